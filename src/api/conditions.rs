@@ -1,0 +1,98 @@
+//! Condition types and reasons, and the one way to change a condition.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+/// Condition: the VM is in the state that its spec asks for. Written by the operator.
+pub const READY: &str = "Ready";
+/// Condition: QEMU runs and the guest was started. Written by the runner.
+pub const RUNNING: &str = "Running";
+/// Condition: the guest's agent has answered since the guest's last boot. Written by the runner.
+pub const BOOTED: &str = "Booted";
+/// Condition: the desktop agent in the guest is connected. Written by the runner.
+pub const VMOP_AGENT_CONNECTED: &str = "VmopAgentConnected";
+/// Condition: the wanted user is logged in in the guest. Written by the runner.
+pub const USER_LOGGED_IN: &str = "UserLoggedIn";
+/// Condition: a SPICE client is connected. Written by the runner.
+pub const CONSOLE_CONNECTED: &str = "ConsoleConnected";
+
+/// The conditions that every VM has from its creation on; clients of the reference rely on their presence.
+pub const INITIAL: [&str; 5] = [RUNNING, BOOTED, VMOP_AGENT_CONNECTED, USER_LOGGED_IN, CONSOLE_CONNECTED];
+/// Reason of the initial conditions.
+pub const REASON_CREATION: &str = "Creation";
+/// Reason of the runner's conditions where the VM does not run.
+pub const REASON_VM_STOPPED: &str = "VmStopped";
+
+/// The conditions as the CRD's default has them.
+#[must_use]
+pub fn initial() -> Vec<Condition> {
+    INITIAL
+        .map(|type_| Condition {
+            type_: type_.to_owned(),
+            status: "False".to_owned(),
+            observed_generation: Some(1),
+            last_transition_time: Time(Timestamp::UNIX_EPOCH),
+            reason: REASON_CREATION.to_owned(),
+            message: "Creation of CR".to_owned(),
+        })
+        .into()
+}
+
+/// A condition as it should be, without its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The condition's type.
+    pub type_: &'static str,
+    /// Whether it holds.
+    pub status: bool,
+    /// CamelCase reason, one of a closed list.
+    pub reason: &'static str,
+    /// What a user should know.
+    pub message: String,
+}
+
+impl Wanted {
+    /// The condition to write, at `now`, where `present` are the object's conditions: the transition time is kept
+    /// where the status is unchanged.
+    #[must_use]
+    pub fn at(&self, present: &[Condition], generation: Option<i64>, now: Timestamp) -> Condition {
+        let status = if self.status { "True" } else { "False" };
+        let before = find(present, self.type_).filter(|c| c.status == status);
+        Condition {
+            type_: self.type_.to_owned(),
+            status: status.to_owned(),
+            observed_generation: generation,
+            last_transition_time: before.map_or(Time(now), |c| c.last_transition_time.clone()),
+            reason: self.reason.to_owned(),
+            message: self.message.clone(),
+        }
+    }
+}
+
+/// The condition of that type.
+#[must_use]
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|c| c.type_ == type_)
+}
+
+/// Whether the condition of that type is present and `True`.
+#[must_use]
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    find(conditions, type_).is_some_and(|c| c.status == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_transition_time_changes_with_the_status_only() {
+        let wanted = |status| Wanted { type_: RUNNING, status, reason: "X", message: String::new() };
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let first = wanted(false).at(&initial(), Some(2), at(10));
+        assert_eq!(first.last_transition_time.0, Timestamp::UNIX_EPOCH);
+        let second = wanted(true).at(&[first], Some(2), at(20));
+        assert_eq!(second.last_transition_time.0, at(20));
+        assert_eq!(wanted(true).at(&[second], Some(3), at(30)).last_transition_time.0, at(20));
+    }
+}

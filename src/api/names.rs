@@ -1,0 +1,115 @@
+//! Every name that leaves the process, once: labels, annotations, field managers, names of children.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use std::collections::BTreeMap;
+
+/// API group of our kinds.
+pub const GROUP: &str = "vmoperator.jdrupes.org";
+/// The only served version of our kinds.
+pub const VERSION: &str = "v1";
+
+/// `app.kubernetes.io/name` of everything that belongs to one VM.
+pub const APP_NAME: &str = "vm-runner";
+/// `app.kubernetes.io/managed-by` of everything that the operator made for a VM.
+pub const MANAGED_BY: &str = "vm-operator";
+
+/// Label: the application; its value on a VM's objects is [`APP_NAME`].
+pub const LABEL_NAME: &str = "app.kubernetes.io/name";
+/// Label: the VM that an object belongs to.
+pub const LABEL_INSTANCE: &str = "app.kubernetes.io/instance";
+/// Label: what an object is within its VM.
+pub const LABEL_COMPONENT: &str = "app.kubernetes.io/component";
+/// Label: who made an object.
+pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// Value of [`LABEL_COMPONENT`] on the display secret.
+pub const COMPONENT_DISPLAY_SECRET: &str = "display-secret";
+
+/// Annotation: version of the operator that wrote the object.
+pub const ANNOTATION_VERSION: &str = "vmoperator.jdrupes.org/version";
+/// Annotation on the pod: `resourceVersion` of the ConfigMap; changing it makes the kubelet look at the volume soon.
+pub const ANNOTATION_CONFIG_VERSION: &str = "vmrunner.jdrupes.org/cmVersion";
+/// Annotation on the pod: hash of the template that it was made from.
+pub const ANNOTATION_TEMPLATE_HASH: &str = "vmoperator.jdrupes.org/template-hash";
+
+/// Field manager of the operator, for children and for its own status fields.
+pub const MANAGER_OPERATOR: &str = "vm-operator";
+/// Field manager of the runner, for its status fields.
+pub const MANAGER_RUNNER: &str = "vm-runner";
+
+/// Events' `reportingController` of the operator.
+pub const REPORTER_OPERATOR: &str = "vmoperator.jdrupes.org/vm-operator";
+/// Events' `reportingController` of the runner.
+pub const REPORTER_RUNNER: &str = "vmoperator.jdrupes.org/vm-runner";
+
+/// Service account of the VMs' pods.
+pub const RUNNER_SERVICE_ACCOUNT: &str = "vm-runner";
+/// The claim that holds the CD images, shared by all VMs of a namespace.
+pub const IMAGE_REPOSITORY_CLAIM: &str = "vmop-image-repository";
+
+/// Where a VM's pod has its configuration.
+pub const CONFIG_DIR: &str = "/etc/opt/vmrunner";
+/// The configuration's file name, in the ConfigMap and in [`CONFIG_DIR`].
+pub const CONFIG_FILE: &str = "config.yaml";
+/// Where a VM's pod keeps what outlives it: UUID, firmware variables, TPM state.
+pub const DATA_DIR: &str = "/var/local/vm-data";
+/// Where CD images are found in a VM's pod.
+pub const IMAGE_REPOSITORY_DIR: &str = "/var/local/vmop-image-repository";
+
+/// Key of the display secret: the password.
+pub const SECRET_PASSWORD: &str = "display-password";
+/// Key of the display secret: when the password expires, in the syntax of QEMU's `expire_password`.
+pub const SECRET_EXPIRY: &str = "password-expiry";
+
+/// Environment variable of the VM's pod: the node that it runs on (downward API).
+pub const ENV_NODE_NAME: &str = "NODE_NAME";
+/// Environment variable of the VM's pod: the pod's address (downward API).
+pub const ENV_POD_IP: &str = "POD_IP";
+
+/// User and group that VMs run as; the runner image has them as `qemu`.
+pub const RUNNER_UID: i64 = 107;
+
+/// Name of the claim for what the runner keeps.
+#[must_use]
+pub fn runner_data_claim(vm: &str) -> String {
+    format!("{vm}-runner-data")
+}
+
+/// Name of a disk: `<name>-disk` from its claim template's name, else `disk-<n>`, `n` counting from 0 the disks
+/// that have a claim. It is the device's name under `/dev` in the pod and part of the claim's name.
+#[must_use]
+pub fn disk(template_name: Option<&str>, n: usize) -> String {
+    template_name.map_or_else(|| format!("disk-{n}"), |name| format!("{name}-disk"))
+}
+
+/// Name of the claim of a disk.
+#[must_use]
+pub fn disk_claim(vm: &str, disk: &str) -> String {
+    format!("{vm}-{disk}")
+}
+
+/// Name of the display secret that the operator generates.
+#[must_use]
+pub fn display_secret(vm: &str) -> String {
+    format!("{vm}-display-secret")
+}
+
+/// The labels of everything that belongs to the VM.
+#[must_use]
+pub fn labels(vm: &str) -> BTreeMap<String, String> {
+    [(LABEL_NAME, APP_NAME), (LABEL_INSTANCE, vm), (LABEL_MANAGED_BY, MANAGED_BY)]
+        .map(|(k, v)| (k.to_owned(), v.to_owned()))
+        .into()
+}
+
+/// The reference that makes a child go when its VM goes.
+#[must_use]
+pub fn owner(vm: &str, uid: &str) -> OwnerReference {
+    OwnerReference {
+        api_version: format!("{GROUP}/{VERSION}"),
+        kind: "VirtualMachine".to_owned(),
+        name: vm.to_owned(),
+        uid: uid.to_owned(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}

@@ -1,0 +1,172 @@
+//! Sizes of memory: parsing and printing, in one place.
+//!
+//! Two syntaxes occur in the wild and both are accepted everywhere: Kubernetes quantities (`8Gi`, `1G`, `512Mi`,
+//! `1e9`) and the runner's own (`4 GiB`, `1.5 GB`). What is printed is always the second, with the largest unit
+//! that divides the size exactly, because that is what every runner reads.
+
+use std::fmt;
+
+/// A size in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+/// Why a text is not a size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SizeError {
+    /// The text does not begin with a decimal number.
+    #[error("{0:?} does not begin with a number; write a size such as 8Gi, 512Mi or 4 GiB")]
+    NoNumber(String),
+    /// What follows the number is not a unit.
+    #[error(
+        "{text:?} has the unknown unit {unit:?}; use one of Ki, Mi, Gi, Ti, k, M, G, T, KiB, MiB, GiB, TiB, kB, MB, GB, TB"
+    )]
+    UnknownUnit {
+        /// The whole text.
+        text: String,
+        /// The part that was taken for a unit.
+        unit: String,
+    },
+    /// The size does not fit 64 bits.
+    #[error("{0:?} is larger than 16 EiB")]
+    TooLarge(String),
+}
+
+/// Units as printed, largest first. Kubernetes' suffixes are the same without the `B`.
+const UNITS: [(&str, u64); 12] = [
+    ("EiB", 1 << 60),
+    ("EB", 1_000_000_000_000_000_000),
+    ("PiB", 1 << 50),
+    ("PB", 1_000_000_000_000_000),
+    ("TiB", 1 << 40),
+    ("TB", 1_000_000_000_000),
+    ("GiB", 1 << 30),
+    ("GB", 1_000_000_000),
+    ("MiB", 1 << 20),
+    ("MB", 1_000_000),
+    ("KiB", 1 << 10),
+    ("kB", 1_000),
+];
+
+fn unit(name: &str) -> Option<u64> {
+    match name {
+        "" | "B" => return Some(1),
+        // Not a Kubernetes suffix, but what most people type for it.
+        "K" | "KB" => return Some(1_000),
+        _ => {}
+    }
+    let with_b = |candidate: &str| candidate == name || candidate.strip_suffix('B') == Some(name);
+    UNITS.iter().find(|(candidate, _)| with_b(candidate)).map(|(_, factor)| *factor)
+}
+
+impl std::str::FromStr for Bytes {
+    type Err = SizeError;
+
+    fn from_str(text: &str) -> Result<Self, SizeError> {
+        let trimmed = text.trim();
+        let number_end = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+        let (number, rest) = trimmed.split_at(number_end);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
+            return Err(SizeError::NoNumber(text.to_owned()));
+        }
+        let too_large = || SizeError::TooLarge(text.to_owned());
+        let unknown = || SizeError::UnknownUnit { text: text.to_owned(), unit: rest.trim().to_owned() };
+        let (factor, divisor) = match rest.strip_prefix(['e', 'E']).map(str::parse::<u32>) {
+            Some(Ok(exponent)) => (10u128.checked_pow(exponent).ok_or_else(too_large)?, 1),
+            // Kubernetes prints some sums in thousandths of a byte.
+            _ if rest == "m" => (1, 1000),
+            _ => (u128::from(unit(rest.trim()).ok_or_else(unknown)?), 1),
+        };
+        let digits = |s: &str| if s.is_empty() { Ok(0) } else { s.parse::<u128>().map_err(|_| too_large()) };
+        // Fractions of a byte are cut off; more than 18 digits of a fraction cannot matter.
+        let fraction: String = fraction.chars().take(18).collect();
+        let scale = 10u128.pow(u32::try_from(fraction.len()).unwrap_or(18));
+        let whole = digits(whole)?.checked_mul(factor).ok_or_else(too_large)?;
+        let part = digits(&fraction)?.checked_mul(factor).ok_or_else(too_large)? / scale;
+        let bytes = whole.checked_add(part).ok_or_else(too_large)? / divisor;
+        u64::try_from(bytes).map(Bytes).map_err(|_| too_large())
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let exact = UNITS.iter().find(|(_, factor)| self.0 != 0 && self.0.is_multiple_of(*factor));
+        match exact {
+            Some((name, factor)) => write!(f, "{} {name}", self.0 / factor),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+impl Bytes {
+    /// The size as a Kubernetes quantity (`4Gi`), for resource requests and status fields.
+    #[must_use]
+    pub fn to_quantity(self) -> String {
+        self.to_string().replace(' ', "").trim_end_matches('B').to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn size(text: &str) -> Result<u64, SizeError> {
+        text.parse::<Bytes>().map(|b| b.0)
+    }
+
+    #[test]
+    fn both_syntaxes_are_read() {
+        for (text, bytes) in [
+            ("8Gi", 8 << 30),
+            ("1G", 1_000_000_000),
+            ("4 GiB", 4 << 30),
+            (" 512 MiB ", 512 << 20),
+            ("1.5 GiB", 3 << 29),
+            ("1024", 1024),
+            ("1e9", 1_000_000_000),
+            ("2k", 2_000),
+            ("2Ki", 2_048),
+            ("1500m", 1),
+            ("1E", 1_000_000_000_000_000_000),
+            (".5Ki", 512),
+        ] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_is_explained() {
+        assert!(matches!(size("lots"), Err(SizeError::NoNumber(_))));
+        assert!(matches!(size(""), Err(SizeError::NoNumber(_))));
+        assert!(matches!(size("1.2.3Gi"), Err(SizeError::NoNumber(_))));
+        assert!(matches!(size("-1Gi"), Err(SizeError::NoNumber(_))));
+        assert!(matches!(size("8Gb"), Err(SizeError::UnknownUnit { .. })));
+        assert!(matches!(size("17 EiB"), Err(SizeError::TooLarge(_))));
+        assert!(matches!(size("1e99"), Err(SizeError::TooLarge(_))));
+    }
+
+    #[test]
+    fn the_largest_exact_unit_is_printed() {
+        for (bytes, text) in
+            [(8 << 30, "8 GiB"), (1_000_000_000, "1 GB"), (1_536 << 20, "1536 MiB"), (7, "7"), (0, "0")]
+        {
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
+        assert_eq!(Bytes(4 << 30).to_quantity(), "4Gi");
+        assert_eq!(Bytes(1_000).to_quantity(), "1k");
+    }
+
+    proptest! {
+        #[test]
+        fn printed_sizes_are_read_back(bytes: u64) {
+            prop_assert_eq!(size(&Bytes(bytes).to_string()), Ok(bytes));
+            prop_assert_eq!(size(&Bytes(bytes).to_quantity()), Ok(bytes));
+        }
+
+        #[test]
+        fn no_text_makes_the_parser_fail_badly(text: String) {
+            let _ = size(&text);
+        }
+    }
+}

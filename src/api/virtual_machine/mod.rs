@@ -1,0 +1,283 @@
+//! The `VirtualMachine` kind (`vms.vmoperator.jdrupes.org`).
+//!
+//! Fields, defaults and constraints are the reference's, so that its objects are admitted with the same meaning.
+//! Two things differ on purpose: `spec.image` has no default (absent means the operator's setting), and conditions
+//! are a map keyed by type, so that operator and runner each write their own. What the schema can check, it checks,
+//! in rules whose messages name the field; everything else becomes a condition on the object.
+
+mod machine;
+mod status;
+
+pub use machine::*;
+pub use status::*;
+
+use super::names;
+use k8s_openapi::api::core::v1::Affinity;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSON, JSONSchemaProps,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::{CustomResource, CustomResourceExt};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// What a virtual machine should be.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "vmoperator.jdrupes.org",
+    version = "v1",
+    kind = "VirtualMachine",
+    plural = "vms",
+    singular = "vm",
+    namespaced,
+    status = "VirtualMachineStatus",
+    derive = "PartialEq",
+    doc = "A virtual machine, run by QEMU in a pod of the same name.",
+    printcolumn(
+        name = "State",
+        type_ = "string",
+        json_path = ".spec.vm.state",
+        description = "The state that is wanted"
+    ),
+    printcolumn(
+        name = "Status",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
+        description = "The state that the VM is in, or what is in its way"
+    ),
+    printcolumn(
+        name = "Booted",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Booted")].status"#,
+        description = "Whether the guest's agent has answered"
+    ),
+    printcolumn(name = "CPUs", type_ = "integer", json_path = ".status.cpus"),
+    printcolumn(name = "RAM", type_ = "string", json_path = ".status.ram"),
+    printcolumn(name = "Node", type_ = "string", json_path = ".status.nodeName"),
+    printcolumn(name = "IP", type_ = "string", json_path = ".status.podIP", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct VirtualMachineSpec {
+    /// The runner's image. Absent: the one that the operator is configured with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Image>,
+    /// Resources of the VM's pod, as they are. Absent: computed from the machine's CPUs and memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// Node that the VM must run on; bypasses the scheduler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    /// Labels that the VM's node must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Affinity of the VM's pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
+    /// Template of the reference's runner. Accepted and not used: arguments are built from the machine's fields.
+    #[serde(default)]
+    pub runner_template: RunnerTemplate,
+    /// Whether a shutdown by the guest sets `spec.vm.state` to `Stopped`. Otherwise the VM is started again.
+    #[serde(default)]
+    pub guest_shutdown_stops: bool,
+    /// Labels and annotations of the VM's load balancer service, where the operator makes one; null takes one away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_balancer_service: Option<LoadBalancerService>,
+    /// Seed for cloud-init in the guest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cloud_init: Option<CloudInit>,
+    /// Who may do what with the VM in a console front end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permissions: Option<Vec<Permission>>,
+    /// Pools that the VM belongs to.
+    #[serde(default)]
+    pub pools: Vec<String>,
+    /// Logging of the VM's runner, in Java's properties syntax.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logging_properties: Option<String>,
+    /// The machine.
+    pub vm: Machine,
+}
+
+/// Where the runner's image comes from: `source`, or `repository` and `path`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("x-kubernetes-validations" = rules(&[
+    ("has(self.source) != (has(self.repository) && has(self.path))", "give either source, or repository and path"),
+])))]
+#[serde(rename_all = "camelCase")]
+pub struct Image {
+    /// The whole reference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Registry and repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repository: Option<String>,
+    /// Path in the repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Tag, with `repository` and `path`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// When the image is pulled. Default: as Kubernetes does for the tag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_policy: Option<PullPolicy>,
+}
+
+/// When an image is pulled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs)]
+pub enum PullPolicy {
+    Always,
+    Never,
+    IfNotPresent,
+}
+
+/// Resources of a container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Resources {
+    /// Most that may be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<BTreeMap<String, Quantity>>,
+    /// What is reserved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<BTreeMap<String, Quantity>>,
+}
+
+/// Template of the reference's runner.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunnerTemplate {
+    /// File name of the template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Whether the template is copied anew at each start.
+    #[serde(default = "yes")]
+    pub update: bool,
+}
+
+impl Default for RunnerTemplate {
+    fn default() -> Self {
+        Self { source: None, update: true }
+    }
+}
+
+/// Labels and annotations of a load balancer service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LoadBalancerService {
+    /// Labels; null takes a default one away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<BTreeMap<String, Option<String>>>,
+    /// Annotations; null takes a default one away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<BTreeMap<String, Option<String>>>,
+}
+
+/// Seed for cloud-init.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CloudInit {
+    /// `meta-data`. `instance-id` and `local-hostname` are added where they are missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meta_data: Option<BTreeMap<String, String>>,
+    /// `user-data`, as a `#cloud-config` document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_object")]
+    pub user_data: Option<Map<String, Value>>,
+    /// `network-config`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_object")]
+    pub network_config: Option<Map<String, Value>>,
+}
+
+/// What somebody may do.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("x-kubernetes-validations" = rules(&[("has(self.user) != has(self.role)", "give either user or role")])))]
+#[serde(rename_all = "camelCase")]
+pub struct Permission {
+    /// Name of a user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Name of a role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// What is permitted.
+    #[serde(default)]
+    pub may: Vec<Grant>,
+}
+
+/// A permission in a console front end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs)]
+pub enum Grant {
+    #[serde(rename = "start")]
+    Start,
+    #[serde(rename = "stop")]
+    Stop,
+    #[serde(rename = "reset")]
+    Reset,
+    #[serde(rename = "accessConsole")]
+    AccessConsole,
+    #[serde(rename = "takeConsole")]
+    TakeConsole,
+    #[serde(rename = "*")]
+    All,
+}
+
+/// Schema of an object with any content.
+pub(super) fn any_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "nullable": true, "x-kubernetes-preserve-unknown-fields": true})
+}
+
+/// Validation rules of a schema: pairs of a CEL expression and the message where it is false. The API server puts the
+/// field's path before the message.
+fn rules(rules: &[(&str, &str)]) -> Value {
+    rules.iter().map(|(rule, message)| json!({"rule": rule, "message": message})).collect()
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The custom resource definition, as it is in `crds/`.
+#[must_use]
+pub fn crd() -> CustomResourceDefinition {
+    let mut crd = VirtualMachine::crd();
+    crd.metadata.labels = Some([(names::LABEL_NAME.to_owned(), names::MANAGED_BY.to_owned())].into());
+    for version in &mut crd.spec.versions {
+        let root = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut());
+        if let Some(status) = root.and_then(|r| r.properties.as_mut()).and_then(|p| p.get_mut("status")) {
+            // With a status from the start, the initial conditions below it are there from the start too.
+            status.default = Some(JSON(json!({})));
+            status.nullable = None;
+        }
+        if let Some(root) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
+            for_each_schema(root, &mut |schema| {
+                // A default replaces an absent field; a null must not keep it away.
+                if schema.default.is_some() {
+                    schema.nullable = None;
+                }
+            });
+        }
+    }
+    crd
+}
+
+fn for_each_schema(schema: &mut JSONSchemaProps, f: &mut impl FnMut(&mut JSONSchemaProps)) {
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+        JSONSchemaPropsOrArray as Items, JSONSchemaPropsOrBool as Additional,
+    };
+    f(schema);
+    for child in schema.properties.iter_mut().flat_map(BTreeMap::values_mut) {
+        for_each_schema(child, f);
+    }
+    if let Some(Items::Schema(child)) = &mut schema.items {
+        for_each_schema(child, f);
+    }
+    if let Some(Additional::Schema(child)) = &mut schema.additional_properties {
+        for_each_schema(child, f);
+    }
+}

@@ -1,0 +1,101 @@
+//! `status`: each field has one writer.
+
+use crate::api::conditions;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// What a virtual machine is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VirtualMachineStatus {
+    /// Generation of the spec that the operator has seen. Operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Failed starts since the VM last ran well. Operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restarts: Option<Restarts>,
+    /// Version of the runner. Runner, as all below.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runner_version: Option<String>,
+    /// Number of CPUs that the guest has.
+    pub cpus: i64,
+    /// Memory that the guest has.
+    pub ram: String,
+    /// Node that the VM runs on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    /// Address of the VM's pod.
+    #[serde(rename = "podIP", skip_serializing_if = "Option::is_none")]
+    pub pod_ip: Option<String>,
+    /// Host of the connected console.
+    pub console_client: String,
+    /// User who last asked for a console; written by console front ends.
+    pub console_user: String,
+    /// User who is logged in in the guest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub logged_in_user: Option<String>,
+    /// Counts the changes of the display's password; -1 where there is none.
+    pub display_password_serial: i64,
+    /// What the guest's agent says of its operating system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "super::any_object")]
+    pub osinfo: Option<Map<String, Value>>,
+    /// To whom a pool has given the VM.
+    pub assignment: Assignment,
+    /// Conditions, each written by the one that knows.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+impl Default for VirtualMachineStatus {
+    fn default() -> Self {
+        Self {
+            observed_generation: None,
+            restarts: None,
+            runner_version: None,
+            cpus: 0,
+            ram: "0".to_owned(),
+            node_name: None,
+            pod_ip: None,
+            console_client: String::new(),
+            console_user: String::new(),
+            logged_in_user: None,
+            display_password_serial: 0,
+            osinfo: None,
+            assignment: Assignment::default(),
+            conditions: conditions::initial(),
+        }
+    }
+}
+
+/// To whom a pool has given the VM.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct Assignment {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_used: Option<String>,
+}
+
+/// What the operator remembers of a VM that ended by itself, so that its own restart forgets nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Restarts {
+    /// Ends in a row; the next start waits 1 s, 2 s, 4 s … 5 min.
+    pub attempts: u32,
+    /// UID of the pod whose end was counted last.
+    pub pod_uid: String,
+    /// Reason of the last end.
+    pub reason: String,
+    /// What is known of the last end.
+    #[serde(default)]
+    pub message: String,
+    /// When the last end was.
+    pub time: Time,
+}

@@ -1,0 +1,15 @@
+//! Virtual machines as Kubernetes objects.
+//!
+//! | module | what | runs as |
+//! |---|---|---|
+//! | [`api`] | what both halves agree on: the `VirtualMachine` kind, the runner's configuration, names | – |
+//! | [`operator`] | turns `VirtualMachine` objects into pods, claims, secrets | `vm-operator`, once in a cluster |
+//! | [`runner`] | starts QEMU in a VM's pod, keeps it as configured, reports | `vm-runner`, PID 1 of each VM's pod |
+//!
+//! The halves share [`api`] and nothing else; the features `operator` and `runner` build each alone.
+
+pub mod api;
+#[cfg(feature = "operator")]
+pub mod operator;
+#[cfg(feature = "runner")]
+pub mod runner;
