@@ -1,0 +1,122 @@
+# Ends a cluster, a killed or half-started one as well, and leaves nothing of
+# it. What is ours is known by our directory, our cgroup or our own names; a
+# process is never chosen by its program's name.
+
+clean_up() {
+    kill_recorded
+    kill_pods
+    kill_shims
+    remove_network
+    detach_loop_devices
+    unmount_all
+    # A lock that the kubelet had on a device shows its path only while mounted;
+    # and a device in use lets go when its last user has.
+    detach_loop_devices
+    remove_cgroups
+    remove_directory
+}
+
+# --- processes --------------------------------------------------------------
+
+kill_pods() {
+    local mount tries pids
+    for ((tries = 0; tries < 100; tries++)); do
+        pids=$(for mount in $(cgroup_mounts); do
+            [[ ! -d $mount/$CGROUP ]] || find "$mount/$CGROUP" -name cgroup.procs -exec cat {} + 2>/dev/null || true
+        done | sort -un)
+        [[ -n $pids ]] || return 0
+        # shellcheck disable=SC2086 # a list of numbers
+        kill -KILL $pids 2>/dev/null || true
+        sleep 0.05
+    done
+    die "these processes of pods do not end: $(tr '\n' ' ' <<<"$pids"); try again, or reboot"
+}
+
+# A shim has its containerd's socket among its arguments.
+kill_shims() {
+    local entry pid arguments
+    for entry in /proc/[0-9]*; do
+        pid=${entry##*/}
+        mapfile -d '' -t arguments <"$entry/cmdline" 2>/dev/null || continue
+        ((${#arguments[@]} > 1)) || continue
+        [[ ${arguments[0]##*/} == containerd-shim* && " ${arguments[*]} " == *" $CONTAINERD_SOCKET "* ]] || continue
+        kill -KILL "$pid" 2>/dev/null || true
+    done
+    # Their sockets are outside of our directory, by names that only they know.
+    local file socket
+    for file in "$DIR"/containerd/state/io.containerd.runtime.v2.task/*/*/address; do
+        [[ -e $file ]] || continue
+        read -r socket <"$file" || true
+        [[ $socket != unix:///run/containerd/s/* ]] || rm -f "${socket#unix://}"
+    done
+}
+
+# --- the machine's network --------------------------------------------------
+
+remove_network() {
+    local link
+    for link in $(ip -oneline link show master "$POD_BRIDGE" 2>/dev/null | awk -F ': ' '{ sub("@.*", "", $2); print $2 }'); do
+        ip link delete "$link" 2>/dev/null || true
+    done
+    for link in "$POD_BRIDGE" "$NODE_BRIDGE"; do
+        ! ip link show "$link" >/dev/null 2>&1 || ip link delete "$link"
+    done
+    # Only while the record says that a cluster of ours has been up since the
+    # machine booted: another Kubernetes here would have the same table.
+    if [[ -e $RECORD ]]; then
+        nft delete table ip kube-proxy 2>/dev/null || true
+        nft delete table ip6 kube-proxy 2>/dev/null || true
+    fi
+    # The library that calls the plugins keeps its results here.
+    [[ ! -d /var/lib/cni/results ]] || find /var/lib/cni/results -name "$POD_NETWORK-*" -delete
+}
+
+# --- devices and mounts -----------------------------------------------------
+
+# Ours are those whose file is below our directory, and those in turn whose
+# file is one of our devices: so does the kubelet hold a device that a pod uses.
+detach_loop_devices() {
+    local round device backing found
+    local -A ours=()
+    for ((round = 0; round < 3; round++)); do
+        for device in /sys/block/loop*; do
+            { read -r backing <"$device/loop/backing_file"; } 2>/dev/null || continue
+            [[ $backing == "$DIR"/* || -n ${ours[$backing]:-} ]] || continue
+            ours[/dev/${device##*/}]=1
+        done
+    done
+    for found in "${!ours[@]}"; do
+        losetup --detach "$found" 2>/dev/null || true
+    done
+}
+
+unmount_all() {
+    local target
+    # Last mounted first; a busy one goes when its last user has.
+    awk -v dir="$DIR/" 'index($5, dir) == 1 { print $5 }' /proc/self/mountinfo | tac | while read -r target; do
+        target=$(printf '%b' "$target")
+        umount "$target" 2>/dev/null || umount --lazy "$target" 2>/dev/null || true
+    done
+}
+
+remove_cgroups() {
+    local mount
+    for mount in $(cgroup_mounts); do
+        [[ ! -d $mount/$CGROUP ]] || find "$mount/$CGROUP" -depth -type d -exec rmdir {} + 2>/dev/null || true
+    done
+}
+
+# --- files ------------------------------------------------------------------
+
+remove_directory() {
+    local left
+    # The one place of the kubelet that cannot be moved. Plugins of other
+    # kubelets would be there too, so only our own files go.
+    if [[ -e $RECORD ]]; then
+        rm -f /var/lib/kubelet/device-plugins/{kubelet.sock,kubelet_internal_checkpoint,DEPRECATION}
+        rmdir /var/lib/kubelet/device-plugins /var/lib/kubelet 2>/dev/null || true
+    fi
+    left=$(awk -v dir="$DIR/" 'index($5, dir) == 1 { print $5; exit }' /proc/self/mountinfo)
+    [[ -z $left ]] || die "$left cannot be unmounted; find its user with: fuser -m $left"
+    rm -rf --one-file-system "$DIR"
+}

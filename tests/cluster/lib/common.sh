@@ -1,0 +1,178 @@
+# Messages, timing, and processes that are ours: each is recorded by pid and
+# start time, so that a recycled pid is never taken for one of them.
+
+# One per machine, outside of $DIR: says which directory the running cluster
+# has, and that bridges, cgroups and nft tables of our names are ours.
+RECORD=/run/vmop-cluster.record
+
+say() { printf '%s\n' "$*"; }
+
+die() {
+    printf 'cluster: %s\n' "$*" >&2
+    exit 1
+}
+
+seconds_since() {
+    awk -v from="$1" -v to="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", to - from }'
+}
+
+# step TEXT COMMAND...: runs it here (not in a condition, so that errexit holds
+# within) and prints what it was and how long it took.
+step() {
+    local text=$1 begin=$EPOCHREALTIME
+    shift
+    "$@"
+    printf '%-34s %s\n' "$text" "$(seconds_since "$begin")"
+}
+
+# wait_for SECONDS WHAT COMMAND...: until the command succeeds. Ends at once
+# when one of our processes has ended, and names its log.
+wait_for() {
+    local limit=$1 what=$2 begin=$SECONDS
+    shift 2
+    until "$@" >/dev/null 2>&1; do
+        local dead
+        dead=$(dead_process)
+        [[ -z $dead ]] || die "$dead has ended: $(last_words "$dead") (all of it: $DIR/logs/$dead.log)"
+        ((SECONDS - begin < limit)) || die "$what did not come within $limit s; see $DIR/logs"
+        sleep 0.1
+    done
+}
+
+last_words() {
+    grep -v '^[[:space:]]*$' "$DIR/logs/$1.log" | tail -n 1 | cut -c 1-300
+}
+
+lock() {
+    exec 9>/run/vmop-cluster.lock
+    flock --nonblock 9 || die "another up or down is running; wait for it"
+}
+
+# --- our processes ----------------------------------------------------------
+
+# Field 22 of /proc/PID/stat, in ticks since boot. The second field may hold
+# spaces and brackets, so count from the last bracket.
+start_time() {
+    local stat
+    # Not $(<file): where the file is missing, that ends the shell under errexit.
+    { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
+    stat=${stat##*) }
+    # shellcheck disable=SC2086 # words are wanted
+    set -- $stat
+    [[ $1 != Z ]] || return 1
+    printf '%s' "${20}"
+}
+
+# spawn NAME COMMAND...: in the background, in a session of its own, without
+# the lock and without the caller's proxies: all traffic stays on this machine.
+spawn() {
+    local name=$1 pid
+    shift
+    setsid env -u HTTP_PROXY -u HTTPS_PROXY -u ALL_PROXY -u http_proxy -u https_proxy -u all_proxy \
+        "$@" >"$DIR/logs/$name.log" 2>&1 </dev/null 9>&- &
+    pid=$!
+    disown "$pid"
+    printf '%s %s\n' "$pid" "$(start_time "$pid")" >"$DIR/pids/$name"
+}
+
+is_alive() {
+    local pid began
+    { read -r pid began <"$DIR/pids/$1"; } 2>/dev/null || return 1
+    [[ -n $began && $(start_time "$pid") == "$began" ]]
+}
+
+dead_process() {
+    local file
+    for file in "$DIR"/pids/*; do
+        [[ -e $file ]] || continue
+        is_alive "${file##*/}" || { printf '%s' "${file##*/}"; return; }
+    done
+}
+
+# Kills outright: nothing of the state is kept.
+kill_recorded() {
+    local file pid began
+    for file in "$DIR"/pids/*; do
+        [[ -e $file ]] || continue
+        read -r pid began <"$file" || true
+        if is_alive "${file##*/}"; then
+            kill -KILL "$pid" 2>/dev/null || true
+            wait_gone "$pid" "$began"
+        fi
+        rm -f "$file"
+    done
+}
+
+wait_gone() {
+    local tries
+    for ((tries = 0; tries < 100; tries++)); do
+        [[ $(start_time "$1") == "$2" ]] || return 0
+        sleep 0.05
+    done
+    die "process $1 does not end (state $(awk '/^State/ { print $2 }' "/proc/$1/status")); try again, or reboot"
+}
+
+# --- the cluster as a whole -------------------------------------------------
+
+remember_cluster() {
+    mkdir -p "$DIR"/{bin,certificates,cni,configuration,containerd,etcd,images,kubelet,logs,pids,pod-logs,volumes}
+    chmod 700 "$DIR/certificates" "$DIR/etcd"
+    printf '%s\n' "$DIR" >"$RECORD"
+    printf 'VMOP_DEVICE_OWNERSHIP=%s\n' "$DEVICE_OWNERSHIP" >"$DIR/settings"
+    # A copy, so that the cluster outlives the checkout that started it.
+    cp --reflink=auto "$KUBE" "$DIR/bin/vmop-kube"
+}
+
+forget_cluster() { rm -f "$RECORD"; }
+
+# Names of bridges and cgroups are the machine's; two clusters would share them.
+refuse_foreign_cluster() {
+    local other file
+    [[ -e $RECORD ]] || return 0
+    other=$(<"$RECORD")
+    [[ $other != "$DIR" ]] || return 0
+    for file in "$other"/pids/*; do
+        if DIR=$other is_alive "${file##*/}"; then
+            die "the cluster in $other is running and there can be only one; end it with: VMOP_CLUSTER_DIR=$other $0 down"
+        fi
+    done
+}
+
+same_settings() {
+    local running
+    running=$(<"$DIR/settings")
+    [[ $running == "VMOP_DEVICE_OWNERSHIP=$DEVICE_OWNERSHIP" ]] ||
+        die "the running cluster has $running; to change it: $0 down, then up"
+}
+
+is_healthy() {
+    local file
+    for file in etcd kube-apiserver kube-controller-manager kube-scheduler containerd kubelet kube-proxy provisioner; do
+        is_alive "$file" || return 1
+    done
+    api_ready >/dev/null 2>&1 && node_ready >/dev/null 2>&1
+}
+
+need_cluster() { [[ -e $DIR/admin.kubeconfig ]] || die "there is no cluster in $DIR; start one with: $0 up"; }
+
+kubectl() {
+    need_cluster
+    env -u HTTP_PROXY -u HTTPS_PROXY -u ALL_PROXY -u http_proxy -u https_proxy -u all_proxy \
+        KUBECONFIG="$DIR/admin.kubeconfig" "$DIR/bin/vmop-kube" kubectl "$@"
+}
+
+show_status() {
+    need_cluster
+    local file name state
+    for file in "$DIR"/pids/*; do
+        [[ -e $file ]] || continue
+        name=${file##*/}
+        state="ended: $(last_words "$name")"
+        is_alive "$name" && state="pid $(cut -d ' ' -f 1 "$file")"
+        printf '%-24s %s\n' "$name" "$state"
+    done
+    cat "$DIR/settings"
+    api_ready >/dev/null 2>&1 || die "the API server does not answer; see $DIR/logs/kube-apiserver.log"
+    kubectl get nodes --output wide
+    kubectl get pods --all-namespaces
+}

@@ -1,0 +1,87 @@
+# etcd, the API server, the controller manager and the scheduler. All listen on
+# loopback, except for the API server: pods reach it at the node's address.
+
+start_control_plane() {
+    make_node_bridge
+    start_etcd
+    start_apiserver
+    wait_for 60 "the API server" api_ready
+    bind_kubelet_api
+    start_controller_manager
+    start_scheduler
+}
+
+start_etcd() {
+    # Nothing here has to survive a power cut, so no commit waits for the disk.
+    spawn etcd "$DIR/bin/vmop-kube" etcd --name "$NODE_NAME" --data-dir "$DIR/etcd" --unsafe-no-fsync \
+        --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
+        --listen-peer-urls http://127.0.0.1:2380 --initial-advertise-peer-urls http://127.0.0.1:2380 \
+        --initial-cluster "$NODE_NAME=http://127.0.0.1:2380" --log-level warn
+}
+
+start_apiserver() {
+    # Tests read from the audit log who asked for what, and when it was allowed.
+    cat >"$DIR/configuration/audit.yaml" <<'YAML'
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - level: Metadata
+YAML
+    # OwnerReferencesPermissionEnforcement is off by default but on in some
+    # distributions, and it changes which rights an operator needs.
+    spawn kube-apiserver "$DIR/bin/vmop-kube" kube-apiserver \
+        --etcd-servers http://127.0.0.1:2379 \
+        --bind-address "$NODE_ADDRESS" --advertise-address "$NODE_ADDRESS" --secure-port "$API_PORT" \
+        --tls-cert-file "$CERTS/apiserver.crt" --tls-private-key-file "$CERTS/apiserver.key" \
+        --client-ca-file "$CERTS/ca.crt" \
+        --kubelet-certificate-authority "$CERTS/ca.crt" \
+        --kubelet-client-certificate "$CERTS/apiserver-kubelet-client.crt" \
+        --kubelet-client-key "$CERTS/apiserver-kubelet-client.key" \
+        --kubelet-preferred-address-types InternalIP \
+        --service-account-issuer https://kubernetes.default.svc \
+        --service-account-key-file "$CERTS/service-account.pub" \
+        --service-account-signing-key-file "$CERTS/service-account.key" \
+        --service-cluster-ip-range "$SERVICE_CIDR" \
+        --authorization-mode Node,RBAC --allow-privileged=true \
+        --enable-admission-plugins NodeRestriction,OwnerReferencesPermissionEnforcement \
+        --audit-policy-file "$DIR/configuration/audit.yaml" --audit-log-path "$DIR/logs/audit.log" \
+        --audit-log-maxsize 200 --audit-log-maxbackup 2
+}
+
+api_ready() { [[ $(kubectl get --raw /readyz) == ok ]]; }
+
+has_default_account() { kubectl get serviceaccount default --namespace default; }
+
+# What kubeadm would do: logs, exec and port-forward are the API server's calls
+# to the kubelet, and the kubelet asks the API server whether it may.
+bind_kubelet_api() {
+    kubectl apply --filename - >/dev/null <<'YAML'
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: vmop-cluster:apiserver-to-kubelet
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:kubelet-api-admin}
+subjects:
+  - {apiGroup: rbac.authorization.k8s.io, kind: User, name: kube-apiserver-kubelet-client}
+YAML
+}
+
+start_controller_manager() {
+    local config=$CERTS/kube-controller-manager.kubeconfig
+    # The request rates are those of a cluster that starts a hundred pods at once.
+    spawn kube-controller-manager "$DIR/bin/vmop-kube" kube-controller-manager \
+        --kubeconfig "$config" --authentication-kubeconfig "$config" --authorization-kubeconfig "$config" \
+        --bind-address 127.0.0.1 --leader-elect=false --use-service-account-credentials \
+        --root-ca-file "$CERTS/ca.crt" --service-account-private-key-file "$CERTS/service-account.key" \
+        --cluster-signing-cert-file "$CERTS/ca.crt" --cluster-signing-key-file "$CERTS/ca.key" \
+        --allocate-node-cidrs --cluster-cidr "$POD_CIDR" --service-cluster-ip-range "$SERVICE_CIDR" \
+        --node-cidr-mask-size 22 --kube-api-qps 100 --kube-api-burst 200
+}
+
+start_scheduler() {
+    local config=$CERTS/kube-scheduler.kubeconfig
+    spawn kube-scheduler "$DIR/bin/vmop-kube" kube-scheduler \
+        --kubeconfig "$config" --authentication-kubeconfig "$config" --authorization-kubeconfig "$config" \
+        --bind-address 127.0.0.1 --leader-elect=false
+}
