@@ -1,0 +1,83 @@
+# The two images of this project:
+#
+#   podman build --target operator -t localhost/vm-operator:0.1.0 .
+#   podman build --target runner   -t localhost/vm-runner:0.1.0 .
+#
+# The first stage compiles both programs. Where they exist already, an image that holds /vm-operator and /vm-runner takes
+# its place: --build-arg BINARIES=<image> (tests/cluster/images does so); the compiler's image is then never pulled.
+ARG BINARIES=build
+
+FROM docker.io/library/rust:1.95-slim-trixie AS build
+WORKDIR /src
+COPY . .
+# One static file each: the operator's image has no libc, and the runner doesn't depend on its image's.
+ENV RUSTFLAGS="-C target-feature=+crt-static"
+RUN cargo build --locked --release --target x86_64-unknown-linux-gnu --no-default-features --features operator --bin vm-operator \
+ && cargo build --locked --release --target x86_64-unknown-linux-gnu --no-default-features --features runner --bin vm-runner \
+ && cp target/x86_64-unknown-linux-gnu/release/vm-operator target/x86_64-unknown-linux-gnu/release/vm-runner /
+
+FROM ${BINARIES} AS binaries
+
+
+FROM scratch AS operator
+ARG VERSION=0.1.0
+LABEL org.opencontainers.image.title="vm-operator" \
+      org.opencontainers.image.description="Turns VirtualMachine objects into pods that run QEMU" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.licenses="Apache-2.0"
+ENV PATH=/usr/local/bin
+COPY --from=binaries /vm-operator /usr/local/bin/vm-operator
+USER 65534:65534
+ENTRYPOINT ["/usr/local/bin/vm-operator"]
+CMD ["run"]
+
+
+FROM docker.io/library/debian:trixie-slim AS qemu
+RUN apt-get update \
+ && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
+      ca-certificates ovmf qemu-system-modules-spice qemu-system-x86 swtpm
+# Debian's packages bring 400 MB, most of it for displays that nobody sees (LLVM, Mesa) and for other machines. Into /image
+# goes what a VM uses: QEMU and swtpm with the libraries that they are linked with, the modules of the devices that vm-runner
+# asks for, and the firmware of an x86 PC. Neither a shell nor a package manager is among it.
+# efi-*.rom boot a guest from its network card; ui-opengl is needed by ui-spice-core, though nothing draws with it.
+RUN set -eu; \
+    lib=/usr/lib/x86_64-linux-gnu; \
+    modules=$(for m in audio-spice chardev-spice hw-display-virtio-gpu hw-display-virtio-gpu-pci hw-display-virtio-vga \
+        hw-usb-redirect ui-opengl ui-spice-core; do echo $lib/qemu/$m.so; done); \
+    programs="/usr/bin/qemu-system-x86_64 /usr/bin/swtpm $modules"; \
+    libraries=$(for p in $programs; do ldd "$p"; done | sed -n 's|^.* => /lib/\(.*\) (.*|/usr/lib/\1|p; s|^.* => \(/usr/.*\) (.*|\1|p' | sort -u); \
+    firmware="/usr/share/seabios/bios-256k.bin /usr/share/seabios/vgabios-virtio.bin /usr/share/qemu/efi-*.rom /usr/share/qemu/kvmvapic.bin \
+        /usr/share/qemu/linuxboot_dma.bin /usr/share/OVMF/OVMF_CODE_4M.fd /usr/share/OVMF/OVMF_CODE_4M.secboot.fd \
+        /usr/share/OVMF/OVMF_VARS_4M.fd /usr/share/OVMF/OVMF_VARS_4M.ms.fd"; \
+    mkdir -p /image; cd /image; \
+    mkdir -p dev etc/opt/vmrunner proc run sys usr/bin usr/lib64 usr/local/bin usr/sbin usr/share/ca-certificates; \
+    mkdir -p var/lib/dpkg/status.d var/local/vm-data var/local/vmop-image-repository; \
+    mkdir -m 1777 tmp var/tmp; \
+    for d in bin lib lib64 sbin; do ln -s usr/$d $d; done; \
+    cp -L --preserve=mode,timestamps --parents $programs $libraries $firmware /usr/lib64/ld-linux-x86-64.so.2 \
+        /etc/ssl/certs/ca-certificates.crt .; \
+    ln -s OVMF_CODE_4M.secboot.fd usr/share/OVMF/OVMF_CODE_4M.ms.fd; \
+    printf '%s\n' root:x:0:0:root:/:/nonexistent qemu:x:107:107:qemu:/:/nonexistent nobody:x:65534:65534:nobody:/:/nonexistent > etc/passwd; \
+    printf '%s\n' root:x:0: qemu:x:107: nogroup:x:65534: > etc/group; \
+    chown 107:107 var/local/vm-data; \
+    # Each package's licence, and its record, by which scanners tell what is in the image.
+    packages=$(find usr -type f | while read -r f; do dpkg-query -S "/$f" || dpkg-query -S "$(readlink -f "/$f")" || dpkg-query -S "/${f#usr/}"; done 2>/dev/null | cut -d: -f1 | sort -u); \
+    for p in $packages ca-certificates; do \
+        dpkg-query -s "$p" > "var/lib/dpkg/status.d/$p"; \
+        cp -L --parents "/usr/share/doc/$p/copyright" .; \
+    done; \
+    # Every library is there: the loader finds all of them below the new root.
+    for p in $programs; do chroot . /usr/lib64/ld-linux-x86-64.so.2 --list "$p" > /dev/null; done
+
+
+FROM scratch AS runner
+ARG VERSION=0.1.0
+LABEL org.opencontainers.image.title="vm-runner" \
+      org.opencontainers.image.description="Runs one virtual machine: QEMU with its firmware, its TPM and its supervisor" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.licenses="Apache-2.0 AND GPL-2.0-only"
+ENV PATH=/usr/local/bin:/usr/bin
+COPY --from=qemu /image /
+COPY --from=binaries /vm-runner /usr/local/bin/vm-runner
+USER 107:107
+ENTRYPOINT ["/usr/local/bin/vm-runner"]
