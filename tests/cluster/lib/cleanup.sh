@@ -13,6 +13,7 @@ clean_up() {
     # and a device in use lets go when its last user has.
     detach_loop_devices
     remove_cgroups
+    restore_sysctls
     remove_directory
 }
 
@@ -37,7 +38,8 @@ kill_shims() {
     local entry pid arguments
     for entry in /proc/[0-9]*; do
         pid=${entry##*/}
-        mapfile -d '' -t arguments <"$entry/cmdline" 2>/dev/null || continue
+        # It may have ended since it was listed.
+        { mapfile -d '' -t arguments <"$entry/cmdline"; } 2>/dev/null || continue
         ((${#arguments[@]} > 1)) || continue
         [[ ${arguments[0]##*/} == containerd-shim* && " ${arguments[*]} " == *" $CONTAINERD_SOCKET "* ]] || continue
         kill -KILL "$pid" 2>/dev/null || true
@@ -69,6 +71,29 @@ remove_network() {
     fi
     # The library that calls the plugins keeps its results here.
     [[ ! -d /var/lib/cni/results ]] || find /var/lib/cni/results -name "$POD_NETWORK-*" -delete
+    rmdir /var/lib/cni/results /var/lib/cni 2>/dev/null || true
+}
+
+# The kubelet and the bridge plugin change these for the whole machine.
+SYSCTLS=(net/ipv4/ip_forward net/bridge/bridge-nf-call-iptables vm/overcommit_memory vm/panic_on_oom
+    kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes)
+
+save_sysctls() {
+    local name value
+    for name in "${SYSCTLS[@]}"; do
+        [[ -r /proc/sys/$name ]] || continue
+        read -r value <"/proc/sys/$name"
+        say "$name $value"
+    done >"$DIR/sysctls"
+}
+
+restore_sysctls() {
+    local name value
+    # Of this boot only: the machine may have other settings since.
+    [[ -e $RECORD && -e $DIR/sysctls ]] || return 0
+    while read -r name value; do
+        echo "$value" 2>/dev/null >"/proc/sys/$name" || true
+    done <"$DIR/sysctls"
 }
 
 # --- devices and mounts -----------------------------------------------------

@@ -63,13 +63,15 @@ start_time() {
     printf '%s' "${20}"
 }
 
-# spawn NAME COMMAND...: in the background, in a session of its own, without
-# the lock and without the caller's proxies: all traffic stays on this machine.
+# All traffic stays on this machine, whatever proxies the caller has.
+WITHOUT_PROXY=(env -u HTTP_PROXY -u HTTPS_PROXY -u ALL_PROXY -u http_proxy -u https_proxy -u all_proxy)
+
+# spawn NAME COMMAND...: in the background, in a session of its own and without
+# the lock.
 spawn() {
     local name=$1 pid
     shift
-    setsid env -u HTTP_PROXY -u HTTPS_PROXY -u ALL_PROXY -u http_proxy -u https_proxy -u all_proxy \
-        "$@" >"$DIR/logs/$name.log" 2>&1 </dev/null 9>&- &
+    setsid "${WITHOUT_PROXY[@]}" "$@" >"$DIR/logs/$name.log" 2>&1 </dev/null 9>&- &
     pid=$!
     disown "$pid"
     printf '%s %s\n' "$pid" "$(start_time "$pid")" >"$DIR/pids/$name"
@@ -119,6 +121,7 @@ remember_cluster() {
     chmod 700 "$DIR/certificates" "$DIR/etcd"
     printf '%s\n' "$DIR" >"$RECORD"
     printf 'VMOP_DEVICE_OWNERSHIP=%s\n' "$DEVICE_OWNERSHIP" >"$DIR/settings"
+    save_sysctls
     # A copy, so that the cluster outlives the checkout that started it.
     cp --reflink=auto "$KUBE" "$DIR/bin/vmop-kube"
 }
@@ -155,11 +158,7 @@ is_healthy() {
 
 need_cluster() { [[ -e $DIR/admin.kubeconfig ]] || die "there is no cluster in $DIR; start one with: $0 up"; }
 
-kubectl() {
-    need_cluster
-    env -u HTTP_PROXY -u HTTPS_PROXY -u ALL_PROXY -u http_proxy -u https_proxy -u all_proxy \
-        KUBECONFIG="$DIR/admin.kubeconfig" "$DIR/bin/vmop-kube" kubectl "$@"
-}
+kubectl() { KUBECONFIG="$DIR/admin.kubeconfig" "${WITHOUT_PROXY[@]}" "$DIR/bin/vmop-kube" kubectl "$@"; }
 
 show_status() {
     need_cluster

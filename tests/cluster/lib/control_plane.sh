@@ -28,6 +28,8 @@ omitStages: [RequestReceived]
 rules:
   - level: Metadata
 YAML
+    # requestheader: no proxy of that name exists, but without these the other
+    # components complain each second about a missing CA.
     # OwnerReferencesPermissionEnforcement is off by default but on in some
     # distributions, and it changes which rights an operator needs.
     spawn kube-apiserver "$DIR/bin/vmop-kube" kube-apiserver \
@@ -35,6 +37,9 @@ YAML
         --bind-address "$NODE_ADDRESS" --advertise-address "$NODE_ADDRESS" --secure-port "$API_PORT" \
         --tls-cert-file "$CERTS/apiserver.crt" --tls-private-key-file "$CERTS/apiserver.key" \
         --client-ca-file "$CERTS/ca.crt" \
+        --requestheader-client-ca-file "$CERTS/ca.crt" --requestheader-allowed-names front-proxy \
+        --requestheader-username-headers X-Remote-User --requestheader-group-headers X-Remote-Group \
+        --requestheader-extra-headers-prefix X-Remote-Extra- \
         --kubelet-certificate-authority "$CERTS/ca.crt" \
         --kubelet-client-certificate "$CERTS/apiserver-kubelet-client.crt" \
         --kubelet-client-key "$CERTS/apiserver-kubelet-client.key" \

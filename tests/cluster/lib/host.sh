@@ -81,7 +81,7 @@ holder_name() {
     say "${name:-another process}"
 }
 
-# Built in on some kernels, loadable on others.
+# Built into some kernels, modules of others.
 load_modules() {
     local module
     for module in overlay loop nf_tables br_netfilter nf_conntrack; do

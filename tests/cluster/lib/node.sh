@@ -109,8 +109,8 @@ node_ready() {
 
 #  * syncFrequency stays at its default of a minute: who changes a ConfigMap and
 #    expects a pod to see it sooner should find that out here.
-#  * clusterDNS names an address that nothing listens on. Without one, each pod
-#    would get a warning event; with it, look-ups fail at once.
+#  * clusterDNS is each pod's own loopback, where nothing listens: look-ups fail
+#    at once. Without any address each pod would get a warning event.
 #  * cgroup v2: the same settings by the book, but only v1 has been seen to work.
 write_kubelet_configuration() {
     cat >"$DIR/configuration/kubelet.yaml" <<YAML
@@ -128,7 +128,7 @@ containerRuntimeEndpoint: unix://$CONTAINERD_SOCKET
 podLogsDir: $DIR/pod-logs
 staticPodPath: ""
 resolvConf: ""
-clusterDNS: [10.96.0.10]
+clusterDNS: [127.0.0.1]
 clusterDomain: cluster.local
 cgroupDriver: cgroupfs
 cgroupRoot: /$CGROUP
