@@ -23,6 +23,71 @@ pub const REASON_CREATION: &str = "Creation";
 /// Reason of the runner's conditions where the VM does not run.
 pub const REASON_VM_STOPPED: &str = "VmStopped";
 
+/// Reasons of [`READY`]: what state a VM is in, or what is in its way. Event reasons are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReadyReason {
+    /// Wanted and running.
+    Running,
+    /// Not wanted and not there.
+    Stopped,
+    /// Everything is made; the pod or QEMU is on its way.
+    Starting,
+    /// The guest is being shut down.
+    Stopping,
+    /// The VM ended by itself and is started again after a pause.
+    RestartBackoff,
+    /// A field of the spec cannot be used.
+    InvalidSpec,
+    /// An image of the pod cannot be had.
+    ImagePullFailed,
+    /// The container cannot be made from its image.
+    ContainerFailed,
+    /// No node takes the pod.
+    Unschedulable,
+    /// A claim of the VM has no volume.
+    ClaimPending,
+    /// A claim of the VM has lost its volume.
+    ClaimLost,
+    /// A pod that is not this VM's has its name.
+    NameTaken,
+    /// The API server refuses an object of the VM.
+    Rejected,
+}
+
+impl ReadyReason {
+    /// The reason as it stands in the condition.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "Running",
+            Self::Stopped => "Stopped",
+            Self::Starting => "Starting",
+            Self::Stopping => "Stopping",
+            Self::RestartBackoff => "RestartBackoff",
+            Self::InvalidSpec => "InvalidSpec",
+            Self::ImagePullFailed => "ImagePullFailed",
+            Self::ContainerFailed => "ContainerFailed",
+            Self::Unschedulable => "Unschedulable",
+            Self::ClaimPending => "ClaimPending",
+            Self::ClaimLost => "ClaimLost",
+            Self::NameTaken => "NameTaken",
+            Self::Rejected => "Rejected",
+        }
+    }
+
+    /// Whether the VM is as its spec wants it.
+    #[must_use]
+    pub fn is_ready(self) -> bool {
+        matches!(self, Self::Running | Self::Stopped)
+    }
+
+    /// Whether somebody should look at it.
+    #[must_use]
+    pub fn is_problem(self) -> bool {
+        !matches!(self, Self::Running | Self::Stopped | Self::Starting | Self::Stopping)
+    }
+}
+
 /// The conditions as the CRD's default has them.
 #[must_use]
 pub fn initial() -> Vec<Condition> {

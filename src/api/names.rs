@@ -28,9 +28,6 @@ pub const COMPONENT_DISPLAY_SECRET: &str = "display-secret";
 pub const ANNOTATION_VERSION: &str = "vmoperator.jdrupes.org/version";
 /// Annotation on the pod: `resourceVersion` of the ConfigMap; changing it makes the kubelet look at the volume soon.
 pub const ANNOTATION_CONFIG_VERSION: &str = "vmrunner.jdrupes.org/cmVersion";
-/// Annotation on the pod: hash of the template that it was made from.
-pub const ANNOTATION_TEMPLATE_HASH: &str = "vmoperator.jdrupes.org/template-hash";
-
 /// Field manager of the operator, for children and for its own status fields.
 pub const MANAGER_OPERATOR: &str = "vm-operator";
 /// Field manager of the runner, for its status fields.
@@ -43,6 +40,9 @@ pub const REPORTER_RUNNER: &str = "vmoperator.jdrupes.org/vm-runner";
 
 /// Service account of the VMs' pods.
 pub const RUNNER_SERVICE_ACCOUNT: &str = "vm-runner";
+/// Events' action of the operator: it brings the objects of a VM in line.
+pub const ACTION_RECONCILE: &str = "Reconcile";
+
 /// The claim that holds the CD images, shared by all VMs of a namespace.
 pub const IMAGE_REPOSITORY_CLAIM: &str = "vmop-image-repository";
 

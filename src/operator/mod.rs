@@ -1,1 +1,31 @@
-//! The operator.
+//! The operator: turns `VirtualMachine` objects into pods, claims, secrets, and keeps them equal.
+//!
+//! ```text
+//!  API server ──watch──► streams ──► cache ─┐
+//!      ▲                    └─ what changed ─┴─► controller ──► vm::reconcile
+//!      └──────────────────── write ◄──────────────────────────────┘
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`vm`] | the controller of `VirtualMachine`: the rooms that a reconcile goes through |
+//! | [`controller`] | around a reconcile: deadline, panics, figures, next try |
+//! | [`streams`], [`cache`], [`views`] | what the operator knows of the cluster, and how little of it |
+//! | [`write`] | the few ways in which it writes |
+//! | [`context`], [`settings`] | what a reconcile is given |
+//! | [`error`], [`backoff`] | what goes wrong, and when to try again |
+//! | [`cli`], [`http`], [`metrics`] | the process |
+
+pub mod backoff;
+pub mod cache;
+pub mod cli;
+pub mod context;
+pub mod controller;
+pub mod error;
+pub mod http;
+pub mod metrics;
+pub mod settings;
+pub mod streams;
+pub mod views;
+pub mod vm;
+pub mod write;

@@ -5,6 +5,8 @@
 //! are a map keyed by type, so that operator and runner each write their own. What the schema can check, it checks,
 //! in rules whose messages name the field; everything else becomes a condition on the object.
 
+#![allow(clippy::duplicated_attributes, reason = "each printer column repeats the names of its parts")]
+
 mod machine;
 mod status;
 
@@ -14,7 +16,7 @@ pub use status::*;
 use super::names;
 use k8s_openapi::api::core::v1::Affinity;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSON, JSONSchemaProps,
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{CustomResource, CustomResourceExt};
@@ -229,7 +231,7 @@ pub enum Grant {
 
 /// Schema of an object with any content.
 pub(super) fn any_object(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "object", "nullable": true, "x-kubernetes-preserve-unknown-fields": true})
+    json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
 /// Validation rules of a schema: pairs of a CEL expression and the message where it is false. The API server puts the
@@ -252,32 +254,22 @@ pub fn crd() -> CustomResourceDefinition {
         if let Some(status) = root.and_then(|r| r.properties.as_mut()).and_then(|p| p.get_mut("status")) {
             // With a status from the start, the initial conditions below it are there from the start too.
             status.default = Some(JSON(json!({})));
-            status.nullable = None;
         }
         if let Some(root) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
-            for_each_schema(root, &mut |schema| {
-                // A default replaces an absent field; a null must not keep it away.
-                if schema.default.is_some() {
-                    schema.nullable = None;
-                }
-            });
+            without_nulls(root);
         }
     }
     crd
 }
 
-fn for_each_schema(schema: &mut JSONSchemaProps, f: &mut impl FnMut(&mut JSONSchemaProps)) {
-    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-        JSONSchemaPropsOrArray as Items, JSONSchemaPropsOrBool as Additional,
-    };
-    f(schema);
+/// Makes no field nullable, so that the API server takes nulls away before it puts in defaults and checks rules. The
+/// values of maps stay as they are: there a null means something.
+fn without_nulls(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
     for child in schema.properties.iter_mut().flat_map(BTreeMap::values_mut) {
-        for_each_schema(child, f);
+        without_nulls(child);
     }
-    if let Some(Items::Schema(child)) = &mut schema.items {
-        for_each_schema(child, f);
-    }
-    if let Some(Additional::Schema(child)) = &mut schema.additional_properties {
-        for_each_schema(child, f);
+    if let Some(JSONSchemaPropsOrArray::Schema(child)) = &mut schema.items {
+        without_nulls(child);
     }
 }

@@ -1,0 +1,67 @@
+//! (pure) Pauses that grow: after a failed reconcile, and before a VM that ended by itself starts again.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// The longest pause.
+pub const LONGEST: Duration = Duration::from_secs(300);
+
+/// The pause after that many failures in a row: none, 1 s, 2 s, 4 s … 5 min.
+#[must_use]
+pub fn pause(failures: u32) -> Duration {
+    match failures {
+        0 => Duration::ZERO,
+        n => Duration::from_secs(1u64.checked_shl(n - 1).unwrap_or(u64::MAX)).min(LONGEST),
+    }
+}
+
+/// Failures in a row, by object.
+#[derive(Default)]
+pub struct Failures(Mutex<HashMap<String, u32>>);
+
+impl Failures {
+    /// Counts a failure and gives the pause that it calls for.
+    pub fn failed(&self, object: &str) -> Duration {
+        let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = failures.entry(object.to_owned()).or_default();
+        *count = count.saturating_add(1);
+        pause(*count)
+    }
+
+    /// Forgets an object's failures: it went well, or is gone.
+    pub fn forget(&self, object: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(object);
+    }
+
+    /// How many objects wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Whether none waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_five_minutes() {
+        let seconds: Vec<u64> = [0, 1, 2, 3, 9, 10, 64, 65, u32::MAX].map(|n| pause(n).as_secs()).into();
+        assert_eq!(seconds, [0, 1, 2, 4, 256, 300, 300, 300, 300]);
+    }
+
+    #[test]
+    fn failures_are_counted_by_object_until_it_goes_well() {
+        let failures = Failures::default();
+        assert_eq!((failures.failed("a"), failures.failed("a"), failures.failed("b")), (pause(1), pause(2), pause(1)));
+        failures.forget("a");
+        assert_eq!((failures.failed("a"), failures.len()), (pause(1), 2));
+    }
+}

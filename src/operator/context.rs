@@ -1,0 +1,139 @@
+//! What every reconcile needs: the client, the caches, the settings, and the outside world as parameters.
+
+use super::backoff::Failures;
+use super::cache::Cache;
+use super::metrics::Metrics;
+use super::settings::Settings;
+use super::views::{ClaimView, ConfigMapView, PodView, SecretView, vm_of};
+use crate::api::{VirtualMachine, names};
+use k8s_openapi::jiff::Timestamp;
+use kube::runtime::events::{Recorder, Reporter};
+use kube::{Client, ResourceExt};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What every reconcile needs.
+pub struct Context {
+    /// The API server.
+    pub client: Client,
+    /// The namespace that is watched.
+    pub namespace: String,
+    /// The configuration.
+    pub settings: Settings,
+    /// What is known of the VMs' children.
+    pub caches: Caches,
+    /// Publishes events; one for all, because it merges repetitions.
+    pub recorder: Recorder,
+    /// Failures in a row, by VM.
+    pub failures: Failures,
+    /// Figures for `/metrics`.
+    pub metrics: Metrics,
+    /// The clock.
+    pub now: fn() -> Timestamp,
+    /// Makes passwords.
+    pub random_password: fn() -> String,
+    /// VMs as the answers to the operator's own writes showed them, until the watch shows them as new.
+    written: Mutex<HashMap<String, Arc<VirtualMachine>>>,
+}
+
+/// What is known of the VMs' children, one cache a kind.
+pub struct Caches {
+    /// All pods of the namespace: any may have the name of a VM.
+    pub pods: Cache<PodView>,
+    /// ConfigMaps of VMs.
+    pub config_maps: Cache<ConfigMapView>,
+    /// All claims of the namespace: disks may have been made by others.
+    pub claims: Cache<ClaimView>,
+    /// Display secrets.
+    pub secrets: Cache<SecretView>,
+}
+
+impl Default for Caches {
+    fn default() -> Self {
+        Self {
+            // A pod has the name of its VM. One that is not ours can have it too, and is then in the way.
+            pods: Cache::new(|pod| pod.metadata.name.clone()),
+            config_maps: Cache::new(vm_of::<ConfigMapView>),
+            claims: Cache::new(|claim| Some(vm_of(claim).unwrap_or_default())),
+            secrets: Cache::new(vm_of::<SecretView>),
+        }
+    }
+}
+
+impl Caches {
+    /// Whether each has its first list; else the kinds that have not.
+    #[must_use]
+    pub fn missing(&self) -> Vec<&'static str> {
+        let kinds = [
+            ("pods", self.pods.is_ready()),
+            ("configmaps", self.config_maps.is_ready()),
+            ("persistentvolumeclaims", self.claims.is_ready()),
+            ("secrets", self.secrets.is_ready()),
+        ];
+        kinds.into_iter().filter(|(_, ready)| !ready).map(|(kind, _)| kind).collect()
+    }
+
+    /// Returns when each has its first list.
+    pub async fn ready(&self) {
+        futures::join!(self.pods.ready(), self.config_maps.ready(), self.claims.ready(), self.secrets.ready());
+    }
+}
+
+impl Context {
+    /// A context with empty caches, the system's clock and the system's randomness.
+    #[must_use]
+    pub fn new(client: Client, namespace: String, settings: Settings) -> Self {
+        let reporter = Reporter { controller: names::REPORTER_OPERATOR.to_owned(), instance: None };
+        Self {
+            recorder: Recorder::new(client.clone(), reporter),
+            client,
+            namespace,
+            settings,
+            caches: Caches::default(),
+            failures: Failures::default(),
+            metrics: Metrics::default(),
+            now: Timestamp::now,
+            random_password,
+            written: Mutex::default(),
+        }
+    }
+
+    /// Takes in a VM that the answer to an own write shows.
+    pub fn wrote_vm(&self, vm: VirtualMachine) {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.insert(vm.name_any(), Arc::new(vm));
+    }
+
+    /// The newer of the VM as the watch shows it and as the last own write did.
+    #[must_use]
+    pub fn newest(&self, watched: Arc<VirtualMachine>) -> Arc<VirtualMachine> {
+        let name = watched.name_any();
+        let version = |vm: &VirtualMachine| vm.resource_version().and_then(|v| v.parse::<u64>().ok());
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        match written.get(&name) {
+            Some(own) if own.uid() == watched.uid() && version(own) > version(&watched) => own.clone(),
+            _ => {
+                written.remove(&name);
+                watched
+            }
+        }
+    }
+
+    /// Forgets a VM that is gone.
+    pub fn forget(&self, name: &str) {
+        self.failures.forget(name);
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+}
+
+/// 16 random bytes in Base64, as the reference makes them.
+fn random_password() -> String {
+    use base64::Engine;
+    let mut bytes = [0; 16];
+    // The kernel's generator does not fail once the system has booted; a predictable password must not be made.
+    if getrandom::fill(&mut bytes).is_err() {
+        tracing::error!("no randomness; ending");
+        std::process::exit(70);
+    }
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}

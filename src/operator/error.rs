@@ -1,0 +1,88 @@
+//! What can go wrong in a reconcile, and when to try again.
+
+use std::time::Duration;
+
+/// A failed reconcile.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server could not be asked, or has answered with an error.
+    #[error("cannot {verb} {kind} {name}: {}", plain(source))]
+    Api {
+        /// What was tried.
+        verb: &'static str,
+        /// Kind of the object.
+        kind: &'static str,
+        /// Name of the object.
+        name: String,
+        /// The answer.
+        source: kube::Error,
+    },
+    /// The reconcile took too long.
+    #[error("not done within {0:?}; the API server answers slowly or not at all")]
+    Timeout(Duration),
+    /// A defect of ours. The VM is left alone; others go on.
+    #[error("internal error: {0}")]
+    Panic(String),
+}
+
+/// The API server's own words, without the dump of the whole answer.
+fn plain(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// When to try again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// After a pause that grows with each failure of the same object.
+    Backoff,
+    /// After that time.
+    After(Duration),
+}
+
+impl Error {
+    /// The answer's HTTP status, if there was an answer.
+    #[must_use]
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Api { source: kube::Error::Api(status), .. } => Some(status.code),
+            _ => None,
+        }
+    }
+
+    /// Whether the API server refuses the object as it is: trying again does not help before something changes.
+    #[must_use]
+    pub fn is_rejection(&self) -> bool {
+        matches!(self.code(), Some(400 | 403 | 422))
+    }
+
+    /// Metric label and event reason.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match (self, self.code()) {
+            (Self::Timeout(_), _) => "Timeout",
+            (Self::Panic(_), _) => "InternalError",
+            (_, Some(409)) => "Conflict",
+            (_, Some(429)) => "Throttled",
+            _ if self.is_rejection() => "Rejected",
+            _ => "ApiUnavailable",
+        }
+    }
+
+    /// When to try again.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Api { source: kube::Error::Api(status), .. } => match (status.code, &status.details) {
+                (409, _) => Retry::After(Duration::from_millis(200)),
+                (429, Some(details)) if details.retry_after_seconds > 0 => {
+                    Retry::After(Duration::from_secs(u64::from(details.retry_after_seconds)))
+                }
+                _ => Retry::Backoff,
+            },
+            _ => Retry::Backoff,
+        }
+    }
+}

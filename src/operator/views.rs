@@ -1,0 +1,173 @@
+//! The few fields that the operator reads of other objects. Whatever else an object has is dropped as it comes in,
+//! so that ten thousand pods fit in a few megabytes.
+
+use crate::api::names;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Resource;
+use serde::{Deserialize, Deserializer};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+
+/// A pod.
+#[derive(Clone, Debug, Default, Resource, Deserialize)]
+#[resource(inherit = Pod)]
+pub struct PodView {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// Status.
+    #[serde(default)]
+    pub status: PodStatusView,
+}
+
+/// What matters of a pod's status.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodStatusView {
+    /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
+    pub phase: String,
+    /// Why a pod ended without its container, such as `Evicted`.
+    pub reason: Option<String>,
+    /// More on `reason`.
+    pub message: Option<String>,
+    /// Conditions.
+    pub conditions: Vec<PodConditionView>,
+    /// The only container's state.
+    pub container_statuses: Vec<ContainerView>,
+}
+
+/// What matters of a pod's condition.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodConditionView {
+    /// Type.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Reason.
+    pub reason: Option<String>,
+    /// Message.
+    pub message: Option<String>,
+    /// Since when.
+    pub last_transition_time: Option<Time>,
+}
+
+/// What matters of a container.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ContainerView {
+    /// Image, as asked for.
+    pub image: String,
+    /// State.
+    pub state: ContainerState,
+}
+
+/// The state of a container: one of the fields is set.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ContainerState {
+    /// It is not there yet.
+    pub waiting: Option<WaitingView>,
+    /// It has ended.
+    pub terminated: Option<TerminatedView>,
+}
+
+/// Why a container is not there yet.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WaitingView {
+    /// Reason.
+    pub reason: Option<String>,
+    /// Message.
+    pub message: Option<String>,
+}
+
+/// How a container has ended.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TerminatedView {
+    /// Exit code.
+    pub exit_code: i32,
+    /// Reason, such as `OOMKilled`.
+    pub reason: Option<String>,
+    /// The termination message.
+    pub message: Option<String>,
+    /// When it began.
+    pub started_at: Option<Time>,
+    /// When it ended.
+    pub finished_at: Option<Time>,
+}
+
+/// A claim.
+#[derive(Clone, Debug, Default, Resource, Deserialize)]
+#[resource(inherit = PersistentVolumeClaim)]
+pub struct ClaimView {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// Status.
+    #[serde(default)]
+    pub status: ClaimStatusView,
+}
+
+/// What matters of a claim's status.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ClaimStatusView {
+    /// `Pending`, `Bound` or `Lost`.
+    pub phase: String,
+}
+
+/// A ConfigMap: its data is known by its hash.
+#[derive(Clone, Debug, Default, Resource, Deserialize)]
+#[resource(inherit = ConfigMap)]
+pub struct ConfigMapView {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// Hash of the data.
+    #[serde(default, rename = "data", deserialize_with = "digest_of_data")]
+    pub digest: DataDigest,
+}
+
+/// Hash of a ConfigMap's data.
+pub type DataDigest = [u8; 32];
+
+/// A secret: its data is not known at all.
+#[derive(Clone, Debug, Default, Resource, Deserialize)]
+#[resource(inherit = Secret)]
+pub struct SecretView {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+}
+
+/// The hash of a ConfigMap's data.
+#[must_use]
+pub fn data_digest(data: &BTreeMap<String, String>) -> DataDigest {
+    let mut hash = Sha256::new();
+    for (key, value) in data {
+        for part in [key, value] {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+    }
+    hash.finalize().into()
+}
+
+fn digest_of_data<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DataDigest, D::Error> {
+    let data: Option<BTreeMap<String, String>> = Deserialize::deserialize(deserializer)?;
+    Ok(data_digest(&data.unwrap_or_default()))
+}
+
+/// The VM that an object belongs to, by its label.
+pub fn vm_of<K: Resource>(object: &K) -> Option<String> {
+    object.meta().labels.as_ref()?.get(names::LABEL_INSTANCE).cloned()
+}
+
+/// Drops what nobody reads of an object's metadata and takes a third to a half of its size.
+pub fn trim<K: Resource>(object: &mut K) {
+    let meta = object.meta_mut();
+    meta.managed_fields = None;
+    if let Some(annotations) = &mut meta.annotations {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+}

@@ -1,0 +1,19 @@
+//! (pure) The runner's configuration.
+
+use super::{Plan, owned};
+use crate::api::names;
+use crate::api::runner_config::ConfigFile;
+use k8s_openapi::api::core::v1::ConfigMap;
+
+/// The ConfigMap. It has no annotation with the operator's version: an upgrade of the operator would rewrite it for
+/// every VM.
+pub(super) fn build(plan: &Plan) -> ConfigMap {
+    let file = ConfigFile { runner: plan.config.clone() };
+    // JSON is YAML that all parsers read alike. Serializing plain data into a string cannot fail.
+    let text = serde_json::to_string_pretty(&file).unwrap_or_default() + "\n";
+    ConfigMap {
+        metadata: owned(plan, plan.name.clone()),
+        data: Some([(names::CONFIG_FILE.to_owned(), text)].into()),
+        ..ConfigMap::default()
+    }
+}

@@ -1,0 +1,147 @@
+//! (pure) The pod. It passes Pod Security `restricted`: no root, no capability, no host namespace, no host path, a
+//! read-only root. It has no emptyDir either, so that a drain needs no flag that deletes data; what the runner writes
+//! for its own life time goes to the pod's `/dev/shm`.
+
+use super::{Plan, owned, version_annotation};
+use crate::api::names;
+use crate::operator::vm::plan::protocol;
+use k8s_openapi::api::core::v1::{
+    Capabilities, ConfigMapProjection, Container, ContainerPort, EnvVar, EnvVarSource, ObjectFieldSelector,
+    PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ProjectedVolumeSource, SeccompProfile,
+    SecretProjection, SecurityContext, Volume, VolumeDevice, VolumeMount, VolumeProjection,
+};
+
+const CONFIG: &str = "config";
+const RUNNER_DATA: &str = "runner-data";
+
+pub(super) fn build(plan: &Plan) -> Pod {
+    let mut metadata = owned(plan, plan.name.clone());
+    let labels = metadata.labels.get_or_insert_default();
+    labels.insert(names::LABEL_COMPONENT.to_owned(), names::APP_NAME.to_owned());
+    metadata.annotations = Some([version_annotation()].into());
+    let spec = PodSpec {
+        containers: vec![container(plan)],
+        volumes: Some(volumes(plan)),
+        security_context: Some(pod_security()),
+        service_account_name: Some(names::RUNNER_SERVICE_ACCOUNT.to_owned()),
+        // The operator makes a new pod when one has ended, as only it knows whether the VM should run.
+        restart_policy: Some("Never".to_owned()),
+        termination_grace_period_seconds: Some(plan.grace_period),
+        // Else a namespace with many services fills the runner's environment.
+        enable_service_links: Some(false),
+        node_name: plan.node_name.clone(),
+        node_selector: plan.node_selector.clone(),
+        affinity: plan.affinity.clone(),
+        ..PodSpec::default()
+    };
+    Pod { metadata, spec: Some(spec), status: None }
+}
+
+fn container(plan: &Plan) -> Container {
+    let devices = plan
+        .disks
+        .iter()
+        .map(|disk| VolumeDevice { name: disk.name.clone(), device_path: format!("/dev/{}", disk.name) });
+    Container {
+        name: plan.name.clone(),
+        image: Some(plan.image.clone()),
+        image_pull_policy: plan.pull_policy.clone(),
+        env: Some(vec![env(names::ENV_NODE_NAME, "spec.nodeName"), env(names::ENV_POD_IP, "status.podIP")]),
+        ports: Some(ports(plan)).filter(|ports| !ports.is_empty()),
+        resources: Some(plan.resources.clone()),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
+            read_only_root_filesystem: Some(true),
+            ..SecurityContext::default()
+        }),
+        volume_mounts: Some(mounts(plan)),
+        volume_devices: Some(devices.collect::<Vec<_>>()).filter(|devices| !devices.is_empty()),
+        ..Container::default()
+    }
+}
+
+fn pod_security() -> PodSecurityContext {
+    PodSecurityContext {
+        run_as_non_root: Some(true),
+        run_as_user: Some(names::RUNNER_UID),
+        run_as_group: Some(names::RUNNER_UID),
+        fs_group: Some(names::RUNNER_UID),
+        fs_group_change_policy: Some("OnRootMismatch".to_owned()),
+        seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
+        ..PodSecurityContext::default()
+    }
+}
+
+fn env(name: &str, field: &str) -> EnvVar {
+    let field_ref = ObjectFieldSelector { field_path: field.to_owned(), api_version: None };
+    EnvVar {
+        name: name.to_owned(),
+        value_from: Some(EnvVarSource { field_ref: Some(field_ref), ..EnvVarSource::default() }),
+        value: None,
+    }
+}
+
+fn ports(plan: &Plan) -> Vec<ContainerPort> {
+    let port = |name: String, port: i32, protocol: &str| ContainerPort {
+        name: Some(name),
+        container_port: port,
+        protocol: Some(protocol.to_owned()),
+        ..ContainerPort::default()
+    };
+    let spice = plan.spice_port.map(|number| port("spice".to_owned(), number.into(), "TCP"));
+    let forwards = plan.forwards.iter().map(|forward| {
+        let protocol = protocol(forward.protocol);
+        port(format!("{}-{}", protocol.to_lowercase(), forward.port), forward.port, protocol)
+    });
+    spice.into_iter().chain(forwards).collect()
+}
+
+fn mounts(plan: &Plan) -> Vec<VolumeMount> {
+    let mount = |name: &str, path: &str, read_only| VolumeMount {
+        name: name.to_owned(),
+        mount_path: path.to_owned(),
+        read_only: Some(read_only).filter(|read_only| *read_only),
+        ..VolumeMount::default()
+    };
+    let images = plan.has_cd_drive.then(|| mount(names::IMAGE_REPOSITORY_CLAIM, names::IMAGE_REPOSITORY_DIR, true));
+    [mount(CONFIG, names::CONFIG_DIR, true), mount(RUNNER_DATA, names::DATA_DIR, false)]
+        .into_iter()
+        .chain(images)
+        .collect()
+}
+
+fn volumes(plan: &Plan) -> Vec<Volume> {
+    let claim = |name: &str, claim: String, read_only| Volume {
+        name: name.to_owned(),
+        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+            claim_name: claim,
+            read_only: Some(read_only).filter(|read_only| *read_only),
+        }),
+        ..Volume::default()
+    };
+    // Without a CD drive the repository is not mounted, so that such VMs need no shared storage.
+    let repository = names::IMAGE_REPOSITORY_CLAIM;
+    let images = plan.has_cd_drive.then(|| claim(repository, repository.to_owned(), true));
+    let disks = plan.disks.iter().map(|disk| claim(&disk.name, disk.claim.clone(), false));
+    [config_volume(plan), claim(RUNNER_DATA, names::runner_data_claim(&plan.name), false)]
+        .into_iter()
+        .chain(images)
+        .chain(disks)
+        .collect()
+}
+
+fn config_volume(plan: &Plan) -> Volume {
+    let config_map = VolumeProjection {
+        config_map: Some(ConfigMapProjection { name: plan.name.clone(), ..ConfigMapProjection::default() }),
+        ..VolumeProjection::default()
+    };
+    let secret = plan.display_secret.as_ref().map(|name| VolumeProjection {
+        secret: Some(SecretProjection { name: name.clone(), ..SecretProjection::default() }),
+        ..VolumeProjection::default()
+    });
+    let sources = [config_map].into_iter().chain(secret).collect();
+    // Readable by the runner's group, which the volume gets by fsGroup, and nobody else.
+    let projected = ProjectedVolumeSource { default_mode: Some(0o440), sources: Some(sources) };
+    Volume { name: CONFIG.to_owned(), projected: Some(projected), ..Volume::default() }
+}

@@ -1,0 +1,211 @@
+//! (pure) What becomes of a VM's pod. This is the only place that decides it.
+//!
+//! A pod is made once and ends once (its restart policy is `Never`); a VM that should run and whose pod has ended
+//! gets a new one. How the pod ended is written into the VM's status *before* the pod goes, so that an operator that
+//! dies in between forgets nothing; the dead pod stays until its successor is due, so that its log can be read.
+//!
+//! | wanted | pod | decision |
+//! |---|---|---|
+//! | any | not this VM's | wait |
+//! | any | being deleted | wait |
+//! | Stopped | none | keep |
+//! | Stopped | any other | delete |
+//! | Running | none | create, or wait for the end of the pause |
+//! | Running | alive | keep |
+//! | Running | ended by the guest, and `guestShutdownStops` | stop the VM by its spec |
+//! | Running | ended, not yet in the status | remember |
+//! | Running | ended, in the status | delete at the end of the pause |
+
+use super::observe::Observed;
+use crate::api::outcome::{EndReason, Outcome as RunnerOutcome};
+use crate::api::virtual_machine::{Restarts, State};
+use crate::operator::backoff;
+use crate::operator::controller::Outcome;
+use crate::operator::views::{PodView, TerminatedView};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use std::time::Duration;
+
+/// A VM that ran that long has run well: the pause before its next start is short again.
+pub const RAN_WELL: SignedDuration = SignedDuration::from_mins(10);
+
+/// What becomes of the pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It is as it should be: there, or not there.
+    Keep,
+    /// It has to be made.
+    Create,
+    /// It has to go; the UID is that of the pod that was looked at.
+    Delete {
+        /// UID of the pod.
+        uid: String,
+        /// Why.
+        why: DeleteReason,
+    },
+    /// It has ended; how has to be written into the VM's status.
+    Remember(Restarts),
+    /// It has ended by the guest's will, which stops the VM.
+    StopBySpec,
+    /// Nothing can be done now.
+    Wait(WaitFor),
+}
+
+/// Why a pod goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeleteReason {
+    /// The VM should not run.
+    Stop,
+    /// It has ended and a new one is due.
+    Ended,
+}
+
+/// What is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WaitFor {
+    /// The pod is on its way out.
+    PodEnd,
+    /// A pod that is not this VM's has the name.
+    OtherPod,
+    /// The pause before the next start.
+    Pause {
+        /// Its end.
+        until: Timestamp,
+    },
+    /// A spec that can be used.
+    ValidSpec,
+}
+
+impl Decision {
+    /// What it means for the next look at the VM.
+    #[must_use]
+    pub fn outcome(&self, now: Timestamp) -> Outcome {
+        match self {
+            Self::Wait(WaitFor::Pause { until }) => {
+                let left = until.duration_since(now);
+                Outcome::Recheck(Duration::try_from(left).unwrap_or_default().max(Duration::from_millis(1)))
+            }
+            // The status that was just written starts the next reconcile; this is the safety net.
+            Self::Remember(_) | Self::StopBySpec => Outcome::Recheck(Duration::from_secs(1)),
+            _ => Outcome::Done,
+        }
+    }
+}
+
+/// Whether the pod has ended for good.
+#[must_use]
+pub fn has_ended(pod: &PodView) -> bool {
+    matches!(pod.status.phase.as_str(), "Succeeded" | "Failed")
+}
+
+/// Decides. `valid` says whether the VM's spec can be used.
+#[must_use]
+pub fn decide(observed: &Observed, valid: bool) -> Decision {
+    let vm = &observed.vm;
+    let wanted = vm.spec.vm.state;
+    let past = vm.status.as_ref().and_then(|status| status.restarts.as_ref());
+    let Some(any_pod) = &observed.pod else {
+        return match (wanted, past.map(due)) {
+            (State::Stopped, _) => Decision::Keep,
+            (State::Running, _) if !valid => Decision::Wait(WaitFor::ValidSpec),
+            (State::Running, Some(until)) if until > observed.now => Decision::Wait(WaitFor::Pause { until }),
+            (State::Running, _) => Decision::Create,
+        };
+    };
+    let Some(pod) = observed.own_pod() else { return Decision::Wait(WaitFor::OtherPod) };
+    if any_pod.metadata.deletion_timestamp.is_some() {
+        return Decision::Wait(WaitFor::PodEnd);
+    }
+    let uid = pod.metadata.uid.clone().unwrap_or_default();
+    match wanted {
+        State::Stopped => Decision::Delete { uid, why: DeleteReason::Stop },
+        State::Running if !has_ended(pod) => Decision::Keep,
+        State::Running => after_end(observed, pod, past.filter(|past| past.pod_uid == uid), uid.clone()),
+    }
+}
+
+fn after_end(observed: &Observed, pod: &PodView, remembered: Option<&Restarts>, uid: String) -> Decision {
+    let end = End::of(pod);
+    if let Some(past) = remembered {
+        let until = due(past);
+        return if until > observed.now {
+            Decision::Wait(WaitFor::Pause { until })
+        } else {
+            Decision::Delete { uid, why: DeleteReason::Ended }
+        };
+    }
+    if end.by_guest && observed.vm.spec.guest_shutdown_stops {
+        return Decision::StopBySpec;
+    }
+    let before = observed.vm.status.as_ref().and_then(|status| status.restarts.as_ref());
+    let attempts = match before {
+        Some(before) if !end.ran_well => before.attempts.saturating_add(1),
+        _ => 1,
+    };
+    let time = Time(end.at.unwrap_or(observed.now));
+    Decision::Remember(Restarts { attempts, pod_uid: uid, reason: end.reason, message: end.message, time })
+}
+
+/// When the next start is due.
+fn due(past: &Restarts) -> Timestamp {
+    let pause = SignedDuration::try_from(backoff::pause(past.attempts)).unwrap_or(SignedDuration::ZERO);
+    past.time.0.checked_add(pause).unwrap_or(past.time.0)
+}
+
+/// How a pod ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// CamelCase.
+    pub reason: String,
+    /// What is known of it.
+    pub message: String,
+    /// Whether the guest powered itself off.
+    pub by_guest: bool,
+    /// Whether it had run for [`RAN_WELL`].
+    pub ran_well: bool,
+    /// When.
+    pub at: Option<Timestamp>,
+}
+
+impl End {
+    /// How that pod ended: by the runner's own word if there is one, else by the kubelet's.
+    #[must_use]
+    pub fn of(pod: &PodView) -> Self {
+        let terminated = pod.status.container_statuses.iter().find_map(|c| c.state.terminated.as_ref());
+        let outcome = terminated.and_then(|t| RunnerOutcome::parse(t.message.as_deref()?));
+        let (reason, message) = match (&outcome, terminated) {
+            (Some(outcome), _) => (format!("{:?}", outcome.reason), outcome.message.clone()),
+            (None, Some(t)) => without_outcome(pod, t),
+            (None, None) => (
+                pod.status.reason.clone().unwrap_or_else(|| "PodFailed".to_owned()),
+                pod.status
+                    .message
+                    .clone()
+                    .unwrap_or_else(|| "the pod ended before its container had started".to_owned()),
+            ),
+        };
+        let time =
+            |field: fn(&TerminatedView) -> &Option<Time>| terminated.and_then(|t| field(t).as_ref()).map(|t| t.0);
+        let (started, finished) = (time(|t| &t.started_at), time(|t| &t.finished_at));
+        let ran = started.zip(finished).map(|(started, finished)| finished.duration_since(started));
+        Self {
+            reason,
+            message,
+            by_guest: outcome.is_some_and(|o| o.by_guest && o.reason == EndReason::GuestShutdown),
+            ran_well: ran.is_some_and(|ran| ran >= RAN_WELL),
+            at: finished,
+        }
+    }
+}
+
+/// The kubelet's word, where the runner left none.
+fn without_outcome(pod: &PodView, terminated: &TerminatedView) -> (String, String) {
+    let code = terminated.exit_code;
+    let own_reason = pod.status.reason.clone();
+    let kubelets = terminated.reason.clone().filter(|reason| !matches!(reason.as_str(), "Error" | "Completed"));
+    let reason = own_reason.or(kubelets).unwrap_or_else(|| "RunnerKilled".to_owned());
+    let words = [pod.status.message.as_deref(), terminated.message.as_deref()];
+    let words = words.into_iter().flatten().map(str::trim).find(|text| !text.is_empty());
+    let message = words.map_or_else(|| format!("the runner ended with code {code} and left no word"), str::to_owned);
+    (reason, message)
+}

@@ -1,0 +1,57 @@
+//! The controller of `VirtualMachine`.
+//!
+//! ```text
+//! observe ──► plan ──► lifecycle ──► build ──► apply ──► report
+//! (caches)    (pure)   (pure)        (pure)    (writes)  (status, events)
+//! ```
+//!
+//! | room | takes | gives |
+//! |---|---|---|
+//! | [`observe`] | the VM | [`observe::Observed`]: the VM and its children, from the caches |
+//! | [`plan`] | `Observed`, settings | [`plan::Plan`]: every default merged, every value checked; or [`plan::Invalid`] |
+//! | [`lifecycle`] | wanted state, pod, past ends | [`lifecycle::Decision`]: what becomes of the pod |
+//! | [`build`] | `Plan` | [`build::Objects`]: every child as it should be |
+//! | [`apply`] | `Objects`, `Observed`, `Decision` | the same, applied: only what differs is written |
+//! | [`report`] | all of the above | status and events: only what differs is written |
+//!
+//! [`explain`] reads a pod's and its claims' status and says what is in the way.
+
+pub mod apply;
+pub mod build;
+pub mod explain;
+pub mod lifecycle;
+pub mod observe;
+pub mod plan;
+pub mod report;
+
+use super::context::Context;
+use super::controller::Outcome;
+use super::error::Error;
+use crate::api::VirtualMachine;
+use explain::Problem;
+use std::sync::Arc;
+
+/// Brings the objects of one VM in line with it.
+///
+/// # Errors
+/// If the API server could not be asked or refuses a write.
+pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome, Error> {
+    let observed = observe::observe(vm, ctx);
+    let plan = plan::plan(&observed, &ctx.settings.reconciler);
+    let decision = lifecycle::decide(&observed, plan.is_ok());
+    let applied = match &plan {
+        Ok(plan) => apply::apply(build::build(plan), &observed, &decision, ctx).await.map(Some),
+        Err(_) => apply::end_pod(&observed, &decision, ctx).await.map(|()| None),
+    };
+    let problem = match (&plan, &applied) {
+        (Err(invalid), _) => Some(Problem::from(invalid)),
+        (_, Err(error)) if error.is_rejection() => Some(Problem::rejected(error)),
+        (_, Err(_)) => None,
+        (Ok(_), Ok(_)) => explain::explain(&observed),
+    };
+    // A write that failed for another reason says nothing about the VM: its status stays as it is.
+    if applied.is_ok() || problem.is_some() {
+        report::report(&observed, &decision, problem, ctx).await?;
+    }
+    applied.map(|_| decision.outcome(observed.now).sooner(explain::recheck(&observed)))
+}

@@ -1,0 +1,74 @@
+//! (client) What the operator sees of one VM: the VM and its children, from the caches. No request is made.
+
+use crate::api::{VirtualMachine, names};
+use crate::operator::context::Context;
+use crate::operator::views::{ClaimView, ConfigMapView, PodView, SecretView};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One VM and its children.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The VM, at least as new as the operator's own last write to it.
+    pub vm: Arc<VirtualMachine>,
+    /// Its configuration.
+    pub config_map: Option<Arc<ConfigMapView>>,
+    /// The pod of its name, whosever it is.
+    pub pod: Option<Arc<PodView>>,
+    /// The claims that it uses and that are there, by name.
+    pub claims: BTreeMap<String, Arc<ClaimView>>,
+    /// The namespace's image repository.
+    pub image_repository: Option<Arc<ClaimView>>,
+    /// Its display secret; the first by name, if there are several.
+    pub display_secret: Option<Arc<SecretView>>,
+    /// The time of the observation.
+    pub now: Timestamp,
+}
+
+impl Observed {
+    /// Name of the VM and of its pod.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.vm.name_any()
+    }
+
+    /// The pod, if it is this VM's and not a namesake's.
+    #[must_use]
+    pub fn own_pod(&self) -> Option<&Arc<PodView>> {
+        let uid = self.vm.metadata.uid.as_deref()?;
+        self.pod.as_ref().filter(|pod| pod.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid))
+    }
+}
+
+/// Names of the disks of a VM that have claims, in order, with their claims' names.
+#[must_use]
+pub fn disk_names(vm: &VirtualMachine) -> Vec<(String, String)> {
+    let templates = vm.spec.vm.disks.iter().filter_map(|disk| disk.volume_claim_template.as_ref());
+    let disks = templates.enumerate().map(|(n, template)| {
+        let name = template.metadata.as_ref().and_then(|m| m.name.as_deref());
+        let disk = names::disk(name, n);
+        let claim = names::disk_claim(&vm.name_any(), &disk);
+        (disk, claim)
+    });
+    disks.collect()
+}
+
+/// Looks at the VM.
+#[must_use]
+pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
+    let vm = ctx.newest(vm);
+    let name = vm.name_any();
+    let claim_names = disk_names(&vm).into_iter().map(|(_, claim)| claim).chain([names::runner_data_claim(&name)]);
+    let claims = claim_names.filter_map(|claim| ctx.caches.claims.get(&claim).map(|view| (claim, view))).collect();
+    Observed {
+        config_map: ctx.caches.config_maps.get(&name),
+        pod: ctx.caches.pods.get(&name),
+        claims,
+        image_repository: ctx.caches.claims.get(names::IMAGE_REPOSITORY_CLAIM),
+        display_secret: ctx.caches.secrets.group(&name).into_iter().next(),
+        now: (ctx.now)(),
+        vm,
+    }
+}

@@ -1,0 +1,419 @@
+//! (pure) The VM as it will be run: every default merged, every value checked.
+//!
+//! What the schema can check is checked before an object gets here. What it cannot see ends here as [`Invalid`],
+//! which names the field, the reason and the next step; nothing of an invalid VM is made or changed.
+
+use super::observe::{self, Observed};
+use crate::api::quantity::Bytes;
+use crate::api::runner_config as config;
+use crate::api::virtual_machine::{ClaimMetadata, ClaimSpec, Forward, Image, Machine, Protocol, PullPolicy};
+use crate::api::{VirtualMachine, names};
+use crate::operator::settings;
+use k8s_openapi::api::core::v1::{Affinity, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::ResourceExt;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Memory of the pod besides the guest's: QEMU's own, its display's and the runner's.
+pub const OVERHEAD: Bytes = Bytes(128 << 20);
+
+/// A VM, ready to be built.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Name of the VM and of its pod.
+    pub name: String,
+    /// Namespace of all its objects.
+    pub namespace: String,
+    /// UID of the VM.
+    pub uid: String,
+    /// Image of the runner.
+    pub image: String,
+    /// When the image is pulled.
+    pub pull_policy: Option<String>,
+    /// Resources of the pod.
+    pub resources: ResourceRequirements,
+    /// Where the pod may run.
+    pub node_name: Option<String>,
+    /// Where the pod may run.
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Where the pod may run.
+    pub affinity: Option<Affinity>,
+    /// The runner's configuration.
+    pub config: config::RunnerConfig,
+    /// Disks with claims.
+    pub disks: Vec<DiskPlan>,
+    /// Whether there is a CD drive, and so a need for the image repository.
+    pub has_cd_drive: bool,
+    /// Storage class of the claim for what the runner keeps.
+    pub runner_data_class: Option<String>,
+    /// Name of the display secret, if there is or will be one.
+    pub display_secret: Option<String>,
+    /// Whether that secret has to be made.
+    pub generate_secret: bool,
+    /// Whether the image repository has to be made.
+    pub create_image_repository: bool,
+    /// Port of the display.
+    pub spice_port: Option<u16>,
+    /// Ports that lead into the guest.
+    pub forwards: Vec<Forward>,
+    /// Seconds that the pod has to end.
+    pub grace_period: i64,
+}
+
+/// A disk with a claim.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiskPlan {
+    /// Name of the device under `/dev`.
+    pub name: String,
+    /// Name of the claim.
+    pub claim: String,
+    /// Labels and annotations of the claim.
+    pub metadata: ClaimMetadata,
+    /// The claim.
+    pub spec: ClaimSpec,
+}
+
+/// A VM that cannot be run as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    /// The field, from the object's root.
+    pub field: String,
+    /// What is wrong with it.
+    pub why: String,
+    /// What to do.
+    pub next_step: String,
+}
+
+fn invalid<T>(field: impl Into<String>, why: impl Into<String>, next_step: impl Into<String>) -> Result<T, Invalid> {
+    Err(Invalid { field: field.into(), why: why.into(), next_step: next_step.into() })
+}
+
+/// Plans the VM.
+///
+/// # Errors
+/// If a value cannot be used.
+pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan, Invalid> {
+    let vm = &observed.vm;
+    let spec = &vm.spec;
+    let name = checked_name(vm)?;
+    let disks = disks(vm)?;
+    let (image, pull_policy) = image(spec.image.as_ref(), settings);
+    let spice = spec.vm.display.spice.as_ref();
+    let present_secret = observed.display_secret.as_ref().map(|s| s.name_any());
+    let generate_secret = present_secret.is_none() && spice.is_some_and(|s| s.generate_secret);
+    let forwards = forwards(&spec.vm, spice.map(|s| s.port))?;
+    let memory = memory(&spec.vm)?;
+    let cpus = cpus(&spec.vm)?;
+    Ok(Plan {
+        namespace: vm.namespace().unwrap_or_default(),
+        uid: vm.uid().unwrap_or_default(),
+        image,
+        pull_policy,
+        resources: resources(vm, cpus, memory, settings),
+        node_name: spec.node_name.clone(),
+        node_selector: spec.node_selector.clone(),
+        affinity: spec.affinity.clone(),
+        config: runner_config(vm, cpus, memory, &disks)?,
+        disks,
+        has_cd_drive: spec.vm.disks.iter().any(|disk| disk.cdrom.is_some()),
+        runner_data_class: settings.runner_data_pvc.storage_class_name.clone(),
+        display_secret: present_secret.or_else(|| generate_secret.then(|| names::display_secret(&name))),
+        generate_secret,
+        create_image_repository: observed.image_repository.is_none(),
+        spice_port: spice.and_then(|s| u16::try_from(s.port).ok()),
+        forwards,
+        grace_period: spec.vm.powerdown_timeout.saturating_add(15),
+        name,
+    })
+}
+
+/// The name, if it can be the value of a label, as which all children carry it.
+fn checked_name(vm: &VirtualMachine) -> Result<String, Invalid> {
+    let name = vm.name_any();
+    if name.len() > 63 {
+        let why = format!(
+            "{name:?} has {} characters; the VM's objects carry it as a label, which has at most 63",
+            name.len()
+        );
+        return invalid("metadata.name", why, "create the VM again with a shorter name");
+    }
+    Ok(name)
+}
+
+fn image(image: Option<&Image>, settings: &settings::Reconciler) -> (String, Option<String>) {
+    let default = || (settings.runner_image.source.clone(), Some(settings.runner_image.pull_policy.clone()));
+    let Some(image) = image else { return default() };
+    let reference = match (&image.source, &image.repository, &image.path) {
+        (Some(source), ..) => source.clone(),
+        (None, Some(repository), Some(path)) => {
+            let version = image.version.as_ref().map(|v| format!(":{v}")).unwrap_or_default();
+            format!("{repository}/{path}{version}")
+        }
+        _ => return default(),
+    };
+    if settings.replaced_images.iter().any(|replaced| reference.starts_with(replaced)) {
+        return default();
+    }
+    let pull_policy = image.pull_policy.map(|policy| match policy {
+        PullPolicy::Always => "Always".to_owned(),
+        PullPolicy::Never => "Never".to_owned(),
+        PullPolicy::IfNotPresent => "IfNotPresent".to_owned(),
+    });
+    (reference, pull_policy)
+}
+
+fn size(field: &str, text: &str) -> Result<Bytes, Invalid> {
+    let bytes = text.parse::<Bytes>().or_else(|e| invalid(field, e.to_string(), "correct the size"))?;
+    if bytes.0 < 1 << 20 {
+        return invalid(field, format!("{text:?} is less than 1 MiB"), "give a size such as 512Mi or 4Gi");
+    }
+    Ok(bytes)
+}
+
+/// Memory of the machine: maximum, and the current one if it is given.
+fn memory(machine: &Machine) -> Result<(Bytes, Option<Bytes>), Invalid> {
+    let maximum = size("spec.vm.maximumRam", &machine.maximum_ram)?;
+    let current = machine.current_ram.as_deref().map(|text| size("spec.vm.currentRam", text)).transpose()?;
+    match current {
+        Some(current) if current > maximum => invalid(
+            "spec.vm.currentRam",
+            format!("{current} is more than spec.vm.maximumRam, {maximum}"),
+            "lower the one or raise the other",
+        ),
+        _ => Ok((maximum, current)),
+    }
+}
+
+/// CPUs of the machine: maximum and current.
+fn cpus(machine: &Machine) -> Result<(u32, u32), Invalid> {
+    let at_least_one = |n: i64| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
+    let maximum = match (&machine.cpu_topology, machine.maximum_cpus) {
+        (Some(t), _) => [t.sockets, t.dies_per_socket, t.cores_per_die, t.threads_per_core]
+            .map(at_least_one)
+            .iter()
+            .fold(1u32, |product, n| product.saturating_mul(*n)),
+        (None, Some(n)) => at_least_one(n),
+        (None, None) => machine.current_cpus.map_or(1, at_least_one),
+    };
+    let current = machine.current_cpus.map_or(maximum, at_least_one);
+    if current > maximum {
+        let why = format!("{current} is more than the {maximum} CPUs that spec.vm.cpuTopology allows");
+        return invalid("spec.vm.currentCpus", why, "lower it, or enlarge the topology");
+    }
+    Ok((maximum, current))
+}
+
+fn disks(vm: &VirtualMachine) -> Result<Vec<DiskPlan>, Invalid> {
+    let mut seen = BTreeSet::new();
+    let mut plans = Vec::new();
+    let templates = vm.spec.vm.disks.iter().enumerate();
+    let templates = templates.filter_map(|(i, disk)| disk.volume_claim_template.as_ref().map(|template| (i, template)));
+    for ((i, template), (name, claim)) in templates.zip(observe::disk_names(vm)) {
+        let field = |rest: &str| format!("spec.vm.disks[{i}].volumeClaimTemplate.{rest}");
+        let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if !name.chars().all(legal) || name.starts_with('-') || name.len() > 63 {
+            let why = format!("a disk named {name:?} cannot be a volume of the pod");
+            return invalid(field("metadata.name"), why, "use up to 58 lower-case letters, digits and dashes");
+        }
+        if !seen.insert(name.clone()) {
+            return invalid(field("metadata.name"), format!("two disks are named {name:?}"), "give each its own name");
+        }
+        let spec = template.spec.clone().unwrap_or_default();
+        if spec.volume_mode != "Block" {
+            let why = format!("{:?} disks cannot be used by this version", spec.volume_mode);
+            return invalid(field("spec.volumeMode"), why, "use Block");
+        }
+        plans.push(DiskPlan { name, claim, metadata: template.metadata.clone().unwrap_or_default(), spec });
+    }
+    Ok(plans)
+}
+
+/// Ports that lead into the guest; each port of the pod can be used once.
+fn forwards(machine: &Machine, spice_port: Option<i64>) -> Result<Vec<Forward>, Invalid> {
+    let mut taken: BTreeSet<(i64, &str)> = spice_port.map(|port| (port, "TCP")).into_iter().collect();
+    let mut forwards = Vec::new();
+    for (i, network) in machine.networks.iter().enumerate() {
+        if network.tap.is_some() {
+            let why = "interfaces on a bridge of the node cannot be used by this version";
+            return invalid(format!("spec.vm.networks[{i}].tap"), why, "use a user interface with forward");
+        }
+        for (j, forward) in network.user.iter().flat_map(|user| &user.forward).enumerate() {
+            if !taken.insert((forward.port.into(), protocol(forward.protocol))) {
+                let field = format!("spec.vm.networks[{i}].user.forward[{j}].port");
+                return invalid(field, format!("{} is used twice in the pod", forward.port), "choose another port");
+            }
+            forwards.push(forward.clone());
+        }
+    }
+    Ok(forwards)
+}
+
+/// The protocol's name in Kubernetes.
+#[must_use]
+pub fn protocol(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::TCP => "TCP",
+        Protocol::UDP => "UDP",
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sizes of machines"
+)]
+fn resources(
+    vm: &VirtualMachine,
+    (_, cpus): (u32, u32),
+    (maximum, current): (Bytes, Option<Bytes>),
+    settings: &settings::Reconciler,
+) -> ResourceRequirements {
+    if let Some(given) = &vm.spec.resources {
+        return ResourceRequirements { limits: given.limits.clone(), requests: given.requests.clone(), claims: None };
+    }
+    let millicpus = (f64::from(cpus) * 1000.0 / settings.cpu_overcommit).ceil() as u64;
+    let memory = (current.unwrap_or(maximum).0 as f64 / settings.ram_overcommit).floor() as u64 + OVERHEAD.0;
+    let requests = [("cpu", format!("{millicpus}m")), ("memory", memory.to_string())];
+    let requests = requests.map(|(name, amount)| (name.to_owned(), Quantity(amount))).into();
+    ResourceRequirements { requests: Some(requests), ..ResourceRequirements::default() }
+}
+
+fn runner_config(
+    vm: &VirtualMachine,
+    (maximum_cpus, current_cpus): (u32, u32),
+    (maximum_ram, current_ram): (Bytes, Option<Bytes>),
+    disks: &[DiskPlan],
+) -> Result<config::RunnerConfig, Invalid> {
+    let machine = &vm.spec.vm;
+    let topology = machine.cpu_topology.clone();
+    let part = |n: Option<i64>| n.and_then(|n| u32::try_from(n).ok()).unwrap_or_default();
+    Ok(config::RunnerConfig {
+        data_dir: Some(names::DATA_DIR.to_owned()),
+        runtime_dir: None,
+        namespace: vm.namespace(),
+        uid: vm.uid(),
+        generation: vm.metadata.generation,
+        guest_shutdown_stops: vm.spec.guest_shutdown_stops,
+        cloud_init: cloud_init(vm),
+        vm: Some(config::VmConfig {
+            name: vm.name_any(),
+            uuid: machine.machine_uuid.clone(),
+            use_tpm: machine.use_tpm,
+            boot_menu: machine.boot_menu,
+            firmware: Some(machine.firmware.as_str().to_owned()),
+            maximum_ram: Some(maximum_ram.to_string()),
+            current_ram: current_ram.map(|size| size.to_string()),
+            cpu_model: Some(machine.cpu_model.clone()),
+            maximum_cpus: Some(maximum_cpus),
+            current_cpus: Some(current_cpus),
+            sockets: part(topology.as_ref().map(|t| t.sockets)),
+            dies_per_socket: part(topology.as_ref().map(|t| t.dies_per_socket)),
+            cores_per_die: part(topology.as_ref().map(|t| t.cores_per_die)),
+            threads_per_core: part(topology.as_ref().map(|t| t.threads_per_core)),
+            accelerator: None,
+            rtc_base: Some(machine.rtc_base.clone()),
+            rtc_clock: Some(machine.rtc_clock.clone()),
+            powerdown_timeout: u64::try_from(machine.powerdown_timeout).ok(),
+            network: Some(networks(machine)),
+            drives: Some(drives(machine, disks)?),
+            display: Some(display(machine)),
+        }),
+    })
+}
+
+fn networks(machine: &Machine) -> Vec<config::NetworkConfig> {
+    let forward = |f: &Forward| config::ForwardConfig {
+        port: u16::try_from(f.port).unwrap_or_default(),
+        guest_port: u16::try_from(f.guest_port).unwrap_or_default(),
+        protocol: protocol(f.protocol).to_lowercase(),
+    };
+    let networks = machine.networks.iter().filter_map(|network| network.user.as_ref());
+    let networks = networks.map(|user| config::NetworkConfig {
+        type_: Some("user".to_owned()),
+        device: Some(user.device.clone()),
+        net: user.net.clone(),
+        forward: user.forward.iter().map(forward).collect(),
+        ..config::NetworkConfig::default()
+    });
+    networks.collect()
+}
+
+fn drives(machine: &Machine, disks: &[DiskPlan]) -> Result<Vec<config::DriveConfig>, Invalid> {
+    let mut disks = disks.iter();
+    let mut drives = Vec::new();
+    for (i, disk) in machine.disks.iter().enumerate() {
+        let bootindex = disk.bootindex.and_then(|n| u32::try_from(n).ok());
+        drives.push(match &disk.cdrom {
+            Some(cdrom) => config::DriveConfig {
+                type_: Some("ide-cd".to_owned()),
+                file: Some(cd_image(&format!("spec.vm.disks[{i}].cdrom.image"), &cdrom.image)?),
+                bootindex,
+                ..config::DriveConfig::default()
+            },
+            None => config::DriveConfig {
+                type_: Some("raw".to_owned()),
+                resource: disks.next().map(|plan| format!("/dev/{}", plan.name)),
+                bootindex,
+                ..config::DriveConfig::default()
+            },
+        });
+    }
+    Ok(drives)
+}
+
+/// Path of a CD image: inside the image repository, or none.
+fn cd_image(field: &str, image: &str) -> Result<String, Invalid> {
+    let image = image.strip_prefix("file://").unwrap_or(image);
+    if image.is_empty() {
+        return Ok(String::new());
+    }
+    if image.contains("://") {
+        return invalid(
+            field,
+            "images by URL cannot be used by this version",
+            "put the file into the image repository",
+        );
+    }
+    let repository = format!("{}/", names::IMAGE_REPOSITORY_DIR);
+    let relative = image.strip_prefix(&repository).unwrap_or(image);
+    if relative.starts_with('/') || relative.split('/').any(|part| part == "..") {
+        let why = format!("{image:?} is not in the image repository");
+        return invalid(field, why, "give a path below the image repository");
+    }
+    Ok(format!("{repository}{relative}"))
+}
+
+fn display(machine: &Machine) -> config::DisplayConfig {
+    let display = &machine.display;
+    config::DisplayConfig {
+        outputs: u32::try_from(display.outputs).ok(),
+        logged_in_user: display.logged_in_user.clone(),
+        spice: display.spice.as_ref().map(|spice| config::SpiceConfig {
+            port: u16::try_from(spice.port).ok(),
+            streaming_video: spice.streaming_video.clone(),
+            usb_redirects: u32::try_from(spice.usb_redirects).ok(),
+        }),
+    }
+}
+
+/// The seed. Its `instance-id` follows its content: cloud-init runs anew when the seed has changed, and only then.
+fn cloud_init(vm: &VirtualMachine) -> Option<config::CloudInit> {
+    let seed = vm.spec.cloud_init.as_ref()?;
+    let mut meta_data: serde_json::Map<_, _> =
+        seed.meta_data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into())).collect();
+    meta_data.entry("instance-id").or_insert_with(|| {
+        let mut hash = Sha256::new();
+        hash.update(vm.uid().unwrap_or_default());
+        hash.update(serde_json::to_vec(seed).unwrap_or_default());
+        let digest: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        format!("v{digest}").into()
+    });
+    meta_data.entry("local-hostname").or_insert_with(|| vm.name_any().into());
+    Some(config::CloudInit {
+        meta_data: Some(meta_data),
+        user_data: Some(seed.user_data.clone().unwrap_or_default()),
+        network_config: seed.network_config.clone(),
+    })
+}

@@ -1,0 +1,181 @@
+//! (client) Status and events: computed by pure functions, written where they differ from what is there.
+
+use super::explain::Problem;
+use super::lifecycle::{Decision, WaitFor, has_ended};
+use super::observe::Observed;
+use crate::api::conditions::{self, ReadyReason, Wanted};
+use crate::api::virtual_machine::{Restarts, State, VirtualMachineStatus};
+use crate::api::{VirtualMachine, names};
+use crate::operator::context::Context;
+use crate::operator::error::Error;
+use crate::operator::write::Writer;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
+use kube::runtime::events::{Event, EventType};
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
+
+/// Writes status and events.
+///
+/// # Errors
+/// If the status cannot be written. Events are best effort.
+pub async fn report(
+    observed: &Observed,
+    decision: &Decision,
+    problem: Option<Problem>,
+    ctx: &Context,
+) -> Result<(), Error> {
+    let vm = &observed.vm;
+    let writer = Writer::new(ctx);
+    if let Some(stopped) = stopped_runner_fields(observed) {
+        ctx.wrote_vm(writer.apply_status(&vm.name_any(), names::MANAGER_RUNNER, &stopped).await?);
+    }
+    let ready = ready(observed, decision, problem);
+    let restarts = restarts(observed, decision);
+    let Some(status) = operator_fields(vm, &ready, restarts.as_ref(), observed.now) else { return Ok(()) };
+    let before = present(vm).and_then(|status| conditions::find(&status.conditions, conditions::READY)).cloned();
+    ctx.wrote_vm(writer.apply_status(&vm.name_any(), names::MANAGER_OPERATOR, &status).await?);
+    if before.is_none_or(|before| before.reason != ready.reason) {
+        publish(vm, &ready, ctx).await;
+    }
+    Ok(())
+}
+
+fn present(vm: &VirtualMachine) -> Option<&VirtualMachineStatus> {
+    vm.status.as_ref()
+}
+
+/// The condition `Ready`.
+#[must_use]
+pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>) -> Wanted {
+    let name = observed.name();
+    let (reason, message) = match (problem, decision) {
+        (Some(problem), _) => (problem.reason, problem.message),
+        (None, Decision::Wait(WaitFor::PodEnd) | Decision::Delete { .. }) => {
+            (ReadyReason::Stopping, format!("pod {name:?} is ending; the guest has {} s to shut down", grace(observed)))
+        }
+        (None, Decision::Remember(restarts)) => (ReadyReason::RestartBackoff, ended(restarts)),
+        (None, Decision::Wait(WaitFor::Pause { .. })) => {
+            let past = present(&observed.vm).and_then(|status| status.restarts.as_ref());
+            (ReadyReason::RestartBackoff, past.map(ended).unwrap_or_default())
+        }
+        _ if observed.vm.spec.vm.state == State::Stopped || *decision == Decision::StopBySpec => {
+            (ReadyReason::Stopped, "the VM is stopped".to_owned())
+        }
+        _ if is_running(observed) => (ReadyReason::Running, "the VM is running".to_owned()),
+        _ => (ReadyReason::Starting, format!("pod {name:?} is on its way")),
+    };
+    Wanted { type_: conditions::READY, status: reason.is_ready(), reason: reason.as_str(), message }
+}
+
+fn grace(observed: &Observed) -> i64 {
+    observed.vm.spec.vm.powerdown_timeout
+}
+
+fn ended(restarts: &Restarts) -> String {
+    let Restarts { attempts, reason, message, .. } = restarts;
+    let pause = crate::operator::backoff::pause(*attempts).as_secs();
+    let message = if message.is_empty() { String::new() } else { format!(": {message}") };
+    format!("the VM ended ({reason}{message}); start {attempts} in a row is tried after {pause} s")
+}
+
+/// Whether the runner says that the guest runs, and its pod is there to be believed.
+fn is_running(observed: &Observed) -> bool {
+    let alive = observed.own_pod().is_some_and(|pod| !has_ended(pod));
+    alive && present(&observed.vm).is_some_and(|status| conditions::is_true(&status.conditions, conditions::RUNNING))
+}
+
+/// Past ends that stay in the status: the new one, or the old ones while the VM should run. A VM that was stopped
+/// starts without a pause.
+fn restarts(observed: &Observed, decision: &Decision) -> Option<Restarts> {
+    match decision {
+        Decision::Remember(restarts) => Some(restarts.clone()),
+        Decision::StopBySpec => None,
+        _ if observed.vm.spec.vm.state == State::Stopped => None,
+        _ => present(&observed.vm).and_then(|status| status.restarts.clone()),
+    }
+}
+
+/// The operator's part of the status, if it differs from what is there.
+#[must_use]
+pub fn operator_fields(
+    vm: &VirtualMachine,
+    ready: &Wanted,
+    restarts: Option<&Restarts>,
+    now: Timestamp,
+) -> Option<Value> {
+    let empty = Vec::new();
+    let present_conditions = present(vm).map_or(&empty, |status| &status.conditions);
+    let condition = ready.at(present_conditions, vm.metadata.generation, now);
+    let same = present(vm).is_some_and(|status| {
+        status.observed_generation == vm.metadata.generation && status.restarts.as_ref() == restarts
+    });
+    if same && conditions::find(present_conditions, conditions::READY) == Some(&condition) {
+        return None;
+    }
+    let status = json!({
+        "observedGeneration": vm.metadata.generation,
+        "restarts": restarts,
+        "conditions": [condition],
+    });
+    Some(apply_body(vm, without_nulls(status)))
+}
+
+/// The runner's part of the status as it is where nothing runs, if there is no pod of this VM that could tell, and
+/// what the runner told last says otherwise. A runner that was killed cannot tell itself.
+#[must_use]
+pub fn stopped_runner_fields(observed: &Observed) -> Option<Value> {
+    let status = present(&observed.vm)?;
+    if observed.own_pod().is_some_and(|pod| !has_ended(pod)) {
+        return None;
+    }
+    let looks_alive = conditions::INITIAL.iter().any(|type_| conditions::is_true(&status.conditions, type_))
+        || status.cpus != 0
+        || status.node_name.is_some()
+        || status.pod_ip.is_some()
+        || status.osinfo.is_some()
+        || status.logged_in_user.is_some()
+        || !status.console_client.is_empty();
+    looks_alive.then(|| {
+        let stopped = |type_: &'static str| -> Condition {
+            let message = "the VM is not running".to_owned();
+            let wanted = Wanted { type_, status: false, reason: conditions::REASON_VM_STOPPED, message };
+            wanted.at(&status.conditions, observed.vm.metadata.generation, observed.now)
+        };
+        let conditions = conditions::INITIAL.map(stopped);
+        apply_body(&observed.vm, json!({"cpus": 0, "ram": "0", "consoleClient": "", "conditions": conditions}))
+    })
+}
+
+/// With the UID: a VM of the same name that came later is not written to.
+fn apply_body(vm: &VirtualMachine, status: Value) -> Value {
+    json!({
+        "apiVersion": VirtualMachine::api_version(&()),
+        "kind": VirtualMachine::kind(&()),
+        "metadata": {"name": vm.name_any(), "uid": vm.uid()},
+        "status": status,
+    })
+}
+
+fn without_nulls(mut value: Value) -> Value {
+    if let Some(map) = value.as_object_mut() {
+        map.retain(|_, v| !v.is_null());
+    }
+    value
+}
+
+async fn publish(vm: &VirtualMachine, ready: &Wanted, ctx: &Context) {
+    let problem = !ready.status && !matches!(ready.reason, "Starting" | "Stopping");
+    // The API server refuses notes of more than 1 kB.
+    let note: String = ready.message.chars().take(1000).collect();
+    let event = Event {
+        type_: if problem { EventType::Warning } else { EventType::Normal },
+        reason: ready.reason.to_owned(),
+        note: Some(note),
+        action: names::ACTION_RECONCILE.to_owned(),
+        secondary: None,
+    };
+    if let Err(error) = ctx.recorder.publish(&event, &vm.object_ref(&())).await {
+        tracing::warn!(vm = vm.name_any(), %error, "cannot publish an event");
+    }
+}

@@ -1,0 +1,157 @@
+//! (client) The few ways in which the operator writes, each of which says in its error what it tried.
+
+use super::context::Context;
+use super::error::Error;
+use crate::api::{VirtualMachine, names};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{NamespaceResourceScope, Request};
+use kube::{Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Writes objects of the operator's namespace. Answers are decoded into the views that the caches hold.
+pub struct Writer<'a> {
+    client: &'a Client,
+    namespace: &'a str,
+}
+
+fn kind<K: Resource<DynamicType = ()>>() -> &'static str {
+    // All kinds that are written are static; their names are borrowed from the binary.
+    match K::kind(&()) {
+        std::borrow::Cow::Borrowed(kind) => kind,
+        std::borrow::Cow::Owned(_) => "object",
+    }
+}
+
+fn failed<K: Resource<DynamicType = ()>>(verb: &'static str, name: &str) -> impl FnOnce(kube::Error) -> Error {
+    move |source| Error::Api { verb, kind: kind::<K>(), name: name.to_owned(), source }
+}
+
+fn is_code(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+impl<'a> Writer<'a> {
+    /// Writes by the context's client, into its namespace.
+    #[must_use]
+    pub fn new(ctx: &'a Context) -> Self {
+        Self { client: &ctx.client, namespace: &ctx.namespace }
+    }
+
+    fn request<K: Resource<DynamicType = ()>>(&self) -> Request {
+        Request::new(K::url_path(&(), Some(self.namespace)))
+    }
+
+    /// Creates the object; if there is one of its name, gives that one.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn create_or_get<K, V>(&self, object: &K) -> Result<V, Error>
+    where
+        K: Resource<DynamicType = ()> + Serialize,
+        V: DeserializeOwned,
+    {
+        let name = object.name_any();
+        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError);
+        let body = body.map_err(failed::<K>("create", &name))?;
+        let params = PostParams { field_manager: Some(names::MANAGER_OPERATOR.to_owned()), ..PostParams::default() };
+        let request = self.request::<K>().create(&params, body).map_err(kube::Error::BuildRequest);
+        match self.client.request(request.map_err(failed::<K>("create", &name))?).await {
+            Err(error) if is_code(&error, 409) => self.get::<K, V>(&name).await,
+            answer => answer.map_err(failed::<K>("create", &name)),
+        }
+    }
+
+    async fn get<K: Resource<DynamicType = ()>, V: DeserializeOwned>(&self, name: &str) -> Result<V, Error> {
+        let request =
+            self.request::<K>().get(name, &kube::api::GetParams::default()).map_err(kube::Error::BuildRequest);
+        self.client.request(request.map_err(failed::<K>("get", name))?).await.map_err(failed::<K>("get", name))
+    }
+
+    /// Applies the object, as its only owner.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn apply<K, V>(&self, object: &K) -> Result<V, Error>
+    where
+        K: Resource<DynamicType = ()> + Serialize + std::fmt::Debug,
+        V: DeserializeOwned,
+    {
+        let name = object.name_any();
+        let params = PatchParams::apply(names::MANAGER_OPERATOR).force();
+        let body = with_type(object).map_err(failed::<K>("apply", &name))?;
+        let request =
+            self.request::<K>().patch(&name, &params, &Patch::Apply(&body)).map_err(kube::Error::BuildRequest);
+        self.client.request(request.map_err(failed::<K>("apply", &name))?).await.map_err(failed::<K>("apply", &name))
+    }
+
+    /// Merges into the object.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn merge<K, V>(&self, name: &str, patch: &serde_json::Value) -> Result<V, Error>
+    where
+        K: Resource<DynamicType = ()>,
+        V: DeserializeOwned,
+    {
+        let params = PatchParams { field_manager: Some(names::MANAGER_OPERATOR.to_owned()), ..PatchParams::default() };
+        let request = self.request::<K>().patch(name, &params, &Patch::Merge(patch)).map_err(kube::Error::BuildRequest);
+        self.client.request(request.map_err(failed::<K>("patch", name))?).await.map_err(failed::<K>("patch", name))
+    }
+
+    /// Merges into a VM.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn merge_vm(&self, name: &str, patch: &serde_json::Value) -> Result<VirtualMachine, Error> {
+        self.merge::<VirtualMachine, _>(name, patch).await
+    }
+
+    /// Applies a part of a VM's status, as the field manager given.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn apply_status(
+        &self,
+        name: &str,
+        manager: &str,
+        object: &serde_json::Value,
+    ) -> Result<VirtualMachine, Error> {
+        let api = Api::<VirtualMachine>::namespaced(self.client.clone(), self.namespace);
+        let params = PatchParams::apply(manager).force();
+        let answer = api.patch_status(name, &params, &Patch::Apply(object)).await;
+        answer.map_err(failed::<VirtualMachine>("apply the status of", name))
+    }
+
+    /// Deletes the object, if it still is the one of that UID. Gives what is left of it while it ends; nothing, if it
+    /// is gone already.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn delete<K, V>(&self, name: &str, uid: &str) -> Result<Option<V>, Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        V: DeserializeOwned,
+    {
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        let params = DeleteParams::default().preconditions(preconditions);
+        let request = self.request::<K>().delete(name, &params).map_err(kube::Error::BuildRequest);
+        let request = request.map_err(failed::<K>("delete", name))?;
+        match self.client.request_status(request).await {
+            Ok(answer) => Ok(answer.left()),
+            // Gone, or another one by now: either way the one that was meant is no more.
+            Err(error) if is_code(&error, 404) || is_code(&error, 409) => Ok(None),
+            Err(error) => Err(failed::<K>("delete", name)(error)),
+        }
+    }
+}
+
+/// The object with `apiVersion` and `kind`, which server-side apply asks for.
+fn with_type<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Result<serde_json::Value, kube::Error> {
+    let mut value = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
+    if let Some(map) = value.as_object_mut() {
+        map.insert("apiVersion".to_owned(), K::api_version(&()).into_owned().into());
+        map.insert("kind".to_owned(), K::kind(&()).into_owned().into());
+    }
+    Ok(value)
+}

@@ -1,0 +1,153 @@
+//! (io) The configuration file: found, read, and brought into the shape of [`RunnerConfig`].
+//!
+//! In: a path. Out: the configuration, and the keys that nobody reads, each once. What always holds: a file that
+//! only repeats itself or has keys of a newer operator is accepted, and an unusable one is explained in one line.
+
+use super::failure::{Failure, Invalid};
+use crate::api::outcome::EndReason;
+use crate::api::runner_config::ConfigFile;
+pub use crate::api::runner_config::RunnerConfig;
+use serde_json::{Map, Value};
+use std::path::Path;
+
+/// A configuration as read.
+#[derive(Debug, PartialEq)]
+pub struct Parsed {
+    /// The configuration.
+    pub config: RunnerConfig,
+    /// Keys that are not ours, as `vm.watchdog`.
+    pub unknown: Vec<String>,
+}
+
+/// Reads the file.
+pub fn read(path: &Path) -> Result<Parsed, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
+    parse(&text).map_err(|invalid| in_file(path, &invalid))
+}
+
+/// The failure for an invalid value, with the file's name.
+pub fn in_file(path: &Path, invalid: &Invalid) -> Failure {
+    Failure::new(EndReason::InvalidConfig, format!("{}: {invalid}", path.display()))
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    let path = path.display();
+    Failure::new(EndReason::InvalidConfig, format!("{path} cannot be read: {error}; name the file with --config"))
+}
+
+/// Brings the text of the file into shape.
+pub fn parse(text: &str) -> Result<Parsed, Invalid> {
+    let one_line = |error: String| error.lines().next().unwrap_or_default().to_owned();
+    let mut value: Value =
+        serde_saphyr::from_str(text).map_err(|e| Invalid::new("the file is not YAML", one_line(e.to_string())))?;
+    let root = value.as_object_mut().and_then(|file| file.get_mut("/Runner")).and_then(Value::as_object_mut);
+    let Some(root) = root else {
+        return Err(Invalid::new("/Runner", "missing; everything is below this root key"));
+    };
+    tolerate(root);
+    let mut unknown = Vec::new();
+    let mut track = serde_path_to_error::Track::new();
+    let deserializer = serde_path_to_error::Deserializer::new(&value, &mut track);
+    let file: Result<ConfigFile, _> = serde_ignored::deserialize(deserializer, |path| unknown.push(path.to_string()));
+    let file = file.map_err(|error| Invalid::new(key(&track.path().to_string()), one_line(error.to_string())))?;
+    let unknown = unknown.iter().filter(|path| path.starts_with("/Runner")).map(|path| key(path)).collect();
+    Ok(Parsed { config: file.runner, unknown })
+}
+
+/// The path of a key without the root and without the marks of optional values.
+fn key(path: &str) -> String {
+    path.trim_start_matches("/Runner").replace(".?", "").trim_start_matches('.').to_owned()
+}
+
+/// Reads as the reference does where YAML allows several spellings: null means absent (but no network at all), and a
+/// size may be a plain number.
+fn tolerate(root: &mut Map<String, Value>) {
+    let cloud_init = root.remove("cloudInit").filter(|value| !value.is_null());
+    if let Some(vm) = root.get_mut("vm").and_then(Value::as_object_mut) {
+        if vm.get("network") == Some(&Value::Null) {
+            vm.insert("network".to_owned(), Value::Array(Vec::new()));
+        }
+        for size in ["maximumRam", "currentRam"] {
+            if let Some(value) = vm.get_mut(size).filter(|value| value.is_number()) {
+                *value = Value::String(value.to_string());
+            }
+        }
+    }
+    drop_nulls(root);
+    if let Some(cloud_init) = cloud_init {
+        root.insert("cloudInit".to_owned(), cloud_init);
+    }
+}
+
+fn drop_nulls(map: &mut Map<String, Value>) {
+    map.retain(|_, value| !value.is_null());
+    for value in map.values_mut() {
+        match value {
+            Value::Object(inner) => drop_nulls(inner),
+            Value::Array(items) => items.iter_mut().filter_map(Value::as_object_mut).for_each(drop_nulls),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn vm(yaml: &str) -> crate::api::runner_config::VmConfig {
+        parse(&format!("\"/Runner\":\n  vm:\n    name: t\n{yaml}")).unwrap().config.vm.unwrap()
+    }
+
+    #[test]
+    fn a_file_of_the_reference_is_read() {
+        let text = include_str!("testdata/reference.yaml");
+        let parsed = parse(text).unwrap();
+        assert_eq!(parsed.unknown, ["resetCounter", "template", "updateTemplate"]);
+        let vm = parsed.config.vm.unwrap();
+        assert_eq!((vm.name.as_str(), vm.maximum_cpus, vm.current_cpus), ("test-vm", Some(4), Some(2)));
+        assert_eq!(vm.display.unwrap().spice.unwrap().streaming_video.as_deref(), Some("filter"));
+    }
+
+    #[test]
+    fn unknown_keys_are_named_once_and_do_not_matter() {
+        let parsed = parse("\"/Runner\": {vm: {name: t, watchdog: 1, drives: [{speed: 9}]}, x: {y: 1}}\nother: 1\n");
+        assert_eq!(parsed.unwrap().unknown, ["vm.drives.0.speed", "vm.watchdog", "x"]);
+    }
+
+    #[test]
+    fn a_null_is_no_value_but_no_network_is_none() {
+        assert_eq!(vm("    network: null\n").network, Some(Vec::new()));
+        assert_eq!(vm("").network, None);
+        let vm = vm("    drives: null\n    sockets: null\n    display: {outputs: null, spice: null}\n");
+        assert_eq!((vm.drives, vm.sockets), (None, 0));
+    }
+
+    #[test]
+    fn a_size_may_be_a_number() {
+        assert_eq!(vm("    maximumRam: 1073741824\n").maximum_ram.as_deref(), Some("1073741824"));
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_type_is_named_with_its_key() {
+        let error = parse("\"/Runner\": {vm: {name: t, currentCpus: many}}").unwrap_err();
+        assert_eq!(error.key, "vm.currentCpus");
+        assert!(error.problem.contains("many"), "{error}");
+        assert_eq!(parse("a: 1").unwrap_err().key, "/Runner");
+        assert!(!parse("{").unwrap_err().to_string().contains('\n'));
+    }
+
+    #[test]
+    fn nulls_inside_cloud_init_stay() {
+        let parsed = parse("\"/Runner\": {vm: {name: t}, cloudInit: {userData: {swap: null}}}").unwrap();
+        let user_data = parsed.config.cloud_init.unwrap().user_data.unwrap();
+        assert_eq!(user_data.get("swap"), Some(&Value::Null));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_fail_badly(text: String) {
+            let _ = parse(&text);
+        }
+    }
+}

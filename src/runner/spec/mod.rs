@@ -1,0 +1,214 @@
+//! (pure) The configuration with every value checked and typed, and every default that needs no look at the host.
+//!
+//! In: [`RunnerConfig`]. Out: [`Spec`], or the first value that cannot be used. A start and a reload go through the
+//! same check, so that nothing reaches a running machine that a start would refuse.
+
+mod check;
+mod devices;
+
+pub use devices::{Cd, Disk, Forward, Network, Source, Spice};
+
+use super::failure::Invalid;
+use crate::api::quantity::Bytes;
+use crate::api::runner_config::{RunnerConfig, VmConfig};
+pub use crate::api::virtual_machine::Firmware;
+use std::time::Duration;
+
+/// A checked configuration of a machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// Name of the VM.
+    pub name: String,
+    /// SMBIOS UUID, if it is given.
+    pub uuid: Option<String>,
+    /// Whether the firmware shows its boot menu.
+    pub boot_menu: bool,
+    /// Kind of firmware.
+    pub firmware: Firmware,
+    /// Size of the memory; whole MiB, because QEMU refuses anything else.
+    pub ram: Bytes,
+    /// CPU model, as QEMU names it.
+    pub cpu_model: String,
+    /// How many CPUs the machine can have.
+    pub maximum_cpus: u32,
+    /// Given parts of the CPU topology.
+    pub topology: Topology,
+    /// What runs the guest's instructions.
+    pub accelerator: Accelerator,
+    /// Start of the clock.
+    pub rtc_base: String,
+    /// What drives the clock.
+    pub rtc_clock: String,
+    /// Network interfaces.
+    pub networks: Vec<Network>,
+    /// CD drives.
+    pub cds: Vec<Cd>,
+    /// Disks.
+    pub disks: Vec<Disk>,
+    /// Number of screens.
+    pub outputs: u32,
+    /// SPICE server, if there is one.
+    pub spice: Option<Spice>,
+    /// What can change while the guest runs.
+    pub live: Live,
+}
+
+/// What a running machine follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Live {
+    /// How many CPUs the guest should have.
+    pub cpus: u32,
+    /// What the balloon leaves to the guest, if it is given.
+    pub ram: Option<Bytes>,
+    /// How long the guest may take to shut down.
+    pub powerdown_timeout: Duration,
+    /// User whom the agent in the guest logs in.
+    pub logged_in_user: Option<String>,
+}
+
+/// Parts of the CPU topology; 0 where QEMU decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Topology {
+    pub sockets: u32,
+    pub dies: u32,
+    pub cores: u32,
+    pub threads: u32,
+}
+
+/// What runs the guest's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accelerator {
+    /// KVM where it works, else emulation.
+    Auto,
+    /// KVM or nothing.
+    Kvm,
+    /// Emulation.
+    Tcg,
+    /// Whatever QEMU takes by itself.
+    Unset,
+}
+
+/// Time for a guest to shut down where the configuration gives none.
+const POWERDOWN_TIMEOUT: u64 = 900;
+const MIB: u64 = 1 << 20;
+
+impl Spec {
+    /// Checks the configuration.
+    pub fn from_config(config: &RunnerConfig) -> Result<Self, Invalid> {
+        let vm = config.vm.as_ref().ok_or_else(|| Invalid::new("vm", "missing; it describes the machine"))?;
+        if vm.use_tpm {
+            let problem = "a TPM is not supported yet by this version; set it to false";
+            return Err(Invalid::new("vm.useTpm", problem));
+        }
+        let ram = ram(vm)?;
+        let maximum_cpus = maximum_cpus(vm)?;
+        let (cds, disks) = devices::drives(vm.drives.as_deref().unwrap_or_default())?;
+        let display = vm.display.clone().unwrap_or_default();
+        Ok(Self {
+            name: check::word("vm.name", &vm.name, "-_.")?,
+            uuid: vm.uuid.as_ref().map(|uuid| check::uuid("vm.uuid", uuid)).transpose()?,
+            boot_menu: vm.boot_menu,
+            firmware: firmware(vm.firmware.as_deref())?,
+            ram,
+            cpu_model: check::word("vm.cpuModel", vm.cpu_model.as_deref().unwrap_or("host"), "-_.,+=")?,
+            maximum_cpus,
+            topology: topology(vm),
+            accelerator: accelerator(vm.accelerator.as_deref())?,
+            rtc_base: check::rtc_base("vm.rtcBase", vm.rtc_base.as_deref().unwrap_or("utc"))?,
+            rtc_clock: check::one_of("vm.rtcClock", vm.rtc_clock.as_deref().unwrap_or("rt"), &["rt", "host", "vm"])?,
+            networks: devices::networks(vm.network.as_deref())?,
+            cds,
+            disks,
+            outputs: devices::outputs(display.outputs)?,
+            spice: display.spice.as_ref().map(devices::spice).transpose()?,
+            live: Live {
+                cpus: vm.current_cpus.unwrap_or(1),
+                ram: current_ram(vm, ram)?,
+                powerdown_timeout: Duration::from_secs(vm.powerdown_timeout.unwrap_or(POWERDOWN_TIMEOUT)),
+                logged_in_user: display.logged_in_user.filter(|user| !user.is_empty()),
+            },
+        })
+    }
+
+    /// Whether a running machine of this configuration becomes one of the other without a new start.
+    pub fn differs_in_live_only(&self, other: &Self) -> bool {
+        let other = Self { live: self.live.clone(), maximum_cpus: self.maximum_cpus, ..other.clone() };
+        *self == other
+    }
+}
+
+fn size(key: &str, text: &str) -> Result<Bytes, Invalid> {
+    text.parse().map_err(|error: crate::api::quantity::SizeError| Invalid::new(key, error.to_string()))
+}
+
+fn ram(vm: &VmConfig) -> Result<Bytes, Invalid> {
+    let key = "vm.maximumRam";
+    let bytes = size(key, vm.maximum_ram.as_deref().unwrap_or("1 GiB"))?.0;
+    // Downwards: a limit of the pod that was computed from the same text still holds.
+    match bytes / MIB * MIB {
+        0 => Err(Invalid::value(key, vm.maximum_ram.as_deref().unwrap_or_default(), "at least 1 MiB")),
+        whole => Ok(Bytes(whole)),
+    }
+}
+
+/// The balloon's target. One above the maximum means all there is: who lowers the maximum need not know of it.
+fn current_ram(vm: &VmConfig, maximum: Bytes) -> Result<Option<Bytes>, Invalid> {
+    let key = "vm.currentRam";
+    let Some(text) = &vm.current_ram else { return Ok(None) };
+    match size(key, text)? {
+        bytes if bytes.0 < MIB => Err(Invalid::value(key, text, "at least 1 MiB")),
+        bytes => Ok(Some(bytes.min(maximum))),
+    }
+}
+
+fn topology(vm: &VmConfig) -> Topology {
+    Topology {
+        sockets: vm.sockets,
+        dies: vm.dies_per_socket,
+        cores: vm.cores_per_die,
+        threads: vm.threads_per_core,
+    }
+}
+
+/// The greatest of what is given. QEMU fills up missing parts of a topology, but only with whole numbers.
+fn maximum_cpus(vm: &VmConfig) -> Result<u32, Invalid> {
+    let Topology { sockets, dies, cores, threads } = topology(vm);
+    let product = [sockets, dies, cores, threads].iter().try_fold(1u32, |all, n| all.checked_mul((*n).max(1)));
+    let too_many = || Invalid::new("vm.sockets", "the topology has more CPUs than any machine");
+    let product = product.filter(|n| *n <= 4096).ok_or_else(too_many)?;
+    if vm.current_cpus == Some(0) {
+        return Err(Invalid::value("vm.currentCpus", "0", "1 or more"));
+    }
+    let maximum = vm.maximum_cpus.unwrap_or(product).max(vm.current_cpus.unwrap_or(1)).max(1);
+    if maximum > 4096 {
+        return Err(Invalid::value("vm.maximumCpus", &maximum.to_string(), "at most 4096"));
+    }
+    let open = sockets == 0 || cores == 0 || threads == 0;
+    if maximum == product || (open && maximum.is_multiple_of(product)) {
+        return Ok(maximum);
+    }
+    let problem = format!("{maximum} CPUs do not fit the topology of {product}; make it a multiple, or drop the topology");
+    Err(Invalid::new("vm.maximumCpus", problem))
+}
+
+fn firmware(name: Option<&str>) -> Result<Firmware, Invalid> {
+    use Firmware::{Bios, Secure, Secure4m, Uefi, Uefi4m};
+    let all = [Uefi, Uefi4m, Secure, Secure4m, Bios];
+    let name = name.unwrap_or("uefi");
+    let allowed = || all.map(Firmware::as_str).join(", ");
+    all.into_iter().find(|f| f.as_str() == name).ok_or_else(|| Invalid::value("vm.firmware", name, &allowed()))
+}
+
+fn accelerator(name: Option<&str>) -> Result<Accelerator, Invalid> {
+    match name.unwrap_or("auto") {
+        "auto" => Ok(Accelerator::Auto),
+        "kvm" => Ok(Accelerator::Kvm),
+        "tcg" => Ok(Accelerator::Tcg),
+        "none" => Ok(Accelerator::Unset),
+        other => Err(Invalid::value("vm.accelerator", other, "auto, kvm, tcg or none")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+use super::*;
+use crate::runner::config;
+
+fn spec(keys: &str) -> Result<Spec, Invalid> {
+    let parsed = config::parse(&format!("\"/Runner\":\n  vm:\n    name: t\n    network: []\n{keys}"))?;
+    Spec::from_config(&parsed.config)
+}
+
+fn key(keys: &str) -> String {
+    spec(keys).unwrap_err().key
+}
+
+#[test]
+fn defaults_are_those_of_the_reference() {
+    let spec = spec("").unwrap();
+    assert_eq!(spec.ram, Bytes(1 << 30));
+    assert_eq!((spec.maximum_cpus, spec.live.cpus, spec.outputs), (1, 1, 1));
+    assert_eq!((spec.cpu_model.as_str(), spec.firmware, spec.spice), ("host", Firmware::Uefi, None));
+    assert_eq!(spec.live.powerdown_timeout.as_secs(), 900);
+}
+
+#[test]
+fn a_wrong_value_is_named() {
+    assert_eq!(key("    maximumRam: 8Gb\n"), "vm.maximumRam");
+    assert_eq!(key("    maximumRam: 1 kB\n"), "vm.maximumRam");
+    assert_eq!(key("    currentRam: none\n"), "vm.currentRam");
+    assert_eq!(key("    firmware: efi\n"), "vm.firmware");
+    assert_eq!(key("    accelerator: hax\n"), "vm.accelerator");
+    assert_eq!(key("    cpuModel: host;reboot\n"), "vm.cpuModel");
+    assert_eq!(key("    rtcClock: utc\n"), "vm.rtcClock");
+    assert_eq!(key("    currentCpus: 0\n"), "vm.currentCpus");
+    assert_eq!(key("    uuid: x\n"), "vm.uuid");
+    assert_eq!(key("    display: {outputs: 0}\n"), "vm.display.outputs");
+    assert_eq!(key("    display: {spice: {streamingVideo: yes}}\n"), "vm.display.spice.streamingVideo");
+}
+
+#[test]
+fn memory_is_whole_mebibytes_and_the_balloon_within_it() {
+    let spec = spec("    maximumRam: 1G\n    currentRam: 2G\n").unwrap();
+    assert_eq!(spec.ram, Bytes(953 << 20));
+    assert_eq!(spec.live.ram, Some(spec.ram));
+}
+
+#[test]
+fn the_maximum_of_cpus_is_the_greatest_of_what_is_given() {
+    let maximum = |keys| spec(keys).map(|s| s.maximum_cpus);
+    assert_eq!(maximum("    currentCpus: 3\n"), Ok(3));
+    assert_eq!(maximum("    maximumCpus: 4\n    currentCpus: 2\n"), Ok(4));
+    assert_eq!(maximum("    sockets: 2\n    coresPerDie: 4\n"), Ok(8));
+    // The default of the object's topology is one socket and nothing else.
+    assert_eq!(maximum("    sockets: 1\n    currentCpus: 4\n"), Ok(4));
+}
+
+#[test]
+fn a_topology_that_qemu_would_refuse_is_refused_with_the_numbers() {
+    let error = spec("    sockets: 2\n    coresPerDie: 2\n    threadsPerCore: 1\n    currentCpus: 5\n").unwrap_err();
+    assert!(error.to_string().contains("5 CPUs do not fit the topology of 4"), "{error}");
+    assert_eq!(key("    sockets: 65536\n    coresPerDie: 65536\n"), "vm.sockets");
+}
+
+#[test]
+fn taps_and_tpms_say_that_they_are_not_there_yet() {
+    assert_eq!(key("    useTpm: true\n"), "vm.useTpm");
+    let error = spec("    powerdownTimeout: 1\n").map(|_| ()).and_then(|()| {
+        let parsed = config::parse("\"/Runner\": {vm: {name: t, network: [{type: tap, bridge: br0}]}}")?;
+        Spec::from_config(&parsed.config).map(|_| ())
+    });
+    assert!(error.unwrap_err().to_string().starts_with("vm.network[0].type: tap networks are not supported yet"));
+}
+
+#[test]
+fn a_change_of_live_values_needs_no_new_start() {
+    let one = spec("    maximumCpus: 4\n").unwrap();
+    assert!(one.differs_in_live_only(&spec("    maximumCpus: 4\n    currentCpus: 2\n    currentRam: 512Mi\n").unwrap()));
+    assert!(!one.differs_in_live_only(&spec("    maximumCpus: 4\n    firmware: bios\n").unwrap()));
+}
