@@ -5,7 +5,7 @@
 clean_up() {
     kill_recorded
     kill_pods
-    kill_shims
+    kill_strays
     remove_network
     detach_loop_devices
     unmount_all
@@ -33,18 +33,23 @@ kill_pods() {
     die "these processes of pods do not end: $(tr '\n' ' ' <<<"$pids"); try again, or reboot"
 }
 
-# A shim has its containerd's socket among its arguments.
-kill_shims() {
+# What no pid file names: shims, and a component whose starter was killed before
+# it could write one. Their arguments tie them to our directory.
+kill_strays() {
     local entry pid arguments
     for entry in /proc/[0-9]*; do
         pid=${entry##*/}
         # It may have ended since it was listed.
         { mapfile -d '' -t arguments <"$entry/cmdline"; } 2>/dev/null || continue
         ((${#arguments[@]} > 1)) || continue
-        [[ ${arguments[0]##*/} == containerd-shim* && " ${arguments[*]} " == *" $CONTAINERD_SOCKET "* ]] || continue
+        case ${arguments[0]##*/} in
+            containerd | containerd-shim*) [[ " ${arguments[*]} " == *" $DIR/"* ]] || continue ;;
+            vmop-kube) [[ ${arguments[0]} == "$DIR/bin/vmop-kube" ]] || continue ;;
+            *) continue ;;
+        esac
         kill -KILL "$pid" 2>/dev/null || true
     done
-    # Their sockets are outside of our directory, by names that only they know.
+    # The shims' sockets are outside of our directory, by names that only they know.
     local file socket
     for file in "$DIR"/containerd/state/io.containerd.runtime.v2.task/*/*/address; do
         [[ -e $file ]] || continue

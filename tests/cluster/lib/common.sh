@@ -45,7 +45,8 @@ last_words() {
 
 lock() {
     exec 9>/run/vmop-cluster.lock
-    flock --nonblock 9 || die "another up or down is running; wait for it"
+    # A little patience: a killed run's last child may hold it for a moment.
+    flock --timeout 10 9 || die "another up or down is running; wait for it"
 }
 
 # --- our processes ----------------------------------------------------------
@@ -158,7 +159,7 @@ is_healthy() {
 
 need_cluster() { [[ -e $DIR/admin.kubeconfig ]] || die "there is no cluster in $DIR; start one with: $0 up"; }
 
-kubectl() { KUBECONFIG="$DIR/admin.kubeconfig" "${WITHOUT_PROXY[@]}" "$DIR/bin/vmop-kube" kubectl "$@"; }
+kubectl() { KUBECONFIG="$DIR/admin.kubeconfig" "${WITHOUT_PROXY[@]}" "$DIR/bin/vmop-kube" kubectl "$@" 9>&-; }
 
 show_status() {
     need_cluster
