@@ -123,3 +123,62 @@ fn unscheduled(observed: &Observed, pod: &PodView) -> Option<Problem> {
     );
     Some(Problem { reason, message })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::{alone, now, pod, vm, with_pod};
+    use super::*;
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+
+    fn running(status: Value) -> Observed {
+        with_pod(vm(json!({"state": "Running"})), pod(status))
+    }
+
+    fn unschedulable_for(seconds: i64, message: &str) -> Observed {
+        let since = now().checked_sub(SignedDuration::from_secs(seconds)).unwrap();
+        let condition = json!({
+            "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+            "message": message, "lastTransitionTime": since,
+        });
+        running(json!({"phase": "Pending", "conditions": [condition]}))
+    }
+
+    #[test]
+    fn an_image_that_cannot_be_had_is_named() {
+        let waiting = json!({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling"}});
+        let problem =
+            explain(&running(json!({"containerStatuses": [{"image": "no/such:1", "state": waiting}]}))).unwrap();
+        assert_eq!(problem.reason, ReadyReason::ImagePullFailed);
+        assert!(problem.message.contains("no/such:1") && problem.message.contains("spec.image"), "{}", problem.message);
+    }
+
+    #[test]
+    fn a_pod_without_a_node_is_a_problem_only_if_it_lasts() {
+        let words = "0/1 nodes are available: 1 Insufficient memory.";
+        assert_eq!(explain(&unschedulable_for(0, words)), None);
+        assert_eq!(recheck(&unschedulable_for(0, words)), Some(Duration::from_secs(1)));
+        let lasting = unschedulable_for(2, words);
+        assert_eq!(explain(&lasting).unwrap().reason, ReadyReason::Unschedulable);
+        assert_eq!(recheck(&lasting), None);
+    }
+
+    #[test]
+    fn a_claim_without_a_volume_is_named_with_what_to_do() {
+        let mut observed = unschedulable_for(2, "pod has unbound immediate PersistentVolumeClaims");
+        let claim = json!({"metadata": {"name": "vm-system-disk"}, "status": {"phase": "Pending"}});
+        observed.claims.insert("vm-system-disk".to_owned(), Arc::new(serde_json::from_value(claim).unwrap()));
+        let problem = explain(&observed).unwrap();
+        assert_eq!(problem.reason, ReadyReason::ClaimPending);
+        assert!(problem.message.contains("kubectl describe pvc vm-system-disk"), "{}", problem.message);
+    }
+
+    #[test]
+    fn nothing_is_in_the_way_of_a_vm_that_runs_or_should_not() {
+        assert_eq!(explain(&running(json!({"phase": "Running"}))), None);
+        assert_eq!(explain(&alone(vm(json!({"state": "Running"})))), None);
+        let mut stopped = unschedulable_for(60, "no node");
+        Arc::make_mut(&mut stopped.vm).spec.vm.state = State::Stopped;
+        assert_eq!(explain(&stopped), None);
+    }
+}

@@ -209,3 +209,150 @@ fn without_outcome(pod: &PodView, terminated: &TerminatedView) -> (String, Strin
     let message = words.map_or_else(|| format!("the runner ended with code {code} and left no word"), str::to_owned);
     (reason, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::{alone, ended, now, pod, vm, with_pod};
+    use super::*;
+    use crate::api::VirtualMachine;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    const CRASHED: &str = r#"{"reason":"QemuCrashed","message":"signal 9","qemuExit":-9}"#;
+    const POWERED_OFF: &str = r#"{"reason":"GuestShutdown","byGuest":true}"#;
+
+    fn running() -> VirtualMachine {
+        vm(json!({"state": "Running"}))
+    }
+
+    fn with_past(attempts: u32, pod_uid: &str, seconds_ago: i64) -> VirtualMachine {
+        let mut vm = running();
+        let time = Time(now().checked_sub(SignedDuration::from_secs(seconds_ago)).unwrap());
+        let (reason, message) = ("QemuCrashed".to_owned(), String::new());
+        let past = Restarts { attempts, pod_uid: pod_uid.to_owned(), reason, message, time };
+        vm.status.as_mut().unwrap().restarts = Some(past);
+        vm
+    }
+
+    fn delete(why: DeleteReason) -> Decision {
+        Decision::Delete { uid: "pod-uid".to_owned(), why }
+    }
+
+    #[test]
+    fn a_vm_that_should_run_gets_a_pod_and_keeps_it() {
+        assert_eq!(decide(&alone(running()), true), Decision::Create);
+        for phase in ["Pending", "Running", "Unknown", ""] {
+            assert_eq!(decide(&with_pod(running(), pod(json!({"phase": phase}))), true), Decision::Keep, "{phase}");
+        }
+    }
+
+    #[test]
+    fn a_vm_whose_spec_cannot_be_used_gets_no_pod_and_keeps_the_one_it_has() {
+        assert_eq!(decide(&alone(running()), false), Decision::Wait(WaitFor::ValidSpec));
+        assert_eq!(decide(&with_pod(running(), pod(json!({"phase": "Running"}))), false), Decision::Keep);
+    }
+
+    #[test]
+    fn a_stopped_vm_has_no_pod_whatever_its_spec() {
+        let stopped = || vm(json!({"state": "Stopped"}));
+        for valid in [true, false] {
+            assert_eq!(decide(&alone(stopped()), valid), Decision::Keep);
+            for status in [json!({"phase": "Running"}), ended(CRASHED, 5)] {
+                assert_eq!(decide(&with_pod(stopped(), pod(status)), valid), delete(DeleteReason::Stop));
+            }
+        }
+    }
+
+    #[test]
+    fn a_pod_on_its_way_out_is_waited_for() {
+        let mut ending = pod(json!({"phase": "Running"}));
+        ending.metadata.deletion_timestamp = Some(Time(now()));
+        for state in ["Running", "Stopped"] {
+            let observed = with_pod(vm(json!({"state": state})), ending.clone());
+            assert_eq!(decide(&observed, true), Decision::Wait(WaitFor::PodEnd));
+        }
+    }
+
+    #[test]
+    fn a_namesakes_pod_is_never_adopted_nor_deleted() {
+        let mut foreign = pod(ended(CRASHED, 5));
+        foreign.metadata.owner_references.as_mut().unwrap()[0].uid = "another".to_owned();
+        for state in ["Running", "Stopped"] {
+            let observed = with_pod(vm(json!({"state": state})), foreign.clone());
+            assert_eq!(decide(&observed, true), Decision::Wait(WaitFor::OtherPod));
+        }
+    }
+
+    #[test]
+    fn an_end_is_remembered_before_the_pod_goes_and_the_pod_stays_until_the_pause_is_over() {
+        let Decision::Remember(past) = decide(&with_pod(running(), pod(ended(CRASHED, 5))), true) else { panic!() };
+        assert_eq!((past.attempts, past.reason.as_str(), past.message.as_str()), (1, "QemuCrashed", "signal 9"));
+        assert_eq!(past.time.0, now());
+        let later = |ago| decide(&with_pod(with_past(3, "pod-uid", ago), pod(ended(CRASHED, 5))), true);
+        let until = now().checked_add(SignedDuration::from_secs(1)).unwrap();
+        assert_eq!(later(3), Decision::Wait(WaitFor::Pause { until }));
+        assert_eq!(later(4), delete(DeleteReason::Ended));
+    }
+
+    #[test]
+    fn ends_in_a_row_are_counted_and_a_good_run_begins_anew() {
+        let attempts = |ran| match decide(&with_pod(with_past(4, "earlier", 60), pod(ended(CRASHED, ran))), true) {
+            Decision::Remember(past) => past.attempts,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((attempts(599), attempts(600)), (5, 1));
+    }
+
+    #[test]
+    fn a_shutdown_by_the_guest_stops_the_vm_only_where_that_is_wanted() {
+        let mut stops = running();
+        stops.spec.guest_shutdown_stops = true;
+        assert_eq!(decide(&with_pod(stops.clone(), pod(ended(POWERED_OFF, 5))), true), Decision::StopBySpec);
+        // B26, B33: a crash never looks like a stop by the user.
+        assert!(matches!(decide(&with_pod(stops, pod(ended(CRASHED, 5))), true), Decision::Remember(_)));
+        let observed = with_pod(running(), pod(ended(POWERED_OFF, 5)));
+        let Decision::Remember(past) = decide(&observed, true) else { panic!() };
+        assert_eq!((past.attempts, past.reason.as_str()), (1, "GuestShutdown"));
+    }
+
+    #[test]
+    fn an_end_without_the_runners_word_has_the_kubelets_reason() {
+        let reason = |status| End::of(&pod(status)).reason;
+        assert_eq!(reason(json!({"phase": "Failed", "reason": "Evicted", "message": "disk"})), "Evicted");
+        assert_eq!(reason(json!({"phase": "Failed"})), "PodFailed");
+        let killed = json!({"exitCode": 137, "reason": "OOMKilled"});
+        assert_eq!(
+            reason(json!({"phase": "Failed", "containerStatuses": [{"state": {"terminated": killed}}]})),
+            "OOMKilled"
+        );
+        assert_eq!(reason(ended("garbled {", 5)), "RunnerKilled");
+    }
+
+    proptest! {
+        /// Whatever there is: a pod is made only where there is none, and deleted only if it is this VM's.
+        #[test]
+        fn never_two_pods_and_never_anothers_pod(
+            wanted in prop::sample::select(vec!["Running", "Stopped"]),
+            phase in prop::sample::select(vec!["", "Pending", "Running", "Succeeded", "Failed", "Unknown"]),
+            present: bool, own: bool, ending: bool, valid: bool, stops: bool, by_guest: bool,
+            past in prop::option::of((0u32..40, 0i64..1000, prop::sample::select(vec!["pod-uid", "earlier"]))),
+        ) {
+            let mut machine = past.map_or_else(running, |(attempts, ago, uid)| with_past(attempts, uid, ago));
+            machine.spec.vm.state = if wanted == "Running" { State::Running } else { State::Stopped };
+            machine.spec.guest_shutdown_stops = stops;
+            let mut status = ended(if by_guest { POWERED_OFF } else { CRASHED }, 5);
+            status["phase"] = phase.into();
+            let mut it = pod(status);
+            if !own { it.metadata.owner_references = None; }
+            if ending { it.metadata.deletion_timestamp = Some(Time(now())); }
+            let observed = if present { with_pod(machine, it) } else { alone(machine) };
+            match decide(&observed, valid) {
+                Decision::Create => prop_assert!(!present && valid && wanted == "Running"),
+                Decision::Delete { uid, .. } => prop_assert!(present && own && !ending && uid == "pod-uid"),
+                Decision::StopBySpec => prop_assert!(stops && by_guest && own && wanted == "Running"),
+                Decision::Remember(_) => prop_assert!(present && own && matches!(phase, "Succeeded" | "Failed")),
+                Decision::Keep | Decision::Wait(_) => {}
+            }
+        }
+    }
+}

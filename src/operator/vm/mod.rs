@@ -19,6 +19,8 @@
 pub mod apply;
 pub mod build;
 pub mod explain;
+#[cfg(test)]
+mod fixtures;
 pub mod lifecycle;
 pub mod observe;
 pub mod plan;

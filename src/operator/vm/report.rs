@@ -179,3 +179,65 @@ async fn publish(vm: &VirtualMachine, ready: &Wanted, ctx: &Context) {
         tracing::warn!(vm = vm.name_any(), %error, "cannot publish an event");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::{alone, ended, now, pod, vm, with_pod};
+    use super::super::lifecycle::decide;
+    use super::*;
+
+    fn seen_running(mut vm: VirtualMachine) -> VirtualMachine {
+        let status = vm.status.as_mut().unwrap();
+        let wanted = Wanted { type_: conditions::RUNNING, status: true, reason: "VmStarted", message: String::new() };
+        status.conditions[0] = wanted.at(&[], Some(3), now());
+        status.cpus = 2;
+        vm
+    }
+
+    fn reason(observed: &Observed, problem: Option<Problem>) -> (&'static str, bool) {
+        let ready = ready(observed, &decide(observed, true), problem);
+        (ready.reason, ready.status)
+    }
+
+    #[test]
+    fn ready_says_what_state_a_vm_is_in() {
+        let running = || vm(json!({"state": "Running"}));
+        let alive = || pod(json!({"phase": "Running"}));
+        assert_eq!(reason(&alone(running()), None), ("Starting", false));
+        assert_eq!(reason(&with_pod(running(), alive()), None), ("Starting", false));
+        assert_eq!(reason(&with_pod(seen_running(running()), alive()), None), ("Running", true));
+        assert_eq!(reason(&alone(vm(json!({"state": "Stopped"}))), None), ("Stopped", true));
+        assert_eq!(reason(&with_pod(vm(json!({"state": "Stopped"})), alive()), None), ("Stopping", false));
+        let crashed = with_pod(seen_running(running()), pod(ended("", 5)));
+        assert_eq!(reason(&crashed, None), ("RestartBackoff", false));
+        let problem = Problem { reason: ReadyReason::ImagePullFailed, message: String::new() };
+        assert_eq!(reason(&with_pod(running(), alive()), Some(problem)), ("ImagePullFailed", false));
+    }
+
+    #[test]
+    fn a_dead_vm_never_stays_running() {
+        let running = || seen_running(vm(json!({"state": "Running"})));
+        assert_eq!(stopped_runner_fields(&with_pod(running(), pod(json!({"phase": "Running"})))), None);
+        for observed in [alone(running()), with_pod(running(), pod(ended("", 5)))] {
+            let body = stopped_runner_fields(&observed).unwrap();
+            assert_eq!(body["status"]["cpus"], 0);
+            assert_eq!(body["status"]["conditions"][0]["status"], "False");
+            assert_eq!(body["metadata"]["uid"], "vm-uid");
+        }
+        assert_eq!(stopped_runner_fields(&alone(vm(json!({"state": "Running"})))), None);
+    }
+
+    #[test]
+    fn a_status_that_is_there_already_is_not_written_again() {
+        let mut vm = vm(json!({}));
+        let ready = ready(&alone(vm.clone()), &Decision::Keep, None);
+        let written = operator_fields(&vm, &ready, None, now()).unwrap();
+        let status = vm.status.as_mut().unwrap();
+        status.observed_generation = Some(3);
+        status.conditions.push(serde_json::from_value(written["status"]["conditions"][0].clone()).unwrap());
+        let later = now().checked_add(k8s_openapi::jiff::SignedDuration::from_secs(60)).unwrap();
+        assert_eq!(operator_fields(&vm, &ready, None, later), None);
+        vm.metadata.generation = Some(4);
+        assert!(operator_fields(&vm, &ready, None, later).is_some());
+    }
+}

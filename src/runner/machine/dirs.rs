@@ -1,0 +1,136 @@
+//! (io) The two directories of a VM: what outlives it (data) and what does not (sockets, seed).
+
+use super::{uid, writable};
+use crate::runner::config::RunnerConfig;
+use crate::runner::failure::Failure;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// What the environment says about directories.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    /// `$XDG_RUNTIME_DIR`
+    pub runtime: Option<PathBuf>,
+    /// `$XDG_DATA_HOME`
+    pub data: Option<PathBuf>,
+    /// `$HOME`
+    pub home: Option<PathBuf>,
+}
+
+impl Environment {
+    /// The process's own.
+    pub fn of_process() -> Self {
+        let path = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        Self { runtime: path("XDG_RUNTIME_DIR"), data: path("XDG_DATA_HOME"), home: path("HOME") }
+    }
+}
+
+/// The directories of a VM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directories {
+    /// Outlives the VM's pod: UUID, firmware variables.
+    pub data: PathBuf,
+    /// Goes with the VM's pod.
+    pub runtime: PathBuf,
+}
+
+/// Names in the runtime directory.
+const FILES: [&str; 5] = ["monitor.sock", "guest-agent.sock", "vmop-agent.sock", "console.sock", "seed.img"];
+
+impl Directories {
+    /// Where they are; nothing is looked at or made.
+    pub fn locate(config: &RunnerConfig, name: &str, environment: &Environment) -> Self {
+        let own = |base: PathBuf| base.join("vmrunner").join(name);
+        let home_data = || environment.home.clone().unwrap_or_else(|| "/".into()).join(".local/share");
+        let data = || own(environment.data.clone().unwrap_or_else(home_data));
+        let runtime = || own(environment.runtime.clone().unwrap_or_else(|| "/dev/shm".into()));
+        Self {
+            data: config.data_dir.as_ref().map_or_else(data, PathBuf::from),
+            runtime: config.runtime_dir.as_ref().map_or_else(runtime, PathBuf::from),
+        }
+    }
+
+    /// Makes them where they are missing.
+    pub fn make(&self) -> Result<(), Failure> {
+        let private = DirBuilder::new().recursive(true).mode(0o700).to_owned();
+        let hint = "make it writable: a pod needs the runner's group as fsGroup";
+        let problem = |path: &Path, error: std::io::Error| {
+            Failure::data(format!("{} is not writable by uid {}: {error}; {hint}", path.display(), uid()))
+        };
+        for path in [&self.data, &self.runtime] {
+            let made = if path.is_dir() { Ok(()) } else { private.create(path) };
+            made.map_err(|error| problem(path, error))?;
+            writable(path).map_err(|error| problem(path, error.into()))?;
+        }
+        self.clear();
+        self.socket_paths_fit()
+    }
+
+    fn socket_paths_fit(&self) -> Result<(), Failure> {
+        // The kernel's limit for the path of a socket is 108 bytes with the final zero.
+        match self.file("guest-agent.sock").as_os_str().len() {
+            0..108 => Ok(()),
+            _ => Err(Failure::data(format!(
+                "{} is too long for the path of a socket; set runtimeDir to a shorter path",
+                self.runtime.display()
+            ))),
+        }
+    }
+
+    /// A file in the runtime directory.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.runtime.join(name)
+    }
+
+    /// Removes what the runner made in the runtime directory.
+    fn clear(&self) {
+        for name in FILES {
+            let _ = fs::remove_file(self.file(name));
+        }
+    }
+
+    /// Removes the runtime directory, unless somebody else keeps something there.
+    pub fn remove_runtime(&self) {
+        self.clear();
+        let _ = fs::remove_dir(&self.runtime);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn configured_directories_win_over_the_environments_and_that_over_the_defaults() {
+        let environment =
+            Environment { runtime: Some("/run/user/1".into()), data: None, home: Some("/home/u".into()) };
+        let dirs = Directories::locate(&RunnerConfig::default(), "t", &environment);
+        assert_eq!(dirs.runtime, Path::new("/run/user/1/vmrunner/t"));
+        assert_eq!(dirs.data, Path::new("/home/u/.local/share/vmrunner/t"));
+        let dirs = Directories::locate(&RunnerConfig::default(), "t", &Environment::default());
+        assert_eq!(dirs.runtime, Path::new("/dev/shm/vmrunner/t"));
+        let config = RunnerConfig { data_dir: Some("/d".into()), runtime_dir: Some("/r".into()), ..Default::default() };
+        let dirs = Directories::locate(&config, "t", &environment);
+        assert_eq!((dirs.data, dirs.runtime), ("/d".into(), "/r".into()));
+    }
+
+    #[test]
+    fn the_runtime_directory_is_private_and_goes_with_what_the_runner_made() {
+        let base = tempfile::tempdir().unwrap();
+        let dirs = Directories { data: base.path().join("data"), runtime: base.path().join("a/run") };
+        dirs.make().unwrap();
+        assert_eq!(fs::metadata(&dirs.runtime).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::write(dirs.file("seed.img"), "x").unwrap();
+        dirs.remove_runtime();
+        assert!(!dirs.runtime.exists() && dirs.data.exists());
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_explained_with_uid_and_path() {
+        let dirs = Directories { data: "/proc/nothing".into(), runtime: "/proc/nothing".into() };
+        let message = dirs.make().unwrap_err().message;
+        assert!(message.starts_with("/proc/nothing is not writable by uid"), "{message}");
+    }
+}

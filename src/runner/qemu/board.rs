@@ -1,0 +1,86 @@
+//! (pure) What a machine is before anything is plugged in: type, firmware, memory, processors, clock.
+
+use super::super::machine::{Acceleration, Machine};
+use super::args::{Args, escape};
+use serde_json::json;
+
+/// Who the machine is.
+pub fn identity(args: &mut Args, machine: &Machine) {
+    args.plain("-name", &format!("guest={},debug-threads=on", escape(&machine.spec.name)));
+    args.plain("-uuid", &machine.uuid);
+    let mut options = format!(
+        "{},usb=off,vmport=off,dump-guest-core=off,memory-backend=pc.ram,hpet=off",
+        escape(&machine.machine_type)
+    );
+    if let Some(firmware) = &machine.firmware {
+        if firmware.secure {
+            options.push_str(",smm=on");
+        }
+        options.push_str(",pflash0=fw-rom-device,pflash1=fw-eeprom-device");
+    }
+    args.plain("-machine", &options);
+    // Suspend needs somebody who wakes the guest up again.
+    args.plain("-global", "ICH9-LPC.disable_s3=1");
+    args.plain("-global", "ICH9-LPC.disable_s4=1");
+    if machine.acceleration == Acceleration::Kvm {
+        args.plain("-global", "kvm-pit.lost_tick_policy=delay");
+    }
+}
+
+/// Firmware and boot menu.
+pub fn firmware(args: &mut Args, machine: &Machine) {
+    if let Some(firmware) = &machine.firmware {
+        for (name, path, read_only) in [("fw-rom", &firmware.rom, true), ("fw-eeprom", &firmware.vars, false)] {
+            let file = format!("{name}-file");
+            let content = json!({
+                "driver": "file", "node-name": file, "filename": path, "auto-read-only": true, "discard": "unmap",
+            });
+            args.json("-blockdev", &content);
+            let device = json!({
+                "driver": "raw", "node-name": format!("{name}-device"), "file": file, "read-only": read_only,
+            });
+            args.json("-blockdev", &device);
+        }
+        if firmware.secure {
+            args.plain("-global", "driver=cfi.pflash01,property=secure,value=on");
+        }
+    }
+    if machine.spec.boot_menu {
+        args.plain("-boot", "menu=on");
+    }
+}
+
+/// Memory, and the balloon that takes it away again; it gives way before the guest runs out of memory.
+pub fn memory(args: &mut Args, machine: &Machine) {
+    let bytes = machine.spec.ram.0;
+    args.json("-object", &json!({"qom-type": "memory-backend-ram", "id": "pc.ram", "size": bytes}));
+    args.plain("-m", &format!("{bytes}B"));
+    args.device(&json!({
+        "driver": "virtio-balloon-pci", "id": "balloon0", "deflate-on-oom": true, "free-page-reporting": true,
+    }));
+}
+
+/// One processor and room for the others: only those that are plugged in later can be unplugged.
+pub fn processors(args: &mut Args, machine: &Machine) {
+    args.plain("-cpu", &machine.cpu_model);
+    let topology = machine.spec.topology;
+    let mut smp = format!("1,maxcpus={}", machine.spec.maximum_cpus);
+    let parts =
+        [("sockets", topology.sockets), ("dies", topology.dies), ("cores", topology.cores), ("threads", topology.threads)];
+    for (name, count) in parts.into_iter().filter(|(_, count)| *count > 0) {
+        smp.push_str(&format!(",{name}={count}"));
+    }
+    args.plain("-smp", &smp);
+    match machine.acceleration {
+        Acceleration::Kvm => args.plain("-accel", "kvm"),
+        Acceleration::Tcg | Acceleration::TcgForWantOfKvm => args.plain("-accel", "tcg"),
+        Acceleration::Unset => {}
+    }
+    args.device(&json!({"driver": "intel-iommu", "device-iotlb": true}));
+}
+
+/// The clock.
+pub fn clock(args: &mut Args, machine: &Machine) {
+    let spec = &machine.spec;
+    args.plain("-rtc", &format!("base={},clock={},driftfix=slew", escape(&spec.rtc_base), escape(&spec.rtc_clock)));
+}

@@ -1,0 +1,71 @@
+//! (pure) CD drives, then disks, then the seed for cloud-init.
+
+use super::super::machine::{DiskKind, Machine};
+use super::args::Args;
+use super::bootable;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// More queues than this gain nothing.
+const MAXIMUM_QUEUES: u32 = 16;
+
+/// CD drives `cd<n>`; images are shared between VMs, so nothing locks or writes them.
+pub fn cds(args: &mut Args, machine: &Machine) {
+    for (n, cd) in machine.cds.iter().enumerate() {
+        let mut device = json!({"driver": "ide-cd", "id": format!("cd{n}"), "bus": format!("ide.{n}")});
+        if let (Some(file), Some(fields)) = (&cd.file, device.as_object_mut()) {
+            let node = format!("drive-cdrom{n}");
+            args.json("-blockdev", &json!({
+                "driver": "raw", "node-name": node, "read-only": true,
+                "file": {"driver": "file", "filename": file, "locking": "off", "read-only": true},
+            }));
+            fields.insert("drive".to_owned(), json!(node));
+        }
+        args.device(&bootable(device, cd.bootindex));
+    }
+}
+
+/// Disks. One process writes a block device through the page cache of none; a file goes through its own.
+pub fn disks(args: &mut Args, machine: &Machine) {
+    for (n, disk) in machine.disks.iter().enumerate() {
+        let resource = match disk.kind {
+            DiskKind::File => json!({
+                "driver": "file", "node-name": resource(n), "filename": disk.path, "aio": "threads",
+                "auto-read-only": true, "discard": "unmap",
+            }),
+            DiskKind::Device => json!({
+                "driver": "host_device", "node-name": resource(n), "filename": disk.path, "aio": "native",
+                "cache": {"direct": true, "no-flush": false}, "auto-read-only": true, "discard": "unmap",
+            }),
+        };
+        blk(args, machine, n, &resource, false, disk.bootindex);
+    }
+}
+
+/// The seed, behind the disks.
+pub fn seed(args: &mut Args, machine: &Machine) {
+    if let Some(path) = &machine.seed {
+        let n = machine.disks.len();
+        blk(args, machine, n, &seed_resource(n, path), true, None);
+    }
+}
+
+fn seed_resource(n: usize, path: &Path) -> Value {
+    json!({"driver": "file", "node-name": resource(n), "filename": path, "read-only": true})
+}
+
+fn resource(n: usize) -> String {
+    format!("drive-{n}-host-resource")
+}
+
+fn blk(args: &mut Args, machine: &Machine, n: usize, resource: &Value, read_only: bool, bootindex: Option<u32>) {
+    args.json("-blockdev", resource);
+    let backend = format!("drive-{n}-backend");
+    args.json("-blockdev", &json!({
+        "driver": "raw", "node-name": backend, "file": self::resource(n), "read-only": read_only,
+    }));
+    // By itself QEMU takes as many queues as there are CPUs at its start, and that is one.
+    let queues = machine.spec.maximum_cpus.min(MAXIMUM_QUEUES);
+    let device = json!({"driver": "virtio-blk-pci", "drive": backend, "num-queues": queues});
+    args.device(&bootable(device, bootindex));
+}

@@ -1,0 +1,97 @@
+//! (pure) What is plugged in besides drives: serial line, agents' channels, input, screen, sound, networks, SPICE.
+
+use super::super::machine::Machine;
+use super::super::spec::Network;
+use super::args::Args;
+use super::{Descriptors, listener};
+use serde_json::{Value, json};
+
+/// Memory of one screen.
+const SCREEN_MEMORY: u64 = 256 << 20;
+
+/// Channel of the guest's agent.
+pub const GUEST_AGENT_CHANNEL: &str = "channel0";
+/// Channel of the agent of the guest's desktop.
+pub const VMOP_AGENT_CHANNEL: &str = "channel1";
+
+/// The serial line; its other end is the runner's console.
+pub fn serial(args: &mut Args, descriptors: Descriptors) {
+    args.plain("-chardev", &format!("socket,id=serial0-socket,fd={}", descriptors.serial));
+    args.device(&json!({"driver": "isa-serial", "chardev": "serial0-socket", "id": "serial0", "index": 0}));
+}
+
+/// Channels between agents in the guest and the runner.
+pub fn agents(args: &mut Args, descriptors: Descriptors) {
+    args.device(&json!({"driver": "virtio-serial-pci", "id": "virtio-serial0"}));
+    let channels = [
+        (GUEST_AGENT_CHANNEL, "org.qemu.guest_agent.0", "guest-agent-socket", descriptors.guest_agent),
+        (VMOP_AGENT_CHANNEL, "org.jdrupes.vmop_agent.0", "vmop-agent-socket", descriptors.vmop_agent),
+    ];
+    for (id, name, chardev, descriptor) in channels {
+        args.plain("-chardev", &listener(chardev, descriptor));
+        args.device(&json!({"driver": "virtserialport", "id": id, "name": name, "chardev": chardev}));
+    }
+}
+
+/// USB with a tablet, and random numbers.
+pub fn input_and_entropy(args: &mut Args) {
+    args.device(&json!({"driver": "qemu-xhci", "p2": 15, "p3": 15, "id": "usb"}));
+    args.device(&json!({"driver": "usb-tablet"}));
+    args.json("-object", &json!({"qom-type": "rng-random", "id": "objrng0", "filename": "/dev/urandom"}));
+    args.device(&json!({"driver": "virtio-rng-pci", "rng": "objrng0", "id": "rng0"}));
+}
+
+/// Screens and the sound card.
+pub fn screen_and_sound(args: &mut Args, machine: &Machine) {
+    let outputs = machine.spec.outputs;
+    args.device(&json!({
+        "driver": "virtio-vga", "id": "video0", "max_outputs": outputs,
+        "max_hostmem": u64::from(outputs) * SCREEN_MEMORY,
+    }));
+    args.device(&json!({"driver": "ich9-intel-hda", "id": "sound0"}));
+}
+
+/// Network interfaces.
+pub fn networks(args: &mut Args, machine: &Machine) {
+    for (n, (network, mac)) in machine.spec.networks.iter().zip(&machine.macs).enumerate() {
+        let id = format!("hostnet{n}");
+        args.json("-netdev", &user_backend(&id, network));
+        args.device(&json!({"driver": network.device, "netdev": id, "mac": mac}));
+    }
+}
+
+fn user_backend(id: &str, network: &Network) -> Value {
+    let mut backend = json!({"type": "user", "id": id});
+    if let Some(fields) = backend.as_object_mut() {
+        if let Some(net) = &network.net {
+            fields.insert("net".to_owned(), json!(net));
+        }
+        let forward = |forward: &super::super::spec::Forward| {
+            let protocol = if forward.udp { "udp" } else { "tcp" };
+            json!({"str": format!("{protocol}::{}-:{}", forward.port, forward.guest_port)})
+        };
+        if !network.forwards.is_empty() {
+            fields.insert("hostfwd".to_owned(), network.forwards.iter().map(forward).collect());
+        }
+    }
+    backend
+}
+
+/// The SPICE server, its agent's channel, sound and USB redirection. Its password comes through the monitor.
+pub fn spice(args: &mut Args, machine: &Machine) {
+    let Some(spice) = &machine.spec.spice else { return };
+    let ticketing = if machine.ticketing { "off" } else { "on" };
+    let mut options = format!("port={},disable-ticketing={ticketing},seamless-migration=on", spice.port);
+    if let Some(video) = &spice.streaming_video {
+        options.push_str(&format!(",streaming-video={}", super::args::escape(video)));
+    }
+    args.plain("-spice", &options);
+    args.plain("-chardev", "spicevmc,id=vdagentdev,name=vdagent");
+    args.device(&json!({"driver": "virtserialport", "name": "com.redhat.spice.0", "chardev": "vdagentdev"}));
+    args.json("-audiodev", &json!({"driver": "spice", "id": "audio1"}));
+    args.device(&json!({"driver": "hda-duplex", "audiodev": "audio1"}));
+    for n in 0..spice.usb_redirects {
+        args.plain("-chardev", &format!("spicevmc,id=charredir{n},name=usbredir"));
+        args.device(&json!({"driver": "usb-redir", "id": format!("redir{n}"), "chardev": format!("charredir{n}")}));
+    }
+}

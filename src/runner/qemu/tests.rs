@@ -1,0 +1,77 @@
+use super::*;
+use crate::runner::config;
+use crate::runner::machine::{Acceleration, Disk, DiskKind, FirmwareFiles};
+use crate::runner::spec::Spec;
+use std::path::PathBuf;
+
+fn machine(vm: &str) -> Machine {
+    let text = format!("\"/Runner\":\n  vm:\n    name: test-vm\n{vm}");
+    let spec = Spec::from_config(&config::parse(&text).unwrap().config).unwrap();
+    Machine {
+        uuid: "7a37e3b4-5bd0-4f7b-8a0c-b0e2a1b2c3d4".to_owned(),
+        machine_type: "pc-q35-10.0".to_owned(),
+        acceleration: Acceleration::Tcg,
+        cpu_model: "max".to_owned(),
+        firmware: None,
+        macs: spec.networks.iter().map(|_| "52:54:00:12:34:56".to_owned()).collect(),
+        cds: spec.cds.clone(),
+        disks: Vec::new(),
+        seed: None,
+        ticketing: false,
+        spec,
+    }
+}
+
+/// One option a line, as a person reads it.
+fn lines(machine: &Machine) -> String {
+    let mut text = String::new();
+    for argument in arguments(machine, DESCRIPTORS) {
+        let separator = if argument.starts_with('-') { "\n" } else { " " };
+        text.push_str(separator);
+        text.push_str(&argument);
+    }
+    text.trim_start().to_owned()
+}
+
+#[test]
+fn the_smallest_machine() {
+    insta::assert_snapshot!(lines(&machine("    network: []\n    firmware: bios\n")));
+}
+
+#[test]
+fn the_fullest_machine() {
+    let mut machine = machine(
+        "    bootMenu: true
+    firmware: secure
+    maximumCpus: 8
+    sockets: 2
+    coresPerDie: 4
+    maximumRam: 4 GiB
+    rtcBase: '2026-01-31T12:00:00'
+    rtcClock: vm
+    network:
+    - {type: user, net: 10.0.3.0/24, forward: [{port: 8022, guestPort: 22, protocol: TCP}]}
+    - {type: user, device: e1000e}
+    drives:
+    - {type: ide-cd, file: /iso/a, bootindex: 1}
+    - {type: ide-cd}
+    display: {outputs: 2, spice: {port: 5812, streamingVideo: filter, usbRedirects: 1}}
+",
+    );
+    machine.acceleration = Acceleration::Kvm;
+    machine.firmware =
+        Some(FirmwareFiles { rom: "/fw/CODE.fd".into(), vars: "/data/fw-vars.fd".into(), secure: true });
+    machine.disks = vec![
+        Disk { path: "/dev/system-disk".into(), kind: DiskKind::Device, bootindex: Some(1000) },
+        Disk { path: "/images/a,b.img".into(), kind: DiskKind::File, bootindex: None },
+    ];
+    machine.seed = Some(PathBuf::from("/run/seed.img"));
+    machine.ticketing = true;
+    insta::assert_snapshot!(lines(&machine));
+}
+
+#[test]
+fn the_same_machine_gives_the_same_arguments() {
+    let machine = machine("    network: [{type: user}]\n");
+    assert_eq!(arguments(&machine, DESCRIPTORS), arguments(&machine, DESCRIPTORS));
+}
