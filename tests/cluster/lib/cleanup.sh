@@ -74,8 +74,12 @@ remove_network() {
         nft delete table ip kube-proxy 2>/dev/null || true
         nft delete table ip6 kube-proxy 2>/dev/null || true
     fi
-    # The library that calls the plugins keeps its results here.
-    [[ ! -d /var/lib/cni/results ]] || find /var/lib/cni/results -name "$POD_NETWORK-*" -delete
+    # The library that calls the plugins keeps its results here; ours name our
+    # network or, for the loopback device, a path below our directory.
+    local file
+    for file in /var/lib/cni/results/*; do
+        ! grep --quiet --fixed-strings -e "\"$POD_NETWORK\"" -e "$DIR/" "$file" 2>/dev/null || rm -f "$file"
+    done
     rmdir /var/lib/cni/results /var/lib/cni 2>/dev/null || true
 }
 
