@@ -105,9 +105,20 @@ pub struct TerminatedView {
 pub struct ClaimView {
     /// Metadata.
     pub metadata: ObjectMeta,
+    /// Spec.
+    #[serde(default)]
+    pub spec: ClaimSpecView,
     /// Status.
     #[serde(default)]
     pub status: ClaimStatusView,
+}
+
+/// What matters of a claim's spec.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimSpecView {
+    /// The class; empty where a volume that is there already has to be found.
+    pub storage_class_name: Option<String>,
 }
 
 /// What matters of a claim's status.

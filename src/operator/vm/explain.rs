@@ -5,7 +5,7 @@ use super::plan::Invalid;
 use crate::api::conditions::ReadyReason;
 use crate::api::virtual_machine::State;
 use crate::operator::error::Error;
-use crate::operator::views::{PodConditionView, PodView};
+use crate::operator::views::{ClaimView, PodConditionView, PodView};
 use k8s_openapi::jiff::SignedDuration;
 use std::time::Duration;
 
@@ -104,14 +104,32 @@ fn unscheduled(observed: &Observed, pod: &PodView) -> Option<Problem> {
         return None;
     }
     let words = condition.message.as_deref().unwrap_or("no details given");
-    let mut claims = observed.claims.values().chain(observed.image_repository.as_ref());
     let about_storage = words.to_lowercase().contains("persistent");
-    let Some(claim) = claims.find(|claim| about_storage && claim.status.phase != "Bound") else {
-        let message = format!(
-            "no node takes the pod ({words}); make room, or change spec.vm, spec.resources or the node selection"
-        );
-        return Some(Problem { reason: ReadyReason::Unschedulable, message });
-    };
+    match without_volume(observed).first().filter(|_| about_storage) {
+        Some(claim) => Some(claim_problem(claim, words)),
+        None => {
+            let message = format!(
+                "no node takes the pod ({words}); make room, or change spec.vm, spec.resources or the node selection"
+            );
+            Some(Problem { reason: ReadyReason::Unschedulable, message })
+        }
+    }
+}
+
+/// Claims without a volume, the likeliest culprit first: one whose class makes volumes often only waits for the pod to
+/// get a node, while one that has lost its volume, or must find one that is there already, keeps the pod waiting.
+fn without_volume(observed: &Observed) -> Vec<&ClaimView> {
+    let claims = observed.claims.values().chain(observed.image_repository.as_ref()).map(AsRef::as_ref);
+    let mut claims: Vec<&ClaimView> = claims.filter(|claim| claim.status.phase != "Bound").collect();
+    claims.sort_by_key(|claim| match (claim.status.phase.as_str(), claim.spec.storage_class_name.as_deref()) {
+        ("Lost", _) => 0,
+        (_, Some("")) => 1,
+        _ => 2,
+    });
+    claims
+}
+
+fn claim_problem(claim: &ClaimView, words: &str) -> Problem {
     let name = claim.metadata.name.as_deref().unwrap_or_default();
     let (reason, state) = match claim.status.phase.as_str() {
         "Lost" => (ReadyReason::ClaimLost, "has lost its volume"),
@@ -121,7 +139,7 @@ fn unscheduled(observed: &Observed, pod: &PodView) -> Option<Problem> {
         "claim {name:?} {state} ({words}); provide a volume that fits it, or change its class, selector or size: see \
          kubectl describe pvc {name}"
     );
-    Some(Problem { reason, message })
+    Problem { reason, message }
 }
 
 #[cfg(test)]
@@ -166,8 +184,11 @@ mod tests {
     #[test]
     fn a_claim_without_a_volume_is_named_with_what_to_do() {
         let mut observed = unschedulable_for(2, "pod has unbound immediate PersistentVolumeClaims");
-        let claim = json!({"metadata": {"name": "vm-system-disk"}, "status": {"phase": "Pending"}});
-        observed.claims.insert("vm-system-disk".to_owned(), Arc::new(serde_json::from_value(claim).unwrap()));
+        for (name, class) in [("vm-runner-data", "default"), ("vm-system-disk", "")] {
+            let spec = json!({"storageClassName": class});
+            let claim = json!({"metadata": {"name": name}, "spec": spec, "status": {"phase": "Pending"}});
+            observed.claims.insert(name.to_owned(), Arc::new(serde_json::from_value(claim).unwrap()));
+        }
         let problem = explain(&observed).unwrap();
         assert_eq!(problem.reason, ReadyReason::ClaimPending);
         assert!(problem.message.contains("kubectl describe pvc vm-system-disk"), "{}", problem.message);

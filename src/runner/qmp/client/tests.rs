@@ -1,0 +1,99 @@
+use super::*;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, unix::OwnedWriteHalf};
+
+/// A scripted QEMU.
+struct Peer {
+    lines: tokio::io::Lines<BufReader<tokio::net::unix::OwnedReadHalf>>,
+    writer: OwnedWriteHalf,
+}
+
+impl Peer {
+    async fn accept(listener: &UnixListener) -> Self {
+        let (reader, writer) = listener.accept().await.unwrap().0.into_split();
+        let mut peer = Self { lines: BufReader::new(reader).lines(), writer };
+        peer.say(r#"{"QMP": {"version": {}, "capabilities": []}}"#).await;
+        let first = peer.hear().await;
+        assert_eq!(first["execute"], "qmp_capabilities");
+        peer.say(r#"{"return": {}, "id": 0}"#).await;
+        peer
+    }
+
+    async fn say(&mut self, line: &str) {
+        self.writer.write_all(format!("{line}\r\n").as_bytes()).await.unwrap();
+    }
+
+    async fn hear(&mut self) -> Value {
+        serde_json::from_str(&self.lines.next_line().await.unwrap().unwrap()).unwrap()
+    }
+}
+
+struct Rig {
+    _dir: tempfile::TempDir,
+    listener: UnixListener,
+    client: Client,
+    signals: mpsc::UnboundedReceiver<Signal>,
+}
+
+fn rig() -> Rig {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("monitor.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let (sender, signals) = mpsc::unbounded_channel();
+    let (client, task) = connect(path, sender);
+    tokio::spawn(task);
+    Rig { _dir: dir, listener, client, signals }
+}
+
+#[tokio::test]
+async fn answers_find_their_commands_whatever_comes_between() {
+    let Rig { _dir, listener, client, mut signals } = rig();
+    let mut peer = Peer::accept(&listener).await;
+    assert_eq!(signals.recv().await, Some(Signal::Ready));
+    let status = tokio::spawn({ let client = client.clone(); async move { client.execute(Command::query_status()).await } });
+    let first = peer.hear().await;
+    let quit = tokio::spawn(async move { client.execute(Command::quit()).await });
+    let second = peer.hear().await;
+    peer.say(r#"{"event": "RESET", "data": {"guest": true}}"#).await;
+    peer.say(&format!(r#"{{"error": {{"class": "GenericError", "desc": "no"}}, "id": {}}}"#, second["id"])).await;
+    peer.say(&format!(r#"{{"return": {{"status": "running"}}, "id": {}}}"#, first["id"])).await;
+    assert_eq!(status.await.unwrap().unwrap()["status"], "running");
+    assert_eq!(quit.await.unwrap(), Err(Error::Refused { command: "quit", description: "no".to_owned() }));
+    assert_eq!(signals.recv().await, Some(Signal::Event(Event::Reset)));
+}
+
+#[tokio::test]
+async fn a_lost_connection_fails_what_waits_and_is_made_again() {
+    let Rig { _dir, listener, client, mut signals } = rig();
+    let mut peer = Peer::accept(&listener).await;
+    let waiting = tokio::spawn({ let client = client.clone(); async move { client.execute(Command::cont()).await } });
+    peer.hear().await;
+    drop(peer);
+    assert_eq!(waiting.await.unwrap(), Err(Error::NotConnected("cont")));
+    let mut again = Peer::accept(&listener).await;
+    assert_eq!(signals.recv().await, Some(Signal::Ready));
+    assert!(matches!(signals.recv().await, Some(Signal::Lost(_))));
+    assert_eq!(signals.recv().await, Some(Signal::Ready));
+    let status = tokio::spawn(async move { client.execute(Command::query_status()).await });
+    let command = again.hear().await;
+    again.say(&format!(r#"{{"return": {{}}, "id": {}}}"#, command["id"])).await;
+    assert!(status.await.unwrap().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_qemu_is_waited_for_no_longer_than_the_limit() {
+    let Rig { _dir, listener, client, signals: _signals } = rig();
+    let mut peer = Peer::accept(&listener).await;
+    let waiting = tokio::spawn(async move { client.execute(Command::cont()).await });
+    peer.hear().await;
+    assert_eq!(waiting.await.unwrap(), Err(Error::Timeout("cont")));
+}
+
+#[tokio::test]
+async fn nonsense_ends_the_connection_and_not_the_program() {
+    let Rig { _dir, listener, client: _client, mut signals } = rig();
+    let mut peer = Peer::accept(&listener).await;
+    assert_eq!(signals.recv().await, Some(Signal::Ready));
+    peer.say("not json").await;
+    assert!(matches!(signals.recv().await, Some(Signal::Lost(_))));
+}

@@ -1,0 +1,10 @@
+//! QEMU's monitor: bytes ([`codec`]), meaning ([`types`], [`events`]) and the connection ([`client`]) apart.
+
+mod client;
+mod codec;
+mod events;
+mod types;
+
+pub use client::{Client, Error, Signal, connect};
+pub use events::Event;
+pub use types::{Command, CpuSlot};

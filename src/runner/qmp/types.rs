@@ -1,0 +1,130 @@
+//! (pure) The commands that the runner gives, and the replies that it reads.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::fmt;
+
+/// A command. Shown without its arguments where they hold a secret.
+#[derive(Clone, PartialEq)]
+pub struct Command {
+    /// Name.
+    pub name: &'static str,
+    /// Arguments.
+    pub arguments: Value,
+    secret: bool,
+}
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.secret {
+            true => write!(f, "{} (arguments not shown)", self.name),
+            false => write!(f, "{} {}", self.name, self.arguments),
+        }
+    }
+}
+
+impl Command {
+    fn new(name: &'static str, arguments: Value) -> Self {
+        Self { name, arguments, secret: false }
+    }
+
+    /// First command of a connection.
+    pub fn capabilities() -> Self {
+        Self::new("qmp_capabilities", json!({}))
+    }
+
+    /// Lets the guest run.
+    pub fn cont() -> Self {
+        Self::new("cont", json!({}))
+    }
+
+    /// Ends QEMU.
+    pub fn quit() -> Self {
+        Self::new("quit", json!({}))
+    }
+
+    /// Presses the power button.
+    pub fn system_powerdown() -> Self {
+        Self::new("system_powerdown", json!({}))
+    }
+
+    /// Whether the guest runs.
+    pub fn query_status() -> Self {
+        Self::new("query-status", json!({}))
+    }
+
+    /// QEMU's name for the class of the machine, as `pc-q35-10.0-machine`.
+    pub fn machine_type() -> Self {
+        Self::new("qom-get", json!({"path": "/machine", "property": "type"}))
+    }
+
+    /// The places for CPUs; see [`CpuSlot`].
+    pub fn query_cpu_slots() -> Self {
+        Self::new("query-hotpluggable-cpus", json!({}))
+    }
+
+    /// The channels to the guest, and whether somebody listens at the other end.
+    pub fn query_chardev() -> Self {
+        Self::new("query-chardev", json!({}))
+    }
+
+    /// Plugs a CPU in.
+    pub fn add_cpu(id: &str, slot: &CpuSlot) -> Self {
+        let mut arguments = slot.props.clone();
+        arguments.insert("driver".to_owned(), json!(slot.type_));
+        arguments.insert("id".to_owned(), json!(id));
+        Self::new("device_add", Value::Object(arguments))
+    }
+
+    /// Asks the guest to give a device back.
+    pub fn remove_device(id: &str) -> Self {
+        Self::new("device_del", json!({"id": id}))
+    }
+
+    /// Sets what the balloon leaves to the guest.
+    pub fn balloon(bytes: u64) -> Self {
+        Self::new("balloon", json!({"value": bytes}))
+    }
+
+    /// What the balloon leaves to the guest.
+    pub fn query_balloon() -> Self {
+        Self::new("query-balloon", json!({}))
+    }
+
+    /// Sets the display's password.
+    pub fn set_password(password: &str) -> Self {
+        let arguments = json!({"protocol": "spice", "password": password});
+        Self { name: "set_password", arguments, secret: true }
+    }
+
+    /// Sets when the display's password ends: `now`, `never`, `+<seconds>` or seconds since 1970.
+    pub fn expire_password(time: &str) -> Self {
+        Self::new("expire_password", json!({"protocol": "spice", "time": time}))
+    }
+}
+
+/// A place for a CPU.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct CpuSlot {
+    /// What goes there.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// Where it is: `socket-id`, `die-id`, `core-id`, `thread-id` and so on.
+    pub props: Map<String, Value>,
+    /// The CPU that is there.
+    #[serde(default)]
+    pub qom_path: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let command = Command::set_password("geheim");
+        assert!(!format!("{command:?}").contains("geheim"));
+        assert_eq!(command.arguments["password"], "geheim");
+    }
+}

@@ -1,0 +1,405 @@
+//! (pure) What becomes of the machine: one function over everything that can happen.
+//!
+//! ```text
+//!            monitor ready, configured, continued          guest's agent answers
+//!  Starting ------------------------------------> Booting <=====================> Booted
+//!     |                                              |     reset, agent gone         |
+//!     | asked to end: quit                           | asked to end, or guest off    |
+//!     | deadline: fail                               v                               |
+//!     +----------------------------------------> Terminating <-----------------------+
+//!     |                                              |  agent, power button (again and again),
+//!     |                                              |  at the time limit: quit, SIGTERM, SIGKILL
+//!     v                   QEMU has ended             v
+//!   Stopped <----------------------------------------+
+//! ```
+//!
+//! What always holds: QEMU's end is the only way to Stopped and takes it from every state at once; from Terminating
+//! there is no way back, and each of its waits has an end.
+
+use super::failure::Failure;
+use crate::api::outcome::{EndReason, Outcome};
+use std::time::Duration;
+
+/// Time for QEMU to greet, and for its first configuration.
+const START_TIME: Duration = Duration::from_secs(30);
+/// Time between the ways to end QEMU: its monitor, SIGTERM, SIGKILL.
+const FORCE_TIME: Duration = Duration::from_secs(2);
+/// Longest time that the guest's agent has alone before the power button is pressed too.
+const AGENT_TIME: Duration = Duration::from_secs(30);
+/// Pause before a silent agent is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Where the machine is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// QEMU starts; the guest has not run yet.
+    Starting,
+    /// The guest runs.
+    Booting,
+    /// The guest runs, and its agent has answered.
+    Booted,
+    /// The guest is shut down, then QEMU.
+    Terminating,
+    /// QEMU has ended.
+    Stopped,
+}
+
+/// What can happen.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The monitor can be used, for the first time or again.
+    MonitorReady,
+    /// The machine is as configured.
+    Configured,
+    /// The guest runs.
+    Continued,
+    /// QEMU does not let the guest run.
+    ContinueFailed(String),
+    /// The guest's agent has opened or closed its channel.
+    AgentChannel(bool),
+    /// The guest's agent has told what the guest is.
+    AgentAnswered,
+    /// The guest's agent has not told what the guest is, or not taken the request to shut down.
+    AgentSilent,
+    /// The machine was reset.
+    Reset,
+    /// The guest has powered itself off.
+    GuestOff,
+    /// Somebody asks for the end.
+    Stop,
+    /// The configured time to shut down has changed.
+    PowerdownTimeout(Duration),
+    /// QEMU has ended.
+    QemuEnded {
+        /// Exit code, or minus the signal.
+        status: i32,
+        /// What it said last.
+        last_words: String,
+    },
+    /// Time has passed.
+    Tick,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Make the machine as configured.
+    Configure,
+    /// Let the guest run.
+    Continue,
+    /// Ask the guest's agent what the guest is.
+    AskAgent,
+    /// Forget what is known of the guest: it boots anew.
+    ForgetGuest,
+    /// Ask the guest's agent to shut down.
+    ShutDownByAgent,
+    /// Press the power button.
+    PressPowerButton,
+    /// End QEMU through its monitor.
+    Quit,
+    /// End QEMU by SIGTERM.
+    Terminate,
+    /// End QEMU by SIGKILL.
+    Kill,
+    /// The runner's own end.
+    Finish(Outcome),
+}
+
+/// Everything that decisions depend on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    phase: Phase,
+    monitor: bool,
+    agent_open: bool,
+    powerdown_timeout: Duration,
+    /// Starting: when it has failed. Booting: when the agent is asked again.
+    deadline: Option<Duration>,
+    ending: Option<Ending>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Ending {
+    cause: Cause,
+    since: Duration,
+    agent_asked: bool,
+    press_at: Option<Duration>,
+    force: Force,
+    force_at: Duration,
+}
+
+/// Why the machine ends.
+#[derive(Clone, Debug, PartialEq)]
+enum Cause {
+    Asked,
+    Guest,
+    Failed(Failure),
+}
+
+/// The next and stronger way to end QEMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Force {
+    Quit,
+    Terminate,
+    Kill,
+    Nothing,
+}
+
+impl State {
+    /// QEMU was started at `now`; times count from any common point.
+    pub fn new(now: Duration, powerdown_timeout: Duration) -> Self {
+        Self {
+            phase: Phase::Starting,
+            monitor: false,
+            agent_open: false,
+            powerdown_timeout,
+            deadline: Some(now + START_TIME),
+            ending: None,
+        }
+    }
+
+    /// Where the machine is.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// When [`Event::Tick`] must come at the latest.
+    pub fn deadline(&self) -> Option<Duration> {
+        let ending = self.ending.as_ref().filter(|_| self.phase == Phase::Terminating);
+        let force = ending.filter(|ending| ending.force != Force::Nothing).map(|ending| ending.force_at);
+        let press = ending.and_then(|ending| ending.press_at);
+        [self.deadline, force, press].into_iter().flatten().min()
+    }
+
+    /// What the event at `now` makes of the state, and what is to be done about it.
+    #[must_use]
+    pub fn step(mut self, now: Duration, event: Event) -> (Self, Vec<Action>) {
+        let actions = match event {
+            Event::QemuEnded { status, last_words } => self.ended(status, &last_words),
+            _ if self.phase == Phase::Stopped => Vec::new(),
+            Event::MonitorReady => self.monitor_ready(now),
+            Event::Configured if self.phase == Phase::Starting && self.monitor => vec![Action::Continue],
+            Event::Continued if self.phase == Phase::Starting => self.continued(),
+            Event::ContinueFailed(why) if self.phase == Phase::Starting => {
+                self.fail(now, Failure::start(format!("QEMU does not start the guest: {why}")))
+            }
+            Event::AgentChannel(open) => self.agent_channel(open),
+            Event::AgentAnswered => self.agent_answered(),
+            Event::AgentSilent => self.agent_silent(now),
+            Event::Reset => self.reset(),
+            Event::GuestOff => self.guest_off(now),
+            Event::Stop => self.stop(now),
+            Event::PowerdownTimeout(timeout) => self.timeout_changed(timeout),
+            Event::Tick => self.tick(now),
+            _ => Vec::new(),
+        };
+        (self, actions)
+    }
+
+    fn monitor_ready(&mut self, now: Duration) -> Vec<Action> {
+        if self.phase == Phase::Starting {
+            self.deadline = Some(now + START_TIME);
+        }
+        self.monitor = true;
+        if self.phase == Phase::Terminating { Vec::new() } else { vec![Action::Configure] }
+    }
+
+    fn continued(&mut self) -> Vec<Action> {
+        self.phase = Phase::Booting;
+        self.deadline = None;
+        if self.agent_open { vec![Action::AskAgent] } else { Vec::new() }
+    }
+
+    fn agent_channel(&mut self, open: bool) -> Vec<Action> {
+        self.agent_open = open;
+        match (self.phase, open) {
+            (Phase::Booting, true) => vec![Action::AskAgent],
+            (Phase::Booting | Phase::Booted, false) => {
+                self.phase = Phase::Booting;
+                self.deadline = None;
+                Vec::new()
+            }
+            // A guest that was still booting when it was asked to shut down can now be asked properly.
+            (Phase::Terminating, true) => self.ask_to_shut_down(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn ask_to_shut_down(&mut self) -> Vec<Action> {
+        match &mut self.ending {
+            Some(ending) if ending.force == Force::Quit && !ending.agent_asked => {
+                ending.agent_asked = true;
+                vec![Action::ShutDownByAgent]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn agent_answered(&mut self) -> Vec<Action> {
+        if self.phase == Phase::Booting && self.agent_open {
+            self.phase = Phase::Booted;
+            self.deadline = None;
+        }
+        Vec::new()
+    }
+
+    fn agent_silent(&mut self, now: Duration) -> Vec<Action> {
+        match (self.phase, &mut self.ending) {
+            (Phase::Booting, _) if self.agent_open => self.deadline = Some(now + ASK_AGAIN),
+            (Phase::Terminating, Some(ending)) if ending.press_at.is_some() => ending.press_at = Some(now),
+            _ => {}
+        }
+        self.tick(now)
+    }
+
+    fn reset(&mut self) -> Vec<Action> {
+        self.agent_open = false;
+        if matches!(self.phase, Phase::Booting | Phase::Booted) {
+            self.phase = Phase::Booting;
+            self.deadline = None;
+        }
+        vec![Action::ForgetGuest]
+    }
+
+    fn guest_off(&mut self, now: Duration) -> Vec<Action> {
+        let since = now;
+        match &mut self.ending {
+            // It was asked to: whoever asked is the cause.
+            Some(ending) if ending.force == Force::Quit => ending.press_at = None,
+            Some(_) => return Vec::new(),
+            None => {
+                let (force, force_at) = (Force::Quit, now);
+                let ending =
+                    Ending { cause: Cause::Guest, since, agent_asked: false, press_at: None, force, force_at };
+                self.end_with(ending);
+            }
+        }
+        self.escalate(now)
+    }
+
+    fn stop(&mut self, now: Duration) -> Vec<Action> {
+        if self.ending.is_some() {
+            // Asked again: no more patience.
+            return self.escalate(now);
+        }
+        let guest_runs = matches!(self.phase, Phase::Booting | Phase::Booted);
+        let time = if guest_runs { self.powerdown_timeout } else { Duration::ZERO };
+        let press_at = (!time.is_zero()).then(|| {
+            now + if self.agent_open { AGENT_TIME.min(time / 3) } else { Duration::ZERO }
+        });
+        self.end_with(Ending {
+            cause: Cause::Asked,
+            since: now,
+            agent_asked: false,
+            press_at,
+            force: Force::Quit,
+            force_at: now + time,
+        });
+        let mut actions = if press_at.is_some() && self.agent_open { self.ask_to_shut_down() } else { Vec::new() };
+        actions.extend(self.tick(now));
+        actions
+    }
+
+    fn fail(&mut self, now: Duration, failure: Failure) -> Vec<Action> {
+        self.end_with(Ending {
+            cause: Cause::Failed(failure),
+            since: now,
+            agent_asked: false,
+            press_at: None,
+            force: Force::Quit,
+            force_at: now,
+        });
+        self.escalate(now)
+    }
+
+    fn end_with(&mut self, ending: Ending) {
+        self.phase = Phase::Terminating;
+        self.deadline = None;
+        self.ending = Some(ending);
+    }
+
+    fn timeout_changed(&mut self, timeout: Duration) -> Vec<Action> {
+        self.powerdown_timeout = timeout;
+        if let Some(ending) = &mut self.ending
+            && ending.force == Force::Quit
+        {
+            ending.force_at = ending.since + timeout;
+        }
+        Vec::new()
+    }
+
+    fn tick(&mut self, now: Duration) -> Vec<Action> {
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.deadline = None;
+            return match self.phase {
+                Phase::Starting => {
+                    let late = if self.monitor { "QEMU was not configured" } else { "QEMU's monitor has not answered" };
+                    self.fail(now, Failure::start(format!("{late} within {} s", START_TIME.as_secs())))
+                }
+                Phase::Booting if self.agent_open => vec![Action::AskAgent],
+                _ => Vec::new(),
+            };
+        }
+        let Some(ending) = &mut self.ending else { return Vec::new() };
+        if ending.force != Force::Nothing && ending.force_at <= now {
+            return self.escalate(now);
+        }
+        if ending.press_at.is_some_and(|press_at| press_at <= now) {
+            // Guests miss the button while they boot, and some ask a person first.
+            ending.press_at = Some(now + (self.powerdown_timeout / 6).max(Duration::from_secs(1)));
+            return vec![Action::PressPowerButton];
+        }
+        Vec::new()
+    }
+
+    /// Uses the next way to end QEMU. Without its monitor that is a signal.
+    fn escalate(&mut self, now: Duration) -> Vec<Action> {
+        let monitor = self.monitor;
+        let Some(ending) = &mut self.ending else { return Vec::new() };
+        ending.press_at = None;
+        ending.force_at = now + FORCE_TIME;
+        let (action, next) = match ending.force {
+            Force::Quit if monitor => (Action::Quit, Force::Terminate),
+            Force::Quit | Force::Terminate => (Action::Terminate, Force::Kill),
+            Force::Kill => (Action::Kill, Force::Nothing),
+            Force::Nothing => return Vec::new(),
+        };
+        ending.force = next;
+        vec![action]
+    }
+
+    fn ended(&mut self, status: i32, last_words: &str) -> Vec<Action> {
+        let started = self.phase != Phase::Starting;
+        let (reason, message) = match self.ending.take().map(|ending| ending.cause) {
+            Some(Cause::Guest) => (EndReason::GuestShutdown, String::new()),
+            Some(Cause::Asked) => (EndReason::Stopped, String::new()),
+            Some(Cause::Failed(failure)) => (failure.reason, with_last_words(&failure.message, last_words)),
+            None if started => {
+                let how = format!("QEMU ended by itself with {}", describe(status));
+                (EndReason::QemuCrashed, with_last_words(&how, last_words))
+            }
+            None => {
+                let how = format!("QEMU ended with {} before the guest ran", describe(status));
+                (EndReason::StartFailed, with_last_words(&how, last_words))
+            }
+        };
+        self.phase = Phase::Stopped;
+        self.deadline = None;
+        let by_guest = reason == EndReason::GuestShutdown;
+        vec![Action::Finish(Outcome { reason, message, qemu_exit: Some(status), by_guest })]
+    }
+}
+
+fn with_last_words(message: &str, last_words: &str) -> String {
+    if last_words.is_empty() { message.to_owned() } else { format!("{message}: {last_words}") }
+}
+
+fn describe(status: i32) -> String {
+    match status {
+        -9 => "signal 9; somebody killed it, or it was out of memory".to_owned(),
+        signal if signal < 0 => format!("signal {}", -signal),
+        code => format!("exit code {code}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

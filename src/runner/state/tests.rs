@@ -1,0 +1,227 @@
+use super::*;
+use proptest::prelude::*;
+
+const T: u64 = 60;
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Plays the events at their seconds; gives the actions with theirs.
+fn play(events: &[(u64, Event)]) -> (State, Vec<(u64, Action)>) {
+    let mut state = State::new(Duration::ZERO, secs(T));
+    let mut seen = Vec::new();
+    for (second, event) in events {
+        let (next, actions) = state.step(secs(*second), event.clone());
+        state = next;
+        seen.extend(actions.into_iter().map(|action| (*second, action)));
+    }
+    (state, seen)
+}
+
+/// Lets time pass until nothing is left to wait for; gives the actions with their seconds.
+fn wait(mut state: State) -> (State, Vec<(u64, Action)>) {
+    let mut seen = Vec::new();
+    for _ in 0..100 {
+        let Some(at) = state.deadline() else { break };
+        let (next, actions) = state.step(at, Event::Tick);
+        state = next;
+        seen.extend(actions.into_iter().map(|action| (at.as_secs(), action)));
+    }
+    (state, seen)
+}
+
+fn booting() -> Vec<(u64, Event)> {
+    vec![(0, Event::MonitorReady), (0, Event::Configured), (0, Event::Continued)]
+}
+
+fn booted() -> Vec<(u64, Event)> {
+    [booting(), vec![(1, Event::AgentChannel(true)), (1, Event::AgentAnswered)]].concat()
+}
+
+fn ended(status: i32) -> Event {
+    Event::QemuEnded { status, last_words: "last words".to_owned() }
+}
+
+fn outcome(actions: &[(u64, Action)]) -> &Outcome {
+    match &actions.last().unwrap().1 {
+        Action::Finish(outcome) => outcome,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_machine_is_configured_then_continued_then_asked_for_its_guest() {
+    let (state, actions) = play(&booted());
+    assert_eq!(state.phase(), Phase::Booted);
+    assert_eq!(actions, [(0, Action::Configure), (0, Action::Continue), (1, Action::AskAgent)]);
+    assert_eq!(state.deadline(), None);
+}
+
+#[test]
+fn a_guest_without_agent_stays_booting_and_waits_for_nothing() {
+    let (state, _) = play(&booting());
+    assert_eq!((state.phase(), state.deadline()), (Phase::Booting, None));
+}
+
+#[test]
+fn a_reset_makes_it_boot_again() {
+    let (state, actions) = play(&[booted(), vec![(9, Event::Reset), (9, Event::AgentAnswered)]].concat());
+    assert_eq!(state.phase(), Phase::Booting);
+    assert_eq!(actions.last(), Some(&(9, Action::ForgetGuest)));
+    let (state, actions) = state.step(secs(12), Event::AgentChannel(true));
+    assert_eq!(actions, [Action::AskAgent]);
+    assert_eq!(state.step(secs(13), Event::AgentAnswered).0.phase(), Phase::Booted);
+}
+
+#[test]
+fn an_agent_that_goes_is_no_booted_guest() {
+    let (state, _) = play(&[booted(), vec![(9, Event::AgentChannel(false))]].concat());
+    assert_eq!(state.phase(), Phase::Booting);
+}
+
+#[test]
+fn a_silent_agent_is_asked_again() {
+    let (state, _) = play(&[booting(), vec![(1, Event::AgentChannel(true)), (6, Event::AgentSilent)]].concat());
+    assert_eq!(state.deadline(), Some(secs(16)));
+    assert_eq!(state.step(secs(16), Event::Tick).1, [Action::AskAgent]);
+}
+
+#[test]
+fn a_guest_with_agent_is_asked_first_then_buttoned_then_ended() {
+    let (state, actions) = play(&[booted(), vec![(100, Event::Stop)]].concat());
+    assert_eq!(actions.last(), Some(&(100, Action::ShutDownByAgent)));
+    let (_, actions) = wait(state);
+    let presses = [120, 130, 140, 150].map(|second| (second, Action::PressPowerButton));
+    let force = [(160, Action::Quit), (162, Action::Terminate), (164, Action::Kill)];
+    assert_eq!(actions, [presses.as_slice(), force.as_slice()].concat());
+}
+
+#[test]
+fn a_guest_without_agent_has_its_button_pressed_at_once() {
+    let (state, actions) = play(&[booting(), vec![(100, Event::Stop)]].concat());
+    assert_eq!(actions.last(), Some(&(100, Action::PressPowerButton)));
+    assert_eq!(wait(state).1.first(), Some(&(110, Action::PressPowerButton)));
+}
+
+#[test]
+fn an_agent_that_comes_up_during_the_shutdown_is_asked_too() {
+    let (_, actions) = play(&[booting(), vec![(100, Event::Stop), (103, Event::AgentChannel(true))]].concat());
+    assert_eq!(actions.last(), Some(&(103, Action::ShutDownByAgent)));
+}
+
+#[test]
+fn an_agent_that_does_not_take_the_request_is_not_waited_for() {
+    let (_, actions) = play(&[booted(), vec![(100, Event::Stop), (102, Event::AgentSilent)]].concat());
+    assert_eq!(actions.last(), Some(&(102, Action::PressPowerButton)));
+}
+
+#[test]
+fn a_second_request_to_end_has_no_patience() {
+    let (_, actions) = play(&[booted(), vec![(100, Event::Stop), (101, Event::Stop), (101, Event::Stop)]].concat());
+    assert_eq!(actions[actions.len() - 2..], [(101, Action::Quit), (101, Action::Terminate)]);
+}
+
+#[test]
+fn a_machine_that_is_asked_to_end_before_its_guest_ran_ends_at_once() {
+    let (_, actions) = play(&[(0, Event::Stop)]);
+    assert_eq!(actions, [(0, Action::Terminate)]);
+    let (state, actions) = play(&[(0, Event::MonitorReady), (1, Event::Stop)]);
+    assert_eq!(actions, [(0, Action::Configure), (1, Action::Quit)]);
+    assert_eq!(wait(state).1, [(3, Action::Terminate), (5, Action::Kill)]);
+}
+
+#[test]
+fn a_guest_that_powers_off_by_itself_is_a_shutdown_by_the_guest() {
+    let (_, actions) = play(&[booting(), vec![(9, Event::GuestOff), (9, ended(0))]].concat());
+    assert_eq!(actions[2], (9, Action::Quit));
+    let outcome = outcome(&actions);
+    assert_eq!((outcome.reason, outcome.by_guest), (EndReason::GuestShutdown, true));
+}
+
+#[test]
+fn a_guest_that_was_asked_to_power_off_is_a_stop() {
+    let (_, actions) = play(&[booted(), vec![(9, Event::Stop), (11, Event::GuestOff), (11, ended(0))]].concat());
+    assert_eq!(actions[actions.len() - 2], (11, Action::Quit));
+    let outcome = outcome(&actions);
+    assert_eq!((outcome.reason, outcome.by_guest), (EndReason::Stopped, false));
+}
+
+#[test]
+fn a_qemu_that_ends_by_itself_has_crashed_and_its_last_words_are_kept() {
+    let (_, actions) = play(&[booted(), vec![(9, ended(-9))]].concat());
+    let outcome = outcome(&actions);
+    assert_eq!((outcome.reason, outcome.qemu_exit), (EndReason::QemuCrashed, Some(-9)));
+    assert!(outcome.message.contains("out of memory: last words"), "{}", outcome.message);
+}
+
+#[test]
+fn a_qemu_that_ends_before_the_guest_ran_has_failed_to_start() {
+    let (_, actions) = play(&[(0, ended(1))]);
+    let outcome = outcome(&actions);
+    assert_eq!(outcome.reason, EndReason::StartFailed);
+    assert_eq!(outcome.message, "QEMU ended with exit code 1 before the guest ran: last words");
+}
+
+#[test]
+fn each_part_of_the_start_has_its_deadline() {
+    let (state, actions) = wait(State::new(Duration::ZERO, secs(T)));
+    assert_eq!(actions, [(30, Action::Terminate), (32, Action::Kill)]);
+    let (_, actions) = state.step(secs(33), ended(-9));
+    let Some(Action::Finish(outcome)) = actions.first() else { panic!("{actions:?}") };
+    assert_eq!(outcome.message, "QEMU's monitor has not answered within 30 s: last words");
+    let (state, _) = play(&[(20, Event::MonitorReady)]);
+    assert_eq!(wait(state).1.first(), Some(&(50, Action::Quit)));
+}
+
+#[test]
+fn a_changed_time_to_shut_down_counts_from_the_request() {
+    let (state, _) =
+        play(&[booted(), vec![(100, Event::Stop), (101, Event::PowerdownTimeout(secs(5)))]].concat());
+    assert_eq!(wait(state).1.first(), Some(&(105, Action::Quit)));
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        Just(Event::MonitorReady),
+        Just(Event::Configured),
+        Just(Event::Continued),
+        Just(Event::ContinueFailed(String::new())),
+        any::<bool>().prop_map(Event::AgentChannel),
+        Just(Event::AgentAnswered),
+        Just(Event::AgentSilent),
+        Just(Event::Reset),
+        Just(Event::GuestOff),
+        Just(Event::Stop),
+        (0u64..1000).prop_map(|seconds| Event::PowerdownTimeout(secs(seconds))),
+        Just(Event::Tick),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_request_to_end_is_never_lost(before in prop::collection::vec((0u64..50, any_event()), 0..30)) {
+        let mut now = 0;
+        let events: Vec<_> = before.into_iter().map(|(gap, event)| { now += gap; (now, event) }).collect();
+        let (state, _) = play(&events);
+        let time = state.powerdown_timeout.as_secs();
+        let (state, at_once) = state.step(secs(now), Event::Stop);
+        let (_, later) = wait(state);
+        // By itself, nothing but QEMU's end stops the ways from being used up to the strongest.
+        let killed = later.iter().chain(at_once.iter().map(|a| (now, a.clone())).collect::<Vec<_>>().iter())
+            .find(|(_, action)| *action == Action::Kill).map(|(second, _)| *second);
+        let earlier = events.iter().any(|_| false);
+        prop_assert!(earlier || killed.is_none_or(|second| second <= now + time + 6), "{killed:?}");
+    }
+
+    #[test]
+    fn a_dead_qemu_ends_every_wait(events in prop::collection::vec((0u64..50, any_event()), 0..30), status: i32) {
+        let (state, _) = play(&events);
+        let (state, actions) = state.step(secs(60), ended(status));
+        prop_assert_eq!(state.phase(), Phase::Stopped);
+        prop_assert!(matches!(actions.as_slice(), [Action::Finish(_)]));
+        prop_assert_eq!(state.deadline(), None);
+        let (state, actions) = state.step(secs(61), Event::Stop);
+        prop_assert!(actions.is_empty() && state.phase() == Phase::Stopped);
+    }
+}

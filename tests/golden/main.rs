@@ -1,0 +1,83 @@
+//! Golden files: what becomes of each example and fixture, object by object, and the definitions in `crds/`.
+//!
+//! `make golden` writes them anew; the difference is reviewed like code.
+
+use k8s_openapi::jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use vm_operator::api::VirtualMachine;
+use vm_operator::operator::cli::crd_files;
+use vm_operator::operator::settings::Reconciler;
+use vm_operator::operator::vm::build::{self, Objects};
+use vm_operator::operator::vm::observe::Observed;
+use vm_operator::operator::vm::plan::plan;
+
+/// The VM of a file as the API server would hand it out.
+fn vm(path: &str) -> VirtualMachine {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+    let mut vm: VirtualMachine = serde_saphyr::from_str(&text).unwrap();
+    vm.metadata.namespace = Some("vmop-demo".to_owned());
+    vm.metadata.uid = Some("00000000-0000-4000-8000-000000000001".to_owned());
+    vm.metadata.generation = Some(1);
+    vm
+}
+
+fn objects(path: &str) -> String {
+    let observed = Observed {
+        vm: Arc::new(vm(path)),
+        config_map: None,
+        pod: None,
+        claims: BTreeMap::new(),
+        image_repository: None,
+        display_secret: None,
+        now: Timestamp::UNIX_EPOCH,
+    };
+    let plan = plan(&observed, &Reconciler::default()).unwrap();
+    let built = build::build(&plan);
+    assert_eq!(built, build::build(&plan), "the same plan gives the same objects");
+    let Objects { image_repository, config_map, runner_data, disks, display_secret, pod, stage: _ } = built;
+    let claims = image_repository.iter().chain([&runner_data]).chain(&disks).map(yaml);
+    let objects =
+        [yaml(&config_map)].into_iter().chain(display_secret.iter().map(yaml)).chain(claims).chain([yaml(&pod)]);
+    objects.collect::<Vec<_>>().join("---\n")
+}
+
+fn yaml(object: &impl serde::Serialize) -> String {
+    serde_saphyr::to_string(object).unwrap()
+}
+
+fn golden(name: &str, text: &str) {
+    insta::with_settings!({snapshot_path => ".", prepend_module_to_snapshot => false, omit_expression => true}, {
+        insta::assert_snapshot!(name, text);
+    });
+}
+
+#[test]
+fn the_well_known_example() {
+    golden("test-vm", &objects("examples/test-vm.yaml"));
+}
+
+#[test]
+fn the_demos_example() {
+    golden("demo-vm", &objects("examples/demo-vm.yaml"));
+}
+
+#[test]
+fn a_vm_with_everything_that_is_mapped() {
+    golden("full", &objects("tests/golden/full.yaml"));
+}
+
+#[test]
+fn the_smallest_vm() {
+    golden("smallest", &objects("tests/golden/smallest.yaml"));
+}
+
+#[test]
+fn the_definitions_in_crds_are_those_of_the_code() {
+    for (name, text) in crd_files().unwrap() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds").join(&name);
+        let stored = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(stored == text, "crds/{name} is out of date; run `make golden`");
+    }
+}

@@ -1,0 +1,220 @@
+//! A scripted API server: a store of objects behind a tower service, which writes down every request and fails where
+//! it is told to. It knows as much of the API's rules as the operator relies on: names are unique, versions rise,
+//! UIDs are checked, an apply merges maps and keyed lists.
+
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// What happens to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is answered with that code and not carried out.
+    Refused(u16),
+    /// It is carried out, and the answer is lost.
+    AnswerLost,
+}
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<String, Value>,
+    version: u64,
+    requests: Vec<String>,
+    fault: Option<(usize, Fault)>,
+}
+
+/// The server.
+#[derive(Clone, Default)]
+pub struct FakeApi(Arc<Mutex<State>>);
+
+/// Path of an object's collection in the namespace `ns`.
+pub const VMS: &str = "/apis/vmoperator.jdrupes.org/v1/namespaces/ns/vms";
+pub const PODS: &str = "/api/v1/namespaces/ns/pods";
+pub const CLAIMS: &str = "/api/v1/namespaces/ns/persistentvolumeclaims";
+pub const CONFIG_MAPS: &str = "/api/v1/namespaces/ns/configmaps";
+pub const SECRETS: &str = "/api/v1/namespaces/ns/secrets";
+
+impl FakeApi {
+    pub fn client(&self) -> Client {
+        let api = self.clone();
+        Client::new(tower::service_fn(move |request| api.clone().answer(request)), "ns")
+    }
+
+    /// Puts an object there as somebody else would.
+    pub fn put(&self, collection: &str, mut object: Value) -> Value {
+        let mut state = self.0.lock().unwrap();
+        let path = format!("{collection}/{}", object["metadata"]["name"].as_str().unwrap());
+        if object["metadata"]["uid"].is_null() {
+            object["metadata"]["uid"] = format!("uid-{}", state.version).into();
+        }
+        state.store(&path, object)
+    }
+
+    pub fn change(&self, collection: &str, name: &str, change: impl FnOnce(&mut Value)) {
+        let mut state = self.0.lock().unwrap();
+        let path = format!("{collection}/{name}");
+        let mut object = state.objects[&path].clone();
+        change(&mut object);
+        state.store(&path, object);
+    }
+
+    pub fn remove(&self, collection: &str, name: &str) -> Option<Value> {
+        self.0.lock().unwrap().objects.remove(&format!("{collection}/{name}"))
+    }
+
+    pub fn get(&self, collection: &str, name: &str) -> Option<Value> {
+        self.0.lock().unwrap().objects.get(&format!("{collection}/{name}")).cloned()
+    }
+
+    pub fn list(&self, collection: &str) -> Vec<Value> {
+        let state = self.0.lock().unwrap();
+        state
+            .objects
+            .iter()
+            .filter(|(path, _)| path.starts_with(&format!("{collection}/")))
+            .map(|(_, o)| o.clone())
+            .collect()
+    }
+
+    /// The requests since the last call, events apart, sorted: requests that do not depend on each other are sent at
+    /// once and arrive in any order.
+    pub fn requests(&self) -> Vec<String> {
+        let mut requests = std::mem::take(&mut self.0.lock().unwrap().requests);
+        requests.retain(|request| !request.contains("/events"));
+        requests.sort();
+        requests
+    }
+
+    /// Lets the `k`-th request from now, counting from 0, fail.
+    pub fn fail(&self, k: usize, fault: Fault) {
+        self.0.lock().unwrap().fault = Some((k, fault));
+    }
+
+    /// Whether a fault is still to come.
+    pub fn fault_is_due(&self) -> bool {
+        self.0.lock().unwrap().fault.is_some()
+    }
+
+    async fn answer(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let body: Value = if body.is_empty() { Value::Null } else { serde_json::from_slice(&body)? };
+        let mut state = self.0.lock().unwrap();
+        let path = parts.uri.path().to_owned();
+        let name = body["metadata"]["name"].as_str().unwrap_or_default();
+        state.requests.push(match parts.method {
+            Method::POST => format!("POST {path}/{name}"),
+            ref method => format!("{method} {path}"),
+        });
+        let fault = match &mut state.fault {
+            Some((0, fault)) => Some(*fault),
+            Some((k, _)) => {
+                *k -= 1;
+                None
+            }
+            None => None,
+        };
+        if fault.is_some() {
+            state.fault = None;
+        }
+        if let Some(Fault::Refused(code)) = fault {
+            return Ok(status(code, "refused by the test"));
+        }
+        let manager = parts.uri.query().unwrap_or_default().to_owned();
+        let answer = state.carry_out(&parts.method, &path, &manager, body);
+        if fault == Some(Fault::AnswerLost) {
+            return Err("the connection was lost".into());
+        }
+        Ok(answer)
+    }
+}
+
+impl State {
+    fn store(&mut self, path: &str, mut object: Value) -> Value {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        self.objects.insert(path.to_owned(), object.clone());
+        object
+    }
+
+    fn carry_out(&mut self, method: &Method, path: &str, query: &str, mut body: Value) -> Response<Body> {
+        let (path, is_status) = path.strip_suffix("/status").map_or((path, false), |path| (path, true));
+        let present = self.objects.get(path).cloned();
+        match (method, present) {
+            (&Method::POST, _) => {
+                let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap_or_default());
+                if self.objects.contains_key(&path) {
+                    return status(409, "already exists");
+                }
+                body["metadata"]["uid"] = format!("uid-{}", self.version).into();
+                answer(StatusCode::CREATED, &self.store(&path, body))
+            }
+            (&Method::GET, Some(object)) => answer(StatusCode::OK, &object),
+            (&Method::PATCH, None) if query.contains("force=true") && !is_status => {
+                body["metadata"]["uid"] = format!("uid-{}", self.version).into();
+                answer(StatusCode::CREATED, &self.store(path, body))
+            }
+            (&Method::PATCH, Some(mut object)) => {
+                for precondition in ["uid", "resourceVersion"] {
+                    let wanted = &body["metadata"][precondition];
+                    if !wanted.is_null() && *wanted != object["metadata"][precondition] {
+                        return status(409, "precondition failed");
+                    }
+                }
+                if is_status && query.contains("fieldManager=vm-operator") && body["status"]["restarts"].is_null() {
+                    // What a manager applied before and leaves out now is taken away.
+                    object["status"].as_object_mut().map(|status| status.remove("restarts"));
+                }
+                let spec = object["spec"].clone();
+                merge(&mut object, &body);
+                if object["spec"] != spec {
+                    object["metadata"]["generation"] =
+                        (object["metadata"]["generation"].as_i64().unwrap_or(0) + 1).into();
+                }
+                answer(StatusCode::OK, &self.store(path, object))
+            }
+            (&Method::DELETE, Some(mut object)) => {
+                let wanted = &body["preconditions"]["uid"];
+                if wanted.is_null() || *wanted != object["metadata"]["uid"] {
+                    return status(409, "precondition failed");
+                }
+                object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+                answer(StatusCode::OK, &self.store(path, object))
+            }
+            _ => status(404, "not found"),
+        }
+    }
+}
+
+fn merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (Value::Array(into), Value::Array(from)) if from.iter().all(|item| item["type"].is_string()) => {
+            for item in from {
+                match into.iter_mut().find(|present| present["type"] == item["type"]) {
+                    Some(present) => *present = item.clone(),
+                    None => into.push(item.clone()),
+                }
+            }
+        }
+        (into, from) => *into = from.clone(),
+    }
+}
+
+fn answer(code: StatusCode, object: &Value) -> Response<Body> {
+    Response::builder().status(code).body(Body::from(serde_json::to_vec(object).unwrap())).unwrap()
+}
+
+fn status(code: u16, message: &str) -> Response<Body> {
+    let reason = if code == 409 { "AlreadyExists" } else { "Test" };
+    let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason, "code": code});
+    answer(StatusCode::from_u16(code).unwrap(), &body)
+}

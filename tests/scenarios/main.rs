@@ -1,0 +1,412 @@
+//! Scenarios: a VM's life against a scripted API server, with the exact requests of each step.
+
+mod fake_api;
+
+use fake_api::{CLAIMS, CONFIG_MAPS, FakeApi, Fault, PODS, SECRETS, VMS};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::runtime::watcher::Event;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::cell::Cell;
+use std::sync::Arc;
+use vm_operator::api::VirtualMachine;
+use vm_operator::operator::cache::Cache;
+use vm_operator::operator::context::Context;
+use vm_operator::operator::controller::Outcome;
+use vm_operator::operator::error::Error;
+use vm_operator::operator::settings::Settings;
+use vm_operator::operator::vm::reconcile;
+
+thread_local! {
+    static SECONDS: Cell<i64> = const { Cell::new(1_767_268_800) };
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_second(SECONDS.get()).unwrap()
+}
+
+fn pass(seconds: i64) {
+    SECONDS.set(SECONDS.get() + seconds);
+}
+
+/// A cluster with one VM, and an operator.
+struct World {
+    api: FakeApi,
+    ctx: Context,
+}
+
+fn context(api: &FakeApi) -> Context {
+    let mut ctx = Context::new(api.client(), "ns".to_owned(), Settings::default());
+    (ctx.now, ctx.random_password) = (now, || "secret".to_owned());
+    ctx
+}
+
+fn fill<K: kube::Resource + DeserializeOwned>(cache: &Cache<K>, objects: Vec<Value>) {
+    cache.watched(Event::Init);
+    for object in objects {
+        cache.watched(Event::InitApply(serde_json::from_value(object).unwrap()));
+    }
+    cache.watched(Event::InitDone);
+}
+
+impl World {
+    fn new(machine: Value) -> Self {
+        Self::with_spec(json!({"vm": machine}))
+    }
+
+    fn with_spec(spec: Value) -> Self {
+        let api = FakeApi::default();
+        let metadata = json!({"name": "vm", "namespace": "ns", "uid": "vm-uid", "generation": 1});
+        let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
+        api.put(VMS, json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec, "status": {}}));
+        let world = Self { ctx: context(&api), api };
+        world.deliver();
+        world
+    }
+
+    /// The operator's caches get to know what has happened.
+    fn deliver(&self) {
+        fill(&self.ctx.caches.pods, self.api.list(PODS));
+        fill(&self.ctx.caches.claims, self.api.list(CLAIMS));
+        fill(&self.ctx.caches.config_maps, self.api.list(CONFIG_MAPS));
+        fill(&self.ctx.caches.secrets, self.api.list(SECRETS));
+    }
+
+    /// A new operator, which knows what there is in the cluster and nothing else.
+    fn restart_operator(&mut self) {
+        self.ctx = context(&self.api);
+        self.deliver();
+    }
+
+    fn vm(&self) -> VirtualMachine {
+        serde_json::from_value(self.api.get(VMS, "vm").unwrap()).unwrap()
+    }
+
+    async fn reconcile(&self) -> Result<Outcome, Error> {
+        reconcile(Arc::new(self.vm()), &self.ctx).await
+    }
+
+    /// One reconcile that goes well, and its requests.
+    async fn step(&self) -> Vec<String> {
+        self.reconcile().await.unwrap();
+        self.api.requests()
+    }
+
+    /// Reconciles until nothing is left to do.
+    async fn settle(&self) {
+        for _ in 0..20 {
+            self.deliver();
+            let result = self.reconcile().await;
+            if self.api.requests().is_empty() && result.is_ok() {
+                return;
+            }
+        }
+        panic!("does not settle");
+    }
+
+    fn pod_status(&self, status: Value) {
+        self.api.change(PODS, "vm", |pod| pod["status"] = status);
+        self.deliver();
+    }
+
+    /// The kubelet's and the runner's part: the pod runs and says so.
+    fn run(&self) {
+        self.pod_status(json!({"phase": "Running"}));
+        self.api.change(VMS, "vm", |vm| {
+            let time = "2026-01-01T00:00:00Z";
+            vm["status"]["cpus"] = 1.into();
+            vm["status"]["conditions"].as_array_mut().unwrap().push(json!({
+                "type": "Running", "status": "True", "reason": "VmStarted", "message": "", "lastTransitionTime": time,
+            }));
+        });
+    }
+
+    fn end(&self, outcome: &str, ran: i64) {
+        let started = now().checked_sub(SignedDuration::from_secs(ran)).unwrap();
+        let terminated =
+            json!({"exitCode": 71, "reason": "Error", "message": outcome, "startedAt": started, "finishedAt": now()});
+        self.pod_status(json!({"phase": "Failed", "containerStatuses": [{"state": {"terminated": terminated}}]}));
+    }
+
+    fn edit(&self, edit: impl FnOnce(&mut Value)) {
+        self.api.change(VMS, "vm", |vm| {
+            edit(&mut vm["spec"]["vm"]);
+            vm["metadata"]["generation"] = (vm["metadata"]["generation"].as_i64().unwrap() + 1).into();
+        });
+    }
+
+    fn ready(&self) -> (String, String) {
+        let vm = self.vm();
+        let conditions = vm.status.unwrap().conditions;
+        let ready = conditions.into_iter().find(|c| c.type_ == "Ready").unwrap();
+        (ready.reason, ready.message)
+    }
+
+    /// Everything in the cluster but versions and times.
+    fn content(&self) -> Vec<Value> {
+        let mut objects: Vec<Value> =
+            [VMS, PODS, CLAIMS, CONFIG_MAPS, SECRETS].iter().flat_map(|collection| self.api.list(collection)).collect();
+        for object in &mut objects {
+            let metadata = object["metadata"].as_object_mut().unwrap();
+            metadata.remove("resourceVersion");
+            metadata.remove("uid");
+            if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+                annotations.remove("vmrunner.jdrupes.org/cmVersion");
+            }
+        }
+        objects
+    }
+}
+
+fn one_disk() -> Value {
+    json!({"state": "Running", "disks": [{"volumeClaimTemplate": {"metadata": {"name": "system"}}}]})
+}
+
+const CRASHED: &str = r#"{"reason":"QemuCrashed","message":"signal 9","qemuExit":-9}"#;
+const POWERED_OFF: &str = r#"{"reason":"GuestShutdown","byGuest":true}"#;
+
+fn request(verb: &str, collection: &str, name: &str) -> String {
+    format!("{verb} {collection}/{name}")
+}
+
+fn pod_and_status() -> [String; 2] {
+    [request("POST", PODS, "vm"), request("PATCH", VMS, "vm/status")]
+}
+
+#[tokio::test]
+async fn a_new_vm_costs_six_writes_and_one_per_disk_and_then_none() {
+    let world = World::new(one_disk());
+    let mut expected = vec![
+        request("PATCH", CONFIG_MAPS, "vm"),
+        request("PATCH", VMS, "vm/status"),
+        request("POST", CLAIMS, "vm-runner-data"),
+        request("POST", CLAIMS, "vm-system-disk"),
+        request("POST", CLAIMS, "vmop-image-repository"),
+        request("POST", PODS, "vm"),
+        request("POST", SECRETS, "vm-display-secret"),
+    ];
+    expected.sort();
+    assert_eq!(world.step().await, expected);
+    // Nothing is made twice though the watches have told nothing yet.
+    assert_eq!(world.reconcile().await.unwrap(), Outcome::Done);
+    assert_eq!(world.api.requests(), [""; 0]);
+    world.deliver();
+    assert_eq!(world.step().await, [""; 0]);
+    assert_eq!(world.ready().0, "Starting");
+}
+
+#[tokio::test]
+async fn a_running_vm_is_ready_and_a_restarted_operator_writes_nothing() {
+    let mut world = World::new(one_disk());
+    world.settle().await;
+    world.run();
+    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
+    assert_eq!(world.ready().0, "Running");
+    world.restart_operator();
+    assert_eq!(world.step().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_change_of_cpus_goes_to_the_config_and_wakes_the_kubelet() {
+    let world = World::new(json!({"state": "Running", "maximumCpus": 4, "currentCpus": 1}));
+    world.settle().await;
+    world.run();
+    world.settle().await;
+    world.edit(|machine| machine["currentCpus"] = 2.into());
+    let patches = [(CONFIG_MAPS, "vm"), (PODS, "vm"), (VMS, "vm/status")];
+    assert_eq!(world.step().await, patches.map(|(collection, name)| request("PATCH", collection, name)));
+    world.deliver();
+    assert_eq!(world.step().await, [""; 0]);
+    let version = &world.api.get(CONFIG_MAPS, "vm").unwrap()["metadata"]["resourceVersion"];
+    let annotations = &world.api.get(PODS, "vm").unwrap()["metadata"]["annotations"];
+    assert_eq!(&annotations["vmrunner.jdrupes.org/cmVersion"], version);
+}
+
+#[tokio::test]
+async fn a_stopped_vm_loses_its_pod_and_nothing_else() {
+    let world = World::new(one_disk());
+    world.settle().await;
+    world.run();
+    world.settle().await;
+    world.edit(|machine| machine["state"] = "Stopped".into());
+    let requests = world.step().await;
+    assert!(requests.contains(&request("DELETE", PODS, "vm")), "{requests:?}");
+    assert_eq!(requests.iter().filter(|r| r.starts_with("DELETE")).count(), 1);
+    assert_eq!(world.ready().0, "Stopping");
+    world.settle().await;
+    world.api.remove(PODS, "vm");
+    world.deliver();
+    // The runner's word that it runs is taken back too, as nobody is left to do that.
+    assert_eq!(world.step().await, vec![request("PATCH", VMS, "vm/status"); 2]);
+    assert_eq!(world.ready().0, "Stopped");
+    assert_eq!(world.vm().status.unwrap().cpus, 0);
+    assert_eq!(world.api.list(CLAIMS).len(), 3);
+}
+
+#[tokio::test]
+async fn a_pod_deleted_by_hand_comes_back_at_once() {
+    let world = World::new(one_disk());
+    world.settle().await;
+    world.api.remove(PODS, "vm");
+    world.deliver();
+    let requests = world.step().await;
+    assert_eq!(requests, [request("POST", PODS, "vm")]);
+}
+
+#[tokio::test]
+async fn a_crash_is_remembered_and_followed_by_a_start_after_the_pause() {
+    let mut world = World::new(one_disk());
+    world.settle().await;
+    world.run();
+    world.settle().await;
+    for (attempt, pause) in [(1, 1), (2, 2), (3, 4)] {
+        world.end(CRASHED, 5);
+        world.settle().await;
+        let restarts = world.vm().status.unwrap().restarts.unwrap();
+        assert_eq!((restarts.attempts, restarts.reason.as_str()), (attempt, "QemuCrashed"));
+        assert_eq!(world.ready().0, "RestartBackoff");
+        assert!(world.ready().1.contains("signal 9"), "{}", world.ready().1);
+        assert!(!world.vm().status.unwrap().conditions.iter().any(|c| c.type_ == "Running" && c.status == "True"));
+        // Neither a restart of the operator nor the time before the end of the pause starts it.
+        world.restart_operator();
+        pass(pause - 1);
+        world.settle().await;
+        assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(std::time::Duration::from_secs(1)));
+        pass(1);
+        let requests = world.step().await;
+        assert!(requests.contains(&request("DELETE", PODS, "vm")), "{requests:?}");
+        world.api.remove(PODS, "vm");
+        world.deliver();
+        assert_eq!(world.step().await, {
+            let mut expected = pod_and_status();
+            expected.sort();
+            expected
+        });
+        world.settle().await;
+    }
+}
+
+#[tokio::test]
+async fn a_guest_that_shuts_down_stops_its_vm_where_that_is_wanted() {
+    let world = World::with_spec(json!({"guestShutdownStops": true, "vm": one_disk()}));
+    world.settle().await;
+    world.end(POWERED_OFF, 5);
+    let requests = world.step().await;
+    assert!(requests.contains(&request("PATCH", VMS, "vm")), "{requests:?}");
+    let state = || world.api.get(VMS, "vm").unwrap()["spec"]["vm"]["state"].clone();
+    assert_eq!(state(), "Stopped");
+    world.settle().await;
+    world.api.remove(PODS, "vm");
+    world.settle().await;
+    assert_eq!((state(), world.ready().0.as_str()), (json!("Stopped"), "Stopped"));
+}
+
+#[tokio::test]
+async fn a_spec_that_cannot_be_used_is_explained_and_makes_nothing() {
+    let world = World::new(json!({"state": "Running", "maximumRam": "lots"}));
+    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
+    let (reason, message) = world.ready();
+    assert_eq!(reason, "InvalidSpec");
+    assert!(message.contains("spec.vm.maximumRam") && message.contains("lots"), "{message}");
+    assert_eq!(world.step().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_refused_pod_is_explained_with_the_servers_words() {
+    let world = World::new(one_disk());
+    // The pod is the sixth write: ConfigMap, secret and three claims come first.
+    world.api.fail(5, Fault::Refused(403));
+    assert!(world.reconcile().await.is_err());
+    let (reason, message) = world.ready();
+    assert_eq!(reason, "Rejected");
+    assert!(message.contains("Pod vm") && message.contains("refused by the test"), "{message}");
+    world.settle().await;
+    assert_eq!(world.ready().0, "Starting");
+}
+
+#[tokio::test]
+async fn a_foreign_pod_of_the_vms_name_is_left_alone_and_named() {
+    let world = World::new(one_disk());
+    let foreign = world.api.put(PODS, json!({"metadata": {"name": "vm"}, "status": {"phase": "Failed"}}));
+    world.settle().await;
+    assert_eq!(world.ready().0, "NameTaken");
+    assert_eq!(world.api.get(PODS, "vm").unwrap(), foreign);
+}
+
+#[tokio::test]
+async fn a_secret_of_the_users_own_is_used_and_never_written() {
+    let labels = json!({
+        "app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "vm",
+        "app.kubernetes.io/component": "display-secret",
+    });
+    let world = World::new(one_disk());
+    world.api.put(SECRETS, json!({"metadata": {"name": "mine", "labels": labels}}));
+    world.settle().await;
+    assert_eq!(world.api.list(SECRETS).len(), 1);
+    let pod = world.api.get(PODS, "vm").unwrap();
+    assert_eq!(pod["spec"]["volumes"][0]["projected"]["sources"][1]["secret"]["name"], "mine");
+}
+
+/// One life of a VM: create, run, change, crash, start again, stop.
+async fn life(world: &mut World, check: impl AsyncFn(&mut World)) {
+    check(world).await;
+    world.run();
+    check(world).await;
+    world.edit(|machine| machine["currentCpus"] = 2.into());
+    check(world).await;
+    world.end(CRASHED, 5);
+    check(world).await;
+    pass(10);
+    check(world).await;
+    world.api.remove(PODS, "vm");
+    check(world).await;
+    world.edit(|machine| machine["state"] = "Stopped".into());
+    check(world).await;
+    world.api.remove(PODS, "vm");
+    check(world).await;
+}
+
+fn lively() -> World {
+    let mut machine = one_disk();
+    machine["maximumCpus"] = 4.into();
+    World::new(machine)
+}
+
+#[tokio::test]
+async fn every_single_fault_at_every_request_leads_to_the_same_end() {
+    let faults = [400, 403, 409, 422, 429, 500, 503].map(Fault::Refused).into_iter().chain([Fault::AnswerLost]);
+    SECONDS.set(1_767_268_800);
+    let mut world = lively();
+    life(&mut world, async |world| world.settle().await).await;
+    let expected = world.content();
+    let mut tried = 0;
+    for fault in faults {
+        for with_restart in [false, true] {
+            for k in 0.. {
+                SECONDS.set(1_767_268_800);
+                let mut world = lively();
+                world.api.fail(k, fault);
+                life(&mut world, async |world| {
+                    for _ in 0..10 {
+                        world.deliver();
+                        let due = world.api.fault_is_due();
+                        let _ = world.reconcile().await;
+                        if with_restart && due && !world.api.fault_is_due() {
+                            world.restart_operator();
+                        }
+                        assert!(world.api.list(PODS).len() <= 1);
+                    }
+                    world.settle().await;
+                })
+                .await;
+                if world.api.fault_is_due() {
+                    break;
+                }
+                tried += 1;
+                assert_eq!(world.content(), expected, "{fault:?} at request {k}, restart {with_restart}");
+            }
+        }
+    }
+    println!("{tried} lives with one fault each");
+    assert!(tried > 200, "{tried}");
+}
