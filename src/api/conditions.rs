@@ -15,6 +15,12 @@ pub const VMOP_AGENT_CONNECTED: &str = "VmopAgentConnected";
 pub const USER_LOGGED_IN: &str = "UserLoggedIn";
 /// Condition: a SPICE client is connected. Written by the runner.
 pub const CONSOLE_CONNECTED: &str = "ConsoleConnected";
+/// Condition: the processor runs the guest, not emulation. Written by the runner while the machine runs.
+pub const ACCELERATED: &str = "Accelerated";
+/// Condition: the guest has as many CPUs as configured. Written by the runner while the machine runs.
+pub const CPUS_IN_SYNC: &str = "CpusInSync";
+/// Condition: the machine is as its configuration file says. Written by the runner while the machine runs.
+pub const CONFIG_IN_SYNC: &str = "ConfigInSync";
 
 /// The conditions that every VM has from its creation on; clients of the reference rely on their presence.
 pub const INITIAL: [&str; 5] = [RUNNING, BOOTED, VMOP_AGENT_CONNECTED, USER_LOGGED_IN, CONSOLE_CONNECTED];

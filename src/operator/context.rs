@@ -99,9 +99,11 @@ impl Context {
     }
 
     /// Takes in a VM that the answer to an own write shows.
-    pub fn wrote_vm(&self, vm: VirtualMachine) {
+    pub fn wrote_vm(&self, vm: VirtualMachine) -> Arc<VirtualMachine> {
+        let vm = Arc::new(vm);
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        written.insert(vm.name_any(), Arc::new(vm));
+        written.insert(vm.name_any(), vm.clone());
+        vm
     }
 
     /// The newer of the VM as the watch shows it and as the last own write did.

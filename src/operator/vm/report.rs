@@ -25,18 +25,19 @@ pub async fn report(
     problem: Option<Problem>,
     ctx: &Context,
 ) -> Result<(), Error> {
-    let vm = &observed.vm;
+    let mut vm = observed.vm.clone();
     let writer = Writer::new(ctx);
     if let Some(stopped) = stopped_runner_fields(observed) {
-        ctx.wrote_vm(writer.apply_status(&vm.name_any(), names::MANAGER_RUNNER, &stopped).await?);
+        vm = ctx.wrote_vm(writer.apply_status(&vm.name_any(), names::MANAGER_RUNNER, &stopped).await?);
     }
     let ready = ready(observed, decision, problem);
     let restarts = restarts(observed, decision);
-    let Some(status) = operator_fields(vm, &ready, restarts.as_ref(), observed.now) else { return Ok(()) };
-    let before = present(vm).and_then(|status| conditions::find(&status.conditions, conditions::READY)).cloned();
+    let Some(status) = operator_fields(&vm, &ready, restarts.as_ref(), observed.now) else { return Ok(()) };
+    let before = present(&vm).and_then(|status| conditions::find(&status.conditions, conditions::READY));
+    let is_news = before.is_none_or(|before| before.reason != ready.reason);
     ctx.wrote_vm(writer.apply_status(&vm.name_any(), names::MANAGER_OPERATOR, &status).await?);
-    if before.is_none_or(|before| before.reason != ready.reason) {
-        publish(vm, &ready, ctx).await;
+    if is_news {
+        publish(&vm, &ready, ctx).await;
     }
     Ok(())
 }
@@ -147,12 +148,13 @@ pub fn stopped_runner_fields(observed: &Observed) -> Option<Value> {
     })
 }
 
-/// With the UID: a VM of the same name that came later is not written to.
+/// With the version that it was computed from: neither a VM of the same name that came later nor one that has changed
+/// since is written to. (The UID would not do: the API server does not look at it in a write to a status.)
 fn apply_body(vm: &VirtualMachine, status: Value) -> Value {
     json!({
         "apiVersion": VirtualMachine::api_version(&()),
         "kind": VirtualMachine::kind(&()),
-        "metadata": {"name": vm.name_any(), "uid": vm.uid()},
+        "metadata": {"name": vm.name_any(), "resourceVersion": vm.resource_version()},
         "status": status,
     })
 }
@@ -222,7 +224,7 @@ mod tests {
             let body = stopped_runner_fields(&observed).unwrap();
             assert_eq!(body["status"]["cpus"], 0);
             assert_eq!(body["status"]["conditions"][0]["status"], "False");
-            assert_eq!(body["metadata"]["uid"], "vm-uid");
+            assert_eq!(body["metadata"]["resourceVersion"], "10");
         }
         assert_eq!(stopped_runner_fields(&alone(vm(json!({"state": "Running"})))), None);
     }

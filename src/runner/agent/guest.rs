@@ -1,0 +1,193 @@
+//! (io) QEMU's guest agent: JSON lines over a channel of the machine.
+//!
+//! What always holds: a reply is that to the question, because each exchange begins with a mark that the agent must
+//! repeat; nothing waits for a silent agent longer than its time.
+
+use serde_json::{Map, Value, json};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+/// Time for the agent to repeat the mark, and to answer a question.
+const REPLY_TIME: Duration = Duration::from_secs(5);
+/// Time in which an agent that does not want to shut down says so; one that does says nothing.
+const REFUSAL_TIME: Duration = Duration::from_secs(1);
+/// Longest reply.
+const MAXIMUM: usize = 256 << 10;
+/// Ends whatever was half said, in both directions.
+const DELIMITER: u8 = 0xFF;
+
+/// The agent at the other end of a channel. The connection is kept: without one the agent keeps looking for it.
+#[derive(Clone)]
+pub struct GuestAgent {
+    path: PathBuf,
+    connection: Arc<Mutex<Option<Connection>>>,
+}
+
+struct Connection {
+    stream: UnixStream,
+    buffer: Vec<u8>,
+    mark: u64,
+}
+
+impl GuestAgent {
+    /// The agent behind the socket at that path.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, connection: Arc::default() }
+    }
+
+    /// Takes the socket, so that the guest's side finds somebody there.
+    pub async fn connect(&self) -> io::Result<()> {
+        let mut connection = self.connection.lock().await;
+        if connection.is_none() {
+            let stream = UnixStream::connect(&self.path).await?;
+            *connection = Some(Connection { stream, buffer: Vec::new(), mark: 0 });
+        }
+        Ok(())
+    }
+
+    /// What the guest is.
+    pub async fn osinfo(&self) -> io::Result<Map<String, Value>> {
+        let reply = self.exchange("guest-get-osinfo", &json!({}), REPLY_TIME).await?;
+        match reply {
+            Some(Value::Object(osinfo)) => Ok(osinfo),
+            _ => Err(io::Error::from(io::ErrorKind::TimedOut)),
+        }
+    }
+
+    /// Asks the guest to power off. An agent that does it does not answer.
+    pub async fn shutdown(&self) -> io::Result<()> {
+        self.exchange("guest-shutdown", &json!({"mode": "powerdown"}), REFUSAL_TIME).await.map(|_| ())
+    }
+
+    async fn exchange(&self, command: &str, arguments: &Value, time: Duration) -> io::Result<Option<Value>> {
+        self.connect().await?;
+        let mut guard = self.connection.lock().await;
+        let Some(connection) = guard.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
+        let result = connection.exchange(command, arguments, time).await;
+        if result.is_err() {
+            // Whatever it still says belongs to nothing any more.
+            *guard = None;
+        }
+        result
+    }
+}
+
+impl Connection {
+    async fn exchange(&mut self, command: &str, arguments: &Value, time: Duration) -> io::Result<Option<Value>> {
+        timeout(REPLY_TIME, self.synchronize()).await??;
+        self.say(&json!({"execute": command, "arguments": arguments}), false).await?;
+        let Ok(reply) = timeout(time, self.line()).await else { return Ok(None) };
+        let reply: Value = serde_json::from_slice(&reply?)?;
+        match reply.get("error") {
+            Some(error) => Err(io::Error::other(format!("the guest's agent refuses {command}: {error}"))),
+            None => Ok(reply.get("return").cloned()),
+        }
+    }
+
+    async fn synchronize(&mut self) -> io::Result<()> {
+        self.mark += 1;
+        self.buffer.clear();
+        let mark = json!(self.mark);
+        self.say(&json!({"execute": "guest-sync-delimited", "arguments": {"id": mark}}), true).await?;
+        loop {
+            let line = self.line().await?;
+            let after = line.iter().rposition(|byte| *byte == DELIMITER).map_or(0, |at| at + 1);
+            let reply: Option<Value> = serde_json::from_slice(line.get(after..).unwrap_or_default()).ok();
+            if reply.is_some_and(|reply| reply.get("return") == Some(&mark)) {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn say(&mut self, message: &Value, delimited: bool) -> io::Result<()> {
+        let mut bytes = if delimited { vec![DELIMITER] } else { Vec::new() };
+        bytes.extend(message.to_string().bytes());
+        bytes.push(b'\n');
+        timeout(REPLY_TIME, self.stream.write_all(&bytes)).await?
+    }
+
+    async fn line(&mut self) -> io::Result<Vec<u8>> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                return Ok(self.buffer.drain(..=end).collect());
+            }
+            if self.buffer.len() > MAXIMUM {
+                return Err(io::Error::other("the guest's agent says more than anybody wants to know"));
+            }
+            if self.stream.read_buf(&mut self.buffer).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncBufReadExt, BufReader};
+    use tokio::net::UnixListener;
+
+    /// An agent that answers a mark and then each question by the next of the replies, if there is one.
+    fn agent(replies: &'static [&'static str], before: &'static [u8]) -> (GuestAgent, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ga.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        tokio::spawn(async move {
+            let (reader, mut writer) = listener.accept().await.unwrap().0.into_split();
+            let mut reader = BufReader::new(reader);
+            let mut replies = replies.iter();
+            writer.write_all(before).await.unwrap();
+            let mut line = Vec::new();
+            while reader.read_until(b'\n', &mut line).await.unwrap_or(0) > 0 {
+                let question: Value =
+                    serde_json::from_slice(line.strip_prefix(&[DELIMITER]).unwrap_or(&line)).unwrap();
+                line.clear();
+                let reply = match question["execute"].as_str().unwrap() {
+                    "guest-sync-delimited" => format!("\u{0}{{\"return\": {}}}", question["arguments"]["id"]),
+                    _ => replies.next().map_or_else(String::new, |reply| (*reply).to_owned()),
+                };
+                let mut bytes = reply.into_bytes();
+                if bytes.first() == Some(&0) {
+                    bytes[0] = DELIMITER;
+                }
+                if !bytes.is_empty() {
+                    bytes.push(b'\n');
+                }
+                writer.write_all(&bytes).await.unwrap();
+            }
+        });
+        (GuestAgent::new(path), dir)
+    }
+
+    #[tokio::test]
+    async fn what_was_said_to_somebody_else_is_not_taken_for_an_answer() {
+        let (agent, _dir) = agent(&[r#"{"return": {"id": "debian"}}"#], b"{\"return\": {\"id\": \"stale\"}}\n{\"half");
+        assert_eq!(agent.osinfo().await.unwrap()["id"], "debian");
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_an_error_and_the_next_question_is_answered() {
+        let (agent, _dir) = agent(&[r#"{"error": {"class": "GenericError", "desc": "disabled"}}"#], b"");
+        assert!(agent.shutdown().await.unwrap_err().to_string().contains("disabled"));
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_shuts_down_says_nothing() {
+        let (agent, _dir) = agent(&[], b"");
+        agent.shutdown().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_agent_is_not_waited_for_longer_than_its_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let _listener = UnixListener::bind(dir.path().join("ga.sock")).unwrap();
+        let agent = GuestAgent::new(dir.path().join("ga.sock"));
+        assert!(agent.osinfo().await.is_err());
+    }
+}

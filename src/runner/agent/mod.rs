@@ -1,0 +1,3 @@
+//! Programs in the guest that the runner talks to.
+
+pub mod guest;

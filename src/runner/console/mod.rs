@@ -1,0 +1,235 @@
+//! (io) The serial console: what the guest writes goes to everybody who looks, what they type goes to the guest, and
+//! the last of it is kept for those who come later.
+//!
+//! In: the runner's end of the machine's serial line, and connections to a socket of the runtime directory. A viewer
+//! begins with one line: `attach` or `log`. What always holds: the guest's output is always taken, whether anybody
+//! looks or not, and a viewer that does not keep up loses output instead of holding up the guest.
+
+mod attach;
+
+pub use attach::{attach, log};
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{broadcast, mpsc};
+use tokio_util::bytes::Bytes;
+
+/// How much of the guest's output is kept.
+const KEPT: usize = 64 << 10;
+/// Name of the socket in the runtime directory.
+pub const SOCKET: &str = "console.sock";
+/// Time for a viewer to say what it wants.
+const HELLO_TIME: Duration = Duration::from_secs(5);
+
+/// First lines of viewers.
+const ATTACH: &[u8] = b"attach\n";
+const LOG: &[u8] = b"log\n";
+
+/// The last of what the guest has written.
+#[derive(Clone, Debug, Default)]
+pub struct Log(Arc<Mutex<VecDeque<u8>>>);
+
+impl Log {
+    /// Forgets everything: the guest boots anew.
+    pub fn clear(&self) {
+        self.with(VecDeque::clear);
+    }
+
+    fn push(&self, bytes: &[u8]) {
+        self.with(|kept| {
+            kept.extend(bytes);
+            let surplus = kept.len().saturating_sub(KEPT);
+            kept.drain(..surplus);
+        });
+    }
+
+    fn content(&self) -> Vec<u8> {
+        self.with(|kept| kept.iter().copied().collect())
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut VecDeque<u8>) -> T) -> T {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Serves the console until the machine closes its end of the line.
+pub async fn serve(line: UnixStream, listener: UnixListener, log: Log) {
+    let (reader, writer) = line.into_split();
+    let (output, _) = broadcast::channel(64);
+    let (input, typed) = mpsc::channel(16);
+    tokio::spawn(write(writer, typed));
+    let accept = accept(listener, output.clone(), input, log.clone());
+    tokio::select! {
+        () = read(reader, output, log) => {}
+        () = accept => {}
+    }
+}
+
+async fn read(mut line: OwnedReadHalf, output: broadcast::Sender<Bytes>, log: Log) {
+    let mut buffer = [0; 4096];
+    while let Ok(n @ 1..) = line.read(&mut buffer).await {
+        let bytes = buffer.get(..n).unwrap_or_default();
+        log.push(bytes);
+        if output.receiver_count() > 0 {
+            let _ = output.send(Bytes::copy_from_slice(bytes));
+        }
+    }
+}
+
+async fn write(mut line: OwnedWriteHalf, mut typed: mpsc::Receiver<Bytes>) {
+    while let Some(bytes) = typed.recv().await {
+        if line.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn accept(listener: UnixListener, output: broadcast::Sender<Bytes>, input: mpsc::Sender<Bytes>, log: Log) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let (output, input, log) = (output.clone(), input.clone(), log.clone());
+                tokio::spawn(async move {
+                    if let Err(error) = viewer(stream, output, input, log).await {
+                        tracing::debug!(%error, "console viewer");
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "console");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+}
+
+async fn viewer(
+    mut stream: UnixStream,
+    output: broadcast::Sender<Bytes>,
+    input: mpsc::Sender<Bytes>,
+    log: Log,
+) -> io::Result<()> {
+    let mut hello = Vec::new();
+    while !hello.ends_with(b"\n") && hello.len() < ATTACH.len() {
+        hello.push(tokio::time::timeout(HELLO_TIME, stream.read_u8()).await??);
+    }
+    match hello.as_slice() {
+        LOG => stream.write_all(&log.content()).await,
+        ATTACH => attached(stream, output.subscribe(), input).await,
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+async fn attached(
+    stream: UnixStream,
+    mut output: broadcast::Receiver<Bytes>,
+    input: mpsc::Sender<Bytes>,
+) -> io::Result<()> {
+    let (mut reader, mut writer) = stream.into_split();
+    let mut buffer = [0; 1024];
+    let mut typing = true;
+    loop {
+        tokio::select! {
+            bytes = output.recv() => match bytes {
+                Ok(bytes) => writer.write_all(&bytes).await?,
+                Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => return Ok(()),
+            },
+            read = reader.read(&mut buffer), if typing => match read? {
+                0 => typing = false,
+                n => {
+                    let bytes = Bytes::copy_from_slice(buffer.get(..n).unwrap_or_default());
+                    let _ = input.send(bytes).await;
+                }
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Rig {
+        guest: UnixStream,
+        path: std::path::PathBuf,
+        log: Log,
+        _dir: tempfile::TempDir,
+    }
+
+    fn rig() -> Rig {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(SOCKET);
+        let (guest, line) = UnixStream::pair().unwrap();
+        let log = Log::default();
+        tokio::spawn(serve(line, UnixListener::bind(&path).unwrap(), log.clone()));
+        Rig { guest, path, log, _dir: dir }
+    }
+
+    async fn view(rig: &Rig, hello: &[u8]) -> UnixStream {
+        let mut stream = UnixStream::connect(&rig.path).await.unwrap();
+        stream.write_all(hello).await.unwrap();
+        stream
+    }
+
+    async fn hear(stream: &mut UnixStream, n: usize) -> String {
+        let mut bytes = vec![0; n];
+        stream.read_exact(&mut bytes).await.unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[tokio::test]
+    async fn everybody_sees_the_guest_and_the_guest_sees_what_anybody_types() {
+        let mut rig = rig();
+        let (mut one, mut two) = (view(&rig, ATTACH).await, view(&rig, ATTACH).await);
+        one.write_all(b"1").await.unwrap();
+        assert_eq!(hear(&mut rig.guest, 1).await, "1");
+        two.write_all(b"2").await.unwrap();
+        assert_eq!(hear(&mut rig.guest, 1).await, "2");
+        rig.guest.write_all(b"hello").await.unwrap();
+        assert_eq!(hear(&mut one, 5).await, "hello");
+        assert_eq!(hear(&mut two, 5).await, "hello");
+    }
+
+    #[tokio::test]
+    async fn the_log_is_what_the_guest_wrote_since_it_boots() {
+        let mut rig = rig();
+        rig.guest.write_all(b"first boot").await.unwrap();
+        let content = |mut stream: UnixStream| async move {
+            let mut text = String::new();
+            stream.read_to_string(&mut text).await.unwrap();
+            text
+        };
+        while rig.log.content().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(content(view(&rig, LOG).await).await, "first boot");
+        rig.log.clear();
+        assert_eq!(content(view(&rig, LOG).await).await, "");
+    }
+
+    #[test]
+    fn only_the_last_of_the_output_is_kept() {
+        let log = Log::default();
+        log.push(&vec![b'a'; KEPT]);
+        log.push(b"the end");
+        let content = log.content();
+        assert_eq!(content.len(), KEPT);
+        assert!(content.ends_with(b"the end"));
+    }
+
+    #[tokio::test]
+    async fn a_viewer_that_does_not_read_does_not_hold_up_the_guest() {
+        let mut rig = rig();
+        let _sleeper = view(&rig, ATTACH).await;
+        let block = vec![b'x'; 4096];
+        for _ in 0..1000 {
+            rig.guest.write_all(&block).await.unwrap();
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! (pure) What a running machine should be and what it is: one file per aspect, each of which gives the commands that
+//! make the second the first.
+//!
+//! What always holds: where both are equal there is nothing to do; a command that QEMU has refused is not repeated
+//! until what is wanted has changed.
+
+pub mod cpus;
+pub mod display;
+pub mod memory;
+
+use super::spec::Live;
+use crate::api::quantity::Bytes;
+use display::Password;
+
+/// What a running machine should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Desired {
+    /// The configuration's part.
+    pub live: Live,
+    /// Size of the memory, which the balloon takes from.
+    pub ram: Bytes,
+    /// The display's password, if the display asks for one.
+    pub password: Option<Password>,
+    /// Whether the guest is up, and can give CPUs back.
+    pub booted: bool,
+}

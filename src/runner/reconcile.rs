@@ -1,0 +1,140 @@
+//! (client) Makes the running machine what it should be: asks the pure [`desired`](super::desired) for commands, gives
+//! them, tells what came of it.
+//!
+//! One task, newest wish wins. What always holds: a wish that QEMU refuses is tried once; one that could not be
+//! brought to QEMU is tried again.
+
+use super::desired::cpus::{self, Plan};
+use super::desired::display::{self, Password};
+use super::desired::{Desired, memory};
+use super::qmp::{Client, Command, CpuSlot, Error};
+use crate::api::quantity::Bytes;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// Pause before commands are tried again that could not be brought to QEMU.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// How many CPUs there are, and why not as many as wanted.
+    Cpus {
+        /// How many there are.
+        count: u32,
+        /// Why there are not as many as wanted.
+        problem: Option<String>,
+    },
+    /// The display has a new password.
+    PasswordSet,
+    /// All of the newest wish was brought to QEMU.
+    Complete,
+}
+
+/// Follows the wishes until nobody has any more.
+pub async fn run(client: Client, mut wishes: watch::Receiver<Desired>, progress: mpsc::UnboundedSender<Progress>) {
+    let mut machine = Machine { client, progress, balloon: None, password: None, cpus: None };
+    loop {
+        let desired = wishes.borrow_and_update().clone();
+        let pause = match machine.follow(&desired).await {
+            Ok(()) => {
+                let _ = machine.progress.send(Progress::Complete);
+                None
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the machine is not as configured yet");
+                Some(TRY_AGAIN)
+            }
+        };
+        let changed = match pause {
+            Some(pause) => tokio::time::timeout(pause, wishes.changed()).await.unwrap_or(Ok(())),
+            None => wishes.changed().await,
+        };
+        if changed.is_err() {
+            return;
+        }
+    }
+}
+
+/// The machine as far as it is known what it was asked.
+struct Machine {
+    client: Client,
+    progress: mpsc::UnboundedSender<Progress>,
+    balloon: Option<Bytes>,
+    password: Option<Password>,
+    /// Number of CPUs that was tried, and whether the guest was up then.
+    cpus: Option<(u32, bool)>,
+}
+
+impl Machine {
+    async fn follow(&mut self, desired: &Desired) -> Result<(), Error> {
+        self.follow_password(desired).await?;
+        self.follow_memory(desired).await?;
+        self.follow_cpus(desired).await
+    }
+
+    async fn follow_password(&mut self, desired: &Desired) -> Result<(), Error> {
+        let commands = display::commands(desired.password.as_ref(), self.password.as_ref());
+        if commands.is_empty() {
+            return Ok(());
+        }
+        let mut done = true;
+        for command in commands {
+            done &= self.give(command).await?;
+        }
+        self.password.clone_from(&desired.password);
+        if done {
+            let _ = self.progress.send(Progress::PasswordSet);
+        }
+        Ok(())
+    }
+
+    async fn follow_memory(&mut self, desired: &Desired) -> Result<(), Error> {
+        if let Some((target, command)) = memory::command(desired, self.balloon) {
+            self.give(command).await?;
+            self.balloon = Some(target);
+        }
+        Ok(())
+    }
+
+    async fn follow_cpus(&mut self, desired: &Desired) -> Result<(), Error> {
+        let slots: Vec<CpuSlot> = self.client.query(Command::query_cpu_slots()).await?;
+        let attempt = (desired.live.cpus, desired.booted);
+        let wanted = desired.live.cpus;
+        let (slots, problem) = match cpus::plan(desired, &slots) {
+            Plan::Equal => (slots, None),
+            Plan::Impossible(why) => (slots, Some(why)),
+            Plan::WaitForGuest => (slots, Some("the guest gives CPUs back only when its agent has answered".to_owned())),
+            Plan::Run(_) if self.cpus == Some(attempt) => (slots, Some(self.not_followed(wanted))),
+            Plan::Run(commands) => {
+                for command in commands {
+                    if !self.give(command).await? {
+                        break;
+                    }
+                }
+                self.cpus = Some(attempt);
+                let slots: Vec<CpuSlot> = self.client.query(Command::query_cpu_slots()).await?;
+                let problem = (cpus::count(&slots) != wanted).then(|| self.not_followed(wanted));
+                (slots, problem)
+            }
+        };
+        let _ = self.progress.send(Progress::Cpus { count: cpus::count(&slots), problem });
+        Ok(())
+    }
+
+    fn not_followed(&self, wanted: u32) -> String {
+        format!("the guest or QEMU has not followed to {wanted} CPUs; a new start does")
+    }
+
+    /// Gives the command; says whether QEMU has taken it. Only what did not reach QEMU is an error.
+    async fn give(&self, command: Command) -> Result<bool, Error> {
+        match self.client.execute(command).await {
+            Ok(_) => Ok(true),
+            Err(error @ Error::Refused { .. }) => {
+                tracing::warn!(%error, "configuration");
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

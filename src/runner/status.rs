@@ -1,0 +1,236 @@
+//! (pure) The runner's part of the VM's status, made of what is observed.
+
+use super::machine::Acceleration;
+use super::state::Phase;
+use crate::api::conditions::{self, Wanted};
+use crate::api::names;
+use crate::api::quantity::Bytes;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+/// Whose status it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The VM's name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its UID, so that nothing is reported to a namesake.
+    pub uid: Option<String>,
+    /// The node that it runs on.
+    pub node_name: Option<String>,
+    /// Its pod's address.
+    pub pod_ip: Option<String>,
+}
+
+/// What is known of the machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    /// Where the machine is.
+    pub phase: Phase,
+    /// Generation of the configuration that the machine has.
+    pub generation: Option<i64>,
+    /// Number of CPUs.
+    pub cpus: u32,
+    /// Memory that the guest has.
+    pub ram: Bytes,
+    /// Memory that the guest should have.
+    pub ram_target: Bytes,
+    /// What the guest is.
+    pub osinfo: Option<Map<String, Value>>,
+    /// Address and port of the connected console.
+    pub console: Option<(String, String)>,
+    /// Counts the display's passwords; -1 where there is none.
+    pub password_serial: i64,
+    /// What runs the guest's instructions.
+    pub acceleration: Acceleration,
+    /// Whether a user is to be logged in.
+    pub login_wanted: bool,
+    /// Why there are not as many CPUs as wanted.
+    pub cpu_problem: Option<String>,
+    /// Why the configuration is not in effect.
+    pub config_problem: Option<ConfigProblem>,
+}
+
+/// Why a configuration is not in effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigProblem {
+    /// It cannot be used.
+    Invalid(String),
+    /// It takes effect at the next start.
+    RestartNeeded(String),
+}
+
+/// Running, in one word and one sentence; also reason and note of an event.
+pub fn announcement(phase: Phase) -> (&'static str, &'static str) {
+    match phase {
+        Phase::Starting => ("RunnerStarted", "QEMU is being started"),
+        Phase::Booting => ("VmStarted", "QEMU runs the guest"),
+        Phase::Booted => ("VmBooted", "the guest's agent has answered"),
+        Phase::Terminating => ("VmTerminating", "the guest is being shut down"),
+        Phase::Stopped => (conditions::REASON_VM_STOPPED, "the machine is shut down"),
+    }
+}
+
+impl Observed {
+    fn runs(&self) -> bool {
+        matches!(self.phase, Phase::Booting | Phase::Booted | Phase::Terminating)
+    }
+
+    /// The conditions that the runner writes. Those beyond the reference's exist only while there is a machine.
+    pub fn conditions(&self) -> Vec<Wanted> {
+        let (reason, message) = announcement(self.phase);
+        let wanted = |type_, status, reason, message: &str| Wanted { type_, status, reason, message: message.to_owned() };
+        let mut all = vec![
+            wanted(conditions::RUNNING, self.runs(), reason, message),
+            wanted(conditions::BOOTED, self.phase == Phase::Booted, reason, message),
+        ];
+        let stopped = (conditions::REASON_VM_STOPPED, "the machine does not run");
+        let no_agent = ("VmopAgentDisconnected", "the desktop's agent in the guest is not connected");
+        let agent = if self.runs() { no_agent } else { stopped };
+        let login = match (self.runs(), self.login_wanted) {
+            (false, _) => stopped,
+            (true, false) => ("NotRequested", "no user is to be logged in"),
+            (true, true) => no_agent,
+        };
+        let console = match (&self.console, self.runs()) {
+            (Some((host, _)), true) => wanted(conditions::CONSOLE_CONNECTED, true, "Connected", &format!("from {host}")),
+            (None, true) => wanted(conditions::CONSOLE_CONNECTED, false, "Disconnected", "no console is connected"),
+            (_, false) => wanted(conditions::CONSOLE_CONNECTED, false, stopped.0, stopped.1),
+        };
+        all.extend([
+            wanted(conditions::VMOP_AGENT_CONNECTED, false, agent.0, agent.1),
+            wanted(conditions::USER_LOGGED_IN, false, login.0, login.1),
+            console,
+        ]);
+        if self.runs() {
+            all.extend([self.accelerated(), self.cpus_in_sync(), self.config_in_sync()]);
+        }
+        all
+    }
+
+    fn accelerated(&self) -> Wanted {
+        let (status, reason, message) = match self.acceleration {
+            Acceleration::Kvm => (true, "Kvm", "the processor runs the guest"),
+            Acceleration::Tcg => (false, "TcgRequested", "the guest is emulated, as configured"),
+            Acceleration::Unset => (false, "Unset", "the accelerator is left to QEMU"),
+            Acceleration::TcgForWantOfKvm => {
+                (false, "KvmNotAvailable", "the guest is emulated and slow: the pod cannot open /dev/kvm")
+            }
+        };
+        Wanted { type_: conditions::ACCELERATED, status, reason, message: message.to_owned() }
+    }
+
+    fn cpus_in_sync(&self) -> Wanted {
+        let status = self.cpu_problem.is_none();
+        let reason = if status { "AsConfigured" } else { "NotFollowed" };
+        let message = self.cpu_problem.clone().unwrap_or_default();
+        Wanted { type_: conditions::CPUS_IN_SYNC, status, reason, message }
+    }
+
+    fn config_in_sync(&self) -> Wanted {
+        let (status, reason, message) = match &self.config_problem {
+            None => (true, "Applied", String::new()),
+            Some(ConfigProblem::Invalid(why)) => (false, "InvalidConfig", why.clone()),
+            Some(ConfigProblem::RestartNeeded(why)) => (false, "RestartNeeded", why.clone()),
+        };
+        Wanted { type_: conditions::CONFIG_IN_SYNC, status, reason, message }
+    }
+
+    /// The object to apply at `now`, and its conditions; `present` are those of the one before.
+    pub fn object(&self, identity: &Identity, present: &[Condition], now: Timestamp) -> (Value, Vec<Condition>) {
+        let conditions: Vec<Condition> =
+            self.conditions().iter().map(|wanted| wanted.at(present, self.generation, now)).collect();
+        let runs = self.runs();
+        let mut status = json!({
+            "runnerVersion": env!("CARGO_PKG_VERSION"),
+            "cpus": if self.phase == Phase::Stopped { 0 } else { self.cpus },
+            "ram": if self.phase == Phase::Stopped { "0".to_owned() } else { self.ram.to_quantity() },
+            "consoleClient": self.console.as_ref().filter(|_| runs).map_or("", |(host, _)| host),
+            "displayPasswordSerial": self.password_serial,
+            "conditions": conditions,
+        });
+        if let Some(fields) = status.as_object_mut() {
+            let stopped = self.phase == Phase::Stopped;
+            let mut set = |key: &str, value: Option<Value>| {
+                fields.extend(value.filter(|_| !stopped).map(|value| (key.to_owned(), value)));
+            };
+            set("nodeName", identity.node_name.as_ref().map(|name| json!(name)));
+            set("podIP", identity.pod_ip.as_ref().map(|ip| json!(ip)));
+            set("osinfo", self.osinfo.as_ref().filter(|_| runs).map(|osinfo| json!(osinfo)));
+        }
+        let mut metadata = json!({"name": identity.name, "namespace": identity.namespace});
+        if let (Some(uid), Some(fields)) = (&identity.uid, metadata.as_object_mut()) {
+            fields.insert("uid".to_owned(), json!(uid));
+        }
+        let object = json!({
+            "apiVersion": format!("{}/{}", names::GROUP, names::VERSION), "kind": "VirtualMachine",
+            "metadata": metadata, "status": status,
+        });
+        (object, conditions)
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    pub fn identity() -> Identity {
+        Identity {
+            name: "test-vm".to_owned(),
+            namespace: "ns".to_owned(),
+            uid: Some("uid-1".to_owned()),
+            node_name: Some("node-1".to_owned()),
+            pod_ip: Some("10.1.2.3".to_owned()),
+        }
+    }
+
+    pub fn observed(phase: Phase) -> Observed {
+        Observed {
+            phase,
+            generation: Some(3),
+            cpus: 2,
+            ram: Bytes(1 << 30),
+            ram_target: Bytes(1 << 30),
+            osinfo: None,
+            console: None,
+            password_serial: 1,
+            acceleration: Acceleration::Tcg,
+            login_wanted: false,
+            cpu_problem: None,
+            config_problem: None,
+        }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_running_machine_with_everything() {
+        let mut observed = observed(Phase::Booted);
+        observed.osinfo = json!({"id": "debian"}).as_object().cloned();
+        observed.console = Some(("10.0.0.9".to_owned(), "4711".to_owned()));
+        observed.login_wanted = true;
+        observed.cpu_problem = Some("no room".to_owned());
+        observed.config_problem = Some(ConfigProblem::RestartNeeded("vm.firmware".to_owned()));
+        insta::assert_yaml_snapshot!(observed.object(&identity(), &[], at(10)).0);
+    }
+
+    #[test]
+    fn a_stopped_machine_keeps_no_field_of_its_run() {
+        let mut observed = observed(Phase::Stopped);
+        observed.osinfo = json!({"id": "debian"}).as_object().cloned();
+        observed.console = Some(("10.0.0.9".to_owned(), "4711".to_owned()));
+        insta::assert_yaml_snapshot!(observed.object(&identity(), &[], at(10)).0);
+    }
+
+    #[test]
+    fn a_transition_has_the_time_of_its_first_report() {
+        let (_, first) = observed(Phase::Booting).object(&identity(), &[], at(10));
+        let (_, second) = observed(Phase::Booted).object(&identity(), &first, at(20));
+        let time = |type_| conditions::find(&second, type_).unwrap().last_transition_time.0;
+        assert_eq!((time(conditions::RUNNING), time(conditions::BOOTED)), (at(10), at(20)));
+    }
+}

@@ -1,0 +1,105 @@
+//! (io) Follows the files of the configuration directory: the configuration, and the display's password.
+//!
+//! Looks four times a second at what a `stat` tells; that works alike for a volume that the kubelet swaps, a file that
+//! an editor replaces and one that is written in place, and costs a few microseconds. What always holds: files whose
+//! content is the same are no change.
+
+use super::desired::display::Password;
+use crate::api::names;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Pause between looks.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// What the files hold. Not readable is not there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Files {
+    /// The configuration's text.
+    pub config: Option<String>,
+    /// The display's password.
+    pub password: Option<Password>,
+}
+
+impl Files {
+    /// Reads them.
+    pub fn read(config: &Path) -> Self {
+        let [config, password, expiry] = paths(config).map(|path| fs::read_to_string(path).ok());
+        Self { config, password: Password::of_files(password, expiry) }
+    }
+}
+
+fn paths(config: &Path) -> [PathBuf; 3] {
+    let dir = config.parent().unwrap_or(Path::new("."));
+    [config.to_owned(), dir.join(names::SECRET_PASSWORD), dir.join(names::SECRET_EXPIRY)]
+}
+
+/// What tells that a file may have changed.
+type Mark = Option<(u64, u64, i64, i64, u64)>;
+
+fn marks(config: &Path) -> [Mark; 3] {
+    paths(config).map(|path| {
+        let metadata = fs::metadata(path).ok()?;
+        Some((metadata.dev(), metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.size()))
+    })
+}
+
+/// Sends the files' content whenever it has changed from the one given.
+pub async fn follow(config: PathBuf, mut known: Files, changes: mpsc::UnboundedSender<Files>) {
+    let mut seen = [None; 3];
+    loop {
+        let now = marks(&config);
+        if now != seen {
+            seen = now;
+            let files = Files::read(&config);
+            if files != known {
+                known = files.clone();
+                if changes.send(files).is_err() {
+                    return;
+                }
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// Writes a generation of a volume and swaps to it, as the kubelet does.
+    fn swap(dir: &Path, generation: &str, files: &[(&str, &str)]) {
+        let data = dir.join(format!("..{generation}"));
+        fs::create_dir(&data).unwrap();
+        for (name, content) in files {
+            fs::write(data.join(name), content).unwrap();
+            let _ = symlink(format!("..data/{name}"), dir.join(name));
+        }
+        symlink(format!("..{generation}"), dir.join("..data_tmp")).unwrap();
+        fs::rename(dir.join("..data_tmp"), dir.join("..data")).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_swapped_volume_is_seen_once_and_only_if_its_content_differs() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("config.yaml");
+        swap(dir.path(), "one", &[("config.yaml", "a"), ("display-password", "p")]);
+        let known = Files::read(&config);
+        assert_eq!(known.password.as_ref().unwrap().text, "p");
+        let (sender, mut changes) = mpsc::unbounded_channel();
+        tokio::spawn(follow(config, known, sender));
+        swap(dir.path(), "two", &[("config.yaml", "a"), ("display-password", "p")]);
+        tokio::time::sleep(PAUSE * 2).await;
+        assert!(changes.try_recv().is_err());
+        swap(dir.path(), "three", &[("config.yaml", "b"), ("display-password", "p")]);
+        assert_eq!(changes.recv().await.unwrap().config.as_deref(), Some("b"));
+        fs::write(dir.path().join("password-expiry"), "now\n").unwrap();
+        let password = changes.recv().await.unwrap().password.unwrap();
+        assert_eq!(password.expiry.as_deref(), Some("now"));
+        assert!(changes.try_recv().is_err());
+    }
+}

@@ -1,0 +1,175 @@
+//! A namespace of its own for each test, and an operator in the test's process.
+
+use futures::StreamExt;
+use http::{Method, Request};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::client::{Body, ClientBuilder};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, Config};
+use serde_json::{Value, json};
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+use vm_operator::operator::context::Context;
+use vm_operator::operator::settings::Settings;
+use vm_operator::operator::{controller, streams};
+
+/// Nothing here waits for a guest: what takes longer than this does not come.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Waits until it holds.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let began = Instant::now();
+    while !holds().await {
+        assert!(began.elapsed() < DEADLINE, "not within {DEADLINE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+pub struct World {
+    pub client: Client,
+    pub namespace: String,
+    config: Config,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
+
+fn kubeconfig() -> String {
+    std::env::var("KUBECONFIG").unwrap_or_else(|_| "/var/lib/vmop-cluster/admin.kubeconfig".to_owned())
+}
+
+impl World {
+    /// A new namespace, in which Pod Security enforces `restricted`.
+    pub async fn new(name: &str) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig())
+            .unwrap_or_else(|e| panic!("no cluster to test on ({e}); start one: make cluster"));
+        let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
+        let client = Client::try_from(config.clone()).unwrap();
+        let world = Self { client, namespace: format!("test-apiserver-{name}-{}", std::process::id()), config };
+        world.apply_crds().await;
+        let labels = json!({"pod-security.kubernetes.io/enforce": "restricted", "vmop-test": "apiserver"});
+        let metadata = json!({"name": world.namespace, "labels": labels});
+        let namespace: Namespace = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+        Api::all(world.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+        let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": "vm-runner"}})).unwrap();
+        let accounts = Api::namespaced(world.client.clone(), &world.namespace);
+        accounts.create(&PostParams::default(), &account).await.unwrap();
+        world
+    }
+
+    async fn apply_crds(&self) {
+        for entry in std::fs::read_dir(root().join("crds")).unwrap() {
+            let crd: Value = serde_saphyr::from_str(&std::fs::read_to_string(entry.unwrap().path()).unwrap()).unwrap();
+            self.apply(&crd, false).await.unwrap();
+        }
+        eventually("the definition is established", || async {
+            let name = "vms.vmoperator.jdrupes.org";
+            let crd = self.api(&json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}));
+            let crd = crd.get(name).await.unwrap().data;
+            let conditions = crd["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True")
+        })
+        .await;
+    }
+
+    fn api(&self, object: &Value) -> Api<DynamicObject> {
+        let version = object["apiVersion"].as_str().unwrap();
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap()));
+        match object["kind"].as_str().unwrap() {
+            "CustomResourceDefinition" => Api::all_with(self.client.clone(), &resource),
+            _ => Api::namespaced_with(self.client.clone(), &self.namespace, &resource),
+        }
+    }
+
+    async fn apply(&self, object: &Value, dry_run: bool) -> Result<DynamicObject, kube::Error> {
+        let params = PatchParams::apply("test").force();
+        let params = if dry_run { params.dry_run() } else { params };
+        let name = object["metadata"]["name"].as_str().unwrap();
+        self.api(object).patch(name, &params, &Patch::Apply(object)).await
+    }
+
+    /// Asks the server whether it would take the object, in the test's namespace.
+    pub async fn dry_run_apply(&self, object: &Value) -> Result<DynamicObject, kube::Error> {
+        let mut object = object.clone();
+        object["metadata"]["namespace"] = self.namespace.clone().into();
+        self.apply(&object, true).await
+    }
+
+    /// The objects of a kustomization.
+    pub fn kustomize(&self, directory: &str) -> Vec<Value> {
+        let output = Command::new("kubectl").arg("kustomize").arg(root().join(directory)).output();
+        let output = output.expect("kubectl is missing; install it");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.split("\n---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
+    }
+
+    /// Starts an operator of the test's namespace.
+    pub async fn start_operator(&self) -> Operator {
+        let writes = Arc::new(Mutex::new(Vec::new()));
+        let log = writes.clone();
+        let builder = ClientBuilder::try_from(self.config.clone()).unwrap();
+        let layer = tower::util::MapRequestLayer::new(move |request: Request<Body>| {
+            if request.method() != Method::GET && !request.uri().path().ends_with("/events") {
+                log.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+            }
+            request
+        });
+        let client = builder.with_layer(&layer).build();
+        let ctx = Arc::new(Context::new(client, self.namespace.clone(), Settings::default()));
+        let vms = streams::vms(&ctx.client, &ctx.namespace);
+        let children = streams::children(&ctx, &vms.store);
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let task = tokio::spawn({
+            let ctx = ctx.clone();
+            async move {
+                ctx.caches.ready().await;
+                controller::run(ctx.clone(), vms, children.boxed(), async { drop(stopped.await) }).await;
+            }
+        });
+        ctx.caches.ready().await;
+        Operator { stop, task, writes }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let (config, namespace) = (self.config.clone(), self.namespace.clone());
+        // The test's runtime may be on its way out already.
+        let clean = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let namespaces = Api::<Namespace>::all(Client::try_from(config).unwrap());
+                let _ = namespaces.delete(&namespace, &DeleteParams::default()).await;
+            });
+        });
+        let _ = clean.join();
+    }
+}
+
+pub struct Operator {
+    stop: tokio::sync::oneshot::Sender<()>,
+    task: JoinHandle<()>,
+    writes: Arc<Mutex<Vec<String>>>,
+}
+
+impl Operator {
+    /// What it has written so far, events apart.
+    pub fn writes(&self) -> Vec<String> {
+        self.writes.lock().unwrap().clone()
+    }
+
+    /// Ends it as a signal would.
+    pub async fn stop(self) {
+        let _ = self.stop.send(());
+        tokio::time::timeout(DEADLINE, self.task).await.expect("it ends").unwrap();
+    }
+}
