@@ -155,7 +155,10 @@ async fn operator_and_runner_write_their_own_conditions_and_only_to_the_vm_they_
             "type": type_, "status": "True", "reason": "Test", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
         });
         let (api, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
-        let metadata = json!({"name": "vm", "resourceVersion": version});
+        let metadata = match version {
+            Some(version) => json!({"name": "vm", "resourceVersion": version}),
+            None => json!({"name": "vm"}),
+        };
         let body =
             json!({"apiVersion": api, "kind": kind, "metadata": metadata, "status": {"conditions": [condition]}});
         vms.patch_status("vm", &PatchParams::apply(manager).force(), &Patch::Apply(&body)).await

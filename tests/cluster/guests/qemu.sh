@@ -30,13 +30,16 @@ fresh_disk() {
     chown 107:107 "$WORK/$1.img" "$WORK/vars.fd"
 }
 
-# start_guest bios|uefi DISK ARGUMENT...: starts it and returns at once
+# start_guest bios|uefi|secure DISK ARGUMENT...: starts it and returns at once
 start_guest() {
-    local firmware=() channel
-    if [[ $1 == uefi ]]; then
-        firmware=(-drive if=pflash,unit=0,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.fd
-            -drive if=pflash,unit=1,format=raw,file=/tmp/vars.fd)
+    local firmware=() code channel
+    code=/usr/share/OVMF/OVMF_CODE_4M.fd
+    if [[ $1 == secure ]]; then
+        code=/usr/share/OVMF/OVMF_CODE_4M.ms.fd
+        firmware=(-machine smm=on -global driver=cfi.pflash01,property=secure,value=on)
     fi
+    [[ $1 == bios ]] || firmware+=(-drive "if=pflash,unit=0,format=raw,readonly=on,file=$code"
+        -drive if=pflash,unit=1,format=raw,file=/tmp/vars.fd)
     for channel in serial qmp agent; do
         # QEMU writes to .out and reads from .in.
         rm -f "$WORK/$channel".{in,out,log}
