@@ -3,6 +3,8 @@
 //!
 //! `make test-apiserver` runs it on the local cluster (`make cluster`).
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+
 mod world;
 
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};

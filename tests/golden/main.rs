@@ -2,6 +2,8 @@
 //!
 //! `make golden` writes them anew; the difference is reviewed like code.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! Scenarios: a VM's life against a scripted API server, with the exact requests of each step.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+
 mod fake_api;
 
 use fake_api::{CLAIMS, CONFIG_MAPS, FakeApi, Fault, PODS, SECRETS, VMS};

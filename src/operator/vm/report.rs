@@ -25,6 +25,10 @@ pub async fn report(
     problem: Option<Problem>,
     ctx: &Context,
 ) -> Result<(), Error> {
+    if *decision == Decision::StopBySpec {
+        // The spec has just changed: what can be said of the VM now follows from the new one.
+        return Ok(());
+    }
     let mut vm = observed.vm.clone();
     let writer = Writer::new(ctx);
     if let Some(stopped) = stopped_runner_fields(observed) {
@@ -60,9 +64,7 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>)
             let past = present(&observed.vm).and_then(|status| status.restarts.as_ref());
             (ReadyReason::RestartBackoff, past.map(ended).unwrap_or_default())
         }
-        _ if observed.vm.spec.vm.state == State::Stopped || *decision == Decision::StopBySpec => {
-            (ReadyReason::Stopped, "the VM is stopped".to_owned())
-        }
+        _ if observed.vm.spec.vm.state == State::Stopped => (ReadyReason::Stopped, "the VM is stopped".to_owned()),
         _ if is_running(observed) => (ReadyReason::Running, "the VM is running".to_owned()),
         _ => (ReadyReason::Starting, format!("pod {name:?} is on its way")),
     };
@@ -91,7 +93,6 @@ fn is_running(observed: &Observed) -> bool {
 fn restarts(observed: &Observed, decision: &Decision) -> Option<Restarts> {
     match decision {
         Decision::Remember(restarts) => Some(restarts.clone()),
-        Decision::StopBySpec => None,
         _ if observed.vm.spec.vm.state == State::Stopped => None,
         _ => present(&observed.vm).and_then(|status| status.restarts.clone()),
     }
