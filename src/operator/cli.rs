@@ -127,8 +127,8 @@ async fn operate(run: Run) -> Result<(), Fatal> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace, "starting");
 
     let ctx = Arc::new(Context::new(client, namespace, settings));
-    let server = http::serve(run.http, ctx.clone());
     let vms = streams::vms(&ctx.client, &ctx.namespace);
+    let server = http::serve(run.http, ctx.clone(), vms.store.clone());
     let children = streams::children(&ctx, &vms.store);
     let reconciling = async {
         // A decision from half a picture could destroy something.

@@ -1,11 +1,14 @@
 //! `/livez`, `/readyz` and `/metrics`.
 
 use super::context::Context;
+use crate::api::VirtualMachine;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use futures::FutureExt;
+use kube::runtime::reflector::Store;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -14,27 +17,80 @@ use tokio::net::TcpListener;
 ///
 /// # Errors
 /// If the address cannot be listened on.
-pub async fn serve(address: SocketAddr, ctx: Arc<Context>) -> std::io::Result<()> {
+pub async fn serve(address: SocketAddr, ctx: Arc<Context>, vms: Store<VirtualMachine>) -> std::io::Result<()> {
     let listener = TcpListener::bind(address).await?;
-    axum::serve(listener, router(ctx)).await
+    axum::serve(listener, router(Served { ctx, vms })).await
 }
 
-fn router(ctx: Arc<Context>) -> Router {
+#[derive(Clone)]
+struct Served {
+    ctx: Arc<Context>,
+    vms: Store<VirtualMachine>,
+}
+
+fn router(served: Served) -> Router {
     Router::new()
         .route("/livez", get(|| async { "ok" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .with_state(ctx)
+        .with_state(served)
 }
 
-async fn readyz(State(ctx): State<Arc<Context>>) -> impl IntoResponse {
-    match ctx.caches.missing() {
-        missing if missing.is_empty() => (StatusCode::OK, "ok".to_owned()),
-        missing => (StatusCode::SERVICE_UNAVAILABLE, format!("not listed yet: {}", missing.join(", "))),
+async fn readyz(State(Served { ctx, vms }): State<Served>) -> impl IntoResponse {
+    // The list of VMs fails where the definition is not installed: kubectl apply -f crds/.
+    let vms_listed = vms.wait_until_ready().now_or_never().is_some_and(|ready| ready.is_ok());
+    let missing: Vec<_> = (!vms_listed).then_some("vms").into_iter().chain(ctx.caches.missing()).collect();
+    if missing.is_empty() {
+        (StatusCode::OK, "ok".to_owned())
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, format!("not listed yet: {}", missing.join(", ")))
     }
 }
 
-async fn metrics(State(ctx): State<Arc<Context>>) -> impl IntoResponse {
+async fn metrics(State(Served { ctx, .. }): State<Served>) -> impl IntoResponse {
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, content_type)], ctx.metrics.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::settings::Settings;
+    use http_body_util::BodyExt;
+    use kube::runtime::{reflector, watcher};
+    use tower::ServiceExt;
+
+    async fn get(served: &Served, path: &str) -> (StatusCode, String) {
+        let request = axum::http::Request::get(path).body(axum::body::Body::empty()).unwrap();
+        let answer = router(served.clone()).oneshot(request).await.unwrap();
+        let status = answer.status();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn an_operator_without_lists_is_alive_and_says_what_it_waits_for() {
+        let nothing = tower::service_fn(async |_| {
+            Ok::<_, std::convert::Infallible>(axum::http::Response::new(kube::client::Body::empty()))
+        });
+        let client = kube::Client::new(nothing, "ns");
+        let ctx = Arc::new(Context::new(client, "ns".to_owned(), Settings::default()));
+        let (vms, mut writer) = reflector::store();
+        let served = Served { ctx: ctx.clone(), vms };
+        assert_eq!(get(&served, "/livez").await.0, StatusCode::OK);
+        let (status, text) = get(&served, "/readyz").await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.contains("vms") && text.contains("persistentvolumeclaims"), "{text}");
+
+        writer.apply_watcher_event(&watcher::Event::Init);
+        writer.apply_watcher_event(&watcher::Event::InitDone);
+        ctx.caches.pods.watched(watcher::Event::InitDone);
+        ctx.caches.claims.watched(watcher::Event::InitDone);
+        ctx.caches.config_maps.watched(watcher::Event::InitDone);
+        let (_, text) = get(&served, "/readyz").await;
+        assert_eq!(text, "not listed yet: secrets");
+        ctx.caches.secrets.watched(watcher::Event::InitDone);
+        assert_eq!(get(&served, "/readyz").await.0, StatusCode::OK);
+        assert!(get(&served, "/metrics").await.1.contains("vm_operator_watch_restarts_total 0"));
+    }
 }
