@@ -1,1 +1,43 @@
-//! The runner.
+//! The runner: PID 1 of each VM's pod.
+//!
+//! ```text
+//! config.yaml -> config -> spec -> machine -> qemu (arguments) -> process
+//!                  |                                                 |
+//!                watch -> driver <- qmp, agent, signals <-----------+
+//!                           |  ^
+//!                   desired |  | state (decides)
+//!                           v  |
+//!                       reconcile -> qmp            status -> report -> API server
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | `cli`, `start` | from arguments to an exit code; from the configuration to a running QEMU |
+//! | `config`, `spec`, `machine` | the file as read; every value checked; every path and default settled |
+//! | `qemu` | a machine's command line |
+//! | `process` | QEMU as a child |
+//! | `state`, `driver` | what becomes of the machine (pure); its only owner |
+//! | `desired`, `reconcile` | what a running machine should be (pure, one file per aspect); makes it so |
+//! | `qmp`, `agent` | QEMU's monitor; programs in the guest |
+//! | `console`, `seed` | the serial console; the seed for cloud-init |
+//! | `status`, `report` | what is told about the machine (pure); tells it |
+
+mod agent;
+pub mod cli;
+mod config;
+mod console;
+mod desired;
+mod driver;
+mod failure;
+mod machine;
+mod process;
+mod qemu;
+mod qmp;
+mod reconcile;
+mod report;
+mod seed;
+mod spec;
+mod start;
+mod state;
+mod status;
+mod watch;

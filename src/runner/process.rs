@@ -41,9 +41,8 @@ pub struct Qemu {
 
 /// Starts QEMU. Gives the runner's end of the machine's serial line.
 pub fn start(arguments: &[String], dirs: &Directories) -> Result<(Qemu, UnixStream), Failure> {
-    spawn(arguments, dirs).map_err(|error| {
-        Failure::start(format!("{} cannot be started: {error}; is it in the image?", qemu::PROGRAM))
-    })
+    spawn(arguments, dirs)
+        .map_err(|error| Failure::start(format!("{} cannot be started: {error}; is it in the image?", qemu::PROGRAM)))
 }
 
 fn spawn(arguments: &[String], dirs: &Directories) -> io::Result<(Qemu, UnixStream)> {
@@ -77,7 +76,9 @@ impl Qemu {
 
     /// Sends the signal, unless QEMU has ended.
     pub fn signal(&self, signal: Signal) {
-        if !self.ended && let Err(error) = rustix::process::kill_process(self.pid, signal) {
+        if !self.ended
+            && let Err(error) = rustix::process::kill_process(self.pid, signal)
+        {
             tracing::warn!(%error, ?signal, "QEMU");
         }
     }

@@ -27,8 +27,8 @@ pub enum Progress {
     },
     /// The display has a new password.
     PasswordSet,
-    /// All of the newest wish was brought to QEMU.
-    Complete,
+    /// All of the wish of that generation was brought to QEMU.
+    Complete(Option<i64>),
 }
 
 /// Follows the wishes until nobody has any more.
@@ -38,7 +38,7 @@ pub async fn run(client: Client, mut wishes: watch::Receiver<Desired>, progress:
         let desired = wishes.borrow_and_update().clone();
         let pause = match machine.follow(&desired).await {
             Ok(()) => {
-                let _ = machine.progress.send(Progress::Complete);
+                let _ = machine.progress.send(Progress::Complete(desired.generation));
                 None
             }
             Err(error) => {
@@ -104,7 +104,9 @@ impl Machine {
         let (slots, problem) = match cpus::plan(desired, &slots) {
             Plan::Equal => (slots, None),
             Plan::Impossible(why) => (slots, Some(why)),
-            Plan::WaitForGuest => (slots, Some("the guest gives CPUs back only when its agent has answered".to_owned())),
+            Plan::WaitForGuest => {
+                (slots, Some("the guest gives CPUs back only when its agent has answered".to_owned()))
+            }
             Plan::Run(_) if self.cpus == Some(attempt) => (slots, Some(self.not_followed(wanted))),
             Plan::Run(commands) => {
                 for command in commands {

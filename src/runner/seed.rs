@@ -20,8 +20,9 @@ const SMALLEST: u64 = 1 << 20;
 /// Makes the image. `who` is what makes the machine itself: the UID of its object, or its UUID.
 pub fn write(path: &Path, cloud_init: &CloudInit, vm: &str, who: &str) -> Result<(), Failure> {
     let files = documents(cloud_init, vm, who);
-    image(path, &files)
-        .map_err(|error| Failure::data(format!("the seed for cloud-init cannot be written to {}: {error}", path.display())))
+    image(path, &files).map_err(|error| {
+        Failure::data(format!("the seed for cloud-init cannot be written to {}: {error}", path.display()))
+    })
 }
 
 /// The files of the seed.
@@ -88,7 +89,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(IMAGE);
         write(&path, cloud_init, "test-vm", "uid").unwrap();
-        let volume = FileSystem::new(File::options().read(true).write(true).open(path).unwrap(), FsOptions::new()).unwrap();
+        let volume =
+            FileSystem::new(File::options().read(true).write(true).open(path).unwrap(), FsOptions::new()).unwrap();
         let files = volume.root_dir().iter().filter_map(|entry| {
             let entry = entry.unwrap();
             let mut text = String::new();

@@ -268,8 +268,7 @@ impl State {
             Some(_) => return Vec::new(),
             None => {
                 let (force, force_at) = (Force::Quit, now);
-                let ending =
-                    Ending { cause: Cause::Guest, since, agent_asked: false, press_at: None, force, force_at };
+                let ending = Ending { cause: Cause::Guest, since, agent_asked: false, press_at: None, force, force_at };
                 self.end_with(ending);
             }
         }
@@ -283,9 +282,8 @@ impl State {
         }
         let guest_runs = matches!(self.phase, Phase::Booting | Phase::Booted);
         let time = if guest_runs { self.powerdown_timeout } else { Duration::ZERO };
-        let press_at = (!time.is_zero()).then(|| {
-            now + if self.agent_open { AGENT_TIME.min(time / 3) } else { Duration::ZERO }
-        });
+        let press_at =
+            (!time.is_zero()).then(|| now + if self.agent_open { AGENT_TIME.min(time / 3) } else { Duration::ZERO });
         self.end_with(Ending {
             cause: Cause::Asked,
             since: now,

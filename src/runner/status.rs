@@ -81,7 +81,8 @@ impl Observed {
     /// The conditions that the runner writes. Those beyond the reference's exist only while there is a machine.
     pub fn conditions(&self) -> Vec<Wanted> {
         let (reason, message) = announcement(self.phase);
-        let wanted = |type_, status, reason, message: &str| Wanted { type_, status, reason, message: message.to_owned() };
+        let wanted =
+            |type_, status, reason, message: &str| Wanted { type_, status, reason, message: message.to_owned() };
         let mut all = vec![
             wanted(conditions::RUNNING, self.runs(), reason, message),
             wanted(conditions::BOOTED, self.phase == Phase::Booted, reason, message),
@@ -95,7 +96,9 @@ impl Observed {
             (true, true) => no_agent,
         };
         let console = match (&self.console, self.runs()) {
-            (Some((host, _)), true) => wanted(conditions::CONSOLE_CONNECTED, true, "Connected", &format!("from {host}")),
+            (Some((host, _)), true) => {
+                wanted(conditions::CONSOLE_CONNECTED, true, "Connected", &format!("from {host}"))
+            }
             (None, true) => wanted(conditions::CONSOLE_CONNECTED, false, "Disconnected", "no console is connected"),
             (_, false) => wanted(conditions::CONSOLE_CONNECTED, false, stopped.0, stopped.1),
         };

@@ -46,7 +46,9 @@ fn add(ordered: &[&CpuSlot], missing: u32) -> Plan {
     let missing = missing as usize;
     if free.len() < missing {
         let maximum = ordered.len();
-        return Plan::Impossible(format!("the machine was started with room for {maximum} CPUs; a new start takes more"));
+        return Plan::Impossible(format!(
+            "the machine was started with room for {maximum} CPUs; a new start takes more"
+        ));
     }
     let used: Vec<&str> = ordered.iter().filter_map(|slot| plugged_id(slot)).collect();
     let ids = (1..).map(|n| format!("{PREFIX}{n}")).filter(|id| !used.contains(&id.as_str()));
@@ -85,7 +87,7 @@ pub mod tests {
     /// A machine of that many CPUs that should be there.
     pub fn desired(cpus: u32) -> Desired {
         let live = Live { cpus, ram: None, powerdown_timeout: Duration::ZERO, logged_in_user: None };
-        Desired { live, ram: Bytes(1 << 30), password: None, booted: true }
+        Desired { generation: None, live, ram: Bytes(1 << 30), password: None, booted: true, attempt: 0 }
     }
 
     /// Places as QEMU lists them, from the highest down; the lowest holds the CPU of the start.
@@ -113,7 +115,8 @@ pub mod tests {
     fn the_lowest_free_places_are_filled_with_unused_names() {
         let slots = slots(5, &[(2, "cpu-1")]);
         let Plan::Run(commands) = plan(&desired(4), &slots) else { panic!() };
-        let what: Vec<_> = commands.iter().map(|c| (c.arguments["core-id"].clone(), c.arguments["id"].clone())).collect();
+        let what: Vec<_> =
+            commands.iter().map(|c| (c.arguments["core-id"].clone(), c.arguments["id"].clone())).collect();
         assert_eq!(what, [(json!(1), json!("cpu-2")), (json!(3), json!("cpu-3"))]);
         assert_eq!(commands[0].arguments["driver"], "max-x86_64-cpu");
     }

@@ -15,6 +15,8 @@ use display::Password;
 /// What a running machine should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Desired {
+    /// Generation of the configuration.
+    pub generation: Option<i64>,
     /// The configuration's part.
     pub live: Live,
     /// Size of the memory, which the balloon takes from.
@@ -23,4 +25,6 @@ pub struct Desired {
     pub password: Option<Password>,
     /// Whether the guest is up, and can give CPUs back.
     pub booted: bool,
+    /// Counts the occasions to look again at what the machine is.
+    pub attempt: u64,
 }

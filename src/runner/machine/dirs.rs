@@ -53,7 +53,8 @@ impl Directories {
 
     /// Makes them where they are missing.
     pub fn make(&self) -> Result<(), Failure> {
-        let private = DirBuilder::new().recursive(true).mode(0o700).to_owned();
+        let mut private = DirBuilder::new();
+        private.recursive(true).mode(0o700);
         let hint = "make it writable: a pod needs the runner's group as fsGroup";
         let problem = |path: &Path, error: std::io::Error| {
             Failure::data(format!("{} is not writable by uid {}: {error}; {hint}", path.display(), uid()))
@@ -104,8 +105,7 @@ mod tests {
 
     #[test]
     fn configured_directories_win_over_the_environments_and_that_over_the_defaults() {
-        let environment =
-            Environment { runtime: Some("/run/user/1".into()), data: None, home: Some("/home/u".into()) };
+        let environment = Environment { runtime: Some("/run/user/1".into()), data: None, home: Some("/home/u".into()) };
         let dirs = Directories::locate(&RunnerConfig::default(), "t", &environment);
         assert_eq!(dirs.runtime, Path::new("/run/user/1/vmrunner/t"));
         assert_eq!(dirs.data, Path::new("/home/u/.local/share/vmrunner/t"));

@@ -45,7 +45,11 @@ pub fn disks(configured: &[spec::Disk]) -> Result<(Vec<Disk>, Vec<File>), Failur
 fn kind(source: &Source) -> Result<DiskKind, Failure> {
     let path = source.path();
     let metadata = fs::metadata(path).map_err(|error| {
-        Failure::data(format!("disk {} cannot be used by uid {}: {error}; is its volume mounted?", path.display(), uid()))
+        Failure::data(format!(
+            "disk {} cannot be used by uid {}: {error}; is its volume mounted?",
+            path.display(),
+            uid()
+        ))
     })?;
     let is_device = metadata.file_type().is_block_device();
     match source {

@@ -54,7 +54,8 @@ fn candidates(firmware: Firmware) -> &'static [(&'static str, &'static str)] {
 
 /// Finds the firmware, and gives the VM its own variables if it has none yet.
 pub fn settle(firmware: Firmware, data: &Path) -> Result<Option<FirmwareFiles>, Failure> {
-    let pairs: Vec<_> = candidates(firmware).iter().map(|(rom, vars)| (PathBuf::from(rom), PathBuf::from(vars))).collect();
+    let pairs: Vec<_> =
+        candidates(firmware).iter().map(|(rom, vars)| (PathBuf::from(rom), PathBuf::from(vars))).collect();
     if firmware == Firmware::Bios {
         return Ok(None);
     }

@@ -3,8 +3,8 @@
 //! In: a checked [`Spec`], the host's directories. Out: [`Machine`], and warnings about what it does without. What
 //! always holds: whatever this leaves in the data directory is whole, and is the same at the next start.
 
-mod drives;
 mod dirs;
+mod drives;
 mod durable;
 mod firmware;
 mod identity;

@@ -65,8 +65,12 @@ pub fn processors(args: &mut Args, machine: &Machine) {
     args.plain("-cpu", &machine.cpu_model);
     let topology = machine.spec.topology;
     let mut smp = format!("1,maxcpus={}", machine.spec.maximum_cpus);
-    let parts =
-        [("sockets", topology.sockets), ("dies", topology.dies), ("cores", topology.cores), ("threads", topology.threads)];
+    let parts = [
+        ("sockets", topology.sockets),
+        ("dies", topology.dies),
+        ("cores", topology.cores),
+        ("threads", topology.threads),
+    ];
     for (name, count) in parts.into_iter().filter(|(_, count)| *count > 0) {
         smp.push_str(&format!(",{name}={count}"));
     }

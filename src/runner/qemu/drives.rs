@@ -15,10 +15,13 @@ pub fn cds(args: &mut Args, machine: &Machine) {
         let mut device = json!({"driver": "ide-cd", "id": format!("cd{n}"), "bus": format!("ide.{n}")});
         if let (Some(file), Some(fields)) = (&cd.file, device.as_object_mut()) {
             let node = format!("drive-cdrom{n}");
-            args.json("-blockdev", &json!({
-                "driver": "raw", "node-name": node, "read-only": true,
-                "file": {"driver": "file", "filename": file, "locking": "off", "read-only": true},
-            }));
+            args.json(
+                "-blockdev",
+                &json!({
+                    "driver": "raw", "node-name": node, "read-only": true,
+                    "file": {"driver": "file", "filename": file, "locking": "off", "read-only": true},
+                }),
+            );
             fields.insert("drive".to_owned(), json!(node));
         }
         args.device(&bootable(device, cd.bootindex));
@@ -61,9 +64,12 @@ fn resource(n: usize) -> String {
 fn blk(args: &mut Args, machine: &Machine, n: usize, resource: &Value, read_only: bool, bootindex: Option<u32>) {
     args.json("-blockdev", resource);
     let backend = format!("drive-{n}-backend");
-    args.json("-blockdev", &json!({
-        "driver": "raw", "node-name": backend, "file": self::resource(n), "read-only": read_only,
-    }));
+    args.json(
+        "-blockdev",
+        &json!({
+            "driver": "raw", "node-name": backend, "file": self::resource(n), "read-only": read_only,
+        }),
+    );
     // By itself QEMU takes as many queues as there are CPUs at its start, and that is one.
     let queues = machine.spec.maximum_cpus.min(MAXIMUM_QUEUES);
     let device = json!({"driver": "virtio-blk-pci", "drive": backend, "num-queues": queues});

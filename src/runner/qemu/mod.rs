@@ -9,6 +9,8 @@ mod board;
 mod drives;
 mod peripherals;
 
+pub use peripherals::GUEST_AGENT_CHANNEL;
+
 use super::machine::Machine;
 use args::Args;
 use serde_json::json;

@@ -59,8 +59,7 @@ fn the_fullest_machine() {
 ",
     );
     machine.acceleration = Acceleration::Kvm;
-    machine.firmware =
-        Some(FirmwareFiles { rom: "/fw/CODE.fd".into(), vars: "/data/fw-vars.fd".into(), secure: true });
+    machine.firmware = Some(FirmwareFiles { rom: "/fw/CODE.fd".into(), vars: "/data/fw-vars.fd".into(), secure: true });
     machine.disks = vec![
         Disk { path: "/dev/system-disk".into(), kind: DiskKind::Device, bootindex: Some(1000) },
         Disk { path: "/images/a,b.img".into(), kind: DiskKind::File, bootindex: None },

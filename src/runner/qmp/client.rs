@@ -52,9 +52,11 @@ pub enum Signal {
     Event(Event),
 }
 
+type Reply = oneshot::Sender<Result<Value, Error>>;
+
 struct Request {
     command: Command,
-    reply: oneshot::Sender<Result<Value, Error>>,
+    reply: Reply,
 }
 
 /// Gives commands to QEMU.
@@ -169,7 +171,7 @@ async fn serve(
     requests: &mut mpsc::Receiver<Request>,
     signals: &mpsc::UnboundedSender<Signal>,
 ) -> Option<String> {
-    let mut waiting: HashMap<u64, (&'static str, oneshot::Sender<Result<Value, Error>>)> = HashMap::new();
+    let mut waiting: HashMap<u64, (&'static str, Reply)> = HashMap::new();
     let mut id = 0;
     let lost = loop {
         tokio::select! {

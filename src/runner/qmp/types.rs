@@ -86,11 +86,6 @@ impl Command {
         Self::new("balloon", json!({"value": bytes}))
     }
 
-    /// What the balloon leaves to the guest.
-    pub fn query_balloon() -> Self {
-        Self::new("query-balloon", json!({}))
-    }
-
     /// Sets the display's password.
     pub fn set_password(password: &str) -> Self {
         let arguments = json!({"protocol": "spice", "password": password});

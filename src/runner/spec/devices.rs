@@ -129,7 +129,10 @@ pub fn drives(configured: &[DriveConfig]) -> Result<(Vec<Cd>, Vec<Disk>), Invali
         let key = |name: &str| format!("vm.drives[{n}].{name}");
         match config.type_.as_deref().unwrap_or("raw") {
             "ide-cd" if cds.len() == MAXIMUM_CDS => {
-                return Err(Invalid::new(key("type"), format!("the machine has room for {MAXIMUM_CDS} CD drives only")));
+                return Err(Invalid::new(
+                    key("type"),
+                    format!("the machine has room for {MAXIMUM_CDS} CD drives only"),
+                ));
             }
             "ide-cd" => cds.push(Cd {
                 file: config.file.as_ref().filter(|file| !file.is_empty()).map(PathBuf::from),
@@ -170,6 +173,8 @@ pub fn spice(config: &SpiceConfig) -> Result<Spice, Invalid> {
     }
     match config.port.unwrap_or(5900) {
         0 => Err(Invalid::value(key("port"), "0", "a port from 1 to 65535")),
-        port => Ok(Spice { port, streaming_video: config.streaming_video.as_ref().map(video).transpose()?, usb_redirects }),
+        port => {
+            Ok(Spice { port, streaming_video: config.streaming_video.as_ref().map(video).transpose()?, usb_redirects })
+        }
     }
 }

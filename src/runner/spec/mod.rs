@@ -163,12 +163,7 @@ fn current_ram(vm: &VmConfig, maximum: Bytes) -> Result<Option<Bytes>, Invalid> 
 }
 
 fn topology(vm: &VmConfig) -> Topology {
-    Topology {
-        sockets: vm.sockets,
-        dies: vm.dies_per_socket,
-        cores: vm.cores_per_die,
-        threads: vm.threads_per_core,
-    }
+    Topology { sockets: vm.sockets, dies: vm.dies_per_socket, cores: vm.cores_per_die, threads: vm.threads_per_core }
 }
 
 /// The greatest of what is given. QEMU fills up missing parts of a topology, but only with whole numbers.
@@ -188,7 +183,8 @@ fn maximum_cpus(vm: &VmConfig) -> Result<u32, Invalid> {
     if maximum == product || (open && maximum.is_multiple_of(product)) {
         return Ok(maximum);
     }
-    let problem = format!("{maximum} CPUs do not fit the topology of {product}; make it a multiple, or drop the topology");
+    let problem =
+        format!("{maximum} CPUs do not fit the topology of {product}; make it a multiple, or drop the topology");
     Err(Invalid::new("vm.maximumCpus", problem))
 }
 

@@ -71,6 +71,8 @@ fn taps_and_tpms_say_that_they_are_not_there_yet() {
 #[test]
 fn a_change_of_live_values_needs_no_new_start() {
     let one = spec("    maximumCpus: 4\n").unwrap();
-    assert!(one.differs_in_live_only(&spec("    maximumCpus: 4\n    currentCpus: 2\n    currentRam: 512Mi\n").unwrap()));
+    assert!(
+        one.differs_in_live_only(&spec("    maximumCpus: 4\n    currentCpus: 2\n    currentRam: 512Mi\n").unwrap())
+    );
     assert!(!one.differs_in_live_only(&spec("    maximumCpus: 4\n    firmware: bios\n").unwrap()));
 }

@@ -176,8 +176,7 @@ fn each_part_of_the_start_has_its_deadline() {
 
 #[test]
 fn a_changed_time_to_shut_down_counts_from_the_request() {
-    let (state, _) =
-        play(&[booted(), vec![(100, Event::Stop), (101, Event::PowerdownTimeout(secs(5)))]].concat());
+    let (state, _) = play(&[booted(), vec![(100, Event::Stop), (101, Event::PowerdownTimeout(secs(5)))]].concat());
     assert_eq!(wait(state).1.first(), Some(&(105, Action::Quit)));
 }
 

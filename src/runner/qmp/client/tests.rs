@@ -50,7 +50,10 @@ async fn answers_find_their_commands_whatever_comes_between() {
     let Rig { _dir, listener, client, mut signals } = rig();
     let mut peer = Peer::accept(&listener).await;
     assert_eq!(signals.recv().await, Some(Signal::Ready));
-    let status = tokio::spawn({ let client = client.clone(); async move { client.execute(Command::query_status()).await } });
+    let status = tokio::spawn({
+        let client = client.clone();
+        async move { client.execute(Command::query_status()).await }
+    });
     let first = peer.hear().await;
     let quit = tokio::spawn(async move { client.execute(Command::quit()).await });
     let second = peer.hear().await;
@@ -66,7 +69,10 @@ async fn answers_find_their_commands_whatever_comes_between() {
 async fn a_lost_connection_fails_what_waits_and_is_made_again() {
     let Rig { _dir, listener, client, mut signals } = rig();
     let mut peer = Peer::accept(&listener).await;
-    let waiting = tokio::spawn({ let client = client.clone(); async move { client.execute(Command::cont()).await } });
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { client.execute(Command::cont()).await }
+    });
     peer.hear().await;
     drop(peer);
     assert_eq!(waiting.await.unwrap(), Err(Error::NotConnected("cont")));

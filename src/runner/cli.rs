@@ -1,0 +1,103 @@
+//! (io) The program's arguments, and the way from them to an exit code.
+
+use super::config;
+use super::console;
+use super::failure::Failure;
+use super::machine::{Directories, Environment};
+use super::start;
+use crate::api::{names, outcome};
+use clap::{Args, Parser, Subcommand};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use tracing_subscriber::filter::LevelFilter;
+
+/// Runs one virtual machine: starts QEMU, keeps it as configured, reports.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// Configuration file.
+    #[arg(short, long, global = true, default_value_os_t = default_config())]
+    config: PathBuf,
+    #[command(subcommand)]
+    command: Option<Subcommands>,
+}
+
+#[derive(Subcommand)]
+enum Subcommands {
+    /// Runs the machine (default).
+    Run,
+    /// Attaches to the serial console of the machine that runs in this container; Ctrl-] detaches.
+    Console(ConsoleArguments),
+}
+
+#[derive(Args)]
+struct ConsoleArguments {
+    /// Prints what the guest has written since it boots, and ends.
+    #[arg(long)]
+    log: bool,
+}
+
+fn default_config() -> PathBuf {
+    Path::new(names::CONFIG_DIR).join(names::CONFIG_FILE)
+}
+
+/// Does what the arguments say.
+#[must_use]
+pub fn run() -> ExitCode {
+    let arguments = Arguments::parse();
+    match arguments.command.unwrap_or(Subcommands::Run) {
+        Subcommands::Run => run_machine(arguments.config),
+        Subcommands::Console(options) => run_console(&arguments.config, options.log),
+    }
+}
+
+fn run_machine(config: PathBuf) -> ExitCode {
+    log_to_stdout();
+    // Sockets, seed and firmware variables are nobody else's.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return end(&Failure::start(format!("no runtime: {error}")).outcome()),
+    };
+    let outcome = runtime.block_on(start::run(config));
+    runtime.shutdown_background();
+    end(&outcome)
+}
+
+/// The exit code. The termination message was written by then, where there is a machine that took time to end.
+fn end(outcome: &outcome::Outcome) -> ExitCode {
+    match outcome.message.as_str() {
+        "" => tracing::info!(reason = ?outcome.reason, qemu_exit = outcome.qemu_exit, "end"),
+        message => tracing::error!(reason = ?outcome.reason, qemu_exit = outcome.qemu_exit, "{message}"),
+    }
+    ExitCode::from(outcome.reason.exit_code())
+}
+
+fn run_console(config: &Path, log: bool) -> ExitCode {
+    let socket = match console_socket(config) {
+        Ok(socket) => socket,
+        Err(failure) => {
+            eprintln!("vm-runner: {failure}");
+            return ExitCode::from(failure.reason.exit_code());
+        }
+    };
+    match if log { console::log(&socket) } else { console::attach(&socket) } {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("vm-runner: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn console_socket(config: &Path) -> Result<PathBuf, Failure> {
+    let config = config::read(config)?.config;
+    let name = config.vm.as_ref().map(|vm| vm.name.clone()).unwrap_or_default();
+    Ok(Directories::locate(&config, &name, &Environment::of_process()).file(console::SOCKET))
+}
+
+fn log_to_stdout() {
+    let verbose = std::env::var_os("VMRUNNER_DEBUG").is_some();
+    let level = if verbose { LevelFilter::DEBUG } else { LevelFilter::INFO };
+    tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_target(false).init();
+}

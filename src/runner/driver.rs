@@ -1,0 +1,346 @@
+//! (io) The only owner of a running machine's state: takes everything that happens, one after the other, lets
+//! [`State`] decide, and does what it says.
+//!
+//! What always holds: nothing here waits for QEMU, the guest or the API server; whatever takes time is a task that
+//! comes back as an event.
+
+mod observe;
+
+use super::agent::guest::GuestAgent;
+use super::config::{self, RunnerConfig};
+use super::desired::Desired;
+use super::machine::{self, Directories};
+use super::process::{self, Qemu};
+use super::qmp::{Client, Command, Signal};
+use super::reconcile::Progress;
+use super::report::Reporter;
+use super::spec::Spec;
+use super::state::{Action, Event, Phase, State};
+use super::status::{ConfigProblem, Observed};
+use super::watch::Files;
+use super::{console, qmp, reconcile};
+use crate::api::outcome::Outcome;
+use rustix::process::Signal as ProcessSignal;
+use serde_json::{Map, Value};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{Signal as UnixSignal, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+/// Signals that this process receives. Made before the first child, so that none is missed.
+pub struct Signals {
+    terminate: UnixSignal,
+    interrupt: UnixSignal,
+    child: UnixSignal,
+}
+
+impl Signals {
+    /// Receives them from now on.
+    pub fn receive() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            child: signal(SignalKind::child())?,
+        })
+    }
+}
+
+/// What a task comes back with.
+enum News {
+    Event(Event),
+    Osinfo(Map<String, Value>),
+    MachineType(String),
+}
+
+/// What the driver takes over from the start.
+pub struct Setup {
+    /// The checked configuration that QEMU was started with.
+    pub spec: Spec,
+    /// Its generation.
+    pub generation: Option<i64>,
+    /// The path of its file, and what it and its neighbours hold.
+    pub config: PathBuf,
+    /// Content of the followed files.
+    pub files: Files,
+    /// The directories.
+    pub dirs: Directories,
+    /// Whether the machine's type has still to be found out.
+    pub type_is_alias: bool,
+    /// Whether the display asks for a password.
+    pub ticketing: bool,
+    /// QEMU.
+    pub qemu: Qemu,
+    /// The runner's end of the serial line.
+    pub line: tokio::net::UnixStream,
+    /// Where the console is offered.
+    pub console: tokio::net::UnixListener,
+    /// Block devices, kept open so that no other machine of this node opens them.
+    pub held: Vec<std::fs::File>,
+    /// The first status.
+    pub observed: Observed,
+    /// Takes what is to be told.
+    pub reporter: Reporter,
+}
+
+/// A running machine.
+pub struct Driver {
+    began: Instant,
+    state: State,
+    spec: Spec,
+    config: PathBuf,
+    dirs: Directories,
+    type_is_alias: bool,
+    ticketing: bool,
+    _held: Vec<std::fs::File>,
+    qemu: Qemu,
+    monitor: Client,
+    connected_before: bool,
+    agent: GuestAgent,
+    question: Option<JoinHandle<()>>,
+    log: console::Log,
+    wishes: watch::Sender<Desired>,
+    observed: Observed,
+    reporter: Reporter,
+    news: mpsc::UnboundedSender<News>,
+    outcome: Option<Outcome>,
+}
+
+/// Everything that the driver waits for.
+struct Inbox {
+    signals: Signals,
+    monitor: mpsc::UnboundedReceiver<Signal>,
+    progress: mpsc::UnboundedReceiver<Progress>,
+    files: mpsc::UnboundedReceiver<Files>,
+    news: mpsc::UnboundedReceiver<News>,
+}
+
+impl Driver {
+    fn new(setup: Setup, signals: Signals) -> (Self, Inbox) {
+        let (monitor_signals, monitor_inbox) = mpsc::unbounded_channel();
+        let (monitor, connection) = qmp::connect(setup.dirs.file(process::MONITOR), monitor_signals);
+        tokio::spawn(connection);
+        let desired = Desired {
+            generation: setup.generation,
+            live: setup.spec.live.clone(),
+            ram: setup.spec.ram,
+            password: setup.files.password.clone().filter(|_| setup.ticketing),
+            booted: false,
+            attempt: 0,
+        };
+        let (wishes, wish) = watch::channel(desired);
+        let (progress, progress_inbox) = mpsc::unbounded_channel();
+        tokio::spawn(reconcile::run(monitor.clone(), wish, progress));
+        let (changes, files_inbox) = mpsc::unbounded_channel();
+        tokio::spawn(super::watch::follow(setup.config.clone(), setup.files, changes));
+        let log = console::Log::default();
+        tokio::spawn(console::serve(setup.line, setup.console, log.clone()));
+        let (news, news_inbox) = mpsc::unbounded_channel();
+        let driver = Self {
+            began: Instant::now(),
+            state: State::new(Duration::ZERO, setup.spec.live.powerdown_timeout),
+            agent: GuestAgent::new(setup.dirs.file(process::GUEST_AGENT)),
+            spec: setup.spec,
+            config: setup.config,
+            dirs: setup.dirs,
+            type_is_alias: setup.type_is_alias,
+            ticketing: setup.ticketing,
+            _held: setup.held,
+            qemu: setup.qemu,
+            monitor,
+            connected_before: false,
+            question: None,
+            log,
+            wishes,
+            observed: setup.observed,
+            reporter: setup.reporter,
+            news,
+            outcome: None,
+        };
+        let inbox =
+            Inbox { signals, monitor: monitor_inbox, progress: progress_inbox, files: files_inbox, news: news_inbox };
+        (driver, inbox)
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Lets the state decide, and does what it says.
+    fn step(&mut self, event: Event) {
+        let before = self.state.phase();
+        let (state, actions) = self.state.clone().step(self.now(), event);
+        self.state = state;
+        let phase = self.state.phase();
+        if phase != before {
+            tracing::info!(from = ?before, to = ?phase, after_ms = self.now().as_millis() as u64, "machine");
+            self.observed.phase = phase;
+            self.reporter.announce(phase);
+            self.wish(|desired| desired.booted = phase == Phase::Booted);
+        }
+        for action in actions {
+            self.act(action);
+        }
+        self.reporter.publish(&self.observed);
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Configure => self.wish(|desired| desired.attempt += 1),
+            Action::Continue => self.give(Command::cont(), |result| {
+                Some(match result {
+                    Ok(_) => Event::Continued,
+                    Err(error) => Event::ContinueFailed(error.to_string()),
+                })
+            }),
+            Action::AskAgent => self.ask_agent(),
+            Action::ForgetGuest => self.forget_guest(),
+            Action::ShutDownByAgent => self.shut_down_by_agent(),
+            Action::PressPowerButton => self.give(Command::system_powerdown(), |_| None),
+            Action::Quit => self.give(Command::quit(), |_| None),
+            Action::Terminate => self.qemu.signal(ProcessSignal::TERM),
+            Action::Kill => self.qemu.signal(ProcessSignal::KILL),
+            Action::Finish(outcome) => self.outcome = Some(outcome),
+        }
+    }
+
+    /// Changes what the machine should be.
+    fn wish(&self, change: impl FnOnce(&mut Desired)) {
+        self.wishes.send_if_modified(|desired| {
+            let before = desired.clone();
+            change(desired);
+            *desired != before
+        });
+    }
+
+    /// Gives a command; what comes of it is an event, if anybody waits for it.
+    fn give(&self, command: Command, then: fn(Result<Value, qmp::Error>) -> Option<Event>) {
+        let (monitor, news) = (self.monitor.clone(), self.news.clone());
+        tokio::spawn(async move {
+            let result = monitor.execute(command).await;
+            if let Err(error) = &result {
+                tracing::warn!(%error, "monitor");
+            }
+            if let Some(event) = then(result) {
+                let _ = news.send(News::Event(event));
+            }
+        });
+    }
+
+    fn ask_agent(&mut self) {
+        let (agent, news) = (self.agent.clone(), self.news.clone());
+        self.ask(async move {
+            let answer = match agent.osinfo().await {
+                Ok(osinfo) => News::Osinfo(osinfo),
+                Err(error) => {
+                    tracing::info!(%error, "the guest's agent does not answer yet");
+                    News::Event(Event::AgentSilent)
+                }
+            };
+            let _ = news.send(answer);
+        });
+    }
+
+    fn shut_down_by_agent(&mut self) {
+        let (agent, news) = (self.agent.clone(), self.news.clone());
+        self.ask(async move {
+            if let Err(error) = agent.shutdown().await {
+                tracing::warn!(%error, "the guest's agent does not shut down");
+                let _ = news.send(News::Event(Event::AgentSilent));
+            }
+        });
+    }
+
+    /// One question to the agent at a time: a newer one makes the older pointless.
+    fn ask(&mut self, question: impl Future<Output = ()> + Send + 'static) {
+        if let Some(before) = self.question.replace(tokio::spawn(question)) {
+            before.abort();
+        }
+    }
+
+    fn forget_guest(&mut self) {
+        if let Some(question) = self.question.take() {
+            question.abort();
+        }
+        self.observed.osinfo = None;
+        self.log.clear();
+    }
+
+    /// Takes a change of the followed files.
+    fn files_changed(&mut self, files: Files) {
+        let ticketing = self.ticketing;
+        if !ticketing && files.password.is_some() && self.spec.spice.is_some() {
+            tracing::warn!("the display was started without a password; it asks for one from the next start on");
+        }
+        self.wish(|desired| {
+            desired.password = files.password.clone().filter(|_| ticketing).or(desired.password.take())
+        });
+        let Some(text) = &files.config else {
+            self.reject("the file is not readable any more".to_owned());
+            return;
+        };
+        let checked = config::parse(text).and_then(|parsed| Ok((Spec::from_config(&parsed.config)?, parsed.config)));
+        match checked {
+            Ok((spec, config)) => self.reconfigure(spec, &config),
+            Err(invalid) => self.reject(config::in_file(&self.config, &invalid).message),
+        }
+    }
+
+    fn reject(&mut self, why: String) {
+        tracing::error!("the configuration stays as it is: {why}");
+        self.observed.config_problem = Some(ConfigProblem::Invalid(why));
+        self.reporter.publish(&self.observed);
+    }
+
+    fn reconfigure(&mut self, spec: Spec, config: &RunnerConfig) {
+        let live = spec.live.clone();
+        self.observed.config_problem = (!self.spec.differs_in_live_only(&spec)).then(|| {
+            let why = "some of it takes effect at the next start of the VM".to_owned();
+            tracing::warn!("the configuration has changed; {why}");
+            ConfigProblem::RestartNeeded(why)
+        });
+        self.observed.login_wanted = live.logged_in_user.is_some();
+        self.observed.ram_target = live.ram.unwrap_or(self.spec.ram);
+        let timeout = live.powerdown_timeout;
+        self.wish(|desired| {
+            desired.generation = config.generation;
+            desired.live = live;
+        });
+        self.step(Event::PowerdownTimeout(timeout));
+    }
+
+    fn record_machine_type(&self, type_: &str) {
+        match machine::record_machine_type(&self.dirs.data, type_) {
+            Ok(()) => tracing::info!(type_, "this machine type is kept for the VM"),
+            Err(error) => tracing::warn!(%error, "the machine type is not recorded"),
+        }
+    }
+}
+
+/// Follows the machine until QEMU has ended. Gives the outcome, and who tells the last status.
+pub async fn run(setup: Setup, signals: Signals) -> (Outcome, Reporter) {
+    let (mut driver, mut inbox) = Driver::new(setup, signals);
+    driver.reporter.announce(Phase::Starting);
+    loop {
+        let deadline = driver.state.deadline().map(|at| tokio::time::Instant::from_std(driver.began + at));
+        let tick = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some(_) = inbox.signals.terminate.recv() => driver.asked_to_end(),
+            Some(_) = inbox.signals.interrupt.recv() => driver.asked_to_end(),
+            Some(_) = inbox.signals.child.recv() => driver.children_ended().await,
+            Some(signal) = inbox.monitor.recv() => driver.monitor_signal(signal),
+            Some(progress) = inbox.progress.recv() => driver.progressed(progress),
+            Some(files) = inbox.files.recv() => driver.files_changed(files),
+            Some(news) = inbox.news.recv() => driver.heard(news),
+            () = tick => driver.step(Event::Tick),
+        }
+        if let Some(outcome) = driver.outcome.take() {
+            return (outcome, driver.reporter);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! (io) What reaches the driver, taken into what is observed and turned into events of the state.
+
+use super::{Driver, News};
+use crate::api::quantity::Bytes;
+use crate::runner::process;
+use crate::runner::qemu::GUEST_AGENT_CHANNEL;
+use crate::runner::qmp::{Command, Event as QemuEvent, Signal};
+use crate::runner::reconcile::Progress;
+use crate::runner::state::{Event, Phase};
+use serde_json::Value;
+
+impl Driver {
+    /// SIGTERM or SIGINT.
+    pub(super) fn asked_to_end(&mut self) {
+        tracing::info!("asked to end");
+        self.step(Event::Stop);
+    }
+
+    /// Children have ended, QEMU or what other processes of the container have left behind.
+    pub(super) async fn children_ended(&mut self) {
+        for (pid, status) in process::reap() {
+            if self.qemu.is(pid) {
+                let last_words = self.qemu.ended().await;
+                tracing::info!(status, "QEMU has ended");
+                self.step(Event::QemuEnded { status, last_words });
+            }
+        }
+    }
+
+    /// QEMU says something, or is gone.
+    pub(super) fn monitor_signal(&mut self, signal: Signal) {
+        match signal {
+            Signal::Ready => self.monitor_ready(),
+            Signal::Lost(why) if self.state.phase() == Phase::Terminating => tracing::debug!(why, "QEMU's monitor"),
+            Signal::Lost(why) => tracing::warn!(why, "QEMU's monitor is lost; connecting again"),
+            Signal::Event(event) => self.qemu_event(event),
+        }
+    }
+
+    fn monitor_ready(&mut self) {
+        if self.connected_before {
+            self.catch_up();
+        } else {
+            self.connected_before = true;
+            self.take_agents_channel();
+        }
+        if std::mem::take(&mut self.type_is_alias) {
+            let (monitor, news) = (self.monitor.clone(), self.news.clone());
+            tokio::spawn(async move {
+                if let Ok(Value::String(type_)) = monitor.execute(Command::machine_type()).await {
+                    let _ = news.send(News::MachineType(type_));
+                }
+            });
+        }
+        self.step(Event::MonitorReady);
+    }
+
+    fn take_agents_channel(&self) {
+        let agent = self.agent.clone();
+        tokio::spawn(async move {
+            if let Err(error) = agent.connect().await {
+                tracing::warn!(%error, "the guest agent's channel");
+            }
+        });
+    }
+
+    /// Finds out what was missed while the monitor was lost.
+    fn catch_up(&self) {
+        let (monitor, news) = (self.monitor.clone(), self.news.clone());
+        tokio::spawn(async move {
+            if let Ok(status) = monitor.execute(Command::query_status()).await
+                && status.get("status").and_then(Value::as_str) == Some("shutdown")
+            {
+                let _ = news.send(News::Event(Event::GuestOff));
+            }
+            if let Ok(Value::Array(channels)) = monitor.execute(Command::query_chardev()).await {
+                let ours = |c: &&Value| c.get("label").and_then(Value::as_str) == Some("guest-agent-socket");
+                let open = channels.iter().find(ours).and_then(|c| c.get("frontend-open")?.as_bool());
+                if let Some(open) = open {
+                    let _ = news.send(News::Event(Event::AgentChannel(open)));
+                }
+            }
+        });
+    }
+
+    fn qemu_event(&mut self, event: QemuEvent) {
+        match event {
+            QemuEvent::Shutdown { guest: true } => self.step(Event::GuestOff),
+            QemuEvent::Shutdown { guest: false } => {}
+            QemuEvent::Reset => self.step(Event::Reset),
+            QemuEvent::Channel { id, open } if id == GUEST_AGENT_CHANNEL => self.step(Event::AgentChannel(open)),
+            QemuEvent::Channel { .. } => {}
+            QemuEvent::Balloon { actual } => self.observed.ram = Bytes(actual),
+            QemuEvent::ConsoleConnected { host, port } => self.observed.console = Some((host, port)),
+            QemuEvent::ConsoleDisconnected { host, port } => {
+                // A client has several channels; it is gone with its main one.
+                if self.observed.console == Some((host, port)) {
+                    self.observed.console = None;
+                }
+            }
+            QemuEvent::DeviceUnplugged { done } => {
+                tracing::info!(done, "the guest was asked to give a device back");
+                self.wish(|desired| desired.attempt += 1);
+            }
+        }
+        self.reporter.publish(&self.observed);
+    }
+
+    /// The machine has come closer to what it should be.
+    pub(super) fn progressed(&mut self, progress: Progress) {
+        match progress {
+            Progress::Cpus { count, problem } => {
+                if let Some(problem) = problem.as_ref().filter(|_| problem != self.observed.cpu_problem) {
+                    tracing::warn!("the guest has {count} CPUs: {problem}");
+                }
+                self.observed.cpus = count;
+                self.observed.cpu_problem = problem;
+            }
+            Progress::PasswordSet => self.observed.password_serial += 1,
+            Progress::Complete(generation) => {
+                self.observed.generation = generation;
+                self.step(Event::Configured);
+            }
+        }
+        self.reporter.publish(&self.observed);
+    }
+
+    /// A task has come back.
+    pub(super) fn heard(&mut self, news: News) {
+        match news {
+            News::Event(event) => self.step(event),
+            News::Osinfo(osinfo) => {
+                self.observed.osinfo = Some(osinfo);
+                self.step(Event::AgentAnswered);
+                if self.state.phase() != Phase::Booted {
+                    self.observed.osinfo = None;
+                }
+            }
+            News::MachineType(type_) => self.record_machine_type(&type_),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! (client) Tells the API server what the machine is: the newest status wins, and nobody waits for it.
+//!
+//! One task with its own queue. What always holds: it writes the runner's own fields only, to the VM whose UID the
+//! configuration names; an API server that is away delays nothing but the report; the client, and the memory that it
+//! takes, exist only around a write.
+
+mod pace;
+
+use super::state::Phase;
+use super::status::{self, Identity, Observed};
+use crate::api::{VirtualMachine, names};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::ApiResource;
+use kube::{Api, Client, Config};
+use pace::Pace;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Time for one request.
+const REQUEST_TIME: Duration = Duration::from_secs(10);
+/// Time for the last report, which the end of the pod waits for.
+const FAREWELL_TIME: Duration = Duration::from_secs(2);
+/// How long the client is kept for a next write.
+const IDLE_TIME: Duration = Duration::from_secs(2);
+
+/// Takes what is to be told.
+pub struct Reporter {
+    newest: watch::Sender<Observed>,
+    notes: mpsc::Sender<Phase>,
+    task: JoinHandle<()>,
+}
+
+impl Reporter {
+    /// Starts with a first status. Without an identity nothing is told to anybody.
+    pub fn start(identity: Option<Identity>, first: Observed) -> Self {
+        let (newest, statuses) = watch::channel(first);
+        let (notes, queue) = mpsc::channel(16);
+        let task = tokio::spawn(async move {
+            if let Some(identity) = identity {
+                Task { identity, statuses, queue, client: None, written: Vec::new() }.run().await;
+            }
+        });
+        Self { newest, notes, task }
+    }
+
+    /// Replaces what is to be told.
+    pub fn publish(&self, observed: &Observed) {
+        self.newest.send_if_modified(|newest| {
+            let changed = newest != observed;
+            newest.clone_from(observed);
+            changed
+        });
+    }
+
+    /// Makes an event of the machine's new state.
+    pub fn announce(&self, phase: Phase) {
+        let _ = self.notes.try_send(phase);
+    }
+
+    /// Tells the rest, as far as time allows.
+    pub async fn finish(self) {
+        let Self { newest, notes, task } = self;
+        drop((newest, notes));
+        if timeout(FAREWELL_TIME, task).await.is_err() {
+            tracing::warn!("the last report has not reached the API server in time");
+        }
+    }
+}
+
+/// Why something was not written.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("the API server has not answered in time")]
+    Timeout,
+    #[error("{0}")]
+    Api(#[from] kube::Error),
+    #[error("{0}")]
+    InCluster(#[from] kube::config::InClusterError),
+    #[error("{0}")]
+    Kubeconfig(#[from] kube::config::KubeconfigError),
+}
+
+impl Error {
+    /// Whether the VM's object is no more: deleted, or another one of the same name.
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 404 || status.code == 409)
+    }
+}
+
+struct Task {
+    identity: Identity,
+    statuses: watch::Receiver<Observed>,
+    queue: mpsc::Receiver<Phase>,
+    client: Option<Client>,
+    written: Vec<Condition>,
+}
+
+impl Task {
+    async fn run(mut self) {
+        let mut last: Option<Observed> = None;
+        loop {
+            let Some(observed) = self.next(last.as_ref()).await else { return };
+            if last.as_ref() != Some(&observed) && !self.write(&observed).await {
+                return;
+            }
+            last = Some(observed);
+            while let Ok(phase) = self.queue.try_recv() {
+                self.note(phase).await;
+            }
+        }
+    }
+
+    /// The next status that is worth a write, at its time; nothing after the last.
+    async fn next(&mut self, last: Option<&Observed>) -> Option<Observed> {
+        let mut pace = Pace::default();
+        loop {
+            let newest = self.statuses.borrow_and_update().clone();
+            let closed = self.statuses.has_changed().is_err();
+            match (last == Some(&newest), closed) {
+                (true, true) => return None,
+                (true, false) => self.idle().await,
+                (false, true) => return Some(newest),
+                (false, false) => {
+                    let now = Instant::now();
+                    let at = pace.due(now, last, &newest);
+                    if at <= now {
+                        return Some(newest);
+                    }
+                    let _ = tokio::time::timeout_at(at, self.statuses.changed()).await;
+                }
+            }
+        }
+    }
+
+    /// Waits for a change; gives up the client if there is none soon.
+    async fn idle(&mut self) {
+        if self.client.is_some() && timeout(IDLE_TIME, self.statuses.changed()).await.is_ok() {
+            return;
+        }
+        self.client = None;
+        let _ = self.statuses.changed().await;
+    }
+
+    /// Writes the status, or a newer one, until it is written; says whether there is still somebody to write for.
+    async fn write(&mut self, observed: &Observed) -> bool {
+        let mut observed = observed.clone();
+        let mut pause = pace::Backoff::default();
+        loop {
+            let (object, conditions) = observed.object(&self.identity, &self.written, Timestamp::now());
+            match self.apply(&object).await {
+                Ok(()) => {
+                    self.written = conditions;
+                    return true;
+                }
+                Err(error) if error.is_gone() => {
+                    tracing::warn!(%error, "the VM's object is gone; nothing is reported any more");
+                    return false;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the status was not written; trying again");
+                    self.client = None;
+                }
+            }
+            let closed = self.statuses.has_changed().is_err();
+            if closed {
+                sleep(pause.first()).await;
+            } else {
+                let _ = timeout(pause.next(Timestamp::now().subsec_nanosecond()), self.statuses.changed()).await;
+            }
+            observed.clone_from(&self.statuses.borrow_and_update());
+        }
+    }
+
+    async fn apply(&mut self, object: &serde_json::Value) -> Result<(), Error> {
+        let client = self.client().await?;
+        let resource = ApiResource::erase::<VirtualMachine>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(client, &self.identity.namespace, &resource);
+        let parameters = PatchParams::apply(names::MANAGER_RUNNER).force();
+        let patch = Patch::Apply(object);
+        let request = api.patch_status(&self.identity.name, &parameters, &patch);
+        timeout(REQUEST_TIME, request).await.map_err(|_| Error::Timeout)??;
+        Ok(())
+    }
+
+    /// An event is a courtesy: it is tried once.
+    async fn note(&mut self, phase: Phase) {
+        let event = event(&self.identity, phase, Timestamp::now());
+        let Ok(client) = self.client().await else { return };
+        let api: Api<Event> = Api::namespaced(client, &self.identity.namespace);
+        match timeout(REQUEST_TIME, api.create(&PostParams::default(), &event)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "an event was not written"),
+            Err(_) => tracing::warn!("an event was not written in time"),
+        }
+    }
+
+    async fn client(&mut self) -> Result<Client, Error> {
+        if let Some(client) = &self.client {
+            return Ok(client.clone());
+        }
+        // Signing keys are needed nowhere else in this program.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let config = match std::env::var_os("KUBECONFIG") {
+            Some(_) => Config::from_kubeconfig(&kube::config::KubeConfigOptions::default()).await?,
+            None => Config::incluster()?,
+        };
+        let client = Client::try_from(config)?;
+        self.client = Some(client.clone());
+        Ok(client)
+    }
+}
+
+fn event(identity: &Identity, phase: Phase, now: Timestamp) -> Event {
+    let (reason, note) = status::announcement(phase);
+    Event {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{}-", identity.name)),
+            namespace: Some(identity.namespace.clone()),
+            ..ObjectMeta::default()
+        },
+        action: Some("StatusUpdate".to_owned()),
+        event_time: Some(MicroTime(now)),
+        note: Some(note.to_owned()),
+        reason: Some(reason.to_owned()),
+        regarding: Some(ObjectReference {
+            api_version: Some(format!("{}/{}", names::GROUP, names::VERSION)),
+            kind: Some("VirtualMachine".to_owned()),
+            name: Some(identity.name.clone()),
+            namespace: Some(identity.namespace.clone()),
+            uid: identity.uid.clone(),
+            ..ObjectReference::default()
+        }),
+        reporting_controller: Some(names::REPORTER_RUNNER.to_owned()),
+        reporting_instance: Some(identity.name.clone()),
+        type_: Some("Normal".to_owned()),
+        ..Event::default()
+    }
+}

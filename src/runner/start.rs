@@ -1,0 +1,143 @@
+//! (io) From the configuration file to a running QEMU, then along with it to its end.
+//!
+//! ```text
+//! config -> spec -> machine -> arguments -> QEMU -> driver -> outcome
+//! ```
+
+use super::config::{self, RunnerConfig};
+use super::driver::{self, Setup, Signals};
+use super::failure::Failure;
+use super::machine::{self, Acceleration, Directories, Environment, Resolved};
+use super::report::Reporter;
+use super::spec::Spec;
+use super::state::Phase;
+use super::status::{Identity, Observed};
+use super::watch::Files;
+use super::{console, process, qemu, seed};
+use crate::api::names;
+use crate::api::outcome::{Outcome, TERMINATION_MESSAGE_PATH};
+use std::path::{Path, PathBuf};
+
+/// Environment variable that replaces the path of the termination message.
+const ENV_TERMINATION_LOG: &str = "VMRUNNER_TERMINATION_LOG";
+/// Where a pod finds its namespace.
+const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+/// Runs the machine of that configuration file until its end.
+pub async fn run(config: PathBuf) -> Outcome {
+    match prepare(config).await {
+        Ok((setup, signals, dirs)) => {
+            let (outcome, reporter) = driver::run(setup, signals).await;
+            leave_message(&outcome);
+            reporter.finish().await;
+            dirs.remove_runtime();
+            outcome
+        }
+        Err(failure) => {
+            let outcome = failure.outcome();
+            leave_message(&outcome);
+            outcome
+        }
+    }
+}
+
+async fn prepare(path: PathBuf) -> Result<(Setup, Signals, Directories), Failure> {
+    let signals = Signals::receive().map_err(|error| Failure::start(format!("no signals: {error}")))?;
+    let files = Files::read(&path);
+    let parsed = config::read(&path)?;
+    if !parsed.unknown.is_empty() {
+        tracing::warn!("{}: keys that nobody reads: {}", path.display(), parsed.unknown.join(", "));
+    }
+    let config = parsed.config;
+    let spec = Spec::from_config(&config).map_err(|invalid| config::in_file(&path, &invalid))?;
+    let dirs = Directories::locate(&config, &spec.name, &Environment::of_process());
+    dirs.make()?;
+    let started = start(&config, spec, &path, files, &dirs);
+    match started {
+        Ok(setup) => Ok((setup, signals, dirs)),
+        Err(failure) => {
+            dirs.remove_runtime();
+            Err(failure)
+        }
+    }
+}
+
+fn start(config: &RunnerConfig, spec: Spec, path: &Path, files: Files, dirs: &Directories) -> Result<Setup, Failure> {
+    let ticketing = files.password.is_some() && spec.spice.is_some();
+    let Resolved { mut machine, held, warnings } = machine::resolve(spec, dirs, config.uid.as_deref(), ticketing)?;
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    if let Some(cloud_init) = &config.cloud_init {
+        let image = dirs.file(seed::IMAGE);
+        seed::write(&image, cloud_init, &machine.spec.name, config.uid.as_deref().unwrap_or(&machine.uuid))?;
+        machine.seed = Some(image);
+    }
+    let arguments = qemu::arguments(&machine, qemu::DESCRIPTORS);
+    tracing::info!("{} {}", qemu::PROGRAM, arguments.join(" "));
+    let observed = observed(config, &machine.spec, machine.acceleration, ticketing);
+    let reporter = Reporter::start(identity(config, &machine.spec.name), observed.clone());
+    let unusable = |error: std::io::Error| Failure::data(format!("{}: {error}", dirs.runtime.display()));
+    let console = tokio::net::UnixListener::bind(dirs.file(console::SOCKET)).map_err(unusable)?;
+    let (qemu, line) = process::start(&arguments, dirs)?;
+    line.set_nonblocking(true).map_err(unusable)?;
+    Ok(Setup {
+        type_is_alias: !machine.machine_type.starts_with("pc-"),
+        spec: machine.spec,
+        generation: config.generation,
+        config: path.to_owned(),
+        files,
+        dirs: dirs.clone(),
+        ticketing,
+        qemu,
+        line: tokio::net::UnixStream::from_std(line).map_err(unusable)?,
+        console,
+        held,
+        observed,
+        reporter,
+    })
+}
+
+fn observed(config: &RunnerConfig, spec: &Spec, acceleration: Acceleration, ticketing: bool) -> Observed {
+    Observed {
+        phase: Phase::Starting,
+        generation: config.generation,
+        cpus: 1,
+        ram: spec.ram,
+        ram_target: spec.live.ram.unwrap_or(spec.ram),
+        osinfo: None,
+        console: None,
+        password_serial: if ticketing { 0 } else { -1 },
+        acceleration,
+        login_wanted: spec.live.logged_in_user.is_some(),
+        cpu_problem: None,
+        config_problem: None,
+    }
+}
+
+/// Whose status is reported; nobody's without a namespace.
+fn identity(config: &RunnerConfig, name: &str) -> Option<Identity> {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let of_pod = || std::fs::read_to_string(NAMESPACE_FILE).ok().map(|text| text.trim().to_owned());
+    let namespace = config.namespace.clone().or_else(of_pod);
+    if namespace.is_none() {
+        tracing::warn!("no namespace, neither configured nor the pod's; nothing is reported");
+    }
+    Some(Identity {
+        name: name.to_owned(),
+        namespace: namespace?,
+        uid: config.uid.clone(),
+        node_name: variable(names::ENV_NODE_NAME),
+        pod_ip: variable(names::ENV_POD_IP),
+    })
+}
+
+/// Leaves the outcome where the kubelet looks for it. Outside a pod there is no such file, and none is made.
+fn leave_message(outcome: &Outcome) {
+    let configured = std::env::var_os(ENV_TERMINATION_LOG);
+    let path = configured.as_ref().map_or(Path::new(TERMINATION_MESSAGE_PATH), Path::new);
+    if configured.is_none() && !path.exists() {
+        return;
+    }
+    if let Err(error) = std::fs::write(path, outcome.to_message()) {
+        tracing::warn!(%error, "{} cannot be written", path.display());
+    }
+}

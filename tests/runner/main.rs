@@ -1,0 +1,1 @@
+//! The runner with a real QEMU.
