@@ -26,6 +26,8 @@ use tokio::time::{Instant, sleep, timeout};
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 /// Time for the last report, which the end of the pod waits for.
 const FAREWELL_TIME: Duration = Duration::from_secs(2);
+/// How often a write is tried again at once where others write to the object too.
+const OVERTAKEN: u32 = 4;
 /// How long the client is kept for a next write.
 const IDLE_TIME: Duration = Duration::from_secs(2);
 
@@ -84,12 +86,26 @@ enum Error {
     InCluster(#[from] kube::config::InClusterError),
     #[error("{0}")]
     Kubeconfig(#[from] kube::config::KubeconfigError),
+    #[error("the VM of that name is another one by now")]
+    Namesake,
 }
 
 impl Error {
     /// Whether the VM's object is no more: deleted, or another one of the same name.
     fn is_gone(&self) -> bool {
-        matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 404 || status.code == 409)
+        matches!(self, Self::Namesake) || self.code() == Some(404)
+    }
+
+    /// Whether somebody else has written to the object in between.
+    fn is_overtaken(&self) -> bool {
+        self.code() == Some(409)
+    }
+
+    fn code(&self) -> Option<u16> {
+        match self {
+            Self::Api(kube::Error::Api(status)) => Some(status.code),
+            _ => None,
+        }
     }
 }
 
@@ -153,7 +169,7 @@ impl Task {
         let mut pause = pace::Backoff::default();
         loop {
             let (object, conditions) = observed.object(&self.identity, &self.written, Timestamp::now());
-            match self.apply(&object).await {
+            match self.apply(object).await {
                 Ok(()) => {
                     self.written = conditions;
                     return true;
@@ -177,14 +193,27 @@ impl Task {
         }
     }
 
-    async fn apply(&mut self, object: &serde_json::Value) -> Result<(), Error> {
+    /// Applies the status. The API server does not look at the UID in a write to a status, so the object is looked at
+    /// first, and written only as long as it is the one that was seen.
+    async fn apply(&mut self, mut object: serde_json::Value) -> Result<(), Error> {
         let client = self.client().await?;
         let resource = ApiResource::erase::<VirtualMachine>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(client, &self.identity.namespace, &resource);
         let parameters = PatchParams::apply(names::MANAGER_RUNNER).force();
-        let patch = Patch::Apply(object);
-        let request = api.patch_status(&self.identity.name, &parameters, &patch);
-        timeout(REQUEST_TIME, request).await.map_err(|_| Error::Timeout)??;
+        for attempt in 1.. {
+            let seen = in_time(api.get_metadata(&self.identity.name)).await?.metadata;
+            if self.identity.uid.is_some() && seen.uid != self.identity.uid {
+                return Err(Error::Namesake);
+            }
+            if let Some(metadata) = object.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
+                metadata.insert("resourceVersion".to_owned(), seen.resource_version.into());
+            }
+            let patch = Patch::Apply(&object);
+            match in_time(api.patch_status(&self.identity.name, &parameters, &patch)).await {
+                Err(error) if error.is_overtaken() && attempt < OVERTAKEN => {}
+                answer => return answer.map(drop),
+            }
+        }
         Ok(())
     }
 
@@ -214,6 +243,10 @@ impl Task {
         self.client = Some(client.clone());
         Ok(client)
     }
+}
+
+async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
+    Ok(timeout(REQUEST_TIME, request).await.map_err(|_| Error::Timeout)??)
 }
 
 fn event(identity: &Identity, phase: Phase, now: Timestamp) -> Event {
