@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::settings::{Settings, SettingsError};
-use super::{controller, http, streams};
+use super::{http, streams, vm};
 use crate::api::virtual_machine;
 use clap::{Parser, Subcommand};
 use kube::{Client, Config};
@@ -133,7 +133,7 @@ async fn operate(run: Run) -> Result<(), Fatal> {
     let reconciling = async {
         // A decision from half a picture could destroy something.
         ctx.caches.ready().await;
-        controller::run(ctx.clone(), vms, children, async {
+        vm::run(ctx.clone(), vms, children, async {
             let _ = stop.await;
             tracing::info!("ending; reconciles under way are finished");
         })

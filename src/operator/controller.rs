@@ -2,21 +2,14 @@
 
 use super::context::Context;
 use super::error::{Error, Retry};
-use crate::api::VirtualMachine;
-use futures::{FutureExt, StreamExt};
-use kube::ResourceExt;
-use kube::runtime::controller::{Action, Config, Controller, Error as ControllerError};
-use kube::runtime::reflector::ObjectRef;
+use futures::FutureExt;
+use kube::runtime::controller::Action;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A reconcile that takes longer has failed.
 pub const DEADLINE: Duration = Duration::from_secs(30);
-
-/// How many VMs are worked on at once: enough to keep the API server busy, few enough not to flood it.
-const CONCURRENCY: u16 = 16;
 
 /// How a reconcile ended that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,53 +32,41 @@ impl Outcome {
     }
 }
 
-/// Runs the controller until `stop` completes and the reconciles under way have ended.
-pub async fn run<S, T>(
-    ctx: Arc<Context>,
-    vms: super::streams::Vms<S>,
-    changed_children: T,
-    stop: impl Future<Output = ()> + Send + Sync + 'static,
-) where
-    S: futures::Stream<Item = Result<VirtualMachine, kube::runtime::watcher::Error>> + Send + 'static,
-    T: futures::Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static,
-{
-    Controller::for_stream(vms.stream, vms.store)
-        .reconcile_on(changed_children)
-        .with_config(Config::default().concurrency(CONCURRENCY))
-        .graceful_shutdown_on(stop)
-        .run(guarded, error_policy, ctx.clone())
-        .for_each(|result| {
-            match result {
-                Err(ControllerError::ObjectNotFound(object)) => ctx.forget(&object.name),
-                Err(ControllerError::QueueError(error)) => tracing::warn!(%error, "watching VMs"),
-                // Reconciles report themselves.
-                Ok(_) | Err(_) => {}
-            }
-            futures::future::ready(())
-        })
-        .await;
-}
-
-async fn guarded(vm: Arc<VirtualMachine>, ctx: Arc<Context>) -> Result<Action, Error> {
-    let name = vm.name_any();
+/// Runs the reconcile of one object: within [`DEADLINE`], surviving its panic, counted.
+///
+/// # Errors
+/// If the reconcile fails, takes too long or panics.
+pub async fn guarded(
+    name: &str,
+    ctx: &Context,
+    reconcile: impl Future<Output = Result<Outcome, Error>>,
+) -> Result<Action, Error> {
     let began = Instant::now();
-    let reconcile = AssertUnwindSafe(super::vm::reconcile(vm, &ctx)).catch_unwind();
-    let result = match tokio::time::timeout(DEADLINE, reconcile).await {
+    let result = match tokio::time::timeout(DEADLINE, AssertUnwindSafe(reconcile).catch_unwind()).await {
         Err(_) => Err(Error::Timeout(DEADLINE)),
         Ok(Err(panic)) => Err(Error::Panic(panic_text(panic.as_ref()))),
         Ok(Ok(result)) => result,
     };
     let outcome = result.as_ref().map_or_else(Error::reason, |_| "Done");
     ctx.metrics.reconciled(outcome, began.elapsed().as_secs_f64());
-    let result = result.map(|outcome| {
-        ctx.failures.forget(&name);
-        match outcome {
-            Outcome::Done => Action::await_change(),
-            Outcome::Recheck(after) => Action::requeue(after),
-        }
-    });
+    if result.is_ok() {
+        ctx.failures.forget(name);
+    }
     ctx.metrics.backoff.set(i64::try_from(ctx.failures.len()).unwrap_or(i64::MAX));
-    result
+    result.map(|outcome| match outcome {
+        Outcome::Done => Action::await_change(),
+        Outcome::Recheck(after) => Action::requeue(after),
+    })
+}
+
+/// When to try again after a failure.
+pub fn after_failure(name: &str, error: &Error, ctx: &Context) -> Action {
+    let after = match error.retry() {
+        Retry::After(after) => after,
+        Retry::Backoff => ctx.failures.failed(name),
+    };
+    tracing::warn!(object = name, reason = error.reason(), ?after, %error, "reconcile failed; trying again");
+    Action::requeue(after)
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
@@ -93,13 +74,32 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "panic".to_owned())
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "the signature is the runtime's")]
-fn error_policy(vm: Arc<VirtualMachine>, error: &Error, ctx: Arc<Context>) -> Action {
-    let name = vm.name_any();
-    let after = match error.retry() {
-        Retry::After(after) => after,
-        Retry::Backoff => ctx.failures.failed(&name),
-    };
-    tracing::warn!(vm = name, reason = error.reason(), ?after, %error, "reconcile failed; trying again");
-    Action::requeue(after)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::settings::Settings;
+
+    fn context() -> Context {
+        let nothing = tower::service_fn(async |_| {
+            Ok::<_, std::convert::Infallible>(axum::http::Response::new(kube::client::Body::empty()))
+        });
+        Context::new(kube::Client::new(nothing, "ns"), "ns".to_owned(), Settings::default())
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_one_objects_failure() {
+        let ctx = context();
+        let error = guarded("vm", &ctx, async { panic!("poisoned") }).await.unwrap_err();
+        assert_eq!((error.reason(), error.to_string().as_str()), ("InternalError", "internal error: poisoned"));
+        assert_eq!(after_failure("vm", &error, &ctx), Action::requeue(Duration::from_secs(1)));
+        assert_eq!(after_failure("vm", &error, &ctx), Action::requeue(Duration::from_secs(2)));
+        let done = guarded("vm", &ctx, async { Ok(Outcome::Done) }).await.unwrap();
+        assert_eq!((done, ctx.failures.is_empty()), (Action::await_change(), true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reconcile_that_hangs_is_given_up() {
+        let error = guarded("vm", &context(), std::future::pending()).await.unwrap_err();
+        assert_eq!(error.reason(), "Timeout");
+    }
 }

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!  API server ──watch──► streams ──► cache ─┐
-//!      ▲                    └─ what changed ─┴─► controller ──► vm::reconcile
+//!      ▲                    └─ what changed ─┴─► vm::run ──► vm::reconcile  
 //!      └──────────────────── write ◄──────────────────────────────┘
 //! ```
 //!
 //! | module | what |
 //! |---|---|
 //! | [`vm`] | the controller of `VirtualMachine`: the rooms that a reconcile goes through |
-//! | [`controller`] | around a reconcile: deadline, panics, figures, next try |
+//! | [`controller`] | around each reconcile: deadline, panics, figures, next try |
 //! | [`streams`], [`cache`], [`views`] | what the operator knows of the cluster, and how little of it |
 //! | [`write`] | the few ways in which it writes |
 //! | [`context`], [`settings`] | what a reconcile is given |

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use vm_operator::operator::context::Context;
 use vm_operator::operator::settings::Settings;
-use vm_operator::operator::{controller, streams};
+use vm_operator::operator::{streams, vm};
 
 /// Nothing here waits for a guest: what takes longer than this does not come.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -132,7 +132,7 @@ impl World {
             let ctx = ctx.clone();
             async move {
                 ctx.caches.ready().await;
-                controller::run(ctx.clone(), vms, children.boxed(), async { drop(stopped.await) }).await;
+                vm::run(ctx.clone(), vms, children.boxed(), async { drop(stopped.await) }).await;
             }
         });
         ctx.caches.ready().await;

@@ -27,11 +27,51 @@ pub mod plan;
 pub mod report;
 
 use super::context::Context;
-use super::controller::Outcome;
+use super::controller::{Outcome, after_failure, guarded};
 use super::error::Error;
+use super::streams::Vms;
 use crate::api::VirtualMachine;
 use explain::Problem;
+use futures::{Stream, StreamExt};
+use kube::ResourceExt;
+use kube::runtime::controller::{Config, Controller, Error as ControllerError};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher;
 use std::sync::Arc;
+
+/// How many VMs are worked on at once: enough to keep the API server busy, few enough not to flood it.
+const CONCURRENCY: u16 = 16;
+
+/// Runs the controller until `stop` completes and the reconciles under way have ended.
+pub async fn run<S, T>(
+    ctx: Arc<Context>,
+    vms: Vms<S>,
+    changed_children: T,
+    stop: impl Future<Output = ()> + Send + Sync + 'static,
+) where
+    S: Stream<Item = Result<VirtualMachine, watcher::Error>> + Send + 'static,
+    T: Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static,
+{
+    let reconcile = async |vm: Arc<VirtualMachine>, ctx: Arc<Context>| {
+        guarded(&vm.name_any(), &ctx, reconcile(vm.clone(), &ctx)).await
+    };
+    let failed = |vm: Arc<VirtualMachine>, error: &Error, ctx: Arc<Context>| after_failure(&vm.name_any(), error, &ctx);
+    Controller::for_stream(vms.stream, vms.store)
+        .reconcile_on(changed_children)
+        .with_config(Config::default().concurrency(CONCURRENCY))
+        .graceful_shutdown_on(stop)
+        .run(reconcile, failed, ctx.clone())
+        .for_each(|result| {
+            match result {
+                Err(ControllerError::ObjectNotFound(object)) => ctx.forget(&object.name),
+                Err(ControllerError::QueueError(error)) => tracing::warn!(%error, "watching VMs"),
+                // Reconciles report themselves.
+                Ok(_) | Err(_) => {}
+            }
+            futures::future::ready(())
+        })
+        .await;
+}
 
 /// Brings the objects of one VM in line with it.
 ///

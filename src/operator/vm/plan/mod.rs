@@ -3,16 +3,17 @@
 //! What the schema can check is checked before an object gets here. What it cannot see ends here as [`Invalid`],
 //! which names the field, the reason and the next step; nothing of an invalid VM is made or changed.
 
+mod config;
+
 use super::observe::{self, Observed};
 use crate::api::quantity::Bytes;
-use crate::api::runner_config as config;
+use crate::api::runner_config::RunnerConfig;
 use crate::api::virtual_machine::{ClaimMetadata, ClaimSpec, Forward, Image, Machine, Protocol, PullPolicy};
 use crate::api::{VirtualMachine, names};
 use crate::operator::settings;
 use k8s_openapi::api::core::v1::{Affinity, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Memory of the pod besides the guest's: QEMU's own, its display's and the runner's.
@@ -40,7 +41,7 @@ pub struct Plan {
     /// Where the pod may run.
     pub affinity: Option<Affinity>,
     /// The runner's configuration.
-    pub config: config::RunnerConfig,
+    pub config: RunnerConfig,
     /// Disks with claims.
     pub disks: Vec<DiskPlan>,
     /// Whether there is a CD drive, and so a need for the image repository.
@@ -114,7 +115,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         node_name: spec.node_name.clone(),
         node_selector: spec.node_selector.clone(),
         affinity: spec.affinity.clone(),
-        config: runner_config(vm, cpus, memory, &disks)?,
+        config: config::runner_config(vm, cpus, memory, &disks)?,
         disks,
         has_cd_drive: spec.vm.disks.iter().any(|disk| disk.cdrom.is_some()),
         runner_data_class: settings.runner_data_pvc.storage_class_name.clone(),
@@ -278,144 +279,6 @@ fn resources(
     let requests = [("cpu", format!("{millicpus}m")), ("memory", memory.to_string())];
     let requests = requests.map(|(name, amount)| (name.to_owned(), Quantity(amount))).into();
     ResourceRequirements { requests: Some(requests), ..ResourceRequirements::default() }
-}
-
-fn runner_config(
-    vm: &VirtualMachine,
-    (maximum_cpus, current_cpus): (u32, u32),
-    (maximum_ram, current_ram): (Bytes, Option<Bytes>),
-    disks: &[DiskPlan],
-) -> Result<config::RunnerConfig, Invalid> {
-    let machine = &vm.spec.vm;
-    let topology = machine.cpu_topology.clone();
-    let part = |n: Option<i64>| n.and_then(|n| u32::try_from(n).ok()).unwrap_or_default();
-    Ok(config::RunnerConfig {
-        data_dir: Some(names::DATA_DIR.to_owned()),
-        runtime_dir: None,
-        namespace: vm.namespace(),
-        uid: vm.uid(),
-        generation: vm.metadata.generation,
-        guest_shutdown_stops: vm.spec.guest_shutdown_stops,
-        cloud_init: cloud_init(vm),
-        vm: Some(config::VmConfig {
-            name: vm.name_any(),
-            uuid: machine.machine_uuid.clone(),
-            use_tpm: machine.use_tpm,
-            boot_menu: machine.boot_menu,
-            firmware: Some(machine.firmware.as_str().to_owned()),
-            maximum_ram: Some(maximum_ram.to_string()),
-            current_ram: current_ram.map(|size| size.to_string()),
-            cpu_model: Some(machine.cpu_model.clone()),
-            maximum_cpus: Some(maximum_cpus),
-            current_cpus: Some(current_cpus),
-            sockets: part(topology.as_ref().map(|t| t.sockets)),
-            dies_per_socket: part(topology.as_ref().map(|t| t.dies_per_socket)),
-            cores_per_die: part(topology.as_ref().map(|t| t.cores_per_die)),
-            threads_per_core: part(topology.as_ref().map(|t| t.threads_per_core)),
-            accelerator: None,
-            rtc_base: Some(machine.rtc_base.clone()),
-            rtc_clock: Some(machine.rtc_clock.clone()),
-            powerdown_timeout: u64::try_from(machine.powerdown_timeout).ok(),
-            network: Some(networks(machine)),
-            drives: Some(drives(machine, disks)?),
-            display: Some(display(machine)),
-        }),
-    })
-}
-
-fn networks(machine: &Machine) -> Vec<config::NetworkConfig> {
-    let forward = |f: &Forward| config::ForwardConfig {
-        port: u16::try_from(f.port).unwrap_or_default(),
-        guest_port: u16::try_from(f.guest_port).unwrap_or_default(),
-        protocol: protocol(f.protocol).to_lowercase(),
-    };
-    let networks = machine.networks.iter().filter_map(|network| network.user.as_ref());
-    let networks = networks.map(|user| config::NetworkConfig {
-        type_: Some("user".to_owned()),
-        device: Some(user.device.clone()),
-        net: user.net.clone(),
-        forward: user.forward.iter().map(forward).collect(),
-        ..config::NetworkConfig::default()
-    });
-    networks.collect()
-}
-
-fn drives(machine: &Machine, disks: &[DiskPlan]) -> Result<Vec<config::DriveConfig>, Invalid> {
-    let mut disks = disks.iter();
-    let mut drives = Vec::new();
-    for (i, disk) in machine.disks.iter().enumerate() {
-        let bootindex = disk.bootindex.and_then(|n| u32::try_from(n).ok());
-        drives.push(match &disk.cdrom {
-            Some(cdrom) => config::DriveConfig {
-                type_: Some("ide-cd".to_owned()),
-                file: Some(cd_image(&format!("spec.vm.disks[{i}].cdrom.image"), &cdrom.image)?),
-                bootindex,
-                ..config::DriveConfig::default()
-            },
-            None => config::DriveConfig {
-                type_: Some("raw".to_owned()),
-                resource: disks.next().map(|plan| format!("/dev/{}", plan.name)),
-                bootindex,
-                ..config::DriveConfig::default()
-            },
-        });
-    }
-    Ok(drives)
-}
-
-/// Path of a CD image: inside the image repository, or none.
-fn cd_image(field: &str, image: &str) -> Result<String, Invalid> {
-    let image = image.strip_prefix("file://").unwrap_or(image);
-    if image.is_empty() {
-        return Ok(String::new());
-    }
-    if image.contains("://") {
-        return invalid(
-            field,
-            "images by URL cannot be used by this version",
-            "put the file into the image repository",
-        );
-    }
-    let repository = format!("{}/", names::IMAGE_REPOSITORY_DIR);
-    let relative = image.strip_prefix(&repository).unwrap_or(image);
-    if relative.starts_with('/') || relative.split('/').any(|part| part == "..") {
-        let why = format!("{image:?} is not in the image repository");
-        return invalid(field, why, "give a path below the image repository");
-    }
-    Ok(format!("{repository}{relative}"))
-}
-
-fn display(machine: &Machine) -> config::DisplayConfig {
-    let display = &machine.display;
-    config::DisplayConfig {
-        outputs: u32::try_from(display.outputs).ok(),
-        logged_in_user: display.logged_in_user.clone(),
-        spice: display.spice.as_ref().map(|spice| config::SpiceConfig {
-            port: u16::try_from(spice.port).ok(),
-            streaming_video: spice.streaming_video.clone(),
-            usb_redirects: u32::try_from(spice.usb_redirects).ok(),
-        }),
-    }
-}
-
-/// The seed. Its `instance-id` follows its content: cloud-init runs anew when the seed has changed, and only then.
-fn cloud_init(vm: &VirtualMachine) -> Option<config::CloudInit> {
-    let seed = vm.spec.cloud_init.as_ref()?;
-    let mut meta_data: serde_json::Map<_, _> =
-        seed.meta_data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into())).collect();
-    meta_data.entry("instance-id").or_insert_with(|| {
-        let mut hash = Sha256::new();
-        hash.update(vm.uid().unwrap_or_default());
-        hash.update(serde_json::to_vec(seed).unwrap_or_default());
-        let digest: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-        format!("v{digest}").into()
-    });
-    meta_data.entry("local-hostname").or_insert_with(|| vm.name_any().into());
-    Some(config::CloudInit {
-        meta_data: Some(meta_data),
-        user_data: Some(seed.user_data.clone().unwrap_or_default()),
-        network_config: seed.network_config.clone(),
-    })
 }
 
 #[cfg(test)]
