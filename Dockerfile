@@ -3,9 +3,8 @@
 #   podman build --target operator -t localhost/vm-operator:0.1.0 .
 #   podman build --target runner   -t localhost/vm-runner:0.1.0 .
 #
-# The first stage compiles both programs. Where they exist already, an image that holds /vm-operator and /vm-runner takes
-# its place: --build-arg BINARIES=<image> (tests/cluster/images does so); the compiler's image is then never pulled.
-ARG BINARIES=build
+# The first stage compiles both programs. Where they exist already, a directory that holds vm-operator and vm-runner takes
+# its place: --build-context build=<directory> (tests/cluster/images does so); the compiler's image is then never pulled.
 
 FROM docker.io/library/rust:1.95-slim-trixie AS build
 WORKDIR /src
@@ -16,8 +15,6 @@ RUN cargo build --locked --release --target x86_64-unknown-linux-gnu --no-defaul
  && cargo build --locked --release --target x86_64-unknown-linux-gnu --no-default-features --features runner --bin vm-runner \
  && cp target/x86_64-unknown-linux-gnu/release/vm-operator target/x86_64-unknown-linux-gnu/release/vm-runner /
 
-FROM ${BINARIES} AS binaries
-
 
 FROM scratch AS operator
 ARG VERSION=0.1.0
@@ -26,7 +23,7 @@ LABEL org.opencontainers.image.title="vm-operator" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
 ENV PATH=/usr/local/bin
-COPY --from=binaries /vm-operator /usr/local/bin/vm-operator
+COPY --from=build /vm-operator /usr/local/bin/vm-operator
 USER 65534:65534
 ENTRYPOINT ["/usr/local/bin/vm-operator"]
 CMD ["run"]
@@ -78,6 +75,6 @@ LABEL org.opencontainers.image.title="vm-runner" \
       org.opencontainers.image.licenses="Apache-2.0 AND GPL-2.0-only"
 ENV PATH=/usr/local/bin:/usr/bin
 COPY --from=qemu /image /
-COPY --from=binaries /vm-runner /usr/local/bin/vm-runner
+COPY --from=build /vm-runner /usr/local/bin/vm-runner
 USER 107:107
 ENTRYPOINT ["/usr/local/bin/vm-runner"]
