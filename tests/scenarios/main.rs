@@ -392,11 +392,14 @@ async fn every_single_fault_at_every_request_leads_to_the_same_end() {
                     for _ in 0..10 {
                         world.deliver();
                         let due = world.api.fault_is_due();
-                        let _ = world.reconcile().await;
+                        let result = world.reconcile().await;
                         if with_restart && due && !world.api.fault_is_due() {
                             world.restart_operator();
                         }
                         assert!(world.api.list(PODS).len() <= 1);
+                        if world.api.requests().is_empty() && result.is_ok() {
+                            break;
+                        }
                     }
                     world.settle().await;
                 })
