@@ -22,11 +22,13 @@ need() {
 
 # step TEXT COMMAND...: runs it and prints how long it took; its output is shown if it fails.
 step() {
-    local text=$1 begin=$EPOCHREALTIME status=0
+    local text=$1 begin=$EPOCHREALTIME status
     shift
-    # A child shell that sets errexit again: functions that are called in a condition go on after an error.
-    (set -e; "$@") >"$WORK/log" 2>&1 &
-    wait $! || status=$?
+    # Not in a condition: there, a function goes on after an error.
+    set +e
+    (set -e; "$@") >"$WORK/log" 2>&1
+    status=$?
+    set -e
     if ((status != 0)); then
         cat "$WORK/log" >&2
         die "$text: failed"
