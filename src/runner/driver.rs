@@ -176,7 +176,9 @@ impl Driver {
             tracing::info!(from = ?before, to = ?phase, after_ms = self.now().as_millis() as u64, "machine");
             self.observed.phase = phase;
             self.reporter.announce(phase);
-            self.wish(|desired| desired.booted = phase == Phase::Booted);
+            if matches!(phase, Phase::Booting | Phase::Booted) {
+                self.wish(|desired| desired.booted = phase == Phase::Booted);
+            }
         }
         for action in actions {
             self.act(action);

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -60,6 +61,8 @@ fn spawn(arguments: &[String], dirs: &Directories) -> io::Result<(Qemu, UnixStre
     let mut command = Command::new(qemu::PROGRAM);
     command.args(arguments).stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     command.env_clear().envs(std::env::vars_os().filter(|(name, _)| name == "TZ" || name == "PATH"));
+    // A terminal's Ctrl-C is for the runner alone.
+    command.process_group(0);
     command.fd_mappings(mappings).map_err(io::Error::other)?;
     let child = command.spawn()?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::Other)?;

@@ -15,6 +15,10 @@ use tokio::sync::{mpsc, watch};
 /// Pause before commands are tried again that could not be brought to QEMU.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 
+/// How often, and in which steps, a guest that gives CPUs back is looked at before that is a problem.
+const SETTLE_STEPS: u32 = 10;
+const SETTLE_STEP: Duration = Duration::from_millis(200);
+
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -115,13 +119,25 @@ impl Machine {
                     }
                 }
                 self.cpus = Some(attempt);
-                let slots: Vec<CpuSlot> = self.client.query(Command::query_cpu_slots()).await?;
+                let slots = self.settled(wanted).await?;
                 let problem = (cpus::count(&slots) != wanted).then(|| self.not_followed(wanted));
                 (slots, problem)
             }
         };
         let _ = self.progress.send(Progress::Cpus { count: cpus::count(&slots), problem });
         Ok(())
+    }
+
+    /// The places once there are as many CPUs as wanted, or a guest has had time to give some back.
+    async fn settled(&self, wanted: u32) -> Result<Vec<CpuSlot>, Error> {
+        for _ in 0..SETTLE_STEPS {
+            let slots: Vec<CpuSlot> = self.client.query(Command::query_cpu_slots()).await?;
+            if cpus::count(&slots) <= wanted {
+                return Ok(slots);
+            }
+            tokio::time::sleep(SETTLE_STEP).await;
+        }
+        self.client.query(Command::query_cpu_slots()).await
     }
 
     fn not_followed(&self, wanted: u32) -> String {

@@ -26,8 +26,8 @@ const START_TIME: Duration = Duration::from_secs(30);
 const FORCE_TIME: Duration = Duration::from_secs(2);
 /// Longest time that the guest's agent has alone before the power button is pressed too.
 const AGENT_TIME: Duration = Duration::from_secs(30);
-/// Pause before a silent agent is asked again.
-const ASK_AGAIN: Duration = Duration::from_secs(10);
+/// Pauses before a silent agent is asked again: doubled from the first to the last.
+const ASK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Where the machine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +114,7 @@ pub struct State {
     powerdown_timeout: Duration,
     /// Starting: when it has failed. Booting: when the agent is asked again.
     deadline: Option<Duration>,
+    ask_again: Duration,
     ending: Option<Ending>,
 }
 
@@ -153,6 +154,7 @@ impl State {
             agent_open: false,
             powerdown_timeout,
             deadline: Some(now + START_TIME),
+            ask_again: ASK_AGAIN.0,
             ending: None,
         }
     }
@@ -211,6 +213,7 @@ impl State {
 
     fn agent_channel(&mut self, open: bool) -> Vec<Action> {
         self.agent_open = open;
+        self.ask_again = ASK_AGAIN.0;
         match (self.phase, open) {
             (Phase::Booting, true) => vec![Action::AskAgent],
             (Phase::Booting | Phase::Booted, false) => {
@@ -244,7 +247,10 @@ impl State {
 
     fn agent_silent(&mut self, now: Duration) -> Vec<Action> {
         match (self.phase, &mut self.ending) {
-            (Phase::Booting, _) if self.agent_open => self.deadline = Some(now + ASK_AGAIN),
+            (Phase::Booting, _) if self.agent_open => {
+                self.deadline = Some(now + self.ask_again);
+                self.ask_again = (self.ask_again * 2).min(ASK_AGAIN.1);
+            }
             (Phase::Terminating, Some(ending)) if ending.press_at.is_some() => ending.press_at = Some(now),
             _ => {}
         }

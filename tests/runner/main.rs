@@ -1,1 +1,12 @@
-//! The runner with a real QEMU.
+//! The runner as it runs in a pod: PID 1, as uid 107, in the content of its image, with the image's QEMU and a guest.
+//!
+//! Needs root, `make images` and `make guests`. Each test has a mount and a PID namespace of its own; what fails shows
+//! the runner's log.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod api;
+mod end;
+mod guest;
+mod live;
+mod rig;

@@ -74,8 +74,8 @@ impl GuestAgent {
         let mut guard = self.connection.lock().await;
         let Some(connection) = guard.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
         let result = connection.exchange(command, arguments, time).await;
-        if result.is_err() {
-            // Whatever it still says belongs to nothing any more.
+        // A late reply to a question that was given up is told by its mark; a broken connection is made again.
+        if result.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::TimedOut) {
             *guard = None;
         }
         result

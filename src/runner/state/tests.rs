@@ -83,8 +83,10 @@ fn an_agent_that_goes_is_no_booted_guest() {
 #[test]
 fn a_silent_agent_is_asked_again() {
     let (state, _) = play(&[booting(), vec![(1, Event::AgentChannel(true)), (6, Event::AgentSilent)]].concat());
-    assert_eq!(state.deadline(), Some(secs(16)));
-    assert_eq!(state.step(secs(16), Event::Tick).1, [Action::AskAgent]);
+    assert_eq!(state.deadline(), Some(secs(7)));
+    let (state, actions) = state.step(secs(7), Event::Tick);
+    assert_eq!(actions, [Action::AskAgent]);
+    assert_eq!(state.step(secs(12), Event::AgentSilent).0.deadline(), Some(secs(14)));
 }
 
 #[test]

@@ -1,0 +1,138 @@
+//! An API server that takes everything and remembers it, or takes nothing.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Method, path and query.
+    pub line: String,
+    /// The object.
+    pub body: Value,
+}
+
+/// The server; ends with the process.
+pub struct Api {
+    port: u16,
+    requests: Arc<Mutex<Vec<Request>>>,
+}
+
+impl Api {
+    /// One that has the VM of the rig's configuration and accepts every request.
+    pub fn start() -> Self {
+        Self::with_uid("uid-1")
+    }
+
+    /// One that has a VM of that name with another UID.
+    pub fn with_namesake() -> Self {
+        Self::with_uid("uid-2")
+    }
+
+    /// One that accepts connections and never answers.
+    pub fn silent() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let requests = Arc::default();
+        thread::spawn(move || {
+            let connections: Vec<_> = listener.incoming().collect();
+            drop(connections);
+        });
+        Self { port, requests }
+    }
+
+    fn with_uid(uid: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let requests: Arc<Mutex<Vec<Request>>> = Arc::default();
+        let seen = Arc::clone(&requests);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let seen = Arc::clone(&seen);
+                thread::spawn(move || serve(stream.unwrap(), &seen, uid));
+            }
+        });
+        Self { port, requests }
+    }
+
+    /// A kubeconfig that leads here.
+    pub fn kubeconfig(&self) -> String {
+        format!(
+            "{{apiVersion: v1, kind: Config, current-context: a, contexts: [{{name: a, context: {{cluster: a, user: a}}}}], \
+             clusters: [{{name: a, cluster: {{server: 'http://127.0.0.1:{}'}}}}], users: [{{name: a, user: {{}}}}]}}",
+            self.port
+        )
+    }
+
+    /// The bodies of the status writes so far.
+    pub fn statuses(&self) -> Vec<Value> {
+        let requests = self.requests.lock().unwrap();
+        requests.iter().filter(|r| r.line.starts_with("PATCH")).map(|r| r.body.clone()).collect()
+    }
+
+    /// The reasons of the events so far.
+    pub fn events(&self) -> Vec<String> {
+        let requests = self.requests.lock().unwrap();
+        let events = requests.iter().filter(|r| r.line.starts_with("POST"));
+        events.map(|r| r.body["reason"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// Methods, paths and queries of the writes so far.
+    pub fn writes(&self) -> Vec<String> {
+        let requests = self.requests.lock().unwrap();
+        requests.iter().filter(|r| !r.line.starts_with("GET")).map(|r| r.line.clone()).collect()
+    }
+}
+
+/// The status of a condition in an applied object.
+pub fn condition<'a>(object: &'a Value, type_: &str) -> &'a Value {
+    let conditions = object["status"]["conditions"].as_array().unwrap();
+    conditions.iter().find(|c| c["type"] == type_).unwrap_or(&Value::Null)
+}
+
+fn serve(stream: TcpStream, seen: &Mutex<Vec<Request>>, uid: &str) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut writer = stream;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).unwrap_or(0) == 0 {
+            return;
+        }
+        let mut length = 0;
+        loop {
+            let mut header = String::new();
+            reader.read_line(&mut header).unwrap();
+            let header = header.trim().to_ascii_lowercase();
+            if header.is_empty() {
+                break;
+            }
+            if let Some(value) = header.strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        // All that is asked for is who the VM is; all that is given back of a write is not looked at.
+        let (api_version, kind) = (&body["apiVersion"], &body["kind"]);
+        let metadata = serde_json::json!({"name": "test-vm", "uid": uid, "resourceVersion": "7"});
+        let reply = match line.starts_with("GET") {
+            true => serde_json::json!({
+                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata,
+            }),
+            false => serde_json::json!({
+                "apiVersion": api_version, "kind": kind, "metadata": metadata, "eventTime": null,
+            }),
+        };
+        seen.lock().unwrap().push(Request { line: line.trim().to_owned(), body });
+        let reply = reply.to_string();
+        let head =
+            format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", reply.len());
+        if writer.write_all((head + &reply).as_bytes()).is_err() {
+            return;
+        }
+    }
+}

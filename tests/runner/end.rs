@@ -1,0 +1,149 @@
+//! Ends: each at once, with its own code and an explanation.
+
+use crate::api::Api;
+use crate::rig::{BOOT, Rig, run};
+use serde_json::{Value, json};
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// Configures a machine that needs no disk.
+fn diskless(rig: &Rig, vm: Value) {
+    let mut vm = vm;
+    vm["drives"] = json!([]);
+    rig.configure(&json!({}), &vm);
+}
+
+#[test]
+fn a_killed_qemu_is_a_crash_at_once() {
+    let rig = Rig::with_guest();
+    rig.configure(&json!({}), &json!({}));
+    let vm = rig.start(None);
+    vm.logged("to=Booted", BOOT);
+    run("kill", &["-KILL".as_ref(), vm.qemu().to_string().as_ref()]);
+    let killed = Instant::now();
+    let end = vm.end(Duration::from_secs(5));
+    assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed());
+    assert_eq!((end.code, &end.outcome["reason"], &end.outcome["qemuExit"]), (71, &json!("QemuCrashed"), &json!(-9)));
+}
+
+#[test]
+fn a_request_to_end_during_the_start_ends_the_machine_at_once() {
+    let rig = Rig::new();
+    diskless(&rig, json!({}));
+    let vm = rig.start(None);
+    vm.qemu();
+    vm.signal("-TERM");
+    let end = vm.end(Duration::from_secs(5));
+    assert_eq!((end.code, &end.outcome["reason"]), (10, &json!("Stopped")), "{}", end.log);
+}
+
+#[test]
+fn a_machine_without_a_guest_is_ended_within_its_time() {
+    let rig = Rig::new();
+    diskless(&rig, json!({"powerdownTimeout": 3}));
+    let vm = rig.start(None);
+    vm.logged("to=Booting", Duration::from_secs(20));
+    vm.signal("-TERM");
+    let asked = Instant::now();
+    let end = vm.end(Duration::from_secs(10));
+    assert_eq!(end.code, 10, "{}", end.log);
+    let took = asked.elapsed();
+    assert!((3..6).contains(&took.as_secs()), "{took:?}");
+}
+
+#[test]
+fn a_second_request_to_end_has_no_patience() {
+    let rig = Rig::new();
+    diskless(&rig, json!({"powerdownTimeout": 600}));
+    let vm = rig.start(None);
+    vm.logged("to=Booting", Duration::from_secs(20));
+    vm.signal("-TERM");
+    vm.logged("to=Terminating", Duration::from_secs(5));
+    vm.signal("-TERM");
+    assert_eq!(vm.end(Duration::from_secs(4)).code, 10);
+}
+
+#[test]
+fn a_stopped_qemu_is_killed_in_the_end() {
+    let rig = Rig::new();
+    diskless(&rig, json!({"powerdownTimeout": 1}));
+    let vm = rig.start(None);
+    vm.logged("to=Booting", Duration::from_secs(20));
+    run("kill", &["-STOP".as_ref(), vm.qemu().to_string().as_ref()]);
+    vm.signal("-TERM");
+    let asked = Instant::now();
+    let end = vm.end(Duration::from_secs(15));
+    assert_eq!((end.code, &end.outcome["qemuExit"]), (10, &json!(-9)), "{}", end.log);
+    assert!(asked.elapsed() < Duration::from_secs(1 + 10), "{:?}", asked.elapsed());
+}
+
+#[test]
+fn an_unusable_configuration_is_explained_in_one_line() {
+    let rig = Rig::new();
+    diskless(&rig, json!({"maximumRam": "8Gb"}));
+    let end = rig.start(None).end(Duration::from_secs(5));
+    assert_eq!((end.code, &end.outcome["reason"]), (64, &json!("InvalidConfig")));
+    let message = end.outcome["message"].as_str().unwrap();
+    assert!(message.starts_with("/tmp/config/config.yaml: vm.maximumRam: \"8Gb\" has the unknown unit"), "{message}");
+    assert_eq!(end.log.lines().count(), 1, "{}", end.log);
+}
+
+#[test]
+fn a_qemu_that_does_not_start_says_why() {
+    let rig = Rig::new();
+    diskless(&rig, json!({"cpuModel": "nonsense"}));
+    let end = rig.start(None).end(Duration::from_secs(10));
+    assert_eq!((end.code, &end.outcome["reason"]), (70, &json!("StartFailed")), "{}", end.log);
+    let message = end.outcome["message"].as_str().unwrap();
+    assert!(message.contains("nonsense"), "{message}");
+}
+
+#[test]
+fn a_data_directory_of_somebody_else_is_explained() {
+    let rig = Rig::new();
+    diskless(&rig, json!({}));
+    std::os::unix::fs::chown(rig.path("data"), Some(0), Some(0)).unwrap();
+    let end = rig.start(None).end(Duration::from_secs(5));
+    assert_eq!(end.code, 66, "{}", end.log);
+    assert!(end.log.contains("/tmp/data is not writable by uid 107"), "{}", end.log);
+}
+
+#[test]
+fn an_api_server_that_does_not_answer_delays_nothing() {
+    let (rig, api) = (Rig::new(), Api::silent());
+    diskless(&rig, json!({"powerdownTimeout": 0}));
+    let config = fs::read_to_string(rig.path("config/config.yaml")).unwrap();
+    rig.write("config/config.yaml", &config.replace("\"uid\"", "\"namespace\":\"ns\",\"uid\""));
+    let vm = rig.start(Some(&api));
+    vm.logged("to=Booting", Duration::from_secs(10));
+    vm.signal("-TERM");
+    let asked = Instant::now();
+    let end = vm.end(Duration::from_secs(10));
+    assert_eq!(end.code, 10, "{}", end.log);
+    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
+}
+
+#[test]
+fn a_namesake_is_never_written() {
+    let (rig, api) = (Rig::new(), Api::with_namesake());
+    rig.configure(&json!({"namespace": "ns"}), &json!({"drives": [], "powerdownTimeout": 0}));
+    let vm = rig.start(Some(&api));
+    vm.logged("the VM's object is gone", Duration::from_secs(20));
+    vm.signal("-TERM");
+    assert_eq!(vm.end(Duration::from_secs(5)).code, 10);
+    assert!(api.writes().is_empty(), "{:#?}", api.writes());
+}
+
+#[test]
+fn nothing_that_other_processes_leave_behind_stays() {
+    let rig = Rig::new();
+    diskless(&rig, json!({}));
+    let vm = rig.start(None);
+    vm.logged("to=Booting", Duration::from_secs(20));
+    let pid = vm.pid().to_string();
+    // The inner shell's child outlives it, and becomes a child of PID 1.
+    run("nsenter", &["-t", &pid, "-p", "sh", "-c", "sh -c 'sleep 0.3 &'"].map(AsRef::as_ref));
+    vm.until("only QEMU as a child", Duration::from_secs(5), || {
+        (crate::rig::children(vm.pid()).len() == 1).then_some(())
+    });
+}

@@ -1,0 +1,129 @@
+//! Guests that boot and are told to stop, or stop by themselves.
+
+use crate::api::{Api, condition};
+use crate::rig::{BOOT, Rig};
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+#[test]
+fn a_guest_boots_by_bios_and_is_shut_down_by_its_agent() {
+    let (rig, api) = (Rig::with_guest(), Api::start());
+    rig.configure(&json!({"namespace": "ns"}), &json!({}));
+    let vm = rig.start(Some(&api));
+    vm.console().wait("TINY boot=1");
+    vm.logged("to=Booted", BOOT);
+    // Up to here, two writes tell it all.
+    vm.until("a report", BOOT, || (condition(api.statuses().last()?, "Booted")["status"] == "True").then_some(()));
+    let statuses = api.statuses();
+    assert_eq!(statuses.len(), 2, "{statuses:#?}");
+    assert_eq!(
+        statuses[0]["metadata"],
+        json!({
+            "name": "test-vm", "namespace": "ns", "uid": "uid-1", "resourceVersion": "7",
+        })
+    );
+    assert_eq!(condition(&statuses[0], "Running")["reason"], "VmStarted");
+    assert_eq!(condition(&statuses[0], "Running")["observedGeneration"], 1);
+    let status = &statuses[1]["status"];
+    assert_eq!(
+        (&status["osinfo"]["id"], &status["cpus"], &status["ram"]),
+        (&json!("tiny"), &json!(1), &json!("512Mi"))
+    );
+    assert_eq!((&status["nodeName"], &status["podIP"]), (&json!("node-1"), &json!("10.1.2.3")));
+    let mut console = vm.console();
+    vm.signal("-TERM");
+    console.wait("TINY agentshutdown");
+    let end = vm.end(Duration::from_secs(30));
+    assert_eq!(end.code, 10, "{}", end.log);
+    assert_eq!(end.outcome, json!({"reason": "Stopped", "qemuExit": 0, "byGuest": false}));
+    let last = api.statuses().pop().unwrap();
+    assert_eq!((&last["status"]["cpus"], &last["status"]["ram"]), (&json!(0), &json!("0")));
+    assert_eq!(condition(&last, "Running")["reason"], "VmStopped");
+    assert_eq!(last["status"]["osinfo"], json!(null));
+    assert_eq!(api.events(), ["RunnerStarted", "VmStarted", "VmBooted", "VmTerminating", "VmStopped"]);
+    let line = &api.writes()[0];
+    assert!(line.contains("/namespaces/ns/vms/test-vm/status?&force=true&fieldManager=vm-runner"), "{line}");
+    assert!(!rig.path("run").exists(), "the runtime directory is gone");
+}
+
+#[test]
+fn a_guest_boots_by_uefi_and_keeps_its_machine() {
+    let rig = Rig::with_guest();
+    rig.configure(&json!({}), &json!({"firmware": "uefi"}));
+    let vm = rig.start(None);
+    let mut console = vm.console();
+    console.wait("TINY boot=1");
+    console.type_line("poweroff");
+    let end = vm.end(Duration::from_secs(30));
+    assert_eq!(end.code, 0, "{}", end.log);
+    assert_eq!(end.outcome, json!({"reason": "GuestShutdown", "qemuExit": 0, "byGuest": true}));
+    let read = |name: &str| fs::read_to_string(rig.path("data").join(name)).unwrap();
+    let (uuid, machine) = (read("uuid.txt"), read("machine.json"));
+    assert!(machine.contains("pc-q35-"), "{machine}");
+    let variables = fs::metadata(rig.path("data/fw-vars.fd")).unwrap().ino();
+    let vm = rig.start(None);
+    vm.console().wait("TINY boot=2");
+    assert_eq!((read("uuid.txt"), read("machine.json")), (uuid, machine));
+    assert_eq!(fs::metadata(rig.path("data/fw-vars.fd")).unwrap().ino(), variables, "seeded once");
+}
+
+#[test]
+fn a_guest_with_secure_boot_firmware_a_seed_and_no_medium_boots() {
+    let rig = Rig::with_guest();
+    rig.configure(
+        &json!({"cloudInit": {"userData": {"hostname": "h"}}}),
+        &json!({
+            // Nothing on the disk is signed: the firmware must not start it.
+            "firmware": "secure",
+            "drives": [{"type": "raw", "resource": "/tmp/disk.img"}, {"type": "ide-cd", "file": "/tmp/none.iso"}],
+        }),
+    );
+    let vm = rig.start(None);
+    vm.logged("CD drive 0 is empty: /tmp/none.iso", Duration::from_secs(10));
+    vm.console().wait("Access Denied");
+}
+
+#[test]
+fn a_seed_and_ports_reach_the_guest() {
+    let rig = Rig::with_guest();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    rig.configure(
+        &json!({"cloudInit": {"userData": {"hostname": "h"}}}),
+        &json!({"network": [{"type": "user", "forward": [{"port": port, "guestPort": 8080, "protocol": "TCP"}]}]}),
+    );
+    let vm = rig.start(None);
+    let mut console = vm.console();
+    console.wait("TINY boot=1");
+    console.type_line("sh strings /dev/vdb | head -c 300000 | grep -o -e CIDATA -e '#cloud-config' | sort -u");
+    console.wait("#cloud-config");
+    console.wait("CIDATA");
+    vm.until("the guest's port", BOOT, || {
+        let mut answer = String::new();
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        std::io::Write::write_all(&mut stream, b"GET / HTTP/1.0\r\n\r\n").ok()?;
+        std::io::Read::read_to_string(&mut stream, &mut answer).ok()?;
+        answer.contains("TINY http").then_some(())
+    });
+}
+
+#[test]
+fn a_second_machine_on_the_same_device_is_refused() {
+    let image = crate::rig::Rig::with_guest();
+    let device = crate::rig::run("losetup", &["-f".as_ref(), "--show".as_ref(), image.path("disk.img").as_ref()]);
+    let (one, two) = (Rig::with_device(&device), Rig::with_device(&device));
+    for rig in [&one, &two] {
+        rig.configure(&json!({}), &json!({"drives": [{"type": "raw", "resource": "/dev/system-disk"}]}));
+    }
+    let vm = one.start(None);
+    vm.console().wait("TINY boot=1");
+    let end = two.start(None).end(Duration::from_secs(10));
+    drop(vm);
+    crate::rig::run("losetup", &["-d".as_ref(), device.as_ref()]);
+    assert_eq!(end.code, 66, "{}", end.log);
+    assert_eq!(end.outcome["reason"], "DataNotAccessible");
+    let message = end.outcome["message"].as_str().unwrap();
+    assert!(message.starts_with("DiskInUse: /dev/system-disk"), "{message}");
+}

@@ -1,0 +1,99 @@
+//! Changes while the guest runs, and the console.
+
+use crate::api::{Api, condition};
+use crate::rig::{BOOT, Rig};
+use serde_json::json;
+use std::time::Duration;
+
+#[test]
+fn cpus_follow_the_configuration_and_a_bad_one_changes_nothing() {
+    let (rig, api) = (Rig::with_guest(), Api::start());
+    let configure = |generation: i64, vm| rig.configure(&json!({"namespace": "ns", "generation": generation}), &vm);
+    configure(1, json!({"maximumCpus": 4, "currentCpus": 1}));
+    let vm = rig.start(Some(&api));
+    let mut console = vm.console();
+    console.wait("TINY boot=1");
+    vm.logged("to=Booted", BOOT);
+    configure(2, json!({"maximumCpus": 4, "currentCpus": 2}));
+    let confirmed = |generation: i64| {
+        let last = api.statuses().pop()?;
+        (condition(&last, "Running")["observedGeneration"] == generation).then_some(last)
+    };
+    let status = vm.until("generation 2", BOOT, || confirmed(2));
+    assert_eq!(status["status"]["cpus"], 2);
+    console.type_line("sh until [ $(grep -c ^processor /proc/cpuinfo) = 2 ]; do sleep 0.2; done");
+    console.type_line("cpus");
+    console.wait("TINY cpus 2");
+    configure(3, json!({"maximumCpus": 4, "currentCpus": 2, "maximumRam": "8Gb"}));
+    let status = vm.until("a refusal", BOOT, || {
+        api.statuses().pop().filter(|last| condition(last, "ConfigInSync")["status"] == "False")
+    });
+    assert_eq!(condition(&status, "ConfigInSync")["reason"], "InvalidConfig");
+    assert_eq!(condition(&status, "Running")["observedGeneration"], 2);
+    configure(4, json!({"maximumCpus": 4, "currentCpus": 8}));
+    let status = vm.until("generation 4", BOOT, || confirmed(4));
+    assert_eq!((&status["status"]["cpus"], &condition(&status, "CpusInSync")["status"]), (&json!(2), &json!("False")));
+    assert_eq!(condition(&status, "ConfigInSync")["status"], "True");
+}
+
+#[test]
+fn a_display_has_its_password_and_nobody_reads_it() {
+    let (rig, api) = (Rig::new(), Api::start());
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    rig.configure(&json!({"namespace": "ns"}), &json!({"drives": [], "display": {"spice": {"port": port}}}));
+    rig.write("config/display-password", "geheim1\n");
+    rig.write("config/password-expiry", "now\n");
+    let vm = rig.start(Some(&api));
+    let serial = |n: i64| {
+        vm.until("a password serial", Duration::from_secs(20), || {
+            (api.statuses().pop()?["status"]["displayPasswordSerial"] == n).then_some(())
+        });
+    };
+    serial(1);
+    rig.write("config/password-expiry", "never\n");
+    serial(2);
+    rig.write("config/display-password", "geheim2\n");
+    serial(3);
+    let arguments = std::fs::read_to_string(format!("/proc/{}/cmdline", vm.qemu())).unwrap();
+    assert!(arguments.contains("disable-ticketing=off"));
+    vm.signal("-TERM");
+    vm.signal("-TERM");
+    let end = vm.end(Duration::from_secs(10));
+    assert!(!end.log.contains("geheim") && !arguments.contains("geheim"), "{}", end.log);
+}
+
+#[test]
+fn a_console_talks_to_the_guest_and_its_log_begins_with_the_boot() {
+    let rig = Rig::with_guest();
+    rig.configure(&json!({}), &json!({}));
+    let vm = rig.start(None);
+    let mut console = vm.console();
+    console.wait("TINY boot=1");
+    let attached = vm.exec(&["console"], "echo one\n\u{1d}");
+    assert!(attached.status.success());
+    let shown = String::from_utf8(attached.stdout).unwrap();
+    assert!(shown.contains("TINY echo one") && !shown.contains("TINY boot"), "{shown}");
+    let log = || String::from_utf8(vm.exec(&["console", "--log"], "").stdout).unwrap();
+    assert!(log().contains("TINY boot=1") && log().contains("TINY echo one"), "{}", log());
+    console.type_line("reboot");
+    console.wait("TINY boot=2");
+    assert!(log().contains("TINY boot=2") && !log().contains("TINY echo one"), "{}", log());
+}
+
+#[test]
+fn a_guest_that_reboots_is_not_booted_until_its_agent_answers_again() {
+    let (rig, api) = (Rig::with_guest(), Api::start());
+    rig.configure(&json!({"namespace": "ns"}), &json!({}));
+    let vm = rig.start(Some(&api));
+    let mut console = vm.console();
+    vm.logged("to=Booted", BOOT);
+    console.type_line("reboot");
+    vm.logged("from=Booted to=Booting", BOOT);
+    vm.until("a report of the reboot", BOOT, || {
+        let statuses = api.statuses();
+        let booted: Vec<_> = statuses.iter().map(|s| condition(s, "Booted")["status"].clone()).collect();
+        booted.ends_with(&[json!("True"), json!("False"), json!("True")]).then_some(())
+    });
+    let last = api.statuses();
+    assert!(last[last.len() - 2]["status"]["osinfo"].is_null(), "what it was is not what it is");
+}

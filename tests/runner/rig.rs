@@ -1,0 +1,287 @@
+//! A runner in namespaces of its own, and the means to look at it and to talk to its guest.
+
+use crate::api::Api;
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Longest time that a guest needs to boot on a busy machine without acceleration.
+pub const BOOT: Duration = Duration::from_secs(120);
+/// The user of the pod.
+const UID: u32 = 107;
+
+/// Sets the pod up around the runner and becomes it. $1: the image's content, $2: the test's directory, which is /tmp
+/// there; then the runner's arguments.
+const POD: &str = r#"set -e
+root=$1 dir=$2; shift 2
+mount -t tmpfs -o mode=755 tmpfs "$root/dev"
+mkdir -m 1777 "$root/dev/shm"
+for device in null zero random urandom; do mknod -m 666 "$root/dev/$device" c $(stat -c '0x%t 0x%T' /dev/$device); done
+if [ -n "$DISK" ]; then
+    mknod -m 600 "$root/dev/system-disk" b $(stat -c '0x%t 0x%T' "$DISK")
+    chown 107:107 "$root/dev/system-disk"
+fi
+touch "$root/dev/termination-log" && chmod 666 "$root/dev/termination-log"
+mount -t proc proc "$root/proc"
+mount --bind "$dir" "$root/tmp"
+exec chroot --userspec=107:107 "$root" /tmp/vm-runner "$@"
+"#;
+
+/// What a test's VM is kept in: it outlives the VM's runs.
+pub struct Rig {
+    dir: TempDir,
+    root: PathBuf,
+    disk: Option<String>,
+}
+
+/// A run of the VM.
+pub struct Vm<'a> {
+    rig: &'a Rig,
+    child: Child,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct End {
+    pub code: i32,
+    pub outcome: Value,
+    pub log: String,
+}
+
+fn artefact(path: &str, how: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    assert!(path.exists(), "{} is missing: run `{how}`", path.display());
+    path
+}
+
+impl Rig {
+    pub fn new() -> Self {
+        assert_eq!(fs::metadata("/proc/self").unwrap().uid(), 0, "these tests need root");
+        let root = artefact(".cache/images/runner-root", "make images");
+        let dir = tempfile::Builder::new().prefix("vm").tempdir_in("/tmp").unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+        fs::copy(env!("CARGO_BIN_EXE_vm-runner"), dir.path().join("vm-runner")).unwrap();
+        for name in ["data", "config"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let rig = Self { dir, root, disk: None };
+        rig.own("data");
+        rig
+    }
+
+    /// One with the tiny guest's disk as an image file.
+    pub fn with_guest() -> Self {
+        let rig = Self::new();
+        let image = artefact(".cache/guests/tiny.img", "make guests");
+        run("cp", &["--sparse=always".as_ref(), image.as_ref(), rig.path("disk.img").as_ref()]);
+        rig.own("disk.img");
+        rig
+    }
+
+    /// One whose pod has that block device as /dev/system-disk.
+    pub fn with_device(device: &str) -> Self {
+        Self { disk: Some(device.to_owned()), ..Self::new() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn own(&self, name: &str) {
+        std::os::unix::fs::chown(self.path(name), Some(UID), Some(UID)).unwrap();
+    }
+
+    /// Writes the configuration: a VM `test-vm` with the given differences.
+    pub fn configure(&self, runner: &Value, vm: &Value) {
+        let mut file = json!({"/Runner": {
+            "dataDir": "/tmp/data", "runtimeDir": "/tmp/run", "uid": "uid-1", "generation": 1,
+            "vm": {
+                "name": "test-vm", "firmware": "bios", "accelerator": "tcg", "maximumRam": "512 MiB",
+                "powerdownTimeout": 60, "network": [], "drives": [{"type": "raw", "resource": "/tmp/disk.img"}],
+            },
+        }});
+        let merge = |target: &mut Value, differences: &Value| {
+            for (key, value) in differences.as_object().unwrap() {
+                target[key] = value.clone();
+            }
+        };
+        merge(&mut file["/Runner"], runner);
+        merge(&mut file["/Runner"]["vm"], vm);
+        self.write("config/config.yaml", &file.to_string());
+    }
+
+    pub fn write(&self, name: &str, content: &str) {
+        let (path, part) = (self.path(name), self.path(&format!("{name}.part")));
+        fs::write(&part, content).unwrap();
+        fs::rename(part, path).unwrap();
+    }
+
+    pub fn start(&self, api: Option<&Api>) -> Vm<'_> {
+        let log = File::create(self.path("log")).unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation=private", "--pid", "--fork", "--kill-child"]);
+        command.args(["sh", "-c", POD, "pod"]).arg(&self.root).arg(self.dir.path());
+        command.args(["-c", "/tmp/config/config.yaml"]).env("DISK", self.disk.as_deref().unwrap_or_default());
+        command.env("NODE_NAME", "node-1").env("POD_IP", "10.1.2.3").env("VMRUNNER_TERMINATION_LOG", "/tmp/data/end");
+        if let Some(api) = api {
+            self.write("kubeconfig", &api.kubeconfig());
+            command.env("KUBECONFIG", "/tmp/kubeconfig");
+        }
+        let _ = fs::remove_file(self.path("data/end"));
+        let child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        Vm { rig: self, child }
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+}
+
+impl Vm<'_> {
+    /// The runner's process id, as the host counts.
+    pub fn pid(&self) -> u32 {
+        self.until("the runner", Duration::from_secs(10), || children(self.child.id()).into_iter().next())
+    }
+
+    /// QEMU's process id, as the host counts.
+    pub fn qemu(&self) -> u32 {
+        self.until("QEMU runs", Duration::from_secs(10), || {
+            let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            children(self.pid()).into_iter().find(|pid| name(pid).starts_with("qemu"))
+        })
+    }
+
+    pub fn signal(&self, signal: &str) {
+        run("kill", &[signal.as_ref(), self.pid().to_string().as_ref()]);
+    }
+
+    /// Waits until the log has that text.
+    pub fn logged(&self, text: &str, time: Duration) {
+        self.until(text, time, || self.rig.log().contains(text).then_some(()));
+    }
+
+    /// Waits until there is something; fails with the log if there is nothing in time.
+    pub fn until<T>(&self, what: &str, time: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+        let begin = Instant::now();
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            let (took, log) = (begin.elapsed(), self.rig.log());
+            assert!(took < time && !self.has_ended(), "waited {took:?} for {what:?}; the log:\n{log}");
+            sleep(Duration::from_millis(30));
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        stat.contains(") Z ")
+    }
+
+    /// Waits for the end.
+    pub fn end(mut self, time: Duration) -> End {
+        let status = {
+            let begin = Instant::now();
+            loop {
+                if let Some(status) = self.child.try_wait().unwrap() {
+                    break status;
+                }
+                assert!(begin.elapsed() < time, "has not ended in {time:?}; the log:\n{}", self.rig.log());
+                sleep(Duration::from_millis(10));
+            }
+        };
+        let outcome = fs::read_to_string(self.rig.path("data/end")).unwrap_or_default();
+        End {
+            code: status.code().unwrap_or(-1),
+            outcome: serde_json::from_str(&outcome).unwrap_or_default(),
+            log: self.rig.log(),
+        }
+    }
+
+    /// Attaches to the guest's serial line.
+    pub fn console(&self) -> Console<'_> {
+        let path = self.rig.path("run/console.sock");
+        let mut stream = self.until("the console", Duration::from_secs(20), || UnixStream::connect(&path).ok());
+        stream.write_all(b"attach\n").unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        Console { vm: self, stream, seen: String::new() }
+    }
+
+    /// Runs the runner's program in the pod, as `kubectl exec` does, with that input.
+    pub fn exec(&self, arguments: &[&str], input: &str) -> Output {
+        let pid = self.pid().to_string();
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &pid, "-m", "-p", "-r", "-S", "107", "-G", "107", "/tmp/vm-runner"]);
+        command.args(["-c", "/tmp/config/config.yaml"]).args(arguments);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        for key in input.chars() {
+            // As a person types: an end that follows at once would come before the guest's answer.
+            if key == '\u{1d}' {
+                sleep(Duration::from_secs(2));
+            }
+            stdin.write_all(key.to_string().as_bytes()).unwrap();
+        }
+        child.wait_with_output().unwrap()
+    }
+}
+
+impl Drop for Vm<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The guest's serial line.
+pub struct Console<'a> {
+    vm: &'a Vm<'a>,
+    stream: UnixStream,
+    seen: String,
+}
+
+impl Console<'_> {
+    /// Waits until the guest has written that since the last wait, and forgets all before.
+    pub fn wait(&mut self, text: &str) {
+        let begin = Instant::now();
+        loop {
+            if let Some(at) = self.seen.find(text) {
+                self.seen.drain(..at + text.len());
+                return;
+            }
+            let (seen, log) = (&self.seen, self.vm.rig.log());
+            assert!(begin.elapsed() < BOOT, "waited for {text:?}; the guest's output:\n{seen}\nthe log:\n{log}");
+            let mut buffer = [0; 4096];
+            if let Ok(n) = self.stream.read(&mut buffer) {
+                self.seen.push_str(&String::from_utf8_lossy(&buffer[..n]));
+                if n == 0 {
+                    sleep(Duration::from_millis(50));
+                }
+            }
+        }
+    }
+
+    pub fn type_line(&mut self, line: &str) {
+        self.stream.write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+}
+
+/// Children of that process.
+pub fn children(pid: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// Runs a program that must succeed; gives its output.
+pub fn run(program: &str, arguments: &[&std::ffi::OsStr]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
