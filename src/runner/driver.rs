@@ -10,7 +10,7 @@ use super::agent::guest::GuestAgent;
 use super::config::{self, RunnerConfig};
 use super::desired::Desired;
 use super::machine::{self, Directories};
-use super::process::{self, Qemu};
+use super::process::{self, Child};
 use super::qmp::{Client, Command, Signal};
 use super::reconcile::Progress;
 use super::report::Reporter;
@@ -32,6 +32,7 @@ use tokio::task::JoinHandle;
 pub struct Signals {
     terminate: UnixSignal,
     interrupt: UnixSignal,
+    hangup: UnixSignal,
     child: UnixSignal,
 }
 
@@ -41,6 +42,7 @@ impl Signals {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
             child: signal(SignalKind::child())?,
         })
     }
@@ -70,7 +72,9 @@ pub struct Setup {
     /// Whether the display asks for a password.
     pub ticketing: bool,
     /// QEMU.
-    pub qemu: Qemu,
+    pub qemu: Child,
+    /// The TPM, if the machine has one.
+    pub tpm: Option<Child>,
     /// The runner's end of the serial line.
     pub line: tokio::net::UnixStream,
     /// Where the console is offered.
@@ -93,7 +97,8 @@ pub struct Driver {
     type_is_alias: bool,
     ticketing: bool,
     _held: Vec<std::fs::File>,
-    qemu: Qemu,
+    qemu: Child,
+    tpm: Option<Child>,
     monitor: Client,
     connected_before: bool,
     agent: GuestAgent,
@@ -147,6 +152,7 @@ impl Driver {
             ticketing: setup.ticketing,
             _held: setup.held,
             qemu: setup.qemu,
+            tpm: setup.tpm,
             monitor,
             connected_before: false,
             question: None,
@@ -277,11 +283,8 @@ impl Driver {
         self.wish(|desired| {
             desired.password = files.password.clone().filter(|_| ticketing).or(desired.password.take())
         });
-        let Some(text) = &files.config else {
-            self.reject("the file is not readable any more".to_owned());
-            return;
-        };
-        let checked = config::parse(text).and_then(|parsed| Ok((Spec::from_config(&parsed.config)?, parsed.config)));
+        let text = files.config.unwrap_or_default();
+        let checked = config::parse(&text).and_then(|parsed| Ok((Spec::from_config(&parsed.config)?, parsed.config)));
         match checked {
             Ok((spec, config)) => self.reconfigure(spec, &config),
             Err(invalid) => self.reject(config::in_file(&self.config, &invalid).message),
@@ -334,6 +337,7 @@ pub async fn run(setup: Setup, signals: Signals) -> (Outcome, Reporter) {
         tokio::select! {
             Some(_) = inbox.signals.terminate.recv() => driver.asked_to_end(),
             Some(_) = inbox.signals.interrupt.recv() => driver.asked_to_end(),
+            Some(_) = inbox.signals.hangup.recv() => driver.asked_to_end(),
             Some(_) = inbox.signals.child.recv() => driver.children_ended().await,
             Some(signal) = inbox.monitor.recv() => driver.monitor_signal(signal),
             Some(progress) = inbox.progress.recv() => driver.progressed(progress),
@@ -342,6 +346,7 @@ pub async fn run(setup: Setup, signals: Signals) -> (Outcome, Reporter) {
             () = tick => driver.step(Event::Tick),
         }
         if let Some(outcome) = driver.outcome.take() {
+            driver.end_tpm().await;
             return (outcome, driver.reporter);
         }
     }

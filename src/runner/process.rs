@@ -1,7 +1,7 @@
-//! (io) QEMU as a child process: started with its descriptors, its output logged, its end noticed.
+//! (io) QEMU and its TPM as child processes: started with their descriptors, their output logged, their end noticed.
 //!
 //! What always holds: every child is reaped, also those that a container's other processes leave behind; a signal goes
-//! to QEMU only while its process id is QEMU's.
+//! to a child only while its process id is the child's.
 
 use super::failure::Failure;
 use super::machine::Directories;
@@ -26,39 +26,77 @@ pub const GUEST_AGENT: &str = "guest-agent.sock";
 /// The desktop agent's socket.
 pub const VMOP_AGENT: &str = "vmop-agent.sock";
 
-/// How many lines of QEMU's output are kept for messages, and how long each can be.
+/// The TPM's program.
+const TPM_PROGRAM: &str = "/usr/bin/swtpm";
+/// The number that its control channel has in the TPM.
+const TPM_CONTROL: i32 = 3;
+
+/// How many lines of a child's output are kept for messages, and how long each can be.
 const LAST_LINES: usize = 10;
 const LONGEST_LINE: usize = 1000;
-/// Time for the last of QEMU's output to arrive after its end.
+/// Time for the last of a child's output to arrive after its end.
 const OUTPUT_TIME: Duration = Duration::from_millis(200);
 
-/// A QEMU that was started.
-pub struct Qemu {
+/// A program that was started.
+pub struct Child {
+    program: &'static str,
     pid: Pid,
     ended: bool,
     last_lines: Arc<Mutex<VecDeque<String>>>,
     output: tokio::task::JoinHandle<()>,
 }
 
-/// Starts QEMU. Gives the runner's end of the machine's serial line.
-pub fn start(arguments: &[String], dirs: &Directories) -> Result<(Qemu, UnixStream), Failure> {
-    spawn(arguments, dirs)
-        .map_err(|error| Failure::start(format!("{} cannot be started: {error}; is it in the image?", qemu::PROGRAM)))
+/// A machine's programs.
+pub struct Started {
+    /// QEMU.
+    pub qemu: Child,
+    /// The TPM, if the machine has one.
+    pub tpm: Option<Child>,
+    /// The runner's end of the machine's serial line.
+    pub line: UnixStream,
 }
 
-fn spawn(arguments: &[String], dirs: &Directories) -> io::Result<(Qemu, UnixStream)> {
+/// Starts the machine's programs.
+pub fn start(arguments: &[String], dirs: &Directories, with_tpm: bool) -> Result<Started, Failure> {
+    let problem = |program: &'static str| {
+        move |error: io::Error| Failure::start(format!("{program} cannot be started: {error}; is it in the image?"))
+    };
+    let (tpm, control) = match with_tpm {
+        true => start_tpm(dirs).map(|(tpm, control)| (Some(tpm), Some(control))).map_err(problem(TPM_PROGRAM))?,
+        false => (None, None),
+    };
+    let (qemu, line) = start_qemu(arguments, dirs, control).map_err(problem(qemu::PROGRAM))?;
+    Ok(Started { qemu, tpm, line })
+}
+
+/// Starts the TPM, which ends with its only connection. Gives QEMU's end of that.
+fn start_tpm(dirs: &Directories) -> io::Result<(Child, OwnedFd)> {
+    let (control, qemus) = UnixStream::pair()?;
+    let state = format!("dir={},mode=0600", dirs.data.display());
+    let channel = format!("type=unixio,clientfd={TPM_CONTROL}");
+    let arguments = ["socket", "--tpm2", "--tpmstate", &state, "--ctrl", &channel, "--terminate"];
+    let mapping = FdMapping { parent_fd: control.into(), child_fd: TPM_CONTROL };
+    Ok((spawn(TPM_PROGRAM, &arguments.map(str::to_owned), vec![mapping])?, qemus.into()))
+}
+
+fn start_qemu(arguments: &[String], dirs: &Directories, tpm: Option<OwnedFd>) -> io::Result<(Child, UnixStream)> {
     let listen = |name: &str| UnixListener::bind(dirs.file(name)).map(OwnedFd::from);
     let (line, guest_line) = UnixStream::pair()?;
     let numbers = qemu::DESCRIPTORS;
     let mapping = |parent_fd: OwnedFd, child_fd: i32| FdMapping { parent_fd, child_fd };
-    let mappings = vec![
+    let mut mappings = vec![
         mapping(listen(MONITOR)?, numbers.monitor),
         mapping(guest_line.into(), numbers.serial),
         mapping(listen(GUEST_AGENT)?, numbers.guest_agent),
         mapping(listen(VMOP_AGENT)?, numbers.vmop_agent),
     ];
+    mappings.extend(tpm.map(|tpm| mapping(tpm, numbers.tpm)));
+    Ok((spawn(qemu::PROGRAM, arguments, mappings)?, line))
+}
+
+fn spawn(program: &'static str, arguments: &[String], mappings: Vec<FdMapping>) -> io::Result<Child> {
     let (reader, writer) = io::pipe()?;
-    let mut command = Command::new(qemu::PROGRAM);
+    let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     command.env_clear().envs(std::env::vars_os().filter(|(name, _)| name == "TZ" || name == "PATH"));
     // A terminal's Ctrl-C is for the runner alone.
@@ -67,26 +105,33 @@ fn spawn(arguments: &[String], dirs: &Directories) -> io::Result<(Qemu, UnixStre
     let child = command.spawn()?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::Other)?;
     let last_lines = Arc::default();
-    let output = tokio::spawn(log_output(pipe::Receiver::from_owned_fd(reader.into())?, Arc::clone(&last_lines)));
-    Ok((Qemu { pid, ended: false, last_lines, output }, line))
+    let name = program.rsplit('/').next().unwrap_or(program);
+    let reader = pipe::Receiver::from_owned_fd(reader.into())?;
+    let output = tokio::spawn(log_output(name, reader, Arc::clone(&last_lines)));
+    Ok(Child { program, pid, ended: false, last_lines, output })
 }
 
-impl Qemu {
-    /// Whether this process is QEMU.
+impl Child {
+    /// Whether this process is the child.
     pub fn is(&self, pid: Pid) -> bool {
         self.pid == pid
     }
 
-    /// Sends the signal, unless QEMU has ended.
+    /// Whether the child has ended.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Sends the signal, unless the child has ended.
     pub fn signal(&self, signal: Signal) {
         if !self.ended
             && let Err(error) = rustix::process::kill_process(self.pid, signal)
         {
-            tracing::warn!(%error, ?signal, "QEMU");
+            tracing::warn!(%error, ?signal, program = self.program, "not signalled");
         }
     }
 
-    /// QEMU was reaped. Gives what it said last.
+    /// The child was reaped. Gives what it said last.
     pub async fn ended(&mut self) -> String {
         self.ended = true;
         let _ = tokio::time::timeout(OUTPUT_TIME, &mut self.output).await;
@@ -95,7 +140,7 @@ impl Qemu {
     }
 }
 
-async fn log_output(mut pipe: pipe::Receiver, last_lines: Arc<Mutex<VecDeque<String>>>) {
+async fn log_output(name: &'static str, mut pipe: pipe::Receiver, last_lines: Arc<Mutex<VecDeque<String>>>) {
     let (mut line, mut buffer) = (Vec::new(), [0; 512]);
     while let Ok(n @ 1..) = pipe.read(&mut buffer).await {
         for byte in buffer.iter().take(n) {
@@ -108,7 +153,7 @@ async fn log_output(mut pipe: pipe::Receiver, last_lines: Arc<Mutex<VecDeque<Str
             }
             let text = String::from_utf8_lossy(&line).trim().to_owned();
             line.clear();
-            tracing::info!("qemu: {text}");
+            tracing::info!("{name}: {text}");
             let mut lines = last_lines.lock().unwrap_or_else(PoisonError::into_inner);
             lines.push_back(text);
             if lines.len() > LAST_LINES {

@@ -8,6 +8,7 @@ use super::config::{self, RunnerConfig};
 use super::driver::{self, Setup, Signals};
 use super::failure::Failure;
 use super::machine::{self, Acceleration, Directories, Environment, Resolved};
+use super::process::Started;
 use super::report::Reporter;
 use super::spec::Spec;
 use super::state::Phase;
@@ -77,7 +78,7 @@ fn start(config: &RunnerConfig, spec: Spec, path: &Path, files: Files, dirs: &Di
     let reporter = Reporter::start(identity(config, &machine.spec.name), observed.clone());
     let unusable = |error: std::io::Error| Failure::data(format!("{}: {error}", dirs.runtime.display()));
     let console = tokio::net::UnixListener::bind(dirs.file(console::SOCKET)).map_err(unusable)?;
-    let (qemu, line) = process::start(&arguments, dirs)?;
+    let Started { qemu, tpm, line } = process::start(&arguments, dirs, machine.spec.tpm)?;
     line.set_nonblocking(true).map_err(unusable)?;
     Ok(Setup {
         type_is_alias: !machine.machine_type.starts_with("pc-"),
@@ -88,6 +89,7 @@ fn start(config: &RunnerConfig, spec: Spec, path: &Path, files: Files, dirs: &Di
         dirs: dirs.clone(),
         ticketing,
         qemu,
+        tpm,
         line: tokio::net::UnixStream::from_std(line).map_err(unusable)?,
         console,
         held,

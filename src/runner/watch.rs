@@ -55,7 +55,8 @@ pub async fn follow(config: PathBuf, mut known: Files, changes: mpsc::UnboundedS
         if now != seen {
             seen = now;
             let files = Files::read(&config);
-            if files != known {
+            // A file that is not there is about to be replaced; nobody configures a machine by that.
+            if files.config.is_some() && files != known {
                 known = files.clone();
                 if changes.send(files).is_err() {
                     return;

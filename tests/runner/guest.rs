@@ -110,6 +110,22 @@ fn a_seed_and_ports_reach_the_guest() {
 }
 
 #[test]
+fn a_machine_has_a_tpm_whose_state_stays() {
+    let rig = Rig::with_guest();
+    rig.configure(&json!({}), &json!({"firmware": "uefi", "useTpm": true}));
+    let vm = rig.start(None);
+    let mut console = vm.console();
+    console.wait("TINY boot=1");
+    console.type_line("sh ls /sys/firmware/acpi/tables | grep -c TPM2");
+    console.wait("TINY sh 1");
+    console.type_line("poweroff");
+    let end = vm.end(Duration::from_secs(30));
+    assert_eq!(end.code, 0, "{}", end.log);
+    assert!(fs::metadata(rig.path("data/tpm2-00.permall")).unwrap().len() > 1000);
+    assert!(!end.log.contains("TPM has ended"), "{}", end.log);
+}
+
+#[test]
 fn a_second_machine_on_the_same_device_is_refused() {
     let image = crate::rig::Rig::with_guest();
     let device = crate::rig::run("losetup", &["-f".as_ref(), "--show".as_ref(), image.path("disk.img").as_ref()]);

@@ -21,6 +21,7 @@ const UID: u32 = 107;
 /// there; then the runner's arguments.
 const POD: &str = r#"set -e
 root=$1 dir=$2; shift 2
+mount --bind "$root" "$root" && mount -o remount,bind,ro "$root"
 mount -t tmpfs -o mode=755 tmpfs "$root/dev"
 mkdir -m 1777 "$root/dev/shm"
 for device in null zero random urandom; do mknod -m 666 "$root/dev/$device" c $(stat -c '0x%t 0x%T' /dev/$device); done
@@ -31,7 +32,7 @@ fi
 touch "$root/dev/termination-log" && chmod 666 "$root/dev/termination-log"
 mount -t proc proc "$root/proc"
 mount --bind "$dir" "$root/tmp"
-exec chroot --userspec=107:107 "$root" /tmp/vm-runner "$@"
+exec setpriv --no-new-privs --bounding-set=-all,+sys_chroot,+setuid,+setgid chroot --userspec=107:107 "$root" /tmp/vm-runner "$@"
 "#;
 
 /// What a test's VM is kept in: it outlives the VM's runs.

@@ -8,9 +8,14 @@ use crate::runner::qmp::{Command, Event as QemuEvent, Signal};
 use crate::runner::reconcile::Progress;
 use crate::runner::state::{Event, Phase};
 use serde_json::Value;
+use std::time::Duration;
+
+/// How often, and in which steps, the end of the TPM is looked for.
+const TPM_STEPS: u32 = 40;
+const TPM_STEP: Duration = Duration::from_millis(50);
 
 impl Driver {
-    /// SIGTERM or SIGINT.
+    /// SIGTERM, or what a terminal sends.
     pub(super) fn asked_to_end(&mut self) {
         tracing::info!("asked to end");
         self.step(Event::Stop);
@@ -19,11 +24,28 @@ impl Driver {
     /// Children have ended, QEMU or what other processes of the container have left behind.
     pub(super) async fn children_ended(&mut self) {
         for (pid, status) in process::reap() {
-            if self.qemu.is(pid) {
+            if let Some(tpm) = self.tpm.as_mut().filter(|tpm| tpm.is(pid)) {
+                let last_words = tpm.ended().await;
+                if !self.qemu.has_ended() && self.state.phase() != Phase::Terminating {
+                    tracing::error!(status, last_words, "the machine's TPM has ended; a new start brings it back");
+                }
+            } else if self.qemu.is(pid) {
                 let last_words = self.qemu.ended().await;
                 tracing::info!(status, "QEMU has ended");
                 self.step(Event::QemuEnded { status, last_words });
             }
+        }
+    }
+
+    /// The TPM ends with QEMU's connection; it has a moment to write its state.
+    pub(super) async fn end_tpm(&mut self) {
+        for left in (0..TPM_STEPS).rev() {
+            self.children_ended().await;
+            let Some(tpm) = self.tpm.as_ref().filter(|tpm| !tpm.has_ended()) else { return };
+            if left == 0 {
+                tpm.signal(rustix::process::Signal::KILL);
+            }
+            tokio::time::sleep(TPM_STEP).await;
         }
     }
 

@@ -1,6 +1,7 @@
 //! (pure) What a machine is before anything is plugged in: type, firmware, memory, processors, clock.
 
 use super::super::machine::{Acceleration, Machine};
+use super::Descriptors;
 use super::args::{Args, escape};
 use serde_json::json;
 
@@ -58,6 +59,15 @@ pub fn memory(args: &mut Args, machine: &Machine) {
     args.device(&json!({
         "driver": "virtio-balloon-pci", "id": "balloon0", "deflate-on-oom": true, "free-page-reporting": true,
     }));
+}
+
+/// The TPM, which is another process at the end of that descriptor.
+pub fn tpm(args: &mut Args, machine: &Machine, descriptors: Descriptors) {
+    if machine.spec.tpm {
+        args.plain("-chardev", &format!("socket,id=chrtpm,fd={}", descriptors.tpm));
+        args.plain("-tpmdev", "emulator,id=tpm0,chardev=chrtpm");
+        args.device(&json!({"driver": "tpm-tis", "tpmdev": "tpm0"}));
+    }
 }
 
 /// One processor and room for the others: only those that are plugged in later can be unplugged.

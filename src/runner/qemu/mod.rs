@@ -26,10 +26,11 @@ pub struct Descriptors {
     pub serial: i32,
     pub guest_agent: i32,
     pub vmop_agent: i32,
+    pub tpm: i32,
 }
 
 /// The numbers that descriptors have in QEMU.
-pub const DESCRIPTORS: Descriptors = Descriptors { monitor: 3, serial: 4, guest_agent: 5, vmop_agent: 6 };
+pub const DESCRIPTORS: Descriptors = Descriptors { monitor: 3, serial: 4, guest_agent: 5, vmop_agent: 6, tpm: 7 };
 
 /// All arguments but the program.
 pub fn arguments(machine: &Machine, descriptors: Descriptors) -> Vec<String> {
@@ -38,6 +39,7 @@ pub fn arguments(machine: &Machine, descriptors: Descriptors) -> Vec<String> {
     board::identity(&mut args, machine);
     board::firmware(&mut args, machine);
     board::memory(&mut args, machine);
+    board::tpm(&mut args, machine, descriptors);
     board::processors(&mut args, machine);
     board::clock(&mut args, machine);
     peripherals::serial(&mut args, descriptors);

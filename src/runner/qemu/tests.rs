@@ -42,6 +42,7 @@ fn the_smallest_machine() {
 fn the_fullest_machine() {
     let mut machine = machine(
         "    bootMenu: true
+    useTpm: true
     firmware: secure
     maximumCpus: 8
     sockets: 2

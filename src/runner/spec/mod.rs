@@ -21,6 +21,8 @@ pub struct Spec {
     pub name: String,
     /// SMBIOS UUID, if it is given.
     pub uuid: Option<String>,
+    /// Whether the machine has a TPM 2.0.
+    pub tpm: bool,
     /// Whether the firmware shows its boot menu.
     pub boot_menu: bool,
     /// Kind of firmware.
@@ -89,18 +91,14 @@ pub enum Accelerator {
     Unset,
 }
 
-/// Time for a guest to shut down where the configuration gives none.
-const POWERDOWN_TIMEOUT: u64 = 900;
+/// Time for a guest to shut down where the configuration gives none, and the longest: a year.
+const POWERDOWN_TIMEOUT: (u64, u64) = (900, 365 * 24 * 3600);
 const MIB: u64 = 1 << 20;
 
 impl Spec {
     /// Checks the configuration.
     pub fn from_config(config: &RunnerConfig) -> Result<Self, Invalid> {
         let vm = config.vm.as_ref().ok_or_else(|| Invalid::new("vm", "missing; it describes the machine"))?;
-        if vm.use_tpm {
-            let problem = "a TPM is not supported yet by this version; set it to false";
-            return Err(Invalid::new("vm.useTpm", problem));
-        }
         let ram = ram(vm)?;
         let maximum_cpus = maximum_cpus(vm)?;
         let (cds, disks) = devices::drives(vm.drives.as_deref().unwrap_or_default())?;
@@ -108,6 +106,7 @@ impl Spec {
         Ok(Self {
             name: check::word("vm.name", &vm.name, "-_.")?,
             uuid: vm.uuid.as_ref().map(|uuid| check::uuid("vm.uuid", uuid)).transpose()?,
+            tpm: vm.use_tpm,
             boot_menu: vm.boot_menu,
             firmware: firmware(vm.firmware.as_deref())?,
             ram,
@@ -125,7 +124,7 @@ impl Spec {
             live: Live {
                 cpus: vm.current_cpus.unwrap_or(1),
                 ram: current_ram(vm, ram)?,
-                powerdown_timeout: Duration::from_secs(vm.powerdown_timeout.unwrap_or(POWERDOWN_TIMEOUT)),
+                powerdown_timeout: powerdown_timeout(vm)?,
                 logged_in_user: display.logged_in_user.filter(|user| !user.is_empty()),
             },
         })
@@ -133,8 +132,10 @@ impl Spec {
 
     /// Whether a running machine of this configuration becomes one of the other without a new start.
     pub fn differs_in_live_only(&self, other: &Self) -> bool {
-        let other = Self { live: self.live.clone(), maximum_cpus: self.maximum_cpus, ..other.clone() };
-        *self == other
+        // A number of CPUs beyond the maximum raises it; that is told as a matter of the number.
+        let raised = other.live.cpus > self.maximum_cpus;
+        let maximum_cpus = if raised { self.maximum_cpus } else { other.maximum_cpus };
+        *self == Self { live: self.live.clone(), maximum_cpus, ..other.clone() }
     }
 }
 
@@ -159,6 +160,16 @@ fn current_ram(vm: &VmConfig, maximum: Bytes) -> Result<Option<Bytes>, Invalid> 
     match size(key, text)? {
         bytes if bytes.0 < MIB => Err(Invalid::value(key, text, "at least 1 MiB")),
         bytes => Ok(Some(bytes.min(maximum))),
+    }
+}
+
+fn powerdown_timeout(vm: &VmConfig) -> Result<Duration, Invalid> {
+    let (default, longest) = POWERDOWN_TIMEOUT;
+    match vm.powerdown_timeout.unwrap_or(default) {
+        seconds if seconds <= longest => Ok(Duration::from_secs(seconds)),
+        seconds => {
+            Err(Invalid::value("vm.powerdownTimeout", &seconds.to_string(), &format!("at most {longest} seconds")))
+        }
     }
 }
 
