@@ -1,0 +1,110 @@
+//! VMs that end by themselves: the guest powers off, QEMU or the runner is killed.
+
+use super::harness::vm::{BOOT, SHUTDOWN, Vm, condition, ready_reason};
+use super::harness::{console, disk::Counts, e2e, eventually, process};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// How many times longer than the contract says a pause may last, here where everything shares two CPUs.
+const SLACK: i64 = 5;
+
+/// What was seen of a VM's end: the status that tells of it, and how many seconds later the next pod was made.
+async fn end_after(vm: &Vm<'_>, old_pod: &str) -> (Value, i64) {
+    vm.pod_after(old_pod, SHUTDOWN).await;
+    let created = vm.pod().unwrap()["metadata"]["creationTimestamp"].as_str().unwrap().parse::<Timestamp>().unwrap();
+    let ever = vm.space.vms.ever(&vm.name);
+    let told = ever.iter().map(|seen| &seen.object).find(|object| object["status"]["restarts"]["podUid"] == old_pod);
+    let told = told.unwrap_or_else(|| panic!("no status tells of the end of pod {old_pod}: {:#}", vm.now()));
+    assert_eq!(ready_reason(told), "RestartBackoff", "{told:#}");
+    assert_eq!(condition(told, "Ready")["status"], "False", "{told:#}");
+    // Both times are whole seconds, so this is exact to the second.
+    let ended = told["status"]["restarts"]["time"].as_str().unwrap().parse::<Timestamp>().unwrap();
+    (told["status"]["restarts"].clone(), created.duration_since(ended).as_secs())
+}
+
+#[test]
+fn a_guest_that_powers_itself_off_is_started_again() {
+    e2e(1, async |space| {
+        let vm = space.create("vm", json!({})).await;
+        assert_eq!(vm.counts().await.boot, 1);
+        let pod = vm.pod_uid();
+        console::power_off(space, "vm").await;
+        let (restarts, pause) = end_after(&vm, &pod).await;
+        assert_eq!(restarts["reason"], "GuestShutdown", "{restarts:#}");
+        assert!((1..=SLACK).contains(&pause), "a pause of {pause} s: {restarts:#}");
+        vm.booted().await;
+        assert_eq!(vm.counts().await.boot, 2);
+    });
+}
+
+#[test]
+fn a_guest_that_powers_itself_off_stays_off_where_that_is_wanted() {
+    e2e(1, async |space| {
+        let vm = space.create("vm", json!({"spec": {"guestShutdownStops": true}})).await;
+        assert_eq!(vm.counts().await.boot, 1);
+        console::power_off(space, "vm").await;
+        vm.until("is stopped by its spec", SHUTDOWN, |vm| vm["spec"]["vm"]["state"] == "Stopped").await;
+        vm.pod_gone(SHUTDOWN).await;
+        vm.becomes("Stopped", SHUTDOWN).await;
+
+        // A new operator looks at everything anew. It has looked when it has seen another VM to its end.
+        space.kubectl(&["rollout", "restart", "deployment/vm-operator"]).await;
+        space.kubectl(&["rollout", "status", "deployment/vm-operator", "--timeout", "60s"]).await;
+        let other = space.create("other", json!({})).await;
+        other.becomes("Running", BOOT).await;
+        assert_eq!(space.pods.uids("vm").len(), 1, "the VM was started again: {:#}", vm.now());
+        assert_eq!(ready_reason(&vm.now()), "Stopped");
+
+        // Who switches it on again means it.
+        other.want("Stopped").await;
+        other.pod_gone(SHUTDOWN).await;
+        vm.want("Running").await;
+        vm.booted().await;
+        assert_eq!(vm.counts().await.boot, 2);
+    });
+}
+
+#[test]
+fn a_qemu_that_is_killed_is_started_again_after_pauses_that_grow() {
+    e2e(1, async |space| {
+        let vm = space.create("vm", json!({})).await;
+        for (attempt, at_least) in [(1, 1), (2, 2)] {
+            vm.booted().await;
+            let pod = vm.pod_uid();
+            process::kill(&pod, "qemu-system-x86");
+            let (restarts, pause) = end_after(&vm, &pod).await;
+            assert_eq!(restarts["reason"], "QemuCrashed", "{restarts:#}");
+            assert_eq!(restarts["attempts"], attempt, "{restarts:#}");
+            assert!((at_least..=at_least * SLACK).contains(&pause), "a pause of {pause} s: {restarts:#}");
+        }
+        vm.booted().await;
+        assert_eq!(vm.counts().await, Counts { boot: 3, shutdowns: 0 });
+        warns_of(&vm, "QemuCrashed").await;
+    });
+}
+
+#[test]
+fn a_runner_that_is_killed_takes_its_qemu_along_and_is_started_again() {
+    e2e(1, async |space| {
+        let vm = space.create("vm", json!({})).await;
+        vm.booted().await;
+        let pod = vm.pod_uid();
+        process::kill(&pod, "vm-runner");
+        let (restarts, _) = end_after(&vm, &pod).await;
+        assert_eq!(restarts["reason"], "RunnerKilled", "{restarts:#}");
+        assert!(process::of_pod(&pod, "qemu-system-x86").is_empty(), "QEMU outlived its runner");
+        vm.booted().await;
+        assert_eq!(vm.counts().await, Counts { boot: 2, shutdowns: 0 });
+        warns_of(&vm, "RunnerKilled").await;
+    });
+}
+
+/// Waits until `kubectl describe` has a warning that names that end.
+async fn warns_of(vm: &Vm<'_>, end: &str) {
+    eventually("an event tells of the restart", 20, async || {
+        let said = vm.space.kubectl(&["describe", "vm", &vm.name]).await;
+        let mut lines = said.lines().filter(|line| line.contains("Warning") && line.contains("RestartBackoff"));
+        lines.find(|line| line.contains(end)).map(drop).ok_or(said.clone())
+    })
+    .await;
+}

@@ -1,0 +1,65 @@
+//! The well-known example, as it stands in `examples/`.
+
+use super::harness::vm::{BOOT, Vm, condition};
+use super::harness::{disk::Counts, e2e, rig};
+use serde_json::{Value, json};
+
+#[test]
+fn the_example_boots_and_its_status_says_so() {
+    e2e(1, async |space| {
+        let labels = json!({
+            "app.kubernetes.io/name": "vmrunner",
+            "app.kubernetes.io/instance": "test-vm",
+            "vmrunner.jdrupes.org/disk": "system",
+        });
+        let disk = space.tiny_disk("test-vm", &labels).await;
+        let example = rig::repo().join("examples/test-vm.yaml").display().to_string();
+        space.kubectl(&["apply", "--filename", &example]).await;
+        let vm = Vm { space, name: "test-vm".to_owned(), disk };
+
+        vm.becomes("Running", BOOT).await;
+        let status = vm.booted().await["status"].take();
+        let pod = vm.pod().unwrap();
+        assert_eq!(status["osinfo"]["id"], "tiny", "{status:#}");
+        assert_eq!(status["cpus"], 2, "{status:#}");
+        assert_eq!(status["nodeName"], pod["spec"]["nodeName"], "{status:#}");
+        assert_eq!(status["podIP"], pod["status"]["podIP"], "{status:#}");
+        assert_eq!(status["runnerVersion"], env!("CARGO_PKG_VERSION"), "{status:#}");
+        let expected = [
+            ("Ready", "True"),
+            ("Running", "True"),
+            ("Booted", "True"),
+            ("VmopAgentConnected", "False"),
+            ("UserLoggedIn", "False"),
+            ("ConsoleConnected", "False"),
+        ];
+        for (type_, expected) in expected {
+            assert_eq!(condition(&vm.now(), type_)["status"], expected, "{type_}: {status:#}");
+        }
+        // The balloon needs the guest's help, so this one may come later than the agent's answer.
+        vm.until("has the memory that is wanted", BOOT, |vm| vm["status"]["ram"] == "4Gi").await;
+        assert_eq!(vm.counts().await, Counts { boot: 1, shutdowns: 0 });
+        the_columns_say_it(&vm).await;
+        the_pod_is_restricted_and_needs_no_flag_to_be_drained(&vm, &pod).await;
+    });
+}
+
+async fn the_columns_say_it(vm: &Vm<'_>) {
+    let table = vm.space.kubectl(&["get", "vms", "--output", "wide"]).await;
+    let words = |line: usize| -> Vec<&str> { table.lines().nth(line).unwrap_or_default().split_whitespace().collect() };
+    assert_eq!(words(0), ["NAME", "STATE", "STATUS", "BOOTED", "CPUS", "RAM", "NODE", "IP", "AGE"], "{table}");
+    let ip = vm.now()["status"]["podIP"].as_str().unwrap_or_default().to_owned();
+    let node = vm.now()["status"]["nodeName"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(words(1)[..8], ["test-vm", "Running", "Running", "True", "2", "4Gi", &node, &ip], "{table}");
+}
+
+async fn the_pod_is_restricted_and_needs_no_flag_to_be_drained(vm: &Vm<'_>, pod: &Value) {
+    let label = r"jsonpath={.metadata.labels.pod-security\.kubernetes\.io/enforce}";
+    let enforced = vm.space.kubectl(&["get", "namespace", &vm.space.name, "--output", label]).await;
+    assert_eq!(enforced, "restricted");
+    for volume in pod["spec"]["volumes"].as_array().into_iter().flatten() {
+        assert!(volume["emptyDir"].is_null() && volume["hostPath"].is_null(), "{volume}");
+    }
+    // The firmware's variables and the machine's UUID are on a volume; nothing else of the runner's outlives the pod.
+    assert_eq!(pod["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"], true);
+}

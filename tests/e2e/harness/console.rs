@@ -1,0 +1,58 @@
+//! The guest's serial console, as a user reaches it: `kubectl exec -i POD -- vm-runner console`.
+
+use super::{Space, kubectl};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::Child;
+
+/// Until an answer is there. A line goes to the guest and back in a second; setting up the connection takes another.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the guest wrote since it was booted.
+///
+/// # Errors
+/// What kubectl complained about.
+pub async fn log(space: &Space, pod: &str) -> Result<String, String> {
+    space.try_kubectl(&["exec", pod, "--", "vm-runner", "console", "--log"]).await
+}
+
+/// Types `poweroff` and looks on until the machine is gone and the console with it.
+pub async fn power_off(space: &Space, pod: &str) {
+    let mut console = attach(space, pod);
+    console.stdin.as_mut().unwrap().write_all(b"poweroff\n").await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, console.wait()).await;
+    assert!(ended.is_ok(), "the console is still there {PATIENCE:?} after `poweroff`");
+}
+
+/// What a shell command prints in the guest, in one line.
+///
+/// # Errors
+/// If there is no answer.
+pub async fn shell(space: &Space, pod: &str, script: &str) -> Result<String, String> {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let mark = format!("answer-{}", ASKED.fetch_add(1, Ordering::Relaxed));
+    let mut console = attach(space, pod);
+    let mut lines = BufReader::new(console.stdout.take().unwrap()).lines();
+    let question = format!("sh echo {mark} $({script})\n");
+    console.stdin.as_mut().unwrap().write_all(question.as_bytes()).await.map_err(|e| e.to_string())?;
+    let answer = async {
+        let mut said = String::new();
+        while let Some(line) = lines.next_line().await.map_err(|e| e.to_string())? {
+            if let Some((_, answer)) = line.split_once(&format!("TINY sh {mark} ")) {
+                return Ok(answer.trim().to_owned());
+            }
+            said.push_str(&line);
+        }
+        Err(format!("the console ended after {said:?}"))
+    };
+    tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err("no answer".to_owned()))
+}
+
+fn attach(space: &Space, pod: &str) -> Child {
+    let args = ["--namespace", &space.name, "exec", "--stdin", pod, "--", "vm-runner", "console"];
+    let mut command = kubectl::command(&args);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.spawn().expect("kubectl can be started")
+}

@@ -1,0 +1,123 @@
+//! The guest's disk: a copy of the tiny guest's image behind a loop device of the node, and a PersistentVolume for it.
+//! The node is this machine, so a test can also look at what the guest wrote.
+
+use super::{kubectl, rig};
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where the guest keeps its counts.
+const COUNTS_OFFSET: u64 = 47 << 20;
+
+/// How often a guest was booted, and how it was asked to shut down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Boots.
+    pub boot: u32,
+    /// Shut-downs by the power button or the guest agent. A guest whose plug was pulled counts none.
+    pub shutdowns: u32,
+}
+
+impl Counts {
+    /// Reads the guest's words: `boot=1 powerbuttons=0 agentshutdowns=0`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let count = |name: &str| {
+            let word = text.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))?;
+            word.parse::<u32>().ok()
+        };
+        Some(Self { boot: count("boot")?, shutdowns: count("powerbuttons")? + count("agentshutdowns")? })
+    }
+}
+
+/// A disk. It is there until [`Disk::remove`], or until the next run removes it.
+#[derive(Debug)]
+pub struct Disk {
+    /// Name of the volume.
+    pub volume: String,
+    file: PathBuf,
+    device: String,
+}
+
+impl Disk {
+    /// Makes a disk with the tiny guest.
+    pub fn tiny(volume: &str) -> Self {
+        let file = rig::disks_dir().join(format!("{volume}.img"));
+        tool("cp", &["--sparse=always", &text(&rig::guest_image()), &text(&file)]);
+        let device = tool("losetup", &["--find", "--show", &text(&file)]);
+        Self { volume: volume.to_owned(), file, device }
+    }
+
+    /// Makes the volume: with those labels, for that claim and no other.
+    pub async fn publish(&self, labels: &Value, namespace: &str, claim: &str) {
+        let node = kubectl::must(&["get", "nodes", "--output", "jsonpath={.items[0].metadata.name}"]).await;
+        let on_node = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
+        let volume = json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": self.volume, "labels": labels},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "volumeMode": "Block",
+                "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "storageClassName": "",
+                "local": {"path": self.device},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
+                "claimRef": {"namespace": namespace, "name": claim},
+            },
+        });
+        kubectl::create(&volume).await.unwrap();
+    }
+
+    /// What the guest has written.
+    pub fn counts(&self) -> Counts {
+        let mut line = [0; 512];
+        File::open(&self.file).unwrap().read_exact_at(&mut line, COUNTS_OFFSET).unwrap();
+        let line = String::from_utf8_lossy(&line);
+        Counts::parse(&line).unwrap_or_else(|| panic!("the disk {} holds no counts: {line:?}", self.volume))
+    }
+
+    /// Removes the volume and the disk. The claim may go later; then the volume does too.
+    pub async fn remove(&self) {
+        let args = ["delete", "persistentvolume", &self.volume, "--ignore-not-found", "--wait=false"];
+        if let Err(complaint) = kubectl::run(&args).await {
+            eprintln!("{complaint}");
+        }
+        detach(&self.device);
+        drop(fs::remove_file(&self.file));
+    }
+}
+
+/// Removes all disks that earlier runs have left.
+pub fn remove_all() {
+    let dir = rig::disks_dir();
+    let listed = tool("losetup", &["--list", "--noheadings", "--raw", "--output", "NAME,BACK-FILE"]);
+    for (device, file) in listed.lines().filter_map(|line| line.split_once(' ')) {
+        if Path::new(file).starts_with(&dir) {
+            detach(device);
+        }
+    }
+    for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(rig::PREFIX) {
+            drop(fs::remove_file(entry.path()));
+        }
+    }
+}
+
+/// The kernel lets go of the device when its last user does.
+fn detach(device: &str) {
+    drop(Command::new("losetup").args(["--detach", device]).output());
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn tool(name: &str, args: &[&str]) -> String {
+    let output = Command::new(name).args(args).output().unwrap_or_else(|e| panic!("{name}: {e}"));
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name} {}: {}", args.join(" "), words.trim());
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}

@@ -1,0 +1,53 @@
+//! What a user types.
+
+use super::rig;
+use serde_json::Value;
+use std::process::Stdio;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+/// A kubectl that talks to the local cluster, whatever `KUBECONFIG` says: these tests drain a node.
+pub fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(rig::dir().join("bin/vmop-kube"));
+    command.arg("kubectl").args(args).env("KUBECONFIG", rig::kubeconfig()).kill_on_drop(true);
+    for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+        command.env_remove(proxy);
+    }
+    command
+}
+
+/// Runs kubectl. Gives what it printed.
+///
+/// # Errors
+/// What it complained about.
+pub async fn run(args: &[&str]) -> Result<String, String> {
+    let output = command(args).stdin(Stdio::null()).output().await.map_err(|e| format!("kubectl: {e}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() {
+        Ok(text(&output.stdout))
+    } else {
+        Err(format!("kubectl {}: {}{}", args.join(" "), text(&output.stdout), text(&output.stderr)))
+    }
+}
+
+/// Runs kubectl, which must succeed.
+pub async fn must(args: &[&str]) -> String {
+    run(args).await.unwrap_or_else(|complaint| panic!("{complaint}"))
+}
+
+/// Creates an object.
+///
+/// # Errors
+/// What the API server says against it.
+pub async fn create(object: &Value) -> Result<String, String> {
+    let mut kubectl = command(&["create", "--filename", "-"]);
+    kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let failed = |e: std::io::Error| format!("kubectl create: {e}");
+    let mut child = kubectl.spawn().map_err(failed)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(object.to_string().as_bytes()).await.map_err(failed)?;
+    }
+    let output = child.wait_with_output().await.map_err(failed)?;
+    let words = String::from_utf8_lossy(if output.status.success() { &output.stdout } else { &output.stderr });
+    if output.status.success() { Ok(words.into_owned()) } else { Err(words.into_owned()) }
+}

@@ -1,0 +1,27 @@
+//! A pod's processes, seen from the node.
+
+use std::fs;
+use std::process::Command;
+
+/// Kills the pod's process of that program outright. Its name is what `/proc/PID/comm` holds: 15 characters.
+///
+/// # Panics
+/// If the pod has none or several of it.
+pub fn kill(pod_uid: &str, program: &str) {
+    let pids = of_pod(pod_uid, program);
+    let [pid] = pids.as_slice() else { panic!("{program} of pod {pod_uid}: one process is expected, not {pids:?}") };
+    let killed = Command::new("kill").args(["-KILL", pid]).status();
+    assert!(killed.is_ok_and(|status| status.success()), "process {pid} cannot be killed");
+}
+
+/// The pod's processes of that program.
+pub fn of_pod(pod_uid: &str, program: &str) -> Vec<String> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let pids = pids.filter(|name| name.bytes().all(|b| b.is_ascii_digit()));
+    pids.filter(|pid| {
+        let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        read("comm").trim() == program && read("cgroup").contains(&format!("pod{pod_uid}"))
+    })
+    .collect()
+}

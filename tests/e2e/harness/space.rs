@@ -1,0 +1,188 @@
+//! A test's namespace with its operator: made from the project's own manifests, shown if the test fails, removed.
+
+use super::audit::AuditLog;
+use super::disk::Disk;
+use super::watched::Watched;
+use super::{eventually, kubectl, rig};
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::Value;
+use std::cell::RefCell;
+use std::fs;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+use vm_operator::api::VirtualMachine;
+
+/// A namespace with an operator.
+pub struct Space {
+    /// Its name.
+    pub name: String,
+    /// Its VMs.
+    pub vms: Watched,
+    /// Its pods.
+    pub pods: Watched,
+    /// Requests since it is there.
+    pub audit: AuditLog,
+    /// Its VMs' disks.
+    pub(super) disks: RefCell<Vec<Rc<Disk>>>,
+}
+
+/// Runs a test that has at most that many VMs at a time.
+pub fn e2e(vms: u32, test: impl AsyncFnOnce(&Space)) {
+    with_spaces(vms, &["local"], async |spaces| test(&spaces[0]).await);
+}
+
+/// Runs a test with two namespaces and as many operators, with a VM in each.
+pub fn e2e_in_two(test: impl AsyncFnOnce(&Space, &Space)) {
+    with_spaces(2, &["local", "local"], async |spaces| test(&spaces[0], &spaces[1]).await);
+}
+
+/// Runs a test in the namespace of the overlay `dev`, which has no operator.
+pub fn e2e_without_operator(test: impl AsyncFnOnce(&Space)) {
+    with_spaces(1, &["dev"], async |spaces| test(&spaces[0]).await);
+}
+
+fn with_spaces(vms: u32, overlays: &[&str], test: impl AsyncFnOnce(&[Space])) {
+    rig::ready();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let _slots = rig::FREE_SLOTS.acquire_many(vms).await.unwrap();
+        let began = Instant::now();
+        let mut spaces = Vec::new();
+        for overlay in overlays {
+            spaces.push(Space::open(overlay).await);
+        }
+        let mut result = AssertUnwindSafe(test(&spaces)).catch_unwind().await;
+        for space in spaces {
+            if result.is_err() {
+                space.show().await;
+            }
+            let closed = AssertUnwindSafe(space.close()).catch_unwind().await;
+            result = result.and(closed);
+        }
+        // Not by eprintln: that is shown for failed tests only.
+        let name = std::thread::current().name().unwrap_or_default().to_owned();
+        let _ = writeln!(std::io::stderr(), "{name}: {:.0} s", began.elapsed().as_secs_f64());
+        result.unwrap_or_else(|panic| resume_unwind(panic));
+    });
+}
+
+/// A client for the local cluster.
+async fn client() -> Client {
+    let kubeconfig = Kubeconfig::read_from(rig::kubeconfig()).unwrap();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    // The cluster is on this machine, whatever proxies there are.
+    config.proxy_url = None;
+    Client::try_from(config).unwrap()
+}
+
+impl Space {
+    /// Makes the namespace, as `kubectl apply -k` does it for a user.
+    async fn open(overlay: &str) -> Self {
+        static OPENED: AtomicU32 = AtomicU32::new(0);
+        let name = format!("{}{:x}-{}", rig::PREFIX, std::process::id(), OPENED.fetch_add(1, Ordering::Relaxed));
+        let client = client().await;
+        let space = Self {
+            vms: Watched::new::<VirtualMachine>(&client, &name),
+            pods: Watched::new::<Pod>(&client, &name),
+            audit: AuditLog::from_now(),
+            disks: RefCell::default(),
+            name,
+        };
+        let dir = space.overlay_dir();
+        fs::create_dir_all(&dir).unwrap();
+        let kustomization = format!("namespace: {}\nresources: [../../../deploy/overlays/{overlay}]\n", space.name);
+        fs::write(dir.join("kustomization.yaml"), kustomization).unwrap();
+        kubectl::must(&["apply", "--kustomize", &dir.display().to_string()]).await;
+        space
+    }
+
+    fn overlay_dir(&self) -> PathBuf {
+        rig::repo().join(".cache/e2e").join(&self.name)
+    }
+
+    /// Runs kubectl in the namespace; it must succeed.
+    pub async fn kubectl(&self, args: &[&str]) -> String {
+        kubectl::must(&[&["--namespace", &self.name], args].concat()).await
+    }
+
+    /// Runs kubectl in the namespace.
+    ///
+    /// # Errors
+    /// What it complained about.
+    pub async fn try_kubectl(&self, args: &[&str]) -> Result<String, String> {
+        kubectl::run(&[&["--namespace", &self.name], args].concat()).await
+    }
+
+    /// The operator's pod, once it is ready to serve and is none of those.
+    pub async fn operator_other_than(&self, uids: &[String]) -> Value {
+        eventually("the operator is ready", 60, async || {
+            let pods = self.pods.all().into_iter();
+            let operators = pods.filter(|pod| pod["metadata"]["labels"]["app.kubernetes.io/name"] == "vm-operator");
+            let mut new = operators.filter(|pod| !uids.iter().any(|uid| pod["metadata"]["uid"] == **uid));
+            let ready = |pod: &Value| {
+                let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+                conditions.into_iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+            };
+            new.find(ready).ok_or_else(|| "no such pod is ready".to_owned())
+        })
+        .await
+    }
+
+    /// The operator's pod, once it is ready to serve.
+    pub async fn operator(&self) -> Value {
+        self.operator_other_than(&[]).await
+    }
+
+    /// What is there, for whoever has to find out why the test failed.
+    async fn show(&self) {
+        eprintln!("---- namespace {}", self.name);
+        let looks: [&[&str]; 4] = [
+            &["get", "vms,pods,persistentvolumeclaims,services", "--output", "wide"],
+            &["describe", "vms"],
+            &["get", "events", "--sort-by", ".metadata.creationTimestamp"],
+            &["logs", "--selector", "app.kubernetes.io/name=vm-operator", "--tail", "100"],
+        ];
+        for args in looks {
+            eprintln!("---- kubectl {}\n{}", args.join(" "), self.try_kubectl(args).await.unwrap_or_else(|e| e));
+        }
+        for pod in
+            self.pods.all().iter().filter(|pod| pod["metadata"]["labels"]["app.kubernetes.io/name"] == "vm-runner")
+        {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            let looks: [&[&str]; 3] = [
+                &["get", "pod", name, "--output", "jsonpath={.status}"],
+                &["logs", name, "--tail", "100"],
+                &["exec", name, "--", "vm-runner", "console", "--log"],
+            ];
+            for args in looks {
+                let said = self.try_kubectl(args).await.unwrap_or_else(|e| e);
+                let tail = said.char_indices().rev().nth(6000).map_or(0, |(start, _)| start);
+                eprintln!("---- kubectl {}\n{}", args.join(" "), &said[tail..]);
+            }
+        }
+    }
+
+    /// Removes the namespace. Its VMs are shut down first, as the next test needs the machine.
+    async fn close(self) {
+        self.kubectl(&["delete", "vms", "--all", "--wait=false"]).await;
+        eventually("the VMs' pods end with their VMs", 90, async || {
+            let pods = self.pods.all().into_iter();
+            let runners = pods.filter(|pod| pod["metadata"]["labels"]["app.kubernetes.io/name"] == "vm-runner");
+            let names: Vec<String> = runners.map(|pod| pod["metadata"]["name"].to_string()).collect();
+            if names.is_empty() { Ok(()) } else { Err(names.join(", ")) }
+        })
+        .await;
+        kubectl::must(&["delete", "namespace", &self.name, "--wait=false"]).await;
+        for disk in self.disks.take() {
+            disk.remove().await;
+        }
+        drop(fs::remove_dir_all(self.overlay_dir()));
+    }
+}

@@ -1,0 +1,194 @@
+//! A VM with the tiny guest, and what is waited for on it.
+
+use super::disk::{Counts, Disk};
+use super::{Space, console, eventually, kubectl};
+use serde_json::{Value, json};
+use std::rc::Rc;
+
+/// Seconds until the guest's first word, and some. Two guests without hardware acceleration share the machine with all
+/// the rest; this is ten times what one takes alone.
+pub const BOOT: u64 = 90;
+/// Seconds until a guest has shut down and its pod is gone.
+pub const SHUTDOWN: u64 = 60;
+
+/// A VM of a test.
+pub struct Vm<'a> {
+    /// Where it is.
+    pub space: &'a Space,
+    /// Its name, which is also its pod's.
+    pub name: String,
+    /// Its disk.
+    pub disk: Rc<Disk>,
+}
+
+/// A VM with the tiny guest on a volume that its claim selects.
+pub fn tiny(space: &Space, name: &str, changes: &Value) -> Value {
+    let mut vm = json!({
+        "apiVersion": "vmoperator.jdrupes.org/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"namespace": space.name, "name": name},
+        "spec": {
+            // So that the tests fit beside a demo.
+            "resources": {"requests": {"cpu": "100m", "memory": "320Mi"}},
+            "vm": {
+                "state": "Running",
+                "firmware": "bios",
+                "maximumRam": "256Mi",
+                "powerdownTimeout": 20,
+                "networks": [{"user": {}}],
+                "disks": [{"volumeClaimTemplate": {"metadata": {"name": "system"}, "spec": {
+                    "storageClassName": "",
+                    "selector": {"matchLabels": disk_labels(space, name)},
+                }}}],
+            },
+        },
+    });
+    merge(&mut vm, changes);
+    vm
+}
+
+fn disk_labels(space: &Space, name: &str) -> Value {
+    json!({"vm-operator.test/disk": format!("{}-{name}", space.name)})
+}
+
+/// As JSON merge patch does it.
+fn merge(target: &mut Value, changes: &Value) {
+    let Value::Object(changes) = changes else {
+        *target = changes.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (key, value) in changes {
+        if value.is_null() {
+            target.as_object_mut().unwrap().remove(key);
+        } else {
+            merge(&mut target[key], value);
+        }
+    }
+}
+
+/// The condition of that type.
+pub fn condition(vm: &Value, type_: &str) -> Value {
+    let conditions = vm["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().find(|condition| condition["type"] == type_).cloned().unwrap_or_default()
+}
+
+/// Reason of the condition `Ready`.
+pub fn ready_reason(vm: &Value) -> String {
+    condition(vm, "Ready")["reason"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The object's UID.
+pub fn uid(object: &Value) -> String {
+    object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+}
+
+impl Space {
+    /// A disk with the tiny guest for the claim of that VM's first disk, `<vm>-system-disk`.
+    pub async fn tiny_disk(&self, vm: &str, labels: &Value) -> Rc<Disk> {
+        let disk = Rc::new(Disk::tiny(&format!("{}-{vm}", self.name)));
+        self.disks.borrow_mut().push(disk.clone());
+        disk.publish(labels, &self.name, &format!("{vm}-system-disk")).await;
+        disk
+    }
+
+    /// Creates a VM with the tiny guest, changed by a merge patch.
+    pub async fn create(&self, name: &str, changes: Value) -> Vm<'_> {
+        let disk = self.tiny_disk(name, &disk_labels(self, name)).await;
+        kubectl::create(&tiny(self, name, &changes)).await.unwrap();
+        Vm { space: self, name: name.to_owned(), disk }
+    }
+}
+
+impl Vm<'_> {
+    /// The object as it is now.
+    pub fn now(&self) -> Value {
+        self.space.vms.get(&self.name).unwrap_or_default()
+    }
+
+    /// Waits until the object is so.
+    pub async fn until(&self, what: &str, seconds: u64, holds: impl Fn(&Value) -> bool) -> Value {
+        eventually(&format!("VM {}: {what}", self.name), seconds, async || {
+            let vm = self.now();
+            if holds(&vm) { Ok(vm) } else { Err(format!("{:#}", vm["status"])) }
+        })
+        .await
+    }
+
+    /// Waits until `Ready` has that reason, for the spec as it is now.
+    pub async fn becomes(&self, reason: &str, seconds: u64) -> Value {
+        let holds = |vm: &Value| {
+            let ready = condition(vm, "Ready");
+            ready["reason"] == reason && ready["observedGeneration"] == vm["metadata"]["generation"]
+        };
+        self.until(&format!("becomes {reason}"), seconds, holds).await
+    }
+
+    /// Waits until the guest runs in the present pod and its agent has answered.
+    pub async fn booted(&self) -> Value {
+        let holds = |vm: &Value| {
+            let pod = self.pod().unwrap_or_default();
+            ready_reason(vm) == "Running"
+                && condition(vm, "Booted")["status"] == "True"
+                && pod["metadata"]["deletionTimestamp"].is_null()
+                && pod["status"]["podIP"].is_string()
+                && vm["status"]["podIP"] == pod["status"]["podIP"]
+        };
+        self.until("the guest is up", BOOT, holds).await
+    }
+
+    /// The pod, if there is one.
+    pub fn pod(&self) -> Option<Value> {
+        self.space.pods.get(&self.name)
+    }
+
+    /// UID of the pod, which must be there.
+    pub fn pod_uid(&self) -> String {
+        self.pod().map(|pod| uid(&pod)).expect("the VM has a pod")
+    }
+
+    /// Waits for a pod other than that one. Gives its UID.
+    pub async fn pod_after(&self, old: &str, seconds: u64) -> String {
+        eventually(&format!("VM {}: a new pod", self.name), seconds, async || {
+            let present = self.pod().map(|pod| uid(&pod));
+            present.filter(|uid| uid != old).ok_or_else(|| format!("{:#}", self.now()["status"]))
+        })
+        .await
+    }
+
+    /// Waits until there is no pod.
+    pub async fn pod_gone(&self, seconds: u64) {
+        eventually(&format!("VM {}: the pod goes", self.name), seconds, async || {
+            self.pod().map_or(Ok(()), |pod| Err(format!("{:#}", pod["status"])))
+        })
+        .await;
+    }
+
+    /// Changes the object.
+    pub async fn patch(&self, changes: &Value) {
+        let changes = changes.to_string();
+        self.space.kubectl(&["patch", "vm", &self.name, "--type", "merge", "--patch", &changes]).await;
+    }
+
+    /// Says whether the VM should run.
+    pub async fn want(&self, state: &str) {
+        self.patch(&json!({"spec": {"vm": {"state": state}}})).await;
+    }
+
+    /// Waits until the guest says on its console that it is up. Gives what it has counted.
+    pub async fn counts(&self) -> Counts {
+        eventually(&format!("VM {}: the guest says that it is up", self.name), BOOT, async || {
+            let log = console::log(self.space, &self.name).await?;
+            let words = log.rsplit_once("TINY boot=").filter(|(_, words)| words.contains(" ready"));
+            words.and_then(|(_, words)| Counts::parse(&format!("boot={words}"))).ok_or(log)
+        })
+        .await
+    }
+
+    /// What a shell command prints in the guest, which must be up.
+    pub async fn guest(&self, script: &str) -> String {
+        console::shell(self.space, &self.name, script).await.unwrap_or_else(|e| panic!("{script}: {e}"))
+    }
+}

@@ -1,0 +1,107 @@
+//! Everything that happened to the objects of one kind in a namespace, in order. Nothing is missed between two looks.
+
+use futures::StreamExt;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, ApiResource, DynamicObject};
+use kube::runtime::{WatchStreamExt, watcher, watcher::Event};
+use kube::{Client, Resource};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::task::JoinHandle;
+
+/// An object as it was at a time.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// When the watch told.
+    pub at: Timestamp,
+    /// The object.
+    pub object: Value,
+}
+
+#[derive(Default)]
+struct State {
+    now: BTreeMap<String, Value>,
+    ever: Vec<Seen>,
+}
+
+/// The objects of a kind. Dropping it ends the watch.
+pub struct Watched {
+    state: Arc<Mutex<State>>,
+    task: JoinHandle<()>,
+}
+
+impl Watched {
+    /// Begins to watch.
+    pub fn new<K: Resource<DynamicType = ()>>(client: &Client, namespace: &str) -> Self {
+        let api = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &ApiResource::erase::<K>(&()));
+        let state = Arc::new(Mutex::new(State::default()));
+        let into = state.clone();
+        let task = tokio::spawn(async move {
+            let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(event) => into.lock().unwrap_or_else(PoisonError::into_inner).take(event),
+                    Err(error) => eprintln!("watching {}: {error}", K::plural(&())),
+                }
+            }
+        });
+        Self { state, task }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The object of that name, if it is there.
+    pub fn get(&self, name: &str) -> Option<Value> {
+        self.state().now.get(name).cloned()
+    }
+
+    /// The objects that are there.
+    pub fn all(&self) -> Vec<Value> {
+        self.state().now.values().cloned().collect()
+    }
+
+    /// All that the object of that name, or its namesakes, have been.
+    pub fn ever(&self, name: &str) -> Vec<Seen> {
+        let state = self.state();
+        state.ever.iter().filter(|seen| seen.object["metadata"]["name"] == name).cloned().collect()
+    }
+
+    /// UIDs of all objects that ever had that name, in order.
+    pub fn uids(&self, name: &str) -> Vec<String> {
+        let mut uids: Vec<String> = Vec::new();
+        for seen in self.ever(name) {
+            let uid = seen.object["metadata"]["uid"].as_str().unwrap_or_default();
+            if !uids.iter().any(|known| known == uid) {
+                uids.push(uid.to_owned());
+            }
+        }
+        uids
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl State {
+    fn take(&mut self, event: Event<DynamicObject>) {
+        let json = |object: &DynamicObject| serde_json::to_value(object).unwrap_or_default();
+        let name = |object: &DynamicObject| object.metadata.name.clone().unwrap_or_default();
+        match event {
+            Event::Init => self.now.clear(),
+            Event::InitDone => {}
+            Event::Apply(object) | Event::InitApply(object) => {
+                self.ever.push(Seen { at: Timestamp::now(), object: json(&object) });
+                self.now.insert(name(&object), json(&object));
+            }
+            Event::Delete(object) => {
+                self.now.remove(&name(&object));
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! End to end: the project's own images on the local cluster of `tests/cluster`, with a real kubelet, real volumes, real
+//! QEMU and the tiny guest. Each test has a namespace of its own, with an operator of its own, in which Pod Security
+//! `restricted` is enforced.
+//!
+//! ```text
+//! make cluster images guests          # what the tests stand on; whoever lacks one of them is told so
+//! cargo test --test e2e               # two VMs at a time, however many threads there are
+//! ```
+//!
+//! | module | what a user sees |
+//! |---|---|
+//! | [`example`] | the well-known example boots, and its status says so |
+//! | [`lifecycle`] | stop and start, a deleted pod, a deleted VM |
+//! | [`ends`] | a guest that powers itself off, a killed QEMU, a killed runner |
+//! | [`disruption`] | a drained node, a killed operator |
+//! | [`reach`] | a Service and a port-forward into the guest |
+//! | [`mistakes`] | each mistake is explained in `kubectl describe vm` |
+//! | [`changes`] | CPUs change while the guest runs |
+//! | [`isolation`] | two operators in two namespaces |
+//! | [`development`] | the operator outside of the cluster |
+//! | [`writes`] | how many requests all that costs |
+//! | [`harness`] | what the tests are told with |
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod changes;
+mod development;
+mod disruption;
+mod ends;
+mod example;
+mod harness;
+mod isolation;
+mod lifecycle;
+mod mistakes;
+mod reach;
+mod writes;

@@ -1,0 +1,52 @@
+//! Mistakes: `kubectl describe vm` says what is wrong, where, and what to do.
+
+use super::harness::vm::{condition, tiny};
+use super::harness::{Space, e2e, eventually, kubectl};
+use serde_json::{Value, json};
+
+/// Creates the VM and waits for its explanation: that reason and all of those words in the condition, and a warning of the
+/// same reason.
+async fn is_explained(space: &Space, name: &str, changes: Value, reason: &str, words: &[&str]) {
+    kubectl::create(&tiny(space, name, &changes)).await.unwrap();
+    eventually(&format!("VM {name} is explained"), 60, async || {
+        let vm = space.vms.get(name).unwrap_or_default();
+        let ready = condition(&vm, "Ready");
+        let message = ready["message"].as_str().unwrap_or_default();
+        let told = ready["status"] == "False" && ready["reason"] == reason && words.iter().all(|w| message.contains(w));
+        let said = space.kubectl(&["describe", "vm", name]).await;
+        let events = said.split_once("\nEvents:").map(|(_, events)| events).unwrap_or_default();
+        let warned = events.lines().any(|line| line.contains("Warning") && line.contains(reason));
+        if told && warned && said.contains(message) { Ok(()) } else { Err(said) }
+    })
+    .await;
+}
+
+#[test]
+fn each_mistake_is_explained_with_its_place_and_a_next_step() {
+    e2e(1, async |space| {
+        let image = json!({"spec": {"image": {"source": "localhost/no/such:1"}, "vm": {"disks": null}}});
+        is_explained(space, "image", image, "ImagePullFailed", &["localhost/no/such:1", "correct spec.image"]).await;
+
+        // Nobody has made a volume with these labels.
+        let step = "kubectl describe pvc claim-system-disk";
+        is_explained(space, "claim", json!({}), "ClaimPending", &["\"claim-system-disk\"", "provide a volume", step])
+            .await;
+
+        let size = json!({"spec": {"vm": {"maximumRam": "lots", "disks": null}}});
+        is_explained(space, "size", size, "InvalidSpec", &["spec.vm.maximumRam", "lots", "correct the size"]).await;
+        assert!(space.pods.uids("size").is_empty(), "nothing is made of a VM that cannot be run");
+    });
+}
+
+#[test]
+fn a_vm_whose_mistake_is_mended_runs() {
+    e2e(1, async |space| {
+        let size = json!({"spec": {"vm": {"maximumRam": "lots"}}});
+        let vm = space.create("vm", size).await;
+        vm.becomes("InvalidSpec", 60).await;
+        vm.patch(&json!({"spec": {"vm": {"maximumRam": "256Mi"}}})).await;
+        vm.booted().await;
+        let ready = condition(&vm.now(), "Ready");
+        assert!(!ready["message"].as_str().unwrap_or_default().contains("lots"), "{ready:#}");
+    });
+}

@@ -1,0 +1,57 @@
+//! How many requests a VM costs. Events and the image repository, which is the namespace's, are not counted.
+
+use super::harness::vm::{SHUTDOWN, condition};
+use super::harness::{Space, audit::Write, e2e, eventually};
+use serde_json::{Value, json};
+
+/// Writes to a VM and its objects until it runs, by operator and runner together; each disk costs one more.
+const BUDGET: usize = 7;
+
+fn all_writes(space: &Space) -> Vec<Write> {
+    ["vm-operator", "vm-runner"].iter().flat_map(|account| space.audit.writes_by(&space.name, account)).collect()
+}
+
+/// How many reconciles the operator's pod has counted.
+async fn reconciles(space: &Space, pod: &str) -> Result<u64, String> {
+    let path = format!("/api/v1/namespaces/{}/pods/{pod}:8081/proxy/metrics", space.name);
+    let metrics = space.try_kubectl(&["get", "--raw", &path]).await?;
+    let counted = metrics.lines().filter(|line| line.starts_with("vm_operator_reconciles_total"));
+    Ok(counted.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum())
+}
+
+#[test]
+fn a_vm_costs_few_writes_and_a_settled_one_none() {
+    e2e(1, async |space| {
+        let vm = space.create("vm", json!({})).await;
+        vm.booted().await;
+        let ever = space.vms.ever("vm");
+        let running = ever.iter().find(|seen| condition(&seen.object, "Ready")["reason"] == "Running").unwrap();
+        let writes = all_writes(space);
+        let until_running: Vec<_> = writes.iter().filter(|write| write.at <= running.at).collect();
+        assert!(
+            until_running.len() > 4,
+            "the audit log knows of ConfigMap, claims, Secret and Pod: {until_running:#?}"
+        );
+        assert!(until_running.len() <= BUDGET + 1, "{} writes until Running: {until_running:#?}", until_running.len());
+
+        // A second VM, stopped, so that the new operator has more than one to look at.
+        let stopped = space.create("stopped", json!({"spec": {"vm": {"state": "Stopped"}}})).await;
+        stopped.becomes("Stopped", SHUTDOWN).await;
+        let before: Vec<Value> = [vm.now(), stopped.now()].into();
+        let old = space.operator().await;
+        let uid = |pod: &Value| pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        space.kubectl(&["delete", "pod", old["metadata"]["name"].as_str().unwrap()]).await;
+        let new = space.operator_other_than(&[uid(&old)]).await;
+        let new = new["metadata"]["name"].as_str().unwrap().to_owned();
+        eventually("the new operator has looked at both VMs", 60, async || {
+            let counted = reconciles(space, &new).await?;
+            if counted >= 2 { Ok(()) } else { Err(format!("{counted} reconciles")) }
+        })
+        .await;
+        let by_new: Vec<_> = all_writes(space).into_iter().filter(|write| write.pod == new).collect();
+        assert!(by_new.is_empty(), "a new operator writes nothing where all is settled: {by_new:#?}");
+        assert_eq!([vm.now(), stopped.now()].to_vec(), before);
+        let by_old = all_writes(space).into_iter().filter(|write| write.pod == old["metadata"]["name"]);
+        assert!(by_old.count() > 0, "writes are told apart by the pod that they come from");
+    });
+}
