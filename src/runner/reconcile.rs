@@ -106,7 +106,10 @@ impl Machine {
         let attempt = (desired.live.cpus, desired.booted);
         let wanted = desired.live.cpus;
         let (slots, problem) = match cpus::plan(desired, &slots) {
-            Plan::Equal => (slots, None),
+            Plan::Equal => {
+                self.cpus = None;
+                (slots, None)
+            }
             Plan::Impossible(why) => (slots, Some(why)),
             Plan::WaitForGuest => {
                 (slots, Some("the guest gives CPUs back only when its agent has answered".to_owned()))
@@ -154,5 +157,87 @@ impl Machine {
             }
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner::desired::cpus::tests::desired;
+    use crate::runner::qmp::{self, testing::Peer};
+    use serde_json::{Value, json};
+    use tokio::net::UnixListener;
+
+    struct Rig {
+        _dir: tempfile::TempDir,
+        peer: Peer,
+        wishes: watch::Sender<Desired>,
+        progress: mpsc::UnboundedReceiver<Progress>,
+    }
+
+    async fn rig(first: Desired) -> Rig {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("monitor.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let (signals, _) = mpsc::unbounded_channel();
+        let (client, connection) = qmp::connect(path, signals);
+        tokio::spawn(connection);
+        let peer = Peer::accept(&listener).await;
+        let (wishes, wish) = watch::channel(first);
+        let (sender, progress) = mpsc::unbounded_channel();
+        tokio::spawn(run(client, wish, sender));
+        Rig { _dir: dir, peer, wishes, progress }
+    }
+
+    /// Two places, the second free.
+    fn places(command: &str, _: &Value) -> Result<Value, &'static str> {
+        assert_eq!(command, "query-hotpluggable-cpus");
+        Ok(json!([
+            {"type": "t", "props": {"core-id": 1}, "vcpus-count": 1},
+            {"type": "t", "props": {"core-id": 0}, "vcpus-count": 1, "qom-path": "/machine/unattached/device[0]"},
+        ]))
+    }
+
+    fn no_more(command: &str, _: &Value) -> Result<Value, &'static str> {
+        assert_eq!(command, "device_add");
+        Err("no more")
+    }
+
+    #[tokio::test]
+    async fn a_refused_cpu_is_tried_once_and_told() {
+        let mut rig = rig(desired(2)).await;
+        rig.peer.answer(places).await;
+        rig.peer.answer(no_more).await;
+        rig.peer.answer(places).await;
+        let told = rig.progress.recv().await.unwrap();
+        assert!(matches!(told, Progress::Cpus { count: 1, problem: Some(_) }), "{told:?}");
+        assert_eq!(rig.progress.recv().await, Some(Progress::Complete(None)));
+        // Another look is no other wish.
+        rig.wishes.send_modify(|desired| desired.attempt += 1);
+        rig.peer.answer(places).await;
+        assert_eq!(rig.progress.recv().await, Some(told));
+        assert_eq!(rig.progress.recv().await, Some(Progress::Complete(None)));
+        // Another number is.
+        rig.wishes.send_modify(|desired| desired.live.cpus = 1);
+        rig.peer.answer(places).await;
+        assert_eq!(rig.progress.recv().await, Some(Progress::Cpus { count: 1, problem: None }));
+        rig.progress.recv().await.unwrap();
+        rig.wishes.send_modify(|desired| desired.live.cpus = 2);
+        rig.peer.answer(places).await;
+        rig.peer.answer(no_more).await;
+    }
+
+    #[tokio::test]
+    async fn a_refused_password_is_not_counted_and_not_repeated() {
+        let mut wanted = desired(1);
+        wanted.password = Password::of_files(Some("p".to_owned()), Some("whenever".to_owned()));
+        let mut rig = rig(wanted).await;
+        rig.peer.answer(|command, _| (command == "set_password").then(|| json!({})).ok_or("?")).await;
+        rig.peer.answer(|command, _| (command != "expire_password").then(|| json!({})).ok_or("no such time")).await;
+        rig.peer.answer(places).await;
+        assert!(matches!(rig.progress.recv().await, Some(Progress::Cpus { .. })));
+        assert_eq!(rig.progress.recv().await, Some(Progress::Complete(None)));
+        rig.wishes.send_modify(|desired| desired.attempt += 1);
+        rig.peer.answer(places).await;
     }
 }

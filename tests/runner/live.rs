@@ -40,7 +40,12 @@ fn cpus_follow_the_configuration_and_a_bad_one_changes_nothing() {
 fn a_display_has_its_password_and_nobody_reads_it() {
     let (rig, api) = (Rig::new(), Api::start());
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    rig.configure(&json!({"namespace": "ns"}), &json!({"drives": [], "display": {"spice": {"port": port}}}));
+    rig.configure(
+        &json!({"namespace": "ns"}),
+        &json!({
+            "drives": [], "display": {"spice": {"port": port}}, "powerdownTimeout": 0,
+        }),
+    );
     rig.write("config/display-password", "geheim1\n");
     rig.write("config/password-expiry", "now\n");
     let vm = rig.start(Some(&api));
@@ -56,7 +61,6 @@ fn a_display_has_its_password_and_nobody_reads_it() {
     serial(3);
     let arguments = std::fs::read_to_string(format!("/proc/{}/cmdline", vm.qemu())).unwrap();
     assert!(arguments.contains("disable-ticketing=off"));
-    vm.signal("-TERM");
     vm.signal("-TERM");
     let end = vm.end(Duration::from_secs(10));
     assert!(!end.log.contains("geheim") && !arguments.contains("geheim"), "{}", end.log);

@@ -3,6 +3,8 @@
 mod client;
 mod codec;
 mod events;
+#[cfg(test)]
+pub mod testing;
 mod types;
 
 pub use client::{Client, Error, Signal, connect};

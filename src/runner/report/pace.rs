@@ -5,8 +5,8 @@ use super::super::status::Observed;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The start is usually over by then, and one write tells both.
-const START: Duration = Duration::from_millis(300);
+/// The start is over by then, on a busy node too, and one write tells both.
+const START: Duration = Duration::from_secs(2);
 /// Changes come in groups.
 const GROUP: Duration = Duration::from_millis(30);
 /// A moving balloon is reported this often.

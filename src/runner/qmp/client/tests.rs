@@ -1,32 +1,6 @@
 use super::*;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{UnixListener, unix::OwnedWriteHalf};
-
-/// A scripted QEMU.
-struct Peer {
-    lines: tokio::io::Lines<BufReader<tokio::net::unix::OwnedReadHalf>>,
-    writer: OwnedWriteHalf,
-}
-
-impl Peer {
-    async fn accept(listener: &UnixListener) -> Self {
-        let (reader, writer) = listener.accept().await.unwrap().0.into_split();
-        let mut peer = Self { lines: BufReader::new(reader).lines(), writer };
-        peer.say(r#"{"QMP": {"version": {}, "capabilities": []}}"#).await;
-        let first = peer.hear().await;
-        assert_eq!(first["execute"], "qmp_capabilities");
-        peer.say(r#"{"return": {}, "id": 0}"#).await;
-        peer
-    }
-
-    async fn say(&mut self, line: &str) {
-        self.writer.write_all(format!("{line}\r\n").as_bytes()).await.unwrap();
-    }
-
-    async fn hear(&mut self) -> Value {
-        serde_json::from_str(&self.lines.next_line().await.unwrap().unwrap()).unwrap()
-    }
-}
+use crate::runner::qmp::testing::Peer;
+use tokio::net::UnixListener;
 
 struct Rig {
     _dir: tempfile::TempDir,
