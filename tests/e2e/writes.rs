@@ -1,6 +1,6 @@
 //! How many requests a VM costs. Events and the image repository, which is the namespace's, are not counted.
 
-use super::harness::vm::{SHUTDOWN, condition};
+use super::harness::vm::{SHUTDOWN, ready_reason};
 use super::harness::{Space, audit::Write, e2e, eventually};
 use serde_json::{Value, json};
 
@@ -25,7 +25,11 @@ fn a_vm_costs_few_writes_and_a_settled_one_none() {
         let vm = space.create("vm", json!({})).await;
         vm.booted().await;
         let ever = space.vms.ever("vm");
-        let running = ever.iter().find(|seen| condition(&seen.object, "Ready")["reason"] == "Running").unwrap();
+        let running = ever.iter().find(|seen| ready_reason(&seen.object) == "Running").unwrap();
+        // A volume that is being made is nothing to warn of.
+        let mut reasons: Vec<String> = ever.iter().map(|seen| ready_reason(&seen.object)).collect();
+        reasons.dedup();
+        assert_eq!(reasons, ["", "Starting", "Running"], "an ordinary start is told as such");
         let writes = all_writes(space);
         let until_running: Vec<_> = writes.iter().filter(|write| write.at <= running.at).collect();
         assert!(

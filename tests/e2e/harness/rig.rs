@@ -31,6 +31,11 @@ pub fn disks_dir() -> PathBuf {
     dir().join("e2e")
 }
 
+/// Where the namespaces' manifests are while a test runs.
+pub fn overlays_dir() -> PathBuf {
+    repo().join(".cache/e2e")
+}
+
 /// The project.
 pub fn repo() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -103,5 +108,7 @@ async fn sweep() -> Result<(), String> {
     // A drain may have been interrupted.
     kubectl::run(&["uncordon", "--selector", "kubernetes.io/os=linux"]).await?;
     disk::remove_all();
+    // It need not be there.
+    drop(fs::remove_dir_all(overlays_dir()));
     Ok(())
 }

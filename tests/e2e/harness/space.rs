@@ -104,7 +104,7 @@ impl Space {
     }
 
     fn overlay_dir(&self) -> PathBuf {
-        rig::repo().join(".cache/e2e").join(&self.name)
+        rig::overlays_dir().join(&self.name)
     }
 
     /// Runs kubectl in the namespace; it must succeed.
