@@ -1,7 +1,7 @@
 //! Guests that boot and are told to stop, or stop by themselves.
 
 use crate::api::{Api, condition};
-use crate::rig::{BOOT, Rig};
+use crate::rig::{BOOT, LoopDevice, Rig};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -127,17 +127,15 @@ fn a_machine_has_a_tpm_whose_state_stays() {
 
 #[test]
 fn a_second_machine_on_the_same_device_is_refused() {
-    let image = crate::rig::Rig::with_guest();
-    let device = crate::rig::run("losetup", &["-f".as_ref(), "--show".as_ref(), image.path("disk.img").as_ref()]);
-    let (one, two) = (Rig::with_device(&device), Rig::with_device(&device));
+    let image = Rig::with_guest();
+    let device = LoopDevice::of(&image.path("disk.img"));
+    let (one, two) = (Rig::with_device(&device.0), Rig::with_device(&device.0));
     for rig in [&one, &two] {
         rig.configure(&json!({}), &json!({"drives": [{"type": "raw", "resource": "/dev/system-disk"}]}));
     }
     let vm = one.start(None);
     vm.console().wait("TINY boot=1");
     let end = two.start(None).end(Duration::from_secs(10));
-    drop(vm);
-    crate::rig::run("losetup", &["-d".as_ref(), device.as_ref()]);
     assert_eq!(end.code, 66, "{}", end.log);
     assert_eq!(end.outcome["reason"], "DataNotAccessible");
     let message = end.outcome["message"].as_str().unwrap();

@@ -127,7 +127,7 @@ impl Rig {
     pub fn start(&self, api: Option<&Api>) -> Vm<'_> {
         let log = File::create(self.path("log")).unwrap();
         let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation=private", "--pid", "--fork", "--kill-child"]);
+        command.args(["--mount", "--propagation=private", "--pid", "--fork"]);
         command.args(["sh", "-c", POD, "pod"]).arg(&self.root).arg(self.dir.path());
         command.args(["-c", "/tmp/config/config.yaml"]).env("DISK", self.disk.as_deref().unwrap_or_default());
         command.env("NODE_NAME", "node-1").env("POD_IP", "10.1.2.3").env("VMRUNNER_TERMINATION_LOG", "/tmp/data/end");
@@ -236,8 +236,27 @@ impl Vm<'_> {
 
 impl Drop for Vm<'_> {
     fn drop(&mut self) {
+        // With PID 1 all of its namespace ends; killing unshare alone would leave it behind.
+        for pid in children(self.child.id()) {
+            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// An image file as a block device.
+pub struct LoopDevice(pub String);
+
+impl LoopDevice {
+    pub fn of(image: &Path) -> Self {
+        Self(run("losetup", &["-f".as_ref(), "--show".as_ref(), image.as_ref()]))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).status();
     }
 }
 
