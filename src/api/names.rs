@@ -68,6 +68,13 @@ pub const ENV_POD_IP: &str = "POD_IP";
 /// User and group that VMs run as; the runner image has them as `qemu`.
 pub const RUNNER_UID: i64 = 107;
 
+/// Name of the pod's container: the VM's, as in the reference, but without the dots that a container's name must not
+/// have.
+#[must_use]
+pub fn container(vm: &str) -> String {
+    vm.replace('.', "-")
+}
+
 /// Name of the claim for what the runner keeps.
 #[must_use]
 pub fn runner_data_claim(vm: &str) -> String {

@@ -5,13 +5,19 @@ use super::settings::{Settings, SettingsError};
 use super::{http, streams, vm};
 use crate::api::virtual_machine;
 use clap::{Parser, Subcommand};
+use futures::FutureExt;
 use kube::{Client, Config};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tracing::level_filters::LevelFilter;
+
+/// Time for the reconciles under way when the operator is asked to end; the kubelet gives it 30 s.
+const LAST_RECONCILES: Duration = Duration::from_secs(20);
 
 /// Virtual machines as Kubernetes objects.
 #[derive(Parser)]
@@ -63,6 +69,8 @@ enum Fatal {
     File(PathBuf, std::io::Error),
     #[error("cannot print a definition: {0}")]
     Yaml(#[from] Box<serde_saphyr::ser::Error>),
+    #[error("cannot start threads: {0}")]
+    Runtime(std::io::Error),
     #[error("cannot listen to signals: {0}")]
     Signals(std::io::Error),
 }
@@ -89,7 +97,7 @@ pub fn run() -> ExitCode {
 fn block_on(work: impl Future<Output = Result<(), Fatal>>) -> Result<(), Fatal> {
     // Two threads: one for a burst of reconciles, one that still answers probes.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.map_err(Fatal::Signals)?.block_on(work)
+    runtime.map_err(Fatal::Runtime)?.block_on(work)
 }
 
 /// The definitions, by file name.
@@ -128,37 +136,47 @@ async fn operate(run: Run) -> Result<(), Fatal> {
 
     let ctx = Arc::new(Context::new(client, namespace, settings));
     let vms = streams::vms(&ctx.client, &ctx.namespace);
+    let listed = vms.store.clone();
     let server = http::serve(run.http, ctx.clone(), vms.store.clone());
     let children = streams::children(&ctx, &vms.store);
     let reconciling = async {
         // A decision from half a picture could destroy something.
         ctx.caches.ready().await;
-        vm::run(ctx.clone(), vms, children, async {
-            let _ = stop.await;
-            tracing::info!("ending; reconciles under way are finished");
-        })
-        .await;
+        vm::run(ctx.clone(), vms, children, stopped(stop.clone())).await;
+    };
+    let out_of_time = async {
+        stopped(stop.clone()).await;
+        tracing::info!("ending; reconciles under way are finished");
+        // Before the first list there is none.
+        if listed.wait_until_ready().now_or_never().is_some() {
+            tokio::time::sleep(LAST_RECONCILES).await;
+        }
     };
     tokio::select! {
         served = server => served.map_err(|e| Fatal::Http(run.http, e)),
         () = reconciling => Ok(()),
+        () = out_of_time => Ok(()),
     }
 }
 
-/// Completes with the first SIGTERM or SIGINT; the second ends the process at once.
-fn stop_signal() -> Result<tokio::sync::oneshot::Receiver<()>, Fatal> {
+/// The receiver of a channel whose value becomes true with the first SIGTERM or SIGINT; the second ends the process at
+/// once.
+fn stop_signal() -> Result<watch::Receiver<bool>, Fatal> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Fatal::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Fatal::Signals)?;
-    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let (stop, stopped) = watch::channel(false);
     tokio::spawn(async move {
-        let mut stop = Some(stop);
         loop {
             tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-            match stop.take() {
-                Some(stop) => drop(stop.send(())),
-                None => std::process::exit(1),
+            if stop.send_replace(true) {
+                std::process::exit(1);
             }
         }
     });
     Ok(stopped)
+}
+
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    // The sender lives as long as the process.
+    let _ = stop.wait_for(|stop| *stop).await;
 }

@@ -52,7 +52,6 @@ pub async fn guarded(
     if result.is_ok() {
         ctx.failures.forget(name);
     }
-    ctx.metrics.backoff.set(i64::try_from(ctx.failures.len()).unwrap_or(i64::MAX));
     result.map(|outcome| match outcome {
         Outcome::Done => Action::await_change(),
         Outcome::Recheck(after) => Action::requeue(after),

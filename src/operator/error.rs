@@ -17,6 +17,14 @@ pub enum Error {
         /// The answer.
         source: kube::Error,
     },
+    /// An object has the name of one of the VM's and is another's.
+    #[error("{kind} {name} is there already and does not belong to this VM")]
+    Foreign {
+        /// Kind of the object.
+        kind: &'static str,
+        /// Name of the object.
+        name: String,
+    },
     /// The reconcile took too long.
     #[error("not done within {0:?}; the API server answers slowly or not at all")]
     Timeout(Duration),
@@ -55,7 +63,7 @@ impl Error {
     /// Whether the API server refuses the object as it is: trying again does not help before something changes.
     #[must_use]
     pub fn is_rejection(&self) -> bool {
-        matches!(self.code(), Some(400 | 403 | 422))
+        matches!(self, Self::Foreign { .. }) || matches!(self.code(), Some(400 | 403 | 422))
     }
 
     /// Metric label and event reason.

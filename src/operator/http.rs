@@ -9,7 +9,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use futures::FutureExt;
 use kube::runtime::reflector::Store;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
@@ -18,8 +18,17 @@ use tokio::net::TcpListener;
 /// # Errors
 /// If the address cannot be listened on.
 pub async fn serve(address: SocketAddr, ctx: Arc<Context>, vms: Store<VirtualMachine>) -> std::io::Result<()> {
-    let listener = TcpListener::bind(address).await?;
-    axum::serve(listener, router(Served { ctx, vms })).await
+    axum::serve(listen(address).await?, router(Served { ctx, vms })).await
+}
+
+/// Listens; on a node without IPv6, `[::]` means all addresses of IPv4.
+async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    match TcpListener::bind(address).await {
+        Err(_) if address.is_ipv6() && address.ip().is_unspecified() => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        result => result,
+    }
 }
 
 #[derive(Clone)]
@@ -49,6 +58,7 @@ async fn readyz(State(Served { ctx, vms }): State<Served>) -> impl IntoResponse 
 
 async fn metrics(State(Served { ctx, .. }): State<Served>) -> impl IntoResponse {
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ctx.metrics.backoff.set(i64::try_from(ctx.failures.len()).unwrap_or(i64::MAX));
     ([(header::CONTENT_TYPE, content_type)], ctx.metrics.text())
 }
 

@@ -1,6 +1,7 @@
 //! (client) The watches. Each lists once, follows from there, drops what nobody reads, and comes back after errors
 //! with a growing pause.
 
+use super::backoff::pause;
 use super::cache::{Cache, Change};
 use super::context::Context;
 use super::views::trim;
@@ -9,11 +10,13 @@ use futures::{Stream, StreamExt};
 use kube::api::Api;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// The VMs: what has changed, and all that are there.
@@ -24,6 +27,57 @@ pub struct Vms<S> {
     pub store: Store<VirtualMachine>,
 }
 
+/// How the first list of a watch is had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listing {
+    /// As events, one object at a time: the least memory. All servers from 1.34 on can.
+    Streamed,
+    /// In pages.
+    Paged,
+}
+
+impl Listing {
+    fn of_version(major: &str, minor: &str) -> Self {
+        // Some providers write "34+".
+        let number = |text: &str| text.trim_end_matches('+').parse::<u32>().unwrap_or_default();
+        if (number(major), number(minor)) >= (1, 34) { Self::Streamed } else { Self::Paged }
+    }
+
+    fn config(self) -> watcher::Config {
+        match self {
+            Self::Streamed => watcher::Config::default().streaming_lists(),
+            Self::Paged => watcher::Config::default().page_size(50),
+        }
+    }
+}
+
+/// Asks the server what it is until it answers, and then for how to list.
+async fn listing(client: Client) -> Listing {
+    for failures in 1.. {
+        match client.apiserver_version().await {
+            Ok(version) => return Listing::of_version(&version.major, &version.minor),
+            Err(error) => {
+                tracing::warn!(%error, "the API server does not answer; trying again");
+                tokio::time::sleep(pause(failures).min(Duration::from_secs(30))).await;
+            }
+        }
+    }
+    Listing::Paged
+}
+
+/// The events of all objects of a kind that have the labels; it begins anew after errors.
+fn events<K>(api: Api<K>, labels: &str) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static + use<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let labels = Some(labels.to_owned()).filter(|labels| !labels.is_empty());
+    let asked = futures::stream::once(listing(api.clone().into_client()));
+    asked.flat_map(move |listing| {
+        let config = watcher::Config { label_selector: labels.clone(), ..listing.config() };
+        watcher(api.clone(), config).default_backoff()
+    })
+}
+
 /// Watches VMs.
 #[must_use]
 pub fn vms(
@@ -32,8 +86,7 @@ pub fn vms(
 ) -> Vms<impl Stream<Item = Result<VirtualMachine, watcher::Error>> + Send + 'static> {
     let (store, writer) = reflector::store();
     let api = Api::<VirtualMachine>::namespaced(client.clone(), namespace);
-    let stream = watcher(api, watcher::Config::default().streaming_lists())
-        .default_backoff()
+    let stream = events(api, "")
         .modify(trim)
         .reflect(writer)
         // Deleted ones too: they have to be forgotten.
@@ -82,11 +135,9 @@ impl Watch {
             + Sync
             + 'static,
     {
-        let config = watcher::Config::default().streaming_lists();
-        let config = if labels.is_empty() { config } else { config.labels(labels) };
-        let api = Api::<K>::namespaced(self.ctx.client.clone(), &self.ctx.namespace);
+        let events = events(Api::<K>::namespaced(self.ctx.client.clone(), &self.ctx.namespace), labels);
         tokio::spawn(async move {
-            let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+            let mut events = std::pin::pin!(events);
             let mut complete = false;
             // Ends with the operator: then nobody listens any more.
             while let Some(event) = events.next().await.filter(|_| !self.changes.is_closed()) {
@@ -112,6 +163,20 @@ impl Watch {
                 }
             }
             Change::Relisted => *complete = true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_streamed_where_the_server_surely_can() {
+        for (minor, listing) in
+            [("34", Listing::Streamed), ("35+", Listing::Streamed), ("33", Listing::Paged), ("", Listing::Paged)]
+        {
+            assert_eq!(Listing::of_version("1", minor), listing, "{minor}");
         }
     }
 }

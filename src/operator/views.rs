@@ -32,7 +32,7 @@ pub struct PodStatusView {
     pub message: Option<String>,
     /// Conditions.
     pub conditions: Vec<PodConditionView>,
-    /// The only container's state.
+    /// The containers: the VM's, and what others may have put into the pod.
     pub container_statuses: Vec<ContainerView>,
 }
 
@@ -57,6 +57,8 @@ pub struct PodConditionView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ContainerView {
+    /// Name.
+    pub name: String,
     /// Image, as asked for.
     pub image: String,
     /// State.
@@ -129,19 +131,35 @@ pub struct ClaimStatusView {
     pub phase: String,
 }
 
-/// A ConfigMap: its data is known by its hash.
+impl PodView {
+    /// The VM's own container.
+    #[must_use]
+    pub fn container(&self) -> Option<&ContainerView> {
+        let name = names::container(self.metadata.name.as_deref().unwrap_or_default());
+        self.status.container_statuses.iter().find(|container| container.name == name)
+    }
+
+    /// Whether the VM's part in the pod has ended for good.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+            || self.container().is_some_and(|container| container.state.terminated.is_some())
+    }
+}
+
+/// A ConfigMap: what we put into it is known by its hash.
 #[derive(Clone, Debug, Default, Resource, Deserialize)]
 #[resource(inherit = ConfigMap)]
 pub struct ConfigMapView {
     /// Metadata.
     pub metadata: ObjectMeta,
-    /// Hash of the data.
+    /// Hash of the runner's configuration in it. Keys of others do not matter.
     #[serde(default, rename = "data", deserialize_with = "digest_of_data")]
-    pub digest: DataDigest,
+    pub digest: ConfigDigest,
 }
 
-/// Hash of a ConfigMap's data.
-pub type DataDigest = [u8; 32];
+/// Hash of the configuration in a ConfigMap.
+pub type ConfigDigest = [u8; 32];
 
 /// A secret: its data is not known at all.
 #[derive(Clone, Debug, Default, Resource, Deserialize)]
@@ -151,22 +169,15 @@ pub struct SecretView {
     pub metadata: ObjectMeta,
 }
 
-/// The hash of a ConfigMap's data.
+/// The hash of the configuration in a ConfigMap's data.
 #[must_use]
-pub fn data_digest(data: &BTreeMap<String, String>) -> DataDigest {
-    let mut hash = Sha256::new();
-    for (key, value) in data {
-        for part in [key, value] {
-            hash.update((part.len() as u64).to_le_bytes());
-            hash.update(part);
-        }
-    }
-    hash.finalize().into()
+pub fn config_digest(data: &BTreeMap<String, String>) -> ConfigDigest {
+    Sha256::digest(data.get(names::CONFIG_FILE).map(String::as_str).unwrap_or_default()).into()
 }
 
-fn digest_of_data<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DataDigest, D::Error> {
+fn digest_of_data<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ConfigDigest, D::Error> {
     let data: Option<BTreeMap<String, String>> = Deserialize::deserialize(deserializer)?;
-    Ok(data_digest(&data.unwrap_or_default()))
+    Ok(config_digest(&data.unwrap_or_default()))
 }
 
 /// The VM that an object belongs to, by its label.

@@ -123,18 +123,19 @@ impl<'a> Writer<'a> {
         answer.map_err(failed::<VirtualMachine>("apply the status of", name))
     }
 
-    /// Deletes the object, if it still is the one of that UID. Gives what is left of it while it ends; nothing, if it
+    /// Deletes the object, if it still is the one of that UID, and gives it that many seconds to end. Gives what is left of it while it ends; nothing, if it
     /// is gone already.
     ///
     /// # Errors
     /// If the request fails.
-    pub async fn delete<K, V>(&self, name: &str, uid: &str) -> Result<Option<V>, Error>
+    pub async fn delete<K, V>(&self, name: &str, uid: &str, grace: i64) -> Result<Option<V>, Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
         V: DeserializeOwned,
     {
         let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-        let params = DeleteParams::default().preconditions(preconditions);
+        let grace = u32::try_from(grace).unwrap_or(u32::MAX);
+        let params = DeleteParams::default().grace_period(grace).preconditions(preconditions);
         let request = self.request::<K>().delete(name, &params).map_err(kube::Error::BuildRequest);
         let request = request.map_err(failed::<K>("delete", name))?;
         match self.client.request_status(request).await {

@@ -38,7 +38,7 @@ fn objects(path: &str) -> String {
     let plan = plan(&observed, &Reconciler::default()).unwrap();
     let built = build::build(&plan);
     assert_eq!(built, build::build(&plan), "the same plan gives the same objects");
-    let Objects { image_repository, config_map, runner_data, disks, display_secret, pod, stage: _ } = built;
+    let Objects { image_repository, config_map, runner_data, disks, display_secret, pod } = built;
     let claims = image_repository.iter().chain([&runner_data]).chain(&disks).map(yaml);
     let objects =
         [yaml(&config_map)].into_iter().chain(display_secret.iter().map(yaml)).chain(claims).chain([yaml(&pod)]);

@@ -127,7 +127,9 @@ impl World {
         let started = now().checked_sub(SignedDuration::from_secs(ran)).unwrap();
         let terminated =
             json!({"exitCode": 71, "reason": "Error", "message": outcome, "startedAt": started, "finishedAt": now()});
-        self.pod_status(json!({"phase": "Failed", "containerStatuses": [{"state": {"terminated": terminated}}]}));
+        self.pod_status(
+            json!({"phase": "Failed", "containerStatuses": [{"name": "vm", "state": {"terminated": terminated}}]}),
+        );
     }
 
     fn edit(&self, edit: impl FnOnce(&mut Value)) {
@@ -179,7 +181,7 @@ fn pod_and_status() -> [String; 2] {
 async fn a_new_vm_costs_six_writes_and_one_per_disk_and_then_none() {
     let world = World::new(one_disk());
     let mut expected = vec![
-        request("PATCH", CONFIG_MAPS, "vm"),
+        request("POST", CONFIG_MAPS, "vm"),
         request("PATCH", VMS, "vm/status"),
         request("POST", CLAIMS, "vm-runner-data"),
         request("POST", CLAIMS, "vm-system-disk"),
@@ -349,12 +351,16 @@ async fn a_secret_of_the_users_own_is_used_and_never_written() {
     assert_eq!(pod["spec"]["volumes"][0]["projected"]["sources"][1]["secret"]["name"], "mine");
 }
 
-/// One life of a VM: create, run, change, crash, start again, stop.
+/// One life of a VM: create, run, change, lose the pod, crash, start again, stop.
 async fn life(world: &mut World, check: impl AsyncFn(&mut World)) {
     check(world).await;
     world.run();
     check(world).await;
     world.edit(|machine| machine["currentCpus"] = 2.into());
+    check(world).await;
+    world.api.remove(PODS, "vm");
+    check(world).await;
+    world.run();
     check(world).await;
     world.end(CRASHED, 5);
     check(world).await;
@@ -366,6 +372,79 @@ async fn life(world: &mut World, check: impl AsyncFn(&mut World)) {
     check(world).await;
     world.api.remove(PODS, "vm");
     check(world).await;
+}
+
+#[tokio::test]
+async fn a_vm_that_is_being_deleted_gets_nothing_back() {
+    let world = World::new(one_disk());
+    world.settle().await;
+    world.run();
+    world.settle().await;
+    // A deletion in the foreground: the VM stays until its children are gone.
+    world.api.change(VMS, "vm", |vm| vm["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
+    for (collection, name) in [(CONFIG_MAPS, "vm"), (PODS, "vm"), (SECRETS, "vm-display-secret")] {
+        world.api.remove(collection, name);
+        world.settle().await;
+        assert_eq!(world.api.get(collection, name), None);
+    }
+    assert!(!world.vm().status.unwrap().conditions.iter().any(|c| c.type_ == "Running" && c.status == "True"));
+}
+
+#[tokio::test]
+async fn a_vm_can_be_stopped_while_something_else_is_refused() {
+    let world = World::new(one_disk());
+    world.settle().await;
+    world.edit(|machine| {
+        machine["state"] = "Stopped".into();
+        let second = json!({"volumeClaimTemplate": {"metadata": {"name": "second"}}});
+        machine["disks"].as_array_mut().unwrap().push(second);
+    });
+    // The deletion of the pod is the first write; whichever comes next is refused.
+    world.api.fail(1, Fault::Refused(403));
+    assert!(world.reconcile().await.is_err());
+    assert!(world.api.requests().contains(&request("DELETE", PODS, "vm")));
+}
+
+#[tokio::test]
+async fn what_the_old_pods_runner_told_is_taken_back_before_there_is_a_new_pod() {
+    let world = World::new(one_disk());
+    world.settle().await;
+    world.run();
+    world.settle().await;
+    world.api.remove(PODS, "vm");
+    world.deliver();
+    // The new pod is made, and the answer is lost.
+    world.api.fail(1, Fault::AnswerLost);
+    assert!(world.reconcile().await.is_err());
+    assert!(world.api.get(PODS, "vm").is_some());
+    world.settle().await;
+    assert_eq!((world.ready().0.as_str(), world.vm().status.unwrap().cpus), ("Starting", 0));
+}
+
+#[tokio::test]
+async fn objects_of_others_are_never_taken_over() {
+    for (collection, name, kind) in [(CONFIG_MAPS, "vm", "ConfigMap"), (SECRETS, "vm-display-secret", "Secret")] {
+        let world = World::new(one_disk());
+        let foreign = world.api.put(collection, json!({"metadata": {"name": name}, "data": {"config.yaml": "mine"}}));
+        let _ = world.reconcile().await;
+        let (reason, message) = world.ready();
+        assert_eq!(reason, "NameTaken");
+        assert!(message.contains(kind) && message.contains(name), "{message}");
+        assert_eq!(world.api.get(collection, name).unwrap(), foreign);
+    }
+}
+
+#[tokio::test]
+async fn a_claim_of_another_vm_is_not_shared() {
+    let world = World::new(one_disk());
+    let labels = json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "another"});
+    world.api.put(CLAIMS, json!({"metadata": {"name": "vm-system-disk", "labels": labels}}));
+    // Before the watch has told of it, and after.
+    assert!(world.reconcile().await.is_err());
+    assert_eq!(world.ready().0, "NameTaken");
+    world.settle().await;
+    assert_eq!(world.ready().0, "InvalidSpec");
+    assert_eq!(world.api.get(PODS, "vm"), None);
 }
 
 fn lively() -> World {

@@ -12,8 +12,6 @@ use std::collections::BTreeMap;
 #[schemars(extend("x-kubernetes-validations" = rules(&[
     ("!(has(self.maximumCpus) && has(self.cpuTopology))",
      "give either maximumCpus or cpuTopology, whose product is the maximum"),
-    ("!has(self.maximumCpus) || !has(self.currentCpus) || self.currentCpus <= self.maximumCpus",
-     "currentCpus must not exceed maximumCpus"),
 ])))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Machine {
@@ -33,7 +31,7 @@ pub struct Machine {
     pub powerdown_timeout: i64,
     /// CPU model, as QEMU names it.
     pub cpu_model: String,
-    /// How many CPUs the machine can have. Absent: `cpuTopology`'s product, else `currentCpus`, else 1.
+    /// How many CPUs the machine can have; raised to `currentCpus` if that is more. Absent: `cpuTopology`'s product, else `currentCpus`, else 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub maximum_cpus: Option<i64>,

@@ -103,6 +103,14 @@ pub struct VirtualMachineSpec {
     pub vm: Machine,
 }
 
+impl VirtualMachineSpec {
+    /// Seconds that the pod has to end: the guest's time, and some for the runner, which is done 10 s after it.
+    #[must_use]
+    pub fn grace_period(&self) -> i64 {
+        self.vm.powerdown_timeout.saturating_add(15)
+    }
+}
+
 /// Where the runner's image comes from: `source`, or `repository` and `path`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = rules(&[
@@ -257,9 +265,27 @@ pub fn crd() -> CustomResourceDefinition {
         }
         if let Some(root) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
             without_nulls(root);
+            condition_defaults(root);
         }
     }
     crd
+}
+
+/// Parts of a condition that the reference's schema fills in for writers that leave them out.
+fn condition_defaults(root: &mut JSONSchemaProps) {
+    let part = |schema: &mut JSONSchemaProps, name: &str| schema.properties.as_mut()?.remove(name);
+    let Some(mut status) = part(root, "status") else { return };
+    if let Some(mut conditions) = part(&mut status, "conditions") {
+        if let Some(JSONSchemaPropsOrArray::Schema(condition)) = &mut conditions.items {
+            for (name, default) in [("status", "Unknown"), ("message", "")] {
+                if let Some(field) = condition.properties.as_mut().and_then(|fields| fields.get_mut(name)) {
+                    field.default = Some(JSON(json!(default)));
+                }
+            }
+        }
+        status.properties.get_or_insert_default().insert("conditions".to_owned(), conditions);
+    }
+    root.properties.get_or_insert_default().insert("status".to_owned(), status);
 }
 
 /// Makes no field nullable, so that the API server takes nulls away before it puts in defaults and checks rules. The

@@ -4,52 +4,49 @@
 //! |---|---|---|
 //! | claims | created once | they are never changed behind the user's back, and never deleted |
 //! | Secret | created once | whoever changes the password owns it |
-//! | ConfigMap | server-side apply when it differs | it follows the spec |
+//! | ConfigMap | created, then server-side apply when it differs | it follows the spec |
 //! | Pod | created once; deleted by UID; one annotation patched | a pod's spec cannot change |
 //!
-//! What a pod refers to is written first, all at once, then the pod.
+//! What ends a pod comes first, so that no other trouble keeps a VM from being stopped; then what a pod refers to, all
+//! at once; then the pod. An object that is another's is never taken over, whatever its name.
 
-use super::build::{Applied, Objects, Prepared};
+use super::build::Objects;
 use super::lifecycle::Decision;
 use super::observe::Observed;
 use crate::api::names;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
-use crate::operator::views::{ConfigMapView, data_digest};
+use crate::operator::views::{ClaimView, ConfigMapView, SecretView, config_digest, vm_of};
 use crate::operator::write::Writer;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
 use kube::ResourceExt;
 use serde_json::json;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// Applies the objects.
 ///
 /// # Errors
 /// If a write fails. What was written stays; the next reconcile goes on from there.
-pub async fn apply(
-    objects: Objects<Prepared>,
-    observed: &Observed,
-    decision: &Decision,
-    ctx: &Context,
-) -> Result<Objects<Applied>, Error> {
-    let Objects { image_repository, config_map, runner_data, disks, display_secret, mut pod, stage: _ } = objects;
-    let claims = disks.iter().chain([&runner_data]).chain(&image_repository);
-    let claims = futures::future::try_join_all(claims.map(|claim| ensure_claim(claim, observed, ctx)));
-    let (config_map_view, (), _) = futures::future::try_join3(
-        ensure_config_map(&config_map, observed, ctx),
-        ensure_secret(display_secret.as_ref(), ctx),
-        claims,
-    )
-    .await?;
-    let config_version = config_map_view.resource_version().unwrap_or_default();
-    pod.annotations_mut().insert(names::ANNOTATION_CONFIG_VERSION.to_owned(), config_version.clone());
+pub async fn apply(objects: Objects, observed: &Observed, decision: &Decision, ctx: &Context) -> Result<(), Error> {
+    end_pod(observed, decision, ctx).await?;
+    let Objects { image_repository, config_map, runner_data, disks, display_secret, mut pod } = objects;
+    let claims = [&runner_data].into_iter().chain(&disks).chain(&image_repository);
+    let claims = futures::future::join_all(claims.map(|claim| ensure_claim(claim, observed, ctx)));
+    let secret = ensure_secret(display_secret.as_ref(), observed, ctx);
+    // All are tried, and of several errors the first in this order is told: not whichever answer came first.
+    let (config_map, secret, claims) =
+        futures::future::join3(ensure_config_map(&config_map, observed, ctx), secret, claims).await;
+    let config_version = config_map?.resource_version().unwrap_or_default();
+    secret?;
+    claims.into_iter().collect::<Result<(), Error>>()?;
     match decision {
-        Decision::Create => create_pod(&pod, ctx).await?,
-        Decision::Keep => announce_config(observed, &config_version, ctx).await?,
-        _ => end_pod(observed, decision, ctx).await?,
+        Decision::Create => {
+            pod.annotations_mut().insert(names::ANNOTATION_CONFIG_VERSION.to_owned(), config_version);
+            create_pod(&pod, ctx).await
+        }
+        Decision::Keep => announce_config(observed, &config_version, ctx).await,
+        _ => Ok(()),
     }
-    Ok(Objects { image_repository, config_map, runner_data, disks, display_secret, pod, stage: PhantomData })
 }
 
 /// Does what a decision asks for that needs no other object: ends the pod, or stops the VM.
@@ -61,7 +58,8 @@ pub async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) ->
     match decision {
         Decision::Delete { uid, why } => {
             tracing::info!(vm = observed.name(), ?why, "deleting the pod");
-            if let Some(pod) = writer.delete::<Pod, _>(&observed.name(), uid).await? {
+            let grace = observed.vm.spec.grace_period();
+            if let Some(pod) = writer.delete::<Pod, _>(&observed.name(), uid, grace).await? {
                 ctx.caches.pods.wrote(pod);
             }
             Ok(())
@@ -81,16 +79,17 @@ pub async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) ->
 
 async fn ensure_claim(claim: &PersistentVolumeClaim, observed: &Observed, ctx: &Context) -> Result<(), Error> {
     let name = claim.name_any();
-    let repository = observed.image_repository.as_ref().filter(|_| name == names::IMAGE_REPOSITORY_CLAIM);
-    if observed.claims.contains_key(&name) || repository.is_some() {
+    if observed.claims.contains_key(&name) {
         return Ok(());
     }
-    let view = Writer::new(ctx).create_or_get(claim).await?;
+    let view: ClaimView = Writer::new(ctx).create_or_get(claim).await?;
+    // A claim without our labels may have been made by the user for this VM; one with them is another VM's.
+    let others = vm_of(&view).is_some_and(|vm| vm != observed.name());
     ctx.caches.claims.wrote(view);
-    Ok(())
+    if others { Err(Error::Foreign { kind: "PersistentVolumeClaim", name }) } else { Ok(()) }
 }
 
-async fn ensure_secret(secret: Option<&Secret>, ctx: &Context) -> Result<(), Error> {
+async fn ensure_secret(secret: Option<&Secret>, observed: &Observed, ctx: &Context) -> Result<(), Error> {
     let Some(secret) = secret else { return Ok(()) };
     let mut secret = secret.clone();
     let values = [
@@ -99,7 +98,10 @@ async fn ensure_secret(secret: Option<&Secret>, ctx: &Context) -> Result<(), Err
         (names::SECRET_EXPIRY.to_owned(), "now".to_owned()),
     ];
     secret.string_data = Some(values.into());
-    let view = Writer::new(ctx).create_or_get(&secret).await?;
+    let view: SecretView = Writer::new(ctx).create_or_get(&secret).await?;
+    if !is_ours(&view, observed) {
+        return Err(Error::Foreign { kind: "Secret", name: secret.name_any() });
+    }
     ctx.caches.secrets.wrote(view);
     Ok(())
 }
@@ -109,18 +111,30 @@ async fn ensure_config_map(
     observed: &Observed,
     ctx: &Context,
 ) -> Result<Arc<ConfigMapView>, Error> {
-    if let Some(present) = observed.config_map.as_ref().filter(|present| is_as_wanted(present, wanted)) {
-        return Ok(present.clone());
+    let writer = Writer::new(ctx);
+    let present = match &observed.config_map {
+        Some(present) => present.clone(),
+        None => Arc::new(writer.create_or_get(wanted).await?),
+    };
+    if !is_ours(present.as_ref(), observed) {
+        return Err(Error::Foreign { kind: "ConfigMap", name: wanted.name_any() });
     }
-    let view: ConfigMapView = Writer::new(ctx).apply(wanted).await?;
-    ctx.caches.config_maps.wrote(view.clone());
-    Ok(Arc::new(view))
+    let newest = if is_as_wanted(&present, wanted) { present } else { Arc::new(writer.apply(wanted).await?) };
+    ctx.caches.config_maps.wrote(newest.as_ref().clone());
+    Ok(newest)
+}
+
+/// Whether the object is this VM's, or was one's of its name.
+fn is_ours<K: kube::Resource>(view: &K, observed: &Observed) -> bool {
+    let labels = view.meta().labels.as_ref();
+    let is_a_vms = labels.is_some_and(|labels| labels.get(names::LABEL_NAME).is_some_and(|app| app == names::APP_NAME));
+    is_a_vms && vm_of(view).is_some_and(|vm| vm == observed.name())
 }
 
 fn is_as_wanted(present: &ConfigMapView, wanted: &ConfigMap) -> bool {
     let labels = wanted.metadata.labels.iter().flatten();
     let owners = wanted.metadata.owner_references.iter().flatten();
-    let digest = wanted.data.as_ref().map(data_digest).unwrap_or_default();
+    let digest = wanted.data.as_ref().map(config_digest).unwrap_or_default();
     present.digest == digest
         && labels.into_iter().all(|(key, value)| present.labels().get(key) == Some(value))
         && owners.into_iter().all(|owner| present.owner_references().contains(owner))

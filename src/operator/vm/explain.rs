@@ -32,6 +32,13 @@ impl Problem {
     /// The API server's refusal of an object.
     #[must_use]
     pub fn rejected(error: &Error) -> Self {
+        if let Error::Foreign { kind, name } = error {
+            let message = format!(
+                "{error}; remove it (kubectl delete {} {name}) or give the VM or its disk another name",
+                kind.to_lowercase()
+            );
+            return Self { reason: ReadyReason::NameTaken, message };
+        }
         let message = format!("{error}; correct the VM, or the policy or quota that the message names");
         Self { reason: ReadyReason::Rejected, message }
     }
@@ -43,7 +50,9 @@ pub fn explain(observed: &Observed) -> Option<Problem> {
     if observed.vm.spec.vm.state == State::Stopped {
         return None;
     }
-    if observed.pod.is_some() && observed.own_pod().is_none() {
+    if observed.pod.as_ref().is_some_and(|pod| !of_a_namesake(pod) && pod.metadata.deletion_timestamp.is_none())
+        && observed.own_pod().is_none()
+    {
         let message = format!(
             "a pod named {0:?} is there and does not belong to this VM; delete it (kubectl delete pod {0}) or rename the VM",
             observed.name()
@@ -62,6 +71,12 @@ pub fn recheck(observed: &Observed) -> Option<Duration> {
     let left = GRACE - observed.now.duration_since(since);
     // The API server's clock may be ahead of ours: never wait for longer than twice the grace.
     Duration::try_from(left).ok().filter(|left| !left.is_zero()).map(|left| left.min(GRACE.unsigned_abs() * 2))
+}
+
+/// Whether the pod belongs to a VM of its name: this one, or an earlier one, with which it goes.
+fn of_a_namesake(pod: &PodView) -> bool {
+    let owners = pod.metadata.owner_references.iter().flatten();
+    owners.into_iter().any(|owner| owner.kind == "VirtualMachine" && Some(&owner.name) == pod.metadata.name.as_ref())
 }
 
 fn waiting_container(pod: &PodView) -> Option<Problem> {
@@ -119,7 +134,9 @@ fn unscheduled(observed: &Observed, pod: &PodView) -> Option<Problem> {
 /// Claims without a volume, the likeliest culprit first: one whose class makes volumes often only waits for the pod to
 /// get a node, while one that has lost its volume, or must find one that is there already, keeps the pod waiting.
 fn without_volume(observed: &Observed) -> Vec<&ClaimView> {
-    let claims = observed.claims.values().chain(observed.image_repository.as_ref()).map(AsRef::as_ref);
+    let has_cd_drive = observed.vm.spec.vm.disks.iter().any(|disk| disk.cdrom.is_some());
+    let repository = observed.image_repository.as_ref().filter(|_| has_cd_drive);
+    let claims = observed.claims.values().chain(repository).map(AsRef::as_ref);
     let mut claims: Vec<&ClaimView> = claims.filter(|claim| claim.status.phase != "Bound").collect();
     claims.sort_by_key(|claim| match (claim.status.phase.as_str(), claim.spec.storage_class_name.as_deref()) {
         ("Lost", _) => 0,

@@ -62,7 +62,7 @@ pub fn ended(message: &str, seconds: i64) -> Value {
     let started = now().checked_sub(k8s_openapi::jiff::SignedDuration::from_secs(seconds)).unwrap();
     json!({
         "phase": "Failed",
-        "containerStatuses": [{"image": "i", "state": {"terminated": {
+        "containerStatuses": [{"name": "vm", "image": "i", "state": {"terminated": {
             "exitCode": 1, "reason": "Error", "message": message, "startedAt": started, "finishedAt": now(),
         }}}],
     })

@@ -92,12 +92,6 @@ impl Decision {
     }
 }
 
-/// Whether the pod has ended for good.
-#[must_use]
-pub fn has_ended(pod: &PodView) -> bool {
-    matches!(pod.status.phase.as_str(), "Succeeded" | "Failed")
-}
-
 /// Decides. `valid` says whether the VM's spec can be used.
 #[must_use]
 pub fn decide(observed: &Observed, valid: bool) -> Decision {
@@ -119,7 +113,7 @@ pub fn decide(observed: &Observed, valid: bool) -> Decision {
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     match wanted {
         State::Stopped => Decision::Delete { uid, why: DeleteReason::Stop },
-        State::Running if !has_ended(pod) => Decision::Keep,
+        State::Running if !pod.has_ended() => Decision::Keep,
         State::Running => after_end(observed, pod, past.filter(|past| past.pod_uid == uid), uid.clone()),
     }
 }
@@ -142,7 +136,8 @@ fn after_end(observed: &Observed, pod: &PodView, remembered: Option<&Restarts>, 
         Some(before) if !end.ran_well => before.attempts.saturating_add(1),
         _ => 1,
     };
-    let time = Time(end.at.unwrap_or(observed.now));
+    // A node whose clock is ahead must not delay the next start.
+    let time = Time(end.at.unwrap_or(observed.now).min(observed.now));
     Decision::Remember(Restarts { attempts, pod_uid: uid, reason: end.reason, message: end.message, time })
 }
 
@@ -171,7 +166,7 @@ impl End {
     /// How that pod ended: by the runner's own word if there is one, else by the kubelet's.
     #[must_use]
     pub fn of(pod: &PodView) -> Self {
-        let terminated = pod.status.container_statuses.iter().find_map(|c| c.state.terminated.as_ref());
+        let terminated = pod.container().and_then(|container| container.state.terminated.as_ref());
         let outcome = terminated.and_then(|t| RunnerOutcome::parse(t.message.as_deref()?));
         let (reason, message) = match (&outcome, terminated) {
             (Some(outcome), _) => (format!("{:?}", outcome.reason), outcome.message.clone()),
@@ -216,7 +211,7 @@ mod tests {
     use super::*;
     use crate::api::VirtualMachine;
     use proptest::prelude::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     const CRASHED: &str = r#"{"reason":"QemuCrashed","message":"signal 9","qemuExit":-9}"#;
     const POWERED_OFF: &str = r#"{"reason":"GuestShutdown","byGuest":true}"#;
@@ -316,15 +311,34 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_is_ahead_does_not_delay_the_next_start() {
+        let mut status = ended(CRASHED, 5);
+        let ahead = now().checked_add(SignedDuration::from_hours(1)).unwrap();
+        status["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = json!(ahead);
+        let Decision::Remember(past) = decide(&with_pod(running(), pod(status)), true) else { panic!() };
+        assert_eq!(past.time.0, now());
+    }
+
+    #[test]
+    fn an_injected_container_neither_keeps_a_dead_vm_alive_nor_ends_a_living_one() {
+        let terminated = json!({"terminated": {"exitCode": 0}});
+        let containers =
+            |vm: Value, other: Value| json!([{"name": "other", "state": other}, {"name": "vm", "state": vm}]);
+        let status = |containers| json!({"phase": "Running", "containerStatuses": containers});
+        let dead = pod(status(containers(terminated.clone(), json!({}))));
+        assert!(matches!(decide(&with_pod(running(), dead), true), Decision::Remember(_)));
+        let alive = pod(status(containers(json!({}), terminated)));
+        assert_eq!(decide(&with_pod(running(), alive), true), Decision::Keep);
+    }
+
+    #[test]
     fn an_end_without_the_runners_word_has_the_kubelets_reason() {
         let reason = |status| End::of(&pod(status)).reason;
         assert_eq!(reason(json!({"phase": "Failed", "reason": "Evicted", "message": "disk"})), "Evicted");
         assert_eq!(reason(json!({"phase": "Failed"})), "PodFailed");
-        let killed = json!({"exitCode": 137, "reason": "OOMKilled"});
-        assert_eq!(
-            reason(json!({"phase": "Failed", "containerStatuses": [{"state": {"terminated": killed}}]})),
-            "OOMKilled"
-        );
+        let killed = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
+        let containers = json!([{"name": "vm", "state": killed}]);
+        assert_eq!(reason(json!({"phase": "Failed", "containerStatuses": containers})), "OOMKilled");
         assert_eq!(reason(ended("garbled {", 5)), "RunnerKilled");
     }
 
@@ -342,6 +356,7 @@ mod tests {
             machine.spec.guest_shutdown_stops = stops;
             let mut status = ended(if by_guest { POWERED_OFF } else { CRASHED }, 5);
             status["phase"] = phase.into();
+            if !matches!(phase, "Succeeded" | "Failed") { status["containerStatuses"] = json!([]); }
             let mut it = pod(status);
             if !own { it.metadata.owner_references = None; }
             if ending { it.metadata.deletion_timestamp = Some(Time(now())); }
@@ -350,7 +365,7 @@ mod tests {
                 Decision::Create => prop_assert!(!present && valid && wanted == "Running"),
                 Decision::Delete { uid, .. } => prop_assert!(present && own && !ending && uid == "pod-uid"),
                 Decision::StopBySpec => prop_assert!(stops && by_guest && own && wanted == "Running"),
-                Decision::Remember(_) => prop_assert!(present && own && matches!(phase, "Succeeded" | "Failed")),
+                Decision::Remember(_) => prop_assert!(present && own && !ending && wanted == "Running"),
                 Decision::Keep | Decision::Wait(_) => {}
             }
         }

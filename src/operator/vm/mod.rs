@@ -11,7 +11,7 @@
 //! | [`plan`] | `Observed`, settings | [`plan::Plan`]: every default merged, every value checked; or [`plan::Invalid`] |
 //! | [`lifecycle`] | wanted state, pod, past ends | [`lifecycle::Decision`]: what becomes of the pod |
 //! | [`build`] | `Plan` | [`build::Objects`]: every child as it should be |
-//! | [`apply`] | `Objects`, `Observed`, `Decision` | the same, applied: only what differs is written |
+//! | [`apply`] | `Objects`, `Observed`, `Decision` | what differs is written, and nothing else |
 //! | [`report`] | all of the above | status and events: only what differs is written |
 //!
 //! [`explain`] reads a pod's and its claims' status and says what is in the way.
@@ -78,12 +78,16 @@ pub async fn run<S, T>(
 /// # Errors
 /// If the API server could not be asked or refuses a write.
 pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome, Error> {
-    let observed = observe::observe(vm, ctx);
+    let observed = report::take_back(observe::observe(vm, ctx), ctx).await?;
+    if observed.vm.metadata.deletion_timestamp.is_some() {
+        // The garbage collector takes its children away; nothing must bring them back.
+        return Ok(Outcome::Done);
+    }
     let plan = plan::plan(&observed, &ctx.settings.reconciler);
     let decision = lifecycle::decide(&observed, plan.is_ok());
     let applied = match &plan {
-        Ok(plan) => apply::apply(build::build(plan), &observed, &decision, ctx).await.map(Some),
-        Err(_) => apply::end_pod(&observed, &decision, ctx).await.map(|()| None),
+        Ok(plan) => apply::apply(build::build(plan), &observed, &decision, ctx).await,
+        Err(_) => apply::end_pod(&observed, &decision, ctx).await,
     };
     let problem = match (&plan, &applied) {
         (Err(invalid), _) => Some(Problem::from(invalid)),
@@ -95,5 +99,5 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     if applied.is_ok() || problem.is_some() {
         report::report(&observed, &decision, problem, ctx).await?;
     }
-    applied.map(|_| decision.outcome(observed.now).sooner(explain::recheck(&observed)))
+    applied.map(|()| decision.outcome(observed.now).sooner(explain::recheck(&observed)))
 }

@@ -21,7 +21,7 @@ pub struct Observed {
     pub claims: BTreeMap<String, Arc<ClaimView>>,
     /// The namespace's image repository.
     pub image_repository: Option<Arc<ClaimView>>,
-    /// Its display secret; the first by name, if there are several.
+    /// Its display secret.
     pub display_secret: Option<Arc<SecretView>>,
     /// The time of the observation.
     pub now: Timestamp,
@@ -55,6 +55,12 @@ pub fn disk_names(vm: &VirtualMachine) -> Vec<(String, String)> {
     disks.collect()
 }
 
+/// The display secret: the user's own before the generated one, else the first by name.
+fn display_secret(secrets: Vec<Arc<SecretView>>, vm: &str) -> Option<Arc<SecretView>> {
+    let generated = names::display_secret(vm);
+    secrets.into_iter().min_by_key(|secret| (secret.name_any() == generated, secret.name_any()))
+}
+
 /// Looks at the VM.
 #[must_use]
 pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
@@ -67,7 +73,7 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
         pod: ctx.caches.pods.get(&name),
         claims,
         image_repository: ctx.caches.claims.get(names::IMAGE_REPOSITORY_CLAIM),
-        display_secret: ctx.caches.secrets.group(&name).into_iter().next(),
+        display_secret: display_secret(ctx.caches.secrets.group(&name), &name),
         now: (ctx.now)(),
         vm,
     }

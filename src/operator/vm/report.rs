@@ -1,7 +1,7 @@
 //! (client) Status and events: computed by pure functions, written where they differ from what is there.
 
 use super::explain::Problem;
-use super::lifecycle::{Decision, WaitFor, has_ended};
+use super::lifecycle::{Decision, DeleteReason, WaitFor};
 use super::observe::Observed;
 use crate::api::conditions::{self, ReadyReason, Wanted};
 use crate::api::virtual_machine::{Restarts, State, VirtualMachineStatus};
@@ -29,35 +29,65 @@ pub async fn report(
         // The spec has just changed: what can be said of the VM now follows from the new one.
         return Ok(());
     }
-    let mut vm = observed.vm.clone();
-    let writer = Writer::new(ctx);
-    if let Some(stopped) = stopped_runner_fields(observed) {
-        vm = ctx.wrote_vm(writer.apply_status(&vm.name_any(), names::MANAGER_RUNNER, &stopped).await?);
-    }
+    let vm = &observed.vm;
     let ready = ready(observed, decision, problem);
     let restarts = restarts(observed, decision);
-    let Some(status) = operator_fields(&vm, &ready, restarts.as_ref(), observed.now) else { return Ok(()) };
-    let before = present(&vm).and_then(|status| conditions::find(&status.conditions, conditions::READY));
-    let is_news = before.is_none_or(|before| before.reason != ready.reason);
-    ctx.wrote_vm(writer.apply_status(&vm.name_any(), names::MANAGER_OPERATOR, &status).await?);
+    let Some(status) = operator_fields(vm, &ready, restarts.as_ref(), observed.now) else { return Ok(()) };
+    let before = present(vm).and_then(|status| conditions::find(&status.conditions, conditions::READY));
+    let is_news = before.is_none_or(|before| before.reason != ready.reason.as_str());
+    ctx.wrote_vm(Writer::new(ctx).apply_status(&vm.name_any(), names::MANAGER_OPERATOR, &status).await?);
     if is_news {
-        publish(&vm, &ready, ctx).await;
+        publish(vm, &ready, ctx).await;
     }
     Ok(())
+}
+
+/// Takes back what a runner told of a VM that does not run any more. It comes before everything else: once there is a
+/// new pod, nobody can tell its words from the old one's. Gives the observation with the VM as it is afterwards.
+///
+/// # Errors
+/// If the status cannot be written.
+pub async fn take_back(observed: Observed, ctx: &Context) -> Result<Observed, Error> {
+    let Some(stopped) = stopped_runner_fields(&observed) else { return Ok(observed) };
+    let written = Writer::new(ctx).apply_status(&observed.name(), names::MANAGER_RUNNER, &stopped).await?;
+    Ok(Observed { vm: ctx.wrote_vm(written), ..observed })
 }
 
 fn present(vm: &VirtualMachine) -> Option<&VirtualMachineStatus> {
     vm.status.as_ref()
 }
 
-/// The condition `Ready`.
+/// The condition `Ready`, as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// State of the VM, or what is in its way.
+    pub reason: ReadyReason,
+    /// What a user should know.
+    pub message: String,
+}
+
+impl Ready {
+    fn wanted(&self) -> Wanted {
+        let (status, reason) = (self.reason.is_ready(), self.reason.as_str());
+        Wanted { type_: conditions::READY, status, reason, message: self.message.clone() }
+    }
+}
+
+/// What the VM's state is called.
 #[must_use]
-pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>) -> Wanted {
+pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>) -> Ready {
     let name = observed.name();
     let (reason, message) = match (problem, decision) {
         (Some(problem), _) => (problem.reason, problem.message),
-        (None, Decision::Wait(WaitFor::PodEnd) | Decision::Delete { .. }) => {
-            (ReadyReason::Stopping, format!("pod {name:?} is ending; the guest has {} s to shut down", grace(observed)))
+        (None, Decision::Delete { why: DeleteReason::Ended, .. }) => {
+            (ReadyReason::Starting, format!("pod {name:?} has ended; a new one follows"))
+        }
+        (None, Decision::Wait(WaitFor::PodEnd) | Decision::Delete { why: DeleteReason::Stop, .. }) => {
+            let seconds = observed.vm.spec.vm.powerdown_timeout;
+            (ReadyReason::Stopping, format!("pod {name:?} is ending; the guest has {seconds} s to shut down"))
+        }
+        (None, Decision::Wait(WaitFor::OtherPod)) => {
+            (ReadyReason::Starting, format!("pod {name:?} of an earlier VM of this name is ending"))
         }
         (None, Decision::Remember(restarts)) => (ReadyReason::RestartBackoff, ended(restarts)),
         (None, Decision::Wait(WaitFor::Pause { .. })) => {
@@ -68,11 +98,7 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>)
         _ if is_running(observed) => (ReadyReason::Running, "the VM is running".to_owned()),
         _ => (ReadyReason::Starting, format!("pod {name:?} is on its way")),
     };
-    Wanted { type_: conditions::READY, status: reason.is_ready(), reason: reason.as_str(), message }
-}
-
-fn grace(observed: &Observed) -> i64 {
-    observed.vm.spec.vm.powerdown_timeout
+    Ready { reason, message }
 }
 
 fn ended(restarts: &Restarts) -> String {
@@ -84,7 +110,7 @@ fn ended(restarts: &Restarts) -> String {
 
 /// Whether the runner says that the guest runs, and its pod is there to be believed.
 fn is_running(observed: &Observed) -> bool {
-    let alive = observed.own_pod().is_some_and(|pod| !has_ended(pod));
+    let alive = observed.own_pod().is_some_and(|pod| !pod.has_ended());
     alive && present(&observed.vm).is_some_and(|status| conditions::is_true(&status.conditions, conditions::RUNNING))
 }
 
@@ -102,13 +128,13 @@ fn restarts(observed: &Observed, decision: &Decision) -> Option<Restarts> {
 #[must_use]
 pub fn operator_fields(
     vm: &VirtualMachine,
-    ready: &Wanted,
+    ready: &Ready,
     restarts: Option<&Restarts>,
     now: Timestamp,
 ) -> Option<Value> {
     let empty = Vec::new();
     let present_conditions = present(vm).map_or(&empty, |status| &status.conditions);
-    let condition = ready.at(present_conditions, vm.metadata.generation, now);
+    let condition = ready.wanted().at(present_conditions, vm.metadata.generation, now);
     let same = present(vm).is_some_and(|status| {
         status.observed_generation == vm.metadata.generation && status.restarts.as_ref() == restarts
     });
@@ -128,15 +154,12 @@ pub fn operator_fields(
 #[must_use]
 pub fn stopped_runner_fields(observed: &Observed) -> Option<Value> {
     let status = present(&observed.vm)?;
-    if observed.own_pod().is_some_and(|pod| !has_ended(pod)) {
+    if observed.own_pod().is_some_and(|pod| !pod.has_ended()) {
         return None;
     }
+    // Every runner writes these from its first word on, and nobody else's hold on a field can keep them as they are.
     let looks_alive = conditions::INITIAL.iter().any(|type_| conditions::is_true(&status.conditions, type_))
         || status.cpus != 0
-        || status.node_name.is_some()
-        || status.pod_ip.is_some()
-        || status.osinfo.is_some()
-        || status.logged_in_user.is_some()
         || !status.console_client.is_empty();
     looks_alive.then(|| {
         let stopped = |type_: &'static str| -> Condition {
@@ -167,13 +190,13 @@ fn without_nulls(mut value: Value) -> Value {
     value
 }
 
-async fn publish(vm: &VirtualMachine, ready: &Wanted, ctx: &Context) {
-    let problem = !ready.status && !matches!(ready.reason, "Starting" | "Stopping");
+async fn publish(vm: &VirtualMachine, ready: &Ready, ctx: &Context) {
     // The API server refuses notes of more than 1 kB.
-    let note: String = ready.message.chars().take(1000).collect();
+    let mut note = ready.message.clone();
+    note.truncate(note.floor_char_boundary(1000));
     let event = Event {
-        type_: if problem { EventType::Warning } else { EventType::Normal },
-        reason: ready.reason.to_owned(),
+        type_: if ready.reason.is_problem() { EventType::Warning } else { EventType::Normal },
+        reason: ready.reason.as_str().to_owned(),
         note: Some(note),
         action: names::ACTION_RECONCILE.to_owned(),
         secondary: None,
@@ -199,7 +222,7 @@ mod tests {
 
     fn reason(observed: &Observed, problem: Option<Problem>) -> (&'static str, bool) {
         let ready = ready(observed, &decide(observed, true), problem);
-        (ready.reason, ready.status)
+        (ready.reason.as_str(), ready.reason.is_ready())
     }
 
     #[test]

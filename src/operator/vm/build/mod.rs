@@ -10,19 +10,11 @@ use super::plan::Plan;
 use crate::api::names;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use std::marker::PhantomData;
-
-/// Stage of [`Objects`]: built, not yet in the cluster.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Prepared;
-/// Stage of [`Objects`]: in the cluster.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Applied;
 
 /// The objects of one VM. Whoever applies them takes the struct apart without `..`, so that a new kind of object
 /// that is never applied does not compile.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Objects<Stage> {
+pub struct Objects {
     /// The namespace's image repository, if it has to be made.
     pub image_repository: Option<PersistentVolumeClaim>,
     /// The runner's configuration.
@@ -35,13 +27,11 @@ pub struct Objects<Stage> {
     pub display_secret: Option<Secret>,
     /// The pod.
     pub pod: Pod,
-    /// The stage.
-    pub stage: PhantomData<Stage>,
 }
 
 /// Builds all objects.
 #[must_use]
-pub fn build(plan: &Plan) -> Objects<Prepared> {
+pub fn build(plan: &Plan) -> Objects {
     Objects {
         image_repository: plan.create_image_repository.then(|| claims::image_repository(plan)),
         config_map: config_map::build(plan),
@@ -49,7 +39,6 @@ pub fn build(plan: &Plan) -> Objects<Prepared> {
         disks: plan.disks.iter().map(|disk| claims::disk(plan, disk)).collect(),
         display_secret: plan.generate_secret.then(|| secret::build(plan)),
         pod: pod::build(plan),
-        stage: PhantomData,
     }
 }
 

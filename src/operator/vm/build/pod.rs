@@ -43,7 +43,7 @@ fn container(plan: &Plan) -> Container {
         .iter()
         .map(|disk| VolumeDevice { name: disk.name.clone(), device_path: format!("/dev/{}", disk.name) });
     Container {
-        name: plan.name.clone(),
+        name: names::container(&plan.name),
         image: Some(plan.image.clone()),
         image_pull_policy: plan.pull_policy.clone(),
         env: Some(vec![env(names::ENV_NODE_NAME, "spec.nodeName"), env(names::ENV_POD_IP, "status.podIP")]),

@@ -11,6 +11,7 @@ use crate::api::runner_config::RunnerConfig;
 use crate::api::virtual_machine::{ClaimMetadata, ClaimSpec, Forward, Image, Machine, Protocol, PullPolicy};
 use crate::api::{VirtualMachine, names};
 use crate::operator::settings;
+use crate::operator::views::vm_of;
 use k8s_openapi::api::core::v1::{Affinity, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
@@ -98,7 +99,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     let vm = &observed.vm;
     let spec = &vm.spec;
     let name = checked_name(vm)?;
-    let disks = disks(vm)?;
+    let disks = disks(observed)?;
     let (image, pull_policy) = image(spec.image.as_ref(), settings);
     let spice = spec.vm.display.spice.as_ref();
     let present_secret = observed.display_secret.as_ref().map(|s| s.name_any());
@@ -124,7 +125,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         create_image_repository: observed.image_repository.is_none(),
         spice_port: spice.and_then(|s| u16::try_from(s.port).ok()),
         forwards,
-        grace_period: spec.vm.powerdown_timeout.saturating_add(15),
+        grace_period: spec.grace_period(),
         name,
     })
 }
@@ -198,14 +199,16 @@ fn cpus(machine: &Machine) -> Result<(u32, u32), Invalid> {
         (None, None) => machine.current_cpus.map_or(1, at_least_one),
     };
     let current = machine.current_cpus.map_or(maximum, at_least_one);
-    if current > maximum {
+    if machine.cpu_topology.is_some() && current > maximum {
         let why = format!("{current} is more than the {maximum} CPUs that spec.vm.cpuTopology allows");
         return invalid("spec.vm.currentCpus", why, "lower it, or enlarge the topology");
     }
-    Ok((maximum, current))
+    // As in the reference, the maximum gives way.
+    Ok((maximum.max(current), current))
 }
 
-fn disks(vm: &VirtualMachine) -> Result<Vec<DiskPlan>, Invalid> {
+fn disks(observed: &Observed) -> Result<Vec<DiskPlan>, Invalid> {
+    let vm = &observed.vm;
     let mut seen = BTreeSet::new();
     let mut plans = Vec::new();
     let templates = vm.spec.vm.disks.iter().enumerate();
@@ -219,6 +222,11 @@ fn disks(vm: &VirtualMachine) -> Result<Vec<DiskPlan>, Invalid> {
         }
         if !seen.insert(name.clone()) {
             return invalid(field("metadata.name"), format!("two disks are named {name:?}"), "give each its own name");
+        }
+        let owner = observed.claims.get(&claim).and_then(|claim| vm_of(claim.as_ref()));
+        if let Some(owner) = owner.filter(|owner| *owner != vm.name_any()) {
+            let why = format!("its claim {claim:?} is there already and belongs to VM {owner:?}");
+            return invalid(field("metadata.name"), why, "give the disk another name");
         }
         let spec = template.spec.clone().unwrap_or_default();
         if spec.volume_mode != "Block" {
@@ -275,7 +283,8 @@ fn resources(
         return ResourceRequirements { limits: given.limits.clone(), requests: given.requests.clone(), claims: None };
     }
     let millicpus = (f64::from(cpus) * 1000.0 / settings.cpu_overcommit).ceil() as u64;
-    let memory = (current.unwrap_or(maximum).0 as f64 / settings.ram_overcommit).floor() as u64 + OVERHEAD.0;
+    let memory = (current.unwrap_or(maximum).0 as f64 / settings.ram_overcommit).floor() as u64;
+    let memory = memory.saturating_add(OVERHEAD.0);
     let requests = [("cpu", format!("{millicpus}m")), ("memory", memory.to_string())];
     let requests = requests.map(|(name, amount)| (name.to_owned(), Quantity(amount))).into();
     ResourceRequirements { requests: Some(requests), ..ResourceRequirements::default() }
@@ -329,6 +338,26 @@ mod tests {
         assert_eq!((machine.maximum_cpus, machine.current_cpus), (Some(8), Some(8)));
         let machine = planned(json!({})).unwrap().config.vm.unwrap();
         assert_eq!((machine.maximum_cpus, machine.current_cpus), (Some(1), Some(1)));
+    }
+
+    #[test]
+    fn a_maximum_below_the_wanted_number_of_cpus_is_raised() {
+        let machine = planned(json!({"maximumCpus": 2, "currentCpus": 3})).unwrap().config.vm.unwrap();
+        assert_eq!((machine.maximum_cpus, machine.current_cpus), (Some(3), Some(3)));
+    }
+
+    #[test]
+    fn a_claim_of_another_vm_is_not_used() {
+        let mut observed = alone(vm(json!({"disks": [{"volumeClaimTemplate": {"metadata": {"name": "c"}}}]})));
+        let mut claim = |labels: Value| {
+            let view = json!({"metadata": {"name": "vm-c-disk", "labels": labels}});
+            observed.claims.insert("vm-c-disk".to_owned(), std::sync::Arc::new(serde_json::from_value(view).unwrap()));
+            plan(&observed, &settings::Reconciler::default()).map(|plan| plan.disks.len())
+        };
+        assert_eq!(claim(json!({})), Ok(1));
+        assert_eq!(claim(json!({names::LABEL_INSTANCE: "vm"})), Ok(1));
+        let invalid = claim(json!({names::LABEL_INSTANCE: "vm-c"})).unwrap_err();
+        assert!(invalid.why.contains("vm-c"), "{}", invalid.why);
     }
 
     #[test]
