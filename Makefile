@@ -1,0 +1,55 @@
+# `make` lists what can be made. The tests' parts and what each stands on are in tests/run.
+
+CARGO ?= cargo
+CLUSTER_SCRIPT := tests/cluster/cluster
+
+.PHONY: help
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo demo-down
+demo: ## From nothing to a running VM on a local cluster (CLUSTER=current: on the cluster of KUBECONFIG)
+	@tests/cluster/demo up
+demo-down: ## Remove the demo, and the local cluster if the demo has started it
+	@tests/cluster/demo down
+
+.PHONY: test test-unit test-apiserver test-runner test-cluster test-e2e test-demo
+test: ## Every test; ends with `N passed, N failed`
+	@tests/run
+test-unit: ## Unit, golden and scenario tests, examples in the documentation, each half alone
+	@tests/run unit
+test-apiserver: ## The operator on a real API server
+	@tests/run cluster apiserver
+test-runner: ## The runner with a real QEMU
+	@tests/run programs images guests runner
+test-cluster: ## The local cluster and the guests, by themselves
+	@tests/run cluster images guests selftests
+test-e2e: ## Everything together: real kubelet, real QEMU
+	@tests/run programs cluster images guests e2e
+test-demo: ## What `make demo` prints works as printed
+	@tests/run programs cluster images guests demo
+
+.PHONY: bench lint golden
+bench: ## Measure, and print a table for the README
+	@tests/bench/run
+lint: ## Format, clippy for the whole and for each half, shell syntax
+	@tests/run lint
+golden: ## Write the golden files and crds/ anew; review what changed
+	INSTA_UPDATE=always $(CARGO) test --test golden
+	$(CARGO) run --bin vm-operator -- crds --dir crds
+
+.PHONY: install programs images guests cluster cluster-down
+install: ## Install the Debian packages that all of this needs, where missing
+	@$(CLUSTER_SCRIPT) install
+	@tests/cluster/images install
+	@tests/cluster/demo-selftest install
+programs: ## Build the two programs, static
+	@tests/run programs
+images: ## Build the two images: .cache/images/*.tar
+	@tests/run programs images
+guests: ## Build the two test guests: .cache/guests/*.img
+	@tests/run images guests
+cluster: ## Start the local cluster
+	@$(CLUSTER_SCRIPT) up
+cluster-down: ## End the local cluster and remove its state
+	@$(CLUSTER_SCRIPT) down
