@@ -28,6 +28,9 @@ pub const COMPONENT_DISPLAY_SECRET: &str = "display-secret";
 pub const ANNOTATION_VERSION: &str = "vmoperator.jdrupes.org/version";
 /// Annotation on the pod: `resourceVersion` of the ConfigMap; changing it makes the kubelet look at the volume soon.
 pub const ANNOTATION_CONFIG_VERSION: &str = "vmrunner.jdrupes.org/cmVersion";
+/// Annotation on the pod: `resourceVersion` of the display secret, for the same purpose.
+pub const ANNOTATION_SECRET_VERSION: &str = "vmrunner.jdrupes.org/dpVersion";
+
 /// Field manager of the operator, for children and for its own status fields.
 pub const MANAGER_OPERATOR: &str = "vm-operator";
 /// Field manager of the runner, for its status fields.

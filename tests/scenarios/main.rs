@@ -155,7 +155,7 @@ impl World {
             metadata.remove("resourceVersion");
             metadata.remove("uid");
             if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-                annotations.remove("vmrunner.jdrupes.org/cmVersion");
+                annotations.retain(|name, _| !name.starts_with("vmrunner.jdrupes.org/"));
             }
         }
         objects
@@ -224,6 +224,17 @@ async fn a_change_of_cpus_goes_to_the_config_and_wakes_the_kubelet() {
     let version = &world.api.get(CONFIG_MAPS, "vm").unwrap()["metadata"]["resourceVersion"];
     let annotations = &world.api.get(PODS, "vm").unwrap()["metadata"]["annotations"];
     assert_eq!(&annotations["vmrunner.jdrupes.org/cmVersion"], version);
+}
+
+#[tokio::test]
+async fn a_new_display_password_wakes_the_kubelet() {
+    let world = World::new(one_disk());
+    world.settle().await;
+    world.api.change(SECRETS, "vm-display-secret", |secret| secret["data"] = json!({"display-password": "bmV3"}));
+    world.deliver();
+    assert_eq!(world.step().await, [request("PATCH", PODS, "vm")]);
+    world.deliver();
+    assert_eq!(world.step().await, [""; 0]);
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ use crate::operator::write::Writer;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
 use kube::ResourceExt;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Applies the objects.
@@ -36,16 +37,31 @@ pub async fn apply(objects: Objects, observed: &Observed, decision: &Decision, c
     // All are tried, and of several errors the first in this order is told: not whichever answer came first.
     let (config_map, secret, claims) =
         futures::future::join3(ensure_config_map(&config_map, observed, ctx), secret, claims).await;
-    let config_version = config_map?.resource_version().unwrap_or_default();
-    secret?;
+    let versions =
+        Versions { config_map: config_map?.resource_version(), secret: secret?.and_then(|s| s.resource_version()) };
     claims.into_iter().collect::<Result<(), Error>>()?;
     match decision {
         Decision::Create => {
-            pod.annotations_mut().insert(names::ANNOTATION_CONFIG_VERSION.to_owned(), config_version);
+            pod.annotations_mut().extend(versions.annotations());
             create_pod(&pod, ctx).await
         }
-        Decision::Keep => announce_config(observed, &config_version, ctx).await,
+        Decision::Keep => announce(&versions, observed, ctx).await,
         _ => Ok(()),
+    }
+}
+
+/// Versions of what the pod's configuration volume is made of.
+struct Versions {
+    config_map: Option<String>,
+    secret: Option<String>,
+}
+
+impl Versions {
+    /// The pod's annotations that tell them.
+    fn annotations(&self) -> BTreeMap<String, String> {
+        let versions =
+            [(names::ANNOTATION_CONFIG_VERSION, &self.config_map), (names::ANNOTATION_SECRET_VERSION, &self.secret)];
+        versions.into_iter().filter_map(|(name, version)| Some((name.to_owned(), version.clone()?))).collect()
     }
 }
 
@@ -89,8 +105,13 @@ async fn ensure_claim(claim: &PersistentVolumeClaim, observed: &Observed, ctx: &
     if others { Err(Error::Foreign { kind: "PersistentVolumeClaim", name }) } else { Ok(()) }
 }
 
-async fn ensure_secret(secret: Option<&Secret>, observed: &Observed, ctx: &Context) -> Result<(), Error> {
-    let Some(secret) = secret else { return Ok(()) };
+/// The display secret that there is, or is made now.
+async fn ensure_secret(
+    secret: Option<&Secret>,
+    observed: &Observed,
+    ctx: &Context,
+) -> Result<Option<Arc<SecretView>>, Error> {
+    let Some(secret) = secret else { return Ok(observed.display_secret.clone()) };
     let mut secret = secret.clone();
     let values = [
         (names::SECRET_PASSWORD.to_owned(), (ctx.random_password)()),
@@ -102,8 +123,8 @@ async fn ensure_secret(secret: Option<&Secret>, observed: &Observed, ctx: &Conte
     if !is_ours(&view, observed) {
         return Err(Error::Foreign { kind: "Secret", name: secret.name_any() });
     }
-    ctx.caches.secrets.wrote(view);
-    Ok(())
+    ctx.caches.secrets.wrote(view.clone());
+    Ok(Some(Arc::new(view)))
 }
 
 async fn ensure_config_map(
@@ -147,15 +168,17 @@ async fn create_pod(pod: &Pod, ctx: &Context) -> Result<(), Error> {
     Ok(())
 }
 
-/// Tells the kubelet, by the pod's annotation, that the configuration has changed, so that it looks at the volume now
-/// and not at its next turn, a minute later.
-async fn announce_config(observed: &Observed, version: &str, ctx: &Context) -> Result<(), Error> {
+/// Tells the kubelet, by the pod's annotations, that configuration or password has changed, so that it looks at the
+/// volume now and not at its next turn, a minute later.
+async fn announce(versions: &Versions, observed: &Observed, ctx: &Context) -> Result<(), Error> {
     let Some(pod) = observed.own_pod() else { return Ok(()) };
-    if pod.annotations().get(names::ANNOTATION_CONFIG_VERSION).is_some_and(|present| present == version) {
+    let mut annotations = versions.annotations();
+    annotations.retain(|name, version| pod.annotations().get(name) != Some(version));
+    if annotations.is_empty() {
         return Ok(());
     }
-    let metadata = json!({"uid": pod.uid(), "annotations": {names::ANNOTATION_CONFIG_VERSION: version}});
-    let view = Writer::new(ctx).merge::<Pod, _>(&observed.name(), &json!({"metadata": metadata})).await?;
+    let patch = json!({"metadata": {"uid": pod.uid(), "annotations": annotations}});
+    let view = Writer::new(ctx).merge::<Pod, _>(&observed.name(), &patch).await?;
     ctx.caches.pods.wrote(view);
     Ok(())
 }
