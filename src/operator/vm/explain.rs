@@ -9,8 +9,9 @@ use crate::operator::views::{ClaimView, PodConditionView, PodView};
 use k8s_openapi::jiff::SignedDuration;
 use std::time::Duration;
 
-/// A pod that finds no node is normal for a moment, while its claims are being made. Only what lasts is a problem.
-pub const GRACE: SignedDuration = SignedDuration::from_secs(1);
+/// A pod that finds no node is normal while volumes for its claims are being made, which takes seconds. Only what lasts
+/// is a problem. The times that this is compared with are whole seconds, so it is up to one second less.
+pub const GRACE: SignedDuration = SignedDuration::from_secs(5);
 
 /// Something in the way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,16 +192,16 @@ mod tests {
     #[test]
     fn a_pod_without_a_node_is_a_problem_only_if_it_lasts() {
         let words = "0/1 nodes are available: 1 Insufficient memory.";
-        assert_eq!(explain(&unschedulable_for(0, words)), None);
-        assert_eq!(recheck(&unschedulable_for(0, words)), Some(Duration::from_secs(1)));
-        let lasting = unschedulable_for(2, words);
+        assert_eq!(explain(&unschedulable_for(4, words)), None);
+        assert_eq!(recheck(&unschedulable_for(4, words)), Some(Duration::from_secs(1)));
+        let lasting = unschedulable_for(5, words);
         assert_eq!(explain(&lasting).unwrap().reason, ReadyReason::Unschedulable);
         assert_eq!(recheck(&lasting), None);
     }
 
     #[test]
     fn a_claim_without_a_volume_is_named_with_what_to_do() {
-        let mut observed = unschedulable_for(2, "pod has unbound immediate PersistentVolumeClaims");
+        let mut observed = unschedulable_for(5, "pod has unbound immediate PersistentVolumeClaims");
         for (name, class) in [("vm-runner-data", "default"), ("vm-system-disk", "")] {
             let spec = json!({"storageClassName": class});
             let claim = json!({"metadata": {"name": name}, "spec": spec, "status": {"phase": "Pending"}});
