@@ -1,5 +1,6 @@
 //! The well-known example, as it stands in `examples/`.
 
+use super::harness::space::CPU_OVERCOMMIT;
 use super::harness::vm::{BOOT, Vm, condition};
 use super::harness::{disk::Counts, e2e, rig};
 use serde_json::{Value, json};
@@ -39,6 +40,8 @@ fn the_example_boots_and_its_status_says_so() {
         // The balloon needs the guest's help, so this one may come later than the agent's answer.
         vm.until("has the memory that is wanted", BOOT, |vm| vm["status"]["ram"] == "4Gi").await;
         assert_eq!(vm.counts().await, Counts { boot: 1, shutdowns: 0 });
+        let requests = &pod["spec"]["containers"][0]["resources"]["requests"];
+        assert_eq!(requests["cpu"], format!("{}m", 2 * 1000 / CPU_OVERCOMMIT), "as the operator's ConfigMap says");
         the_columns_say_it(&vm).await;
         the_pod_is_restricted_and_needs_no_flag_to_be_drained(&vm, &pod).await;
     });

@@ -8,7 +8,7 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::fs;
 use std::io::Write;
@@ -18,6 +18,9 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 use vm_operator::api::VirtualMachine;
+
+/// How many CPUs of VMs share one of the node in these tests: so many that they fit beside a demo.
+pub const CPU_OVERCOMMIT: u32 = 20;
 
 /// A namespace with an operator.
 pub struct Space {
@@ -97,8 +100,14 @@ impl Space {
         };
         let dir = space.overlay_dir();
         fs::create_dir_all(&dir).unwrap();
-        let kustomization = format!("namespace: {}\nresources: [../../../deploy/overlays/{overlay}]\n", space.name);
-        fs::write(dir.join("kustomization.yaml"), kustomization).unwrap();
+        let config = json!({"/Manager": {"/Controller": {"/Reconciler": {"cpuOvercommit": CPU_OVERCOMMIT}}}});
+        let patch = json!([{"op": "replace", "path": "/data/config.yaml", "value": config.to_string()}]);
+        let kustomization = json!({
+            "namespace": space.name,
+            "resources": [format!("../../../deploy/overlays/{overlay}")],
+            "patches": [{"target": {"kind": "ConfigMap", "name": "vm-operator"}, "patch": patch.to_string()}],
+        });
+        fs::write(dir.join("kustomization.yaml"), kustomization.to_string()).unwrap();
         kubectl::must(&["apply", "--kustomize", &dir.display().to_string()]).await;
         space
     }

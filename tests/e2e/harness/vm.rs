@@ -28,7 +28,7 @@ pub fn tiny(space: &Space, name: &str, changes: &Value) -> Value {
         "kind": "VirtualMachine",
         "metadata": {"namespace": space.name, "name": name},
         "spec": {
-            // So that the tests fit beside a demo.
+            // Little, so that it fits beside a demo.
             "resources": {"requests": {"cpu": "100m", "memory": "320Mi"}},
             "vm": {
                 "state": "Running",
