@@ -1,5 +1,5 @@
-//! End to end: the project's own images on the local cluster of `tests/cluster`, with a real kubelet, real volumes, real
-//! QEMU and the tiny guest. Each test has a namespace of its own, with an operator of its own, in which Pod Security
+//! End to end: the project's own images on the local cluster of `tests/cluster`, with a real kubelet, real volumes,
+//! real QEMU and the tiny guest. Each test has a namespace of its own, with an operator of its own, in which Pod Security
 //! `restricted` is enforced.
 //!
 //! ```text

@@ -4,8 +4,8 @@ use super::harness::vm::{condition, tiny};
 use super::harness::{Space, e2e, eventually, kubectl};
 use serde_json::{Value, json};
 
-/// Creates the VM and waits for its explanation: that reason and all of those words in the condition, and a warning of the
-/// same reason.
+/// Creates the VM and waits for its explanation: that reason and all of those words in the condition, and a warning of
+/// the same reason.
 async fn is_explained(space: &Space, name: &str, changes: Value, reason: &str, words: &[&str]) {
     kubectl::create(&tiny(space, name, &changes)).await.unwrap();
     eventually(&format!("VM {name} is explained"), 60, async || {
