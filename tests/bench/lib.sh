@@ -1,0 +1,108 @@
+# Objects, the audit log, statistics, the table.
+
+say() { printf '%s\n' "$*"; }
+
+die() {
+    printf 'bench: %s\n' "$*" >&2
+    exit 1
+}
+
+kubectl() { "$REPO/tests/cluster/cluster" kubectl "$@"; }
+k() { kubectl --namespace "$NAMESPACE" "$@"; }
+
+need_everything() {
+    local file
+    ((EUID == 0)) || die "this needs root; run it with sudo"
+    command -v jq >/dev/null || die "jq is missing; apt-get install jq"
+    [[ -e $AUDIT ]] || die "no cluster runs in $STATE; run make cluster"
+    [[ -e $TINY ]] || die "$TINY is missing; run make guests"
+    for file in vm-operator vm-runner; do
+        [[ -e $REPO/.cache/images/$file.tar ]] || die "$REPO/.cache/images/$file.tar is missing; run make images"
+    done
+    "$REPO/tests/cluster/cluster" load "$REPO"/.cache/images/vm-{operator,runner}.tar >/dev/null
+}
+
+# eventually SECONDS COMMAND...
+eventually() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        ((SECONDS < end)) || die "not within the time: $*"
+        sleep 0.05
+    done
+}
+
+remove_all() {
+    local volume
+    kubectl delete namespace "$NAMESPACE" --ignore-not-found >/dev/null
+    for volume in $(kubectl get pv --output name | sed -n "s|^persistentvolume/\($NAMESPACE-.*\)|\1|p"); do
+        "$REPO/tests/cluster/disk" remove "$volume"
+    done
+}
+
+finish() {
+    local status=$?
+    end_watch
+    if ((status != 0)); then
+        k get vms,pods >&2 || true
+        k get events --field-selector type=Warning >&2 || true
+    fi
+    remove_all
+}
+
+# --- the audit log ---------------------------------------------------------------
+
+# Only what is written from now on is looked at.
+begin_audit() { AUDIT_BEGIN=$(stat --format %s "$AUDIT"); }
+
+# The log is rotated at 200 MB: then all of the new one is ours.
+audit() {
+    local from=$AUDIT_BEGIN
+    (($(stat --format %s "$AUDIT") >= from)) || from=0
+    # jq would parse the other namespaces' requests too, which takes longer.
+    tail --bytes "+$((from + 1))" "$AUDIT" | grep "\"namespace\":\"$NAMESPACE\""
+}
+
+# request VERB RESOURCE NAME FIELD: of the first such request that was granted
+request() {
+    local found
+    found=$(audit | jq --raw-output --arg verb "$1" --arg resource "$2" --arg name "$3" "
+        select(.verb == \$verb and .objectRef.resource == \$resource and .objectRef.subresource == null
+            and .objectRef.name == \$name and .responseStatus.code < 300) | .$4" | head -n 1)
+    [[ -n $found ]] || die "the audit log has no $1 of $2 $3"
+    say "$found"
+}
+
+# between FROM TO: milliseconds between two times of the audit log
+between() { say $((($(date --date "$2" +%s%N) - $(date --date "$1" +%s%N)) / 1000000)); }
+
+# --- figures ------------------------------------------------------------------------
+
+# percentile P NUMBER...: the smallest that is not exceeded by P percent of them
+percentile() {
+    local p=$1
+    shift
+    printf '%s\n' "$@" | sort -n | awk -v p="$p" '{ v[NR] = $1 } END { n = int((NR * p + 99) / 100); print v[n < 1 ? 1 : n] }'
+}
+
+percentiles() { say "p50 $(percentile 50 "$@") ms, p95 $(percentile 95 "$@") ms"; }
+
+mebibytes() { awk '{ printf "%.1f MiB", $1 / 1048576 }'; }
+size() { stat --format %s "$1" | mebibytes; }
+
+ROWS=()
+row() {
+    ROWS+=("| $1 | $2 |")
+    printf '  %-62s %s\n' "$1" "$2"
+}
+
+print_table() {
+    local commit cpu
+    commit=$(git -C "$REPO" rev-parse --short HEAD)
+    cpu=$(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1)
+    printf '\n| `make bench` | |\n|---|---|\n'
+    printf '%s\n' "${ROWS[@]}"
+    printf '\n%s, commit %s, on %s × %s, %s GiB, Linux %s, %s, Kubernetes %s; guests without hardware acceleration\n' \
+        "$(date --utc +%F)" "$commit" "$(nproc)" "$cpu" "$(awk '/^MemTotal/ { printf "%.0f", $2 / 1048576 }' /proc/meminfo)" \
+        "$(uname -r)" "$(. /etc/os-release && echo "$PRETTY_NAME")" "$(kubectl version --output json | jq --raw-output .serverVersion.gitVersion)"
+}

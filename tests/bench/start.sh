@@ -1,0 +1,166 @@
+# The start of a VM with the tiny guest, beside a bare pod that runs the same QEMU; taken in turns.
+
+# Where the tiny guest counts its boots (tests/cluster/guests/tiny).
+COUNTS_OFFSET=$((47 << 20))
+
+# make_disk NAME: with the tiny guest, for that VM's or bare pod's claim
+make_disk() {
+    "$REPO/tests/cluster/disk" make "$NAMESPACE-$1" "$TINY" 64Mi "app.kubernetes.io/instance=$1" >/dev/null
+}
+
+has_booted() {
+    [[ $(dd if="$STATE/disks/$NAMESPACE-$1.img" iflag=skip_bytes skip=$COUNTS_OFFSET bs=16 count=1 status=none) == "TINY boot=1"* ]]
+}
+
+# BIOS, so that a bare QEMU needs no file that the runner makes.
+tiny_vm() {
+    cat <<YAML
+apiVersion: vmoperator.jdrupes.org/v1
+kind: VirtualMachine
+metadata: {name: $1, namespace: $NAMESPACE}
+spec:
+  vm:
+    state: Running
+    firmware: bios
+    maximumRam: 256Mi
+    networks: [{user: {}}]
+    disks:
+    - volumeClaimTemplate:
+        metadata: {name: system}
+        spec:
+          storageClassName: ""
+          selector: {matchLabels: {app.kubernetes.io/instance: $1}}
+          resources: {requests: {storage: 64Mi}}
+    display: {spice: {port: 5910}}
+YAML
+}
+
+# bare NAME: from the VM's pod and claims in $WORK, and its QEMU's command line. That one differs in what belongs to the runner:
+# its sockets were inherited, and it would start the guest.
+bare() {
+    jq --null-input --arg name "$1" --arg namespace "$NAMESPACE" --rawfile cmdline "$WORK/cmdline" \
+        --slurpfile pod "$WORK/pod.json" --slurpfile claims "$WORK/claims.json" '
+        ($cmdline | split("\u0000")[:-1] | map(select(. != "-S")
+            | sub("^socket,id=(?<id>serial0[^,]*),.*"; "null,id=\(.id)")
+            | sub("^socket,id=(?<id>[^,]*),fd=.*"; "socket,id=\(.id),path=/dev/shm/\(.id),server=on,wait=off"))) as $command
+        | ($pod[0] | .metadata = {name: $name, namespace: $namespace}
+            | del(.status, .spec.nodeName)
+            | .spec.containers[0].command = $command
+            | .spec.volumes |= map(if .persistentVolumeClaim and .name != "vmop-image-repository"
+                then .persistentVolumeClaim.claimName |= sub("^vm-[0-9]+"; $name)
+                # The configuration goes with its VM; QEMU alone does not read it.
+                elif .name == "config" then .projected.sources |= map(map_values(.optional = true)) else . end)) as $bare
+        | {apiVersion: "v1", kind: "List", items: ([$claims[0].items[] | select(.metadata.name | test("^vm-[0-9]+-"))
+            | .metadata = {name: (.metadata.name | sub("^vm-[0-9]+"; $name)), namespace: $namespace}
+            | del(.status, .spec.volumeName)
+            | if .spec.selector then .spec.selector.matchLabels["app.kubernetes.io/instance"] = $name else . end] + [$bare])}'
+}
+
+# look_at_vm NAME: keeps what the bare pods are made of
+look_at_vm() {
+    k get pod "$1" --output json >"$WORK/pod.json"
+    k get pvc --output json >"$WORK/claims.json"
+    cp "/proc/$(process "$(k get pod "$1" --output 'jsonpath={.metadata.uid}')" qemu-system-x86)/cmdline" "$WORK/cmdline"
+}
+
+# Each line that a watch prints, with its time.
+with_time() {
+    local line
+    while IFS= read -r line; do printf '%s %s\n' "$(date --utc +%FT%T.%NZ)" "$line"; done
+}
+
+WATCH=
+end_watch() {
+    [[ -n $WATCH ]] || return 0
+    kill -TERM -- "-$WATCH" 2>/dev/null || true
+    wait "$WATCH" 2>/dev/null || true
+    WATCH=
+}
+
+# watch FILE RESOURCE NAME JSONPATH: in the background, until end_watch
+watch() {
+    local file=$1 resource=$2 name=$3 path=$4
+    setsid bash -c "'$REPO/tests/cluster/cluster' kubectl get --namespace '$NAMESPACE' '$resource' --field-selector 'metadata.name=$name' \
+        --watch --output 'jsonpath=$path{\"\n\"}' 2>/dev/null | { $(declare -f with_time); with_time; }" >"$file" &
+    WATCH=$!
+    # Its first request has been made before the object is.
+    sleep 1
+}
+
+# seen FILE TEXT: the time of the first line that ends so
+seen() { sed -n "s/^\([^ ]*\) $2\$/\1/p" "$1" | head -n 1; }
+
+is_seen() { [[ -n $(seen "$@") ]]; }
+
+# start NAME RESOURCE JSONPATH TEXT COMMAND...: the command's output is created; sets T_BOOTED and T_RUNNING, in its clock
+start() {
+    local name=$1 resource=$2 path=$3 text=$4
+    shift 4
+    make_disk "$name"
+    "$@" "$name" >"$WORK/$name"
+    watch "$WORK/watch" "$resource" "$name" "$path"
+    k create --filename "$WORK/$name" >/dev/null
+    eventually 60 has_booted "$name"
+    T_BOOTED=$(date --utc +%FT%T.%NZ)
+    eventually 20 is_seen "$WORK/watch" "$text"
+    T_RUNNING=$(seen "$WORK/watch" "$text")
+    end_watch
+}
+
+pod_log() { k logs "$1" | grep "$2"; }
+
+# The runner's first line is written before QEMU is started, the other one when the guest has been let run.
+runner_start() {
+    local first continued
+    first=$(k logs "$1" | head -n 1 | cut -d ' ' -f 1)
+    continued=$(pod_log "$1" 'from=Starting to=Booting' | cut -d ' ' -f 1)
+    between "$first" "$continued"
+}
+
+# Requests that write, but for events: by the operator and the runner for this VM. The image repository's claim is shared.
+writes() {
+    audit | jq --raw-output --arg name "$1" --arg user "system:serviceaccount:$NAMESPACE:" '
+        select((.user.username | startswith($user)) and (.verb | IN("create", "update", "patch", "delete"))
+            and .objectRef.resource != "events" and (.objectRef.name // "" | . == $name or startswith($name + "-")))
+        | "\(.objectRef.resource)"' | wc --lines
+}
+
+measure_starts() {
+    local n from vm_running=() vm_booted=() bare_running=() bare_booted=() guest=() uid written
+    WORK=$(mktemp -d)
+    for ((n = 1; n <= STARTS; n++)); do
+        start "vm-$n" vms '{.status.conditions[?(@.type=="Running")].status}' True tiny_vm
+        from=$(request create vms "vm-$n" stageTimestamp)
+        vm_running+=("$(between "$from" "$T_RUNNING")")
+        vm_booted+=("$(between "$from" "$T_BOOTED")")
+        guest+=("$(runner_start "vm-$n")")
+        written=$(writes "vm-$n")
+        look_at_vm "vm-$n"
+        uid=$(jq --raw-output .metadata.uid "$WORK/pod.json")
+        if ((n == STARTS)); then
+            row "runner, with a booted guest" "$(memory "$(process "$uid" vm-runner)")"
+            row "its QEMU, with a guest of 256 MiB" "$(memory "$(process "$uid" qemu-system-x86)")"
+        fi
+        k delete vm "vm-$n" >/dev/null
+        eventually 60 pod_is_gone "vm-$n"
+
+        start "bare-$n" pods '{.status.phase}' Running bare
+        from=$(request create pods "bare-$n" stageTimestamp)
+        bare_running+=("$(between "$from" "$T_RUNNING")")
+        bare_booted+=("$(between "$from" "$T_BOOTED")")
+        k delete pod "bare-$n" --grace-period 1 >/dev/null
+        k delete pvc --selector '!app.kubernetes.io/component' --field-selector "metadata.name!=vmop-image-repository" >/dev/null
+        "$REPO/tests/cluster/disk" remove "$NAMESPACE-vm-$n"
+        "$REPO/tests/cluster/disk" remove "$NAMESPACE-bare-$n"
+    done
+    rm -rf "$WORK"
+    row "VirtualMachine accepted to Running=True, $STARTS times" "$(percentiles "${vm_running[@]}")"
+    row "bare pod accepted to phase Running" "$(percentiles "${bare_running[@]}")"
+    row "VirtualMachine accepted to guest has booted" "$(percentiles "${vm_booted[@]}")"
+    row "bare pod accepted to guest has booted" "$(percentiles "${bare_booted[@]}")"
+    row "the VM's time beside the bare pod's, at p50" "$(ratio "$(percentile 50 "${vm_booted[@]}")" "$(percentile 50 "${bare_booted[@]}")") to the booted guest"
+    row "runner started to guest continued" "$(percentiles "${guest[@]}")"
+    row "writes of operator and runner for it, events aside" "$written"
+}
+
+ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "× %.2f", a / b }'; }
