@@ -33,6 +33,10 @@ pub struct RunnerConfig {
     /// Ours: `metadata.generation` of the spec that this file was made from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
+    /// `spec.vm.resetRequest`: an increase resets the machine once. The value at the start is where counting begins, as a
+    /// start is a reset too. The runner tells the last value that it has carried out as `status.observedResetRequest`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reset_counter: Option<i64>,
     /// Whether a shutdown by the guest stops the VM for good.
     pub guest_shutdown_stops: bool,
     /// Seed for cloud-init.
@@ -53,9 +57,15 @@ pub struct CloudInit {
     /// `user-data`; written behind the line `#cloud-config`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_data: Option<Map<String, Value>>,
+    /// Ours: a file that is `user-data` as it is, with its first line; then `user_data` is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_data_file: Option<String>,
     /// `network-config`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_config: Option<Map<String, Value>>,
+    /// Ours: a file that is `network-config` as it is; then `network_config` is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network_config_file: Option<String>,
 }
 
 /// The machine.
@@ -169,6 +179,10 @@ pub struct DriveConfig {
     /// Image file. On a CD drive, empty or absent means no medium.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
+    /// Ours: size of the raw image `file`, as text with a unit. Where the file is missing it is made (sparse), and where
+    /// it is smaller it is enlarged, before QEMU starts; it is never made smaller. Absent: the file has to be there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<String>,
     /// Block device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,

@@ -17,6 +17,15 @@ use std::collections::BTreeMap;
 pub struct Machine {
     /// The wanted state.
     pub state: State,
+    /// Each increase resets the running machine once, as its reset button would. A start counts as a reset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub reset_request: Option<i64>,
+    /// Each increase shuts the guest down and starts the VM again, once, with a new pod. Where the VM is stopped, its
+    /// next start is enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub restart_request: Option<i64>,
     /// SMBIOS UUID. Absent: made at the first start and kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine_uuid: Option<String>,
@@ -63,6 +72,8 @@ impl Default for Machine {
     fn default() -> Self {
         Self {
             state: State::Stopped,
+            reset_request: None,
+            restart_request: None,
             machine_uuid: None,
             use_tpm: false,
             firmware: Firmware::Uefi,

@@ -7,14 +7,16 @@
 
 #![allow(clippy::duplicated_attributes, reason = "each printer column repeats the names of its parts")]
 
+mod cloud_init;
 mod machine;
 mod status;
 
+pub use cloud_init::*;
 pub use machine::*;
 pub use status::*;
 
 use super::names;
-use k8s_openapi::api::core::v1::Affinity;
+use k8s_openapi::api::core::v1::{Affinity, LocalObjectReference, Toleration, TopologySpreadConstraint};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
@@ -22,7 +24,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{CustomResource, CustomResourceExt};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// What a virtual machine should be.
@@ -78,6 +80,29 @@ pub struct VirtualMachineSpec {
     /// Affinity of the VM's pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
+    /// Taints of nodes that do not keep the VM's pod away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerations: Option<Vec<Toleration>>,
+    /// How the VM's pod is spread among others. `labelSelector` is usually one of `podLabels`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
+    /// Priority class of the VM's pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_class_name: Option<String>,
+    /// Runtime class of the VM's pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime_class_name: Option<String>,
+    /// Secrets of the VM's namespace with which the runner's image is pulled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
+    /// More labels of the VM's pod. Those that the operator sets (`app.kubernetes.io/name`, `/instance`, `/component`,
+    /// `/managed-by`) stay as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_labels: Option<BTreeMap<String, String>>,
+    /// Annotations of the VM's pod. Those that the operator sets (`vmoperator.jdrupes.org/…`, `vmrunner.jdrupes.org/…`)
+    /// stay as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_annotations: Option<BTreeMap<String, String>>,
     /// Template of the reference's runner. Accepted and not used: arguments are built from the machine's fields.
     #[serde(default)]
     pub runner_template: RunnerTemplate,
@@ -184,23 +209,6 @@ pub struct LoadBalancerService {
     /// Annotations; null takes a default one away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<BTreeMap<String, Option<String>>>,
-}
-
-/// Seed for cloud-init.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct CloudInit {
-    /// `meta-data`. `instance-id` and `local-hostname` are added where they are missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub meta_data: Option<BTreeMap<String, String>>,
-    /// `user-data`, as a `#cloud-config` document.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "any_object")]
-    pub user_data: Option<Map<String, Value>>,
-    /// `network-config`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "any_object")]
-    pub network_config: Option<Map<String, Value>>,
 }
 
 /// What somebody may do.

@@ -16,7 +16,13 @@ pub struct VirtualMachineStatus {
     /// Failed starts since the VM last ran well. Operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restarts: Option<Restarts>,
-    /// Version of the runner. Runner, as all below.
+    /// The `spec.vm.restartRequest` that was carried out last. Operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_restart_request: Option<i64>,
+    /// The `spec.vm.resetRequest` that was carried out last. Runner, as all below.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_reset_request: Option<i64>,
+    /// Version of the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runner_version: Option<String>,
     /// Number of CPUs that the guest has.
@@ -54,6 +60,8 @@ impl Default for VirtualMachineStatus {
         Self {
             observed_generation: None,
             restarts: None,
+            observed_restart_request: None,
+            observed_reset_request: None,
             runner_version: None,
             cpus: 0,
             ram: "0".to_owned(),

@@ -24,6 +24,7 @@ pub(super) fn runner_config(
         namespace: vm.namespace(),
         uid: vm.uid(),
         generation: vm.metadata.generation,
+        reset_counter: machine.reset_request,
         guest_shutdown_stops: vm.spec.guest_shutdown_stops,
         cloud_init: cloud_init(vm),
         vm: Some(config::VmConfig {
@@ -144,5 +145,6 @@ fn cloud_init(vm: &VirtualMachine) -> Option<config::CloudInit> {
         meta_data: Some(meta_data),
         user_data: Some(seed.user_data.clone().unwrap_or_default()),
         network_config: seed.network_config.clone(),
+        ..config::CloudInit::default()
     })
 }
