@@ -1,0 +1,190 @@
+//! The operator's configuration: what it is, and its defaults.
+//!
+//! The file is the ConfigMap's `config.yaml`. Its tree is the reference's, so that its files work unchanged; what is
+//! ours stands in the same tree under `/Manager` → `/Controller` → `/Reconciler` and is marked so here.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`file`] | the file's text becomes [`Settings`], or an error with line, key and what is allowed |
+//! | [`tree`] | YAML whose values know their lines |
+
+mod file;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// Where the file is mounted in the operator's pod.
+pub const DEFAULT_PATH: &str = "/etc/opt/vmoperator/config.yaml";
+
+/// The images of the reference's runner begin so. Its schema wrote one of them into every VM that named no image.
+pub const REFERENCE_IMAGES: &str = "ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-";
+
+/// What the operator is configured with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// The namespace that is watched. Default: the operator's own. A change takes effect at the operator's next start.
+    pub namespace: Option<String>,
+    /// How VMs become objects.
+    pub reconciler: Reconciler,
+}
+
+/// How VMs become objects. A change takes effect at the next reconcile, and for what a pod is made of at the VM's next
+/// start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reconciler {
+    /// The claims for what runners keep.
+    pub runner_data_pvc: RunnerDataPvc,
+    /// How many CPUs of guests share one CPU of a node. Default 2.
+    pub cpu_overcommit: f64,
+    /// How much memory of guests shares one of a node. Default 1.25.
+    pub ram_overcommit: f64,
+    /// Whether VMs get a service of type `LoadBalancer`. Default: none.
+    pub load_balancer_service: LoadBalancerService,
+    /// Logging of the runners of VMs that name none, in Java's properties syntax.
+    pub logging_properties: Option<String>,
+    /// How long a password that a console front end makes can be used. Default 10 s.
+    pub password_validity: Duration,
+    /// Ours: the runner's image for VMs that name none.
+    pub runner_image: RunnerImage,
+    /// Ours: images of VMs that begin so are taken as [`Reconciler::runner_image`]. Default: [`REFERENCE_IMAGES`].
+    pub replaced_images: Vec<String>,
+}
+
+impl Default for Reconciler {
+    fn default() -> Self {
+        Self {
+            runner_data_pvc: RunnerDataPvc::default(),
+            cpu_overcommit: 2.0,
+            ram_overcommit: 1.25,
+            load_balancer_service: LoadBalancerService::Off,
+            logging_properties: None,
+            password_validity: Duration::from_secs(10),
+            runner_image: RunnerImage::default(),
+            replaced_images: vec![REFERENCE_IMAGES.to_owned()],
+        }
+    }
+}
+
+/// The claims for what runners keep.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunnerDataPvc {
+    /// Their storage class. Default: the cluster's default class.
+    pub storage_class_name: Option<String>,
+}
+
+/// Whether VMs get a service of type `LoadBalancer`, unless a VM says otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LoadBalancerService {
+    /// They get none.
+    #[default]
+    Off,
+    /// They get one each.
+    On {
+        /// Its labels besides ours, before the VM's own.
+        labels: BTreeMap<String, String>,
+        /// Its annotations besides ours, before the VM's own.
+        annotations: BTreeMap<String, String>,
+    },
+}
+
+/// The runner's image.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunnerImage {
+    /// The reference. Default: `localhost/vm-runner` with the operator's own version.
+    pub source: String,
+    /// `Always`, `Never` or `IfNotPresent` (default).
+    pub pull_policy: String,
+}
+
+impl Default for RunnerImage {
+    fn default() -> Self {
+        Self {
+            source: concat!("localhost/vm-runner:", env!("CARGO_PKG_VERSION")).to_owned(),
+            pull_policy: "IfNotPresent".to_owned(),
+        }
+    }
+}
+
+/// Something in the file that is allowed and that its author should know about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Where it is.
+    pub line: u64,
+    /// The key, from the root.
+    pub key: String,
+    /// What there is to know.
+    pub text: String,
+}
+
+/// Why the configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The file cannot be read.
+    #[error("cannot read {file}: {source}; give the file with -c, or mount the ConfigMap vm-operator there")]
+    Unreadable {
+        /// The file.
+        file: String,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// The file is no YAML.
+    #[error("{file}: {source}")]
+    Malformed {
+        /// The file.
+        file: String,
+        /// What is wrong, with its place.
+        source: Box<serde_saphyr::Error>,
+    },
+    /// A value is not allowed.
+    #[error("{file}, line {line}: {key}: {value} is not allowed; {allowed}")]
+    NotAllowed {
+        /// The file.
+        file: String,
+        /// Its line.
+        line: u64,
+        /// The key, from the root.
+        key: String,
+        /// The value.
+        value: String,
+        /// What would be allowed.
+        allowed: String,
+    },
+}
+
+impl Settings {
+    /// Reads the file, and logs what its author should know. Without `path`, the default one, whose absence means
+    /// defaults.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or says something that cannot be meant.
+    pub fn load(path: Option<&Path>) -> Result<Self, SettingsError> {
+        let file = path.unwrap_or(Path::new(DEFAULT_PATH));
+        match std::fs::read_to_string(file) {
+            Ok(text) => Self::parse_and_tell(&text, &file.display().to_string()),
+            Err(e) if path.is_none() && e.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(source) => Err(SettingsError::Unreadable { file: file.display().to_string(), source }),
+        }
+    }
+
+    /// Reads the text of a file, and logs what its author should know. `file` is for messages.
+    ///
+    /// # Errors
+    /// If the text says something that cannot be meant.
+    pub fn parse_and_tell(text: &str, file: &str) -> Result<Self, SettingsError> {
+        let (settings, notes) = Self::parse(text, file)?;
+        for Note { line, key, text } in notes {
+            tracing::warn!("{file}, line {line}: {key}: {text}");
+        }
+        Ok(settings)
+    }
+
+    /// Reads the text of a file; `file` is for messages.
+    ///
+    /// # Errors
+    /// If the text says something that cannot be meant.
+    pub fn parse(text: &str, file: &str) -> Result<(Self, Vec<Note>), SettingsError> {
+        file::parse(text, file)
+    }
+}
