@@ -7,7 +7,7 @@
 use super::config::{self, RunnerConfig};
 use super::driver::{self, Setup, Signals};
 use super::failure::Failure;
-use super::machine::{self, Acceleration, Directories, Environment, Resolved};
+use super::machine::{self, Acceleration, Around, Directories, Environment, Resolved};
 use super::process::Started;
 use super::report::Reporter;
 use super::spec::Spec;
@@ -65,12 +65,12 @@ async fn prepare(path: PathBuf) -> Result<(Setup, Signals, Directories), Failure
 
 fn start(config: &RunnerConfig, spec: Spec, path: &Path, files: Files, dirs: &Directories) -> Result<Setup, Failure> {
     let ticketing = files.password.is_some() && spec.spice.is_some();
-    let Resolved { mut machine, held, warnings } = machine::resolve(spec, dirs, config.uid.as_deref(), ticketing)?;
+    let seed = config.cloud_init.as_ref().map(|_| dirs.file(seed::IMAGE));
+    let around = Around { uid: config.uid.as_deref(), ticketing, seed };
+    let Resolved { machine, held, warnings } = machine::resolve(spec, dirs, around)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    if let Some(cloud_init) = &config.cloud_init {
-        let image = dirs.file(seed::IMAGE);
-        seed::write(&image, cloud_init, &machine.spec.name, config.uid.as_deref().unwrap_or(&machine.uuid))?;
-        machine.seed = Some(image);
+    if let (Some(cloud_init), Some(image)) = (&config.cloud_init, &machine.seed) {
+        seed::write(image, cloud_init, &machine.spec.name, config.uid.as_deref().unwrap_or(&machine.uuid))?;
     }
     let arguments = qemu::arguments(&machine, qemu::DESCRIPTORS);
     tracing::info!("{} {}", qemu::PROGRAM, arguments.join(" "));

@@ -16,16 +16,15 @@
 //! What always holds: QEMU's end is the only way to Stopped and takes it from every state at once; from Terminating
 //! there is no way back, and each of its waits has an end.
 
+mod ending;
+
 use super::failure::Failure;
-use crate::api::outcome::{EndReason, Outcome};
+use crate::api::outcome::Outcome;
+use ending::{Ending, Force};
 use std::time::Duration;
 
 /// Time for QEMU to greet, and for its first configuration.
 const START_TIME: Duration = Duration::from_secs(30);
-/// Time between the ways to end QEMU: its monitor, SIGTERM, SIGKILL.
-const FORCE_TIME: Duration = Duration::from_secs(2);
-/// Longest time that the guest's agent has alone before the power button is pressed too.
-const AGENT_TIME: Duration = Duration::from_secs(30);
 /// Pauses before a silent agent is asked again: doubled from the first to the last.
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
@@ -118,33 +117,6 @@ pub struct State {
     ending: Option<Ending>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-struct Ending {
-    cause: Cause,
-    since: Duration,
-    agent_asked: bool,
-    press_at: Option<Duration>,
-    force: Force,
-    force_at: Duration,
-}
-
-/// Why the machine ends.
-#[derive(Clone, Debug, PartialEq)]
-enum Cause {
-    Asked,
-    Guest,
-    Failed(Failure),
-}
-
-/// The next and stronger way to end QEMU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Force {
-    Quit,
-    Terminate,
-    Kill,
-    Nothing,
-}
-
 impl State {
     /// QEMU was started at `now`; times count from any common point.
     pub fn new(now: Duration, powerdown_timeout: Duration) -> Self {
@@ -227,16 +199,6 @@ impl State {
         }
     }
 
-    fn ask_to_shut_down(&mut self) -> Vec<Action> {
-        match &mut self.ending {
-            Some(ending) if ending.force == Force::Quit && !ending.agent_asked => {
-                ending.agent_asked = true;
-                vec![Action::ShutDownByAgent]
-            }
-            _ => Vec::new(),
-        }
-    }
-
     fn agent_answered(&mut self) -> Vec<Action> {
         if self.phase == Phase::Booting && self.agent_open {
             self.phase = Phase::Booted;
@@ -266,71 +228,6 @@ impl State {
         vec![Action::ForgetGuest]
     }
 
-    fn guest_off(&mut self, now: Duration) -> Vec<Action> {
-        let since = now;
-        match &mut self.ending {
-            // It was asked to: whoever asked is the cause.
-            Some(ending) if ending.force == Force::Quit => ending.press_at = None,
-            Some(_) => return Vec::new(),
-            None => {
-                let (force, force_at) = (Force::Quit, now);
-                let ending = Ending { cause: Cause::Guest, since, agent_asked: false, press_at: None, force, force_at };
-                self.end_with(ending);
-            }
-        }
-        self.escalate(now)
-    }
-
-    fn stop(&mut self, now: Duration) -> Vec<Action> {
-        if self.ending.is_some() {
-            // Asked again: no more patience.
-            return self.escalate(now);
-        }
-        let guest_runs = matches!(self.phase, Phase::Booting | Phase::Booted);
-        let time = if guest_runs { self.powerdown_timeout } else { Duration::ZERO };
-        let press_at =
-            (!time.is_zero()).then(|| now + if self.agent_open { AGENT_TIME.min(time / 3) } else { Duration::ZERO });
-        self.end_with(Ending {
-            cause: Cause::Asked,
-            since: now,
-            agent_asked: false,
-            press_at,
-            force: Force::Quit,
-            force_at: now + time,
-        });
-        let mut actions = if press_at.is_some() && self.agent_open { self.ask_to_shut_down() } else { Vec::new() };
-        actions.extend(self.tick(now));
-        actions
-    }
-
-    fn fail(&mut self, now: Duration, failure: Failure) -> Vec<Action> {
-        self.end_with(Ending {
-            cause: Cause::Failed(failure),
-            since: now,
-            agent_asked: false,
-            press_at: None,
-            force: Force::Quit,
-            force_at: now,
-        });
-        self.escalate(now)
-    }
-
-    fn end_with(&mut self, ending: Ending) {
-        self.phase = Phase::Terminating;
-        self.deadline = None;
-        self.ending = Some(ending);
-    }
-
-    fn timeout_changed(&mut self, timeout: Duration) -> Vec<Action> {
-        self.powerdown_timeout = timeout;
-        if let Some(ending) = &mut self.ending
-            && ending.force == Force::Quit
-        {
-            ending.force_at = ending.since + timeout;
-        }
-        Vec::new()
-    }
-
     fn tick(&mut self, now: Duration) -> Vec<Action> {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.deadline = None;
@@ -353,55 +250,6 @@ impl State {
             return vec![Action::PressPowerButton];
         }
         Vec::new()
-    }
-
-    /// Uses the next way to end QEMU. Without its monitor that is a signal.
-    fn escalate(&mut self, now: Duration) -> Vec<Action> {
-        let monitor = self.monitor;
-        let Some(ending) = &mut self.ending else { return Vec::new() };
-        ending.press_at = None;
-        ending.force_at = now + FORCE_TIME;
-        let (action, next) = match ending.force {
-            Force::Quit if monitor => (Action::Quit, Force::Terminate),
-            Force::Quit | Force::Terminate => (Action::Terminate, Force::Kill),
-            Force::Kill => (Action::Kill, Force::Nothing),
-            Force::Nothing => return Vec::new(),
-        };
-        ending.force = next;
-        vec![action]
-    }
-
-    fn ended(&mut self, status: i32, last_words: &str) -> Vec<Action> {
-        let started = self.phase != Phase::Starting;
-        let (reason, message) = match self.ending.take().map(|ending| ending.cause) {
-            Some(Cause::Guest) => (EndReason::GuestShutdown, String::new()),
-            Some(Cause::Asked) => (EndReason::Stopped, String::new()),
-            Some(Cause::Failed(failure)) => (failure.reason, with_last_words(&failure.message, last_words)),
-            None if started => {
-                let how = format!("QEMU ended by itself with {}", describe(status));
-                (EndReason::QemuCrashed, with_last_words(&how, last_words))
-            }
-            None => {
-                let how = format!("QEMU ended with {} before the guest ran", describe(status));
-                (EndReason::StartFailed, with_last_words(&how, last_words))
-            }
-        };
-        self.phase = Phase::Stopped;
-        self.deadline = None;
-        let by_guest = reason == EndReason::GuestShutdown;
-        vec![Action::Finish(Outcome { reason, message, qemu_exit: Some(status), by_guest })]
-    }
-}
-
-fn with_last_words(message: &str, last_words: &str) -> String {
-    if last_words.is_empty() { message.to_owned() } else { format!("{message}: {last_words}") }
-}
-
-fn describe(status: i32) -> String {
-    match status {
-        -9 => "signal 9; somebody killed it, or it was out of memory".to_owned(),
-        signal if signal < 0 => format!("signal {}", -signal),
-        code => format!("exit code {code}"),
     }
 }
 

@@ -8,5 +8,6 @@
 mod api;
 mod end;
 mod guest;
+mod hardware;
 mod live;
 mod rig;

@@ -95,7 +95,7 @@ impl Rig {
         self.dir.path().join(name)
     }
 
-    fn own(&self, name: &str) {
+    pub fn own(&self, name: &str) {
         std::os::unix::fs::chown(self.path(name), Some(UID), Some(UID)).unwrap();
     }
 
@@ -268,13 +268,14 @@ pub struct Console<'a> {
 }
 
 impl Console<'_> {
-    /// Waits until the guest has written that since the last wait, and forgets all before.
-    pub fn wait(&mut self, text: &str) {
+    /// Waits until the guest has written that since the last wait; gives what came before it, and forgets that.
+    pub fn wait(&mut self, text: &str) -> String {
         let begin = Instant::now();
         loop {
             if let Some(at) = self.seen.find(text) {
-                self.seen.drain(..at + text.len());
-                return;
+                let mut before: String = self.seen.drain(..at + text.len()).collect();
+                before.truncate(at);
+                return before;
             }
             let (seen, log) = (&self.seen, self.vm.rig.log());
             assert!(begin.elapsed() < BOOT, "waited for {text:?}; the guest's output:\n{seen}\nthe log:\n{log}");

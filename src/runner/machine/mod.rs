@@ -8,14 +8,21 @@ mod drives;
 mod durable;
 mod firmware;
 mod identity;
+mod layout;
+mod record;
 
 pub use dirs::{Directories, Environment};
 pub use drives::{Disk, DiskKind};
 pub use firmware::FirmwareFiles;
 pub use identity::record_machine_type;
+#[cfg(test)]
+pub use layout::testing;
+pub use layout::{Fixed, Layout};
 
 use super::failure::Failure;
-use super::spec::{Accelerator, Cd, Spec};
+use super::spec::{Accelerator, Cd, Network, Spec};
+use crate::api::outcome::EndReason;
+use record::Record;
 use rustix::fs::{Mode, OFlags};
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -44,6 +51,8 @@ pub struct Machine {
     pub disks: Vec<Disk>,
     /// Image with the seed for cloud-init.
     pub seed: Option<PathBuf>,
+    /// Where the devices are on the PCI bus.
+    pub layout: Layout,
     /// Whether the display asks for a password.
     pub ticketing: bool,
 }
@@ -72,31 +81,55 @@ pub struct Resolved {
     pub warnings: Vec<String>,
 }
 
-/// Settles everything. `uid` is that of the VM's object, if there is one.
-pub fn resolve(spec: Spec, dirs: &Directories, uid: Option<&str>, ticketing: bool) -> Result<Resolved, Failure> {
-    let identity = identity::settle(&dirs.data, spec.uuid.as_deref())?;
+/// What is known besides the machine's own configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Around<'a> {
+    /// UID of the VM's object, if there is one.
+    pub uid: Option<&'a str>,
+    /// Whether the display asks for a password.
+    pub ticketing: bool,
+    /// Path of the seed for cloud-init, if there is to be one.
+    pub seed: Option<PathBuf>,
+}
+
+/// Settles everything.
+pub fn resolve(spec: Spec, dirs: &Directories, around: Around) -> Result<Resolved, Failure> {
+    let mut record = identity::settle(&dirs.data)?;
+    let before = record.clone();
+    let uuid = identity::uuid(&dirs.data, spec.uuid.as_deref())?;
     let firmware = firmware::settle(spec.firmware, &dirs.data)?;
     let acceleration = acceleration(spec.accelerator)?;
     let mut warnings = Vec::new();
     let (disks, held) = drives::disks(&spec.disks)?;
     let cds = drives::cds(&spec.cds, &mut warnings);
-    let mac = |(n, network): (usize, &super::spec::Network)| {
-        network.mac.clone().unwrap_or_else(|| derived_mac(uid.unwrap_or(&identity.uuid), n))
-    };
+    let macs = macs(&spec.networks, around.uid.unwrap_or(&uuid), record.of_reference);
+    let layout = settle_layout(&mut record, &macs, &disks, around.seed.is_some())?;
+    if record != before {
+        record.write(&dirs.data)?;
+    }
     let machine = Machine {
-        uuid: identity.uuid.clone(),
-        machine_type: identity.machine_type,
+        uuid,
+        machine_type: record.machine_type,
         acceleration,
         cpu_model: cpu_model(&spec.cpu_model, acceleration),
         firmware,
-        macs: spec.networks.iter().enumerate().map(mac).collect(),
+        macs,
         cds,
         disks,
-        seed: None,
-        ticketing,
+        seed: around.seed,
+        layout,
+        ticketing: around.ticketing,
         spec,
     };
     Ok(Resolved { machine, held, warnings })
+}
+
+fn settle_layout(record: &mut Record, macs: &[String], disks: &[Disk], seed: bool) -> Result<Layout, Failure> {
+    let first = layout::first(record.of_reference, !macs.is_empty());
+    let disks: Vec<String> = disks.iter().map(|disk| disk.path.display().to_string()).collect();
+    let devices = layout::Devices { macs, disks: &disks, seed };
+    layout::settle(record.pci.get_or_insert(first), &devices)
+        .map_err(|invalid| Failure::new(EndReason::InvalidConfig, invalid.to_string()))
 }
 
 fn acceleration(wanted: Accelerator) -> Result<Acceleration, Failure> {
@@ -122,6 +155,19 @@ fn cpu_model(wanted: &str, acceleration: Acceleration) -> String {
     let emulated = matches!(acceleration, Acceleration::Tcg | Acceleration::TcgForWantOfKvm);
     let model = if model == "host" && emulated { "max" } else { model };
     features.map_or_else(|| model.to_owned(), |features| format!("{model},{features}"))
+}
+
+/// An address for each interface: the configured one, else one that stays. The reference left that to QEMU, which
+/// counts from the same address in every VM; a guest that was installed with it may know its interface by it.
+fn macs(networks: &[Network], seed: &str, of_reference: bool) -> Vec<String> {
+    let configured: Vec<&String> = networks.iter().filter_map(|network| network.mac.as_ref()).collect();
+    let mut of_qemu =
+        (0x56u8..=0xff).map(|n| format!("52:54:00:12:34:{n:02x}")).filter(|mac| !configured.contains(&mac));
+    let mac = |(n, network): (usize, &Network)| match &network.mac {
+        Some(mac) => mac.clone(),
+        None => of_qemu.next().filter(|_| of_reference).unwrap_or_else(|| derived_mac(seed, n)),
+    };
+    networks.iter().enumerate().map(mac).collect()
 }
 
 /// A locally administered address that is the same at each start and differs between VMs.
@@ -161,5 +207,19 @@ mod tests {
         assert!(mac.starts_with("52:54:00:") && mac.len() == 17, "{mac}");
         assert_ne!(mac, derived_mac("uid", 1));
         assert_ne!(mac, derived_mac("other", 0));
+    }
+
+    #[test]
+    fn a_machine_of_the_reference_keeps_the_addresses_that_qemu_gave_it() {
+        let network = |mac: Option<&str>| Network {
+            device: "virtio-net".to_owned(),
+            mac: mac.map(str::to_owned),
+            net: None,
+            forwards: Vec::new(),
+        };
+        let networks = [network(None), network(Some("52:54:00:12:34:57")), network(None)];
+        let expected = ["52:54:00:12:34:56", "52:54:00:12:34:57", "52:54:00:12:34:58"];
+        assert_eq!(macs(&networks, "uid", true), expected);
+        assert_eq!(macs(&networks, "uid", false)[0], derived_mac("uid", 0));
     }
 }

@@ -27,6 +27,15 @@ impl Args {
         self.json("-device", value);
     }
 
+    /// `-device` at that slot of the PCI bus.
+    pub fn pci_device(&mut self, slot: u8, mut value: Value) {
+        if let Some(fields) = value.as_object_mut() {
+            fields.insert("bus".to_owned(), "pcie.0".into());
+            fields.insert("addr".to_owned(), format!("{slot:#x}").into());
+        }
+        self.device(&value);
+    }
+
     /// The arguments.
     pub fn into_vec(self) -> Vec<String> {
         self.0

@@ -1,6 +1,6 @@
 //! (pure) What a machine is before anything is plugged in: type, firmware, memory, processors, clock.
 
-use super::super::machine::{Acceleration, Machine};
+use super::super::machine::{Acceleration, Fixed, Machine};
 use super::Descriptors;
 use super::args::{Args, escape};
 use serde_json::json;
@@ -56,9 +56,10 @@ pub fn memory(args: &mut Args, machine: &Machine) {
     let bytes = machine.spec.ram.0;
     args.json("-object", &json!({"qom-type": "memory-backend-ram", "id": "pc.ram", "size": bytes}));
     args.plain("-m", &format!("{bytes}B"));
-    args.device(&json!({
+    let balloon = json!({
         "driver": "virtio-balloon-pci", "id": "balloon0", "deflate-on-oom": true, "free-page-reporting": true,
-    }));
+    });
+    args.pci_device(machine.layout.fixed(Fixed::Balloon), balloon);
 }
 
 /// The TPM, which is another process at the end of that descriptor.

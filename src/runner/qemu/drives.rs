@@ -41,7 +41,8 @@ pub fn disks(args: &mut Args, machine: &Machine) {
                 "cache": {"direct": true, "no-flush": false}, "auto-read-only": true, "discard": "unmap",
             }),
         };
-        blk(args, machine, n, &resource, false, disk.bootindex);
+        let slot = machine.layout.disks.get(n).copied().unwrap_or_default();
+        blk(args, machine, slot, n, &resource, false, disk.bootindex);
     }
 }
 
@@ -49,7 +50,7 @@ pub fn disks(args: &mut Args, machine: &Machine) {
 pub fn seed(args: &mut Args, machine: &Machine) {
     if let Some(path) = &machine.seed {
         let n = machine.disks.len();
-        blk(args, machine, n, &seed_resource(n, path), true, None);
+        blk(args, machine, machine.layout.seed, n, &seed_resource(n, path), true, None);
     }
 }
 
@@ -61,7 +62,15 @@ fn resource(n: usize) -> String {
     format!("drive-{n}-host-resource")
 }
 
-fn blk(args: &mut Args, machine: &Machine, n: usize, resource: &Value, read_only: bool, bootindex: Option<u32>) {
+fn blk(
+    args: &mut Args,
+    machine: &Machine,
+    slot: u8,
+    n: usize,
+    resource: &Value,
+    read_only: bool,
+    bootindex: Option<u32>,
+) {
     args.json("-blockdev", resource);
     let backend = format!("drive-{n}-backend");
     args.json(
@@ -73,5 +82,5 @@ fn blk(args: &mut Args, machine: &Machine, n: usize, resource: &Value, read_only
     // By itself QEMU takes as many queues as there are CPUs at its start, and that is one.
     let queues = machine.spec.maximum_cpus.min(MAXIMUM_QUEUES);
     let device = json!({"driver": "virtio-blk-pci", "drive": backend, "num-queues": queues});
-    args.device(&bootable(device, bootindex));
+    args.pci_device(slot, bootable(device, bootindex));
 }

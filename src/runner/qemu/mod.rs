@@ -1,6 +1,6 @@
 //! (pure) QEMU's command line, made of a [`Machine`].
 //!
-//! What always holds: devices come in the reference's order, because a guest knows a device by its place on the bus;
+//! What always holds: devices are at the places that the reference's order gives them, because a guest knows them by that;
 //! the same machine gives the same arguments; no secret is among them. Structured options are JSON, in which nothing
 //! can be smuggled; where QEMU takes none, commas are doubled.
 
@@ -43,8 +43,8 @@ pub fn arguments(machine: &Machine, descriptors: Descriptors) -> Vec<String> {
     board::processors(&mut args, machine);
     board::clock(&mut args, machine);
     peripherals::serial(&mut args, descriptors);
-    peripherals::agents(&mut args, descriptors);
-    peripherals::input_and_entropy(&mut args);
+    peripherals::agents(&mut args, machine, descriptors);
+    peripherals::input_and_entropy(&mut args, machine);
     peripherals::screen_and_sound(&mut args, machine);
     peripherals::networks(&mut args, machine);
     drives::cds(&mut args, machine);

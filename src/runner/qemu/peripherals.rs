@@ -1,6 +1,6 @@
 //! (pure) What is plugged in besides drives: serial line, agents' channels, input, screen, sound, networks, SPICE.
 
-use super::super::machine::Machine;
+use super::super::machine::{Fixed, Machine};
 use super::super::spec::Network;
 use super::args::Args;
 use super::{Descriptors, listener};
@@ -21,8 +21,9 @@ pub fn serial(args: &mut Args, descriptors: Descriptors) {
 }
 
 /// Channels between agents in the guest and the runner.
-pub fn agents(args: &mut Args, descriptors: Descriptors) {
-    args.device(&json!({"driver": "virtio-serial-pci", "id": "virtio-serial0"}));
+pub fn agents(args: &mut Args, machine: &Machine, descriptors: Descriptors) {
+    let bus = json!({"driver": "virtio-serial-pci", "id": "virtio-serial0"});
+    args.pci_device(machine.layout.fixed(Fixed::Serial), bus);
     let channels = [
         (GUEST_AGENT_CHANNEL, "org.qemu.guest_agent.0", "guest-agent-socket", descriptors.guest_agent),
         (VMOP_AGENT_CHANNEL, "org.jdrupes.vmop_agent.0", "vmop-agent-socket", descriptors.vmop_agent),
@@ -34,30 +35,45 @@ pub fn agents(args: &mut Args, descriptors: Descriptors) {
 }
 
 /// USB with a tablet, and random numbers.
-pub fn input_and_entropy(args: &mut Args) {
-    args.device(&json!({"driver": "qemu-xhci", "p2": 15, "p3": 15, "id": "usb"}));
+pub fn input_and_entropy(args: &mut Args, machine: &Machine) {
+    let usb = json!({"driver": "qemu-xhci", "p2": 15, "p3": 15, "id": "usb"});
+    args.pci_device(machine.layout.fixed(Fixed::Usb), usb);
     args.device(&json!({"driver": "usb-tablet"}));
     args.json("-object", &json!({"qom-type": "rng-random", "id": "objrng0", "filename": "/dev/urandom"}));
-    args.device(&json!({"driver": "virtio-rng-pci", "rng": "objrng0", "id": "rng0"}));
+    let entropy = json!({"driver": "virtio-rng-pci", "rng": "objrng0", "id": "rng0"});
+    args.pci_device(machine.layout.fixed(Fixed::Entropy), entropy);
 }
 
 /// Screens and the sound card.
 pub fn screen_and_sound(args: &mut Args, machine: &Machine) {
     let outputs = machine.spec.outputs;
-    args.device(&json!({
+    let screen = json!({
         "driver": "virtio-vga", "id": "video0", "max_outputs": outputs,
         "max_hostmem": u64::from(outputs) * SCREEN_MEMORY,
-    }));
-    args.device(&json!({"driver": "ich9-intel-hda", "id": "sound0"}));
+    });
+    args.pci_device(machine.layout.fixed(Fixed::Screen), screen);
+    let sound = json!({"driver": "ich9-intel-hda", "id": "sound0"});
+    args.pci_device(machine.layout.fixed(Fixed::Sound), sound);
 }
 
 /// Network interfaces.
 pub fn networks(args: &mut Args, machine: &Machine) {
-    for (n, (network, mac)) in machine.spec.networks.iter().zip(&machine.macs).enumerate() {
+    let networks = machine.spec.networks.iter().zip(&machine.macs).zip(&machine.layout.networks);
+    for (n, ((network, mac), slot)) in networks.enumerate() {
         let id = format!("hostnet{n}");
         args.json("-netdev", &user_backend(&id, network));
-        args.device(&json!({"driver": network.device, "netdev": id, "mac": mac}));
+        let device = json!({"driver": network.device, "netdev": id, "mac": mac});
+        if is_on_pci(&network.device) {
+            args.pci_device(*slot, device);
+        } else {
+            args.device(&device);
+        }
     }
+}
+
+/// Whether QEMU's device model is one for the PCI bus; of its network cards, few are not.
+fn is_on_pci(model: &str) -> bool {
+    !model.starts_with("usb-") && !model.contains("isa")
 }
 
 fn user_backend(id: &str, network: &Network) -> Value {

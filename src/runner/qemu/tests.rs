@@ -1,5 +1,6 @@
 use super::*;
 use crate::runner::config;
+use crate::runner::machine::testing;
 use crate::runner::machine::{Acceleration, Disk, DiskKind, FirmwareFiles};
 use crate::runner::spec::Spec;
 use std::path::PathBuf;
@@ -13,10 +14,11 @@ fn machine(vm: &str) -> Machine {
         acceleration: Acceleration::Tcg,
         cpu_model: "max".to_owned(),
         firmware: None,
-        macs: spec.networks.iter().map(|_| "52:54:00:12:34:56".to_owned()).collect(),
+        macs: (0..spec.networks.len()).map(|n| format!("52:54:00:12:34:{n:02x}")).collect(),
         cds: spec.cds.clone(),
         disks: Vec::new(),
         seed: None,
+        layout: testing::layout(&[], &[]),
         ticketing: false,
         spec,
     }
@@ -67,6 +69,7 @@ fn the_fullest_machine() {
     ];
     machine.seed = Some(PathBuf::from("/run/seed.img"));
     machine.ticketing = true;
+    machine.layout = testing::layout(&machine.macs, &["a", "b"]);
     insta::assert_snapshot!(lines(&machine));
 }
 

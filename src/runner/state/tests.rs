@@ -1,4 +1,5 @@
 use super::*;
+use crate::api::outcome::EndReason;
 use proptest::prelude::*;
 
 const T: u64 = 60;
@@ -163,6 +164,15 @@ fn a_qemu_that_ends_before_the_guest_ran_has_failed_to_start() {
     let outcome = outcome(&actions);
     assert_eq!(outcome.reason, EndReason::StartFailed);
     assert_eq!(outcome.message, "QEMU ended with exit code 1 before the guest ran: last words");
+}
+
+#[test]
+fn a_machine_type_that_qemu_no_longer_has_is_explained() {
+    let last_words = "qemu-system-x86_64: unsupported machine type: \"pc-q35-2.1\"; Use -machine help".to_owned();
+    let (_, actions) = play(&[(0, Event::QemuEnded { status: 1, last_words })]);
+    let outcome = outcome(&actions);
+    assert_eq!(outcome.reason, EndReason::StartFailed);
+    assert!(outcome.message.contains("pc-q35-2.1") && outcome.message.contains("machine.json"), "{}", outcome.message);
 }
 
 #[test]
