@@ -31,6 +31,9 @@ pub const ANNOTATION_CONFIG_VERSION: &str = "vmrunner.jdrupes.org/cmVersion";
 /// Annotation on the pod: `resourceVersion` of the display secret, for the same purpose.
 pub const ANNOTATION_SECRET_VERSION: &str = "vmrunner.jdrupes.org/dpVersion";
 
+/// Annotations whose names begin so are set by the operator or the runner only.
+pub const ANNOTATION_PREFIXES: [&str; 2] = ["vmoperator.jdrupes.org/", "vmrunner.jdrupes.org/"];
+
 /// Field manager of the operator, for children and for its own status fields.
 pub const MANAGER_OPERATOR: &str = "vm-operator";
 /// Field manager of the runner, for its status fields.

@@ -16,9 +16,13 @@ const RUNNER_DATA: &str = "runner-data";
 
 pub(super) fn build(plan: &Plan) -> Pod {
     let mut metadata = owned(plan, plan.name.clone());
-    let labels = metadata.labels.get_or_insert_default();
+    // The user's first: what the operator finds its pods by stays.
+    let mut labels = plan.pod_labels.clone();
+    labels.extend(metadata.labels.take().into_iter().flatten());
     labels.insert(names::LABEL_COMPONENT.to_owned(), names::APP_NAME.to_owned());
-    metadata.annotations = Some([version_annotation()].into());
+    metadata.labels = Some(labels);
+    metadata.annotations = Some(plan.pod_annotations.clone().into_iter().chain([version_annotation()]).collect());
+    let placement = plan.placement.clone();
     let spec = PodSpec {
         containers: vec![container(plan)],
         volumes: Some(volumes(plan)),
@@ -29,9 +33,14 @@ pub(super) fn build(plan: &Plan) -> Pod {
         termination_grace_period_seconds: Some(plan.grace_period),
         // Else a namespace with many services fills the runner's environment.
         enable_service_links: Some(false),
-        node_name: plan.node_name.clone(),
-        node_selector: plan.node_selector.clone(),
-        affinity: plan.affinity.clone(),
+        image_pull_secrets: plan.pull_secrets.clone(),
+        node_name: placement.node_name,
+        node_selector: placement.node_selector,
+        affinity: placement.affinity,
+        tolerations: placement.tolerations,
+        topology_spread_constraints: placement.topology_spread_constraints,
+        priority_class_name: placement.priority_class_name,
+        runtime_class_name: placement.runtime_class_name,
         ..PodSpec::default()
     };
     Pod { metadata, spec: Some(spec), status: None }

@@ -1,0 +1,77 @@
+//! (pure) The machine's CPUs, memory and ports.
+
+use super::{Invalid, invalid};
+use crate::api::quantity::Bytes;
+use crate::api::virtual_machine::{Forward, Machine, Protocol};
+use std::collections::BTreeSet;
+
+pub(super) fn size(field: &str, text: &str) -> Result<Bytes, Invalid> {
+    let bytes = text.parse::<Bytes>().or_else(|e| invalid(field, e.to_string(), "correct the size"))?;
+    if bytes.0 < 1 << 20 {
+        return invalid(field, format!("{text:?} is less than 1 MiB"), "give a size such as 512Mi or 4Gi");
+    }
+    Ok(bytes)
+}
+
+/// Memory of the machine: maximum, and the current one if it is given.
+pub(super) fn memory(machine: &Machine) -> Result<(Bytes, Option<Bytes>), Invalid> {
+    let maximum = size("spec.vm.maximumRam", &machine.maximum_ram)?;
+    let current = machine.current_ram.as_deref().map(|text| size("spec.vm.currentRam", text)).transpose()?;
+    match current {
+        Some(current) if current > maximum => invalid(
+            "spec.vm.currentRam",
+            format!("{current} is more than spec.vm.maximumRam, {maximum}"),
+            "lower the one or raise the other",
+        ),
+        _ => Ok((maximum, current)),
+    }
+}
+
+/// CPUs of the machine: maximum and current.
+pub(super) fn cpus(machine: &Machine) -> Result<(u32, u32), Invalid> {
+    let at_least_one = |n: i64| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
+    let maximum = match (&machine.cpu_topology, machine.maximum_cpus) {
+        (Some(t), _) => [t.sockets, t.dies_per_socket, t.cores_per_die, t.threads_per_core]
+            .map(at_least_one)
+            .iter()
+            .fold(1u32, |product, n| product.saturating_mul(*n)),
+        (None, Some(n)) => at_least_one(n),
+        (None, None) => machine.current_cpus.map_or(1, at_least_one),
+    };
+    let current = machine.current_cpus.map_or(maximum, at_least_one);
+    if machine.cpu_topology.is_some() && current > maximum {
+        let why = format!("{current} is more than the {maximum} CPUs that spec.vm.cpuTopology allows");
+        return invalid("spec.vm.currentCpus", why, "lower it, or enlarge the topology");
+    }
+    // As in the reference, the maximum gives way.
+    Ok((maximum.max(current), current))
+}
+
+/// Ports that lead into the guest; each port of the pod can be used once.
+pub(super) fn forwards(machine: &Machine, spice_port: Option<i64>) -> Result<Vec<Forward>, Invalid> {
+    let mut taken: BTreeSet<(i64, &str)> = spice_port.map(|port| (port, "TCP")).into_iter().collect();
+    let mut forwards = Vec::new();
+    for (i, network) in machine.networks.iter().enumerate() {
+        if network.tap.is_some() {
+            let why = "interfaces on a bridge of the node cannot be used by this version";
+            return invalid(format!("spec.vm.networks[{i}].tap"), why, "use a user interface with forward");
+        }
+        for (j, forward) in network.user.iter().flat_map(|user| &user.forward).enumerate() {
+            if !taken.insert((forward.port.into(), protocol(forward.protocol))) {
+                let field = format!("spec.vm.networks[{i}].user.forward[{j}].port");
+                return invalid(field, format!("{} is used twice in the pod", forward.port), "choose another port");
+            }
+            forwards.push(forward.clone());
+        }
+    }
+    Ok(forwards)
+}
+
+/// The protocol's name in Kubernetes.
+#[must_use]
+pub fn protocol(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::TCP => "TCP",
+        Protocol::UDP => "UDP",
+    }
+}

@@ -1,0 +1,98 @@
+//! (pure) What the pod is made of besides the machine: image, placement, metadata, resources.
+
+use crate::api::quantity::Bytes;
+use crate::api::virtual_machine::{Image, PullPolicy};
+use crate::api::{VirtualMachine, VirtualMachineSpec, names};
+use crate::operator::settings;
+use k8s_openapi::api::core::v1::{Affinity, ResourceRequirements, Toleration, TopologySpreadConstraint};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use std::collections::BTreeMap;
+
+/// Memory of the pod besides the guest's: QEMU's own, its display's and the runner's.
+pub const OVERHEAD: Bytes = Bytes(128 << 20);
+
+/// Where a pod may run, and before whom. All of it is the user's, as it stands in the VM.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Placement {
+    /// The only node.
+    pub node_name: Option<String>,
+    /// Labels of the node.
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Affinity.
+    pub affinity: Option<Affinity>,
+    /// Taints that do not keep it away.
+    pub tolerations: Option<Vec<Toleration>>,
+    /// How it is spread among others.
+    pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
+    /// Priority class.
+    pub priority_class_name: Option<String>,
+    /// Runtime class.
+    pub runtime_class_name: Option<String>,
+}
+
+impl Placement {
+    pub(super) fn of(spec: &VirtualMachineSpec) -> Self {
+        Self {
+            node_name: spec.node_name.clone(),
+            node_selector: spec.node_selector.clone(),
+            affinity: spec.affinity.clone(),
+            tolerations: spec.tolerations.clone(),
+            topology_spread_constraints: spec.topology_spread_constraints.clone(),
+            priority_class_name: spec.priority_class_name.clone(),
+            runtime_class_name: spec.runtime_class_name.clone(),
+        }
+    }
+}
+
+/// The user's annotations of the pod, without those whose names are the operator's or the runner's.
+pub(super) fn annotations(spec: &VirtualMachineSpec) -> BTreeMap<String, String> {
+    let ours = |name: &String| names::ANNOTATION_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    let mut annotations = spec.pod_annotations.clone().unwrap_or_default();
+    annotations.retain(|name, _| !ours(name));
+    annotations
+}
+
+pub(super) fn image(image: Option<&Image>, settings: &settings::Reconciler) -> (String, Option<String>) {
+    let default = || (settings.runner_image.source.clone(), Some(settings.runner_image.pull_policy.clone()));
+    let Some(image) = image else { return default() };
+    let reference = match (&image.source, &image.repository, &image.path) {
+        (Some(source), ..) => source.clone(),
+        (None, Some(repository), Some(path)) => {
+            let version = image.version.as_ref().map(|v| format!(":{v}")).unwrap_or_default();
+            format!("{repository}/{path}{version}")
+        }
+        _ => return default(),
+    };
+    if settings.replaced_images.iter().any(|replaced| reference.starts_with(replaced)) {
+        return default();
+    }
+    let pull_policy = image.pull_policy.map(|policy| match policy {
+        PullPolicy::Always => "Always".to_owned(),
+        PullPolicy::Never => "Never".to_owned(),
+        PullPolicy::IfNotPresent => "IfNotPresent".to_owned(),
+    });
+    (reference, pull_policy)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sizes of machines"
+)]
+pub(super) fn resources(
+    vm: &VirtualMachine,
+    (_, cpus): (u32, u32),
+    (maximum, current): (Bytes, Option<Bytes>),
+    settings: &settings::Reconciler,
+) -> ResourceRequirements {
+    if let Some(given) = &vm.spec.resources {
+        return ResourceRequirements { limits: given.limits.clone(), requests: given.requests.clone(), claims: None };
+    }
+    let millicpus = (f64::from(cpus) * 1000.0 / settings.cpu_overcommit).ceil() as u64;
+    let memory = (current.unwrap_or(maximum).0 as f64 / settings.ram_overcommit).floor() as u64;
+    let memory = memory.saturating_add(OVERHEAD.0);
+    let requests = [("cpu", format!("{millicpus}m")), ("memory", memory.to_string())];
+    let requests = requests.map(|(name, amount)| (name.to_owned(), Quantity(amount))).into();
+    ResourceRequirements { requests: Some(requests), ..ResourceRequirements::default() }
+}

@@ -1,0 +1,117 @@
+use super::*;
+use crate::api::virtual_machine::Image;
+use crate::operator::vm::fixtures::{alone, vm};
+use serde_json::{Value, json};
+
+fn planned(machine: Value) -> Result<Plan, Invalid> {
+    plan(&alone(vm(machine)), &settings::Reconciler::default())
+}
+
+fn field_in_the_way(machine: Value) -> String {
+    planned(machine).unwrap_err().field
+}
+
+#[test]
+fn what_cannot_be_used_is_named_by_its_field() {
+    let disk = |name: &str| json!({"volumeClaimTemplate": {"metadata": {"name": name}}});
+    for (machine, field) in [
+        (json!({"maximumRam": "lots"}), "spec.vm.maximumRam"),
+        (json!({"maximumRam": "8"}), "spec.vm.maximumRam"),
+        (json!({"maximumRam": "1Gi", "currentRam": "2Gi"}), "spec.vm.currentRam"),
+        (json!({"cpuTopology": {"sockets": 2, "coresPerDie": 2}, "currentCpus": 5}), "spec.vm.currentCpus"),
+        (
+            json!({"disks": [{"cdrom": {"image": ""}}, disk("UPPER")]}),
+            "spec.vm.disks[1].volumeClaimTemplate.metadata.name",
+        ),
+        (json!({"disks": [disk("a"), disk("a")]}), "spec.vm.disks[1].volumeClaimTemplate.metadata.name"),
+        (json!({"disks": [{"cdrom": {"image": "/etc/passwd"}}]}), "spec.vm.disks[0].cdrom.image"),
+        (json!({"disks": [{"cdrom": {"image": "a/../../b"}}]}), "spec.vm.disks[0].cdrom.image"),
+        (json!({"disks": [{"cdrom": {"image": "https://example.org/a.iso"}}]}), "spec.vm.disks[0].cdrom.image"),
+        (json!({"networks": [{"tap": {}}]}), "spec.vm.networks[0].tap"),
+        (
+            json!({"networks": [{"user": {"forward": [{"port": 5900, "guestPort": 22}]}}]}),
+            "spec.vm.networks[0].user.forward[0].port",
+        ),
+    ] {
+        assert_eq!(field_in_the_way(machine.clone()), field, "{machine}");
+    }
+}
+
+#[test]
+fn a_topology_gives_the_maximum_of_cpus() {
+    // B12: the reference took such a machine for one with a single CPU.
+    let topology = json!({"cpuTopology": {"sockets": 2, "coresPerDie": 2, "threadsPerCore": 2}});
+    let machine = planned(topology).unwrap().config.vm.unwrap();
+    assert_eq!((machine.maximum_cpus, machine.current_cpus), (Some(8), Some(8)));
+    let machine = planned(json!({})).unwrap().config.vm.unwrap();
+    assert_eq!((machine.maximum_cpus, machine.current_cpus), (Some(1), Some(1)));
+}
+
+#[test]
+fn a_maximum_below_the_wanted_number_of_cpus_is_raised() {
+    let machine = planned(json!({"maximumCpus": 2, "currentCpus": 3})).unwrap().config.vm.unwrap();
+    assert_eq!((machine.maximum_cpus, machine.current_cpus), (Some(3), Some(3)));
+}
+
+#[test]
+fn a_claim_of_another_vm_is_not_used() {
+    let mut observed = alone(vm(json!({"disks": [{"volumeClaimTemplate": {"metadata": {"name": "c"}}}]})));
+    let mut claim = |labels: Value| {
+        let view = json!({"metadata": {"name": "vm-c-disk", "labels": labels}});
+        observed.claims.insert("vm-c-disk".to_owned(), std::sync::Arc::new(serde_json::from_value(view).unwrap()));
+        plan(&observed, &settings::Reconciler::default()).map(|plan| plan.disks.len())
+    };
+    assert_eq!(claim(json!({})), Ok(1));
+    assert_eq!(claim(json!({names::LABEL_INSTANCE: "vm"})), Ok(1));
+    let invalid = claim(json!({names::LABEL_INSTANCE: "vm-c"})).unwrap_err();
+    assert!(invalid.why.contains("vm-c"), "{}", invalid.why);
+}
+
+#[test]
+fn requests_follow_the_current_size_and_leave_room_for_qemu() {
+    let machine = json!({"maximumCpus": 4, "currentCpus": 3, "maximumRam": "8Gi", "currentRam": "5Gi"});
+    let requests = planned(machine).unwrap().resources.requests.unwrap();
+    assert_eq!(requests["cpu"].0, "1500m");
+    assert_eq!(requests["memory"].0, ((4u64 << 30) + OVERHEAD.0).to_string());
+}
+
+#[test]
+fn the_references_image_is_replaced_and_any_other_kept() {
+    let settings = settings::Reconciler::default();
+    let of = |source: &str| {
+        let mut vm = vm(json!({}));
+        vm.spec.image = Some(Image { source: Some(source.to_owned()), ..Image::default() });
+        plan(&alone(vm), &settings).unwrap().image
+    };
+    let reference = "ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-arch:latest";
+    assert_eq!(of(reference), settings.runner_image.source);
+    assert_eq!(of("example.org/runner:1"), "example.org/runner:1");
+}
+
+#[test]
+fn the_seeds_instance_id_follows_its_content_only() {
+    // B7: the reference's followed every edit of the VM.
+    let id = |generation, user: &str| {
+        let mut vm = vm(json!({}));
+        vm.metadata.generation = Some(generation);
+        vm.spec.cloud_init = serde_json::from_value(json!({"userData": {"user": user}})).unwrap();
+        let seed = plan(&alone(vm), &settings::Reconciler::default()).unwrap().config.cloud_init.unwrap();
+        seed.meta_data.unwrap()["instance-id"].clone()
+    };
+    assert_eq!(id(1, "a"), id(2, "a"));
+    assert_ne!(id(1, "a"), id(1, "b"));
+}
+
+#[test]
+fn what_the_operator_sets_on_the_pod_is_not_the_users() {
+    let mut vm = vm(json!({}));
+    let annotations = [("vmrunner.jdrupes.org/cmVersion", "1"), ("vmoperator.jdrupes.org/x", "2"), ("mine", "3")];
+    vm.spec.pod_annotations = Some(annotations.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
+    vm.spec.pod_labels =
+        Some([(names::LABEL_INSTANCE, "another"), ("mine", "4")].map(|(k, v)| (k.to_owned(), v.to_owned())).into());
+    let pod = crate::operator::vm::build::build(&plan(&alone(vm), &settings::Reconciler::default()).unwrap()).pod;
+    assert_eq!(pod.labels()[names::LABEL_INSTANCE], "vm");
+    assert_eq!((&pod.labels()["mine"], &pod.annotations()["mine"]), (&"4".to_owned(), &"3".to_owned()));
+    assert!(!pod.annotations().contains_key("vmoperator.jdrupes.org/x"), "{:?}", pod.annotations());
+    assert!(!pod.annotations().contains_key(names::ANNOTATION_CONFIG_VERSION));
+}
