@@ -49,6 +49,11 @@ pub const RUNNER_SERVICE_ACCOUNT: &str = "vm-runner";
 /// Events' action of the operator: it brings the objects of a VM in line.
 pub const ACTION_RECONCILE: &str = "Reconcile";
 
+/// The ConfigMap with the operator's settings, in its own namespace.
+pub const OPERATOR_CONFIG_MAP: &str = "vm-operator";
+/// The operator's own Deployment.
+pub const OPERATOR_DEPLOYMENT: &str = "vm-operator";
+
 /// The claim that holds the CD images, shared by all VMs of a namespace.
 pub const IMAGE_REPOSITORY_CLAIM: &str = "vmop-image-repository";
 

@@ -41,7 +41,7 @@ enum Command {
 
 #[derive(clap::Args)]
 struct Run {
-    /// The configuration [default: /etc/opt/vmoperator/config.yaml, if it is there]
+    /// The configuration [default: /etc/opt/vmoperator/config.yaml, if it is there, and then ConfigMap vm-operator]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where to serve /livez, /readyz and /metrics
@@ -134,7 +134,10 @@ async fn operate(run: Run) -> Result<(), Fatal> {
     let stop = stop_signal()?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace, "starting");
 
-    let ctx = Arc::new(Context::new(client, namespace, settings));
+    let mut ctx = Context::new(client, namespace, settings);
+    // A file that was named has nothing to do with the ConfigMap.
+    ctx.home = own_namespace().filter(|_| run.config.is_none());
+    let ctx = Arc::new(ctx);
     let vms = streams::vms(&ctx.client, &ctx.namespace);
     let listed = vms.store.clone();
     let server = http::serve(run.http, ctx.clone(), vms.store.clone());

@@ -5,9 +5,8 @@ use super::cache::Cache;
 use super::metrics::Metrics;
 use super::settings::Settings;
 use super::views::{ClaimView, ConfigMapView, PodView, SecretView, vm_of};
-use crate::api::{VirtualMachine, names};
+use crate::api::VirtualMachine;
 use k8s_openapi::jiff::Timestamp;
-use kube::runtime::events::{Recorder, Reporter};
 use kube::{Client, ResourceExt};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,12 +17,10 @@ pub struct Context {
     pub client: Client,
     /// The namespace that is watched.
     pub namespace: String,
-    /// The configuration.
-    pub settings: Settings,
+    /// The operator's own namespace, where its ConfigMap and its Deployment are. None: it has only a file.
+    pub home: Option<String>,
     /// What is known of the VMs' children.
     pub caches: Caches,
-    /// Publishes events; one for all, because it merges repetitions.
-    pub recorder: Recorder,
     /// Failures in a row, by VM.
     pub failures: Failures,
     /// Figures for `/metrics`.
@@ -34,6 +31,7 @@ pub struct Context {
     pub random_password: fn() -> String,
     /// VMs as the answers to the operator's own writes showed them, until the watch shows them as new.
     written: Mutex<HashMap<String, Arc<VirtualMachine>>>,
+    settings: Mutex<Arc<Settings>>,
 }
 
 /// What is known of the VMs' children, one cache a kind.
@@ -83,12 +81,11 @@ impl Context {
     /// A context with empty caches, the system's clock and the system's randomness.
     #[must_use]
     pub fn new(client: Client, namespace: String, settings: Settings) -> Self {
-        let reporter = Reporter { controller: names::REPORTER_OPERATOR.to_owned(), instance: None };
         Self {
-            recorder: Recorder::new(client.clone(), reporter),
             client,
             namespace,
-            settings,
+            home: None,
+            settings: Mutex::new(Arc::new(settings)),
             caches: Caches::default(),
             failures: Failures::default(),
             metrics: Metrics::default(),
@@ -96,6 +93,17 @@ impl Context {
             random_password,
             written: Mutex::default(),
         }
+    }
+
+    /// The settings in force. Whoever needs them twice for one purpose keeps what it got.
+    #[must_use]
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts other settings in force.
+    pub fn set_settings(&self, settings: Settings) {
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
 
     /// Takes in a VM that the answer to an own write shows.

@@ -19,6 +19,8 @@ pub struct Metrics {
     pub backoff: Gauge,
     /// Watches that had to begin anew.
     pub watch_restarts: Counter,
+    /// Whether the newest version of the settings is in force: 1 or 0.
+    pub settings_valid: Gauge,
 }
 
 impl Default for Metrics {
@@ -28,11 +30,15 @@ impl Default for Metrics {
         // A pass that writes nothing takes microseconds, one that writes a VM's objects some tens of milliseconds.
         let duration = Histogram::new([0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0]);
         let (backoff, watch_restarts) = (Gauge::default(), Counter::default());
+        let settings_valid = Gauge::default();
+        settings_valid.set(1);
         registry.register("reconciles", "Reconciles, by how they ended", reconciles.clone());
         registry.register("reconcile_duration_seconds", "Duration of reconciles", duration.clone());
         registry.register("backoff_objects", "VMs that wait after a failed reconcile", backoff.clone());
         registry.register("watch_restarts", "Watches that had to begin anew", watch_restarts.clone());
-        Self { registry, reconciles, duration, backoff, watch_restarts }
+        let help = "Whether the newest version of the settings is in force";
+        registry.register("settings_valid", help, settings_valid.clone());
+        Self { settings_valid, registry, reconciles, duration, backoff, watch_restarts }
     }
 }
 

@@ -11,7 +11,7 @@
 //! | [`vm`] | the controller of `VirtualMachine`: the rooms that a reconcile goes through |
 //! | [`controller`] | around each reconcile: deadline, panics, figures, next try |
 //! | [`streams`], [`cache`], [`views`] | what the operator knows of the cluster, and how little of it |
-//! | [`write`] | the few ways in which it writes |
+//! | [`write`], [`events`] | the few ways in which it writes |
 //! | [`context`], [`settings`] | what a reconcile is given |
 //! | [`error`], [`backoff`] | what goes wrong, and when to try again |
 //! | [`cli`], [`http`], [`metrics`] | the process |
@@ -22,6 +22,7 @@ pub mod cli;
 pub mod context;
 pub mod controller;
 pub mod error;
+pub mod events;
 pub mod http;
 pub mod metrics;
 pub mod settings;

@@ -4,9 +4,11 @@
 use super::backoff::pause;
 use super::cache::{Cache, Change};
 use super::context::Context;
+use super::settings::follow::Follower;
 use super::views::trim;
 use crate::api::{VirtualMachine, names};
 use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -107,6 +109,7 @@ pub fn children(
     watch.clone().follow("pods", "", |ctx| &ctx.caches.pods);
     watch.clone().follow("configmaps", &of_vms, |ctx| &ctx.caches.config_maps);
     watch.clone().follow("persistentvolumeclaims", "", |ctx| &ctx.caches.claims);
+    watch.clone().follow_settings();
     watch.follow("secrets", &secrets, |ctx| &ctx.caches.secrets);
     let namespace = ctx.namespace.clone();
     received(receiver).map(move |vm: String| ObjectRef::new(&vm).within(&namespace))
@@ -143,13 +146,49 @@ impl Watch {
             while let Some(event) = events.next().await.filter(|_| !self.changes.is_closed()) {
                 match event {
                     Ok(event) => self.changed(cache(&self.ctx).watched(event.modify(trim)), &mut complete),
-                    Err(error) => {
-                        self.ctx.metrics.watch_restarts.inc();
-                        tracing::warn!(kind, %error, "watch failed; beginning anew");
-                    }
+                    Err(error) => self.failed(kind, &error),
                 }
             }
         });
+    }
+
+    /// Takes in each version of the operator's ConfigMap, from now on; all VMs are looked at where it changes
+    /// something.
+    fn follow_settings(self) {
+        let Some(home) = self.ctx.home.clone() else { return };
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", names::OPERATOR_CONFIG_MAP));
+        let events = watcher(Api::<ConfigMap>::namespaced(self.ctx.client.clone(), &home), config).default_backoff();
+        tokio::spawn(async move {
+            let mut events = std::pin::pin!(events);
+            let mut follower = Follower::default();
+            while let Some(event) = events.next().await.filter(|_| !self.changes.is_closed()) {
+                let changed = match event {
+                    Ok(Event::Apply(config_map) | Event::InitApply(config_map)) => {
+                        follower.saw(Some(&config_map), &self.ctx).await
+                    }
+                    Ok(Event::Delete(_)) => follower.saw(None, &self.ctx).await,
+                    Ok(Event::Init | Event::InitDone) => false,
+                    Err(error) => {
+                        self.failed("configmaps of the operator", &error);
+                        false
+                    }
+                };
+                if changed {
+                    self.all_changed();
+                }
+            }
+        });
+    }
+
+    fn failed(&self, kind: &'static str, error: &watcher::Error) {
+        self.ctx.metrics.watch_restarts.inc();
+        tracing::warn!(kind, %error, "watch failed; beginning anew");
+    }
+
+    fn all_changed(&self) {
+        for vm in self.vms.state() {
+            drop(self.changes.send(vm.name_any()));
+        }
     }
 
     fn changed(&self, change: Change, complete: &mut bool) {
@@ -157,11 +196,7 @@ impl Watch {
             Change::Group(vm) if !vm.is_empty() => drop(self.changes.send(vm)),
             Change::None | Change::Group(_) => {}
             // Deletions may have been missed. After the very first list the controller looks at every VM anyway.
-            Change::Relisted if *complete => {
-                for vm in self.vms.state() {
-                    drop(self.changes.send(vm.name_any()));
-                }
-            }
+            Change::Relisted if *complete => self.all_changed(),
             Change::Relisted => *complete = true,
         }
     }

@@ -124,7 +124,9 @@ impl World {
             request
         });
         let client = builder.with_layer(&layer).build();
-        let ctx = Arc::new(Context::new(client, self.namespace.clone(), Settings::default()));
+        let mut ctx = Context::new(client, self.namespace.clone(), Settings::default());
+        ctx.home = Some(self.namespace.clone());
+        let ctx = Arc::new(ctx);
         let vms = streams::vms(&ctx.client, &ctx.namespace);
         let children = streams::children(&ctx, &vms.store);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -136,7 +138,7 @@ impl World {
             }
         });
         ctx.caches.ready().await;
-        Operator { stop, task, writes }
+        Operator { ctx, stop, task, writes }
     }
 }
 
@@ -156,6 +158,7 @@ impl Drop for World {
 }
 
 pub struct Operator {
+    pub ctx: Arc<Context>,
     stop: tokio::sync::oneshot::Sender<()>,
     task: JoinHandle<()>,
     writes: Arc<Mutex<Vec<String>>>,

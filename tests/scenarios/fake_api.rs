@@ -38,6 +38,11 @@ pub const CLAIMS: &str = "/api/v1/namespaces/ns/persistentvolumeclaims";
 pub const CONFIG_MAPS: &str = "/api/v1/namespaces/ns/configmaps";
 pub const SECRETS: &str = "/api/v1/namespaces/ns/secrets";
 
+/// The requests since the last call, events too.
+pub fn request_paths(api: &FakeApi) -> Vec<String> {
+    std::mem::take(&mut api.0.lock().unwrap().requests)
+}
+
 impl FakeApi {
     pub fn client(&self) -> Client {
         let api = self.clone();

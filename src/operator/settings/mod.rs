@@ -7,8 +7,10 @@
 //! |---|---|
 //! | [`file`] | the file's text becomes [`Settings`], or an error with line, key and what is allowed |
 //! | [`tree`] | YAML whose values know their lines |
+//! | [`follow`] | later versions of the ConfigMap |
 
 mod file;
+pub mod follow;
 mod tree;
 
 use std::collections::BTreeMap;

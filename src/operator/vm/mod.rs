@@ -83,7 +83,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         // The garbage collector takes its children away; nothing must bring them back.
         return Ok(Outcome::Done);
     }
-    let plan = plan::plan(&observed, &ctx.settings.reconciler);
+    let plan = plan::plan(&observed, &ctx.settings().reconciler);
     let decision = lifecycle::decide(&observed, plan.is_ok());
     let applied = match &plan {
         Ok(plan) => apply::apply(build::build(plan), &observed, &decision, ctx).await,

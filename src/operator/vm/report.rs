@@ -8,10 +8,11 @@ use crate::api::virtual_machine::{Restarts, State, VirtualMachineStatus};
 use crate::api::{VirtualMachine, names};
 use crate::operator::context::Context;
 use crate::operator::error::Error;
+use crate::operator::events;
 use crate::operator::write::Writer;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
-use kube::runtime::events::{Event, EventType};
+use kube::runtime::events::EventType;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
@@ -191,19 +192,8 @@ fn without_nulls(mut value: Value) -> Value {
 }
 
 async fn publish(vm: &VirtualMachine, ready: &Ready, ctx: &Context) {
-    // The API server refuses notes of more than 1 kB.
-    let mut note = ready.message.clone();
-    note.truncate(note.floor_char_boundary(1000));
-    let event = Event {
-        type_: if ready.reason.is_problem() { EventType::Warning } else { EventType::Normal },
-        reason: ready.reason.as_str().to_owned(),
-        note: Some(note),
-        action: names::ACTION_RECONCILE.to_owned(),
-        secondary: None,
-    };
-    if let Err(error) = ctx.recorder.publish(&event, &vm.object_ref(&())).await {
-        tracing::warn!(vm = vm.name_any(), %error, "cannot publish an event");
-    }
+    let type_ = if ready.reason.is_problem() { EventType::Warning } else { EventType::Normal };
+    events::publish(ctx, &vm.object_ref(&()), type_, ready.reason.as_str(), &ready.message).await;
 }
 
 #[cfg(test)]

@@ -1,0 +1,94 @@
+//! The settings change while VMs run.
+
+use super::fake_api::{PODS, request_paths};
+use super::{World, one_disk};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+use vm_operator::operator::settings::follow::Follower;
+
+const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/ns/events";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/ns/deployments";
+
+fn config_map(reconciler: &str) -> ConfigMap {
+    let text = format!("\"/Manager\":\n  \"/Controller\":\n    \"/Reconciler\":\n      {reconciler}\n");
+    serde_json::from_value(json!({"metadata": {"name": "vm-operator"}, "data": {"config.yaml": text}})).unwrap()
+}
+
+async fn running() -> World {
+    let mut world = World::new(one_disk());
+    world.ctx.home = Some("ns".to_owned());
+    world.api.put(DEPLOYMENTS, json!({"metadata": {"name": "vm-operator", "uid": "deployment-uid"}}));
+    world.settle().await;
+    world.run();
+    world.settle().await;
+    world
+}
+
+fn events(world: &World) -> Vec<Value> {
+    let all = world.api.list(EVENTS).into_iter();
+    all.filter(|event| event["regarding"]["kind"] == "Deployment").collect()
+}
+
+fn is_valid(world: &World) -> bool {
+    world.ctx.metrics.text().contains("vm_operator_settings_valid 1")
+}
+
+#[tokio::test]
+async fn new_settings_hold_from_the_next_start_on_and_disturb_no_running_vm() {
+    let world = running().await;
+    let mut follower = Follower::default();
+    let version = config_map("runnerImage: {source: registry.example/runner:2}");
+    assert!(follower.saw(Some(&version), &world.ctx).await);
+    assert_eq!(world.ctx.settings().reconciler.runner_image.source, "registry.example/runner:2");
+    assert_eq!(events(&world).len(), 1);
+    world.api.requests();
+    assert_eq!(world.step().await, [""; 0], "the running VM is left alone");
+
+    // The same version again, as after a watch that broke.
+    assert!(!follower.saw(Some(&version), &world.ctx).await);
+    assert_eq!(request_paths(&world.api), [""; 0]);
+
+    world.api.remove(PODS, "vm");
+    world.settle().await;
+    let pod = world.api.get(PODS, "vm").unwrap();
+    assert_eq!(pod["spec"]["containers"][0]["image"], "registry.example/runner:2");
+}
+
+#[tokio::test]
+async fn wrong_settings_change_nothing_and_are_told_of_once() {
+    let world = running().await;
+    let mut follower = Follower::default();
+    assert!(follower.saw(Some(&config_map("cpuOvercommit: 3")), &world.ctx).await);
+    let good = world.ctx.settings();
+    world.api.requests();
+    let wrong = config_map("cpuOvercommit: lots");
+    assert!(!follower.saw(Some(&wrong), &world.ctx).await);
+    assert_eq!((world.ctx.settings(), is_valid(&world)), (good, false));
+    let deployment = format!("GET {DEPLOYMENTS}/vm-operator");
+    assert_eq!(world.api.requests(), [deployment]);
+
+    let told = events(&world);
+    let refusal = told.iter().find(|event| event["reason"] == "SettingsRefused").unwrap();
+    let note = refusal["note"].as_str().unwrap();
+    for words in ["vm-operator, line 4", "cpuOvercommit", "\"lots\"", "give a number", "stay in force"] {
+        assert!(note.contains(words), "{words}: {note}");
+    }
+    assert_eq!((&refusal["type"], &refusal["regarding"]["uid"]), (&json!("Warning"), &json!("deployment-uid")));
+
+    assert!(!follower.saw(Some(&wrong), &world.ctx).await);
+    assert_eq!(request_paths(&world.api), [""; 0], "a version that is shown again is not told of again");
+    assert!(!follower.saw(Some(&config_map("cpuOvercommit: 3")), &world.ctx).await);
+    assert!(is_valid(&world));
+}
+
+#[tokio::test]
+async fn settings_that_are_gone_stay_in_force() {
+    let world = running().await;
+    let mut follower = Follower::default();
+    assert!(follower.saw(Some(&config_map("cpuOvercommit: 3")), &world.ctx).await);
+    let before = world.ctx.settings();
+    for config_map in [None, Some(ConfigMap::default())] {
+        assert!(!follower.saw(config_map.as_ref(), &world.ctx).await);
+        assert_eq!(world.ctx.settings(), before);
+    }
+}
