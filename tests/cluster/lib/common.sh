@@ -94,16 +94,21 @@ dead_process() {
 
 # Kills outright: nothing of the state is kept.
 kill_recorded() {
-    local file pid began
+    local file
     for file in "$DIR"/pids/*; do
-        [[ -e $file ]] || continue
-        read -r pid began <"$file" || true
-        if is_alive "${file##*/}"; then
-            kill -KILL "$pid" 2>/dev/null || true
-            wait_gone "$pid" "$began"
-        fi
-        rm -f "$file"
+        [[ ! -e $file ]] || end_recorded "${file##*/}" KILL
     done
+}
+
+# end_recorded NAME SIGNAL
+end_recorded() {
+    local pid began
+    read -r pid began <"$DIR/pids/$1" || true
+    if is_alive "$1"; then
+        kill "-$2" "$pid" 2>/dev/null || true
+        wait_gone "$pid" "$began"
+    fi
+    rm -f "$DIR/pids/$1"
 }
 
 wait_gone() {
@@ -121,11 +126,13 @@ remember_cluster() {
     mkdir -p "$DIR"/{bin,certificates,cni,configuration,containerd,etcd,images,kubelet,logs,pids,pod-logs,volumes}
     chmod 700 "$DIR/certificates" "$DIR/etcd"
     printf '%s\n' "$DIR" >"$RECORD"
-    printf 'VMOP_DEVICE_OWNERSHIP=%s\n' "$DEVICE_OWNERSHIP" >"$DIR/settings"
+    remember_settings
     save_sysctls
     # A copy, so that the cluster outlives the checkout that started it.
     cp --reflink=auto "$KUBE" "$DIR/bin/vmop-kube"
 }
+
+remember_settings() { printf 'VMOP_DEVICE_OWNERSHIP=%s\n' "$DEVICE_OWNERSHIP" >"$DIR/settings"; }
 
 forget_cluster() { rm -f "$RECORD"; }
 

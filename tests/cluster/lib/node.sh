@@ -21,6 +21,23 @@ make_node_bridge() {
 start_containerd() {
     make_cgroup
     write_pod_network
+    spawn_containerd
+}
+
+# The pods that run go on: each has a shim of its own.
+change_device_ownership() {
+    [[ ${1:-} == true || ${1:-} == false ]] || die "device-ownership is true or false"
+    need_root
+    need_cluster
+    lock
+    DEVICE_OWNERSHIP=$1
+    end_recorded containerd TERM
+    spawn_containerd
+    remember_settings
+    wait_for 60 "the node" node_ready
+}
+
+spawn_containerd() {
     write_containerd_configuration
     spawn containerd containerd --config "$DIR/configuration/containerd.toml"
     wait_for 30 containerd ctr --address "$CONTAINERD_SOCKET" version

@@ -82,6 +82,16 @@ async fn make_ready() -> Result<File, String> {
     Ok(lock)
 }
 
+/// `tests/cluster/cluster` with these arguments.
+///
+/// # Panics
+/// If it fails; the message is what it has said.
+pub fn cluster(arguments: &[&str]) {
+    let done = Command::new(repo().join("tests/cluster/cluster")).args(arguments).output();
+    let done = done.unwrap_or_else(|e| panic!("tests/cluster/cluster: {e}"));
+    assert!(done.status.success(), "cluster {arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
 fn lock() -> Result<File, String> {
     let dir = disks_dir();
     fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}; run the tests as root", dir.display()))?;
