@@ -19,6 +19,10 @@ pub const CONSOLE_CONNECTED: &str = "ConsoleConnected";
 pub const ACCELERATED: &str = "Accelerated";
 /// Condition: the guest has as many CPUs as configured. Written by the runner while the machine runs.
 pub const CPUS_IN_SYNC: &str = "CpusInSync";
+/// Condition: the guest has as much memory as configured. Written by the runner while the machine runs.
+pub const MEMORY_IN_SYNC: &str = "MemoryInSync";
+/// Condition: each CD drive has the medium that it should have. Written by the runner while a machine with CD drives runs.
+pub const MEDIA_READY: &str = "MediaReady";
 /// Condition: the machine is as its configuration file says. Written by the runner while the machine runs.
 pub const CONFIG_IN_SYNC: &str = "ConfigInSync";
 

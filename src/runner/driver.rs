@@ -81,6 +81,8 @@ pub struct Setup {
     pub console: tokio::net::UnixListener,
     /// Block devices, kept open so that no other machine of this node opens them.
     pub held: Vec<std::fs::File>,
+    /// What the machine was started with.
+    pub start: reconcile::Start,
     /// The first status.
     pub observed: Observed,
     /// Takes what is to be told.
@@ -129,13 +131,14 @@ impl Driver {
             generation: setup.generation,
             live: setup.spec.live.clone(),
             ram: setup.spec.ram,
+            reset: setup.start.reset,
             password: setup.files.password.clone().filter(|_| setup.ticketing),
             booted: false,
             attempt: 0,
         };
         let (wishes, wish) = watch::channel(desired);
         let (progress, progress_inbox) = mpsc::unbounded_channel();
-        tokio::spawn(reconcile::run(monitor.clone(), wish, progress));
+        tokio::spawn(reconcile::run(monitor.clone(), setup.start, wish, progress));
         let (changes, files_inbox) = mpsc::unbounded_channel();
         tokio::spawn(super::watch::follow(setup.config.clone(), setup.files, changes));
         let log = console::Log::default();
@@ -298,7 +301,11 @@ impl Driver {
     }
 
     fn reconfigure(&mut self, spec: Spec, config: &RunnerConfig) {
-        let live = spec.live.clone();
+        let mut live = spec.live.clone();
+        if spec.cds.len() != self.spec.cds.len() {
+            // Which image was meant for which drive, the next start knows.
+            live.media = self.wishes.borrow().live.media.clone();
+        }
         self.observed.config_problem = (!self.spec.differs_in_live_only(&spec)).then(|| {
             let why = "some of it takes effect at the next start of the VM".to_owned();
             tracing::warn!("the configuration has changed; {why}");
@@ -310,6 +317,7 @@ impl Driver {
         self.wish(|desired| {
             desired.generation = config.generation;
             desired.live = live;
+            desired.reset = config.reset_counter;
         });
         self.step(Event::PowerdownTimeout(timeout));
     }

@@ -9,6 +9,7 @@ use super::driver::{self, Setup, Signals};
 use super::failure::Failure;
 use super::machine::{self, Acceleration, Around, Directories, Environment, Resolved};
 use super::process::Started;
+use super::reconcile::{self, Tray};
 use super::report::Reporter;
 use super::spec::Spec;
 use super::state::Phase;
@@ -21,6 +22,8 @@ use std::path::{Path, PathBuf};
 
 /// Environment variable that replaces the path of the termination message.
 const ENV_TERMINATION_LOG: &str = "VMRUNNER_TERMINATION_LOG";
+/// Environment variable that replaces the directory of the CD images.
+const ENV_IMAGE_REPOSITORY: &str = "VMRUNNER_IMAGE_REPOSITORY";
 /// Where a pod finds its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
@@ -66,12 +69,18 @@ async fn prepare(path: PathBuf) -> Result<(Setup, Signals, Directories), Failure
 fn start(config: &RunnerConfig, spec: Spec, path: &Path, files: Files, dirs: &Directories) -> Result<Setup, Failure> {
     let ticketing = files.password.is_some() && spec.spice.is_some();
     let seed = config.cloud_init.as_ref().map(|_| dirs.file(seed::IMAGE));
-    let around = Around { uid: config.uid.as_deref(), ticketing, seed };
+    let repository = std::env::var_os(ENV_IMAGE_REPOSITORY).unwrap_or_else(|| names::IMAGE_REPOSITORY_DIR.into());
+    let repository = PathBuf::from(repository);
+    let around = Around { uid: config.uid.as_deref(), ticketing, seed, repository: &repository };
     let Resolved { machine, held, warnings } = machine::resolve(spec, dirs, around)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     if let (Some(cloud_init), Some(image)) = (&config.cloud_init, &machine.seed) {
         seed::write(image, cloud_init, &machine.spec.name, config.uid.as_deref().unwrap_or(&machine.uuid))?;
     }
+    let trays = machine.cds.iter().zip(&machine.spec.cds).enumerate();
+    let trays =
+        trays.map(|(n, (cd, configured))| Tray::at_start(n, configured.file.clone().filter(|_| cd.file.is_some())));
+    let trays = trays.collect();
     let arguments = qemu::arguments(&machine, qemu::DESCRIPTORS);
     tracing::info!("{} {}", qemu::PROGRAM, arguments.join(" "));
     let observed = observed(config, &machine.spec, machine.acceleration, ticketing);
@@ -93,6 +102,7 @@ fn start(config: &RunnerConfig, spec: Spec, path: &Path, files: Files, dirs: &Di
         line: tokio::net::UnixStream::from_std(line).map_err(unusable)?,
         console,
         held,
+        start: reconcile::Start { repository, trays, reset: config.reset_counter },
         observed,
         reporter,
     })
@@ -111,6 +121,9 @@ fn observed(config: &RunnerConfig, spec: &Spec, acceleration: Acceleration, tick
         acceleration,
         login_wanted: spec.live.logged_in_user.is_some(),
         cpu_problem: None,
+        memory_problem: None,
+        media: (!spec.cds.is_empty()).then_some(None),
+        reset_request: config.reset_counter,
         config_problem: None,
     }
 }

@@ -49,8 +49,30 @@ pub struct Observed {
     pub login_wanted: bool,
     /// Why there are not as many CPUs as wanted.
     pub cpu_problem: Option<String>,
+    /// Why the guest has not as much memory as wanted.
+    pub memory_problem: Option<String>,
+    /// Whether the machine has CD drives, and why one has not the medium that it should have.
+    pub media: Option<Option<Problem>>,
+    /// The last request for a reset that was carried out.
+    pub reset_request: Option<i64>,
     /// Why the configuration is not in effect.
     pub config_problem: Option<ConfigProblem>,
+}
+
+/// Something that is not as it should be: a reason of a condition, and what a user should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// CamelCase, one of a closed list.
+    pub reason: &'static str,
+    /// What is wrong, where, and what to do.
+    pub message: String,
+}
+
+impl Problem {
+    /// A problem.
+    pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
 }
 
 /// Why a configuration is not in effect.
@@ -108,7 +130,8 @@ impl Observed {
             console,
         ]);
         if self.runs() {
-            all.extend([self.accelerated(), self.cpus_in_sync(), self.config_in_sync()]);
+            all.extend([self.accelerated(), self.cpus_in_sync(), self.memory_in_sync(), self.config_in_sync()]);
+            all.extend(self.media_ready());
         }
         all
     }
@@ -130,6 +153,22 @@ impl Observed {
         let reason = if status { "AsConfigured" } else { "NotFollowed" };
         let message = self.cpu_problem.clone().unwrap_or_default();
         Wanted { type_: conditions::CPUS_IN_SYNC, status, reason, message }
+    }
+
+    fn memory_in_sync(&self) -> Wanted {
+        let status = self.memory_problem.is_none();
+        let reason = if status { "AsConfigured" } else { "NotFollowed" };
+        let message = self.memory_problem.clone().unwrap_or_default();
+        Wanted { type_: conditions::MEMORY_IN_SYNC, status, reason, message }
+    }
+
+    /// There is nothing to say about media where there is no drive.
+    fn media_ready(&self) -> Option<Wanted> {
+        let problem = self.media.as_ref()?;
+        let (reason, message) = problem
+            .as_ref()
+            .map_or(("AsConfigured", String::new()), |problem| (problem.reason, problem.message.clone()));
+        Some(Wanted { type_: conditions::MEDIA_READY, status: problem.is_none(), reason, message })
     }
 
     fn config_in_sync(&self) -> Wanted {
@@ -161,6 +200,7 @@ impl Observed {
             };
             set("nodeName", identity.node_name.as_ref().map(|name| json!(name)));
             set("podIP", identity.pod_ip.as_ref().map(|ip| json!(ip)));
+            set("observedResetRequest", self.reset_request.map(|request| json!(request)));
             set("osinfo", self.osinfo.as_ref().filter(|_| runs).map(|osinfo| json!(osinfo)));
         }
         let mut metadata = json!({"name": identity.name, "namespace": identity.namespace});
@@ -202,6 +242,9 @@ pub mod tests {
             acceleration: Acceleration::Tcg,
             login_wanted: false,
             cpu_problem: None,
+            memory_problem: None,
+            media: None,
+            reset_request: None,
             config_problem: None,
         }
     }
@@ -217,6 +260,9 @@ pub mod tests {
         observed.console = Some(("10.0.0.9".to_owned(), "4711".to_owned()));
         observed.login_wanted = true;
         observed.cpu_problem = Some("no room".to_owned());
+        observed.memory_problem = Some("no driver".to_owned());
+        observed.media = Some(Some(Problem::new("ImageMissing", "CD drive 0: a.iso is not there")));
+        observed.reset_request = Some(7);
         observed.config_problem = Some(ConfigProblem::RestartNeeded("vm.firmware".to_owned()));
         insta::assert_yaml_snapshot!(observed.object(&identity(), &[], at(10)).0);
     }

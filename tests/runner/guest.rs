@@ -81,7 +81,7 @@ fn a_guest_with_secure_boot_firmware_a_seed_and_no_medium_boots() {
         }),
     );
     let vm = rig.start(None);
-    vm.logged("CD drive 0 is empty: /tmp/none.iso", Duration::from_secs(10));
+    vm.logged("CD drive 0 is empty: the image repository /tmp/images cannot be used", Duration::from_secs(10));
     vm.console().wait("Access Denied");
 }
 

@@ -10,4 +10,5 @@ mod end;
 mod guest;
 mod hardware;
 mod live;
+mod media;
 mod rig;

@@ -130,7 +130,11 @@ impl Rig {
         command.args(["--mount", "--propagation=private", "--pid", "--fork"]);
         command.args(["sh", "-c", POD, "pod"]).arg(&self.root).arg(self.dir.path());
         command.args(["-c", "/tmp/config/config.yaml"]).env("DISK", self.disk.as_deref().unwrap_or_default());
-        command.env("NODE_NAME", "node-1").env("POD_IP", "10.1.2.3").env("VMRUNNER_TERMINATION_LOG", "/tmp/data/end");
+        command
+            .env("VMRUNNER_IMAGE_REPOSITORY", "/tmp/images")
+            .env("NODE_NAME", "node-1")
+            .env("POD_IP", "10.1.2.3")
+            .env("VMRUNNER_TERMINATION_LOG", "/tmp/data/end");
         if let Some(api) = api {
             self.write("kubeconfig", &api.kubeconfig());
             command.env("KUBECONFIG", "/tmp/kubeconfig");

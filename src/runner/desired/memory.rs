@@ -11,10 +11,31 @@ pub fn command(desired: &Desired, asked: Option<Bytes>) -> Option<(Bytes, Comman
     (target != asked.unwrap_or(desired.ram)).then(|| (target, Command::balloon(target.0)))
 }
 
+/// Whether the balloon is at its target, but for less than a MiB.
+pub fn is_there(actual: u64, target: Bytes) -> bool {
+    actual.abs_diff(target.0) < 1 << 20
+}
+
+/// Why the guest does not have what it should, once it had time for it.
+pub fn problem(actual: u64, target: Bytes, had_time: bool) -> Option<String> {
+    (had_time && !is_there(actual, target)).then(|| {
+        let (has, wanted) = (Bytes(actual).to_quantity(), target.to_quantity());
+        format!("the guest has {has} instead of {wanted}: it has no balloon driver, or cannot spare more")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::runner::desired::cpus::tests::desired;
+
+    #[test]
+    fn b39_a_guest_that_does_not_follow_is_told_once_it_had_time() {
+        assert_eq!(problem(1 << 30, Bytes(1 << 29), false), None);
+        let problem = problem(1 << 30, Bytes(1 << 29), true).unwrap();
+        assert!(problem.contains("has 1Gi instead of 512Mi"), "{problem}");
+        assert!(is_there((1 << 29) + 4096, Bytes(1 << 29)));
+    }
 
     #[test]
     fn the_balloon_is_asked_once_for_each_target_and_gives_back_what_is_no_longer_limited() {

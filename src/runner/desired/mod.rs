@@ -6,6 +6,7 @@
 
 pub mod cpus;
 pub mod display;
+pub mod media;
 pub mod memory;
 
 use super::spec::Live;
@@ -21,6 +22,8 @@ pub struct Desired {
     pub live: Live,
     /// Size of the memory, which the balloon takes from.
     pub ram: Bytes,
+    /// The last request for a reset.
+    pub reset: Option<i64>,
     /// The display's password, if the display asks for one.
     pub password: Option<Password>,
     /// Whether the guest is up, and can give CPUs back.

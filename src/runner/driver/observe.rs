@@ -120,6 +120,7 @@ impl Driver {
                     self.observed.console = None;
                 }
             }
+            QemuEvent::TrayMoved => self.wish(|desired| desired.attempt += 1),
             QemuEvent::DeviceUnplugged { done } => {
                 tracing::info!(done, "the guest was asked to give a device back");
                 self.wish(|desired| desired.attempt += 1);
@@ -138,6 +139,20 @@ impl Driver {
                 self.observed.cpus = count;
                 self.observed.cpu_problem = problem;
             }
+            Progress::Memory { actual, problem } => {
+                if let Some(problem) = problem.as_ref().filter(|_| problem != self.observed.memory_problem) {
+                    tracing::warn!("{problem}");
+                }
+                self.observed.ram = Bytes(actual);
+                self.observed.memory_problem = problem;
+            }
+            Progress::Media(problem) => {
+                if let Some(problem) = problem.as_ref().filter(|_| self.observed.media != Some(problem.clone())) {
+                    tracing::warn!("{}", problem.message);
+                }
+                self.observed.media = self.observed.media.take().map(|_| problem);
+            }
+            Progress::Reset(request) => self.observed.reset_request = request,
             Progress::PasswordSet => self.observed.password_serial += 1,
             Progress::Complete(generation) => {
                 self.observed.generation = generation;

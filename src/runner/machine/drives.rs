@@ -1,6 +1,6 @@
 //! (io) What disks and CD drives are made of, after a look at the host.
 
-use super::uid;
+use super::{media, uid};
 use crate::runner::failure::Failure;
 use crate::runner::spec::{self, Cd, Source};
 use rustix::fs::{Mode, OFlags};
@@ -78,14 +78,15 @@ fn hold(path: &Path) -> Result<File, Failure> {
 
 /// The CD drives. One whose image is not there is empty, because a machine without its installation medium still
 /// has its disks.
-pub fn cds(configured: &[Cd], warnings: &mut Vec<String>) -> Vec<Cd> {
-    let usable = |path: &PathBuf| fs::metadata(path).is_ok_and(|m| m.is_file()) && File::open(path).is_ok();
+pub fn cds(configured: &[Cd], repository: &Path, warnings: &mut Vec<String>) -> Vec<Cd> {
     let mut settle = |(n, cd): (usize, &Cd)| {
-        let file = cd.file.clone().filter(usable);
-        if let (None, Some(path)) = (&file, &cd.file) {
-            let path = path.display();
-            warnings.push(format!("CD drive {n} is empty: {path} is not a readable file in the image repository"));
-        }
+        let file = cd.file.as_ref().and_then(|file| match media::image(repository, file) {
+            Ok(path) => Some(path),
+            Err(problem) => {
+                warnings.push(format!("CD drive {n} is empty: {}", problem.message));
+                None
+            }
+        });
         Cd { file, bootindex: cd.bootindex }
     };
     configured.iter().enumerate().map(&mut settle).collect()
@@ -97,12 +98,14 @@ mod tests {
 
     #[test]
     fn a_missing_image_leaves_the_drive_empty_with_a_warning() {
-        let image = tempfile::NamedTempFile::new().unwrap();
-        let cd = |file: &Path| Cd { file: Some(file.into()), bootindex: Some(1) };
+        let repository = tempfile::tempdir().unwrap();
+        let image = fs::canonicalize(repository.path()).unwrap().join("a.iso");
+        fs::write(&image, "x").unwrap();
+        let cd = |file: &str| Cd { file: Some(file.into()), bootindex: Some(1) };
         let mut warnings = Vec::new();
-        let cds = cds(&[cd(image.path()), cd(Path::new("/none.iso"))], &mut warnings);
-        assert_eq!((cds[0].file.as_deref(), cds[1].file.as_deref()), (Some(image.path()), None));
-        assert!(warnings.len() == 1 && warnings[0].contains("/none.iso"), "{warnings:?}");
+        let cds = cds(&[cd("a.iso"), cd("none.iso")], repository.path(), &mut warnings);
+        assert_eq!((cds[0].file.clone(), cds[1].file.clone()), (Some(image), None));
+        assert!(warnings.len() == 1 && warnings[0].contains("none.iso"), "{warnings:?}");
     }
 
     #[test]

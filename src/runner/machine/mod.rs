@@ -9,6 +9,7 @@ mod durable;
 mod firmware;
 mod identity;
 mod layout;
+mod media;
 mod record;
 
 pub use dirs::{Directories, Environment};
@@ -18,6 +19,7 @@ pub use identity::record_machine_type;
 #[cfg(test)]
 pub use layout::testing;
 pub use layout::{Fixed, Layout};
+pub use media::image;
 
 use super::failure::Failure;
 use super::spec::{Accelerator, Cd, Network, Spec};
@@ -82,12 +84,14 @@ pub struct Resolved {
 }
 
 /// What is known besides the machine's own configuration.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Around<'a> {
     /// UID of the VM's object, if there is one.
     pub uid: Option<&'a str>,
     /// Whether the display asks for a password.
     pub ticketing: bool,
+    /// Where CD images are.
+    pub repository: &'a Path,
     /// Path of the seed for cloud-init, if there is to be one.
     pub seed: Option<PathBuf>,
 }
@@ -101,7 +105,7 @@ pub fn resolve(spec: Spec, dirs: &Directories, around: Around) -> Result<Resolve
     let acceleration = acceleration(spec.accelerator)?;
     let mut warnings = Vec::new();
     let (disks, held) = drives::disks(&spec.disks)?;
-    let cds = drives::cds(&spec.cds, &mut warnings);
+    let cds = drives::cds(&spec.cds, around.repository, &mut warnings);
     let macs = macs(&spec.networks, around.uid.unwrap_or(&uuid), record.of_reference);
     let layout = settle_layout(&mut record, &macs, &disks, around.seed.is_some())?;
     if record != before {

@@ -1,6 +1,8 @@
 //! (pure) CD drives, then disks, then the seed for cloud-init.
 
+use super::super::desired::media::{device as media_device, medium};
 use super::super::machine::{DiskKind, Machine};
+use super::super::reconcile::start_node;
 use super::args::Args;
 use super::bootable;
 use serde_json::{Value, json};
@@ -9,19 +11,13 @@ use std::path::Path;
 /// More queues than this gain nothing.
 const MAXIMUM_QUEUES: u32 = 16;
 
-/// CD drives `cd<n>`; images are shared between VMs, so nothing locks or writes them.
+/// CD drives.
 pub fn cds(args: &mut Args, machine: &Machine) {
     for (n, cd) in machine.cds.iter().enumerate() {
-        let mut device = json!({"driver": "ide-cd", "id": format!("cd{n}"), "bus": format!("ide.{n}")});
+        let mut device = json!({"driver": "ide-cd", "id": media_device(n), "bus": format!("ide.{n}")});
         if let (Some(file), Some(fields)) = (&cd.file, device.as_object_mut()) {
-            let node = format!("drive-cdrom{n}");
-            args.json(
-                "-blockdev",
-                &json!({
-                    "driver": "raw", "node-name": node, "read-only": true,
-                    "file": {"driver": "file", "filename": file, "locking": "off", "read-only": true},
-                }),
-            );
+            let node = start_node(n);
+            args.json("-blockdev", &medium(&node, file));
             fields.insert("drive".to_owned(), json!(node));
         }
         args.device(&bootable(device, cd.bootindex));

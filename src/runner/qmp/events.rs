@@ -38,6 +38,8 @@ pub enum Event {
         /// The client's port.
         port: String,
     },
+    /// The tray of a CD drive has moved.
+    TrayMoved,
     /// A device is unplugged, or the guest did not let it go.
     DeviceUnplugged {
         /// Whether it is gone.
@@ -67,6 +69,7 @@ impl Event {
                 Some(Self::ConsoleConnected { host: client("host"), port: client("port") })
             }
             "SPICE_DISCONNECTED" => Some(Self::ConsoleDisconnected { host: client("host"), port: client("port") }),
+            "DEVICE_TRAY_MOVED" => Some(Self::TrayMoved),
             "DEVICE_DELETED" => Some(Self::DeviceUnplugged { done: true }),
             "DEVICE_UNPLUG_GUEST_ERROR" => Some(Self::DeviceUnplugged { done: false }),
             _ => None,

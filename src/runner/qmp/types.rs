@@ -86,6 +86,51 @@ impl Command {
         Self::new("balloon", json!({"value": bytes}))
     }
 
+    /// What the balloon leaves to the guest.
+    pub fn query_balloon() -> Self {
+        Self::new("query-balloon", json!({}))
+    }
+
+    /// Presses the reset button.
+    pub fn system_reset() -> Self {
+        Self::new("system_reset", json!({}))
+    }
+
+    /// The drives and what is in them.
+    pub fn query_block() -> Self {
+        Self::new("query-block", json!({}))
+    }
+
+    /// Opens an image, without a drive yet.
+    pub fn add_node(node: Value) -> Self {
+        Self::new("blockdev-add", node)
+    }
+
+    /// Closes an image that is in no drive.
+    pub fn remove_node(node: &str) -> Self {
+        Self::new("blockdev-del", json!({"node-name": node}))
+    }
+
+    /// Opens the tray, or asks a guest that holds it to do so.
+    pub fn open_tray(device: &str) -> Self {
+        Self::new("blockdev-open-tray", json!({"id": device}))
+    }
+
+    /// Closes the tray.
+    pub fn close_tray(device: &str) -> Self {
+        Self::new("blockdev-close-tray", json!({"id": device}))
+    }
+
+    /// Takes the medium out of the open tray.
+    pub fn remove_medium(device: &str) -> Self {
+        Self::new("blockdev-remove-medium", json!({"id": device}))
+    }
+
+    /// Puts a medium into the open tray.
+    pub fn insert_medium(device: &str, node: &str) -> Self {
+        Self::new("blockdev-insert-medium", json!({"id": device, "node-name": node}))
+    }
+
     /// Sets the display's password.
     pub fn set_password(password: &str) -> Self {
         let arguments = json!({"protocol": "spice", "password": password});

@@ -12,6 +12,7 @@ use super::failure::Invalid;
 use crate::api::quantity::Bytes;
 use crate::api::runner_config::{RunnerConfig, VmConfig};
 pub use crate::api::virtual_machine::Firmware;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A checked configuration of a machine.
@@ -66,6 +67,8 @@ pub struct Live {
     pub powerdown_timeout: Duration,
     /// User whom the agent in the guest logs in.
     pub logged_in_user: Option<String>,
+    /// The image in each CD drive.
+    pub media: Vec<Option<PathBuf>>,
 }
 
 /// Parts of the CPU topology; 0 where QEMU decides.
@@ -117,16 +120,17 @@ impl Spec {
             rtc_base: check::rtc_base("vm.rtcBase", vm.rtc_base.as_deref().unwrap_or("utc"))?,
             rtc_clock: check::one_of("vm.rtcClock", vm.rtc_clock.as_deref().unwrap_or("rt"), &["rt", "host", "vm"])?,
             networks: devices::networks(vm.network.as_deref())?,
-            cds,
-            disks,
             outputs: devices::outputs(display.outputs)?,
             spice: display.spice.as_ref().map(devices::spice).transpose()?,
             live: Live {
                 cpus: vm.current_cpus.unwrap_or(1),
                 ram: current_ram(vm, ram)?,
                 powerdown_timeout: powerdown_timeout(vm)?,
+                media: cds.iter().map(|cd| cd.file.clone()).collect(),
                 logged_in_user: display.logged_in_user.filter(|user| !user.is_empty()),
             },
+            cds,
+            disks,
         })
     }
 
@@ -135,7 +139,11 @@ impl Spec {
         // A number of CPUs beyond the maximum raises it; that is told as a matter of the number.
         let raised = other.live.cpus > self.maximum_cpus;
         let maximum_cpus = if raised { self.maximum_cpus } else { other.maximum_cpus };
-        *self == Self { live: self.live.clone(), maximum_cpus, ..other.clone() }
+        // The drives themselves stay; what is in them may change.
+        let same_drives = self.cds.len() == other.cds.len()
+            && self.cds.iter().zip(&other.cds).all(|(one, two)| one.bootindex == two.bootindex);
+        let cds = if same_drives { self.cds.clone() } else { other.cds.clone() };
+        *self == Self { live: self.live.clone(), maximum_cpus, cds, ..other.clone() }
     }
 }
 

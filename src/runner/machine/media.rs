@@ -1,0 +1,69 @@
+//! (io) CD images: regular files in the image repository, and nothing else of the host (B27).
+
+use crate::runner::status::Problem;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// The image's own path, without links. A relative one begins in the repository.
+pub fn image(repository: &Path, file: &Path) -> Result<PathBuf, Problem> {
+    let shown = file.display();
+    if file.to_str().is_some_and(|text| text.contains("://")) {
+        let message = format!("{shown} is an address; an image must be in the image repository first");
+        return Err(Problem::new("UrlNotSupported", message));
+    }
+    let missing = |error: std::io::Error| match error.kind() {
+        ErrorKind::NotFound => Problem::new("ImageMissing", format!("{shown} is not in the image repository (yet)")),
+        _ => Problem::new("ImageNotReadable", format!("{shown} cannot be read: {error}")),
+    };
+    let base = fs::canonicalize(repository).map_err(|error| {
+        Problem::new("ImageMissing", format!("the image repository {} cannot be used: {error}", repository.display()))
+    })?;
+    let path = fs::canonicalize(base.join(file)).map_err(missing)?;
+    if !path.starts_with(&base) {
+        let message = format!("{shown} leads out of the image repository {}", repository.display());
+        return Err(Problem::new("OutsideRepository", message));
+    }
+    // Looked at before it is opened: opening a device or a pipe does something.
+    if !fs::metadata(&path).map_err(missing)?.is_file() {
+        return Err(Problem::new("NotAFile", format!("{shown} is not a regular file")));
+    }
+    File::open(&path).map_err(missing)?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn b27_only_regular_files_of_the_repository_are_images() {
+        let (repository, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let base = repository.path();
+        fs::write(base.join("a.iso"), "x").unwrap();
+        fs::write(elsewhere.path().join("secret"), "x").unwrap();
+        symlink("a.iso", base.join("link.iso")).unwrap();
+        symlink(elsewhere.path().join("secret"), base.join("out.iso")).unwrap();
+        symlink("/dev/null", base.join("device.iso")).unwrap();
+        fs::create_dir(base.join("dir")).unwrap();
+        let image = |file: &str| image(base, Path::new(file)).map_err(|problem| problem.reason);
+        let own = fs::canonicalize(base.join("a.iso")).unwrap();
+        assert_eq!(image("a.iso"), Ok(own.clone()));
+        assert_eq!(image("link.iso"), Ok(own.clone()));
+        assert_eq!(image(base.join("a.iso").to_str().unwrap()), Ok(own));
+        assert_eq!(image("none.iso"), Err("ImageMissing"));
+        assert_eq!(image("out.iso"), Err("OutsideRepository"));
+        assert_eq!(image("device.iso"), Err("OutsideRepository"));
+        assert_eq!(image("/etc/passwd"), Err("OutsideRepository"));
+        assert_eq!(image("../../../etc/passwd"), Err("OutsideRepository"));
+        assert_eq!(image("dir"), Err("NotAFile"));
+        assert_eq!(image("https://example.org/a.iso"), Err("UrlNotSupported"));
+    }
+
+    #[test]
+    fn a_repository_that_is_not_mounted_is_named() {
+        let problem = image(Path::new("/none/repository"), Path::new("a.iso")).unwrap_err();
+        assert!(problem.message.contains("/none/repository"), "{}", problem.message);
+    }
+}

@@ -1,0 +1,146 @@
+//! (client) Brings media into the CD drives, each for itself.
+
+use super::{Machine, Progress};
+use crate::runner::desired::media::{self, Drive, Step};
+use crate::runner::machine;
+use crate::runner::qmp::{Command, Error};
+use crate::runner::status::Problem;
+use std::path::{Path, PathBuf};
+
+/// Open, remove, insert, close, and a look at the end.
+const MOST_STEPS: usize = 6;
+
+/// A drive as far as it is known what was brought there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tray {
+    /// The configured image that is there.
+    image: Option<PathBuf>,
+    /// Its node; none of ours is there at first but the one of the start.
+    node: Option<String>,
+    /// Counts the nodes of the drive.
+    nodes: u32,
+    /// What is being brought there: the image, and the node that was made for it.
+    next: Option<(Option<PathBuf>, Option<String>)>,
+}
+
+impl Tray {
+    /// A drive as QEMU was started with: with the configured image, or empty.
+    pub fn at_start(n: usize, image: Option<PathBuf>) -> Self {
+        let node = image.as_ref().map(|_| start_node(n));
+        Self { image, node, ..Self::default() }
+    }
+}
+
+/// Node of the medium that a drive has from the start.
+pub fn start_node(n: usize) -> String {
+    format!("drive-cdrom{n}")
+}
+
+impl Machine {
+    /// Gives each drive its medium; says whether all have theirs.
+    pub(super) async fn follow_media(&mut self, wanted: &[Option<PathBuf>]) -> Result<bool, Error> {
+        if wanted.is_empty() || self.trays.is_empty() {
+            return Ok(true);
+        }
+        let mut problem = None;
+        for (n, image) in wanted.iter().enumerate().take(self.trays.len()) {
+            let Some(mut tray) = self.trays.get(n).cloned() else { continue };
+            let result = self.follow_tray(n, &mut tray, image).await;
+            if let Some(known) = self.trays.get_mut(n) {
+                *known = tray;
+            }
+            let why = result?.map(|why| Problem::new(why.reason, format!("CD drive {n}: {}", why.message)));
+            problem = problem.or(why);
+        }
+        let complete = problem.is_none();
+        let _ = self.progress.send(Progress::Media(problem));
+        Ok(complete)
+    }
+
+    async fn follow_tray(&self, n: usize, tray: &mut Tray, image: &Option<PathBuf>) -> Result<Option<Problem>, Error> {
+        if tray.image == *image && tray.next.is_none() {
+            return Ok(None);
+        }
+        if tray.next.as_ref().is_none_or(|(next, _)| next != image) {
+            // What was on its way there is not wanted any more.
+            self.forget(tray.next.take().and_then(|(_, node)| node), tray).await?;
+            let node = match tray.image == *image {
+                true => tray.node.clone(),
+                false => match self.make_node(n, tray, image.as_deref()).await? {
+                    Ok(node) => node,
+                    Err(problem) => return Ok(Some(problem)),
+                },
+            };
+            tray.next = Some((image.clone(), node));
+        }
+        let node = tray.next.as_ref().and_then(|(_, node)| node.clone());
+        let problem = self.move_tray(n, node.as_deref()).await?;
+        if problem.is_none() {
+            let before = std::mem::replace(&mut tray.node, node);
+            tray.image.clone_from(image);
+            tray.next = None;
+            self.forget(before, tray).await?;
+            tracing::info!(drive = n, image = ?tray.image, "the CD drive has its medium");
+        }
+        Ok(problem)
+    }
+
+    /// A node of the image, which is not in the drive yet: one that cannot be used leaves the drive as it is.
+    async fn make_node(
+        &self,
+        n: usize,
+        tray: &mut Tray,
+        image: Option<&Path>,
+    ) -> Result<Result<Option<String>, Problem>, Error> {
+        let Some(image) = image else { return Ok(Ok(None)) };
+        let (repository, file) = (self.repository.clone(), image.to_owned());
+        // The repository may be on a server that does not answer.
+        let looked = tokio::task::spawn_blocking(move || machine::image(&repository, &file)).await;
+        let path = match looked {
+            Ok(Ok(path)) => path,
+            Ok(Err(problem)) => return Ok(Err(problem)),
+            Err(error) => return Ok(Err(Problem::new("ImageNotReadable", error.to_string()))),
+        };
+        tray.nodes += 1;
+        let node = format!("{}-{}", start_node(n), tray.nodes);
+        match self.client.execute(Command::add_node(media::medium(&node, &path))).await {
+            Ok(_) => Ok(Ok(Some(node))),
+            Err(Error::Refused { description, .. }) => Ok(Err(Problem::new("ImageNotReadable", description))),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn forget(&self, node: Option<String>, tray: &Tray) -> Result<(), Error> {
+        if let Some(node) = node.filter(|node| tray.node.as_ref() != Some(node)) {
+            self.give(Command::remove_node(&node)).await?;
+        }
+        Ok(())
+    }
+
+    async fn move_tray(&self, n: usize, node: Option<&str>) -> Result<Option<Problem>, Error> {
+        let mut asked = false;
+        for _ in 0..MOST_STEPS {
+            let drives: Vec<Drive> = self.client.query(Command::query_block()).await?;
+            let Some(drive) = drives.into_iter().find(|drive| drive.qdev == media::device(n)) else {
+                return Ok(Some(Problem::new("NoSuchDrive", "the machine was started without it")));
+            };
+            match media::next(&drive, node, asked) {
+                Step::Done => return Ok(None),
+                Step::WaitForGuest => {
+                    let message = "the guest holds the medium and was asked to release it; unmount or eject it there";
+                    return Ok(Some(Problem::new("GuestHoldsMedium", message)));
+                }
+                Step::Give(command) => {
+                    asked |= command.name == "blockdev-open-tray";
+                    match self.client.execute(command).await {
+                        Err(Error::Refused { description, .. }) => {
+                            return Ok(Some(Problem::new("NotFollowed", description)));
+                        }
+                        result => drop(result?),
+                    }
+                }
+            }
+        }
+        Ok(Some(Problem::new("NotFollowed", "the guest moves the tray at the same time")))
+    }
+}

@@ -1,0 +1,257 @@
+use super::*;
+use crate::runner::desired::cpus::tests::desired;
+use crate::runner::qmp::{self, testing::Peer};
+use serde_json::{Value, json};
+use tokio::net::UnixListener;
+
+struct Rig {
+    dir: tempfile::TempDir,
+    listener: UnixListener,
+    peer: Peer,
+    wishes: watch::Sender<Desired>,
+    progress: mpsc::UnboundedReceiver<Progress>,
+}
+
+async fn rig(first: Desired) -> Rig {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("monitor.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let (signals, _) = mpsc::unbounded_channel();
+    let (client, connection) = qmp::connect(path, signals);
+    tokio::spawn(connection);
+    let peer = Peer::accept(&listener).await;
+    let (wishes, wish) = watch::channel(first);
+    let (sender, progress) = mpsc::unbounded_channel();
+    let start = Start { repository: dir.path().to_owned(), trays: vec![Tray::at_start(0, None)], reset: Some(3) };
+    tokio::spawn(run(client, start, wish, sender));
+    Rig { dir, listener, peer, wishes, progress }
+}
+
+/// Two places, the second free.
+fn places(command: &str, _: &Value) -> Result<Value, &'static str> {
+    assert_eq!(command, "query-hotpluggable-cpus");
+    Ok(json!([
+        {"type": "t", "props": {"core-id": 1}, "vcpus-count": 1},
+        {"type": "t", "props": {"core-id": 0}, "vcpus-count": 1, "qom-path": "/machine/unattached/device[0]"},
+    ]))
+}
+
+fn no_more(command: &str, _: &Value) -> Result<Value, &'static str> {
+    assert_eq!(command, "device_add");
+    Err("no more")
+}
+
+#[tokio::test]
+async fn a_refused_cpu_is_tried_once_and_told() {
+    let mut rig = rig(desired(2)).await;
+    rig.peer.answer(places).await;
+    rig.peer.answer(no_more).await;
+    rig.peer.answer(places).await;
+    let told = rig.progress.recv().await.unwrap();
+    assert!(matches!(told, Progress::Cpus { count: 1, problem: Some(_) }), "{told:?}");
+    assert_eq!(rig.progress.recv().await, Some(Progress::Complete(None)));
+    // Another look is no other wish.
+    rig.wishes.send_modify(|desired| desired.attempt += 1);
+    rig.peer.answer(places).await;
+    assert_eq!(rig.progress.recv().await, Some(told));
+    assert_eq!(rig.progress.recv().await, Some(Progress::Complete(None)));
+    // Another number is.
+    rig.wishes.send_modify(|desired| desired.live.cpus = 1);
+    rig.peer.answer(places).await;
+    assert_eq!(rig.progress.recv().await, Some(Progress::Cpus { count: 1, problem: None }));
+    rig.progress.recv().await.unwrap();
+    rig.wishes.send_modify(|desired| desired.live.cpus = 2);
+    rig.peer.answer(places).await;
+    rig.peer.answer(no_more).await;
+}
+
+#[tokio::test]
+async fn a_refused_password_is_not_counted_and_not_repeated() {
+    let mut wanted = desired(1);
+    wanted.password = Password::of_files(Some("p".to_owned()), Some("whenever".to_owned()));
+    let mut rig = rig(wanted).await;
+    rig.peer.answer(|command, _| (command == "set_password").then(|| json!({})).ok_or("?")).await;
+    rig.peer.answer(|command, _| (command != "expire_password").then(|| json!({})).ok_or("no such time")).await;
+    rig.peer.answer(places).await;
+    assert!(matches!(rig.progress.recv().await, Some(Progress::Cpus { .. })));
+    assert_eq!(rig.progress.recv().await, Some(Progress::Complete(None)));
+    rig.wishes.send_modify(|desired| desired.attempt += 1);
+    rig.peer.answer(places).await;
+}
+
+/// A CD drive of a scripted QEMU.
+#[derive(Default)]
+struct FakeDrive {
+    open: bool,
+    locked: bool,
+    node: Option<String>,
+    nodes: Vec<String>,
+}
+
+impl FakeDrive {
+    fn answer(&mut self, command: &str, arguments: &Value) -> Result<Value, &'static str> {
+        let text = |key: &str| arguments[key].as_str().unwrap().to_owned();
+        match command {
+            "query-hotpluggable-cpus" => return places(command, arguments),
+            "query-block" => {
+                let inserted = self.node.as_ref().map(|node| json!({"node-name": node}));
+                let mut drive = json!({"qdev": "cd0", "tray_open": self.open, "device": "", "locked": self.locked});
+                if let Some(inserted) = inserted {
+                    drive["inserted"] = inserted;
+                }
+                return Ok(json!([drive, {"qdev": "/machine/peripheral-anon/device[3]/virtio-backend"}]));
+            }
+            "blockdev-add" => self.nodes.push(text("node-name")),
+            "blockdev-del" => self.nodes.retain(|node| *node != text("node-name")),
+            "blockdev-open-tray" => self.open |= !self.locked,
+            "blockdev-close-tray" => self.open = false,
+            "blockdev-remove-medium" if self.open => self.node = None,
+            "blockdev-insert-medium" if self.open && self.node.is_none() => self.node = Some(text("node-name")),
+            other => panic!("{other} {arguments}"),
+        }
+        Ok(json!({}))
+    }
+
+    /// Answers until all of a wish was followed; gives what was told of the media.
+    async fn play(&mut self, rig: &mut Rig) -> Option<Problem> {
+        let mut told = None;
+        loop {
+            tokio::select! {
+                () = rig.peer.answer(|command, arguments| self.answer(command, arguments)) => {}
+                progress = rig.progress.recv() => match progress.unwrap() {
+                    Progress::Media(problem) => told = problem,
+                    Progress::Complete(_) => return told,
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+fn image(rig: &Rig, name: &str) -> Option<PathBuf> {
+    std::fs::write(rig.dir.path().join(name), "x").unwrap();
+    Some(name.into())
+}
+
+#[tokio::test]
+async fn b05_each_drive_gets_its_medium_once_and_is_then_the_guests() {
+    let (mut rig, mut drive) = (rig(desired(1)).await, FakeDrive::default());
+    let (a, b) = (image(&rig, "a.iso"), image(&rig, "b.iso"));
+    drive.play(&mut rig).await;
+    for wanted in [a.clone(), b, a.clone()] {
+        rig.wishes.send_modify(|desired| desired.live.media = vec![wanted]);
+        assert_eq!(drive.play(&mut rig).await, None);
+        assert!(!drive.open && drive.node.is_some());
+        assert_eq!(drive.nodes, [drive.node.clone().unwrap()], "the one before is closed");
+    }
+    // The guest ejects it, and nobody brings it back.
+    (drive.open, drive.node) = (true, None);
+    rig.wishes.send_modify(|desired| desired.attempt += 1);
+    assert_eq!(drive.play(&mut rig).await, None);
+    assert!(drive.open && drive.node.is_none());
+    rig.wishes.send_modify(|desired| desired.live.media = vec![None]);
+    drive.play(&mut rig).await;
+    assert!(drive.nodes.is_empty() && !drive.open);
+}
+
+#[tokio::test]
+async fn b05_an_image_that_cannot_be_had_leaves_the_drive_as_it_is_until_it_comes() {
+    let (mut rig, mut drive) = (rig(desired(1)).await, FakeDrive::default());
+    let a = image(&rig, "a.iso");
+    rig.wishes.send_modify(|desired| desired.live.media = vec![a]);
+    drive.play(&mut rig).await;
+    let before = drive.node.clone();
+    rig.wishes.send_modify(|desired| desired.live.media = vec![Some("late.iso".into())]);
+    let problem = drive.play(&mut rig).await.unwrap();
+    assert_eq!((problem.reason, &drive.node), ("ImageMissing", &before));
+    image(&rig, "late.iso");
+    // The wishes stay as they are: it is looked for again.
+    tokio::time::pause();
+    assert_eq!(drive.play(&mut rig).await, None);
+    assert_ne!(drive.node, before);
+}
+
+#[tokio::test]
+async fn b05_a_drive_that_the_guest_holds_is_changed_when_the_guest_lets_it_go() {
+    let (mut rig, mut drive) = (rig(desired(1)).await, FakeDrive::default());
+    let (a, b) = (image(&rig, "a.iso"), image(&rig, "b.iso"));
+    rig.wishes.send_modify(|desired| desired.live.media = vec![a.clone()]);
+    drive.play(&mut rig).await;
+    let first = drive.node.clone();
+    drive.locked = true;
+    rig.wishes.send_modify(|desired| desired.live.media = vec![b.clone()]);
+    assert_eq!(drive.play(&mut rig).await.unwrap().reason, "GuestHoldsMedium");
+    assert_eq!(drive.nodes.len(), 2);
+    // Somebody changes his mind: nothing has to be done.
+    rig.wishes.send_modify(|desired| desired.live.media = vec![a]);
+    assert_eq!(drive.play(&mut rig).await, None);
+    assert_eq!((&drive.node, drive.nodes.len()), (&first, 1));
+    rig.wishes.send_modify(|desired| desired.live.media = vec![b]);
+    assert_eq!(drive.play(&mut rig).await.unwrap().reason, "GuestHoldsMedium");
+    (drive.locked, drive.open) = (false, true);
+    rig.wishes.send_modify(|desired| desired.attempt += 1);
+    assert_eq!(drive.play(&mut rig).await, None);
+    assert!(drive.node != first && !drive.open && drive.nodes.len() == 1);
+}
+
+#[tokio::test]
+async fn b01_each_increase_of_the_request_resets_once_also_the_first() {
+    let mut first = desired(1);
+    first.reset = Some(3);
+    let mut rig = rig(first).await;
+    rig.peer.answer(places).await;
+    assert!(matches!(rig.progress.recv().await, Some(Progress::Cpus { .. })));
+    assert_eq!(rig.progress.recv().await, Some(Progress::Complete(None)), "the start was the third");
+    for request in [4, 6] {
+        rig.wishes.send_modify(|desired| desired.reset = Some(request));
+        rig.peer.answer(places).await;
+        rig.peer.answer(|command, _| (command == "system_reset").then(|| json!({})).ok_or("?")).await;
+        rig.progress.recv().await.unwrap();
+        assert_eq!(rig.progress.recv().await, Some(Progress::Reset(Some(request))));
+        assert_eq!(rig.progress.recv().await, Some(Progress::Complete(None)));
+        rig.wishes.send_modify(|desired| desired.attempt += 1);
+        rig.peer.answer(places).await;
+        rig.progress.recv().await.unwrap();
+        assert_eq!(rig.progress.recv().await, Some(Progress::Complete(None)));
+    }
+}
+
+#[tokio::test]
+async fn b01_a_reset_that_did_not_reach_qemu_is_done_when_it_can_be() {
+    let mut first = desired(1);
+    first.reset = Some(4);
+    let mut rig = rig(first).await;
+    rig.peer.answer(places).await;
+    let lost = rig.peer.hear().await;
+    assert_eq!(lost["execute"], "system_reset");
+    rig.peer = {
+        drop(rig.peer);
+        Peer::accept(&rig.listener).await
+    };
+    tokio::time::pause();
+    rig.peer.answer(places).await;
+    rig.peer.answer(|command, _| (command == "system_reset").then(|| json!({})).ok_or("?")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b39_memory_is_what_the_guest_has_and_not_what_was_asked_for() {
+    let mut first = desired(1);
+    first.live.ram = Some(Bytes(1 << 29));
+    let mut rig = rig(first).await;
+    let mut balloon = |command: &str, arguments: &Value| match command {
+        "query-balloon" => Ok(json!({"actual": 1u64 << 30})),
+        "balloon" => Ok(json!({})),
+        _ => places(command, arguments),
+    };
+    let told = loop {
+        tokio::select! {
+            () = rig.peer.answer(&mut balloon) => {}
+            progress = rig.progress.recv() => match progress.unwrap() {
+                Progress::Memory { actual, problem: Some(problem) } => break (actual, problem),
+                Progress::Memory { actual, problem: None } => assert_eq!(actual, 1 << 30),
+                _ => {}
+            }
+        }
+    };
+    assert!(told.0 == 1 << 30 && told.1.contains("balloon driver"), "{told:?}");
+}

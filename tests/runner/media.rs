@@ -1,0 +1,87 @@
+//! CDs, while the guest runs.
+
+use crate::api::{Api, condition};
+use crate::rig::{BOOT, Rig, Vm};
+use serde_json::{Value, json};
+use std::fs;
+use std::time::Duration;
+
+fn configure(rig: &Rig, generation: i64, image: &str) {
+    let drives = json!([{"type": "ide-cd", "file": image}, {"type": "ide-cd", "file": "/tmp/images/stays.iso"}]);
+    let vm = json!({"drives": drives, "powerdownTimeout": 0});
+    rig.configure(&json!({"namespace": "ns", "generation": generation}), &vm);
+}
+
+/// Whether QEMU has that image open.
+fn is_open(vm: &Vm, name: &str) -> bool {
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", vm.qemu())).unwrap();
+    let targets = descriptors.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    targets.into_iter().any(|target| target.ends_with(name))
+}
+
+#[test]
+fn b05_a_medium_is_changed_ejected_and_inserted_while_the_guest_runs() {
+    let (rig, api) = (Rig::new(), Api::start());
+    fs::create_dir(rig.path("images")).unwrap();
+    for name in ["a.iso", "b.iso", "stays.iso"] {
+        fs::write(rig.path("images").join(name), vec![0; 1 << 20]).unwrap();
+    }
+    configure(&rig, 1, "/tmp/images/a.iso");
+    let vm = rig.start(Some(&api));
+    let media = |generation: i64| -> Value {
+        vm.until("the media", BOOT, || {
+            let last = api.statuses().pop()?;
+            let done = condition(&last, "Running")["observedGeneration"] == generation;
+            done.then(|| condition(&last, "MediaReady").clone())
+        })
+    };
+    vm.logged("to=Booting", BOOT);
+    assert_eq!(media(1)["status"], "True");
+    assert!(is_open(&vm, "a.iso") && is_open(&vm, "stays.iso"));
+    configure(&rig, 2, "/tmp/images/b.iso");
+    assert_eq!(media(2)["status"], "True", "{}", rig.log());
+    assert!(is_open(&vm, "b.iso") && !is_open(&vm, "a.iso"));
+    configure(&rig, 3, "");
+    assert_eq!(media(3)["status"], "True");
+    assert!(!is_open(&vm, "b.iso"));
+    configure(&rig, 4, "late.iso");
+    let ready = media(4);
+    assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("ImageMissing")));
+    assert!(ready["message"].as_str().unwrap().starts_with("CD drive 0: late.iso"), "{ready}");
+    fs::write(rig.path("images/late.iso"), vec![0; 1 << 20]).unwrap();
+    vm.until("the late image", Duration::from_secs(30), || is_open(&vm, "late.iso").then_some(()));
+    vm.until("a report", BOOT, || (condition(&api.statuses().pop()?, "MediaReady")["status"] == "True").then_some(()));
+    assert!(is_open(&vm, "stays.iso"), "nobody has touched the other drive");
+}
+
+#[test]
+fn b01_b25_a_request_resets_the_guest_once_and_it_boots_again() {
+    let (rig, api) = (Rig::with_guest(), Api::start());
+    let configure = |request: i64| rig.configure(&json!({"namespace": "ns", "resetCounter": request}), &json!({}));
+    configure(7);
+    let vm = rig.start(Some(&api));
+    let mut console = vm.console();
+    console.wait("TINY boot=1");
+    vm.logged("to=Booted", BOOT);
+    configure(8);
+    console.wait("TINY boot=2");
+    vm.logged("from=Booted to=Booting", BOOT);
+    let observed = |request: i64| {
+        vm.until("a report", BOOT, || {
+            let last = api.statuses().pop()?;
+            let up = condition(&last, "Booted")["status"] == "True";
+            (up && last["status"]["observedResetRequest"] == request).then_some(())
+        });
+    };
+    observed(8);
+    let was_false =
+        |s: &Value| condition(s, "Booted")["status"] == "False" && condition(s, "Running")["status"] == "True";
+    assert!(api.statuses().iter().filter(|s| was_false(s)).count() >= 1);
+    // A new start with the same request is no other reset.
+    vm.signal("-TERM");
+    assert_eq!(vm.end(Duration::from_secs(60)).code, 10);
+    let vm = rig.start(Some(&api));
+    vm.console().wait("TINY boot=3");
+    vm.logged("to=Booted", BOOT);
+    assert_eq!(rig.log().matches("the machine is reset").count(), 0);
+}
