@@ -1,6 +1,6 @@
 //! The settings change while VMs run.
 
-use super::fake_api::{PODS, request_paths};
+use super::fake_api::{CLAIMS, CONFIG_MAPS, PODS, request_paths};
 use super::{World, one_disk};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
@@ -91,4 +91,43 @@ async fn settings_that_are_gone_stay_in_force() {
         assert!(!follower.saw(config_map.as_ref(), &world.ctx).await);
         assert_eq!(world.ctx.settings(), before);
     }
+}
+
+#[tokio::test]
+async fn what_the_settings_say_of_pods_and_claims_reaches_them_unless_the_vm_says_otherwise() {
+    let pod_of = async |spec: Value| {
+        let world = World::with_spec(spec);
+        let settings = "podDefaults: {priorityClassName: vms, nodeSelector: {vms: all}, tolerations: [{key: vms}], \
+                        imagePullSecrets: [{name: registry}]}\n      \
+                        accelerator: {policy: kvm, kvmResource: devices.kubevirt.io/kvm}\n      \
+                        imageRepository: {storageClassName: nfs, size: 5Gi, accessModes: [ReadWriteMany]}";
+        assert!(Follower::default().saw(Some(&config_map(settings)), &world.ctx).await);
+        world.settle().await;
+        (world.api.get(PODS, "vm").unwrap()["spec"].clone(), world)
+    };
+    let (pod, world) = pod_of(json!({"vm": one_disk()})).await;
+    assert_eq!((&pod["priorityClassName"], &pod["nodeSelector"]), (&json!("vms"), &json!({"vms": "all"})));
+    assert_eq!(pod["tolerations"][0]["key"], "vms");
+    assert_eq!(pod["imagePullSecrets"], json!([{"name": "registry"}]));
+    let resources = &pod["containers"][0]["resources"];
+    assert_eq!(resources["limits"], json!({"devices.kubevirt.io/kvm": "1"}));
+    assert_eq!(resources["requests"]["devices.kubevirt.io/kvm"], "1");
+    let config = world.api.get(CONFIG_MAPS, "vm").unwrap()["data"]["config.yaml"].as_str().unwrap().to_owned();
+    assert!(config.contains(r#""accelerator": "kvm""#), "{config}");
+    let claim = world.api.get(CLAIMS, "vmop-image-repository").unwrap()["spec"].clone();
+    assert_eq!((&claim["storageClassName"], &claim["accessModes"]), (&json!("nfs"), &json!(["ReadWriteMany"])));
+    assert_eq!(claim["resources"]["requests"]["storage"], "5Gi");
+
+    let own = json!({"nodeSelector": {"vms": "mine"}, "priorityClassName": "mine", "vm": one_disk()});
+    let (pod, _) = pod_of(own).await;
+    assert_eq!((&pod["priorityClassName"], &pod["nodeSelector"]), (&json!("mine"), &json!({"vms": "mine"})));
+}
+
+#[tokio::test]
+async fn an_image_repository_that_is_not_to_be_made_is_not_made() {
+    let world = World::new(one_disk());
+    assert!(Follower::default().saw(Some(&config_map("imageRepository: {create: false}")), &world.ctx).await);
+    world.settle().await;
+    assert_eq!(world.api.get(CLAIMS, "vmop-image-repository"), None);
+    assert_eq!(world.ready().0, "Starting");
 }

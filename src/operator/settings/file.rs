@@ -3,6 +3,7 @@
 //! Wrong values are refused. Keys that nobody knows are told of and passed over, as in the reference, whose own
 //! examples have such keys; so are those of its web console.
 
+use super::ours;
 use super::tree::{Node, Section};
 use super::{
     LoadBalancerService, Note, REFERENCE_IMAGES, Reconciler, RunnerDataPvc, RunnerImage, Settings, SettingsError,
@@ -31,7 +32,7 @@ pub(super) fn parse(text: &str, file: &str) -> Result<(Settings, Vec<Note>), Set
     Ok((Settings { namespace, reconciler }, notes))
 }
 
-fn unknown(section: Section<'_>, notes: &mut Vec<Note>) {
+pub(super) fn unknown(section: Section<'_>, notes: &mut Vec<Note>) {
     notes.extend(section.rest().map(|node| node.note("no such setting; it has no effect")));
 }
 
@@ -58,6 +59,10 @@ fn reconciler(
     let password_validity = password_validity(section.section("/DisplaySecretReconciler")?, old_place, notes)?;
     let runner_image = runner_image(section.section("runnerImage")?, notes)?;
     let replaced_images = section.take("replacedImages").map(replaced_images).transpose()?;
+    let image_repository = ours::image_repository(section.section("imageRepository")?, notes)?;
+    let pod_defaults = ours::pod_defaults(section.section("podDefaults")?, notes)?;
+    let accelerator = ours::accelerator(section.section("accelerator")?, notes)?;
+    section.take("deviceAccess").map(|node| ours::device_access(&node)).transpose()?;
     unknown(section, notes);
     Ok(Reconciler {
         runner_data_pvc,
@@ -68,6 +73,9 @@ fn reconciler(
         password_validity: password_validity.unwrap_or(default.password_validity),
         runner_image,
         replaced_images: replaced_images.unwrap_or(default.replaced_images),
+        image_repository,
+        pod_defaults,
+        accelerator,
     })
 }
 

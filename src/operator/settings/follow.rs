@@ -5,7 +5,7 @@
 //!                                └─ what is wrong: a log line, a figure, an event on the Deployment
 //! ```
 
-use super::{Settings, SettingsError};
+use super::Settings;
 use crate::api::names;
 use crate::operator::context::Context;
 use crate::operator::events;
@@ -27,21 +27,6 @@ pub struct Follower {
     refused: Option<String>,
 }
 
-/// What a text means for the settings in force.
-enum Verdict {
-    Same,
-    Changed(Settings),
-    Wrong(SettingsError),
-}
-
-fn judge(text: &str, current: &Settings) -> Verdict {
-    match Settings::parse_and_tell(text, names::OPERATOR_CONFIG_MAP) {
-        Ok(settings) if settings == *current => Verdict::Same,
-        Ok(settings) => Verdict::Changed(settings),
-        Err(error) => Verdict::Wrong(error),
-    }
-}
-
 impl Follower {
     /// Takes in a version of the ConfigMap, `None` if it is gone. Says whether the settings have changed.
     pub async fn saw(&mut self, config_map: Option<&ConfigMap>, ctx: &Context) -> bool {
@@ -51,13 +36,13 @@ impl Follower {
             return false;
         };
         let current = ctx.settings();
-        match judge(text, &current) {
-            Verdict::Same => {
+        match Settings::parse_and_tell(text, names::OPERATOR_CONFIG_MAP) {
+            Ok(settings) if settings == *current => {
                 self.refused = None;
                 ctx.metrics.settings_valid.set(1);
                 false
             }
-            Verdict::Changed(settings) => {
+            Ok(settings) => {
                 self.refused = None;
                 ctx.metrics.settings_valid.set(1);
                 let mut note = "the settings of ConfigMap vm-operator are in force".to_owned();
@@ -69,8 +54,8 @@ impl Follower {
                 tell(ctx, EventType::Normal, REASON_CHANGED, &note).await;
                 true
             }
-            Verdict::Wrong(_) if self.refused.as_ref() == Some(text) => false,
-            Verdict::Wrong(error) => {
+            Err(_) if self.refused.as_ref() == Some(text) => false,
+            Err(error) => {
                 self.refused = Some(text.clone());
                 ctx.metrics.settings_valid.set(0);
                 let note = format!("ConfigMap {error}; the settings before it stay in force");

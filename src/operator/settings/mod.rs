@@ -6,13 +6,16 @@
 //! | module | what |
 //! |---|---|
 //! | [`file`] | the file's text becomes [`Settings`], or an error with line, key and what is allowed |
+//! | [`ours`] | the part of it that the reference does not have |
 //! | [`tree`] | YAML whose values know their lines |
 //! | [`follow`] | later versions of the ConfigMap |
 
 mod file;
 pub mod follow;
+mod ours;
 mod tree;
 
+use k8s_openapi::api::core::v1::{LocalObjectReference, Toleration};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -52,6 +55,12 @@ pub struct Reconciler {
     pub runner_image: RunnerImage,
     /// Ours: images of VMs that begin so are taken as [`Reconciler::runner_image`]. Default: [`REFERENCE_IMAGES`].
     pub replaced_images: Vec<String>,
+    /// Ours: the claim for CD images.
+    pub image_repository: ImageRepository,
+    /// Ours: what a VM's pod has where the VM says nothing of it.
+    pub pod_defaults: PodDefaults,
+    /// Ours: hardware acceleration.
+    pub accelerator: Accelerator,
 }
 
 impl Default for Reconciler {
@@ -65,6 +74,83 @@ impl Default for Reconciler {
             password_validity: Duration::from_secs(10),
             runner_image: RunnerImage::default(),
             replaced_images: vec![REFERENCE_IMAGES.to_owned()],
+            image_repository: ImageRepository::default(),
+            pod_defaults: PodDefaults::default(),
+            accelerator: Accelerator::default(),
+        }
+    }
+}
+
+/// The claim for CD images, one for all VMs of the namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageRepository {
+    /// Whether the operator makes it where it is missing. Default: true.
+    pub create: bool,
+    /// Its storage class. Default: the cluster's default class.
+    pub storage_class_name: Option<String>,
+    /// Its size. Default: `100Gi`, as in the reference.
+    pub size: String,
+    /// Its access modes. Default: `ReadOnlyMany`, as in the reference.
+    pub access_modes: Vec<String>,
+}
+
+impl Default for ImageRepository {
+    fn default() -> Self {
+        let (size, access_modes) = ("100Gi".to_owned(), vec!["ReadOnlyMany".to_owned()]);
+        Self { create: true, storage_class_name: None, size, access_modes }
+    }
+}
+
+/// What a VM's pod has where the VM says nothing of it. A VM's own value takes the whole value's place.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodDefaults {
+    /// Labels of the node.
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Taints that do not keep it away.
+    pub tolerations: Option<Vec<Toleration>>,
+    /// Priority class.
+    pub priority_class_name: Option<String>,
+    /// Secrets with which images are pulled.
+    pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
+}
+
+/// Hardware acceleration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Accelerator {
+    /// Whether it has to be there.
+    pub policy: Policy,
+    /// The resource by which a pod gets `/dev/kvm`. Default: none is asked for.
+    pub kvm_resource: Option<String>,
+}
+
+impl Accelerator {
+    /// The resource that pods ask for.
+    #[must_use]
+    pub fn requested(&self) -> Option<&str> {
+        self.kvm_resource.as_deref().filter(|_| self.policy != Policy::Tcg)
+    }
+}
+
+/// Whether hardware acceleration has to be there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// It is used where it is. The resource, if one is named, has to be offered by every node that may run VMs.
+    #[default]
+    Auto,
+    /// A VM does not start without it.
+    Kvm,
+    /// It is not used.
+    Tcg,
+}
+
+impl Policy {
+    /// What it is called, in the file and in the runner's configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
         }
     }
 }

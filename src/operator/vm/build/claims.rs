@@ -2,6 +2,7 @@
 
 use super::{Plan, kept};
 use crate::api::names;
+use crate::operator::settings::ImageRepository;
 use crate::operator::vm::plan::DiskPlan;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -52,7 +53,7 @@ pub(super) fn disk(plan: &Plan, disk: &DiskPlan) -> PersistentVolumeClaim {
 }
 
 /// The namespace's image repository, where the administrator has not made one.
-pub(super) fn image_repository(plan: &Plan) -> PersistentVolumeClaim {
+pub(super) fn image_repository(plan: &Plan, repository: &ImageRepository) -> PersistentVolumeClaim {
     let labels = [(names::LABEL_NAME.to_owned(), names::MANAGED_BY.to_owned())];
     PersistentVolumeClaim {
         metadata: ObjectMeta {
@@ -62,8 +63,9 @@ pub(super) fn image_repository(plan: &Plan) -> PersistentVolumeClaim {
             ..ObjectMeta::default()
         },
         spec: Some(PersistentVolumeClaimSpec {
-            access_modes: Some(vec!["ReadOnlyMany".to_owned()]),
-            resources: Some(storage("100Gi")),
+            access_modes: Some(repository.access_modes.clone()),
+            resources: Some(storage(&repository.size)),
+            storage_class_name: repository.storage_class_name.clone(),
             volume_mode: Some("Filesystem".to_owned()),
             ..PersistentVolumeClaimSpec::default()
         }),

@@ -33,7 +33,7 @@ pub struct Objects {
 #[must_use]
 pub fn build(plan: &Plan) -> Objects {
     Objects {
-        image_repository: plan.create_image_repository.then(|| claims::image_repository(plan)),
+        image_repository: plan.image_repository.as_ref().map(|repository| claims::image_repository(plan, repository)),
         config_map: config_map::build(plan),
         runner_data: claims::runner_data(plan),
         disks: plan.disks.iter().map(|disk| claims::disk(plan, disk)).collect(),

@@ -5,6 +5,7 @@ use crate::api::quantity::Bytes;
 use crate::api::runner_config as config;
 use crate::api::virtual_machine::{Forward, Machine};
 use crate::api::{VirtualMachine, names};
+use crate::operator::settings::Policy;
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 
@@ -14,6 +15,7 @@ pub(super) fn runner_config(
     (maximum_cpus, current_cpus): (u32, u32),
     (maximum_ram, current_ram): (Bytes, Option<Bytes>),
     disks: &[DiskPlan],
+    policy: Policy,
 ) -> Result<config::RunnerConfig, Invalid> {
     let machine = &vm.spec.vm;
     let topology = machine.cpu_topology.clone();
@@ -42,7 +44,8 @@ pub(super) fn runner_config(
             dies_per_socket: part(topology.as_ref().map(|t| t.dies_per_socket)),
             cores_per_die: part(topology.as_ref().map(|t| t.cores_per_die)),
             threads_per_core: part(topology.as_ref().map(|t| t.threads_per_core)),
-            accelerator: None,
+            // Left out where it is the runner's default, so that it is written only where it says something.
+            accelerator: Some(policy).filter(|policy| *policy != Policy::Auto).map(|policy| policy.as_str().to_owned()),
             rtc_base: Some(machine.rtc_base.clone()),
             rtc_clock: Some(machine.rtc_clock.clone()),
             powerdown_timeout: u64::try_from(machine.powerdown_timeout).ok(),

@@ -56,8 +56,8 @@ pub struct Plan {
     pub display_secret: Option<String>,
     /// Whether that secret has to be made.
     pub generate_secret: bool,
-    /// Whether the image repository has to be made.
-    pub create_image_repository: bool,
+    /// The image repository, if it has to be made.
+    pub image_repository: Option<settings::ImageRepository>,
     /// Port of the display.
     pub spice_port: Option<u16>,
     /// Ports that lead into the guest.
@@ -102,23 +102,29 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         uid: vm.uid().unwrap_or_default(),
         image,
         pull_policy,
-        resources: pod::resources(vm, cpus, memory, settings),
-        pull_secrets: spec.image_pull_secrets.clone(),
-        placement: Placement::of(spec),
+        resources: pod::with_device(pod::resources(vm, cpus, memory, settings), &settings.accelerator),
+        pull_secrets: spec.image_pull_secrets.clone().or_else(|| settings.pod_defaults.image_pull_secrets.clone()),
+        placement: Placement::of(spec, &settings.pod_defaults),
         pod_labels: spec.pod_labels.clone().unwrap_or_default(),
         pod_annotations: pod::annotations(spec),
-        config: config::runner_config(vm, cpus, memory, &disks)?,
+        config: config::runner_config(vm, cpus, memory, &disks, settings.accelerator.policy)?,
         disks,
         has_cd_drive: spec.vm.disks.iter().any(|disk| disk.cdrom.is_some()),
         runner_data_class: settings.runner_data_pvc.storage_class_name.clone(),
         display_secret: present_secret.or_else(|| generate_secret.then(|| names::display_secret(&name))),
         generate_secret,
-        create_image_repository: observed.image_repository.is_none(),
+        image_repository: image_repository(observed, settings),
         spice_port: spice.and_then(|s| u16::try_from(s.port).ok()),
         forwards,
         grace_period: spec.grace_period(),
         name,
     })
+}
+
+/// The image repository, where there is none and the settings want one.
+fn image_repository(observed: &Observed, settings: &settings::Reconciler) -> Option<settings::ImageRepository> {
+    let wanted = observed.image_repository.is_none() && settings.image_repository.create;
+    wanted.then(|| settings.image_repository.clone())
 }
 
 /// The name, if it can be the value of a label, as which all children carry it.

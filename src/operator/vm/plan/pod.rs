@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// Memory of the pod besides the guest's: QEMU's own, its display's and the runner's.
 pub const OVERHEAD: Bytes = Bytes(128 << 20);
 
-/// Where a pod may run, and before whom. All of it is the user's, as it stands in the VM.
+/// Where a pod may run, and before whom.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
     /// The only node.
@@ -31,17 +31,30 @@ pub struct Placement {
 }
 
 impl Placement {
-    pub(super) fn of(spec: &VirtualMachineSpec) -> Self {
+    /// What the VM says, else the settings.
+    pub(super) fn of(spec: &VirtualMachineSpec, defaults: &settings::PodDefaults) -> Self {
         Self {
             node_name: spec.node_name.clone(),
-            node_selector: spec.node_selector.clone(),
+            node_selector: spec.node_selector.clone().or_else(|| defaults.node_selector.clone()),
             affinity: spec.affinity.clone(),
-            tolerations: spec.tolerations.clone(),
+            tolerations: spec.tolerations.clone().or_else(|| defaults.tolerations.clone()),
             topology_spread_constraints: spec.topology_spread_constraints.clone(),
-            priority_class_name: spec.priority_class_name.clone(),
+            priority_class_name: spec.priority_class_name.clone().or_else(|| defaults.priority_class_name.clone()),
             runtime_class_name: spec.runtime_class_name.clone(),
         }
     }
+}
+
+/// The resources with the device for hardware acceleration, where the settings say how it is had.
+pub(super) fn with_device(
+    mut resources: ResourceRequirements,
+    accelerator: &settings::Accelerator,
+) -> ResourceRequirements {
+    let Some(device) = accelerator.requested() else { return resources };
+    for amounts in [&mut resources.limits, &mut resources.requests] {
+        amounts.get_or_insert_default().entry(device.to_owned()).or_insert_with(|| Quantity("1".to_owned()));
+    }
+    resources
 }
 
 /// The user's annotations of the pod, without those whose names are the operator's or the runner's.

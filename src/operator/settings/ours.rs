@@ -1,0 +1,169 @@
+//! (pure) The settings that the reference does not have: what VMs' pods are given besides what a VM says.
+
+use super::file::unknown;
+use super::tree::{Node, Section};
+use super::{Accelerator, ImageRepository, Note, PodDefaults, Policy, SettingsError};
+use crate::api::quantity::Bytes;
+
+pub(super) fn image_repository(
+    mut section: Section<'_>,
+    notes: &mut Vec<Note>,
+) -> Result<ImageRepository, SettingsError> {
+    let default = ImageRepository::default();
+    let create = match section.take("create") {
+        None => default.create,
+        Some(node) => match node.boolean() {
+            Some(create) => create,
+            None => return node.refuse("give true or false"),
+        },
+    };
+    let storage_class_name = section.take("storageClassName").map(|node| node.text()).transpose()?;
+    let size = section.take("size").map(|node| size(&node)).transpose()?.unwrap_or(default.size);
+    let access_modes = section.take("accessModes").map(access_modes).transpose()?.unwrap_or(default.access_modes);
+    unknown(section, notes);
+    Ok(ImageRepository { create, storage_class_name, size, access_modes })
+}
+
+fn size(node: &Node<'_>) -> Result<String, SettingsError> {
+    let size = node.text().ok().filter(|text| text.parse::<Bytes>().is_ok_and(|bytes| bytes.0 > 0));
+    size.map_or_else(|| node.refuse("give a size, such as 20Gi"), Ok)
+}
+
+fn access_modes(node: Node<'_>) -> Result<Vec<String>, SettingsError> {
+    const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+    let refusal = node.refuse("give a list with at least one");
+    let mode = |node: &Node<'_>| match node.text() {
+        Ok(mode) if MODES.contains(&mode.as_str()) => Ok(mode),
+        _ => node.refuse(format!("give {}", MODES.join(", "))),
+    };
+    let modes = node.items()?.iter().map(mode).collect::<Result<Vec<_>, _>>()?;
+    if modes.is_empty() { refusal } else { Ok(modes) }
+}
+
+pub(super) fn pod_defaults(mut section: Section<'_>, notes: &mut Vec<Note>) -> Result<PodDefaults, SettingsError> {
+    let defaults = PodDefaults {
+        node_selector: section.take("nodeSelector").map(|n| n.typed("give labels, each a text")).transpose()?,
+        tolerations: section.take("tolerations").map(|n| n.typed("give a list as in a pod's spec")).transpose()?,
+        priority_class_name: section.take("priorityClassName").map(|node| node.text()).transpose()?,
+        image_pull_secrets: section
+            .take("imagePullSecrets")
+            .map(|n| n.typed("give a list of names, as - name: registry"))
+            .transpose()?,
+    };
+    unknown(section, notes);
+    Ok(defaults)
+}
+
+pub(super) fn accelerator(mut section: Section<'_>, notes: &mut Vec<Note>) -> Result<Accelerator, SettingsError> {
+    let resource = section.take("kvmResource").map(|node| resource(&node)).transpose()?;
+    let policy = match section.take("policy") {
+        None => Policy::default(),
+        Some(node) => match node.text().as_deref() {
+            Ok("auto") => Policy::Auto,
+            Ok("tcg") => Policy::Tcg,
+            Ok("kvm") if resource.is_none() => {
+                return node.refuse("give kvmResource too, by which a pod gets /dev/kvm");
+            }
+            Ok("kvm") => Policy::Kvm,
+            _ => return node.refuse("give kvm, auto or tcg"),
+        },
+    };
+    if let Some(node) = section.take("privileged").filter(|node| node.boolean() != Some(false)) {
+        return node.refuse("this version makes no privileged pod; give kvmResource, which a device plugin offers");
+    }
+    unknown(section, notes);
+    Ok(Accelerator { policy, kvm_resource: resource })
+}
+
+/// An extended resource has a domain before its name.
+fn resource(node: &Node<'_>) -> Result<String, SettingsError> {
+    let legal = |text: &str| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
+    };
+    let name = node.text().ok();
+    let name = name.filter(|text| text.split_once('/').is_some_and(|(domain, name)| legal(domain) && legal(name)));
+    name.map_or_else(|| node.refuse("give a resource of a device plugin, such as devices.kubevirt.io/kvm"), Ok)
+}
+
+/// How VMs get at their block devices. Only one way is there.
+pub(super) fn device_access(node: &Node<'_>) -> Result<(), SettingsError> {
+    match node.text().as_deref() {
+        Ok("cri") => Ok(()),
+        Ok("root") => node.refuse(
+            "this version runs no VM as root; give cri, and let the nodes' container runtime give block devices to the \
+             pod's user (containerd: device_ownership_from_security_context)",
+        ),
+        _ => node.refuse("give cri"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Reconciler, Settings};
+    use super::*;
+
+    fn parse(reconciler: &str) -> Result<Reconciler, String> {
+        let indented: String = reconciler.lines().map(|line| format!("      {line}\n")).collect();
+        let text = format!("\"/Manager\":\n  \"/Controller\":\n    \"/Reconciler\":\n{indented}");
+        Settings::parse(&text, "config.yaml")
+            .map(|(s, notes)| {
+                assert_eq!(notes, [], "{reconciler}");
+                s.reconciler
+            })
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn the_image_repositorys_claim_can_be_described() {
+        let text =
+            "imageRepository:\n  create: false\n  storageClassName: nfs\n  size: 20Gi\n  accessModes: [ReadWriteMany]";
+        let repository = parse(text).unwrap().image_repository;
+        assert_eq!((repository.create, repository.size.as_str()), (false, "20Gi"));
+        assert_eq!(repository.storage_class_name.as_deref(), Some("nfs"));
+        assert_eq!(repository.access_modes, ["ReadWriteMany"]);
+        assert_eq!(parse("imageRepository: {}").unwrap().image_repository, ImageRepository::default());
+    }
+
+    #[test]
+    fn what_pods_get_by_default_is_what_kubernetes_takes() {
+        let text = "podDefaults:\n  nodeSelector: {vms: \"yes\"}\n  tolerations: [{key: vms, operator: Exists}]\n  \
+                    priorityClassName: vms\n  imagePullSecrets: [{name: registry}]";
+        let defaults = parse(text).unwrap().pod_defaults;
+        assert_eq!(defaults.node_selector.unwrap()["vms"], "yes");
+        assert_eq!(defaults.tolerations.unwrap()[0].key.as_deref(), Some("vms"));
+        assert_eq!(defaults.priority_class_name.as_deref(), Some("vms"));
+        assert_eq!(defaults.image_pull_secrets.unwrap()[0].name, "registry");
+    }
+
+    #[test]
+    fn kvm_is_had_by_a_resource() {
+        let accelerator =
+            parse("accelerator: {policy: kvm, kvmResource: devices.kubevirt.io/kvm}").unwrap().accelerator;
+        assert_eq!((accelerator.policy, accelerator.requested()), (Policy::Kvm, Some("devices.kubevirt.io/kvm")));
+        let accelerator =
+            parse("accelerator: {policy: tcg, kvmResource: devices.kubevirt.io/kvm}").unwrap().accelerator;
+        assert_eq!((accelerator.policy, accelerator.requested()), (Policy::Tcg, None));
+    }
+
+    #[test]
+    fn what_has_no_effect_in_this_version_is_refused_and_says_so() {
+        for (text, words) in [
+            ("accelerator: {policy: kvm}", "kvmResource"),
+            ("accelerator: {privileged: true}", "this version makes no privileged pod"),
+            ("accelerator: {policy: xen}", "give kvm, auto or tcg"),
+            ("accelerator: {kvmResource: kvm}", "devices.kubevirt.io/kvm"),
+            ("deviceAccess: root", "this version runs no VM as root"),
+            ("imageRepository: {size: 0}", "give a size"),
+            ("imageRepository: {create: maybe}", "give true or false"),
+            ("imageRepository: {accessModes: [ReadMany]}", "accessModes[0]: \"ReadMany\""),
+            ("imageRepository: {accessModes: []}", "at least one"),
+            ("podDefaults: {tolerations: {key: a}}", "podDefaults.tolerations"),
+            ("podDefaults: {nodeSelector: {a: 1}}", "podDefaults.nodeSelector"),
+            ("podDefaults: {imagePullSecrets: [registry]}", "- name: registry"),
+        ] {
+            let message = parse(text).expect_err(text);
+            assert!(message.starts_with("config.yaml, line 4: ") && message.contains(words), "{text}: {message}");
+        }
+        assert!(parse("deviceAccess: cri").is_ok());
+    }
+}
