@@ -22,6 +22,12 @@ pub enum EndReason {
     FirmwareMissing,
     /// Something that the VM needs cannot be read or written.
     DataNotAccessible,
+    /// A disk is in use by somebody else on the node.
+    DiskInUse,
+    /// A device that the pod has must not be opened by the pod's user.
+    DeviceNotPermitted,
+    /// Hardware acceleration is asked for and cannot be had.
+    AcceleratorUnavailable,
     /// QEMU ended or failed before the guest ran.
     StartFailed,
     /// QEMU ended by itself while the guest ran.
@@ -43,6 +49,9 @@ impl EndReason {
             Self::InvalidConfig => 64,
             Self::FirmwareMissing => 65,
             Self::DataNotAccessible => 66,
+            Self::DiskInUse => 67,
+            Self::DeviceNotPermitted => 68,
+            Self::AcceleratorUnavailable => 69,
             Self::StartFailed => 70,
             Self::QemuCrashed => 71,
             Self::MonitorLost | Self::Unknown => 72,

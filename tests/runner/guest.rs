@@ -136,8 +136,8 @@ fn a_second_machine_on_the_same_device_is_refused() {
     let vm = one.start(None);
     vm.console().wait("TINY boot=1");
     let end = two.start(None).end(Duration::from_secs(10));
-    assert_eq!(end.code, 66, "{}", end.log);
-    assert_eq!(end.outcome["reason"], "DataNotAccessible");
+    assert_eq!(end.code, 67, "{}", end.log);
+    assert_eq!(end.outcome["reason"], "DiskInUse");
     let message = end.outcome["message"].as_str().unwrap();
-    assert!(message.starts_with("DiskInUse: /dev/system-disk"), "{message}");
+    assert!(message.starts_with("/dev/system-disk is in use"), "{message}");
 }

@@ -14,10 +14,11 @@
 //! | [`apply`] | `Objects`, `Observed`, `Decision` | what differs is written, and nothing else |
 //! | [`report`] | all of the above | status and events: only what differs is written |
 //!
-//! [`explain`] reads a pod's and its claims' status and says what is in the way.
+//! [`end`] reads how a pod ended; [`explain`] reads a pod's and its claims' status and says what is in the way.
 
 pub mod apply;
 pub mod build;
+pub mod end;
 pub mod explain;
 #[cfg(test)]
 mod fixtures;

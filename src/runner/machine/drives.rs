@@ -1,6 +1,7 @@
 //! (io) What disks and CD drives are made of, after a look at the host.
 
 use super::{media, uid};
+use crate::api::outcome::EndReason;
 use crate::runner::failure::Failure;
 use crate::runner::spec::{self, Cd, Source};
 use rustix::fs::{Mode, OFlags};
@@ -63,16 +64,19 @@ fn kind(source: &Source) -> Result<DiskKind, Failure> {
 fn hold(path: &Path) -> Result<File, Failure> {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map(File::from).map_err(|error| match error {
-        Errno::BUSY => Failure::data(format!(
-            "DiskInUse: {} is in use by another VM or mounted on this node; stop what uses it",
-            path.display()
-        )),
-        error => Failure::data(format!(
-            "disk {} cannot be opened by uid {}: {error}; the node's container runtime must give block devices to the \
-             pod's user (device_ownership_from_security_context)",
-            path.display(),
-            uid()
-        )),
+        Errno::BUSY => Failure::new(
+            EndReason::DiskInUse,
+            format!("{} is in use by another VM or mounted on this node; stop what uses it", path.display()),
+        ),
+        error => Failure::new(
+            EndReason::DeviceNotPermitted,
+            format!(
+                "disk {} cannot be opened by uid {}: {error}; the node's container runtime must give block devices to \
+                 the pod's user (device_ownership_from_security_context)",
+                path.display(),
+                uid()
+            ),
+        ),
     })
 }
 

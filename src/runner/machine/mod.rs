@@ -144,11 +144,14 @@ fn acceleration(wanted: Accelerator) -> Result<Acceleration, Failure> {
         Accelerator::Auto => Ok(kvm().map_or(Acceleration::TcgForWantOfKvm, |_| Acceleration::Kvm)),
         Accelerator::Kvm => match kvm() {
             Ok(_) => Ok(Acceleration::Kvm),
-            Err(error) => Err(Failure::data(format!(
-                "vm.accelerator is kvm, but /dev/kvm cannot be opened by uid {}: {error}; give the pod the device, or \
-                 use auto or tcg",
-                uid()
-            ))),
+            Err(error) => {
+                let message = format!(
+                    "vm.accelerator is kvm, but /dev/kvm cannot be opened by uid {}: {error}; give the pod the device, \
+                     or use auto or tcg",
+                    uid()
+                );
+                Err(Failure::new(EndReason::AcceleratorUnavailable, message))
+            }
         },
     }
 }
