@@ -26,6 +26,22 @@ pub const MEDIA_READY: &str = "MediaReady";
 /// Condition: the machine is as its configuration file says. Written by the runner while the machine runs.
 pub const CONFIG_IN_SYNC: &str = "ConfigInSync";
 
+/// Condition: the pod has the CPU and memory requests that belong to the machine's size. Written by the operator while
+/// it is false, and then absent.
+pub const RESOURCES_IN_SYNC: &str = "ResourcesInSync";
+
+/// Conditions of the operator that are there only while there is something to tell.
+pub const NOTES: [&str; 1] = [RESOURCES_IN_SYNC];
+
+/// Reason: the node has not enough for what the pod should have, and never will.
+pub const REASON_INFEASIBLE: &str = "Infeasible";
+/// Reason: the node has not enough for what the pod should have at the moment; the kubelet tries again.
+pub const REASON_DEFERRED: &str = "Deferred";
+/// Reason: the API server refuses to change the pod's resources.
+pub const REASON_RESIZE_REFUSED: &str = "ResizeRefused";
+/// Reason: the pod has other resources than the operator asked for.
+pub const REASON_DIFFERS: &str = "Differs";
+
 /// The conditions that every VM has from its creation on; clients of the reference rely on their presence.
 pub const INITIAL: [&str; 5] = [RUNNING, BOOTED, VMOP_AGENT_CONNECTED, USER_LOGGED_IN, CONSOLE_CONNECTED];
 /// Reason of the initial conditions.

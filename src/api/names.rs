@@ -31,6 +31,9 @@ pub const ANNOTATION_CONFIG_VERSION: &str = "vmrunner.jdrupes.org/cmVersion";
 /// Annotation on the pod: `resourceVersion` of the display secret, for the same purpose.
 pub const ANNOTATION_SECRET_VERSION: &str = "vmrunner.jdrupes.org/dpVersion";
 
+/// Annotation on the pod: the CPU and memory that were asked for last, granted or not, as a container's `resources` in
+/// JSON.
+pub const ANNOTATION_RESOURCES: &str = "vmoperator.jdrupes.org/resources";
 /// Annotations whose names begin so are set by the operator or the runner only.
 pub const ANNOTATION_PREFIXES: [&str; 2] = ["vmoperator.jdrupes.org/", "vmrunner.jdrupes.org/"];
 

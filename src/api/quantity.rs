@@ -106,6 +106,28 @@ impl Bytes {
     }
 }
 
+/// Whether two Kubernetes quantities are the same amount: the API server prints `1000m` as `1`. Texts that are no
+/// quantities are compared as they are.
+#[must_use]
+pub fn same_amount(a: &str, b: &str) -> bool {
+    a == b || thousandths(a).is_some_and(|amount| thousandths(b) == Some(amount))
+}
+
+fn thousandths(text: &str) -> Option<u128> {
+    if let Some(thousandths) = text.strip_suffix('m') {
+        return thousandths.parse().ok();
+    }
+    match text.split_once('.') {
+        // Of a CPU; sizes in fractions are cut off at bytes.
+        Some((whole, fraction)) if fraction.chars().all(|c| c.is_ascii_digit()) => {
+            let whole = if whole.is_empty() { 0 } else { whole.parse::<u128>().ok()? };
+            let digits: String = fraction.chars().chain("000".chars()).take(3).collect();
+            Some(whole * 1000 + digits.parse::<u128>().ok()?)
+        }
+        _ => text.parse::<Bytes>().ok().map(|whole| u128::from(whole.0) * 1000),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +177,23 @@ mod tests {
         }
         assert_eq!(Bytes(4 << 30).to_quantity(), "4Gi");
         assert_eq!(Bytes(1_000).to_quantity(), "1k");
+    }
+
+    #[test]
+    fn the_same_amount_in_another_spelling_is_no_difference() {
+        for (a, b, same) in [
+            ("1000m", "1", true),
+            ("500m", "0.5", true),
+            ("4294967296k", "4294967296000", true),
+            ("4Gi", "4294967296", true),
+            ("1.5Gi", "1536Mi", true),
+            ("1500m", "1", false),
+            ("1Gi", "1G", false),
+            ("odd", "odd", true),
+            ("odd", "even", false),
+        ] {
+            assert_eq!(same_amount(a, b), same, "{a} {b}");
+        }
     }
 
     proptest! {

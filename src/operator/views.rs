@@ -2,7 +2,7 @@
 //! so that ten thousand pods fit in a few megabytes.
 
 use crate::api::names;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, ResourceRequirements, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
@@ -15,9 +15,32 @@ use std::collections::BTreeMap;
 pub struct PodView {
     /// Metadata.
     pub metadata: ObjectMeta,
+    /// Spec.
+    #[serde(default)]
+    pub spec: PodSpecView,
     /// Status.
     #[serde(default)]
     pub status: PodStatusView,
+}
+
+/// What matters of a pod's spec.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSpecView {
+    /// The containers.
+    pub containers: Vec<ContainerSpecView>,
+    /// Seconds that the pod has to end if nobody says otherwise.
+    pub termination_grace_period_seconds: Option<i64>,
+}
+
+/// What matters of a container's spec.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ContainerSpecView {
+    /// Name.
+    pub name: String,
+    /// Resources.
+    pub resources: ResourceRequirements,
 }
 
 /// What matters of a pod's status.
@@ -132,6 +155,19 @@ pub struct ClaimStatusView {
 }
 
 impl PodView {
+    /// Resources of the VM's own container.
+    #[must_use]
+    pub fn resources(&self) -> Option<&ResourceRequirements> {
+        let name = names::container(self.metadata.name.as_deref().unwrap_or_default());
+        self.spec.containers.iter().find(|container| container.name == name).map(|container| &container.resources)
+    }
+
+    /// The condition of that type, if it is `True`.
+    #[must_use]
+    pub fn condition(&self, type_: &str) -> Option<&PodConditionView> {
+        self.status.conditions.iter().find(|condition| condition.type_ == type_ && condition.status == "True")
+    }
+
     /// The VM's own container.
     #[must_use]
     pub fn container(&self) -> Option<&ContainerView> {

@@ -2,7 +2,9 @@
 
 use super::context::Context;
 use super::error::Error;
+use super::views::PodView;
 use crate::api::{VirtualMachine, names};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{NamespaceResourceScope, Request};
 use kube::{Client, Resource, ResourceExt};
@@ -97,6 +99,17 @@ impl<'a> Writer<'a> {
         let params = PatchParams { field_manager: Some(names::MANAGER_OPERATOR.to_owned()), ..PatchParams::default() };
         let request = self.request::<K>().patch(name, &params, &Patch::Merge(patch)).map_err(kube::Error::BuildRequest);
         self.client.request(request.map_err(failed::<K>("patch", name))?).await.map_err(failed::<K>("patch", name))
+    }
+
+    /// Changes the resources of a pod's containers, which are merged by name.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn resize(&self, name: &str, patch: &serde_json::Value) -> Result<PodView, Error> {
+        let params = PatchParams { field_manager: Some(names::MANAGER_OPERATOR.to_owned()), ..PatchParams::default() };
+        let request = self.request::<Pod>().patch_subresource("resize", name, &params, &Patch::Strategic(patch));
+        let request = request.map_err(kube::Error::BuildRequest).map_err(failed::<Pod>("resize", name))?;
+        self.client.request(request).await.map_err(failed::<Pod>("resize", name))
     }
 
     /// Merges into a VM.

@@ -265,3 +265,32 @@ async fn an_operator_that_starts_over_settled_vms_writes_nothing() {
     );
     operator.stop().await;
 }
+
+#[tokio::test]
+async fn the_pods_requests_follow_a_change_of_cpus() {
+    let world = World::new("resize").await;
+    let operator = world.start_operator().await;
+    let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
+    let pods = Api::<Pod>::namespaced(world.client.clone(), &world.namespace);
+    vms.create(&PostParams::default(), &homeless("Running")).await.unwrap();
+    let cpu = async |amount: &str| {
+        let pod = pods.get_opt("vm").await.unwrap();
+        let resources = pod.and_then(|pod| pod.spec?.containers.into_iter().next()?.resources?.requests);
+        resources.is_some_and(|requests| requests["cpu"].0 == amount)
+    };
+    eventually("the pod asks for half a CPU", || cpu("500m")).await;
+    let uid = pods.get("vm").await.unwrap().uid();
+    let body = json!({"spec": {"vm": {"currentCpus": 2}}});
+    vms.patch("vm", &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
+    eventually("the pod asks for a whole one", || cpu("1")).await;
+    assert_eq!(pods.get("vm").await.unwrap().uid(), uid);
+    // Once it is asked for, it is not asked for again.
+    eventually("the change is announced", || async {
+        operator.writes().iter().any(|write| write.ends_with("/pods/vm"))
+    })
+    .await;
+    assert_eq!(operator.writes().iter().filter(|write| write.ends_with("/resize")).count(), 1);
+    let status = vms.get("vm").await.unwrap().status.unwrap();
+    assert_eq!(conditions::find(&status.conditions, conditions::RESOURCES_IN_SYNC), None);
+    operator.stop().await;
+}

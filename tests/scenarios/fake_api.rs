@@ -25,6 +25,10 @@ struct State {
     version: u64,
     requests: Vec<String>,
     fault: Option<(usize, Fault)>,
+    /// Types of the conditions that each field manager has applied, by query.
+    applied: BTreeMap<String, Vec<Value>>,
+    /// Answer to resizes, if not success.
+    resize: Option<u16>,
 }
 
 /// The server.
@@ -99,6 +103,11 @@ impl FakeApi {
         self.0.lock().unwrap().fault = Some((k, fault));
     }
 
+    /// Lets resizes of pods be refused with that code, or not.
+    pub fn refuse_resizes(&self, code: Option<u16>) {
+        self.0.lock().unwrap().resize = code;
+    }
+
     /// Whether a fault is still to come.
     pub fn fault_is_due(&self) -> bool {
         self.0.lock().unwrap().fault.is_some()
@@ -146,7 +155,34 @@ impl State {
         object
     }
 
+    /// What a manager applied before and leaves out now is taken away.
+    fn take_away_conditions(&mut self, manager: &str, object: &mut Value, body: &Value) {
+        let types = |value: &Value| -> Vec<Value> {
+            value["status"]["conditions"].as_array().into_iter().flatten().map(|c| c["type"].clone()).collect()
+        };
+        let now = types(body);
+        let before = self.applied.insert(manager.to_owned(), now.clone()).unwrap_or_default();
+        if let Some(conditions) = object["status"]["conditions"].as_array_mut() {
+            conditions.retain(|c| !before.contains(&c["type"]) || now.contains(&c["type"]));
+        }
+    }
+
+    fn resized(&mut self, pod: &str, body: &Value) -> Response<Body> {
+        if let Some(code) = self.resize {
+            return status(code, "no resize in this test");
+        }
+        let Some(mut object) = self.objects.get(pod).cloned() else { return status(404, "not found") };
+        let [wanted] = body["spec"]["containers"].as_array().unwrap().as_slice() else { panic!("{body}") };
+        let containers = object["spec"]["containers"].as_array_mut().unwrap();
+        let container = containers.iter_mut().find(|c| c["name"] == wanted["name"]).unwrap();
+        merge(&mut container["resources"], &wanted["resources"]);
+        answer(StatusCode::OK, &self.store(pod, object))
+    }
+
     fn carry_out(&mut self, method: &Method, path: &str, query: &str, mut body: Value) -> Response<Body> {
+        if let Some(pod) = path.strip_suffix("/resize") {
+            return self.resized(pod, &body);
+        }
         let (path, is_status) = path.strip_suffix("/status").map_or((path, false), |path| (path, true));
         let present = self.objects.get(path).cloned();
         match (method, present) {
@@ -174,6 +210,9 @@ impl State {
                 if is_status && query.contains("fieldManager=vm-operator") && body["status"]["restarts"].is_null() {
                     // What a manager applied before and leaves out now is taken away.
                     object["status"].as_object_mut().map(|status| status.remove("restarts"));
+                }
+                if is_status && query.contains("force=true") {
+                    self.take_away_conditions(query, &mut object, &body);
                 }
                 let spec = object["spec"].clone();
                 if let Some(metadata) = body["metadata"].as_object_mut() {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 mod fake_api;
+mod resources;
 mod settings;
 
 use fake_api::{CLAIMS, CONFIG_MAPS, FakeApi, Fault, PODS, SECRETS, VMS};
@@ -218,7 +219,7 @@ async fn a_change_of_cpus_goes_to_the_config_and_wakes_the_kubelet() {
     world.run();
     world.settle().await;
     world.edit(|machine| machine["currentCpus"] = 2.into());
-    let patches = [(CONFIG_MAPS, "vm"), (PODS, "vm"), (VMS, "vm/status")];
+    let patches = [(CONFIG_MAPS, "vm"), (PODS, "vm"), (PODS, "vm/resize"), (VMS, "vm/status")];
     assert_eq!(world.step().await, patches.map(|(collection, name)| request("PATCH", collection, name)));
     world.deliver();
     assert_eq!(world.step().await, [""; 0]);

@@ -88,7 +88,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     let decision = lifecycle::decide(&observed, plan.is_ok());
     let applied = match &plan {
         Ok(plan) => apply::apply(build::build(plan), &observed, &decision, ctx).await,
-        Err(_) => apply::end_pod(&observed, &decision, ctx).await,
+        Err(_) => apply::end_pod(&observed, &decision, ctx).await.map(|()| Vec::new()),
     };
     let problem = match (&plan, &applied) {
         (Err(invalid), _) => Some(Problem::from(invalid)),
@@ -98,7 +98,9 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     };
     // A write that failed for another reason says nothing about the VM: its status stays as it is.
     if applied.is_ok() || problem.is_some() {
-        report::report(&observed, &decision, problem, ctx).await?;
+        // Where not everything was tried, what was told before stays.
+        let notes = applied.as_deref().ok().filter(|_| plan.is_ok());
+        report::report(&observed, &decision, problem, notes, ctx).await?;
     }
-    applied.map(|()| decision.outcome(observed.now).sooner(explain::recheck(&observed)))
+    applied.map(|_| decision.outcome(observed.now).sooner(explain::recheck(&observed)))
 }

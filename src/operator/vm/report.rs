@@ -16,7 +16,7 @@ use kube::runtime::events::EventType;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-/// Writes status and events.
+/// Writes status and events. `notes` are conditions besides `Ready`; without, those that are there stay.
 ///
 /// # Errors
 /// If the status cannot be written. Events are best effort.
@@ -24,6 +24,7 @@ pub async fn report(
     observed: &Observed,
     decision: &Decision,
     problem: Option<Problem>,
+    notes: Option<&[Wanted]>,
     ctx: &Context,
 ) -> Result<(), Error> {
     if *decision == Decision::StopBySpec {
@@ -33,7 +34,7 @@ pub async fn report(
     let vm = &observed.vm;
     let ready = ready(observed, decision, problem);
     let restarts = restarts(observed, decision);
-    let Some(status) = operator_fields(vm, &ready, restarts.as_ref(), observed.now) else { return Ok(()) };
+    let Some(status) = operator_fields(vm, &ready, notes, restarts.as_ref(), observed.now) else { return Ok(()) };
     let before = present(vm).and_then(|status| conditions::find(&status.conditions, conditions::READY));
     let is_news = before.is_none_or(|before| before.reason != ready.reason.as_str());
     ctx.wrote_vm(Writer::new(ctx).apply_status(&vm.name_any(), names::MANAGER_OPERATOR, &status).await?);
@@ -130,22 +131,28 @@ fn restarts(observed: &Observed, decision: &Decision) -> Option<Restarts> {
 pub fn operator_fields(
     vm: &VirtualMachine,
     ready: &Ready,
+    notes: Option<&[Wanted]>,
     restarts: Option<&Restarts>,
     now: Timestamp,
 ) -> Option<Value> {
-    let empty = Vec::new();
-    let present_conditions = present(vm).map_or(&empty, |status| &status.conditions);
-    let condition = ready.wanted().at(present_conditions, vm.metadata.generation, now);
+    let present_conditions = present(vm).map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let at = |wanted: &Wanted| wanted.at(present_conditions, vm.metadata.generation, now);
+    let told: Vec<Condition> =
+        conditions::NOTES.iter().filter_map(|type_| conditions::find(present_conditions, type_).cloned()).collect();
+    let notes: Vec<Condition> = notes.map_or_else(|| told.clone(), |notes| notes.iter().map(at).collect());
+    let conditions: Vec<Condition> = [at(&ready.wanted())].into_iter().chain(notes).collect();
     let same = present(vm).is_some_and(|status| {
         status.observed_generation == vm.metadata.generation && status.restarts.as_ref() == restarts
     });
-    if same && conditions::find(present_conditions, conditions::READY) == Some(&condition) {
+    let all_there = conditions.iter().all(|wanted| conditions::find(present_conditions, &wanted.type_) == Some(wanted));
+    // One that is not told any more is taken away by leaving it out.
+    if same && all_there && told.len() == conditions.len() - 1 {
         return None;
     }
     let status = json!({
         "observedGeneration": vm.metadata.generation,
         "restarts": restarts,
-        "conditions": [condition],
+        "conditions": conditions,
     });
     Some(apply_body(vm, without_nulls(status)))
 }
@@ -247,13 +254,29 @@ mod tests {
     fn a_status_that_is_there_already_is_not_written_again() {
         let mut vm = vm(json!({}));
         let ready = ready(&alone(vm.clone()), &Decision::Keep, None);
-        let written = operator_fields(&vm, &ready, None, now()).unwrap();
+        let written = operator_fields(&vm, &ready, Some(&[]), None, now()).unwrap();
         let status = vm.status.as_mut().unwrap();
         status.observed_generation = Some(3);
         status.conditions.push(serde_json::from_value(written["status"]["conditions"][0].clone()).unwrap());
         let later = now().checked_add(k8s_openapi::jiff::SignedDuration::from_secs(60)).unwrap();
-        assert_eq!(operator_fields(&vm, &ready, None, later), None);
+        assert_eq!(operator_fields(&vm, &ready, Some(&[]), None, later), None);
         vm.metadata.generation = Some(4);
-        assert!(operator_fields(&vm, &ready, None, later).is_some());
+        assert!(operator_fields(&vm, &ready, Some(&[]), None, later).is_some());
+    }
+
+    #[test]
+    fn a_note_is_there_as_long_as_it_is_told_or_nothing_is_known() {
+        let mut vm = vm(json!({}));
+        let ready = ready(&alone(vm.clone()), &Decision::Keep, None);
+        let note = [Wanted { type_: conditions::NOTES[0], status: false, reason: "Test", message: "m".to_owned() }];
+        let written = operator_fields(&vm, &ready, Some(&note), None, now()).unwrap();
+        let status = vm.status.as_mut().unwrap();
+        status.observed_generation = Some(3);
+        status.conditions = serde_json::from_value(written["status"]["conditions"].clone()).unwrap();
+        assert_eq!(status.conditions.len(), 2);
+        assert_eq!(operator_fields(&vm, &ready, Some(&note), None, now()), None);
+        assert_eq!(operator_fields(&vm, &ready, None, None, now()), None);
+        let written = operator_fields(&vm, &ready, Some(&[]), None, now()).unwrap();
+        assert_eq!(written["status"]["conditions"].as_array().unwrap().len(), 1);
     }
 }

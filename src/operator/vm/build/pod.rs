@@ -7,9 +7,11 @@ use crate::api::names;
 use crate::operator::vm::plan::protocol;
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapProjection, Container, ContainerPort, EnvVar, EnvVarSource, ObjectFieldSelector,
-    PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ProjectedVolumeSource, SeccompProfile,
-    SecretProjection, SecurityContext, Volume, VolumeDevice, VolumeMount, VolumeProjection,
+    PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ProjectedVolumeSource, ResourceRequirements,
+    SeccompProfile, SecretProjection, SecurityContext, Volume, VolumeDevice, VolumeMount, VolumeProjection,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use std::collections::BTreeMap;
 
 const CONFIG: &str = "config";
 const RUNNER_DATA: &str = "runner-data";
@@ -21,7 +23,7 @@ pub(super) fn build(plan: &Plan) -> Pod {
     labels.extend(metadata.labels.take().into_iter().flatten());
     labels.insert(names::LABEL_COMPONENT.to_owned(), names::APP_NAME.to_owned());
     metadata.labels = Some(labels);
-    metadata.annotations = Some(plan.pod_annotations.clone().into_iter().chain([version_annotation()]).collect());
+    metadata.annotations = Some(plan.pod_annotations.clone().into_iter().chain(annotations(plan)).collect());
     let placement = plan.placement.clone();
     let spec = PodSpec {
         containers: vec![container(plan)],
@@ -44,6 +46,19 @@ pub(super) fn build(plan: &Plan) -> Pod {
         ..PodSpec::default()
     };
     Pod { metadata, spec: Some(spec), status: None }
+}
+
+fn annotations(plan: &Plan) -> [(String, String); 2] {
+    // Only these two can change while the pod is there.
+    let of = |amounts: &Option<BTreeMap<String, Quantity>>| {
+        let amounts = amounts.clone().into_iter().flatten().filter(|(name, _)| name == "cpu" || name == "memory");
+        Some(amounts.collect::<BTreeMap<_, _>>()).filter(|amounts| !amounts.is_empty())
+    };
+    let (requests, limits) = (of(&plan.resources.requests), of(&plan.resources.limits));
+    // Serializing plain data into a string cannot fail.
+    let resources = ResourceRequirements { requests, limits, claims: None };
+    let resources = serde_json::to_string(&resources).unwrap_or_default();
+    [version_annotation(), (names::ANNOTATION_RESOURCES.to_owned(), resources)]
 }
 
 fn container(plan: &Plan) -> Container {

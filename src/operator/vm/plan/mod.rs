@@ -10,7 +10,7 @@ mod pod;
 
 pub use disks::DiskPlan;
 pub use machine::protocol;
-pub use pod::{OVERHEAD, Placement};
+pub use pod::Placement;
 
 use super::observe::Observed;
 use crate::api::runner_config::RunnerConfig;

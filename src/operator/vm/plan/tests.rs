@@ -72,7 +72,8 @@ fn requests_follow_the_current_size_and_leave_room_for_qemu() {
     let machine = json!({"maximumCpus": 4, "currentCpus": 3, "maximumRam": "8Gi", "currentRam": "5Gi"});
     let requests = planned(machine).unwrap().resources.requests.unwrap();
     assert_eq!(requests["cpu"].0, "1500m");
-    assert_eq!(requests["memory"].0, ((4u64 << 30) + OVERHEAD.0).to_string());
+    // 5 GiB / 1.25, and 128 MiB + 3 × 8 MiB + 8 GiB / 512.
+    assert_eq!(requests["memory"].0, ((4096u64 + 128 + 24 + 16) << 20).to_string());
 }
 
 #[test]

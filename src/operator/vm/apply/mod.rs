@@ -5,18 +5,21 @@
 //! | claims | created once | they are never changed behind the user's back, and never deleted |
 //! | Secret | created once | whoever changes the password owns it |
 //! | ConfigMap | created, then server-side apply when it differs | it follows the spec |
-//! | Pod | created once; deleted by UID; one annotation patched | a pod's spec cannot change |
+//! | Pod | created once; deleted by UID; annotations patched, resources resized | nothing else of a pod can change |
 //!
 //! What ends a pod comes first, so that no other trouble keeps a VM from being stopped; then what a pod refers to, all
 //! at once; then the pod. An object that is another's is never taken over, whatever its name.
 
+mod resize;
+
 use super::build::Objects;
 use super::lifecycle::Decision;
 use super::observe::Observed;
+use crate::api::conditions::Wanted;
 use crate::api::names;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
-use crate::operator::views::{ClaimView, ConfigMapView, SecretView, config_digest, vm_of};
+use crate::operator::views::{ClaimView, ConfigMapView, PodView, SecretView, config_digest, vm_of};
 use crate::operator::write::Writer;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
 use kube::ResourceExt;
@@ -24,11 +27,17 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Applies the objects.
+/// Applies the objects. Gives what there is to tell of them besides: conditions that are only there while they are
+/// false.
 ///
 /// # Errors
 /// If a write fails. What was written stays; the next reconcile goes on from there.
-pub async fn apply(objects: Objects, observed: &Observed, decision: &Decision, ctx: &Context) -> Result<(), Error> {
+pub async fn apply(
+    objects: Objects,
+    observed: &Observed,
+    decision: &Decision,
+    ctx: &Context,
+) -> Result<Vec<Wanted>, Error> {
     end_pod(observed, decision, ctx).await?;
     let Objects { image_repository, config_map, runner_data, disks, display_secret, mut pod } = objects;
     let claims = [&runner_data].into_iter().chain(&disks).chain(&image_repository);
@@ -43,11 +52,21 @@ pub async fn apply(objects: Objects, observed: &Observed, decision: &Decision, c
     match decision {
         Decision::Create => {
             pod.annotations_mut().extend(versions.annotations());
-            create_pod(&pod, ctx).await
+            create_pod(&pod, ctx).await?;
+            Ok(Vec::new())
         }
-        Decision::Keep => announce(&versions, observed, ctx).await,
-        _ => Ok(()),
+        Decision::Keep => follow(&pod, &versions, observed, ctx).await,
+        _ => Ok(Vec::new()),
     }
+}
+
+/// Lets a pod that stays follow what can change of it.
+async fn follow(wanted: &Pod, versions: &Versions, observed: &Observed, ctx: &Context) -> Result<Vec<Wanted>, Error> {
+    let Some(pod) = observed.own_pod() else { return Ok(Vec::new()) };
+    let conditions = observed.vm.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let (asked, resources) = resize::follow(wanted, pod, conditions, ctx).await?;
+    announce(versions.annotations().into_iter().chain(asked).collect(), pod, ctx).await?;
+    Ok(resources.into_iter().collect())
 }
 
 /// Versions of what the pod's configuration volume is made of.
@@ -168,17 +187,15 @@ async fn create_pod(pod: &Pod, ctx: &Context) -> Result<(), Error> {
     Ok(())
 }
 
-/// Tells the kubelet, by the pod's annotations, that configuration or password has changed, so that it looks at the
-/// volume now and not at its next turn, a minute later.
-async fn announce(versions: &Versions, observed: &Observed, ctx: &Context) -> Result<(), Error> {
-    let Some(pod) = observed.own_pod() else { return Ok(()) };
-    let mut annotations = versions.annotations();
+/// Brings the pod's annotations in line. Those that tell versions make the kubelet look at the configuration's volume
+/// now and not at its next turn, a minute later.
+async fn announce(mut annotations: BTreeMap<String, String>, pod: &PodView, ctx: &Context) -> Result<(), Error> {
     annotations.retain(|name, version| pod.annotations().get(name) != Some(version));
     if annotations.is_empty() {
         return Ok(());
     }
     let patch = json!({"metadata": {"uid": pod.uid(), "annotations": annotations}});
-    let view = Writer::new(ctx).merge::<Pod, _>(&observed.name(), &patch).await?;
+    let view = Writer::new(ctx).merge::<Pod, _>(&pod.name_any(), &patch).await?;
     ctx.caches.pods.wrote(view);
     Ok(())
 }

@@ -1,0 +1,117 @@
+//! (client) The pod's CPU and memory requests follow the machine's size while it runs, by the pod's `resize`
+//! subresource.
+//!
+//! What was asked for last, granted or not, stands in the pod's annotation. So a request that is refused is not sent
+//! again before something else is wanted, and who changes a pod's resources from outside is not fought with.
+
+use crate::api::conditions::{self, Wanted};
+use crate::api::names;
+use crate::api::quantity::same_amount;
+use crate::operator::context::Context;
+use crate::operator::error::Error;
+use crate::operator::views::PodView;
+use crate::operator::write::Writer;
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+type Amounts = Option<BTreeMap<String, Quantity>>;
+
+/// CPU and memory as an annotation tells them; nothing for a pod without it, which is not ours.
+fn asked(annotations: &BTreeMap<String, String>) -> Option<ResourceRequirements> {
+    serde_json::from_str(annotations.get(names::ANNOTATION_RESOURCES)?).ok()
+}
+
+/// Asks for the resources that the pod should have. Gives the annotation that says so afterwards, and what there is to
+/// tell.
+///
+/// # Errors
+/// If the API server could not be asked; its refusal is something to tell.
+pub(super) async fn follow(
+    wanted: &Pod,
+    pod: &PodView,
+    conditions: &[Condition],
+    ctx: &Context,
+) -> Result<(BTreeMap<String, String>, Option<Wanted>), Error> {
+    let (Some(resources), Some(last)) = (asked(wanted.annotations()), asked(pod.annotations())) else {
+        return Ok((BTreeMap::new(), None));
+    };
+    if resources == last {
+        return Ok((BTreeMap::new(), tell(&resources, pod, conditions)));
+    }
+    let container = json!({"name": names::container(&pod.name_any()), "resources": patch(&last, &resources)});
+    let body = json!({"spec": {"containers": [container]}});
+    let annotation = wanted.annotations().get(names::ANNOTATION_RESOURCES).cloned().unwrap_or_default();
+    let annotations = [(names::ANNOTATION_RESOURCES.to_owned(), annotation)].into();
+    match Writer::new(ctx).resize(&pod.name_any(), &body).await {
+        Ok(view) => {
+            ctx.caches.pods.wrote(view);
+            Ok((annotations, None))
+        }
+        // Without the subresource, the path is not found.
+        Err(error) if error.is_rejection() || matches!(error.code(), Some(404 | 405)) => {
+            let message = format!("{error}; the new requests are the pod's at the next start of the VM");
+            Ok((annotations, Some(out_of_sync(conditions::REASON_RESIZE_REFUSED, message))))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn out_of_sync(reason: &'static str, message: String) -> Wanted {
+    Wanted { type_: conditions::RESOURCES_IN_SYNC, status: false, reason, message }
+}
+
+/// What there is to tell of a pod whose resources have been asked for.
+fn tell(resources: &ResourceRequirements, pod: &PodView, conditions: &[Condition]) -> Option<Wanted> {
+    if let Some(pending) = pod.condition("PodResizePending") {
+        let words = pending.message.as_deref().unwrap_or("no details given");
+        return Some(match pending.reason.as_deref() {
+            Some("Infeasible") => {
+                let next = "make the machine smaller, or move it to another node by a restart";
+                out_of_sync(
+                    conditions::REASON_INFEASIBLE,
+                    format!("the node cannot give the pod its requests ({words}); {next}"),
+                )
+            }
+            _ => out_of_sync(
+                conditions::REASON_DEFERRED,
+                format!("the node cannot give the pod its requests now ({words}); the kubelet tries again"),
+            ),
+        });
+    }
+    let present = pod.resources()?;
+    let lacking = [(&resources.requests, &present.requests), (&resources.limits, &present.limits)];
+    let differs = |(wanted, present): (&Amounts, &Amounts)| {
+        let present = |name: &String| present.as_ref().and_then(|present| present.get(name));
+        wanted
+            .iter()
+            .flatten()
+            .find(|(name, amount)| !present(name).is_some_and(|p| same_amount(&p.0, &amount.0)))
+            .map(|(name, amount)| (name.clone(), amount.0.clone()))
+    };
+    let (name, amount) = lacking.into_iter().find_map(differs)?;
+    let before = conditions::find(conditions, conditions::RESOURCES_IN_SYNC);
+    match before.filter(|before| before.reason == conditions::REASON_RESIZE_REFUSED) {
+        Some(before) => Some(out_of_sync(conditions::REASON_RESIZE_REFUSED, before.message.clone())),
+        None => {
+            let message =
+                format!("the pod's {name} is not {amount}, as was asked for; something else in the cluster has set it");
+            Some(out_of_sync(conditions::REASON_DIFFERS, message))
+        }
+    }
+}
+
+/// The patch from what was asked for last to what is wanted. What is not wanted any more is taken away: the API server
+/// says whether that can be. What others have added stays.
+fn patch(last: &ResourceRequirements, wanted: &ResourceRequirements) -> Value {
+    let part = |last: &Amounts, wanted: &Amounts| -> Map<String, Value> {
+        let gone = last.iter().flatten().map(|(name, _)| (name.clone(), Value::Null));
+        gone.chain(wanted.iter().flatten().map(|(name, amount)| (name.clone(), amount.0.clone().into()))).collect()
+    };
+    let parts = [("requests", part(&last.requests, &wanted.requests)), ("limits", part(&last.limits, &wanted.limits))];
+    let parts = parts.into_iter().filter(|(_, part)| !part.is_empty());
+    parts.map(|(name, part)| (name.to_owned(), Value::Object(part))).collect::<Map<_, _>>().into()
+}

@@ -1,0 +1,126 @@
+//! The pod's requests follow the machine's size.
+
+use super::fake_api::{CONFIG_MAPS, PODS, VMS};
+use super::{World, request};
+use serde_json::{Value, json};
+
+async fn running() -> World {
+    let machine =
+        json!({"state": "Running", "maximumCpus": 4, "currentCpus": 1, "maximumRam": "8Gi", "currentRam": "1Gi"});
+    let world = World::new(machine);
+    world.settle().await;
+    world.run();
+    world.settle().await;
+    world
+}
+
+fn requests(world: &World) -> (String, String) {
+    let requests = world.api.get(PODS, "vm").unwrap()["spec"]["containers"][0]["resources"]["requests"].clone();
+    (requests["cpu"].as_str().unwrap().to_owned(), requests["memory"].as_str().unwrap().to_owned())
+}
+
+fn note(world: &World) -> Option<(String, String)> {
+    let conditions = world.vm().status.unwrap().conditions;
+    let note = conditions.into_iter().find(|c| c.type_ == "ResourcesInSync")?;
+    assert_eq!(note.status, "False");
+    Some((note.reason, note.message))
+}
+
+fn memory(current: u64, cpus: u64) -> String {
+    // As in the plan: overcommitted, and QEMU's part.
+    (current * 4 / 5 + ((128 + cpus * 8) << 20) + (8 << 30) / 512).to_string()
+}
+
+#[tokio::test]
+async fn requests_follow_a_live_change_of_cpus_and_memory_with_one_request() {
+    let world = running().await;
+    assert_eq!(requests(&world), ("500m".to_owned(), memory(1 << 30, 1)));
+    world.edit(|machine| {
+        machine["currentCpus"] = 3.into();
+        machine["currentRam"] = "4Gi".into();
+    });
+    let expected = [(CONFIG_MAPS, "vm"), (PODS, "vm"), (PODS, "vm/resize"), (VMS, "vm/status")];
+    assert_eq!(world.step().await, expected.map(|(collection, name)| request("PATCH", collection, name)));
+    assert_eq!(requests(&world), ("1500m".to_owned(), memory(4 << 30, 3)));
+    world.deliver();
+    assert_eq!(world.step().await, [""; 0]);
+    assert_eq!(note(&world), None);
+}
+
+#[tokio::test]
+async fn a_change_of_something_else_does_not_touch_the_requests() {
+    let world = running().await;
+    world.edit(|machine| machine["powerdownTimeout"] = 30.into());
+    assert!(!world.step().await.contains(&request("PATCH", PODS, "vm/resize")));
+}
+
+#[tokio::test]
+async fn a_refused_resize_is_told_and_not_tried_again_before_something_else_is_wanted() {
+    // A server without the subresource, a role without the right, a change that cannot be.
+    for code in [404, 405, 403, 422] {
+        let mut world = running().await;
+        world.api.refuse_resizes(Some(code));
+        world.edit(|machine| machine["currentCpus"] = 2.into());
+        let requests = world.step().await;
+        assert_eq!(requests.iter().filter(|r| r.ends_with("/resize")).count(), 1, "{requests:?}");
+        let (reason, message) = note(&world).unwrap();
+        assert_eq!(reason, "ResizeRefused");
+        assert!(message.contains("no resize in this test") && message.contains("next start"), "{message}");
+        for _ in 0..2 {
+            world.deliver();
+            assert_eq!(world.step().await, [""; 0], "{code}");
+            world.restart_operator();
+        }
+        assert!(note(&world).is_some());
+        world.api.refuse_resizes(None);
+        world.edit(|machine| machine["currentCpus"] = 3.into());
+        world.settle().await;
+        assert_eq!((self::requests(&world).0.as_str(), note(&world)), ("1500m", None));
+    }
+}
+
+#[tokio::test]
+async fn a_node_without_room_is_told_by_its_own_words() {
+    let world = running().await;
+    world.edit(|machine| machine["currentCpus"] = 4.into());
+    world.settle().await;
+    for (reason, status) in [("Infeasible", true), ("Deferred", true), ("", false)] {
+        let condition = json!({
+            "type": "PodResizePending", "status": if status { "True" } else { "False" }, "reason": reason,
+            "message": "Node didn't have enough capacity: cpu",
+        });
+        world.pod_status(json!({"phase": "Running", "conditions": [condition]}));
+        world.settle().await;
+        let told = note(&world);
+        assert_eq!(told.as_ref().map(|(reason, _)| reason.as_str()), status.then_some(reason));
+        assert!(told.is_none_or(|(_, message)| message.contains("enough capacity: cpu")));
+    }
+}
+
+#[tokio::test]
+async fn requests_that_somebody_else_has_set_are_told_and_not_fought_with() {
+    let world = running().await;
+    world.api.change(PODS, "vm", |pod| pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "100m".into());
+    world.settle().await;
+    assert_eq!(note(&world).unwrap().0, "Differs");
+    assert_eq!(requests(&world).0, "100m");
+}
+
+#[tokio::test]
+async fn resources_of_the_users_own_are_taken_as_they_are_and_followed() {
+    let resources = json!({"limits": {"memory": "6Gi"}, "requests": {"cpu": "3", "memory": "5Gi"}});
+    let spec = json!({"resources": resources, "vm": {"state": "Running", "currentCpus": 2, "maximumRam": "4Gi"}});
+    let world = World::with_spec(spec);
+    world.settle().await;
+    let present =
+        |world: &World| -> Value { world.api.get(PODS, "vm").unwrap()["spec"]["containers"][0]["resources"].clone() };
+    assert_eq!(present(&world), resources);
+    // A device is none of the things that can change while the pod is there.
+    world.api.change(VMS, "vm", |vm| {
+        vm["spec"]["resources"] =
+            json!({"requests": {"cpu": "2", "memory": "5Gi"}, "limits": {"memory": "7Gi", "example.org/gpu": "1"}});
+        vm["metadata"]["generation"] = 2.into();
+    });
+    world.settle().await;
+    assert_eq!(present(&world), json!({"limits": {"memory": "7Gi"}, "requests": {"cpu": "2", "memory": "5Gi"}}));
+}
