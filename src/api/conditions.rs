@@ -29,9 +29,11 @@ pub const CONFIG_IN_SYNC: &str = "ConfigInSync";
 /// Condition: the pod has the CPU and memory requests that belong to the machine's size. Written by the operator while
 /// it is false, and then absent.
 pub const RESOURCES_IN_SYNC: &str = "ResourcesInSync";
+/// Condition: the disks' claims are as large as the VM says. Written by the operator while it is false, and then absent.
+pub const DISKS_IN_SYNC: &str = "DisksInSync";
 
 /// Conditions of the operator that are there only while there is something to tell.
-pub const NOTES: [&str; 1] = [RESOURCES_IN_SYNC];
+pub const NOTES: [&str; 2] = [RESOURCES_IN_SYNC, DISKS_IN_SYNC];
 
 /// Reason: the node has not enough for what the pod should have, and never will.
 pub const REASON_INFEASIBLE: &str = "Infeasible";
@@ -39,6 +41,10 @@ pub const REASON_INFEASIBLE: &str = "Infeasible";
 pub const REASON_DEFERRED: &str = "Deferred";
 /// Reason: the API server refuses to change the pod's resources.
 pub const REASON_RESIZE_REFUSED: &str = "ResizeRefused";
+/// Reason: a disk should become smaller, which no volume can.
+pub const REASON_SHRINK_REFUSED: &str = "ShrinkRefused";
+/// Reason: the API server refuses to enlarge a disk's claim, or to change its attributes class.
+pub const REASON_EXPANSION_REFUSED: &str = "ExpansionRefused";
 /// Reason: the pod has other resources than the operator asked for.
 pub const REASON_DIFFERS: &str = "Differs";
 

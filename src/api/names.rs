@@ -74,6 +74,11 @@ pub const SECRET_PASSWORD: &str = "display-password";
 /// Key of the display secret: when the password expires, in the syntax of QEMU's `expire_password`.
 pub const SECRET_EXPIRY: &str = "password-expiry";
 
+/// Where the file systems of disks in `Filesystem` mode are found in a VM's pod, each below its disk's name.
+pub const DISKS_DIR: &str = "/var/local/vm-disks";
+/// Name of the image file in the file system of such a disk.
+pub const DISK_FILE: &str = "disk.img";
+
 /// Environment variable of the VM's pod: the node that it runs on (downward API).
 pub const ENV_NODE_NAME: &str = "NODE_NAME";
 /// Environment variable of the VM's pod: the pod's address (downward API).
@@ -106,6 +111,13 @@ pub fn disk(template_name: Option<&str>, n: usize) -> String {
 #[must_use]
 pub fn disk_claim(vm: &str, disk: &str) -> String {
     format!("{vm}-{disk}")
+}
+
+/// Name of a claim as early versions of the reference had them, made by a stateful set. `what` is the disk's name or
+/// `runner-data`.
+#[must_use]
+pub fn legacy_claim(vm: &str, what: &str) -> String {
+    format!("{what}-{vm}-0")
 }
 
 /// Name of the display secret that the operator generates.

@@ -2,7 +2,9 @@
 //! so that ten thousand pods fit in a few megabytes.
 
 use crate::api::names;
+use crate::api::quantity::Bytes;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, ResourceRequirements, Secret};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
@@ -144,6 +146,20 @@ pub struct ClaimView {
 pub struct ClaimSpecView {
     /// The class; empty where a volume that is there already has to be found.
     pub storage_class_name: Option<String>,
+    /// `Block` or `Filesystem`.
+    pub volume_mode: Option<String>,
+    /// The attributes class.
+    pub volume_attributes_class_name: Option<String>,
+    /// The size that is asked for.
+    pub resources: ClaimResourcesView,
+}
+
+/// What matters of a claim's resources.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ClaimResourcesView {
+    /// `storage`.
+    pub requests: Option<BTreeMap<String, Quantity>>,
 }
 
 /// What matters of a claim's status.
@@ -152,6 +168,26 @@ pub struct ClaimSpecView {
 pub struct ClaimStatusView {
     /// `Pending`, `Bound` or `Lost`.
     pub phase: String,
+    /// The volume's size.
+    pub capacity: Option<BTreeMap<String, Quantity>>,
+}
+
+impl ClaimView {
+    /// The size that is asked for.
+    #[must_use]
+    pub fn requested(&self) -> Option<Bytes> {
+        storage(self.spec.resources.requests.as_ref())
+    }
+
+    /// The size that there is.
+    #[must_use]
+    pub fn capacity(&self) -> Option<Bytes> {
+        storage(self.status.capacity.as_ref())
+    }
+}
+
+fn storage(amounts: Option<&BTreeMap<String, Quantity>>) -> Option<Bytes> {
+    amounts?.get("storage")?.0.parse().ok()
 }
 
 impl PodView {

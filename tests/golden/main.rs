@@ -13,7 +13,7 @@ use vm_operator::operator::cli::crd_files;
 use vm_operator::operator::settings::Reconciler;
 use vm_operator::operator::vm::build::{self, Objects};
 use vm_operator::operator::vm::observe::Observed;
-use vm_operator::operator::vm::plan::plan;
+use vm_operator::operator::vm::plan::{ClaimChange, plan};
 
 /// The VM of a file as the API server would hand it out.
 fn vm(path: &str) -> VirtualMachine {
@@ -38,7 +38,8 @@ fn objects(path: &str) -> String {
     let plan = plan(&observed, &Reconciler::default()).unwrap();
     let built = build::build(&plan);
     assert_eq!(built, build::build(&plan), "the same plan gives the same objects");
-    let Objects { image_repository, config_map, runner_data, disks, display_secret, pod } = built;
+    let Objects { image_repository, config_map, runner_data, disks, claim_changes, display_secret, pod } = built;
+    assert!(claim_changes.iter().all(|(_, change)| *change == ClaimChange::None));
     let claims = image_repository.iter().chain([&runner_data]).chain(&disks).map(yaml);
     let objects =
         [yaml(&config_map)].into_iter().chain(display_secret.iter().map(yaml)).chain(claims).chain([yaml(&pod)]);

@@ -215,7 +215,7 @@ impl State {
                     self.take_away_conditions(query, &mut object, &body);
                 }
                 let spec = object["spec"].clone();
-                if let Some(metadata) = body["metadata"].as_object_mut() {
+                if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
                     metadata.remove("resourceVersion");
                 }
                 merge(&mut object, &body);

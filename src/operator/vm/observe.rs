@@ -2,7 +2,8 @@
 
 use crate::api::{VirtualMachine, names};
 use crate::operator::context::Context;
-use crate::operator::views::{ClaimView, ConfigMapView, PodView, SecretView};
+use crate::operator::views::{ClaimView, ConfigMapView, PodView, SecretView, vm_of};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
@@ -27,11 +28,27 @@ pub struct Observed {
     pub now: Timestamp,
 }
 
+/// What the claim for the runner's data is called in [`names::legacy_claim`].
+pub const RUNNER_DATA: &str = "runner-data";
+
 impl Observed {
+    /// Name of the claim: the legacy one, if there is one; else the other.
+    #[must_use]
+    pub fn claim_name(&self, what: &str, claim: String) -> String {
+        let legacy = names::legacy_claim(&self.name(), what);
+        if self.claims.contains_key(&legacy) { legacy } else { claim }
+    }
+
     /// Name of the VM and of its pod.
     #[must_use]
     pub fn name(&self) -> String {
         self.vm.name_any()
+    }
+
+    /// The VM's conditions.
+    #[must_use]
+    pub fn conditions(&self) -> &[Condition] {
+        self.vm.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()
     }
 
     /// The pod, if it is this VM's and not a namesake's.
@@ -66,8 +83,15 @@ fn display_secret(secrets: Vec<Arc<SecretView>>, vm: &str) -> Option<Arc<SecretV
 pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
     let vm = ctx.newest(vm);
     let name = vm.name_any();
-    let claim_names = disk_names(&vm).into_iter().map(|(_, claim)| claim).chain([names::runner_data_claim(&name)]);
-    let claims = claim_names.filter_map(|claim| ctx.caches.claims.get(&claim).map(|view| (claim, view))).collect();
+    let disks = disk_names(&vm).into_iter().map(|(disk, claim)| (names::legacy_claim(&name, &disk), claim));
+    let runner_data = (names::legacy_claim(&name, RUNNER_DATA), names::runner_data_claim(&name));
+    let claim = |(legacy, claim): (String, String)| {
+        // One of a former stateful set holds the data of this VM; it goes before one that was made since.
+        let legacy = ctx.caches.claims.get(&legacy).filter(|view| vm_of(view.as_ref()).is_none_or(|vm| vm == name));
+        let view = legacy.or_else(|| ctx.caches.claims.get(&claim))?;
+        Some((view.name_any(), view))
+    };
+    let claims = disks.chain([runner_data]).filter_map(claim).collect();
     Observed {
         config_map: ctx.caches.config_maps.get(&name),
         pod: ctx.caches.pods.get(&name),

@@ -2,7 +2,7 @@
 //!
 //! | kind | mode | why |
 //! |---|---|---|
-//! | claims | created once | they are never changed behind the user's back, and never deleted |
+//! | claims | created once; enlarged by a patch | nothing else of a claim can change; they are never deleted |
 //! | Secret | created once | whoever changes the password owns it |
 //! | ConfigMap | created, then server-side apply when it differs | it follows the spec |
 //! | Pod | created once; deleted by UID; annotations patched, resources resized | nothing else of a pod can change |
@@ -10,6 +10,7 @@
 //! What ends a pod comes first, so that no other trouble keeps a VM from being stopped; then what a pod refers to, all
 //! at once; then the pod. An object that is another's is never taken over, whatever its name.
 
+mod claims;
 mod resize;
 
 use super::build::Objects;
@@ -19,9 +20,9 @@ use crate::api::conditions::Wanted;
 use crate::api::names;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
-use crate::operator::views::{ClaimView, ConfigMapView, PodView, SecretView, config_digest, vm_of};
+use crate::operator::views::{ConfigMapView, PodView, SecretView, config_digest, vm_of};
 use crate::operator::write::Writer;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::ResourceExt;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -39,9 +40,9 @@ pub async fn apply(
     ctx: &Context,
 ) -> Result<Vec<Wanted>, Error> {
     end_pod(observed, decision, ctx).await?;
-    let Objects { image_repository, config_map, runner_data, disks, display_secret, mut pod } = objects;
+    let Objects { image_repository, config_map, runner_data, disks, claim_changes, display_secret, mut pod } = objects;
     let claims = [&runner_data].into_iter().chain(&disks).chain(&image_repository);
-    let claims = futures::future::join_all(claims.map(|claim| ensure_claim(claim, observed, ctx)));
+    let claims = futures::future::join_all(claims.map(|claim| claims::ensure(claim, observed, ctx)));
     let secret = ensure_secret(display_secret.as_ref(), observed, ctx);
     // All are tried, and of several errors the first in this order is told: not whichever answer came first.
     let (config_map, secret, claims) =
@@ -49,24 +50,30 @@ pub async fn apply(
     let versions =
         Versions { config_map: config_map?.resource_version(), secret: secret?.and_then(|s| s.resource_version()) };
     claims.into_iter().collect::<Result<(), Error>>()?;
-    match decision {
+    let resources = match decision {
         Decision::Create => {
             pod.annotations_mut().extend(versions.annotations());
             create_pod(&pod, ctx).await?;
-            Ok(Vec::new())
+            None
         }
-        Decision::Keep => follow(&pod, &versions, observed, ctx).await,
-        _ => Ok(Vec::new()),
-    }
+        Decision::Keep => follow(&pod, &versions, observed, ctx).await?,
+        _ => None,
+    };
+    let disks = claims::follow(&claim_changes, observed, ctx).await?;
+    Ok(resources.into_iter().chain(disks).collect())
 }
 
 /// Lets a pod that stays follow what can change of it.
-async fn follow(wanted: &Pod, versions: &Versions, observed: &Observed, ctx: &Context) -> Result<Vec<Wanted>, Error> {
-    let Some(pod) = observed.own_pod() else { return Ok(Vec::new()) };
-    let conditions = observed.vm.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let (asked, resources) = resize::follow(wanted, pod, conditions, ctx).await?;
+async fn follow(
+    wanted: &Pod,
+    versions: &Versions,
+    observed: &Observed,
+    ctx: &Context,
+) -> Result<Option<Wanted>, Error> {
+    let Some(pod) = observed.own_pod() else { return Ok(None) };
+    let (asked, resources) = resize::follow(wanted, pod, observed.conditions(), ctx).await?;
     announce(versions.annotations().into_iter().chain(asked).collect(), pod, ctx).await?;
-    Ok(resources.into_iter().collect())
+    Ok(resources)
 }
 
 /// Versions of what the pod's configuration volume is made of.
@@ -110,18 +117,6 @@ pub async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) ->
         }
         _ => Ok(()),
     }
-}
-
-async fn ensure_claim(claim: &PersistentVolumeClaim, observed: &Observed, ctx: &Context) -> Result<(), Error> {
-    let name = claim.name_any();
-    if observed.claims.contains_key(&name) {
-        return Ok(());
-    }
-    let view: ClaimView = Writer::new(ctx).create_or_get(claim).await?;
-    // A claim without our labels may have been made by the user for this VM; one with them is another VM's.
-    let others = vm_of(&view).is_some_and(|vm| vm != observed.name());
-    ctx.caches.claims.wrote(view);
-    if others { Err(Error::Foreign { kind: "PersistentVolumeClaim", name }) } else { Ok(()) }
 }
 
 /// The display secret that there is, or is made now.

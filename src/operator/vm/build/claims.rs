@@ -21,7 +21,7 @@ pub(super) fn runner_data(plan: &Plan) -> PersistentVolumeClaim {
         storage_class_name: plan.runner_data_class.clone(),
         ..PersistentVolumeClaimSpec::default()
     };
-    PersistentVolumeClaim { metadata: kept(plan, names::runner_data_claim(&plan.name)), spec: Some(spec), status: None }
+    PersistentVolumeClaim { metadata: kept(plan, plan.runner_data_claim.clone()), spec: Some(spec), status: None }
 }
 
 /// The claim of a disk, as its template says.

@@ -6,7 +6,7 @@ mod config_map;
 mod pod;
 mod secret;
 
-use super::plan::Plan;
+use super::plan::{ClaimChange, Plan};
 use crate::api::names;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -23,6 +23,8 @@ pub struct Objects {
     pub runner_data: PersistentVolumeClaim,
     /// The disks' claims.
     pub disks: Vec<PersistentVolumeClaim>,
+    /// What has to change of disks' claims that are there, by name.
+    pub claim_changes: Vec<(String, ClaimChange)>,
     /// The display secret, without its data, if it has to be made.
     pub display_secret: Option<Secret>,
     /// The pod.
@@ -37,6 +39,7 @@ pub fn build(plan: &Plan) -> Objects {
         config_map: config_map::build(plan),
         runner_data: claims::runner_data(plan),
         disks: plan.disks.iter().map(|disk| claims::disk(plan, disk)).collect(),
+        claim_changes: plan.disks.iter().map(|disk| (disk.claim.clone(), disk.change.clone())).collect(),
         display_secret: plan.generate_secret.then(|| secret::build(plan)),
         pod: pod::build(plan),
     }

@@ -4,7 +4,7 @@
 
 use super::{Plan, owned, version_annotation};
 use crate::api::names;
-use crate::operator::vm::plan::protocol;
+use crate::operator::vm::plan::{Place, protocol};
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapProjection, Container, ContainerPort, EnvVar, EnvVarSource, ObjectFieldSelector,
     PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ProjectedVolumeSource, ResourceRequirements,
@@ -65,7 +65,8 @@ fn container(plan: &Plan) -> Container {
     let devices = plan
         .disks
         .iter()
-        .map(|disk| VolumeDevice { name: disk.name.clone(), device_path: format!("/dev/{}", disk.name) });
+        .filter(|disk| disk.place == Place::Device)
+        .map(|disk| VolumeDevice { name: disk.name.clone(), device_path: disk.path() });
     Container {
         name: names::container(&plan.name),
         image: Some(plan.image.clone()),
@@ -129,9 +130,12 @@ fn mounts(plan: &Plan) -> Vec<VolumeMount> {
         ..VolumeMount::default()
     };
     let images = plan.has_cd_drive.then(|| mount(names::IMAGE_REPOSITORY_CLAIM, names::IMAGE_REPOSITORY_DIR, true));
+    let files = plan.disks.iter().filter(|disk| disk.place != Place::Device);
+    let files = files.map(|disk| mount(&disk.name, &disk.directory(), false));
     [mount(CONFIG, names::CONFIG_DIR, true), mount(RUNNER_DATA, names::DATA_DIR, false)]
         .into_iter()
         .chain(images)
+        .chain(files)
         .collect()
 }
 
@@ -148,7 +152,7 @@ fn volumes(plan: &Plan) -> Vec<Volume> {
     let repository = names::IMAGE_REPOSITORY_CLAIM;
     let images = plan.has_cd_drive.then(|| claim(repository, repository.to_owned(), true));
     let disks = plan.disks.iter().map(|disk| claim(&disk.name, disk.claim.clone(), false));
-    [config_volume(plan), claim(RUNNER_DATA, names::runner_data_claim(&plan.name), false)]
+    [config_volume(plan), claim(RUNNER_DATA, plan.runner_data_claim.clone(), false)]
         .into_iter()
         .chain(images)
         .chain(disks)

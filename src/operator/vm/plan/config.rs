@@ -1,6 +1,6 @@
 //! (pure) The runner's configuration, from the VM's spec.
 
-use super::{DiskPlan, Invalid, invalid, protocol};
+use super::{DiskPlan, Invalid, Place, invalid, protocol};
 use crate::api::quantity::Bytes;
 use crate::api::runner_config as config;
 use crate::api::virtual_machine::{Forward, Machine};
@@ -85,15 +85,19 @@ fn drives(machine: &Machine, disks: &[DiskPlan]) -> Result<Vec<config::DriveConf
                 bootindex,
                 ..config::DriveConfig::default()
             },
-            None => config::DriveConfig {
-                type_: Some("raw".to_owned()),
-                resource: disks.next().map(|plan| format!("/dev/{}", plan.name)),
-                bootindex,
-                ..config::DriveConfig::default()
-            },
+            None => config::DriveConfig { bootindex, ..disks.next().map(drive).unwrap_or_default() },
         });
     }
     Ok(drives)
+}
+
+/// The drive of a disk with a claim.
+fn drive(disk: &DiskPlan) -> config::DriveConfig {
+    let drive = config::DriveConfig { type_: Some("raw".to_owned()), ..config::DriveConfig::default() };
+    match disk.place {
+        Place::Device => config::DriveConfig { resource: Some(disk.path()), ..drive },
+        Place::File { size } => config::DriveConfig { file: Some(disk.path()), size: Some(size.to_string()), ..drive },
+    }
 }
 
 /// Path of a CD image: inside the image repository, or none.

@@ -1,8 +1,10 @@
 //! (pure) The disks and their claims.
 
 use super::{Invalid, invalid};
+use crate::api::names;
+use crate::api::quantity::Bytes;
 use crate::api::virtual_machine::{ClaimMetadata, ClaimSpec};
-use crate::operator::views::vm_of;
+use crate::operator::views::{ClaimView, vm_of};
 use crate::operator::vm::observe::{self, Observed};
 use kube::ResourceExt;
 use std::collections::BTreeSet;
@@ -10,7 +12,7 @@ use std::collections::BTreeSet;
 /// A disk with a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiskPlan {
-    /// Name of the device under `/dev`.
+    /// Name of the disk: of its device under `/dev`, of its directory, of its volume.
     pub name: String,
     /// Name of the claim.
     pub claim: String,
@@ -18,6 +20,63 @@ pub struct DiskPlan {
     pub metadata: ClaimMetadata,
     /// The claim.
     pub spec: ClaimSpec,
+    /// Where the disk is in the pod.
+    pub place: Place,
+    /// What has to change of the claim that is there.
+    pub change: ClaimChange,
+}
+
+/// Where a disk is in the pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A block device, [`Place::path`].
+    Device,
+    /// An image file in a file system of its own.
+    File {
+        /// Size of the image.
+        size: Bytes,
+    },
+}
+
+/// What has to change of a claim that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimChange {
+    /// Nothing.
+    None,
+    /// Its size or attributes class.
+    To {
+        /// The new size, as it is written in the VM.
+        size: Option<String>,
+        /// The new attributes class.
+        attributes_class: Option<String>,
+    },
+    /// It should become smaller, which no claim can.
+    Shrink {
+        /// The size that is wanted.
+        to: String,
+        /// The size that it has.
+        from: String,
+    },
+}
+
+/// What a file system leaves of its volume for files, in thousandths: ext4 takes up to a twentieth for itself.
+const USABLE: u64 = 945;
+
+impl DiskPlan {
+    /// The block device, or the image file.
+    #[must_use]
+    pub fn path(&self) -> String {
+        match self.place {
+            Place::Device => format!("/dev/{}", self.name),
+            Place::File { .. } => format!("{}/{}", self.directory(), names::DISK_FILE),
+        }
+    }
+
+    /// Where the file system is mounted, if there is one.
+    #[must_use]
+    pub fn directory(&self) -> String {
+        format!("{}/{}", names::DISKS_DIR, self.name)
+    }
 }
 
 pub(super) fn disks(observed: &Observed) -> Result<Vec<DiskPlan>, Invalid> {
@@ -36,17 +95,61 @@ pub(super) fn disks(observed: &Observed) -> Result<Vec<DiskPlan>, Invalid> {
         if !seen.insert(name.clone()) {
             return invalid(field("metadata.name"), format!("two disks are named {name:?}"), "give each its own name");
         }
+        let claim = observed.claim_name(&name, claim);
+        let present = observed.claims.get(&claim).map(AsRef::as_ref);
         let owner = observed.claims.get(&claim).and_then(|claim| vm_of(claim.as_ref()));
         if let Some(owner) = owner.filter(|owner| *owner != vm.name_any()) {
             let why = format!("its claim {claim:?} is there already and belongs to VM {owner:?}");
             return invalid(field("metadata.name"), why, "give the disk another name");
         }
         let spec = template.spec.clone().unwrap_or_default();
-        if spec.volume_mode != "Block" {
-            let why = format!("{:?} disks cannot be used by this version", spec.volume_mode);
-            return invalid(field("spec.volumeMode"), why, "use Block");
-        }
-        plans.push(DiskPlan { name, claim, metadata: template.metadata.clone().unwrap_or_default(), spec });
+        let metadata = template.metadata.clone().unwrap_or_default();
+        let place = place(&spec, present).or_else(|(part, why, next)| invalid(field(part), why, next))?;
+        let change = present.map_or(ClaimChange::None, |present| change(&spec, present));
+        plans.push(DiskPlan { name, claim, metadata, spec, place, change });
     }
     Ok(plans)
+}
+
+/// The size that a claim's template asks for.
+fn wanted_size(spec: &ClaimSpec) -> Option<(&str, Bytes)> {
+    let text = &spec.resources.as_ref()?.requests.as_ref()?.get("storage")?.0;
+    Some((text, text.parse().ok()?))
+}
+
+/// Where the disk is in the pod. The mode of a claim that is there counts, as it cannot change; else its template's.
+fn place(spec: &ClaimSpec, present: Option<&ClaimView>) -> Result<Place, (&'static str, String, &'static str)> {
+    let mode = present.and_then(|claim| claim.spec.volume_mode.as_ref()).unwrap_or(&spec.volume_mode);
+    match mode.as_str() {
+        "Block" => Ok(Place::Device),
+        "Filesystem" => {
+            let size = wanted_size(spec).map(|(_, size)| size).or_else(|| present?.capacity());
+            let why = "a disk in Filesystem mode needs a size for its image file".to_owned();
+            let Some(size) = size else { return Err(("spec.resources.requests.storage", why, "give the size")) };
+            let mebibytes = (u128::from(size.0) * u128::from(USABLE) / 1000) >> 20;
+            Ok(Place::File { size: Bytes(u64::try_from(mebibytes).unwrap_or(u64::MAX >> 20).max(1) << 20) })
+        }
+        other => Err(("spec.volumeMode", format!("{other:?} is no volume mode"), "use Block or Filesystem")),
+    }
+}
+
+/// What has to change of a claim that is there. A claim can grow only once it is bound; until then it is as it was made.
+fn change(spec: &ClaimSpec, present: &ClaimView) -> ClaimChange {
+    if present.status.phase != "Bound" {
+        return ClaimChange::None;
+    }
+    let class = spec.volume_attributes_class_name.clone();
+    let attributes_class = class.filter(|class| present.spec.volume_attributes_class_name.as_ref() != Some(class));
+    let requested = present.requested().unwrap_or_default();
+    match wanted_size(spec) {
+        Some((text, wanted)) if wanted < requested => {
+            ClaimChange::Shrink { to: text.to_owned(), from: requested.to_quantity() }
+        }
+        // A volume that happens to be that large already need not grow.
+        Some((text, wanted)) if wanted > requested.max(present.capacity().unwrap_or_default()) => {
+            ClaimChange::To { size: Some(text.to_owned()), attributes_class }
+        }
+        _ if attributes_class.is_some() => ClaimChange::To { size: None, attributes_class },
+        _ => ClaimChange::None,
+    }
 }

@@ -8,11 +8,11 @@ mod disks;
 mod machine;
 mod pod;
 
-pub use disks::DiskPlan;
+pub use disks::{ClaimChange, DiskPlan, Place};
 pub use machine::protocol;
 pub use pod::Placement;
 
-use super::observe::Observed;
+use super::observe::{self, Observed};
 use crate::api::runner_config::RunnerConfig;
 use crate::api::virtual_machine::Forward;
 use crate::api::{VirtualMachine, names};
@@ -50,6 +50,8 @@ pub struct Plan {
     pub disks: Vec<DiskPlan>,
     /// Whether there is a CD drive, and so a need for the image repository.
     pub has_cd_drive: bool,
+    /// Name of the claim for what the runner keeps.
+    pub runner_data_claim: String,
     /// Storage class of the claim for what the runner keeps.
     pub runner_data_class: Option<String>,
     /// Name of the display secret, if there is or will be one.
@@ -110,6 +112,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         config: config::runner_config(vm, cpus, memory, &disks, settings.accelerator.policy)?,
         disks,
         has_cd_drive: spec.vm.disks.iter().any(|disk| disk.cdrom.is_some()),
+        runner_data_claim: observed.claim_name(observe::RUNNER_DATA, names::runner_data_claim(&name)),
         runner_data_class: settings.runner_data_pvc.storage_class_name.clone(),
         display_secret: present_secret.or_else(|| generate_secret.then(|| names::display_secret(&name))),
         generate_secret,

@@ -1,0 +1,89 @@
+//! (client) Claims: made where they are missing, enlarged where the VM says so, and nothing else.
+
+use crate::api::conditions::{self, Wanted};
+use crate::operator::context::Context;
+use crate::operator::error::Error;
+use crate::operator::views::{ClaimView, vm_of};
+use crate::operator::vm::observe::Observed;
+use crate::operator::vm::plan::ClaimChange;
+use crate::operator::write::Writer;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::ResourceExt;
+use serde_json::{Map, Value, json};
+
+/// Makes the claim, if there is none of its name.
+pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, ctx: &Context) -> Result<(), Error> {
+    let name = claim.name_any();
+    if observed.claims.contains_key(&name) {
+        return Ok(());
+    }
+    let view: ClaimView = Writer::new(ctx).create_or_get(claim).await?;
+    // A claim without our labels may have been made by the user for this VM; one with them is another VM's.
+    let others = vm_of(&view).is_some_and(|vm| vm != observed.name());
+    ctx.caches.claims.wrote(view);
+    if others { Err(Error::Foreign { kind: "PersistentVolumeClaim", name }) } else { Ok(()) }
+}
+
+/// Brings claims that are there in line, as far as claims can change. Gives what there is to tell.
+///
+/// # Errors
+/// If the API server could not be asked; its refusal is something to tell.
+pub(super) async fn follow(
+    changes: &[(String, ClaimChange)],
+    observed: &Observed,
+    ctx: &Context,
+) -> Result<Option<Wanted>, Error> {
+    let mut told = Vec::new();
+    for (name, change) in changes {
+        match change {
+            ClaimChange::None => {}
+            ClaimChange::Shrink { to, from } => told.push((
+                conditions::REASON_SHRINK_REFUSED,
+                format!(
+                    "claim {name:?} has {from} and cannot shrink to {to}: no volume can; give the disk {from} or more"
+                ),
+            )),
+            ClaimChange::To { size, attributes_class } => {
+                let refused = grow(name, size.as_deref(), attributes_class.as_deref(), observed, ctx).await?;
+                told.extend(refused.map(|message| (conditions::REASON_EXPANSION_REFUSED, message)));
+            }
+        }
+    }
+    let reason = told.first().map(|(reason, _)| *reason);
+    Ok(reason.map(|reason| {
+        let message = told.into_iter().map(|(_, message)| message).collect::<Vec<_>>().join("\n");
+        Wanted { type_: conditions::DISKS_IN_SYNC, status: false, reason, message }
+    }))
+}
+
+/// Asks for a larger claim or another attributes class. A refusal is told in the VM's status, and nothing is asked again
+/// before the VM changes.
+async fn grow(
+    name: &str,
+    size: Option<&str>,
+    attributes_class: Option<&str>,
+    observed: &Observed,
+    ctx: &Context,
+) -> Result<Option<String>, Error> {
+    let wanted: Vec<&str> = size.into_iter().chain(attributes_class).collect();
+    let begins = format!("claim {name:?} cannot become {}: ", wanted.join(", "));
+    let before = conditions::find(observed.conditions(), conditions::DISKS_IN_SYNC);
+    let before = before.filter(|before| before.observed_generation == observed.vm.metadata.generation);
+    if let Some(line) = before.and_then(|before| before.message.lines().find(|line| line.starts_with(&begins))) {
+        return Ok(Some(line.to_owned()));
+    }
+    let size = size.map(|size| ("resources".to_owned(), json!({"requests": {"storage": size}})));
+    let class = attributes_class.map(|class| ("volumeAttributesClassName".to_owned(), json!(class)));
+    let spec: Map<String, Value> = size.into_iter().chain(class).collect();
+    match Writer::new(ctx).merge::<PersistentVolumeClaim, ClaimView>(name, &json!({"spec": spec})).await {
+        Ok(view) => {
+            ctx.caches.claims.wrote(view);
+            Ok(None)
+        }
+        Err(error) if error.is_rejection() => {
+            let words = error.to_string().replace('\n', " ");
+            Ok(Some(format!("{begins}{words}; it is tried again when the VM changes")))
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,152 @@
+//! Disks' claims: which are used, how they grow, and what is refused.
+
+use super::fake_api::{CLAIMS, Fault, PODS};
+use super::{World, request};
+use serde_json::{Value, json};
+
+fn machine(size: &str) -> Value {
+    let spec = json!({"resources": {"requests": {"storage": size}}});
+    let template = json!({"metadata": {"name": "system"}, "spec": spec});
+    json!({"state": "Running", "disks": [{"volumeClaimTemplate": template}]})
+}
+
+fn resize(world: &World, size: &str) {
+    let wanted = machine(size)["disks"].clone();
+    world.edit(|machine| machine["disks"] = wanted);
+}
+
+/// A VM whose disk of 10Gi has its volume.
+async fn bound() -> World {
+    let world = World::new(machine("10Gi"));
+    world.settle().await;
+    world.api.change(CLAIMS, "vm-system-disk", |claim| {
+        claim["status"] = json!({"phase": "Bound", "capacity": {"storage": "10Gi"}});
+    });
+    world.settle().await;
+    world
+}
+
+fn note(world: &World) -> Option<(String, String)> {
+    let conditions = world.vm().status.unwrap().conditions;
+    conditions.into_iter().find(|c| c.type_ == "DisksInSync").map(|c| (c.reason, c.message))
+}
+
+#[tokio::test]
+async fn a_bound_claim_grows_by_one_request_that_says_nothing_else() {
+    let world = bound().await;
+    let before = world.api.get(CLAIMS, "vm-system-disk").unwrap();
+    resize(&world, "20Gi");
+    let requests = world.step().await;
+    assert_eq!(
+        requests.iter().filter(|r| **r == request("PATCH", CLAIMS, "vm-system-disk")).count(),
+        1,
+        "{requests:?}"
+    );
+    let mut after = world.api.get(CLAIMS, "vm-system-disk").unwrap();
+    assert_eq!(after["spec"]["resources"]["requests"]["storage"], "20Gi");
+    after["spec"]["resources"]["requests"]["storage"] = "10Gi".into();
+    assert_eq!(after["spec"], before["spec"]);
+    world.deliver();
+    assert_eq!(world.step().await, [""; 0]);
+    assert_eq!(note(&world), None);
+}
+
+#[tokio::test]
+async fn a_claim_without_a_volume_is_left_as_it_is_until_it_has_one() {
+    let world = World::new(machine("10Gi"));
+    world.settle().await;
+    resize(&world, "20Gi");
+    assert!(!world.step().await.contains(&request("PATCH", CLAIMS, "vm-system-disk")));
+    world.api.change(CLAIMS, "vm-system-disk", |claim| claim["status"] = json!({"phase": "Bound"}));
+    world.deliver();
+    assert_eq!(world.step().await, [request("PATCH", CLAIMS, "vm-system-disk")]);
+}
+
+#[tokio::test]
+async fn a_volume_that_is_larger_than_asked_for_need_not_grow() {
+    let world = bound().await;
+    world.api.change(CLAIMS, "vm-system-disk", |claim| claim["status"]["capacity"]["storage"] = "100Gi".into());
+    world.deliver();
+    resize(&world, "20Gi");
+    assert!(!world.step().await.contains(&request("PATCH", CLAIMS, "vm-system-disk")));
+    assert_eq!(note(&world), None);
+}
+
+#[tokio::test]
+async fn a_smaller_disk_is_refused_with_the_reason_and_without_a_request() {
+    let world = bound().await;
+    resize(&world, "5Gi");
+    assert!(world.step().await.iter().all(|request| !request.contains(CLAIMS)));
+    let (reason, message) = note(&world).unwrap();
+    assert_eq!(reason, "ShrinkRefused");
+    assert!(message.contains("vm-system-disk") && message.contains("10Gi") && message.contains("5Gi"), "{message}");
+    world.settle().await;
+    resize(&world, "10Gi");
+    world.settle().await;
+    assert_eq!(note(&world), None);
+}
+
+#[tokio::test]
+async fn a_refused_expansion_is_told_and_not_tried_again_before_the_vm_changes() {
+    let mut world = bound().await;
+    resize(&world, "20Gi");
+    // After the ConfigMap and the pod's annotation.
+    world.api.fail(2, Fault::Refused(403));
+    let requests = world.step().await;
+    assert!(requests.contains(&request("PATCH", CLAIMS, "vm-system-disk")), "{requests:?}");
+    let (reason, message) = note(&world).unwrap();
+    assert_eq!(reason, "ExpansionRefused");
+    assert!(message.contains("20Gi") && message.contains("refused by the test"), "{message}");
+    for _ in 0..2 {
+        world.deliver();
+        assert_eq!(world.step().await, [""; 0]);
+        world.restart_operator();
+    }
+    world.edit(|machine| machine["powerdownTimeout"] = 30.into());
+    world.settle().await;
+    assert_eq!(note(&world), None);
+    let size = world.api.get(CLAIMS, "vm-system-disk").unwrap()["spec"]["resources"]["requests"]["storage"].clone();
+    assert_eq!(size, "20Gi");
+}
+
+#[tokio::test]
+async fn claims_of_a_former_stateful_set_are_used_and_none_is_made_beside_them() {
+    let world = World::new(machine("10Gi"));
+    for name in ["system-disk-vm-0", "runner-data-vm-0"] {
+        world.api.put(CLAIMS, json!({"metadata": {"name": name}, "spec": {"volumeMode": "Block"}}));
+    }
+    world.settle().await;
+    let names: Vec<_> =
+        world.api.list(CLAIMS).iter().map(|c| c["metadata"]["name"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(names, ["runner-data-vm-0", "system-disk-vm-0", "vmop-image-repository"]);
+    let pod = world.api.get(PODS, "vm").unwrap()["spec"].clone();
+    let claims: Vec<_> = pod["volumes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|v| v["persistentVolumeClaim"]["claimName"].as_str())
+        .collect();
+    assert_eq!(claims, ["runner-data-vm-0", "system-disk-vm-0"]);
+    // The disk's name in the pod is the same as ever.
+    assert_eq!(pod["containers"][0]["volumeDevices"][0]["devicePath"], "/dev/system-disk");
+}
+
+#[tokio::test]
+async fn a_claim_that_another_vm_has_from_a_stateful_set_is_not_used() {
+    let world = World::new(machine("10Gi"));
+    let labels = json!({"app.kubernetes.io/instance": "another"});
+    world.api.put(CLAIMS, json!({"metadata": {"name": "system-disk-vm-0", "labels": labels}}));
+    world.settle().await;
+    assert!(world.api.get(CLAIMS, "vm-system-disk").is_some());
+}
+
+#[tokio::test]
+async fn the_mode_of_a_claim_that_is_there_counts() {
+    let world = World::new(machine("10Gi"));
+    world.api.put(CLAIMS, json!({"metadata": {"name": "vm-system-disk"}, "spec": {"volumeMode": "Filesystem"}}));
+    world.settle().await;
+    let container = world.api.get(PODS, "vm").unwrap()["spec"]["containers"][0].clone();
+    assert_eq!(container["volumeDevices"], Value::Null);
+    let mounts = container["volumeMounts"].as_array().unwrap();
+    assert!(mounts.iter().any(|mount| mount["mountPath"] == "/var/local/vm-disks/system-disk"), "{mounts:?}");
+}
