@@ -21,6 +21,8 @@ pub const ACCELERATED: &str = "Accelerated";
 pub const CPUS_IN_SYNC: &str = "CpusInSync";
 /// Condition: the guest has as much memory as configured. Written by the runner while the machine runs.
 pub const MEMORY_IN_SYNC: &str = "MemoryInSync";
+/// Condition: no disk keeps the guest from running, or has given it an error. Written by the runner while the machine runs.
+pub const STORAGE_HEALTHY: &str = "StorageHealthy";
 /// Condition: each CD drive has the medium that it should have. Written by the runner while a machine with CD drives runs.
 pub const MEDIA_READY: &str = "MediaReady";
 /// Condition: the machine is as its configuration file says. Written by the runner while the machine runs.

@@ -5,11 +5,12 @@
 //! comes back as an event.
 
 mod observe;
+mod storage;
 
 use super::agent::guest::GuestAgent;
 use super::config::{self, RunnerConfig};
 use super::desired::Desired;
-use super::machine::{self, Directories};
+use super::machine::{self, Directories, Held};
 use super::process::{self, Child};
 use super::qmp::{Client, Command, Signal};
 use super::reconcile::Progress;
@@ -53,6 +54,8 @@ enum News {
     Event(Event),
     Osinfo(Map<String, Value>),
     MachineType(String),
+    DiskGrown(usize, u64),
+    Stalled,
 }
 
 /// What the driver takes over from the start.
@@ -80,7 +83,7 @@ pub struct Setup {
     /// Where the console is offered.
     pub console: tokio::net::UnixListener,
     /// Block devices, kept open so that no other machine of this node opens them.
-    pub held: Vec<std::fs::File>,
+    pub held: Vec<Held>,
     /// What the machine was started with.
     pub start: reconcile::Start,
     /// The first status.
@@ -98,7 +101,6 @@ pub struct Driver {
     dirs: Directories,
     type_is_alias: bool,
     ticketing: bool,
-    _held: Vec<std::fs::File>,
     qemu: Child,
     tpm: Option<Child>,
     monitor: Client,
@@ -124,6 +126,7 @@ struct Inbox {
 
 impl Driver {
     fn new(setup: Setup, signals: Signals) -> (Self, Inbox) {
+        let (news, news_inbox) = mpsc::unbounded_channel();
         let (monitor_signals, monitor_inbox) = mpsc::unbounded_channel();
         let (monitor, connection) = qmp::connect(setup.dirs.file(process::MONITOR), monitor_signals);
         tokio::spawn(connection);
@@ -132,6 +135,8 @@ impl Driver {
             live: setup.spec.live.clone(),
             ram: setup.spec.ram,
             reset: setup.start.reset,
+            sizes: setup.start.sizes.clone(),
+            stalls: 0,
             password: setup.files.password.clone().filter(|_| setup.ticketing),
             booted: false,
             attempt: 0,
@@ -141,9 +146,9 @@ impl Driver {
         tokio::spawn(reconcile::run(monitor.clone(), setup.start, wish, progress));
         let (changes, files_inbox) = mpsc::unbounded_channel();
         tokio::spawn(super::watch::follow(setup.config.clone(), setup.files, changes));
+        tokio::spawn(storage::follow(setup.held, news.clone()));
         let log = console::Log::default();
         tokio::spawn(console::serve(setup.line, setup.console, log.clone()));
-        let (news, news_inbox) = mpsc::unbounded_channel();
         let driver = Self {
             began: Instant::now(),
             state: State::new(Duration::ZERO, setup.spec.live.powerdown_timeout),
@@ -153,7 +158,6 @@ impl Driver {
             dirs: setup.dirs,
             type_is_alias: setup.type_is_alias,
             ticketing: setup.ticketing,
-            _held: setup.held,
             qemu: setup.qemu,
             tpm: setup.tpm,
             monitor,
@@ -314,10 +318,12 @@ impl Driver {
         self.observed.login_wanted = live.logged_in_user.is_some();
         self.observed.ram_target = live.ram.unwrap_or(self.spec.ram);
         let timeout = live.powerdown_timeout;
+        let sizes = live.sizes.clone();
         self.wish(|desired| {
             desired.generation = config.generation;
             desired.live = live;
             desired.reset = config.reset_counter;
+            desired.grow(&sizes);
         });
         self.step(Event::PowerdownTimeout(timeout));
     }

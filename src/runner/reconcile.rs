@@ -7,6 +7,7 @@
 mod cpus;
 mod media;
 mod memory;
+mod storage;
 
 pub use media::{Tray, start_node};
 
@@ -44,6 +45,8 @@ pub enum Progress {
     },
     /// Why a CD drive has not the medium that it should have.
     Media(Option<Problem>),
+    /// The guest goes on after a disk could not.
+    Resumed,
     /// The last request for a reset that was carried out.
     Reset(Option<i64>),
     /// The display has a new password.
@@ -58,6 +61,8 @@ pub struct Start {
     pub repository: PathBuf,
     /// The CD drives.
     pub trays: Vec<Tray>,
+    /// Sizes of the disks, in bytes.
+    pub sizes: Vec<u64>,
     /// Request for a reset that the start has fulfilled.
     pub reset: Option<i64>,
 }
@@ -69,9 +74,20 @@ pub async fn run(
     mut wishes: watch::Receiver<Desired>,
     progress: mpsc::UnboundedSender<Progress>,
 ) {
-    let Start { repository, trays, reset } = start;
-    let (balloon, password, cpus, waits_since) = (None, None, None, None);
-    let mut machine = Machine { client, progress, repository, balloon, password, cpus, waits_since, trays, reset };
+    let mut machine = Machine {
+        client,
+        progress,
+        repository: start.repository,
+        balloon: None,
+        password: None,
+        cpus: None,
+        waits_since: None,
+        trays: start.trays,
+        sizes: start.sizes,
+        stalls: 0,
+        tried_to_go_on: None,
+        reset: start.reset,
+    };
     loop {
         let desired = wishes.borrow_and_update().clone();
         let pause = match machine.follow(&desired).await {
@@ -108,6 +124,11 @@ struct Machine {
     /// Since when CPUs wait for the guest.
     waits_since: Option<Instant>,
     trays: Vec<Tray>,
+    /// Sizes of the disks, as QEMU knows them.
+    sizes: Vec<u64>,
+    /// How many of the guest's stops by a disk are over, and when it was tried last to end one.
+    stalls: u64,
+    tried_to_go_on: Option<Instant>,
     /// The last request for a reset that was carried out.
     reset: Option<i64>,
 }
@@ -116,7 +137,9 @@ impl Machine {
     /// Follows the wish; says whether it need not be looked at again before something happens.
     async fn follow(&mut self, desired: &Desired) -> Result<bool, Error> {
         self.follow_password(desired).await?;
-        let complete = self.follow_memory(desired).await?
+        self.follow_sizes(desired).await?;
+        let complete = self.follow_stall(desired).await?
+            & self.follow_memory(desired).await?
             & self.follow_cpus(desired).await?
             & self.follow_media(&desired.live.media).await?;
         // Last, so that the guest boots with all of the above.

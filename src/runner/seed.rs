@@ -19,38 +19,66 @@ const SMALLEST: u64 = 1 << 20;
 
 /// Makes the image. `who` is what makes the machine itself: the UID of its object, or its UUID.
 pub fn write(path: &Path, cloud_init: &CloudInit, vm: &str, who: &str) -> Result<(), Failure> {
-    let files = documents(cloud_init, vm, who);
+    let mounted = Mounted::read(cloud_init)?;
+    let files = documents(cloud_init, &mounted, vm, who);
     image(path, &files).map_err(|error| {
         Failure::data(format!("the seed for cloud-init cannot be written to {}: {error}", path.display()))
     })
 }
 
+/// What files hold that were mounted for it; it is used as it is, and shown to nobody.
+#[derive(Default)]
+struct Mounted {
+    user_data: Option<String>,
+    network_config: Option<String>,
+}
+
+impl Mounted {
+    fn read(cloud_init: &CloudInit) -> Result<Self, Failure> {
+        let read = |key: &str, path: &Option<String>| {
+            let content = path.as_ref().map(|path| {
+                std::fs::read_to_string(path)
+                    .map_err(|error| Failure::data(format!("cloudInit.{key}: {path} cannot be read: {error}")))
+            });
+            content.transpose()
+        };
+        Ok(Self {
+            user_data: read("userDataFile", &cloud_init.user_data_file)?,
+            network_config: read("networkConfigFile", &cloud_init.network_config_file)?,
+        })
+    }
+}
+
 /// The files of the seed.
-fn documents(cloud_init: &CloudInit, vm: &str, who: &str) -> Vec<(&'static str, String)> {
+fn documents(cloud_init: &CloudInit, mounted: &Mounted, vm: &str, who: &str) -> Vec<(&'static str, String)> {
     let empty = Map::new();
     let mut meta_data = cloud_init.meta_data.clone().unwrap_or_default();
     let user_data = cloud_init.user_data.as_ref().unwrap_or(&empty);
     let missing = |map: &Map<String, Value>, key: &str| map.get(key).is_none_or(Value::is_null);
     if missing(&meta_data, "instance-id") {
-        meta_data.insert("instance-id".to_owned(), json!(instance_id(cloud_init, who)));
+        meta_data.insert("instance-id".to_owned(), json!(instance_id(cloud_init, mounted, who)));
     }
     if missing(&meta_data, "local-hostname") {
         meta_data.insert("local-hostname".to_owned(), json!(vm));
     }
     let mut files = vec![
         ("meta-data", json!(meta_data).to_string() + "\n"),
-        ("user-data", format!("#cloud-config\n{}\n", json!(user_data))),
+        ("user-data", mounted.user_data.clone().unwrap_or_else(|| format!("#cloud-config\n{}\n", json!(user_data)))),
     ];
-    if let Some(network) = &cloud_init.network_config {
-        files.push(("network-config", json!(network).to_string() + "\n"));
-    }
+    let network = cloud_init.network_config.as_ref().map(|network| json!(network).to_string() + "\n");
+    files.extend(mounted.network_config.clone().or(network).map(|network| ("network-config", network)));
     files
 }
 
 /// Changes when, and only when, what cloud-init is to do has changed, or the machine is another one: a restart does
 /// not make it run its once-per-instance parts again.
-fn instance_id(cloud_init: &CloudInit, who: &str) -> String {
-    let content = json!([who, cloud_init.meta_data, cloud_init.user_data, cloud_init.network_config]);
+fn instance_id(cloud_init: &CloudInit, mounted: &Mounted, who: &str) -> String {
+    let mut content = json!([who, cloud_init.meta_data, cloud_init.user_data, cloud_init.network_config]);
+    if let (Some(list), true) =
+        (content.as_array_mut(), mounted.user_data.is_some() || mounted.network_config.is_some())
+    {
+        list.extend([json!(mounted.user_data), json!(mounted.network_config)]);
+    }
     let hash = Sha256::digest(content.to_string().as_bytes());
     let hex: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("i-{hex}")
@@ -120,15 +148,37 @@ mod tests {
     #[test]
     fn the_instance_changes_with_its_content_and_its_machine_only() {
         let (one, two) = (cloud_init(json!({"a": 1})), cloud_init(json!({"a": 2})));
-        assert_eq!(instance_id(&one, "uid"), instance_id(&one.clone(), "uid"));
-        assert_ne!(instance_id(&one, "uid"), instance_id(&two, "uid"));
-        assert_ne!(instance_id(&one, "uid"), instance_id(&one, "other"));
+        let id = |cloud_init: &CloudInit, who: &str| instance_id(cloud_init, &Mounted::default(), who);
+        assert_eq!(id(&one, "uid"), id(&one.clone(), "uid"));
+        assert_ne!(id(&one, "uid"), id(&two, "uid"));
+        assert_ne!(id(&one, "uid"), id(&one, "other"));
     }
 
     #[test]
     fn given_meta_data_stays() {
         let meta_data = json!({"instance-id": "v3", "local-hostname": "h"});
         let cloud_init = CloudInit { meta_data: meta_data.as_object().cloned(), ..CloudInit::default() };
-        assert_eq!(documents(&cloud_init, "t", "u")[0].1, "{\"instance-id\":\"v3\",\"local-hostname\":\"h\"}\n");
+        assert_eq!(
+            documents(&cloud_init, &Mounted::default(), "t", "u")[0].1,
+            "{\"instance-id\":\"v3\",\"local-hostname\":\"h\"}\n"
+        );
+    }
+
+    #[test]
+    fn a_mounted_document_is_used_as_it_is_and_a_missing_one_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("user-data");
+        std::fs::write(&path, "#!/bin/sh\necho geheim\n").unwrap();
+        let mut cloud_init = CloudInit { user_data_file: Some(path.display().to_string()), ..CloudInit::default() };
+        let (_, files) = read_back(&cloud_init);
+        assert_eq!(files[1], ("user-data".to_owned(), "#!/bin/sh\necho geheim\n".to_owned()));
+        let id = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            instance_id(&cloud_init, &Mounted::read(&cloud_init).unwrap(), "uid")
+        };
+        assert_ne!(id("one"), id("two"));
+        cloud_init.network_config_file = Some("/none/network-config".to_owned());
+        let failure = write(&dir.path().join(IMAGE), &cloud_init, "t", "u").unwrap_err();
+        assert!(failure.message.starts_with("cloudInit.networkConfigFile: /none/network-config cannot be read"));
     }
 }

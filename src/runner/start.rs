@@ -81,6 +81,7 @@ fn start(config: &RunnerConfig, spec: Spec, path: &Path, files: Files, dirs: &Di
     let trays =
         trays.map(|(n, (cd, configured))| Tray::at_start(n, configured.file.clone().filter(|_| cd.file.is_some())));
     let trays = trays.collect();
+    let sizes = machine.disks.iter().map(|disk| disk.size).collect();
     let arguments = qemu::arguments(&machine, qemu::DESCRIPTORS);
     tracing::info!("{} {}", qemu::PROGRAM, arguments.join(" "));
     let observed = observed(config, &machine.spec, machine.acceleration, ticketing);
@@ -102,7 +103,7 @@ fn start(config: &RunnerConfig, spec: Spec, path: &Path, files: Files, dirs: &Di
         line: tokio::net::UnixStream::from_std(line).map_err(unusable)?,
         console,
         held,
-        start: reconcile::Start { repository, trays, reset: config.reset_counter },
+        start: reconcile::Start { repository, trays, sizes, reset: config.reset_counter },
         observed,
         reporter,
     })
@@ -122,6 +123,8 @@ fn observed(config: &RunnerConfig, spec: &Spec, acceleration: Acceleration, tick
         login_wanted: spec.live.logged_in_user.is_some(),
         cpu_problem: None,
         memory_problem: None,
+        stalled: None,
+        disk_error: None,
         media: (!spec.cds.is_empty()).then_some(None),
         reset_request: config.reset_counter,
         config_problem: None,

@@ -51,6 +51,10 @@ pub struct Observed {
     pub cpu_problem: Option<String>,
     /// Why the guest has not as much memory as wanted.
     pub memory_problem: Option<String>,
+    /// Which disk cannot go on, so that the guest waits.
+    pub stalled: Option<Problem>,
+    /// Which disk has given the guest an error since the start.
+    pub disk_error: Option<Problem>,
     /// Whether the machine has CD drives, and why one has not the medium that it should have.
     pub media: Option<Option<Problem>>,
     /// The last request for a reset that was carried out.
@@ -131,6 +135,7 @@ impl Observed {
         ]);
         if self.runs() {
             all.extend([self.accelerated(), self.cpus_in_sync(), self.memory_in_sync(), self.config_in_sync()]);
+            all.push(self.storage_healthy());
             all.extend(self.media_ready());
         }
         all
@@ -160,6 +165,13 @@ impl Observed {
         let reason = if status { "AsConfigured" } else { "NotFollowed" };
         let message = self.memory_problem.clone().unwrap_or_default();
         Wanted { type_: conditions::MEMORY_IN_SYNC, status, reason, message }
+    }
+
+    fn storage_healthy(&self) -> Wanted {
+        let problem = self.stalled.as_ref().or(self.disk_error.as_ref());
+        let (reason, message) = problem.map_or(("Healthy", ""), |problem| (problem.reason, problem.message.as_str()));
+        let (type_, status) = (conditions::STORAGE_HEALTHY, problem.is_none());
+        Wanted { type_, status, reason, message: message.to_owned() }
     }
 
     /// There is nothing to say about media where there is no drive.
@@ -243,6 +255,8 @@ pub mod tests {
             login_wanted: false,
             cpu_problem: None,
             memory_problem: None,
+            stalled: None,
+            disk_error: None,
             media: None,
             reset_request: None,
             config_problem: None,
@@ -263,6 +277,7 @@ pub mod tests {
         observed.memory_problem = Some("no driver".to_owned());
         observed.media = Some(Some(Problem::new("ImageMissing", "CD drive 0: a.iso is not there")));
         observed.reset_request = Some(7);
+        observed.stalled = Some(Problem::new("DiskFull", "there is no room left for disk /dev/x"));
         observed.config_problem = Some(ConfigProblem::RestartNeeded("vm.firmware".to_owned()));
         insta::assert_yaml_snapshot!(observed.object(&identity(), &[], at(10)).0);
     }

@@ -12,3 +12,5 @@ mod hardware;
 mod live;
 mod media;
 mod rig;
+mod seccomp;
+mod storage;

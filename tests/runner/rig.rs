@@ -31,7 +31,7 @@ if [ -n "$DISK" ]; then
 fi
 touch "$root/dev/termination-log" && chmod 666 "$root/dev/termination-log"
 mount -t proc proc "$root/proc"
-mount --bind "$dir" "$root/tmp"
+mount --rbind "$dir" "$root/tmp"
 exec setpriv --no-new-privs --bounding-set=-all,+sys_chroot,+setuid,+setgid chroot --userspec=107:107 "$root" /tmp/vm-runner "$@"
 "#;
 
@@ -125,6 +125,15 @@ impl Rig {
     }
 
     pub fn start(&self, api: Option<&Api>) -> Vm<'_> {
+        self.start_as(api, |_| {})
+    }
+
+    /// Starts it where the kernel's io_uring is forbidden, as newer container runtimes do by default.
+    pub fn start_without_io_uring(&self) -> Vm<'_> {
+        self.start_as(None, crate::seccomp::forbid_io_uring)
+    }
+
+    fn start_as(&self, api: Option<&Api>, confine: impl FnOnce(&mut Command)) -> Vm<'_> {
         let log = File::create(self.path("log")).unwrap();
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation=private", "--pid", "--fork"]);
@@ -139,6 +148,7 @@ impl Rig {
             self.write("kubeconfig", &api.kubeconfig());
             command.env("KUBECONFIG", "/tmp/kubeconfig");
         }
+        confine(&mut command);
         let _ = fs::remove_file(self.path("data/end"));
         let child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         Vm { rig: self, child }
@@ -261,6 +271,33 @@ impl LoopDevice {
 impl Drop for LoopDevice {
     fn drop(&mut self) {
         let _ = Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+/// A volume of a few MiB, which can be full.
+pub struct SmallVolume(PathBuf);
+
+impl SmallVolume {
+    pub fn of(rig: &Rig, name: &str, mib: u32) -> Self {
+        fs::create_dir(rig.path(name)).unwrap();
+        let volume = Self(rig.path(name));
+        let options = format!("mode=777,size={mib}m");
+        run(
+            "mount",
+            &["-t".as_ref(), "tmpfs".as_ref(), "-o".as_ref(), options.as_ref(), "small".as_ref(), volume.0.as_ref()],
+        );
+        volume
+    }
+
+    pub fn grow(&self, mib: u32) {
+        let options = format!("remount,size={mib}m");
+        run("mount", &["-o".as_ref(), options.as_ref(), self.0.as_ref()]);
+    }
+}
+
+impl Drop for SmallVolume {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["--lazy".as_ref(), self.0.as_os_str()]).status();
     }
 }
 

@@ -86,8 +86,25 @@ pub mod tests {
 
     /// A machine of that many CPUs that should be there.
     pub fn desired(cpus: u32) -> Desired {
-        let live = Live { cpus, ram: None, powerdown_timeout: Duration::ZERO, logged_in_user: None, media: Vec::new() };
-        Desired { generation: None, live, ram: Bytes(1 << 30), reset: None, password: None, booted: true, attempt: 0 }
+        let live = Live {
+            cpus,
+            ram: None,
+            powerdown_timeout: Duration::ZERO,
+            logged_in_user: None,
+            sizes: Vec::new(),
+            media: Vec::new(),
+        };
+        Desired {
+            generation: None,
+            live,
+            ram: Bytes(1 << 30),
+            reset: None,
+            sizes: Vec::new(),
+            stalls: 0,
+            password: None,
+            booted: true,
+            attempt: 0,
+        }
     }
 
     /// Places as QEMU lists them, from the highest down; the lowest holds the CPU of the start.

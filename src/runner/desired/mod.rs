@@ -24,10 +24,23 @@ pub struct Desired {
     pub ram: Bytes,
     /// The last request for a reset.
     pub reset: Option<i64>,
+    /// Least size of each disk, in bytes.
+    pub sizes: Vec<u64>,
+    /// Counts how often the guest was stopped because a disk could not go on.
+    pub stalls: u64,
     /// The display's password, if the display asks for one.
     pub password: Option<Password>,
     /// Whether the guest is up, and can give CPUs back.
     pub booted: bool,
     /// Counts the occasions to look again at what the machine is.
     pub attempt: u64,
+}
+
+impl Desired {
+    /// Disks grow and never shrink; what is not given stays.
+    pub fn grow(&mut self, sizes: &[Option<Bytes>]) {
+        for (have, want) in self.sizes.iter_mut().zip(sizes) {
+            *have = want.map_or(*have, |want| want.0.max(*have));
+        }
+    }
 }

@@ -90,10 +90,13 @@ impl Driver {
     fn catch_up(&self) {
         let (monitor, news) = (self.monitor.clone(), self.news.clone());
         tokio::spawn(async move {
-            if let Ok(status) = monitor.execute(Command::query_status()).await
-                && status.get("status").and_then(Value::as_str) == Some("shutdown")
-            {
-                let _ = news.send(News::Event(Event::GuestOff));
+            if let Ok(status) = monitor.execute(Command::query_status()).await {
+                let missed = match status.get("status").and_then(Value::as_str) {
+                    Some("shutdown") => Some(News::Event(Event::GuestOff)),
+                    Some("io-error") => Some(News::Stalled),
+                    _ => None,
+                };
+                missed.map(|missed| news.send(missed));
             }
             if let Ok(Value::Array(channels)) = monitor.execute(Command::query_chardev()).await {
                 let ours = |c: &&Value| c.get("label").and_then(Value::as_str) == Some("guest-agent-socket");
@@ -120,6 +123,7 @@ impl Driver {
                     self.observed.console = None;
                 }
             }
+            QemuEvent::IoError(error) => self.io_error(&error),
             QemuEvent::TrayMoved => self.wish(|desired| desired.attempt += 1),
             QemuEvent::DeviceUnplugged { done } => {
                 tracing::info!(done, "the guest was asked to give a device back");
@@ -152,6 +156,10 @@ impl Driver {
                 }
                 self.observed.media = self.observed.media.take().map(|_| problem);
             }
+            Progress::Resumed => {
+                tracing::info!("the guest goes on");
+                self.observed.stalled = None;
+            }
             Progress::Reset(request) => self.observed.reset_request = request,
             Progress::PasswordSet => self.observed.password_serial += 1,
             Progress::Complete(generation) => {
@@ -173,6 +181,8 @@ impl Driver {
                     self.observed.osinfo = None;
                 }
             }
+            News::DiskGrown(disk, size) => self.disk_grown(disk, size),
+            News::Stalled => self.stalled(),
             News::MachineType(type_) => self.record_machine_type(&type_),
         }
     }

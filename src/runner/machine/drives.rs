@@ -6,7 +6,8 @@ use crate::runner::failure::Failure;
 use crate::runner::spec::{self, Cd, Source};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +20,8 @@ pub struct Disk {
     pub kind: DiskKind,
     /// Place in the boot order.
     pub bootindex: Option<u32>,
+    /// Size in bytes at the start.
+    pub size: u64,
 }
 
 /// What a disk is made of.
@@ -30,17 +33,54 @@ pub enum DiskKind {
 }
 
 /// The disks, and the block devices among them opened exclusively: QEMU's own lock guards image files only.
-pub fn disks(configured: &[spec::Disk]) -> Result<(Vec<Disk>, Vec<File>), Failure> {
+pub fn disks(configured: &[spec::Disk]) -> Result<(Vec<Disk>, Vec<Held>), Failure> {
     let (mut disks, mut held) = (Vec::new(), Vec::new());
-    for disk in configured {
+    for (n, disk) in configured.iter().enumerate() {
         let path = disk.source.path().clone();
-        let kind = kind(&disk.source)?;
-        if kind == DiskKind::Device {
-            held.push(hold(&path)?);
+        if let Some(size) = disk.size {
+            enlarge(&path, size.0).map_err(|error| {
+                let path = path.display();
+                Failure::data(format!("disk {path} cannot be made or enlarged to {} bytes: {error}", size.0))
+            })?;
         }
-        disks.push(Disk { path, kind, bootindex: disk.bootindex });
+        let kind = kind(&disk.source)?;
+        let size = match kind {
+            DiskKind::File => fs::metadata(&path).map(|metadata| metadata.len()).unwrap_or_default(),
+            DiskKind::Device => {
+                let device = Held { disk: n, file: hold(&path)? };
+                let size = device.size();
+                held.push(device);
+                size
+            }
+        };
+        disks.push(Disk { path, kind, bootindex: disk.bootindex, size });
     }
     Ok((disks, held))
+}
+
+/// A block device that is kept open, so that no second machine of this node opens it.
+#[derive(Debug)]
+pub struct Held {
+    /// Which of the disks it is.
+    pub disk: usize,
+    file: File,
+}
+
+impl Held {
+    /// Its size at the moment.
+    pub fn size(&self) -> u64 {
+        (&self.file).seek(SeekFrom::End(0)).unwrap_or_default()
+    }
+}
+
+/// Makes the image file at its first use, and enlarges it where it is smaller: sparse, so that it costs what is written.
+fn enlarge(path: &Path, size: u64) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    if file.metadata()?.len() < size {
+        file.set_len(size)?;
+        file.sync_all()?;
+    }
+    Ok(())
 }
 
 fn kind(source: &Source) -> Result<DiskKind, Failure> {
@@ -99,6 +139,7 @@ pub fn cds(configured: &[Cd], repository: &Path, warnings: &mut Vec<String>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::quantity::Bytes;
 
     #[test]
     fn a_missing_image_leaves_the_drive_empty_with_a_warning() {
@@ -110,6 +151,22 @@ mod tests {
         let cds = cds(&[cd("a.iso"), cd("none.iso")], repository.path(), &mut warnings);
         assert_eq!((cds[0].file.clone(), cds[1].file.clone()), (Some(image), None));
         assert!(warnings.len() == 1 && warnings[0].contains("none.iso"), "{warnings:?}");
+    }
+
+    #[test]
+    fn an_image_file_is_made_at_its_first_use_and_grows_and_never_shrinks() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk.img");
+        let size = |size: u64| {
+            let disk = spec::Disk { source: Source::File(path.clone()), size: Some(Bytes(size)), bootindex: None };
+            disks(&[disk]).unwrap().0[0].size
+        };
+        assert_eq!([size(1 << 20), size(2 << 20), size(1 << 20)], [1 << 20, 2 << 20, 2 << 20]);
+        use std::os::unix::fs::MetadataExt;
+        assert_eq!(fs::metadata(&path).unwrap().blocks(), 0, "sparse");
+        let disk =
+            spec::Disk { source: Source::File("/none/disk.img".into()), size: Some(Bytes(512)), bootindex: None };
+        assert!(disks(&[disk]).unwrap_err().message.contains("/none/disk.img cannot be made"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! In: a checked [`Spec`], the host's directories. Out: [`Machine`], and warnings about what it does without. What
 //! always holds: whatever this leaves in the data directory is whole, and is the same at the next start.
 
+mod aio;
 mod dirs;
 mod drives;
 mod durable;
@@ -12,8 +13,9 @@ mod layout;
 mod media;
 mod record;
 
+pub use aio::Aio;
 pub use dirs::{Directories, Environment};
-pub use drives::{Disk, DiskKind};
+pub use drives::{Disk, DiskKind, Held};
 pub use firmware::FirmwareFiles;
 pub use identity::record_machine_type;
 #[cfg(test)]
@@ -27,7 +29,6 @@ use crate::api::outcome::EndReason;
 use record::Record;
 use rustix::fs::{Mode, OFlags};
 use sha2::{Digest, Sha256};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// A machine that can be started.
@@ -51,6 +52,8 @@ pub struct Machine {
     pub cds: Vec<Cd>,
     /// Disks.
     pub disks: Vec<Disk>,
+    /// How disks are read and written.
+    pub aio: Aio,
     /// Image with the seed for cloud-init.
     pub seed: Option<PathBuf>,
     /// Where the devices are on the PCI bus.
@@ -78,7 +81,7 @@ pub struct Resolved {
     /// The machine.
     pub machine: Machine,
     /// Block devices, opened so that no second machine of this node opens them.
-    pub held: Vec<File>,
+    pub held: Vec<Held>,
     /// What the machine does without.
     pub warnings: Vec<String>,
 }
@@ -120,6 +123,7 @@ pub fn resolve(spec: Spec, dirs: &Directories, around: Around) -> Result<Resolve
         macs,
         cds,
         disks,
+        aio: Aio::probe(),
         seed: around.seed,
         layout,
         ticketing: around.ticketing,

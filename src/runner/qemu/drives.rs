@@ -29,12 +29,13 @@ pub fn disks(args: &mut Args, machine: &Machine) {
     for (n, disk) in machine.disks.iter().enumerate() {
         let resource = match disk.kind {
             DiskKind::File => json!({
-                "driver": "file", "node-name": resource(n), "filename": disk.path, "aio": "threads",
-                "auto-read-only": true, "discard": "unmap",
+                "driver": "file", "node-name": resource(n), "filename": disk.path,
+                "aio": machine.aio.for_file().as_str(), "auto-read-only": true, "discard": "unmap",
             }),
             DiskKind::Device => json!({
-                "driver": "host_device", "node-name": resource(n), "filename": disk.path, "aio": "native",
-                "cache": {"direct": true, "no-flush": false}, "auto-read-only": true, "discard": "unmap",
+                "driver": "host_device", "node-name": resource(n), "filename": disk.path,
+                "aio": machine.aio.as_str(), "cache": {"direct": true, "no-flush": false}, "auto-read-only": true,
+                "discard": "unmap",
             }),
         };
         let slot = machine.layout.disks.get(n).copied().unwrap_or_default();
@@ -54,6 +55,11 @@ fn seed_resource(n: usize, path: &Path) -> Value {
     json!({"driver": "file", "node-name": resource(n), "filename": path, "read-only": true})
 }
 
+/// Node of a disk, as the guest's device has it.
+pub fn disk_node(n: usize) -> String {
+    format!("drive-{n}-backend")
+}
+
 fn resource(n: usize) -> String {
     format!("drive-{n}-host-resource")
 }
@@ -68,7 +74,7 @@ fn blk(
     bootindex: Option<u32>,
 ) {
     args.json("-blockdev", resource);
-    let backend = format!("drive-{n}-backend");
+    let backend = disk_node(n);
     args.json(
         "-blockdev",
         &json!({
@@ -77,6 +83,9 @@ fn blk(
     );
     // By itself QEMU takes as many queues as there are CPUs at its start, and that is one.
     let queues = machine.spec.maximum_cpus.min(MAXIMUM_QUEUES);
-    let device = json!({"driver": "virtio-blk-pci", "drive": backend, "num-queues": queues});
+    // A full volume, or one that cannot be reached, stops the guest until it can go on; an error of a write is its own.
+    let device = json!({
+        "driver": "virtio-blk-pci", "drive": backend, "num-queues": queues, "werror": "enospc", "rerror": "stop",
+    });
     args.pci_device(slot, bootable(device, bootindex));
 }

@@ -9,6 +9,7 @@ mod board;
 mod drives;
 mod peripherals;
 
+pub use drives::disk_node;
 pub use peripherals::GUEST_AGENT_CHANNEL;
 
 use super::machine::Machine;

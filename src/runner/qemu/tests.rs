@@ -1,7 +1,7 @@
 use super::*;
 use crate::runner::config;
 use crate::runner::machine::testing;
-use crate::runner::machine::{Acceleration, Disk, DiskKind, FirmwareFiles};
+use crate::runner::machine::{Acceleration, Aio, Disk, DiskKind, FirmwareFiles};
 use crate::runner::spec::Spec;
 use std::path::PathBuf;
 
@@ -17,6 +17,7 @@ fn machine(vm: &str) -> Machine {
         macs: (0..spec.networks.len()).map(|n| format!("52:54:00:12:34:{n:02x}")).collect(),
         cds: spec.cds.clone(),
         disks: Vec::new(),
+        aio: Aio::Native,
         seed: None,
         layout: testing::layout(&[], &[]),
         ticketing: false,
@@ -64,8 +65,8 @@ fn the_fullest_machine() {
     machine.acceleration = Acceleration::Kvm;
     machine.firmware = Some(FirmwareFiles { rom: "/fw/CODE.fd".into(), vars: "/data/fw-vars.fd".into(), secure: true });
     machine.disks = vec![
-        Disk { path: "/dev/system-disk".into(), kind: DiskKind::Device, bootindex: Some(1000) },
-        Disk { path: "/images/a,b.img".into(), kind: DiskKind::File, bootindex: None },
+        Disk { path: "/dev/system-disk".into(), kind: DiskKind::Device, bootindex: Some(1000), size: 0 },
+        Disk { path: "/images/a,b.img".into(), kind: DiskKind::File, bootindex: None, size: 0 },
     ];
     machine.seed = Some(PathBuf::from("/run/seed.img"));
     machine.ticketing = true;

@@ -38,6 +38,8 @@ pub enum Event {
         /// The client's port.
         port: String,
     },
+    /// A disk could not be read or written.
+    IoError(IoError),
     /// The tray of a CD drive has moved.
     TrayMoved,
     /// A device is unplugged, or the guest did not let it go.
@@ -45,6 +47,28 @@ pub enum Event {
         /// Whether it is gone.
         done: bool,
     },
+}
+
+/// An error of a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IoError {
+    /// The disk's block node.
+    pub node: String,
+    /// Whether it was written, not read.
+    pub write: bool,
+    /// Whether the guest was stopped.
+    pub stopped: bool,
+    /// Whether there is no room left.
+    pub full: bool,
+    /// For people.
+    pub reason: String,
+}
+
+impl IoError {
+    /// Which of the disks it is; its node is named `drive-<n>-…`.
+    pub fn disk(&self) -> Option<usize> {
+        self.node.strip_prefix("drive-")?.split('-').next()?.parse().ok()
+    }
 }
 
 /// SPICE's number of the channel that each client has exactly once.
@@ -69,6 +93,13 @@ impl Event {
                 Some(Self::ConsoleConnected { host: client("host"), port: client("port") })
             }
             "SPICE_DISCONNECTED" => Some(Self::ConsoleDisconnected { host: client("host"), port: client("port") }),
+            "BLOCK_IO_ERROR" => Some(Self::IoError(IoError {
+                node: text("node-name"),
+                write: text("operation") == "write",
+                stopped: text("action") == "stop",
+                full: flag("nospace"),
+                reason: text("reason"),
+            })),
             "DEVICE_TRAY_MOVED" => Some(Self::TrayMoved),
             "DEVICE_DELETED" => Some(Self::DeviceUnplugged { done: true }),
             "DEVICE_UNPLUG_GUEST_ERROR" => Some(Self::DeviceUnplugged { done: false }),
@@ -99,5 +130,9 @@ mod tests {
         assert_eq!(event("SPICE_INITIALIZED", json!({"client": {"channel-type": 2}})), None);
         assert_eq!(event("SPICE_CONNECTED", client), None);
         assert_eq!(event("BALLOON_CHANGE", json!({})), None);
+        let full = json!({"device": "", "node-name": "drive-12-host-resource", "operation": "write", "action": "stop",
+            "nospace": true, "reason": "No space left on device"});
+        let Some(Event::IoError(error)) = event("BLOCK_IO_ERROR", full) else { panic!() };
+        assert_eq!((error.disk(), error.write, error.stopped, error.full), (Some(12), true, true, true));
     }
 }

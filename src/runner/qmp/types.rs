@@ -131,6 +131,11 @@ impl Command {
         Self::new("blockdev-insert-medium", json!({"id": device, "node-name": node}))
     }
 
+    /// Tells the guest that a disk has grown, and makes an image file grow.
+    pub fn resize(node: &str, size: u64) -> Self {
+        Self::new("block_resize", json!({"node-name": node, "size": size}))
+    }
+
     /// Sets the display's password.
     pub fn set_password(password: &str) -> Self {
         let arguments = json!({"protocol": "spice", "password": password});

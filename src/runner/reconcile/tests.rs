@@ -22,7 +22,12 @@ async fn rig(first: Desired) -> Rig {
     let peer = Peer::accept(&listener).await;
     let (wishes, wish) = watch::channel(first);
     let (sender, progress) = mpsc::unbounded_channel();
-    let start = Start { repository: dir.path().to_owned(), trays: vec![Tray::at_start(0, None)], reset: Some(3) };
+    let start = Start {
+        repository: dir.path().to_owned(),
+        trays: vec![Tray::at_start(0, None)],
+        sizes: vec![1 << 20],
+        reset: Some(3),
+    };
     tokio::spawn(run(client, start, wish, sender));
     Rig { dir, listener, peer, wishes, progress }
 }
@@ -254,4 +259,56 @@ async fn b39_memory_is_what_the_guest_has_and_not_what_was_asked_for() {
         }
     };
     assert!(told.0 == 1 << 30 && told.1.contains("balloon driver"), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_a_disk_has_stopped_goes_on_when_there_is_room_and_not_in_a_hurry() {
+    let mut rig = rig(desired(1)).await;
+    rig.wishes.send_modify(|desired| desired.stalls = 1);
+    let (mut tries, mut told, begin) = (0, 0, tokio::time::Instant::now());
+    loop {
+        let mut answer = |command: &str, arguments: &Value| match command {
+            "query-status" => Ok(json!({"status": if tries < 4 { "io-error" } else { "running" }})),
+            "cont" => {
+                tries += 1;
+                Ok(json!({}))
+            }
+            _ => places(command, arguments),
+        };
+        tokio::select! {
+            () = rig.peer.answer(&mut answer) => {}
+            progress = rig.progress.recv() => match progress.unwrap() {
+                // Each attempt that fails is told by QEMU at once.
+                Progress::Complete(_) if told < tries => {
+                    told = tries;
+                    rig.wishes.send_modify(|desired| desired.stalls += 1);
+                }
+                Progress::Resumed => break,
+                _ => {}
+            }
+        }
+    }
+    assert!(tries == 4 && begin.elapsed() >= Duration::from_secs(20), "{tries} in {:?}", begin.elapsed());
+}
+
+#[tokio::test]
+async fn a_disk_that_has_grown_is_told_once_and_none_shrinks() {
+    let mut first = desired(1);
+    first.sizes = vec![1 << 20];
+    let mut rig = rig(first).await;
+    rig.peer.answer(places).await;
+    rig.wishes.send_modify(|desired| desired.grow(&[Some(Bytes(2 << 20))]));
+    rig.peer
+        .answer(|command, arguments| {
+            assert_eq!((command, &arguments["node-name"]), ("block_resize", &json!("drive-0-backend")));
+            assert_eq!(arguments["size"], 2 << 20);
+            Ok(json!({}))
+        })
+        .await;
+    rig.peer.answer(places).await;
+    rig.wishes.send_modify(|desired| {
+        desired.grow(&[Some(Bytes(1 << 20))]);
+        desired.attempt += 1;
+    });
+    rig.peer.answer(places).await;
 }

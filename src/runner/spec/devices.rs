@@ -2,11 +2,14 @@
 
 use super::super::failure::Invalid;
 use super::check;
+use crate::api::quantity::Bytes;
 use crate::api::runner_config::{DriveConfig, ForwardConfig, NetworkConfig, SpiceConfig};
 use std::path::PathBuf;
 
 /// Default of `vm.network[].device`.
 const NIC_MODEL: &str = "virtio-net";
+/// What a disk's size is counted in.
+const SECTOR: u64 = 512;
 /// The machine's SATA controller has this many ports.
 const MAXIMUM_CDS: usize = 6;
 /// The USB controller's ports, less the one of the tablet.
@@ -48,6 +51,8 @@ pub struct Cd {
 pub struct Disk {
     /// What it is made of.
     pub source: Source,
+    /// Least size of an image file, which is made or enlarged to it.
+    pub size: Option<Bytes>,
     /// Place in the boot order.
     pub bootindex: Option<u32>,
 }
@@ -138,11 +143,29 @@ pub fn drives(configured: &[DriveConfig]) -> Result<(Vec<Cd>, Vec<Disk>), Invali
                 file: config.file.as_ref().filter(|file| !file.is_empty()).map(PathBuf::from),
                 bootindex: config.bootindex,
             }),
-            "raw" => disks.push(Disk { source: source(&key, config)?, bootindex: config.bootindex }),
+            "raw" => disks.push(disk(&key, config)?),
             other => return Err(Invalid::value(key("type"), other, "raw or ide-cd")),
         }
     }
     Ok((cds, disks))
+}
+
+fn disk(key: &impl Fn(&str) -> String, config: &DriveConfig) -> Result<Disk, Invalid> {
+    let source = source(key, config)?;
+    let size = match (&config.size, &source) {
+        (None, _) => None,
+        (Some(text), Source::File(_)) => Some(disk_size(&key("size"), text)?),
+        (Some(_), _) => return Err(Invalid::new(key("size"), "only an image file has a size; use it with file")),
+    };
+    Ok(Disk { source, size, bootindex: config.bootindex })
+}
+
+/// A size in whole sectors.
+fn disk_size(key: &str, text: &str) -> Result<Bytes, Invalid> {
+    match super::size(key, text)?.0 / SECTOR * SECTOR {
+        0 => Err(Invalid::value(key, text, "at least one sector of 512 bytes")),
+        bytes => Ok(Bytes(bytes)),
+    }
 }
 
 fn source(key: &impl Fn(&str) -> String, config: &DriveConfig) -> Result<Source, Invalid> {

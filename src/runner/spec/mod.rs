@@ -67,6 +67,8 @@ pub struct Live {
     pub powerdown_timeout: Duration,
     /// User whom the agent in the guest logs in.
     pub logged_in_user: Option<String>,
+    /// Least size of each disk, if one is given.
+    pub sizes: Vec<Option<Bytes>>,
     /// The image in each CD drive.
     pub media: Vec<Option<PathBuf>>,
 }
@@ -126,6 +128,7 @@ impl Spec {
                 cpus: vm.current_cpus.unwrap_or(1),
                 ram: current_ram(vm, ram)?,
                 powerdown_timeout: powerdown_timeout(vm)?,
+                sizes: disks.iter().map(|disk| disk.size).collect(),
                 media: cds.iter().map(|cd| cd.file.clone()).collect(),
                 logged_in_user: display.logged_in_user.filter(|user| !user.is_empty()),
             },
@@ -143,7 +146,13 @@ impl Spec {
         let same_drives = self.cds.len() == other.cds.len()
             && self.cds.iter().zip(&other.cds).all(|(one, two)| one.bootindex == two.bootindex);
         let cds = if same_drives { self.cds.clone() } else { other.cds.clone() };
-        *self == Self { live: self.live.clone(), maximum_cpus, cds, ..other.clone() }
+        // A disk grows where it is.
+        let sized = |(one, two): (&Disk, &Disk)| Disk { size: one.size, ..two.clone() };
+        let disks = match self.disks.len() == other.disks.len() {
+            true => self.disks.iter().zip(&other.disks).map(sized).collect(),
+            false => other.disks.clone(),
+        };
+        *self == Self { live: self.live.clone(), maximum_cpus, cds, disks, ..other.clone() }
     }
 }
 

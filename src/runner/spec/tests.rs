@@ -78,3 +78,24 @@ fn a_change_of_live_values_needs_no_new_start() {
     assert!(!one.differs_in_live_only(&spec("    maximumCpus: 8\n").unwrap()));
     assert!(!one.differs_in_live_only(&spec("    maximumCpus: 4\n    firmware: bios\n").unwrap()));
 }
+
+#[test]
+fn only_an_image_file_has_a_size_and_that_may_grow_in_place() {
+    let disk = |keys: &str| spec(&format!("    drives: [{{type: raw, {keys}}}]\n"));
+    let one = disk("file: /d/disk.img, size: 1 GiB").unwrap();
+    assert_eq!(one.live.sizes, [Some(Bytes(1 << 30))]);
+    assert!(one.differs_in_live_only(&disk("file: /d/disk.img, size: 2 GiB").unwrap()));
+    assert!(!one.differs_in_live_only(&disk("file: /d/other.img, size: 2 GiB").unwrap()));
+    assert_eq!(disk("resource: /dev/x, size: 1 GiB").unwrap_err().key, "vm.drives[0].size");
+    assert_eq!(disk("file: /d/disk.img, size: 100 B").unwrap_err().key, "vm.drives[0].size");
+}
+
+#[test]
+fn a_change_of_media_needs_no_new_start_but_another_drive_does() {
+    let cds = |keys: &str| spec(&format!("    drives: [{keys}]\n")).unwrap();
+    let one = cds("{type: ide-cd, file: a.iso}");
+    assert!(one.differs_in_live_only(&cds("{type: ide-cd, file: b.iso}")));
+    assert!(one.differs_in_live_only(&cds("{type: ide-cd}")));
+    assert!(!one.differs_in_live_only(&cds("{type: ide-cd}, {type: ide-cd}")));
+    assert!(!one.differs_in_live_only(&cds("{type: ide-cd, file: a.iso, bootindex: 1}")));
+}

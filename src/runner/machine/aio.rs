@@ -1,0 +1,91 @@
+//! (io) Which way of asynchronous input and output the kernel, and what confines this process, allow.
+//!
+//! The only file with unsafe code: no safe wrapper asks for these two things without using them, and QEMU, which meets
+//! the same confinement, ends where it is told to use what it may not.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// As many requests as QEMU has in flight for one disk.
+const ENTRIES: u32 = 128;
+
+/// A way of asynchronous input and output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aio {
+    /// The best, but often forbidden by profiles of container runtimes.
+    IoUring,
+    /// Linux' older one; asynchronous only past the page cache.
+    Native,
+    /// A pool of threads, everywhere.
+    Threads,
+}
+
+impl Aio {
+    /// The best that works.
+    pub fn probe() -> Self {
+        match (io_uring(), native()) {
+            (Ok(()), _) => Self::IoUring,
+            (Err(error), Ok(())) => {
+                tracing::info!(%error, "io_uring cannot be used; disks use native AIO");
+                Self::Native
+            }
+            (Err(error), Err(native)) => {
+                tracing::info!(%error, %native, "neither io_uring nor native AIO can be used; disks use threads");
+                Self::Threads
+            }
+        }
+    }
+
+    /// QEMU's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::IoUring => "io_uring",
+            Self::Native => "native",
+            Self::Threads => "threads",
+        }
+    }
+
+    /// The same for an image file, which goes through the page cache.
+    pub fn for_file(self) -> Self {
+        if self == Self::Native { Self::Threads } else { self }
+    }
+}
+
+fn io_uring() -> io::Result<()> {
+    // More than the kernel's structure, which it fills.
+    let mut parameters = [0u64; 64];
+    // SAFETY: the kernel writes at most its structure of 120 bytes to the parameters, which outlive the call; a result
+    // that is not negative is a new descriptor that nobody else owns.
+    let ring = unsafe {
+        let ring = libc::syscall(libc::SYS_io_uring_setup, ENTRIES, parameters.as_mut_ptr());
+        i32::try_from(ring).ok().filter(|ring| *ring >= 0).map(|ring| OwnedFd::from_raw_fd(ring))
+    };
+    ring.map(drop).ok_or_else(io::Error::last_os_error)
+}
+
+fn native() -> io::Result<()> {
+    let mut context: libc::c_ulong = 0;
+    // SAFETY: the kernel writes the context's number there; the context is given back and never used.
+    let result = unsafe {
+        let result = libc::syscall(libc::SYS_io_setup, ENTRIES, &raw mut context);
+        if result == 0 {
+            libc::syscall(libc::SYS_io_destroy, context);
+        }
+        result
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_never_uses_what_needs_to_go_past_the_page_cache() {
+        assert_eq!(Aio::Native.for_file(), Aio::Threads);
+        assert_eq!(Aio::IoUring.for_file(), Aio::IoUring);
+        // Whatever this machine allows, asking has no other effect.
+        assert_eq!(Aio::probe(), Aio::probe());
+    }
+}

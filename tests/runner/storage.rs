@@ -1,0 +1,89 @@
+//! Disks that are made, grow, fill up, and what they are read with.
+
+use crate::api::{Api, condition};
+use crate::rig::{BOOT, LoopDevice, Rig, SmallVolume, run};
+use serde_json::{Value, json};
+use std::fs;
+use std::time::Duration;
+
+fn drives(size: &str) -> Value {
+    json!({"drives": [{"type": "raw", "resource": "/tmp/disk.img"}, {"type": "raw", "file": "/tmp/volume/disk.img", "size": size}]})
+}
+
+#[test]
+fn an_image_file_is_made_and_grows_while_the_guest_runs() {
+    let rig = Rig::with_guest();
+    fs::create_dir(rig.path("volume")).unwrap();
+    rig.own("volume");
+    rig.configure(&json!({}), &drives("16 MiB"));
+    let vm = rig.start(None);
+    let mut console = vm.console();
+    console.wait("ready");
+    let mut sectors = |expected: u32| {
+        console.type_line("disks");
+        console.wait(&format!("vdb={expected}"));
+    };
+    sectors(32768);
+    rig.configure(&json!({}), &drives("32 MiB"));
+    vm.logged("the disk has grown", BOOT);
+    sectors(65536);
+    assert_eq!(fs::metadata(rig.path("volume/disk.img")).unwrap().len(), 32 << 20);
+}
+
+#[test]
+fn a_device_that_has_grown_is_announced_to_the_guest() {
+    let image = Rig::with_guest();
+    let device = LoopDevice::of(&image.path("disk.img"));
+    let rig = Rig::with_device(&device.0);
+    rig.configure(&json!({}), &json!({"drives": [{"type": "raw", "resource": "/dev/system-disk"}]}));
+    let vm = rig.start(None);
+    let mut console = vm.console();
+    console.wait("ready");
+    fs::File::options().write(true).open(image.path("disk.img")).unwrap().set_len(64 << 20).unwrap();
+    run("losetup", &["-c".as_ref(), device.0.as_ref()]);
+    vm.logged("the disk has grown", Duration::from_secs(20));
+    console.type_line("disks");
+    console.wait("vda=131072");
+}
+
+#[test]
+fn a_full_volume_pauses_the_guest_says_so_and_the_guest_goes_on_when_there_is_room() {
+    let (rig, api) = (Rig::with_guest(), Api::start());
+    let volume = SmallVolume::of(&rig, "volume", 4);
+    let namespace = json!({"namespace": "ns"});
+    rig.configure(&namespace, &drives("16 MiB"));
+    let vm = rig.start(Some(&api));
+    let mut console = vm.console();
+    console.wait("ready");
+    console.type_line("sh dd if=/dev/zero of=/dev/vdb bs=1M count=8 conv=fsync && echo written");
+    let storage = |status: &str| {
+        vm.until("a report", BOOT, || {
+            let last = api.statuses().pop()?;
+            let healthy = condition(&last, "StorageHealthy").clone();
+            (healthy["status"] == status).then_some(healthy)
+        })
+    };
+    let healthy = storage("False");
+    assert_eq!(healthy["reason"], "DiskFull");
+    assert!(healthy["message"].as_str().unwrap().contains("/tmp/volume/disk.img"), "{healthy}");
+    volume.grow(20);
+    console.wait("TINY sh written");
+    storage("True");
+    let log = rig.log();
+    assert!(log.matches("there is no room left").count() == 1 && log.contains("the guest goes on"), "{log}");
+}
+
+#[test]
+fn disks_use_io_uring_where_it_is_allowed_and_something_else_where_not() {
+    let rig = Rig::with_guest();
+    rig.configure(&json!({}), &json!({}));
+    for (forbid, expected) in [(false, "\"aio\":\"io_uring\""), (true, "\"aio\":\"threads\"")] {
+        let vm = if forbid { rig.start_without_io_uring() } else { rig.start(None) };
+        vm.console().wait("ready");
+        let log = rig.log();
+        assert!(log.contains(expected), "{log}");
+        assert_eq!(log.contains("io_uring cannot be used"), forbid, "{log}");
+        drop(vm);
+        let _ = fs::remove_dir_all(rig.path("run"));
+    }
+}
