@@ -63,6 +63,7 @@ impl std::str::FromStr for Bytes {
 
     fn from_str(text: &str) -> Result<Self, SizeError> {
         let trimmed = text.trim();
+        let trimmed = trimmed.strip_prefix('+').unwrap_or(trimmed);
         let number_end = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
         let (number, rest) = trimmed.split_at(number_end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -152,6 +153,7 @@ mod tests {
             ("1500m", 1),
             ("1E", 1_000_000_000_000_000_000),
             (".5Ki", 512),
+            ("+8Gi", 8 << 30),
         ] {
             assert_eq!(size(text), Ok(bytes), "{text}");
         }

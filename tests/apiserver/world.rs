@@ -14,6 +14,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
+use vm_operator::api::VirtualMachine;
 use vm_operator::operator::context::Context;
 use vm_operator::operator::settings::Settings;
 use vm_operator::operator::{streams, vm};
@@ -30,10 +31,17 @@ pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl Fn
     }
 }
 
+/// A VM of that spec.
+pub fn machine(name: &str, spec: Value) -> VirtualMachine {
+    let metadata = json!({"name": name});
+    let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
+    serde_json::from_value(json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec})).unwrap()
+}
+
 pub struct World {
     pub client: Client,
     pub namespace: String,
-    config: Config,
+    pub config: Config,
 }
 
 fn root() -> PathBuf {
@@ -101,6 +109,17 @@ impl World {
         let mut object = object.clone();
         object["metadata"]["namespace"] = self.namespace.clone().into();
         self.apply(&object, true).await
+    }
+
+    /// Asks the server whether it would make a VM of that spec, sent as a user wrote it: the typed one would already
+    /// have the defaults.
+    pub async fn create_dry(&self, spec: &Value) -> Result<Value, kube::Error> {
+        let metadata = json!({"name": "dry", "namespace": self.namespace});
+        let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
+        let object = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
+        let path = format!("/apis/vmoperator.jdrupes.org/v1/namespaces/{}/vms?dryRun=All", self.namespace);
+        let request = Request::post(path).header("Content-Type", "application/json");
+        self.client.request(request.body(serde_json::to_vec(&object).unwrap()).unwrap()).await
     }
 
     /// The objects of a kustomization.

@@ -1,6 +1,6 @@
 //! `spec.cloudInit`: the seed for cloud-init in the guest.
 
-use super::{any_object, rules};
+use super::any_object;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -8,10 +8,6 @@ use std::collections::BTreeMap;
 
 /// Seed for cloud-init.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(extend("x-kubernetes-validations" = rules(&[
-    ("!(has(self.userData) && has(self.userDataFrom))", "give either userData or userDataFrom"),
-    ("!(has(self.networkConfig) && has(self.networkConfigFrom))", "give either networkConfig or networkConfigFrom"),
-])))]
 #[serde(rename_all = "camelCase")]
 pub struct CloudInit {
     /// `meta-data`. `instance-id` and `local-hostname` are added where they are missing. The added `instance-id` changes

@@ -1,6 +1,5 @@
 //! `spec.vm`: the machine itself.
 
-use super::rules;
 use k8s_openapi::api::core::v1::{TypedLocalObjectReference, TypedObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use schemars::JsonSchema;
@@ -9,22 +8,16 @@ use std::collections::BTreeMap;
 
 /// The machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(extend("x-kubernetes-validations" = rules(&[
-    ("!(has(self.maximumCpus) && has(self.cpuTopology))",
-     "give either maximumCpus or cpuTopology, whose product is the maximum"),
-])))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Machine {
     /// The wanted state.
     pub state: State,
     /// Each increase resets the running machine once, as its reset button would. A start counts as a reset.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0))]
     pub reset_request: Option<i64>,
     /// Each increase shuts the guest down and starts the VM again, once, with a new pod. Where the VM is stopped, its
     /// next start is enough.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0))]
     pub restart_request: Option<i64>,
     /// SMBIOS UUID. Absent: made at the first start and kept.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,20 +29,17 @@ pub struct Machine {
     /// Whether the firmware shows its boot menu.
     pub boot_menu: bool,
     /// Seconds that the guest has to shut down.
-    #[schemars(range(min = 0))]
     pub powerdown_timeout: i64,
     /// CPU model, as QEMU names it.
     pub cpu_model: String,
     /// How many CPUs the machine can have; raised to `currentCpus` if that is more. Absent: `cpuTopology`'s product, else `currentCpus`, else 1.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
     pub maximum_cpus: Option<i64>,
     /// CPU topology.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_topology: Option<CpuTopology>,
     /// How many CPUs the machine has. Absent: the maximum.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
     pub current_cpus: Option<i64>,
     /// Size of the memory: `8Gi`, `1G`, `4 GiB`.
     pub maximum_ram: String,
@@ -155,7 +145,6 @@ impl Default for CpuTopology {
 
 /// A network interface: `tap` or `user`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(extend("x-kubernetes-validations" = rules(&[("has(self.tap) != has(self.user)", "give either tap or user")])))]
 #[serde(rename_all = "camelCase")]
 pub struct Network {
     /// An interface on a bridge of the node.
@@ -201,10 +190,8 @@ pub struct UserNetwork {
 #[serde(rename_all = "camelCase")]
 pub struct Forward {
     /// Port of the pod. Ports below 1024 need a privilege that the pod does not have.
-    #[schemars(range(min = 1024, max = 65535))]
     pub port: i32,
     /// Port of the guest.
-    #[schemars(range(min = 1, max = 65535))]
     pub guest_port: i32,
     /// The protocol.
     #[serde(default)]
@@ -230,9 +217,6 @@ fn br0() -> String {
 
 /// A disk (`volumeClaimTemplate`) or a CD drive (`cdrom`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(extend("x-kubernetes-validations" = rules(&[
-    ("has(self.volumeClaimTemplate) != has(self.cdrom)", "give either volumeClaimTemplate or cdrom"),
-])))]
 #[serde(rename_all = "camelCase")]
 pub struct Disk {
     /// The claim that holds the disk.
@@ -243,7 +227,6 @@ pub struct Disk {
     pub cdrom: Option<Cdrom>,
     /// Place in the boot order, from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0))]
     pub bootindex: Option<i64>,
 }
 
@@ -346,7 +329,6 @@ fn one() -> i64 {
 #[serde(rename_all = "camelCase", default)]
 pub struct Spice {
     /// TCP port of the pod.
-    #[schemars(range(min = 1, max = 65535))]
     pub port: i64,
     /// Host name for clients' connection files.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -9,6 +9,7 @@
 
 mod cloud_init;
 mod machine;
+pub mod rules;
 mod status;
 
 pub use cloud_init::*;
@@ -24,7 +25,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{CustomResource, CustomResourceExt};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 
 /// What a virtual machine should be.
@@ -138,9 +139,6 @@ impl VirtualMachineSpec {
 
 /// Where the runner's image comes from: `source`, or `repository` and `path`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(extend("x-kubernetes-validations" = rules(&[
-    ("has(self.source) != (has(self.repository) && has(self.path))", "give either source, or repository and path"),
-])))]
 #[serde(rename_all = "camelCase")]
 pub struct Image {
     /// The whole reference.
@@ -213,7 +211,6 @@ pub struct LoadBalancerService {
 
 /// What somebody may do.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(extend("x-kubernetes-validations" = rules(&[("has(self.user) != has(self.role)", "give either user or role")])))]
 #[serde(rename_all = "camelCase")]
 pub struct Permission {
     /// Name of a user.
@@ -250,12 +247,6 @@ pub(super) fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
-/// Validation rules of a schema: pairs of a CEL expression and the message where it is false. The API server puts the
-/// field's path before the message.
-fn rules(rules: &[(&str, &str)]) -> Value {
-    rules.iter().map(|(rule, message)| json!({"rule": rule, "message": message})).collect()
-}
-
 fn yes() -> bool {
     true
 }
@@ -274,6 +265,7 @@ pub fn crd() -> CustomResourceDefinition {
         if let Some(root) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
             without_nulls(root);
             condition_defaults(root);
+            rules::add_to(root);
         }
     }
     crd
@@ -300,6 +292,9 @@ fn condition_defaults(root: &mut JSONSchemaProps) {
 /// values of maps stay as they are: there a null means something.
 fn without_nulls(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
+    if let Some(values) = &mut schema.enum_ {
+        values.retain(|value| !value.0.is_null());
+    }
     for child in schema.properties.iter_mut().flat_map(BTreeMap::values_mut) {
         without_nulls(child);
     }

@@ -3,10 +3,13 @@
 use super::super::failure::Invalid;
 use std::net::Ipv4Addr;
 
+/// What a CPU model is made of besides letters and digits: its features are behind commas, and one can be a text.
+pub const CPU_MODEL: &str = "-_.,+=:@()/* ";
+
 /// The value, if all its characters are letters, digits or among `more`, and it is not empty.
 pub fn word(key: &str, value: &str, more: &str) -> Result<String, Invalid> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || more.contains(c);
-    if value.is_empty() || value.len() > 255 || !value.chars().all(allowed) {
+    if value.is_empty() || value.len() > 1024 || !value.chars().all(allowed) {
         return Err(Invalid::value(key, value, &format!("letters, digits and {more}")));
     }
     Ok(value.to_owned())
@@ -33,32 +36,37 @@ pub fn uuid(key: &str, value: &str) -> Result<String, Invalid> {
 /// A MAC address of one interface.
 pub fn mac(key: &str, value: &str) -> Result<String, Invalid> {
     let octets: Vec<Option<u8>> = value
-        .split(':')
+        .split([':', '-'])
         .map(|octet| Some(octet).filter(|o| o.len() == 2).and_then(|o| u8::from_str_radix(o, 16).ok()))
         .collect();
     match octets.as_slice() {
         [Some(first), rest @ ..] if rest.len() == 5 && rest.iter().all(Option::is_some) && first & 1 == 0 => {
-            Ok(value.to_ascii_lowercase())
+            Ok(value.to_ascii_lowercase().replace('-', ":"))
         }
         _ => Err(Invalid::value(key, value, "a unicast MAC address such as 52:54:00:12:34:56")),
     }
 }
 
-/// An IPv4 network in CIDR notation.
+/// An IPv4 network: with a number of bits, with a mask, or of the size that its class has.
 pub fn network(key: &str, value: &str) -> Result<String, Invalid> {
-    let parts = value.split_once('/').map(|(ip, bits)| (ip.parse::<Ipv4Addr>(), bits.parse::<u8>()));
-    match parts {
-        Some((Ok(_), Ok(bits))) if (8..=30).contains(&bits) => Ok(value.to_owned()),
-        _ => Err(Invalid::value(key, value, "an IPv4 network such as 10.0.2.0/24")),
+    let (address, mask) = value.split_once('/').map_or((value, None), |(address, mask)| (address, Some(mask)));
+    let bits = |mask: &str| mask.parse::<u8>().is_ok_and(|bits| (4..=30).contains(&bits));
+    let is_mask = |mask: &str| bits(mask) || mask.parse::<Ipv4Addr>().is_ok();
+    if address.parse::<Ipv4Addr>().is_ok() && mask.is_none_or(is_mask) {
+        return Ok(value.to_owned());
     }
+    Err(Invalid::value(key, value, "an IPv4 network such as 10.0.2.0/24"))
 }
 
-/// Where the clock starts.
+/// Where the clock starts: `utc`, `localtime`, or a date whose parts need no leading zeros.
 pub fn rtc_base(key: &str, value: &str) -> Result<String, Invalid> {
-    let pattern = "0000-00-00T00:00:00";
-    let same_kind = |(c, p): (char, char)| if p == '0' { c.is_ascii_digit() } else { c == p };
-    let is_date = (value.len() == 10 || value.len() == 19) && value.chars().zip(pattern.chars()).all(same_kind);
-    if is_date || ["utc", "localtime"].contains(&value) {
+    let numbers = |text: &str, separator: char| {
+        let part = |part: &str| (1..=4).contains(&part.len()) && part.chars().all(|c| c.is_ascii_digit());
+        text.split(separator).count() == 3 && text.split(separator).all(part)
+    };
+    let (date, time) = value.split_once('T').map_or((value, None), |(date, time)| (date, Some(time)));
+    let is_time = |time: &str| numbers(time.strip_suffix('Z').unwrap_or(time), ':');
+    if ["utc", "localtime"].contains(&value) || numbers(date, '-') && time.is_none_or(is_time) {
         return Ok(value.to_owned());
     }
     Err(Invalid::value(key, value, "utc, localtime or a date such as 2026-01-31T12:00:00"))
@@ -75,10 +83,13 @@ pub fn path(key: &str, value: &str) -> Result<std::path::PathBuf, Invalid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::virtual_machine::rules::RULES;
+    use proptest::prelude::*;
 
     #[test]
     fn a_mac_address_is_six_octets_and_not_a_group() {
         assert_eq!(mac("m", "52:54:00:AB:cd:ef").unwrap(), "52:54:00:ab:cd:ef");
+        assert_eq!(mac("m", "52-54-00-AB-cd-ef").unwrap(), "52:54:00:ab:cd:ef");
         for bad in
             ["", "52:54:00:12:34", "53:54:00:12:34:56", "52:54:00:12:34:5g", "52:54:00:12:34:56,x=1", "5:5:0:1:2:3"]
         {
@@ -88,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_clock_starts_at_utc_local_time_or_a_date() {
-        for good in ["utc", "localtime", "2026-01-31", "2026-01-31T12:00:00"] {
+        for good in ["utc", "localtime", "2026-01-31", "2026-01-31T12:00:00", "2026-1-3T1:2:3Z"] {
             assert!(rtc_base("r", good).is_ok(), "{good}");
         }
         for bad in ["", "UTC", "2026-01-31T12", "utc,clock=vm", "tomorrow!!"] {
@@ -99,9 +110,36 @@ mod tests {
     #[test]
     fn networks_and_uuids_are_what_they_look_like() {
         assert!(network("n", "10.0.2.0/24").is_ok());
-        assert!(network("n", "10.0.2.0").is_err() && network("n", "10.0.2.0/24,hostfwd=x").is_err());
+        assert!(network("n", "10.0.2.0").is_ok() && network("n", "10.0.2.0/255.255.255.0").is_ok());
+        assert!(network("n", "10.0.2").is_err() && network("n", "10.0.2.0/24,hostfwd=x").is_err());
         assert!(uuid("u", "7A37e3b4-5bd0-4f7b-8a0c-b0e2a1b2c3d4").is_ok());
         assert!(uuid("u", "7a37e3b45bd04f7b8a0cb0e2a1b2c3d4").is_err());
+    }
+
+    /// Texts that the pattern in a rule of admission fits.
+    fn admitted(at: &str) -> impl Strategy<Value = String> {
+        let rule = RULES.iter().find(|rule| rule.at == at).unwrap();
+        let (_, pattern) = rule.cel.split_once("r'^").unwrap();
+        proptest::string::string_regex(pattern.split_once("$')").unwrap().0).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_admitted_is_taken(
+            address in admitted("spec.vm.networks[].tap.mac"),
+            net in admitted("spec.vm.networks[].user.net"),
+            device in admitted("spec.vm.networks[].user.device"),
+            model in admitted("spec.vm.cpuModel"),
+            base in admitted("spec.vm.rtcBase"),
+            id in admitted("spec.vm.machineUuid"),
+        ) {
+            prop_assert!(mac("m", &address).is_ok(), "{}", address);
+            prop_assert!(network("n", &net).is_ok(), "{}", net);
+            prop_assert!(word("d", &device, "-_.").is_ok(), "{}", device);
+            prop_assert!(word("c", &model, CPU_MODEL).is_ok(), "{}", model);
+            prop_assert!(rtc_base("r", &base).is_ok(), "{}", base);
+            prop_assert!(uuid("u", &id).is_ok(), "{}", id);
+        }
     }
 
     #[test]

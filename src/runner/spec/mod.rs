@@ -115,7 +115,7 @@ impl Spec {
             boot_menu: vm.boot_menu,
             firmware: firmware(vm.firmware.as_deref())?,
             ram,
-            cpu_model: check::word("vm.cpuModel", vm.cpu_model.as_deref().unwrap_or("host"), "-_.,+=")?,
+            cpu_model: check::word("vm.cpuModel", vm.cpu_model.as_deref().unwrap_or("host"), check::CPU_MODEL)?,
             maximum_cpus,
             topology: topology(vm),
             accelerator: accelerator(vm.accelerator.as_deref())?,

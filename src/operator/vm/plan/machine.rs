@@ -2,7 +2,7 @@
 
 use super::{Invalid, invalid};
 use crate::api::quantity::Bytes;
-use crate::api::virtual_machine::{Forward, Machine, Protocol};
+use crate::api::virtual_machine::{CpuTopology, Forward, Machine, Protocol};
 use std::collections::BTreeSet;
 
 pub(super) fn size(field: &str, text: &str) -> Result<Bytes, Invalid> {
@@ -13,18 +13,12 @@ pub(super) fn size(field: &str, text: &str) -> Result<Bytes, Invalid> {
     Ok(bytes)
 }
 
-/// Memory of the machine: maximum, and the current one if it is given.
+/// Memory of the machine: maximum, and the current one if it is given. One above the maximum cannot be admitted any
+/// more; where it was stored before, it means all there is, as it did then.
 pub(super) fn memory(machine: &Machine) -> Result<(Bytes, Option<Bytes>), Invalid> {
     let maximum = size("spec.vm.maximumRam", &machine.maximum_ram)?;
     let current = machine.current_ram.as_deref().map(|text| size("spec.vm.currentRam", text)).transpose()?;
-    match current {
-        Some(current) if current > maximum => invalid(
-            "spec.vm.currentRam",
-            format!("{current} is more than spec.vm.maximumRam, {maximum}"),
-            "lower the one or raise the other",
-        ),
-        _ => Ok((maximum, current)),
-    }
+    Ok((maximum, current.map(|current| current.min(maximum))))
 }
 
 /// CPUs of the machine: maximum and current.
@@ -39,7 +33,12 @@ pub(super) fn cpus(machine: &Machine) -> Result<(u32, u32), Invalid> {
         (None, None) => machine.current_cpus.map_or(1, at_least_one),
     };
     let current = machine.current_cpus.map_or(maximum, at_least_one);
-    if machine.cpu_topology.is_some() && current > maximum {
+    // QEMU chooses the parts that are not given, in whole numbers.
+    let fits = |t: &CpuTopology| {
+        let open = t.sockets < 1 || t.cores_per_die < 1 || t.threads_per_core < 1;
+        current <= maximum || open && current.is_multiple_of(maximum)
+    };
+    if !machine.cpu_topology.as_ref().is_none_or(fits) {
         let why = format!("{current} is more than the {maximum} CPUs that spec.vm.cpuTopology allows");
         return invalid("spec.vm.currentCpus", why, "lower it, or enlarge the topology");
     }

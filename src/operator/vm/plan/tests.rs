@@ -17,7 +17,6 @@ fn what_cannot_be_used_is_named_by_its_field() {
     for (machine, field) in [
         (json!({"maximumRam": "lots"}), "spec.vm.maximumRam"),
         (json!({"maximumRam": "8"}), "spec.vm.maximumRam"),
-        (json!({"maximumRam": "1Gi", "currentRam": "2Gi"}), "spec.vm.currentRam"),
         (json!({"cpuTopology": {"sockets": 2, "coresPerDie": 2}, "currentCpus": 5}), "spec.vm.currentCpus"),
         (
             json!({"disks": [{"cdrom": {"image": ""}}, disk("UPPER")]}),
@@ -65,6 +64,22 @@ fn a_claim_of_another_vm_is_not_used() {
     assert_eq!(claim(json!({names::LABEL_INSTANCE: "vm"})), Ok(1));
     let invalid = claim(json!({names::LABEL_INSTANCE: "vm-c"})).unwrap_err();
     assert!(invalid.why.contains("vm-c"), "{}", invalid.why);
+}
+
+#[test]
+fn a_topology_with_an_open_part_grows_to_the_wanted_number_of_cpus() {
+    // The reference hands QEMU the wanted number as the maximum, and QEMU fills up the part that is not given.
+    let machine = planned(json!({"cpuTopology": {"sockets": 2}, "currentCpus": 6})).unwrap().config.vm.unwrap();
+    assert_eq!((machine.maximum_cpus, machine.sockets, machine.cores_per_die), (Some(6), 2, 0));
+    let closed = json!({"sockets": 2, "coresPerDie": 1, "threadsPerCore": 1});
+    assert_eq!(field_in_the_way(json!({"cpuTopology": closed, "currentCpus": 6})), "spec.vm.currentCpus");
+}
+
+#[test]
+fn a_stored_balloon_above_the_memory_means_all_of_it() {
+    // B39: in the reference such a VM runs, so one that was stored there runs here.
+    let machine = planned(json!({"maximumRam": "1Gi", "currentRam": "2Gi"})).unwrap().config.vm.unwrap();
+    assert_eq!(machine.current_ram.as_deref(), Some("1 GiB"));
 }
 
 #[test]

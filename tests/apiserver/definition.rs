@@ -1,0 +1,106 @@
+//! Our definition in a group of its own: a test may change it, and no other test sees that.
+
+use crate::world::{World, eventually};
+use http::Request;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use std::path::Path;
+
+pub struct Definition<'a> {
+    world: &'a World,
+    group: String,
+}
+
+/// The definition as it is in `crds/`.
+fn ours() -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds/vms.vmoperator.jdrupes.org.yaml");
+    serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// Takes rules and limits away.
+fn loosen(schema: &mut Value) {
+    if let Some(fields) = schema.as_object_mut() {
+        for key in ["x-kubernetes-validations", "maxItems", "maxLength", "maxProperties"] {
+            fields.remove(key);
+        }
+        fields.values_mut().for_each(loosen);
+    }
+}
+
+impl<'a> Definition<'a> {
+    /// Installs the definition as it is.
+    pub async fn new(world: &'a World) -> Self {
+        let definition = Self { world, group: format!("{}.vmop.test", world.namespace) };
+        definition.install(ours()).await;
+        definition
+    }
+
+    /// Installs it without any rule.
+    pub async fn without_rules(world: &'a World) -> Self {
+        let definition = Self { world, group: format!("{}.vmop.test", world.namespace) };
+        let mut crd = ours();
+        loosen(&mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
+        definition.install(crd).await;
+        definition
+    }
+
+    /// Puts the rules in force.
+    pub async fn tighten(&self) {
+        self.install(ours()).await;
+        eventually("the rules are in force", || async {
+            self.create("bad", &json!({"vm": {"rtcClock": "x"}}), true).await.is_err()
+        })
+        .await;
+    }
+
+    fn name(&self) -> String {
+        format!("vms.{}", self.group)
+    }
+
+    async fn install(&self, mut crd: Value) {
+        crd["metadata"]["name"] = self.name().into();
+        crd["spec"]["group"] = self.group.clone().into();
+        let crds = Api::<CustomResourceDefinition>::all(self.world.client.clone());
+        crds.patch(&self.name(), &PatchParams::apply("test").force(), &Patch::Apply(&crd)).await.unwrap();
+        eventually("objects can be made", || async { self.create("ready", &json!({"vm": {}}), true).await.is_ok() })
+            .await;
+    }
+
+    async fn send(&self, request: http::request::Builder, path: &str, body: &Value) -> Result<Value, kube::Error> {
+        let path = format!("/apis/{}/v1/namespaces/{}/vms{path}", self.group, self.world.namespace);
+        let request = request.uri(path).body(serde_json::to_vec(body).unwrap()).unwrap();
+        self.world.client.request(request).await
+    }
+
+    /// Makes a VM of that spec, or asks whether it could be made, sent as a user wrote it: the typed one would already
+    /// have the defaults.
+    pub async fn create(&self, name: &str, spec: &Value, dry: bool) -> Result<Value, kube::Error> {
+        let version = format!("{}/v1", self.group);
+        let object = json!({"apiVersion": version, "kind": "VirtualMachine", "metadata": {"name": name}, "spec": spec});
+        let request = Request::builder().method("POST").header("Content-Type", "application/json");
+        self.send(request, if dry { "?dryRun=All" } else { "" }, &object).await
+    }
+
+    /// Changes a VM, or one of its subresources (`/status`).
+    pub async fn merge(&self, name: &str, subresource: &str, patch: &Value) -> Result<Value, kube::Error> {
+        let request = Request::builder().method("PATCH").header("Content-Type", "application/merge-patch+json");
+        self.send(request, &format!("/{name}{subresource}"), patch).await
+    }
+}
+
+impl Drop for Definition<'_> {
+    fn drop(&mut self) {
+        let (config, name) = (self.world.config.clone(), self.name());
+        // The test's runtime may be on its way out already.
+        let clean = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let crds = Api::<CustomResourceDefinition>::all(Client::try_from(config).unwrap());
+                let _ = crds.delete(&name, &DeleteParams::default()).await;
+            });
+        });
+        let _ = clean.join();
+    }
+}
