@@ -34,9 +34,10 @@ bench: ## Measure, and print a table for the README
 	@tests/bench/run
 lint: ## Format, clippy for the whole and for each half, shell syntax
 	@tests/run lint
-golden: ## Write the golden files and crds/ anew; review what changed
+golden: ## Write the golden files, crds/ and what is generated in docs/ anew; review what changed
 	INSTA_UPDATE=always $(CARGO) test --test golden
 	$(CARGO) run --bin vm-operator -- crds --dir crds
+	$(CARGO) run --bin vm-operator -- docs --dir docs
 
 .PHONY: install programs images guests cluster cluster-down
 install: ## Install the Debian packages that all of this needs, where missing

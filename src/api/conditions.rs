@@ -82,6 +82,32 @@ pub enum ReadyReason {
     ClaimPending,
     /// A claim of the VM has lost its volume.
     ClaimLost,
+    /// A claim's volume is a file system where a block device is needed, or the other way round.
+    ClaimWrongMode,
+    /// The storage class makes no volume for a claim.
+    ProvisioningFailed,
+    /// A volume cannot be bound to the node that was chosen.
+    VolumeBindingFailed,
+    /// A volume cannot be attached to the node.
+    VolumeAttachFailed,
+    /// A volume cannot be mounted or mapped on the node.
+    VolumeMountFailed,
+    /// The pod's network or sandbox cannot be made.
+    SandboxFailed,
+    /// No node offers the device for hardware acceleration.
+    AcceleratorResourceMissing,
+    /// The pod's node does not answer.
+    NodeUnreachable,
+    /// The pod has had its time to end and is still there.
+    TerminationOverdue,
+    /// Kubernetes warns of something else while the pod does not start.
+    PodWarning,
+    /// A quota of the namespace is used up.
+    QuotaExceeded,
+    /// A policy of the cluster refuses an object.
+    PolicyRefused,
+    /// The operator may not do what it has to.
+    NotAuthorized,
     /// A pod that is not this VM's has its name.
     NameTaken,
     /// The API server refuses an object of the VM.
@@ -89,6 +115,36 @@ pub enum ReadyReason {
 }
 
 impl ReadyReason {
+    /// All of them.
+    pub const ALL: [Self; 26] = [
+        Self::Running,
+        Self::Stopped,
+        Self::Starting,
+        Self::Stopping,
+        Self::RestartBackoff,
+        Self::InvalidSpec,
+        Self::ImagePullFailed,
+        Self::ContainerFailed,
+        Self::Unschedulable,
+        Self::ClaimPending,
+        Self::ClaimLost,
+        Self::ClaimWrongMode,
+        Self::ProvisioningFailed,
+        Self::VolumeBindingFailed,
+        Self::VolumeAttachFailed,
+        Self::VolumeMountFailed,
+        Self::SandboxFailed,
+        Self::AcceleratorResourceMissing,
+        Self::NodeUnreachable,
+        Self::TerminationOverdue,
+        Self::PodWarning,
+        Self::QuotaExceeded,
+        Self::PolicyRefused,
+        Self::NotAuthorized,
+        Self::NameTaken,
+        Self::Rejected,
+    ];
+
     /// The reason as it stands in the condition.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -104,6 +160,19 @@ impl ReadyReason {
             Self::Unschedulable => "Unschedulable",
             Self::ClaimPending => "ClaimPending",
             Self::ClaimLost => "ClaimLost",
+            Self::ClaimWrongMode => "ClaimWrongMode",
+            Self::ProvisioningFailed => "ProvisioningFailed",
+            Self::VolumeBindingFailed => "VolumeBindingFailed",
+            Self::VolumeAttachFailed => "VolumeAttachFailed",
+            Self::VolumeMountFailed => "VolumeMountFailed",
+            Self::SandboxFailed => "SandboxFailed",
+            Self::AcceleratorResourceMissing => "AcceleratorResourceMissing",
+            Self::NodeUnreachable => "NodeUnreachable",
+            Self::TerminationOverdue => "TerminationOverdue",
+            Self::PodWarning => "PodWarning",
+            Self::QuotaExceeded => "QuotaExceeded",
+            Self::PolicyRefused => "PolicyRefused",
+            Self::NotAuthorized => "NotAuthorized",
             Self::NameTaken => "NameTaken",
             Self::Rejected => "Rejected",
         }

@@ -1,4 +1,4 @@
-//! The command line: `vm-operator run`, `vm-operator crds`.
+//! The command line: `vm-operator run`, `vm-operator crds`, `vm-operator docs`.
 
 use super::context::Context;
 use super::settings::{Settings, SettingsError};
@@ -36,6 +36,12 @@ enum Command {
         /// Write one file for each into this directory instead of all to standard output.
         #[arg(long)]
         dir: Option<PathBuf>,
+    },
+    /// Write the documentation that is made of the program.
+    Docs {
+        /// The directory.
+        #[arg(long, default_value = "docs")]
+        dir: PathBuf,
     },
 }
 
@@ -80,6 +86,7 @@ enum Fatal {
 pub fn run() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Crds { dir } => crds(dir.as_deref()),
+        Command::Docs { dir } => docs(&dir),
         Command::Run(run) => block_on(operate(run)),
     };
     match result {
@@ -117,6 +124,13 @@ fn crds(dir: Option<&Path>) -> Result<(), Fatal> {
             Some(dir) => std::fs::write(dir.join(&name), text).map_err(|e| Fatal::File(dir.join(&name), e))?,
             None => print!("{text}"),
         }
+    }
+    Ok(())
+}
+
+fn docs(dir: &Path) -> Result<(), Fatal> {
+    for (name, text) in super::docs::files() {
+        std::fs::write(dir.join(name), text).map_err(|e| Fatal::File(dir.join(name), e))?;
     }
     Ok(())
 }

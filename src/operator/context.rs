@@ -5,11 +5,13 @@ use super::cache::Cache;
 use super::metrics::Metrics;
 use super::settings::Settings;
 use super::views::{ClaimView, ConfigMapView, PodView, SecretView, vm_of};
+use super::warnings::Warnings;
 use crate::api::VirtualMachine;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// What every reconcile needs.
 pub struct Context {
@@ -34,6 +36,9 @@ pub struct Context {
     settings: Mutex<Arc<Settings>>,
 }
 
+/// How long the first list of events is waited for.
+const EVENTS_DEADLINE: Duration = Duration::from_secs(10);
+
 /// What is known of the VMs' children, one cache a kind.
 pub struct Caches {
     /// All pods of the namespace: any may have the name of a VM.
@@ -44,6 +49,8 @@ pub struct Caches {
     pub claims: Cache<ClaimView>,
     /// Display secrets.
     pub secrets: Cache<SecretView>,
+    /// Warnings about pods and claims.
+    pub warnings: Warnings,
 }
 
 impl Default for Caches {
@@ -54,6 +61,7 @@ impl Default for Caches {
             config_maps: Cache::new(vm_of::<ConfigMapView>),
             claims: Cache::new(|claim| Some(vm_of(claim).unwrap_or_default())),
             secrets: Cache::new(vm_of::<SecretView>),
+            warnings: Warnings::default(),
         }
     }
 }
@@ -74,6 +82,10 @@ impl Caches {
     /// Returns when each has its first list.
     pub async fn ready(&self) {
         futures::join!(self.pods.ready(), self.config_maps.ready(), self.claims.ready(), self.secrets.ready());
+        // Only explanations need these: an operator that must not list events works without them.
+        if tokio::time::timeout(EVENTS_DEADLINE, self.warnings.ready()).await.is_err() {
+            tracing::warn!("events are not listed yet; going on without them");
+        }
     }
 }
 

@@ -10,17 +10,18 @@
 //! |---|---|
 //! | [`vm`] | the controller of `VirtualMachine`: the rooms that a reconcile goes through |
 //! | [`controller`] | around each reconcile: deadline, panics, figures, next try |
-//! | [`streams`], [`cache`], [`views`] | what the operator knows of the cluster, and how little of it |
+//! | [`streams`], [`cache`], [`views`], [`warnings`] | what the operator knows of the cluster, and how little of it |
 //! | [`write`], [`events`] | the few ways in which it writes |
 //! | [`context`], [`settings`] | what a reconcile is given |
 //! | [`error`], [`backoff`] | what goes wrong, and when to try again |
-//! | [`cli`], [`http`], [`metrics`] | the process |
+//! | [`cli`], [`http`], [`metrics`], [`docs`] | the process |
 
 pub mod backoff;
 pub mod cache;
 pub mod cli;
 pub mod context;
 pub mod controller;
+pub mod docs;
 pub mod error;
 pub mod events;
 pub mod http;
@@ -29,4 +30,5 @@ pub mod settings;
 pub mod streams;
 pub mod views;
 pub mod vm;
+pub mod warnings;
 pub mod write;

@@ -5,7 +5,7 @@ use super::backoff::pause;
 use super::cache::{Cache, Change};
 use super::context::Context;
 use super::settings::follow::Follower;
-use super::views::trim;
+use super::views::{EventView, RegardingView, trim};
 use crate::api::{VirtualMachine, names};
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -110,6 +110,7 @@ pub fn children(
     watch.clone().follow("configmaps", &of_vms, |ctx| &ctx.caches.config_maps);
     watch.clone().follow("persistentvolumeclaims", "", |ctx| &ctx.caches.claims);
     watch.clone().follow_settings();
+    watch.clone().follow_warnings();
     watch.follow("secrets", &secrets, |ctx| &ctx.caches.secrets);
     let namespace = ctx.namespace.clone();
     received(receiver).map(move |vm: String| ObjectRef::new(&vm).within(&namespace))
@@ -178,6 +179,51 @@ impl Watch {
                 }
             }
         });
+    }
+
+    /// Keeps the warnings about pods and claims, from now on.
+    fn follow_warnings(self) {
+        let api = Api::<EventView>::namespaced(self.ctx.client.clone(), &self.ctx.namespace);
+        let asked = futures::stream::once(listing(self.ctx.client.clone()));
+        let events = asked.flat_map(move |listing| {
+            // The server can tell warnings from the rest, but not whose objects they are about.
+            watcher(api.clone(), listing.config().fields("type=Warning")).default_backoff()
+        });
+        tokio::spawn(async move {
+            let mut events = std::pin::pin!(events);
+            while let Some(event) = events.next().await.filter(|_| !self.changes.is_closed()) {
+                match event {
+                    Ok(Event::Apply(event) | Event::InitApply(event)) => {
+                        if self.ctx.caches.warnings.saw(&event) {
+                            self.warned(&event.regarding);
+                        }
+                    }
+                    Ok(Event::InitDone) => self.ctx.caches.warnings.listed(),
+                    // An event that the API server forgets says nothing; what it was about does.
+                    Ok(Event::Init | Event::Delete(_)) => {}
+                    Err(error) => self.failed("events", &error),
+                }
+            }
+        });
+    }
+
+    /// The VMs that an object belongs to are looked at.
+    fn warned(&self, regarding: &RegardingView) {
+        let Some(name) = &regarding.name else { return };
+        if regarding.kind.as_deref() == Some("Pod") {
+            let vm = ObjectRef::<VirtualMachine>::new(name).within(&self.ctx.namespace);
+            if self.vms.get(&vm).is_some() {
+                drop(self.changes.send(name.clone()));
+            }
+            return;
+        }
+        if name == names::IMAGE_REPOSITORY_CLAIM {
+            return self.all_changed();
+        }
+        // A claim may have been made by the user, without a label; its name has the VM's in it.
+        for vm in self.vms.state().iter().filter(|vm| name.contains(&vm.name_any())) {
+            drop(self.changes.send(vm.name_any()));
+        }
     }
 
     fn failed(&self, kind: &'static str, error: &watcher::Error) {

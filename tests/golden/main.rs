@@ -31,6 +31,8 @@ fn objects(path: &str) -> String {
         config_map: None,
         pod: None,
         claims: BTreeMap::new(),
+        pod_warning: None,
+        claim_warnings: BTreeMap::new(),
         image_repository: None,
         display_secret: None,
         now: Timestamp::UNIX_EPOCH,
@@ -82,5 +84,14 @@ fn the_definitions_in_crds_are_those_of_the_code() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds").join(&name);
         let stored = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(stored == text, "crds/{name} is out of date; run `make golden`");
+    }
+}
+
+#[test]
+fn the_documentation_in_docs_is_that_of_the_code() {
+    for (name, text) in vm_operator::operator::docs::files() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
+        let stored = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(stored == text, "docs/{name} is out of date; run `make golden`");
     }
 }

@@ -32,6 +32,8 @@ pub fn alone(vm: VirtualMachine) -> Observed {
         config_map: None,
         pod: None,
         claims: BTreeMap::new(),
+        pod_warning: None,
+        claim_warnings: BTreeMap::new(),
         image_repository: None,
         display_secret: None,
         now: now(),

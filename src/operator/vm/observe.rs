@@ -3,6 +3,7 @@
 use crate::api::{VirtualMachine, names};
 use crate::operator::context::Context;
 use crate::operator::views::{ClaimView, ConfigMapView, PodView, SecretView, vm_of};
+use crate::operator::warnings::Warning;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -24,6 +25,10 @@ pub struct Observed {
     pub image_repository: Option<Arc<ClaimView>>,
     /// Its display secret.
     pub display_secret: Option<Arc<SecretView>>,
+    /// The newest warning about the pod.
+    pub pod_warning: Option<Arc<Warning>>,
+    /// The newest warning about each claim that has one, by the claim's name.
+    pub claim_warnings: BTreeMap<String, Arc<Warning>>,
     /// The time of the observation.
     pub now: Timestamp,
 }
@@ -91,12 +96,19 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
         let view = legacy.or_else(|| ctx.caches.claims.get(&claim))?;
         Some((view.name_any(), view))
     };
-    let claims = disks.chain([runner_data]).filter_map(claim).collect();
+    let claims: BTreeMap<String, Arc<ClaimView>> = disks.chain([runner_data]).filter_map(claim).collect();
+    let pod = ctx.caches.pods.get(&name);
+    let warning = |uid: &Option<String>| ctx.caches.warnings.of(uid.as_ref());
+    let image_repository = ctx.caches.claims.get(names::IMAGE_REPOSITORY_CLAIM);
+    let all_claims = claims.values().chain(&image_repository);
+    let claim_warnings = all_claims.filter_map(|claim| Some((claim.name_any(), warning(&claim.metadata.uid)?)));
     Observed {
         config_map: ctx.caches.config_maps.get(&name),
-        pod: ctx.caches.pods.get(&name),
+        pod_warning: pod.as_ref().and_then(|pod| warning(&pod.metadata.uid)),
+        claim_warnings: claim_warnings.collect(),
+        pod,
         claims,
-        image_repository: ctx.caches.claims.get(names::IMAGE_REPOSITORY_CLAIM),
+        image_repository,
         display_secret: display_secret(ctx.caches.secrets.group(&name), &name),
         now: (ctx.now)(),
         vm,

@@ -1,0 +1,69 @@
+//! (pure) What keeps a pod from ending, and pods of whose end nobody can be sure.
+//!
+//! Nothing is ever forced: a pod that cannot be reached may still run its guest, and a second one on the same disks
+//! would destroy them. Where a node is off for sure, its administrator says so by the taint `out-of-service`;
+//! Kubernetes then removes the pod, and the VM comes back elsewhere by itself.
+
+use super::Problem;
+use super::starting::Finding;
+use crate::api::conditions::ReadyReason as Reason;
+use crate::operator::views::PodView;
+use crate::operator::vm::observe::Observed;
+use k8s_openapi::jiff::SignedDuration;
+use std::time::Duration;
+
+/// The kubelet and the API server need some time after the pod's own.
+pub const SLACK: SignedDuration = SignedDuration::from_secs(10);
+
+/// What is wrong with a pod that is ending, or whose node does not answer.
+pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Finding> {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let Some(until) = pod.metadata.deletion_timestamp.as_ref().map(|t| t.0) else {
+        return unreachable(pod).then(|| Finding::Now(node_problem(observed, "does not answer")));
+    };
+    // The deletion time is that by which the pod should be gone: its grace period is in it.
+    let left = SLACK - observed.now.duration_since(until);
+    if let Ok(left) = Duration::try_from(left)
+        && !left.is_zero()
+    {
+        return Some(Finding::After(left));
+    }
+    if unreachable(pod) || taken_for_dead(pod) {
+        return Some(Finding::Now(node_problem(observed, "does not answer and cannot say whether the pod has ended")));
+    }
+    let held = pod.metadata.finalizers.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
+    let what = match held.is_empty() {
+        true => format!("pod {name:?} should have ended by {until} and is still there"),
+        false => format!("pod {name:?} should have ended by {until} and is held by the finalizer {held}"),
+    };
+    Some(Finding::Now(Problem::new(Reason::TerminationOverdue, &what, name)))
+}
+
+fn node_problem(observed: &Observed, what: &str) -> Problem {
+    let node = observed.vm.status.as_ref().and_then(|status| status.node_name.as_deref());
+    match node {
+        Some(node) => Problem::new(Reason::NodeUnreachable, &format!("node {node:?} {what}"), node),
+        None => Problem::new(Reason::NodeUnreachable, &format!("the pod's node {what}"), "<node>"),
+    }
+}
+
+/// Whether the control plane has lost the pod's node. It then sets the pod's `Ready` to false and leaves out the
+/// reason, which a kubelet always gives.
+fn unreachable(pod: &PodView) -> bool {
+    let lost = pod
+        .status
+        .conditions
+        .iter()
+        .any(|c| c.type_ == "Ready" && c.status != "True" && c.reason.as_deref().is_none_or(str::is_empty));
+    let unknown = pod.status.phase == "Unknown" || pod.status.reason.as_deref() == Some("NodeLost");
+    unknown || (lost && pod.status.phase == "Running" && !pod.has_ended())
+}
+
+/// Whether the pod was deleted because its node did not answer.
+fn taken_for_dead(pod: &PodView) -> bool {
+    let by_taint = |reason: Option<&str>| matches!(reason, Some("DeletionByTaintManager" | "DeletionByPodGC"));
+    pod.status
+        .conditions
+        .iter()
+        .any(|c| c.type_ == "DisruptionTarget" && c.status == "True" && by_taint(c.reason.as_deref()))
+}

@@ -1,0 +1,118 @@
+//! (pure) What is in a VM's way, in the words of somebody who has to mend it.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`starting`] | a pod that does not start |
+//! | [`ending`] | a pod that does not end, or whose node does not answer |
+//! | [`reasons`] | the closed list of reasons, each with its next step |
+
+pub mod ending;
+pub mod reasons;
+pub mod starting;
+
+use super::observe::Observed;
+use super::plan::Invalid;
+use crate::api::conditions::ReadyReason;
+use crate::api::virtual_machine::State;
+use crate::operator::error::Error;
+use crate::operator::views::PodView;
+use starting::Finding;
+use std::time::Duration;
+
+/// Something in the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// What kind of thing.
+    pub reason: ReadyReason,
+    /// What is wrong, where, and what to do.
+    pub message: String,
+}
+
+impl From<&Invalid> for Problem {
+    fn from(invalid: &Invalid) -> Self {
+        let Invalid { field, why, next_step } = invalid;
+        Self { reason: ReadyReason::InvalidSpec, message: format!("{field}: {why}; {next_step}") }
+    }
+}
+
+impl Problem {
+    /// The API server's refusal of an object.
+    #[must_use]
+    pub fn rejected(error: &Error) -> Self {
+        if let Error::Foreign { kind, name } = error {
+            let message = format!(
+                "{error}; remove it (kubectl delete {} {name}) or give the VM or its disk another name",
+                kind.to_lowercase()
+            );
+            return Self { reason: ReadyReason::NameTaken, message };
+        }
+        let what = error.to_string();
+        let says = |words: &[&str]| words.iter().any(|words| what.contains(words));
+        let reason = if says(&["exceeded quota"]) {
+            ReadyReason::QuotaExceeded
+        } else if says(&["violates PodSecurity", "denied the request", "denied request", "must specify", "LimitRange"])
+        {
+            ReadyReason::PolicyRefused
+        } else if error.code() == Some(403)
+            && says(&[
+                "cannot create resource",
+                "cannot patch resource",
+                "cannot get resource",
+                "cannot delete resource",
+            ])
+        {
+            ReadyReason::NotAuthorized
+        } else {
+            ReadyReason::Rejected
+        };
+        Self::new(reason, &what, "")
+    }
+}
+
+/// What is in the way of a VM.
+#[must_use]
+pub fn explain(observed: &Observed) -> Option<Problem> {
+    match finding(observed)? {
+        Finding::Now(problem) => Some(problem),
+        Finding::After(_) => None,
+    }
+}
+
+/// When to look again, if something may become a problem by lasting.
+#[must_use]
+pub fn recheck(observed: &Observed) -> Option<Duration> {
+    match finding(observed)? {
+        Finding::Now(_) => None,
+        Finding::After(left) => Some(left),
+    }
+}
+
+fn finding(observed: &Observed) -> Option<Finding> {
+    let any_pod = observed.pod.as_ref()?;
+    let is_ending = any_pod.metadata.deletion_timestamp.is_some();
+    let wanted = observed.vm.spec.vm.state == State::Running;
+    match observed.own_pod() {
+        None if is_ending || of_a_namesake(any_pod) || !wanted => None,
+        None => Some(Finding::Now(taken(&observed.name()))),
+        Some(pod) => {
+            ending::explain(observed, pod).or_else(|| starting::explain(observed, pod).filter(|_| wanted && !is_ending))
+        }
+    }
+}
+
+fn taken(name: &str) -> Problem {
+    let message = format!(
+        "a pod named {name:?} is there and does not belong to this VM; delete it (kubectl delete pod {name}) or rename \
+         the VM"
+    );
+    Problem { reason: ReadyReason::NameTaken, message }
+}
+
+/// Whether the pod belongs to a VM of its name: this one, or an earlier one, with which it goes.
+fn of_a_namesake(pod: &PodView) -> bool {
+    let owners = pod.metadata.owner_references.iter().flatten();
+    owners.into_iter().any(|owner| owner.kind == "VirtualMachine" && Some(&owner.name) == pod.metadata.name.as_ref())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! (pure) The closed list of what can be in a VM's way, with its causes and the next step. Messages take their next
+//! step from here, and `docs/troubleshooting.md` is made of it.
+
+use super::Problem;
+use crate::api::conditions::ReadyReason;
+
+/// One reason.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The reason of the condition `Ready`, and of the event.
+    pub reason: ReadyReason,
+    /// What has happened.
+    pub cause: &'static str,
+    /// Where it is published.
+    pub published: &'static str,
+    /// What to do; `{}` is the name of the object that the message names.
+    pub next_step: &'static str,
+}
+
+const fn entry(reason: ReadyReason, cause: &'static str, published: &'static str, next_step: &'static str) -> Entry {
+    Entry { reason, cause, published, next_step }
+}
+
+/// All of them, in the order in which a VM meets them.
+pub const ENTRIES: &[Entry] = &[
+    entry(
+        ReadyReason::InvalidSpec,
+        "A field of the VM cannot be used; nothing is made or changed",
+        "our own check of the spec",
+        "correct the field that the message names",
+    ),
+    entry(
+        ReadyReason::NameTaken,
+        "An object that is not this VM's has the name of one of its own",
+        "the object's labels and owner",
+        "remove the object, or give the VM or its disk another name",
+    ),
+    entry(
+        ReadyReason::QuotaExceeded,
+        "A quota of the namespace leaves no room for an object of the VM",
+        "the API server's answer, `exceeded quota`",
+        "raise the quota (kubectl describe quota), or make the VM smaller",
+    ),
+    entry(
+        ReadyReason::PolicyRefused,
+        "Pod Security or an admission policy refuses an object of the VM",
+        "the API server's answer, `violates PodSecurity` or `denied the request`",
+        "correct the VM, or the policy that the message names",
+    ),
+    entry(
+        ReadyReason::NotAuthorized,
+        "The operator may not make or change an object",
+        "the API server's answer, `cannot … resource`",
+        "apply the operator's role again (kubectl apply -k deploy)",
+    ),
+    entry(
+        ReadyReason::Rejected,
+        "The API server refuses an object of the VM for another cause",
+        "the API server's answer",
+        "correct the VM, or what the message names",
+    ),
+    entry(
+        ReadyReason::AcceleratorResourceMissing,
+        "No node offers the resource by which a pod gets /dev/kvm",
+        "pod condition `PodScheduled`, `Insufficient …/kvm`",
+        "install the device plugin on the nodes, or set accelerator.policy to tcg in the operator's ConfigMap",
+    ),
+    entry(
+        ReadyReason::Unschedulable,
+        "No node takes the pod: CPU, memory, taints, node selection",
+        "pod condition `PodScheduled`",
+        "make room, or change spec.vm, spec.resources or the node selection",
+    ),
+    entry(
+        ReadyReason::ClaimPending,
+        "A claim has no volume for longer than making one takes, or is not there",
+        "pod condition `PodScheduled` and the claim's phase",
+        "provide a volume that fits it, or change its class, selector or size: see kubectl describe pvc {}",
+    ),
+    entry(
+        ReadyReason::ClaimLost,
+        "A claim has lost its volume, and with it the data",
+        "the claim's phase `Lost`",
+        "bring the volume back, or restore the data into a new claim: see kubectl describe pvc {}",
+    ),
+    entry(
+        ReadyReason::ProvisioningFailed,
+        "The storage class of a claim does not exist or makes no volume",
+        "event `ProvisioningFailed` of the claim",
+        "correct the claim's storage class, or mend its provisioner: see kubectl describe pvc {}",
+    ),
+    entry(
+        ReadyReason::VolumeBindingFailed,
+        "A volume cannot be bound on any node that the pod may run on",
+        "pod condition `PodScheduled`, `volume node affinity conflict` or `binding volumes`",
+        "let the pod run where its volumes are (spec.nodeSelector), or move them: see kubectl describe pod {}",
+    ),
+    entry(
+        ReadyReason::VolumeAttachFailed,
+        "A volume cannot be attached to the node, often because another node still has it",
+        "event `FailedAttachVolume` of the pod",
+        "wait until the other node has let it go, or see what holds it: kubectl get volumeattachments",
+    ),
+    entry(
+        ReadyReason::ClaimWrongMode,
+        "A claim's volume mode does not fit its use: disks are block devices",
+        "event `FailedMount` of the pod, `volumeMode`",
+        "give the disk a claim with volumeMode Block: see kubectl describe pod {}",
+    ),
+    entry(
+        ReadyReason::VolumeMountFailed,
+        "A volume cannot be mounted or mapped on the node",
+        "events `FailedMount` and `FailedMapVolume` of the pod",
+        "mend what the message names on the node or in the storage: see kubectl describe pod {}",
+    ),
+    entry(
+        ReadyReason::SandboxFailed,
+        "The container runtime or the network plugin cannot set the pod up",
+        "event `FailedCreatePodSandBox` of the pod",
+        "mend the node's container runtime or network plugin: see kubectl describe pod {}",
+    ),
+    entry(
+        ReadyReason::ImagePullFailed,
+        "The runner's image cannot be had",
+        "the container's state `ErrImagePull`, `ImagePullBackOff`, `ErrImageNeverPull`, `InvalidImageName`",
+        "correct spec.image, or runnerImage in the operator's ConfigMap, or load the image where the node finds it",
+    ),
+    entry(
+        ReadyReason::ContainerFailed,
+        "The container cannot be made or started",
+        "the container's state `CreateContainerConfigError`, `CreateContainerError`, `RunContainerError`",
+        "see kubectl describe pod {}",
+    ),
+    entry(
+        ReadyReason::PodWarning,
+        "Kubernetes warns of something else while the pod does not start",
+        "any other warning of the pod, passed on as it is",
+        "see kubectl describe pod {}",
+    ),
+    entry(
+        ReadyReason::RestartBackoff,
+        "The VM has ended by itself; it starts again after 1 s, 2 s, 4 s … 5 min",
+        "the end of the pod: see the table below",
+        "nothing, if the guest has powered itself off; else mend what the message names",
+    ),
+    entry(
+        ReadyReason::NodeUnreachable,
+        "The pod's node does not answer; the guest may still run there, so that it is started nowhere else",
+        "pod phase `Unknown`, condition `Ready` without a reason, or `DisruptionTarget` by the taint manager",
+        "bring the node back; if it is off for sure, let its volumes go: \
+         kubectl taint node {} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+    ),
+    entry(
+        ReadyReason::TerminationOverdue,
+        "The pod has had its time to end and is still there",
+        "the pod's deletion time",
+        "see what holds it: kubectl describe pod {}; deleting it by force may corrupt disks, as its guest may still run",
+    ),
+];
+
+/// The entry of a reason.
+#[must_use]
+pub fn of(reason: ReadyReason) -> Option<&'static Entry> {
+    ENTRIES.iter().find(|entry| entry.reason == reason)
+}
+
+impl Problem {
+    /// The problem, with what is wrong, and the next step for the object of that name.
+    #[must_use]
+    pub fn new(reason: ReadyReason, what: &str, name: &str) -> Self {
+        let next_step = of(reason).map(|entry| entry.next_step.replace("{}", name)).unwrap_or_default();
+        Self { reason, message: format!("{what}; {next_step}") }
+    }
+}
+
+/// How a VM can end by itself: reason, cause, next step.
+pub const ENDS: &[(&str, &str, &str)] = &[
+    ("GuestShutdown", "The guest has powered itself off", "set guestShutdownStops if that is to stop the VM"),
+    ("InvalidConfig", "The runner cannot use its configuration", "correct the field that the message names"),
+    ("FirmwareMissing", "The runner's image has no firmware for the machine", "correct spec.vm.firmware or spec.image"),
+    ("DataNotAccessible", "Something that the VM needs cannot be read or written", "mend what the message names"),
+    ("DiskInUse", "A disk is in use by another pod or mounted on the node", "stop what uses it"),
+    (
+        "DeviceNotPermitted",
+        "The pod's user must not open a block device of the pod",
+        "let the container runtime give devices to the pod's user (containerd: device_ownership_from_security_context)",
+    ),
+    (
+        "AcceleratorUnavailable",
+        "Hardware acceleration is asked for and /dev/kvm cannot be opened",
+        "mend the node's /dev/kvm, or set accelerator.policy to auto",
+    ),
+    ("StartFailed", "QEMU has ended or failed before the guest ran", "correct what QEMU's words in the message name"),
+    (
+        "QemuCrashed",
+        "QEMU has ended while the guest ran",
+        "see kubectl logs of the pod, which stays until the next start",
+    ),
+    ("MonitorLost", "The runner has lost QEMU's monitor", "see kubectl logs of the pod"),
+    ("Stopped", "Somebody has ended the runner, and the guest was shut down", "nothing"),
+    ("OOMKilled", "The pod has used more memory than its limit", "raise spec.resources.limits, or leave it out"),
+    (
+        "Evicted",
+        "The pod was evicted: node pressure, a drain, a taint",
+        "nothing; the VM starts again where there is room",
+    ),
+    ("Preempted", "A pod of higher priority has taken the VM's place", "give the VM a priority, or make room"),
+    ("NodeShutdown", "The node was shut down in an orderly way", "nothing; the VM starts again"),
+    (
+        "NodeRebooted",
+        "The kubelet has not found the container again, as after a reboot",
+        "nothing; the VM starts again",
+    ),
+    ("NodeLost", "The node was removed from the cluster", "nothing; the VM starts again on another one"),
+    ("UnexpectedAdmissionError", "The kubelet could not give the pod a device", "mend the node's device plugin"),
+    ("RunnerKilled", "The runner has ended without a word", "see kubectl logs of the pod"),
+    ("PodFailed", "The pod has ended before its container ran", "see kubectl describe pod"),
+    ("any other", "The kubelet's reason, passed on as it is", "see kubectl describe pod"),
+];

@@ -1,0 +1,135 @@
+//! What is in a VM's way is told once, with one write, and taken back when it is over.
+
+use super::fake_api::{PODS, VMS};
+use super::{World, now, one_disk, pass, request};
+use serde_json::{Value, json};
+use std::time::Duration;
+use vm_operator::operator::controller::Outcome;
+
+fn warn(world: &World, reason: &str, note: &str) {
+    let pod = world.api.get(PODS, "vm").unwrap();
+    let event = json!({
+        "metadata": {"name": "vm.1"}, "type": "Warning", "reason": reason, "note": note, "eventTime": null,
+        "regarding": {"kind": "Pod", "name": "vm", "uid": pod["metadata"]["uid"]}, "deprecatedLastTimestamp": now(),
+    });
+    assert!(world.ctx.caches.warnings.saw(&serde_json::from_value(event).unwrap()));
+}
+
+fn events(world: &World, reason: &str) -> Vec<Value> {
+    let all = world.api.list("/apis/events.k8s.io/v1/namespaces/ns/events").into_iter();
+    all.filter(|event| event["reason"] == reason).collect()
+}
+
+#[tokio::test]
+async fn a_volume_that_cannot_be_mounted_is_told_with_one_write_and_one_event() {
+    let mut world = World::new(one_disk());
+    world.settle().await;
+    world.pod_status(json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}));
+    assert_eq!(world.step().await, [""; 0]);
+    let note = "MountVolume.SetUp failed for volume \"pvc-1\" : mount failed: exit status 32";
+    warn(&world, "FailedMount", note);
+    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
+    let (reason, message) = world.ready();
+    assert_eq!(reason, "VolumeMountFailed");
+    assert!(message.contains(note) && message.contains("kubectl describe pod vm"), "{message}");
+    let told = events(&world, "VolumeMountFailed");
+    assert_eq!((told.len(), &told[0]["type"]), (1, &json!("Warning")));
+    assert_eq!(world.step().await, [""; 0]);
+
+    // A new operator, to which the API server shows the same event again, writes nothing.
+    world.restart_operator();
+    warn(&world, "FailedMount", note);
+    assert_eq!(world.step().await, [""; 0]);
+
+    world.run();
+    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
+    assert_eq!(world.ready().0, "Running");
+    // The next pod starts without the old one's trouble.
+    world.api.remove(PODS, "vm");
+    world.settle().await;
+    assert_eq!(world.ready().0, "Starting");
+}
+
+fn unscheduled(world: &World, message: &str) {
+    let condition = json!({
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message, "lastTransitionTime": now(),
+    });
+    world.pod_status(json!({"phase": "Pending", "conditions": [condition]}));
+}
+
+#[tokio::test]
+async fn a_pod_for_which_there_is_no_room_is_told_of_at_once_and_one_that_waits_for_its_volume_later() {
+    let world = World::new(one_disk());
+    world.settle().await;
+    unscheduled(&world, "0/1 nodes are available: 1 Insufficient memory.");
+    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
+    assert_eq!(world.ready().0, "Unschedulable");
+
+    let world = World::new(one_disk());
+    world.settle().await;
+    unscheduled(&world, "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.");
+    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(5)));
+    assert_eq!((world.ready().0.as_str(), world.api.requests()), ("Starting", vec![]));
+    pass(5);
+    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
+    assert_eq!(world.ready().0, "ClaimPending");
+}
+
+#[tokio::test]
+async fn a_vm_on_a_lost_node_waits_and_comes_back_elsewhere_once_its_pod_is_really_gone() {
+    let world = World::new(one_disk());
+    world.settle().await;
+    world.run();
+    world.settle().await;
+    let lost = json!([{"type": "Ready", "status": "False"}]);
+    world.pod_status(json!({"phase": "Running", "conditions": lost}));
+    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
+    assert_eq!(world.ready().0, "NodeUnreachable");
+
+    // The taint manager deletes the pod, and no kubelet is there to end it.
+    world.api.change(PODS, "vm", |pod| {
+        pod["metadata"]["deletionTimestamp"] = json!(now());
+        let target = json!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"});
+        pod["status"]["conditions"].as_array_mut().unwrap().push(target);
+    });
+    world.settle().await;
+    for _ in 0..5 {
+        pass(3600);
+        world.settle().await;
+        assert_eq!(world.ready().0, "NodeUnreachable");
+        assert!(world.ready().1.contains("out-of-service"), "{}", world.ready().1);
+    }
+    let requests = world.step().await;
+    assert_eq!(requests, [""; 0], "nothing is forced, and no second pod is made");
+
+    // The administrator has said that the node is off; Kubernetes removes the pod.
+    world.api.remove(PODS, "vm");
+    world.deliver();
+    let requests = world.step().await;
+    assert!(requests.contains(&request("POST", PODS, "vm")), "{requests:?}");
+    assert_eq!(world.ready().0, "Starting");
+}
+
+#[tokio::test]
+async fn a_pod_that_does_not_end_is_explained_when_its_time_is_over() {
+    let world = World::new(one_disk());
+    world.settle().await;
+    world.run();
+    world.settle().await;
+    world.edit(|machine| machine["state"] = "Stopped".into());
+    world.settle().await;
+    world.api.change(PODS, "vm", |pod| {
+        pod["metadata"]["deletionTimestamp"] = json!(now());
+    });
+    world.deliver();
+    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(10)));
+    assert_eq!(world.ready().0, "Stopping");
+    world.api.requests();
+    pass(10);
+    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
+    assert_eq!(world.ready().0, "TerminationOverdue");
+    assert_eq!(world.step().await, [""; 0]);
+    world.api.remove(PODS, "vm");
+    world.settle().await;
+    assert_eq!(world.ready().0, "Stopped");
+}
