@@ -8,6 +8,8 @@ mod observe;
 mod storage;
 
 use super::agent::guest::GuestAgent;
+use super::agent::login::Desktop;
+use super::agent::vmop;
 use super::config::{self, RunnerConfig};
 use super::desired::Desired;
 use super::machine::{self, Directories, Held};
@@ -17,7 +19,7 @@ use super::reconcile::Progress;
 use super::report::Reporter;
 use super::spec::Spec;
 use super::state::{Action, Event, Phase, State};
-use super::status::{ConfigProblem, Observed};
+use super::status::{ConfigProblem, Note, Observed};
 use super::watch::Files;
 use super::{console, qmp, reconcile};
 use crate::api::outcome::Outcome;
@@ -56,6 +58,7 @@ enum News {
     MachineType(String),
     DiskGrown(usize, u64),
     Stalled,
+    Desktop(Desktop),
 }
 
 /// What the driver takes over from the start.
@@ -107,6 +110,7 @@ pub struct Driver {
     connected_before: bool,
     agent: GuestAgent,
     question: Option<JoinHandle<()>>,
+    desktop: mpsc::UnboundedSender<vmop::Input>,
     log: console::Log,
     wishes: watch::Sender<Desired>,
     observed: Observed,
@@ -147,6 +151,13 @@ impl Driver {
         let (changes, files_inbox) = mpsc::unbounded_channel();
         tokio::spawn(super::watch::follow(setup.config.clone(), setup.files, changes));
         tokio::spawn(storage::follow(setup.held, news.clone()));
+        let (desktop, inputs) = mpsc::unbounded_channel();
+        let tell = {
+            let news = news.clone();
+            move |desktop| drop(news.send(News::Desktop(desktop)))
+        };
+        let user = setup.spec.live.logged_in_user.clone();
+        tokio::spawn(vmop::run(setup.dirs.file(process::VMOP_AGENT), user, inputs, tell));
         let log = console::Log::default();
         tokio::spawn(console::serve(setup.line, setup.console, log.clone()));
         let driver = Self {
@@ -163,6 +174,7 @@ impl Driver {
             monitor,
             connected_before: false,
             question: None,
+            desktop,
             log,
             wishes,
             observed: setup.observed,
@@ -188,7 +200,7 @@ impl Driver {
         if phase != before {
             tracing::info!(from = ?before, to = ?phase, after_ms = self.now().as_millis() as u64, "machine");
             self.observed.phase = phase;
-            self.reporter.announce(phase);
+            self.reporter.announce(Note::Phase(phase));
             if matches!(phase, Phase::Booting | Phase::Booted) {
                 self.wish(|desired| desired.booted = phase == Phase::Booted);
             }
@@ -278,6 +290,7 @@ impl Driver {
             question.abort();
         }
         self.observed.osinfo = None;
+        let _ = self.desktop.send(vmop::Input::Reset);
         self.log.clear();
     }
 
@@ -315,7 +328,8 @@ impl Driver {
             tracing::warn!("the configuration has changed; {why}");
             ConfigProblem::RestartNeeded(why)
         });
-        self.observed.login_wanted = live.logged_in_user.is_some();
+        self.observed.login_wanted.clone_from(&live.logged_in_user);
+        let _ = self.desktop.send(vmop::Input::Want(live.logged_in_user.clone()));
         self.observed.ram_target = live.ram.unwrap_or(self.spec.ram);
         let timeout = live.powerdown_timeout;
         let sizes = live.sizes.clone();
@@ -339,7 +353,7 @@ impl Driver {
 /// Follows the machine until QEMU has ended. Gives the outcome, and who tells the last status.
 pub async fn run(setup: Setup, signals: Signals) -> (Outcome, Reporter) {
     let (mut driver, mut inbox) = Driver::new(setup, signals);
-    driver.reporter.announce(Phase::Starting);
+    driver.reporter.announce(Note::Phase(Phase::Starting));
     loop {
         let deadline = driver.state.deadline().map(|at| tokio::time::Instant::from_std(driver.began + at));
         let tick = async {

@@ -6,8 +6,7 @@
 
 mod pace;
 
-use super::state::Phase;
-use super::status::{self, Identity, Observed};
+use super::status::{Identity, Note, Observed};
 use crate::api::{VirtualMachine, names};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -34,7 +33,7 @@ const IDLE_TIME: Duration = Duration::from_secs(2);
 /// Takes what is to be told.
 pub struct Reporter {
     newest: watch::Sender<Observed>,
-    notes: mpsc::Sender<Phase>,
+    notes: mpsc::Sender<Note>,
     task: JoinHandle<()>,
 }
 
@@ -60,9 +59,9 @@ impl Reporter {
         });
     }
 
-    /// Makes an event of the machine's new state.
-    pub fn announce(&self, phase: Phase) {
-        let _ = self.notes.try_send(phase);
+    /// Makes an event of it.
+    pub fn announce(&self, note: Note) {
+        let _ = self.notes.try_send(note);
     }
 
     /// Tells the rest, as far as time allows.
@@ -112,7 +111,7 @@ impl Error {
 struct Task {
     identity: Identity,
     statuses: watch::Receiver<Observed>,
-    queue: mpsc::Receiver<Phase>,
+    queue: mpsc::Receiver<Note>,
     client: Option<Client>,
     written: Vec<Condition>,
 }
@@ -126,8 +125,8 @@ impl Task {
                 return;
             }
             last = Some(observed);
-            while let Ok(phase) = self.queue.try_recv() {
-                self.note(phase).await;
+            while let Ok(note) = self.queue.try_recv() {
+                self.note(&note).await;
             }
         }
     }
@@ -218,8 +217,8 @@ impl Task {
     }
 
     /// An event is a courtesy: it is tried once.
-    async fn note(&mut self, phase: Phase) {
-        let event = event(&self.identity, phase, Timestamp::now());
+    async fn note(&mut self, note: &Note) {
+        let event = event(&self.identity, note, Timestamp::now());
         let Ok(client) = self.client().await else { return };
         let api: Api<Event> = Api::namespaced(client, &self.identity.namespace);
         match timeout(REQUEST_TIME, api.create(&PostParams::default(), &event)).await {
@@ -249,17 +248,17 @@ async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Re
     Ok(timeout(REQUEST_TIME, request).await.map_err(|_| Error::Timeout)??)
 }
 
-fn event(identity: &Identity, phase: Phase, now: Timestamp) -> Event {
-    let (reason, note) = status::announcement(phase);
+fn event(identity: &Identity, note: &Note, now: Timestamp) -> Event {
+    let (action, reason, note) = note.texts();
     Event {
         metadata: ObjectMeta {
             generate_name: Some(format!("{}-", identity.name)),
             namespace: Some(identity.namespace.clone()),
             ..ObjectMeta::default()
         },
-        action: Some("StatusUpdate".to_owned()),
+        action: Some(action.to_owned()),
         event_time: Some(MicroTime(now)),
-        note: Some(note.to_owned()),
+        note: Some(note),
         reason: Some(reason.to_owned()),
         regarding: Some(ObjectReference {
             api_version: Some(format!("{}/{}", names::GROUP, names::VERSION)),

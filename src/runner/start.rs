@@ -4,6 +4,7 @@
 //! config -> spec -> machine -> arguments -> QEMU -> driver -> outcome
 //! ```
 
+use super::agent::login::Desktop;
 use super::config::{self, RunnerConfig};
 use super::driver::{self, Setup, Signals};
 use super::failure::Failure;
@@ -120,7 +121,8 @@ fn observed(config: &RunnerConfig, spec: &Spec, acceleration: Acceleration, tick
         console: None,
         password_serial: if ticketing { 0 } else { -1 },
         acceleration,
-        login_wanted: spec.live.logged_in_user.is_some(),
+        login_wanted: spec.live.logged_in_user.clone(),
+        desktop: Desktop::default(),
         cpu_problem: None,
         memory_problem: None,
         stalled: None,

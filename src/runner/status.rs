@@ -1,5 +1,6 @@
 //! (pure) The runner's part of the VM's status, made of what is observed.
 
+use super::agent::login::Desktop;
 use super::machine::Acceleration;
 use super::state::Phase;
 use crate::api::conditions::{self, Wanted};
@@ -45,8 +46,10 @@ pub struct Observed {
     pub password_serial: i64,
     /// What runs the guest's instructions.
     pub acceleration: Acceleration,
-    /// Whether a user is to be logged in.
-    pub login_wanted: bool,
+    /// The user that is to be logged in.
+    pub login_wanted: Option<String>,
+    /// What is known of the guest's desktop.
+    pub desktop: Desktop,
     /// Why there are not as many CPUs as wanted.
     pub cpu_problem: Option<String>,
     /// Why the guest has not as much memory as wanted.
@@ -88,6 +91,35 @@ pub enum ConfigProblem {
     RestartNeeded(String),
 }
 
+/// What is worth an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// The machine is somewhere else.
+    Phase(Phase),
+    /// A console was connected from that host.
+    ConsoleConnected(String),
+    /// The console from that host is gone.
+    ConsoleDisconnected(String),
+}
+
+impl Note {
+    /// Action, reason and note of the event; addresses are in the note alone (B42).
+    pub fn texts(&self) -> (&'static str, &'static str, String) {
+        match self {
+            Self::Phase(phase) => {
+                let (reason, note) = announcement(*phase);
+                ("StatusUpdate", reason, note.to_owned())
+            }
+            Self::ConsoleConnected(host) => {
+                ("ConsoleConnectionUpdate", "ConsoleConnected", format!("a console is connected from {host}"))
+            }
+            Self::ConsoleDisconnected(host) => {
+                ("ConsoleConnectionUpdate", "ConsoleDisconnected", format!("the console from {host} is gone"))
+            }
+        }
+    }
+}
+
 /// Running, in one word and one sentence; also reason and note of an event.
 pub fn announcement(phase: Phase) -> (&'static str, &'static str) {
     match phase {
@@ -114,13 +146,6 @@ impl Observed {
             wanted(conditions::BOOTED, self.phase == Phase::Booted, reason, message),
         ];
         let stopped = (conditions::REASON_VM_STOPPED, "the machine does not run");
-        let no_agent = ("VmopAgentDisconnected", "the desktop's agent in the guest is not connected");
-        let agent = if self.runs() { no_agent } else { stopped };
-        let login = match (self.runs(), self.login_wanted) {
-            (false, _) => stopped,
-            (true, false) => ("NotRequested", "no user is to be logged in"),
-            (true, true) => no_agent,
-        };
         let console = match (&self.console, self.runs()) {
             (Some((host, _)), true) => {
                 wanted(conditions::CONSOLE_CONNECTED, true, "Connected", &format!("from {host}"))
@@ -128,17 +153,47 @@ impl Observed {
             (None, true) => wanted(conditions::CONSOLE_CONNECTED, false, "Disconnected", "no console is connected"),
             (_, false) => wanted(conditions::CONSOLE_CONNECTED, false, stopped.0, stopped.1),
         };
-        all.extend([
-            wanted(conditions::VMOP_AGENT_CONNECTED, false, agent.0, agent.1),
-            wanted(conditions::USER_LOGGED_IN, false, login.0, login.1),
-            console,
-        ]);
+        let (agent, login) = self.of_desktop();
+        all.extend([agent, login, console]);
         if self.runs() {
             all.extend([self.accelerated(), self.cpus_in_sync(), self.memory_in_sync(), self.config_in_sync()]);
             all.push(self.storage_healthy());
             all.extend(self.media_ready());
         }
         all
+    }
+
+    /// Whether the desktop's agent is connected, and whether the wanted user is logged in.
+    fn of_desktop(&self) -> (Wanted, Wanted) {
+        let agent = |status, reason, message: &str| Wanted {
+            type_: conditions::VMOP_AGENT_CONNECTED,
+            status,
+            reason,
+            message: message.to_owned(),
+        };
+        let login =
+            |status, reason, message: String| Wanted { type_: conditions::USER_LOGGED_IN, status, reason, message };
+        if !self.runs() {
+            let (reason, message) = (conditions::REASON_VM_STOPPED, "the machine does not run");
+            return (agent(false, reason, message), login(false, reason, message.to_owned()));
+        }
+        let gone = ("VmopAgentDisconnected", "the desktop's agent in the guest is not connected");
+        let connected = match self.desktop.connected {
+            true => agent(true, "VmopAgentStarted", "the desktop's agent in the guest is connected"),
+            false => agent(false, gone.0, gone.1),
+        };
+        let Some(user) = &self.login_wanted else {
+            return (connected, login(false, "NotRequested", "no user is to be logged in".to_owned()));
+        };
+        let login = match &self.desktop {
+            Desktop { user: Some(there), connected: true, .. } if there == user => {
+                login(true, "LoggedIn", format!("{user} is logged in"))
+            }
+            Desktop { connected: false, .. } => login(false, gone.0, gone.1.to_owned()),
+            Desktop { problem: Some(problem), .. } => login(false, "LoginFailed", problem.clone()),
+            _ => login(false, "Processing", format!("{user} is being logged in")),
+        };
+        (connected, login)
     }
 
     fn accelerated(&self) -> Wanted {
@@ -213,6 +268,8 @@ impl Observed {
             set("nodeName", identity.node_name.as_ref().map(|name| json!(name)));
             set("podIP", identity.pod_ip.as_ref().map(|ip| json!(ip)));
             set("observedResetRequest", self.reset_request.map(|request| json!(request)));
+            let user = self.desktop.user.as_ref().filter(|_| runs && self.desktop.connected);
+            set("loggedInUser", user.map(|user| json!(user)));
             set("osinfo", self.osinfo.as_ref().filter(|_| runs).map(|osinfo| json!(osinfo)));
         }
         let mut metadata = json!({"name": identity.name, "namespace": identity.namespace});
@@ -252,7 +309,8 @@ pub mod tests {
             console: None,
             password_serial: 1,
             acceleration: Acceleration::Tcg,
-            login_wanted: false,
+            login_wanted: None,
+            desktop: Desktop::default(),
             cpu_problem: None,
             memory_problem: None,
             stalled: None,
@@ -272,7 +330,8 @@ pub mod tests {
         let mut observed = observed(Phase::Booted);
         observed.osinfo = json!({"id": "debian"}).as_object().cloned();
         observed.console = Some(("10.0.0.9".to_owned(), "4711".to_owned()));
-        observed.login_wanted = true;
+        observed.login_wanted = Some("anna".to_owned());
+        observed.desktop = Desktop { connected: true, user: Some("anna".to_owned()), problem: None };
         observed.cpu_problem = Some("no room".to_owned());
         observed.memory_problem = Some("no driver".to_owned());
         observed.media = Some(Some(Problem::new("ImageMissing", "CD drive 0: a.iso is not there")));
@@ -288,6 +347,32 @@ pub mod tests {
         observed.osinfo = json!({"id": "debian"}).as_object().cloned();
         observed.console = Some(("10.0.0.9".to_owned(), "4711".to_owned()));
         insta::assert_yaml_snapshot!(observed.object(&identity(), &[], at(10)).0);
+    }
+
+    #[test]
+    fn b42_the_reason_of_an_event_is_one_of_a_closed_list() {
+        let (action, reason, note) = Note::ConsoleConnected("10.0.0.9".to_owned()).texts();
+        assert_eq!((action, reason), ("ConsoleConnectionUpdate", "ConsoleConnected"));
+        assert!(note.contains("10.0.0.9"));
+    }
+
+    #[test]
+    fn b18_a_login_is_one_when_the_wanted_user_is_there() {
+        let mut observed = observed(Phase::Booted);
+        let mut login = |wanted: Option<&str>, desktop: (bool, Option<&str>, Option<&str>)| {
+            observed.login_wanted = wanted.map(str::to_owned);
+            let (connected, user, problem) = desktop;
+            observed.desktop =
+                Desktop { connected, user: user.map(str::to_owned), problem: problem.map(str::to_owned) };
+            let wanted = observed.of_desktop().1;
+            (wanted.status, wanted.reason)
+        };
+        assert_eq!(login(None, (true, None, None)), (false, "NotRequested"));
+        assert_eq!(login(Some("anna"), (false, None, None)), (false, "VmopAgentDisconnected"));
+        assert_eq!(login(Some("anna"), (true, None, None)), (false, "Processing"));
+        assert_eq!(login(Some("anna"), (true, Some("berta"), None)), (false, "Processing"));
+        assert_eq!(login(Some("anna"), (true, None, Some("451"))), (false, "LoginFailed"));
+        assert_eq!(login(Some("anna"), (true, Some("anna"), None)), (true, "LoggedIn"));
     }
 
     #[test]

@@ -2,11 +2,13 @@
 
 use super::{Driver, News};
 use crate::api::quantity::Bytes;
+use crate::runner::agent::vmop;
 use crate::runner::process;
-use crate::runner::qemu::GUEST_AGENT_CHANNEL;
+use crate::runner::qemu::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
 use crate::runner::qmp::{Command, Event as QemuEvent, Signal};
 use crate::runner::reconcile::Progress;
 use crate::runner::state::{Event, Phase};
+use crate::runner::status::Note;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -114,13 +116,20 @@ impl Driver {
             QemuEvent::Shutdown { guest: false } => {}
             QemuEvent::Reset => self.step(Event::Reset),
             QemuEvent::Channel { id, open } if id == GUEST_AGENT_CHANNEL => self.step(Event::AgentChannel(open)),
+            QemuEvent::Channel { id, open: false } if id == VMOP_AGENT_CHANNEL => {
+                let _ = self.desktop.send(vmop::Input::Closed);
+            }
             QemuEvent::Channel { .. } => {}
             QemuEvent::Balloon { actual } => self.observed.ram = Bytes(actual),
-            QemuEvent::ConsoleConnected { host, port } => self.observed.console = Some((host, port)),
+            QemuEvent::ConsoleConnected { host, port } => {
+                self.reporter.announce(Note::ConsoleConnected(host.clone()));
+                self.observed.console = Some((host, port));
+            }
             QemuEvent::ConsoleDisconnected { host, port } => {
                 // A client has several channels; it is gone with its main one.
-                if self.observed.console == Some((host, port)) {
+                if self.observed.console == Some((host.clone(), port)) {
                     self.observed.console = None;
+                    self.reporter.announce(Note::ConsoleDisconnected(host));
                 }
             }
             QemuEvent::IoError(error) => self.io_error(&error),
@@ -183,6 +192,11 @@ impl Driver {
             }
             News::DiskGrown(disk, size) => self.disk_grown(disk, size),
             News::Stalled => self.stalled(),
+            News::Desktop(desktop) => {
+                tracing::info!(connected = desktop.connected, user = desktop.user, "the guest's desktop");
+                self.observed.desktop = desktop;
+                self.reporter.publish(&self.observed);
+            }
             News::MachineType(type_) => self.record_machine_type(&type_),
         }
     }

@@ -10,7 +10,7 @@ mod drives;
 mod peripherals;
 
 pub use drives::disk_node;
-pub use peripherals::GUEST_AGENT_CHANNEL;
+pub use peripherals::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
 
 use super::machine::Machine;
 use args::Args;

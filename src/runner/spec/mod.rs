@@ -130,7 +130,7 @@ impl Spec {
                 powerdown_timeout: powerdown_timeout(vm)?,
                 sizes: disks.iter().map(|disk| disk.size).collect(),
                 media: cds.iter().map(|cd| cd.file.clone()).collect(),
-                logged_in_user: display.logged_in_user.filter(|user| !user.is_empty()),
+                logged_in_user: user(display.logged_in_user)?,
             },
             cds,
             disks,
@@ -153,6 +153,16 @@ impl Spec {
             false => other.disks.clone(),
         };
         *self == Self { live: self.live.clone(), maximum_cpus, cds, disks, ..other.clone() }
+    }
+}
+
+/// A name that is one word of a line, which is how the agent is told.
+fn user(name: Option<String>) -> Result<Option<String>, Invalid> {
+    match name.filter(|name| !name.is_empty()) {
+        Some(name) if name.chars().any(|c| c.is_control() || c.is_whitespace()) => {
+            Err(Invalid::value("vm.display.loggedInUser", &name, "a name without blanks"))
+        }
+        name => Ok(name),
     }
 }
 

@@ -32,6 +32,7 @@ fn a_wrong_value_is_named() {
     assert_eq!(key("    uuid: x\n"), "vm.uuid");
     assert_eq!(key("    powerdownTimeout: 18446744073709551615\n"), "vm.powerdownTimeout");
     assert_eq!(key("    display: {outputs: 0}\n"), "vm.display.outputs");
+    assert_eq!(key("    display: {loggedInUser: \"a\\nlogout\"}\n"), "vm.display.loggedInUser");
     assert_eq!(key("    display: {spice: {streamingVideo: yes}}\n"), "vm.display.spice.streamingVideo");
 }
 
