@@ -14,7 +14,7 @@ async fn the_definitions_are_established_with_all_columns() {
     let crd = crds.get("vms.vmoperator.jdrupes.org").await.unwrap();
     let columns = crd.spec.versions[0].additional_printer_columns.iter().flatten();
     let columns: Vec<_> = columns.map(|column| column.name.as_str()).collect();
-    assert_eq!(columns, ["State", "Status", "Booted", "CPUs", "RAM", "Node", "IP", "Age"]);
+    assert_eq!(columns, ["State", "Status", "Running", "Booted", "CPUs", "RAM", "Node", "IP", "Age"]);
 }
 
 #[tokio::test]

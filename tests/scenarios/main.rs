@@ -5,6 +5,7 @@
 mod disks;
 mod explain;
 mod fake_api;
+mod health;
 mod resources;
 mod settings;
 

@@ -53,15 +53,22 @@ use std::collections::BTreeMap;
         description = "The state that the VM is in, or what is in its way"
     ),
     printcolumn(
+        name = "Running",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Running")].status"#,
+        description = "Whether the guest runs"
+    ),
+    printcolumn(
         name = "Booted",
         type_ = "string",
         json_path = r#".status.conditions[?(@.type=="Booted")].status"#,
-        description = "Whether the guest's agent has answered"
+        description = "Whether the guest's agent has answered",
+        priority = 1
     ),
     printcolumn(name = "CPUs", type_ = "integer", json_path = ".status.cpus"),
     printcolumn(name = "RAM", type_ = "string", json_path = ".status.ram"),
     printcolumn(name = "Node", type_ = "string", json_path = ".status.nodeName"),
-    printcolumn(name = "IP", type_ = "string", json_path = ".status.podIP", priority = 1),
+    printcolumn(name = "IP", type_ = "string", json_path = ".status.podIP"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineStatus {
-    /// Generation of the spec that the operator has seen. Operator.
+    /// Generation of the spec that the operator has seen; 0 before it has. Operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Failed starts since the VM last ran well. Operator.
@@ -58,7 +58,8 @@ pub struct VirtualMachineStatus {
 impl Default for VirtualMachineStatus {
     fn default() -> Self {
         Self {
-            observed_generation: None,
+            // None yet, which differs from every generation: a new VM is not taken for what it should become.
+            observed_generation: Some(0),
             restarts: None,
             observed_restart_request: None,
             observed_reset_request: None,
