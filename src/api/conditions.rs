@@ -33,9 +33,11 @@ pub const CONFIG_IN_SYNC: &str = "ConfigInSync";
 pub const RESOURCES_IN_SYNC: &str = "ResourcesInSync";
 /// Condition: the disks' claims are as large as the VM says. Written by the operator while it is false, and then absent.
 pub const DISKS_IN_SYNC: &str = "DisksInSync";
+/// Condition: a field of the VM is accepted and has no effect. Written by the operator while it is so.
+pub const IGNORED_FIELD: &str = "IgnoredField";
 
 /// Conditions of the operator that are there only while there is something to tell.
-pub const NOTES: [&str; 2] = [RESOURCES_IN_SYNC, DISKS_IN_SYNC];
+pub const NOTES: [&str; 3] = [RESOURCES_IN_SYNC, DISKS_IN_SYNC, IGNORED_FIELD];
 
 /// Reason: the node has not enough for what the pod should have, and never will.
 pub const REASON_INFEASIBLE: &str = "Infeasible";
@@ -47,6 +49,8 @@ pub const REASON_RESIZE_REFUSED: &str = "ResizeRefused";
 pub const REASON_SHRINK_REFUSED: &str = "ShrinkRefused";
 /// Reason: the API server refuses to enlarge a disk's claim, or to change its attributes class.
 pub const REASON_EXPANSION_REFUSED: &str = "ExpansionRefused";
+/// Reason: nothing of what is made depends on the field.
+pub const REASON_NO_EFFECT: &str = "NoEffect";
 /// Reason: the pod has other resources than the operator asked for.
 pub const REASON_DIFFERS: &str = "Differs";
 

@@ -53,22 +53,28 @@ fn kubeconfig() -> String {
 }
 
 impl World {
-    /// A new namespace, in which Pod Security enforces `restricted`.
+    /// A new namespace, in which Pod Security enforces `restricted`, with our definitions.
     pub async fn new(name: &str) -> Self {
+        let world = Self::without_definitions(name).await;
+        world.apply_crds().await;
+        let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": "vm-runner"}})).unwrap();
+        let accounts = Api::namespaced(world.client.clone(), &world.namespace);
+        accounts.create(&PostParams::default(), &account).await.unwrap();
+        world
+    }
+
+    /// The same for a test that brings its own definitions.
+    pub async fn without_definitions(name: &str) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig())
             .unwrap_or_else(|e| panic!("no cluster to test on ({e}); start one: make cluster"));
         let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
         let client = Client::try_from(config.clone()).unwrap();
         let world = Self { client, namespace: format!("test-apiserver-{name}-{}", std::process::id()), config };
-        world.apply_crds().await;
         let labels = json!({"pod-security.kubernetes.io/enforce": "restricted", "vmop-test": "apiserver"});
         let metadata = json!({"name": world.namespace, "labels": labels});
         let namespace: Namespace = serde_json::from_value(json!({"metadata": metadata})).unwrap();
         Api::all(world.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
-        let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": "vm-runner"}})).unwrap();
-        let accounts = Api::namespaced(world.client.clone(), &world.namespace);
-        accounts.create(&PostParams::default(), &account).await.unwrap();
         world
     }
 

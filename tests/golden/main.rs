@@ -4,7 +4,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
+mod fields;
+
 use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,9 +28,10 @@ fn vm(path: &str) -> VirtualMachine {
     vm
 }
 
-fn objects(path: &str) -> String {
-    let observed = Observed {
-        vm: Arc::new(vm(path)),
+/// What is seen of that VM if it has no children.
+fn alone(vm: VirtualMachine) -> Observed {
+    Observed {
+        vm: Arc::new(vm),
         config_map: None,
         pod: None,
         claims: BTreeMap::new(),
@@ -36,8 +40,23 @@ fn objects(path: &str) -> String {
         image_repository: None,
         display_secret: None,
         now: Timestamp::UNIX_EPOCH,
-    };
-    let plan = plan(&observed, &Reconciler::default()).unwrap();
+    }
+}
+
+/// A VM of that spec, without children.
+fn vm_of(spec: Value) -> Observed {
+    let metadata = json!({"name": "vm", "namespace": "ns", "uid": "vm-uid", "generation": 1});
+    let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
+    let vm = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
+    alone(serde_json::from_value(vm).unwrap())
+}
+
+fn json_of(object: &impl serde::Serialize) -> Value {
+    serde_json::to_value(object).unwrap()
+}
+
+fn objects(path: &str) -> String {
+    let plan = plan(&alone(vm(path)), &Reconciler::default()).unwrap();
     let built = build::build(&plan);
     assert_eq!(built, build::build(&plan), "the same plan gives the same objects");
     let Objects { image_repository, config_map, runner_data, disks, claim_changes, display_secret, pod } = built;

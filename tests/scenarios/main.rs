@@ -6,6 +6,7 @@ mod disks;
 mod explain;
 mod fake_api;
 mod health;
+mod ignored;
 mod resources;
 mod settings;
 

@@ -14,7 +14,7 @@
 //! | [`apply`] | `Objects`, `Observed`, `Decision` | what differs is written, and nothing else |
 //! | [`report`] | all of the above | status and events: only what differs is written |
 //!
-//! [`end`] reads how a pod ended; [`explain`] reads a pod's and its claims' status and says what is in the way.
+//! [`ignored`] names fields that have no effect; [`end`] reads how a pod ended; [`explain`] reads a pod's and its claims' status and says what is in the way.
 
 pub mod apply;
 pub mod build;
@@ -22,6 +22,7 @@ pub mod end;
 pub mod explain;
 #[cfg(test)]
 mod fixtures;
+pub mod ignored;
 pub mod lifecycle;
 pub mod observe;
 pub mod plan;
@@ -100,7 +101,9 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     if applied.is_ok() || problem.is_some() {
         // Where not everything was tried, what was told before stays.
         let notes = applied.as_deref().ok().filter(|_| plan.is_ok());
-        report::report(&observed, &decision, problem, notes, ctx).await?;
+        let notes =
+            notes.map(|notes| notes.iter().cloned().chain(ignored::ignored(&observed.vm.spec)).collect::<Vec<_>>());
+        report::report(&observed, &decision, problem, notes.as_deref(), ctx).await?;
     }
     applied.map(|_| decision.outcome(observed.now).sooner(explain::recheck(&observed)))
 }

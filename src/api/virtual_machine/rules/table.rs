@@ -263,6 +263,12 @@ pub const RULES: &[Rule] = &[
         "self in ['ReadWriteOnce', 'ReadOnlyMany', 'ReadWriteMany', 'ReadWriteOncePod']",
         "is no access mode; give ReadWriteOnce, ReadOnlyMany, ReadWriteMany or ReadWriteOncePod",
     ),
+    value(
+        "spec.vm.disks[].volumeClaimTemplate.spec",
+        "self.volumeMode != 'Filesystem' || has(self.resources) && has(self.resources.requests) \
+         && 'storage' in self.resources.requests",
+        "needs resources.requests.storage: in Filesystem mode it is the size of the disk's image file",
+    ),
     value("spec.vm.disks[].volumeClaimTemplate.spec.resources", WITHIN_LIMITS, WITHIN_LIMITS_MESSAGE),
     value("spec.vm.disks[].volumeClaimTemplate.spec.resources.limits{}", QUANTITY, QUANTITY_MESSAGE),
     value("spec.vm.disks[].volumeClaimTemplate.spec.resources.requests{}", QUANTITY, QUANTITY_MESSAGE),

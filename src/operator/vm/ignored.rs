@@ -1,0 +1,45 @@
+//! (pure) Fields that are accepted, as the reference has them, and change nothing here: each is told of, none is silent.
+
+use crate::api::VirtualMachineSpec;
+use crate::api::conditions::{self, Wanted};
+
+/// The condition that names what has no effect, if there is something.
+#[must_use]
+pub fn ignored(spec: &VirtualMachineSpec) -> Option<Wanted> {
+    let template = "QEMU's arguments are made from the machine's fields, not from a template";
+    let logging = "the runner's log is not configured by the VM";
+    let fields = [
+        ("spec.runnerTemplate.source", spec.runner_template.source.is_some(), template),
+        ("spec.runnerTemplate.update", !spec.runner_template.update, template),
+        ("spec.loggingProperties", spec.logging_properties.is_some(), logging),
+    ];
+    let told: Vec<String> =
+        fields.into_iter().filter(|(_, given, _)| *given).map(|(field, _, why)| format!("{field}: {why}")).collect();
+    (!told.is_empty()).then(|| Wanted {
+        type_: conditions::IGNORED_FIELD,
+        status: true,
+        reason: conditions::REASON_NO_EFFECT,
+        message: format!("{}; it can be removed", told.join("; ")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::vm::fixtures::vm;
+    use serde_json::json;
+
+    #[test]
+    fn what_has_no_effect_is_named_and_the_rest_is_not() {
+        let mut spec = vm(json!({})).spec;
+        assert_eq!(ignored(&spec), None);
+        spec.runner_template.update = false;
+        spec.logging_properties = Some(".level=FINE".to_owned());
+        let message = ignored(&spec).unwrap().message;
+        assert!(
+            message.contains("spec.runnerTemplate.update") && message.contains("spec.loggingProperties"),
+            "{message}"
+        );
+        assert!(!message.contains("spec.runnerTemplate.source"), "{message}");
+    }
+}
