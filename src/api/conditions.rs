@@ -35,9 +35,12 @@ pub const RESOURCES_IN_SYNC: &str = "ResourcesInSync";
 pub const DISKS_IN_SYNC: &str = "DisksInSync";
 /// Condition: a field of the VM is accepted and has no effect. Written by the operator while it is so.
 pub const IGNORED_FIELD: &str = "IgnoredField";
+/// Condition: the VM has changed in a way that a running machine cannot follow. Written by the operator while it is true,
+/// and then absent.
+pub const RESTART_REQUIRED: &str = "RestartRequired";
 
 /// Conditions of the operator that are there only while there is something to tell.
-pub const NOTES: [&str; 3] = [RESOURCES_IN_SYNC, DISKS_IN_SYNC, IGNORED_FIELD];
+pub const NOTES: [&str; 4] = [RESOURCES_IN_SYNC, DISKS_IN_SYNC, IGNORED_FIELD, RESTART_REQUIRED];
 
 /// Reason: the node has not enough for what the pod should have, and never will.
 pub const REASON_INFEASIBLE: &str = "Infeasible";
@@ -51,6 +54,8 @@ pub const REASON_SHRINK_REFUSED: &str = "ShrinkRefused";
 pub const REASON_EXPANSION_REFUSED: &str = "ExpansionRefused";
 /// Reason: nothing of what is made depends on the field.
 pub const REASON_NO_EFFECT: &str = "NoEffect";
+/// Reason: fields of the spec have changed since the pod was made.
+pub const REASON_SPEC_CHANGED: &str = "SpecChanged";
 /// Reason: the pod has other resources than the operator asked for.
 pub const REASON_DIFFERS: &str = "Differs";
 

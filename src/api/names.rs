@@ -34,6 +34,11 @@ pub const ANNOTATION_SECRET_VERSION: &str = "vmrunner.jdrupes.org/dpVersion";
 /// Annotation on the pod: the CPU and memory that were asked for last, granted or not, as a container's `resources` in
 /// JSON.
 pub const ANNOTATION_RESOURCES: &str = "vmoperator.jdrupes.org/resources";
+/// Annotation on the pod: for each field of the VM that a pod cannot follow, a hash of what it was when the pod was made,
+/// as JSON.
+pub const ANNOTATION_STARTED_WITH: &str = "vmoperator.jdrupes.org/started-with";
+/// Annotation on the pod: `spec.vm.restartRequest` when the pod was made.
+pub const ANNOTATION_RESTART_REQUEST: &str = "vmoperator.jdrupes.org/restart-request";
 /// Annotations whose names begin so are set by the operator or the runner only.
 pub const ANNOTATION_PREFIXES: [&str; 2] = ["vmoperator.jdrupes.org/", "vmrunner.jdrupes.org/"];
 

@@ -8,6 +8,7 @@ mod fake_api;
 mod health;
 mod ignored;
 mod resources;
+mod restart;
 mod settings;
 
 use fake_api::{CLAIMS, CONFIG_MAPS, FakeApi, Fault, PODS, SECRETS, VMS};

@@ -11,13 +11,16 @@
 //! | Stopped | none | keep |
 //! | Stopped | any other | delete |
 //! | Running | none | create, or wait for the end of the pause |
-//! | Running | alive | keep |
+//! | Running | alive | keep; delete if a restart is asked for |
 //! | Running | ended by the guest, and `guestShutdownStops` | stop the VM by its spec |
 //! | Running | ended, not yet in the status | remember |
 //! | Running | ended, in the status | delete at the end of the pause |
+//!
+//! A restart that is asked for ([`restart::is_due`]) does not wait for the end of a pause.
 
 use super::end::End;
 use super::observe::Observed;
+use super::restart;
 use crate::api::virtual_machine::{Restarts, State};
 use crate::operator::backoff;
 use crate::operator::controller::Outcome;
@@ -55,6 +58,8 @@ pub enum DeleteReason {
     Stop,
     /// It has ended and a new one is due.
     Ended,
+    /// A restart is asked for.
+    Restart,
 }
 
 /// What is waited for.
@@ -95,8 +100,10 @@ pub fn decide(observed: &Observed, valid: bool) -> Decision {
     let vm = &observed.vm;
     let wanted = vm.spec.vm.state;
     let past = vm.status.as_ref().and_then(|status| status.restarts.as_ref());
+    let restart = valid && restart::is_due(observed);
+    let past_pause = past.map(due).filter(|_| !restart);
     let Some(any_pod) = &observed.pod else {
-        return match (wanted, past.map(due)) {
+        return match (wanted, past_pause) {
             (State::Stopped, _) => Decision::Keep,
             (State::Running, _) if !valid => Decision::Wait(WaitFor::ValidSpec),
             (State::Running, Some(until)) if until > observed.now => Decision::Wait(WaitFor::Pause { until }),
@@ -110,16 +117,23 @@ pub fn decide(observed: &Observed, valid: bool) -> Decision {
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     match wanted {
         State::Stopped => Decision::Delete { uid, why: DeleteReason::Stop },
+        State::Running if !pod.has_ended() && restart => Decision::Delete { uid, why: DeleteReason::Restart },
         State::Running if !pod.has_ended() => Decision::Keep,
-        State::Running => after_end(observed, pod, past.filter(|past| past.pod_uid == uid), uid.clone()),
+        State::Running => after_end(observed, pod, past.filter(|past| past.pod_uid == uid), uid.clone(), restart),
     }
 }
 
-fn after_end(observed: &Observed, pod: &PodView, remembered: Option<&Restarts>, uid: String) -> Decision {
+fn after_end(
+    observed: &Observed,
+    pod: &PodView,
+    remembered: Option<&Restarts>,
+    uid: String,
+    restart: bool,
+) -> Decision {
     let end = End::of(pod);
     if let Some(past) = remembered {
         let until = due(past);
-        return if until > observed.now {
+        return if until > observed.now && !restart {
             Decision::Wait(WaitFor::Pause { until })
         } else {
             Decision::Delete { uid, why: DeleteReason::Ended }

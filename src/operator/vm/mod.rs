@@ -27,6 +27,7 @@ pub mod lifecycle;
 pub mod observe;
 pub mod plan;
 pub mod report;
+pub mod restart;
 
 use super::context::Context;
 use super::controller::{Outcome, after_failure, guarded};

@@ -3,6 +3,7 @@
 use super::explain::Problem;
 use super::lifecycle::{Decision, DeleteReason, WaitFor};
 use super::observe::Observed;
+use super::restart;
 use crate::api::conditions::{self, ReadyReason, Wanted};
 use crate::api::virtual_machine::{Restarts, State, VirtualMachineStatus};
 use crate::api::{VirtualMachine, names};
@@ -34,7 +35,9 @@ pub async fn report(
     let vm = &observed.vm;
     let ready = ready(observed, decision, problem);
     let restarts = restarts(observed, decision);
-    let Some(status) = operator_fields(vm, &ready, notes, restarts.as_ref(), observed.now) else { return Ok(()) };
+    let restart_request = restart::carried_out(observed, *decision == Decision::Create);
+    let told = Told { ready: &ready, notes, restarts: restarts.as_ref(), restart_request };
+    let Some(status) = operator_fields(vm, &told, observed.now) else { return Ok(()) };
     let before = present(vm).and_then(|status| conditions::find(&status.conditions, conditions::READY));
     let is_news = before.is_none_or(|before| before.reason != ready.reason.as_str());
     ctx.wrote_vm(Writer::new(ctx).apply_status(&vm.name_any(), names::MANAGER_OPERATOR, &status).await?);
@@ -84,6 +87,10 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>)
         (None, Decision::Delete { why: DeleteReason::Ended, .. }) => {
             (ReadyReason::Starting, format!("pod {name:?} has ended; a new one follows"))
         }
+        (None, Decision::Delete { why: DeleteReason::Restart, .. }) => {
+            let what = format!("pod {name:?} is ending, as spec.vm.restartRequest asks; a new one follows");
+            (ReadyReason::Stopping, what)
+        }
         (None, Decision::Wait(WaitFor::PodEnd) | Decision::Delete { why: DeleteReason::Stop, .. }) => {
             let seconds = observed.vm.spec.vm.powerdown_timeout;
             (ReadyReason::Stopping, format!("pod {name:?} is ending; the guest has {seconds} s to shut down"))
@@ -126,32 +133,43 @@ fn restarts(observed: &Observed, decision: &Decision) -> Option<Restarts> {
     }
 }
 
+/// What the operator tells in a VM's status.
+#[derive(Clone, Copy, Debug)]
+pub struct Told<'a> {
+    /// The VM's state.
+    pub ready: &'a Ready,
+    /// Conditions besides; without, those that are there stay.
+    pub notes: Option<&'a [Wanted]>,
+    /// Past ends.
+    pub restarts: Option<&'a Restarts>,
+    /// The restart that was carried out last.
+    pub restart_request: Option<i64>,
+}
+
 /// The operator's part of the status, if it differs from what is there.
 #[must_use]
-pub fn operator_fields(
-    vm: &VirtualMachine,
-    ready: &Ready,
-    notes: Option<&[Wanted]>,
-    restarts: Option<&Restarts>,
-    now: Timestamp,
-) -> Option<Value> {
+pub fn operator_fields(vm: &VirtualMachine, told: &Told<'_>, now: Timestamp) -> Option<Value> {
+    let Told { ready, notes, restarts, restart_request } = *told;
     let present_conditions = present(vm).map(|status| status.conditions.as_slice()).unwrap_or_default();
     let at = |wanted: &Wanted| wanted.at(present_conditions, vm.metadata.generation, now);
-    let told: Vec<Condition> =
+    let noted: Vec<Condition> =
         conditions::NOTES.iter().filter_map(|type_| conditions::find(present_conditions, type_).cloned()).collect();
-    let notes: Vec<Condition> = notes.map_or_else(|| told.clone(), |notes| notes.iter().map(at).collect());
+    let notes: Vec<Condition> = notes.map_or_else(|| noted.clone(), |notes| notes.iter().map(at).collect());
     let conditions: Vec<Condition> = [at(&ready.wanted())].into_iter().chain(notes).collect();
     let same = present(vm).is_some_and(|status| {
-        status.observed_generation == vm.metadata.generation && status.restarts.as_ref() == restarts
+        status.observed_generation == vm.metadata.generation
+            && status.restarts.as_ref() == restarts
+            && status.observed_restart_request == restart_request
     });
     let all_there = conditions.iter().all(|wanted| conditions::find(present_conditions, &wanted.type_) == Some(wanted));
     // One that is not told any more is taken away by leaving it out.
-    if same && all_there && told.len() == conditions.len() - 1 {
+    if same && all_there && noted.len() == conditions.len() - 1 {
         return None;
     }
     let status = json!({
         "observedGeneration": vm.metadata.generation,
         "restarts": restarts,
+        "observedRestartRequest": restart_request,
         "conditions": conditions,
     });
     Some(apply_body(vm, without_nulls(status)))
@@ -254,14 +272,15 @@ mod tests {
     fn a_status_that_is_there_already_is_not_written_again() {
         let mut vm = vm(json!({}));
         let ready = ready(&alone(vm.clone()), &Decision::Keep, None);
-        let written = operator_fields(&vm, &ready, Some(&[]), None, now()).unwrap();
+        let told = Told { ready: &ready, notes: Some(&[]), restarts: None, restart_request: None };
+        let written = operator_fields(&vm, &told, now()).unwrap();
         let status = vm.status.as_mut().unwrap();
         status.observed_generation = Some(3);
         status.conditions.push(serde_json::from_value(written["status"]["conditions"][0].clone()).unwrap());
         let later = now().checked_add(k8s_openapi::jiff::SignedDuration::from_secs(60)).unwrap();
-        assert_eq!(operator_fields(&vm, &ready, Some(&[]), None, later), None);
+        assert_eq!(operator_fields(&vm, &told, later), None);
         vm.metadata.generation = Some(4);
-        assert!(operator_fields(&vm, &ready, Some(&[]), None, later).is_some());
+        assert!(operator_fields(&vm, &told, later).is_some());
     }
 
     #[test]
@@ -269,14 +288,15 @@ mod tests {
         let mut vm = vm(json!({}));
         let ready = ready(&alone(vm.clone()), &Decision::Keep, None);
         let note = [Wanted { type_: conditions::NOTES[0], status: false, reason: "Test", message: "m".to_owned() }];
-        let written = operator_fields(&vm, &ready, Some(&note), None, now()).unwrap();
+        let told = |notes| Told { ready: &ready, notes, restarts: None, restart_request: None };
+        let written = operator_fields(&vm, &told(Some(&note)), now()).unwrap();
         let status = vm.status.as_mut().unwrap();
         status.observed_generation = Some(3);
         status.conditions = serde_json::from_value(written["status"]["conditions"].clone()).unwrap();
         assert_eq!(status.conditions.len(), 2);
-        assert_eq!(operator_fields(&vm, &ready, Some(&note), None, now()), None);
-        assert_eq!(operator_fields(&vm, &ready, None, None, now()), None);
-        let written = operator_fields(&vm, &ready, Some(&[]), None, now()).unwrap();
+        assert_eq!(operator_fields(&vm, &told(Some(&note)), now()), None);
+        assert_eq!(operator_fields(&vm, &told(None), now()), None);
+        let written = operator_fields(&vm, &told(Some(&[])), now()).unwrap();
         assert_eq!(written["status"]["conditions"].as_array().unwrap().len(), 1);
     }
 }

@@ -16,6 +16,7 @@ mod resize;
 use super::build::Objects;
 use super::lifecycle::Decision;
 use super::observe::Observed;
+use super::restart;
 use crate::api::conditions::Wanted;
 use crate::api::names;
 use crate::operator::context::Context;
@@ -28,8 +29,8 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Applies the objects. Gives what there is to tell of them besides: conditions that are only there while they are
-/// false.
+/// Applies the objects. Gives what there is to tell of them besides: conditions that are only there while there is
+/// something.
 ///
 /// # Errors
 /// If a write fails. What was written stays; the next reconcile goes on from there.
@@ -50,30 +51,25 @@ pub async fn apply(
     let versions =
         Versions { config_map: config_map?.resource_version(), secret: secret?.and_then(|s| s.resource_version()) };
     claims.into_iter().collect::<Result<(), Error>>()?;
-    let resources = match decision {
+    let of_pod = match decision {
         Decision::Create => {
             pod.annotations_mut().extend(versions.annotations());
             create_pod(&pod, ctx).await?;
-            None
+            Vec::new()
         }
         Decision::Keep => follow(&pod, &versions, observed, ctx).await?,
-        _ => None,
+        _ => Vec::new(),
     };
     let disks = claims::follow(&claim_changes, observed, ctx).await?;
-    Ok(resources.into_iter().chain(disks).collect())
+    Ok(of_pod.into_iter().chain(disks).collect())
 }
 
 /// Lets a pod that stays follow what can change of it.
-async fn follow(
-    wanted: &Pod,
-    versions: &Versions,
-    observed: &Observed,
-    ctx: &Context,
-) -> Result<Option<Wanted>, Error> {
-    let Some(pod) = observed.own_pod() else { return Ok(None) };
+async fn follow(wanted: &Pod, versions: &Versions, observed: &Observed, ctx: &Context) -> Result<Vec<Wanted>, Error> {
+    let Some(pod) = observed.own_pod() else { return Ok(Vec::new()) };
     let (asked, resources) = resize::follow(wanted, pod, observed.conditions(), ctx).await?;
     announce(versions.annotations().into_iter().chain(asked).collect(), pod, ctx).await?;
-    Ok(resources)
+    Ok(resources.into_iter().chain(restart::required(wanted, pod)).collect())
 }
 
 /// Versions of what the pod's configuration volume is made of.

@@ -48,7 +48,7 @@ pub(super) fn build(plan: &Plan) -> Pod {
     Pod { metadata, spec: Some(spec), status: None }
 }
 
-fn annotations(plan: &Plan) -> [(String, String); 2] {
+fn annotations(plan: &Plan) -> impl Iterator<Item = (String, String)> {
     // Only these two can change while the pod is there.
     let of = |amounts: &Option<BTreeMap<String, Quantity>>| {
         let amounts = amounts.clone().into_iter().flatten().filter(|(name, _)| name == "cpu" || name == "memory");
@@ -58,7 +58,11 @@ fn annotations(plan: &Plan) -> [(String, String); 2] {
     // Serializing plain data into a string cannot fail.
     let resources = ResourceRequirements { requests, limits, claims: None };
     let resources = serde_json::to_string(&resources).unwrap_or_default();
-    [version_annotation(), (names::ANNOTATION_RESOURCES.to_owned(), resources)]
+    let started_with = serde_json::to_string(&plan.started_with).unwrap_or_default();
+    let restart = plan.restart_request.map(|n| (names::ANNOTATION_RESTART_REQUEST.to_owned(), n.to_string()));
+    let own = [(names::ANNOTATION_RESOURCES, resources), (names::ANNOTATION_STARTED_WITH, started_with)];
+    let own = own.map(|(name, value)| (name.to_owned(), value));
+    own.into_iter().chain([version_annotation()]).chain(restart)
 }
 
 fn container(plan: &Plan) -> Container {

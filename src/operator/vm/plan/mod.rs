@@ -5,6 +5,7 @@
 
 mod config;
 mod disks;
+mod identity;
 mod machine;
 mod pod;
 
@@ -66,6 +67,10 @@ pub struct Plan {
     pub forwards: Vec<Forward>,
     /// Seconds that the pod has to end.
     pub grace_period: i64,
+    /// Fields that take effect at the next start, with a hash of each.
+    pub started_with: BTreeMap<String, String>,
+    /// The restart that was asked for last.
+    pub restart_request: Option<i64>,
 }
 
 /// A VM that cannot be run as it is.
@@ -99,7 +104,11 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     let forwards = machine::forwards(&spec.vm, spice.map(|s| s.port))?;
     let memory = machine::memory(&spec.vm)?;
     let cpus = machine::cpus(&spec.vm)?;
+    let config = config::runner_config(vm, cpus, memory, &disks, settings.accelerator.policy)?;
+    let display_secret = present_secret.or_else(|| generate_secret.then(|| names::display_secret(&name)));
     Ok(Plan {
+        started_with: identity::fields(vm, config.vm.as_ref(), memory.0, display_secret.as_deref()),
+        restart_request: spec.vm.restart_request,
         namespace: vm.namespace().unwrap_or_default(),
         uid: vm.uid().unwrap_or_default(),
         image,
@@ -109,12 +118,12 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         placement: Placement::of(spec, &settings.pod_defaults),
         pod_labels: spec.pod_labels.clone().unwrap_or_default(),
         pod_annotations: pod::annotations(spec),
-        config: config::runner_config(vm, cpus, memory, &disks, settings.accelerator.policy)?,
+        config,
         disks,
         has_cd_drive: spec.vm.disks.iter().any(|disk| disk.cdrom.is_some()),
         runner_data_claim: observed.claim_name(observe::RUNNER_DATA, names::runner_data_claim(&name)),
         runner_data_class: settings.runner_data_pvc.storage_class_name.clone(),
-        display_secret: present_secret.or_else(|| generate_secret.then(|| names::display_secret(&name))),
+        display_secret,
         generate_secret,
         image_repository: image_repository(observed, settings),
         spice_port: spice.and_then(|s| u16::try_from(s.port).ok()),
