@@ -35,12 +35,15 @@ pub const RESOURCES_IN_SYNC: &str = "ResourcesInSync";
 pub const DISKS_IN_SYNC: &str = "DisksInSync";
 /// Condition: a field of the VM is accepted and has no effect. Written by the operator while it is so.
 pub const IGNORED_FIELD: &str = "IgnoredField";
+/// Condition: the VM's load balancer service is as it should be. Written by the operator while it is false, and then
+/// absent.
+pub const SERVICE_IN_SYNC: &str = "ServiceInSync";
 /// Condition: the VM has changed in a way that a running machine cannot follow. Written by the operator while it is true,
 /// and then absent.
 pub const RESTART_REQUIRED: &str = "RestartRequired";
 
 /// Conditions of the operator that are there only while there is something to tell.
-pub const NOTES: [&str; 4] = [RESOURCES_IN_SYNC, DISKS_IN_SYNC, IGNORED_FIELD, RESTART_REQUIRED];
+pub const NOTES: [&str; 5] = [RESOURCES_IN_SYNC, DISKS_IN_SYNC, SERVICE_IN_SYNC, IGNORED_FIELD, RESTART_REQUIRED];
 
 /// Reason: the node has not enough for what the pod should have, and never will.
 pub const REASON_INFEASIBLE: &str = "Infeasible";
@@ -56,6 +59,10 @@ pub const REASON_EXPANSION_REFUSED: &str = "ExpansionRefused";
 pub const REASON_NO_EFFECT: &str = "NoEffect";
 /// Reason: fields of the spec have changed since the pod was made.
 pub const REASON_SPEC_CHANGED: &str = "SpecChanged";
+/// Reason: an object of somebody else's has the name.
+pub const REASON_NAME_TAKEN: &str = "NameTaken";
+/// Reason: the API server refuses the object.
+pub const REASON_REJECTED: &str = "Rejected";
 /// Reason: the pod has other resources than the operator asked for.
 pub const REASON_DIFFERS: &str = "Differs";
 

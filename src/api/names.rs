@@ -39,6 +39,9 @@ pub const ANNOTATION_RESOURCES: &str = "vmoperator.jdrupes.org/resources";
 pub const ANNOTATION_STARTED_WITH: &str = "vmoperator.jdrupes.org/started-with";
 /// Annotation on the pod: `spec.vm.restartRequest` when the pod was made.
 pub const ANNOTATION_RESTART_REQUEST: &str = "vmoperator.jdrupes.org/restart-request";
+/// Annotation on the service: names of the labels and annotations that are on it because the VM or the settings say so,
+/// as JSON.
+pub const ANNOTATION_APPLIED: &str = "vmoperator.jdrupes.org/applied";
 /// Annotations whose names begin so are set by the operator or the runner only.
 pub const ANNOTATION_PREFIXES: [&str; 2] = ["vmoperator.jdrupes.org/", "vmrunner.jdrupes.org/"];
 

@@ -4,7 +4,7 @@ use super::backoff::Failures;
 use super::cache::Cache;
 use super::metrics::Metrics;
 use super::settings::Settings;
-use super::views::{ClaimView, ConfigMapView, PodView, SecretView, vm_of};
+use super::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, vm_of};
 use super::warnings::Warnings;
 use crate::api::VirtualMachine;
 use k8s_openapi::jiff::Timestamp;
@@ -51,6 +51,8 @@ pub struct Caches {
     pub secrets: Cache<SecretView>,
     /// Warnings about pods and claims.
     pub warnings: Warnings,
+    /// Load balancer services.
+    pub services: Cache<ServiceView>,
 }
 
 impl Default for Caches {
@@ -62,6 +64,7 @@ impl Default for Caches {
             claims: Cache::new(|claim| Some(vm_of(claim).unwrap_or_default())),
             secrets: Cache::new(vm_of::<SecretView>),
             warnings: Warnings::default(),
+            services: Cache::new(vm_of::<ServiceView>),
         }
     }
 }
@@ -75,13 +78,20 @@ impl Caches {
             ("configmaps", self.config_maps.is_ready()),
             ("persistentvolumeclaims", self.claims.is_ready()),
             ("secrets", self.secrets.is_ready()),
+            ("services", self.services.is_ready()),
         ];
         kinds.into_iter().filter(|(_, ready)| !ready).map(|(kind, _)| kind).collect()
     }
 
     /// Returns when each has its first list.
     pub async fn ready(&self) {
-        futures::join!(self.pods.ready(), self.config_maps.ready(), self.claims.ready(), self.secrets.ready());
+        futures::join!(
+            self.pods.ready(),
+            self.config_maps.ready(),
+            self.claims.ready(),
+            self.secrets.ready(),
+            self.services.ready()
+        );
         // Only explanations need these: an operator that must not list events works without them.
         if tokio::time::timeout(EVENTS_DEADLINE, self.warnings.ready()).await.is_err() {
             tracing::warn!("events are not listed yet; going on without them");

@@ -97,6 +97,7 @@ mod tests {
         ctx.caches.pods.watched(watcher::Event::InitDone);
         ctx.caches.claims.watched(watcher::Event::InitDone);
         ctx.caches.config_maps.watched(watcher::Event::InitDone);
+        ctx.caches.services.watched(watcher::Event::InitDone);
         let (_, text) = get(&served, "/readyz").await;
         assert_eq!(text, "not listed yet: secrets");
         ctx.caches.secrets.watched(watcher::Event::InitDone);

@@ -111,6 +111,7 @@ pub fn children(
     watch.clone().follow("persistentvolumeclaims", "", |ctx| &ctx.caches.claims);
     watch.clone().follow_settings();
     watch.clone().follow_warnings();
+    watch.clone().follow("services", &of_vms, |ctx| &ctx.caches.services);
     watch.follow("secrets", &secrets, |ctx| &ctx.caches.secrets);
     let namespace = ctx.namespace.clone();
     received(receiver).map(move |vm: String| ObjectRef::new(&vm).within(&namespace))

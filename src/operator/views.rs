@@ -3,7 +3,9 @@
 
 use crate::api::names;
 use crate::api::quantity::Bytes;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, ResourceRequirements, Secret};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, PersistentVolumeClaim, Pod, ResourceRequirements, Secret, Service, ServicePort,
+};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
@@ -295,6 +297,30 @@ pub struct ConfigMapView {
 
 /// Hash of the configuration in a ConfigMap.
 pub type ConfigDigest = [u8; 32];
+
+/// A service.
+#[derive(Clone, Debug, Default, Resource, Deserialize)]
+#[resource(inherit = Service)]
+pub struct ServiceView {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// Spec.
+    #[serde(default)]
+    pub spec: ServiceSpecView,
+}
+
+/// What matters of a service's spec.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ServiceSpecView {
+    /// Type.
+    #[serde(rename = "type")]
+    pub type_: Option<String>,
+    /// Labels of the pods.
+    pub selector: Option<BTreeMap<String, String>>,
+    /// Ports.
+    pub ports: Vec<ServicePort>,
+}
 
 /// A secret: its data is not known at all.
 #[derive(Clone, Debug, Default, Resource, Deserialize)]

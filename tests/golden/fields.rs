@@ -8,7 +8,7 @@ use super::{json_of, vm_of};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use vm_operator::api::virtual_machine::crd;
-use vm_operator::operator::settings::Reconciler;
+use vm_operator::operator::settings::{LoadBalancerService, Reconciler};
 use vm_operator::operator::vm::build::{self, Objects};
 use vm_operator::operator::vm::lifecycle::decide;
 use vm_operator::operator::vm::plan::plan;
@@ -32,6 +32,8 @@ fn copied() -> Vec<(&'static str, &'static str, Value)> {
         ("spec.podLabels", "/pod/metadata/labels", json!({})),
         ("spec.podAnnotations", "/pod/metadata/annotations", json!({})),
         ("spec.resources", "/pod/spec/containers/0/resources", json!({})),
+        ("spec.loadBalancerService.labels", "/service/metadata/labels", json!({})),
+        ("spec.loadBalancerService.annotations", "/service/metadata/annotations", json!({})),
         ("spec.guestShutdownStops", "/config/guestShutdownStops", json!({})),
         ("spec.cloudInit.metaData", "/config/cloudInit/metaData", json!({})),
         ("spec.cloudInit.userData", "/config/cloudInit/userData", json!({})),
@@ -111,6 +113,11 @@ fn changes() -> Vec<Change> {
             ..change("spec.image.pullPolicy", json!("Never"), &["/pod/spec/containers/0/imagePullPolicy"])
         },
         change("spec.vm.state", json!("Running"), &["/decision"]),
+        change(
+            "spec.vm.restartRequest",
+            json!(1),
+            &["/pod/metadata/annotations/vmoperator.jdrupes.org~1restart-request"],
+        ),
         change("spec.vm.firmware", json!("bios"), &["/config/vm/firmware"]),
         change("spec.vm.powerdownTimeout", json!(1), &["/pod/spec/terminationGracePeriodSeconds"]),
         change("spec.vm.maximumRam", json!("2Gi"), &["/config/vm/maximumRam", "/pod/spec/containers/0/resources"]),
@@ -192,10 +199,8 @@ const LATER: &[(&str, &str)] = &[
     ("spec.vm.display.spice.proxyUrl", "for console front ends, which put it into a client's connection file"),
     ("spec.runnerTemplate", "arguments are built from types; the condition IgnoredField tells so"),
     ("spec.loggingProperties", "the runner's log level is not set by the VM; the condition IgnoredField tells so"),
-    ("spec.loadBalancerService", "this version makes no Service"),
     ("spec.cloudInit.userDataFrom", "this version does not read it"),
     ("spec.cloudInit.networkConfigFrom", "this version does not read it"),
-    ("spec.vm.restartRequest", "this version does not carry it out"),
 ];
 
 const HOW_TO_GO_ON: &str = "each field must stand in one list of tests/golden/fields.rs: in `copied` or `changes` with the \
@@ -204,8 +209,11 @@ const HOW_TO_GO_ON: &str = "each field must stand in one list of tests/golden/fi
 /// All that is made of a VM with that spec.
 fn built(spec: &Value) -> Value {
     let observed = vm_of(spec.clone());
-    let plan = plan(&observed, &Reconciler::default()).unwrap_or_else(|invalid| panic!("{spec}: {invalid:?}"));
-    let Objects { image_repository, config_map, runner_data, disks, claim_changes, display_secret, pod } =
+    let (labels, annotations) = (BTreeMap::new(), BTreeMap::new());
+    let load_balancer_service = LoadBalancerService::On { labels, annotations };
+    let settings = Reconciler { load_balancer_service, ..Reconciler::default() };
+    let plan = plan(&observed, &settings).unwrap_or_else(|invalid| panic!("{spec}: {invalid:?}"));
+    let Objects { image_repository, config_map, runner_data, disks, claim_changes, display_secret, service, pod } =
         build::build(&plan);
     let config: Value = serde_json::from_str(&config_map.data.as_ref().unwrap()["config.yaml"]).unwrap();
     json!({
@@ -216,6 +224,7 @@ fn built(spec: &Value) -> Value {
         "disks": disks.iter().map(json_of).collect::<Vec<_>>(),
         "claimChanges": format!("{claim_changes:?}"),
         "displaySecret": json_of(&display_secret),
+        "service": json_of(&service),
         "pod": json_of(&pod),
         "decision": format!("{:?}", decide(&observed, true)),
     })

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use vm_operator::api::VirtualMachine;
 use vm_operator::operator::cli::crd_files;
-use vm_operator::operator::settings::Reconciler;
+use vm_operator::operator::settings::{LoadBalancerService, Reconciler};
 use vm_operator::operator::vm::build::{self, Objects};
 use vm_operator::operator::vm::observe::Observed;
 use vm_operator::operator::vm::plan::{ClaimChange, plan};
@@ -39,6 +39,7 @@ fn alone(vm: VirtualMachine) -> Observed {
         claim_warnings: BTreeMap::new(),
         image_repository: None,
         display_secret: None,
+        service: None,
         now: Timestamp::UNIX_EPOCH,
     }
 }
@@ -56,14 +57,21 @@ fn json_of(object: &impl serde::Serialize) -> Value {
 }
 
 fn objects(path: &str) -> String {
-    let plan = plan(&alone(vm(path)), &Reconciler::default()).unwrap();
+    let observed = alone(vm(path));
+    let mut settings = Reconciler::default();
+    if observed.vm.spec.load_balancer_service.is_some() {
+        let annotations = ["pool", "shared"].map(|name| (name.to_owned(), "default".to_owned())).into();
+        settings.load_balancer_service = LoadBalancerService::On { labels: BTreeMap::new(), annotations };
+    }
+    let plan = plan(&observed, &settings).unwrap();
     let built = build::build(&plan);
     assert_eq!(built, build::build(&plan), "the same plan gives the same objects");
-    let Objects { image_repository, config_map, runner_data, disks, claim_changes, display_secret, pod } = built;
+    let Objects { image_repository, config_map, runner_data, disks, claim_changes, display_secret, service, pod } =
+        built;
     assert!(claim_changes.iter().all(|(_, change)| *change == ClaimChange::None));
     let claims = image_repository.iter().chain([&runner_data]).chain(&disks).map(yaml);
-    let objects =
-        [yaml(&config_map)].into_iter().chain(display_secret.iter().map(yaml)).chain(claims).chain([yaml(&pod)]);
+    let objects = [yaml(&config_map)].into_iter().chain(display_secret.iter().map(yaml)).chain(claims);
+    let objects = objects.chain(service.iter().map(yaml)).chain([yaml(&pod)]);
     objects.collect::<Vec<_>>().join("---\n")
 }
 

@@ -40,6 +40,7 @@ pub const VMS: &str = "/apis/vmoperator.jdrupes.org/v1/namespaces/ns/vms";
 pub const PODS: &str = "/api/v1/namespaces/ns/pods";
 pub const CLAIMS: &str = "/api/v1/namespaces/ns/persistentvolumeclaims";
 pub const CONFIG_MAPS: &str = "/api/v1/namespaces/ns/configmaps";
+pub const SERVICES: &str = "/api/v1/namespaces/ns/services";
 pub const SECRETS: &str = "/api/v1/namespaces/ns/secrets";
 
 /// The requests since the last call, events too.
@@ -242,6 +243,10 @@ fn merge(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             for (key, value) in from {
+                if value.is_null() {
+                    into.remove(key);
+                    continue;
+                }
                 merge(into.entry(key.clone()).or_insert(Value::Null), value);
             }
         }

@@ -9,9 +9,10 @@ mod health;
 mod ignored;
 mod resources;
 mod restart;
+mod services;
 mod settings;
 
-use fake_api::{CLAIMS, CONFIG_MAPS, FakeApi, Fault, PODS, SECRETS, VMS};
+use fake_api::{CLAIMS, CONFIG_MAPS, FakeApi, Fault, PODS, SECRETS, SERVICES, VMS};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::runtime::watcher::Event;
 use serde::de::DeserializeOwned;
@@ -79,6 +80,7 @@ impl World {
         fill(&self.ctx.caches.claims, self.api.list(CLAIMS));
         fill(&self.ctx.caches.config_maps, self.api.list(CONFIG_MAPS));
         fill(&self.ctx.caches.secrets, self.api.list(SECRETS));
+        fill(&self.ctx.caches.services, self.api.list(SERVICES));
     }
 
     /// A new operator, which knows what there is in the cluster and nothing else.

@@ -36,6 +36,7 @@ pub fn alone(vm: VirtualMachine) -> Observed {
         claim_warnings: BTreeMap::new(),
         image_repository: None,
         display_secret: None,
+        service: None,
         now: now(),
     }
 }

@@ -34,6 +34,7 @@ use super::controller::{Outcome, after_failure, guarded};
 use super::error::Error;
 use super::streams::Vms;
 use crate::api::VirtualMachine;
+use crate::api::conditions::{self, Wanted};
 use explain::Problem;
 use futures::{Stream, StreamExt};
 use kube::ResourceExt;
@@ -41,9 +42,13 @@ use kube::runtime::controller::{Config, Controller, Error as ControllerError};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How many VMs are worked on at once: enough to keep the API server busy, few enough not to flood it.
 const CONCURRENCY: u16 = 16;
+
+/// When a service that could not be made is tried again.
+const SERVICE_RECHECK: Duration = Duration::from_secs(300);
 
 /// Runs the controller until `stop` completes and the reconciles under way have ended.
 pub async fn run<S, T>(
@@ -106,5 +111,8 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
             notes.map(|notes| notes.iter().cloned().chain(ignored::ignored(&observed.vm.spec)).collect::<Vec<_>>());
         report::report(&observed, &decision, problem, notes.as_deref(), ctx).await?;
     }
-    applied.map(|_| decision.outcome(observed.now).sooner(explain::recheck(&observed)))
+    // Nobody tells when a name or a quota is free again.
+    let refused = |notes: &[Wanted]| notes.iter().any(|note| note.type_ == conditions::SERVICE_IN_SYNC);
+    let again = applied.as_deref().is_ok_and(refused).then_some(SERVICE_RECHECK);
+    applied.map(|_| decision.outcome(observed.now).sooner(explain::recheck(&observed)).sooner(again))
 }

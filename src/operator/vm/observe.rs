@@ -2,7 +2,7 @@
 
 use crate::api::{VirtualMachine, names};
 use crate::operator::context::Context;
-use crate::operator::views::{ClaimView, ConfigMapView, PodView, SecretView, vm_of};
+use crate::operator::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, vm_of};
 use crate::operator::warnings::Warning;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -29,6 +29,8 @@ pub struct Observed {
     pub pod_warning: Option<Arc<Warning>>,
     /// The newest warning about each claim that has one, by the claim's name.
     pub claim_warnings: BTreeMap<String, Arc<Warning>>,
+    /// The service of its name, whosever it is.
+    pub service: Option<Arc<ServiceView>>,
     /// The time of the observation.
     pub now: Timestamp,
 }
@@ -110,6 +112,7 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
         claims,
         image_repository,
         display_secret: display_secret(ctx.caches.secrets.group(&name), &name),
+        service: ctx.caches.services.get(&name),
         now: (ctx.now)(),
         vm,
     }

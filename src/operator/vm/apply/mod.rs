@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | claims | created once; enlarged by a patch | nothing else of a claim can change; they are never deleted |
 //! | Secret | created once | whoever changes the password owns it |
+//! | Service | created, then patched where it differs; deleted where it is not wanted | it follows spec and settings |
 //! | ConfigMap | created, then server-side apply when it differs | it follows the spec |
 //! | Pod | created once; deleted by UID; annotations patched, resources resized | nothing else of a pod can change |
 //!
@@ -12,6 +13,7 @@
 
 mod claims;
 mod resize;
+mod service;
 
 use super::build::Objects;
 use super::lifecycle::Decision;
@@ -41,7 +43,8 @@ pub async fn apply(
     ctx: &Context,
 ) -> Result<Vec<Wanted>, Error> {
     end_pod(observed, decision, ctx).await?;
-    let Objects { image_repository, config_map, runner_data, disks, claim_changes, display_secret, mut pod } = objects;
+    let Objects { image_repository, config_map, runner_data, disks, claim_changes, display_secret, service, mut pod } =
+        objects;
     let claims = [&runner_data].into_iter().chain(&disks).chain(&image_repository);
     let claims = futures::future::join_all(claims.map(|claim| claims::ensure(claim, observed, ctx)));
     let secret = ensure_secret(display_secret.as_ref(), observed, ctx);
@@ -61,7 +64,8 @@ pub async fn apply(
         _ => Vec::new(),
     };
     let disks = claims::follow(&claim_changes, observed, ctx).await?;
-    Ok(of_pod.into_iter().chain(disks).collect())
+    let service = service::follow(service.as_ref(), observed, ctx).await?;
+    Ok(of_pod.into_iter().chain(disks).chain(service).collect())
 }
 
 /// Lets a pod that stays follow what can change of it.

@@ -5,10 +5,11 @@ mod claims;
 mod config_map;
 mod pod;
 mod secret;
+mod service;
 
 use super::plan::{ClaimChange, Plan};
 use crate::api::names;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// The objects of one VM. Whoever applies them takes the struct apart without `..`, so that a new kind of object
@@ -27,6 +28,8 @@ pub struct Objects {
     pub claim_changes: Vec<(String, ClaimChange)>,
     /// The display secret, without its data, if it has to be made.
     pub display_secret: Option<Secret>,
+    /// The load balancer service, if there should be one.
+    pub service: Option<Service>,
     /// The pod.
     pub pod: Pod,
 }
@@ -41,6 +44,7 @@ pub fn build(plan: &Plan) -> Objects {
         disks: plan.disks.iter().map(|disk| claims::disk(plan, disk)).collect(),
         claim_changes: plan.disks.iter().map(|disk| (disk.claim.clone(), disk.change.clone())).collect(),
         display_secret: plan.generate_secret.then(|| secret::build(plan)),
+        service: plan.service.as_ref().map(|service| service::build(plan, service)),
         pod: pod::build(plan),
     }
 }

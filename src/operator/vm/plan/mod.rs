@@ -8,10 +8,12 @@ mod disks;
 mod identity;
 mod machine;
 mod pod;
+mod service;
 
 pub use disks::{ClaimChange, DiskPlan, Place};
 pub use machine::protocol;
 pub use pod::Placement;
+pub use service::ServicePlan;
 
 use super::observe::{self, Observed};
 use crate::api::runner_config::RunnerConfig;
@@ -65,6 +67,8 @@ pub struct Plan {
     pub spice_port: Option<u16>,
     /// Ports that lead into the guest.
     pub forwards: Vec<Forward>,
+    /// The load balancer service, if there should be one.
+    pub service: Option<ServicePlan>,
     /// Seconds that the pod has to end.
     pub grace_period: i64,
     /// Fields that take effect at the next start, with a hash of each.
@@ -102,6 +106,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     let present_secret = observed.display_secret.as_ref().map(|s| s.name_any());
     let generate_secret = present_secret.is_none() && spice.is_some_and(|s| s.generate_secret);
     let forwards = machine::forwards(&spec.vm, spice.map(|s| s.port))?;
+    let spice_port = spice.and_then(|s| u16::try_from(s.port).ok());
     let memory = machine::memory(&spec.vm)?;
     let cpus = machine::cpus(&spec.vm)?;
     let config = config::runner_config(vm, cpus, memory, &disks, settings.accelerator.policy)?;
@@ -126,7 +131,8 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         display_secret,
         generate_secret,
         image_repository: image_repository(observed, settings),
-        spice_port: spice.and_then(|s| u16::try_from(s.port).ok()),
+        service: service::service(spec, spice_port, &forwards, &settings.load_balancer_service),
+        spice_port,
         forwards,
         grace_period: spec.grace_period(),
         name,
