@@ -88,6 +88,8 @@ pub enum ReadyReason {
     RestartBackoff,
     /// A field of the spec cannot be used.
     InvalidSpec,
+    /// The whole VM cannot be read.
+    Unreadable,
     /// An image of the pod cannot be had.
     ImagePullFailed,
     /// The container cannot be made from its image.
@@ -132,13 +134,14 @@ pub enum ReadyReason {
 
 impl ReadyReason {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Running,
         Self::Stopped,
         Self::Starting,
         Self::Stopping,
         Self::RestartBackoff,
         Self::InvalidSpec,
+        Self::Unreadable,
         Self::ImagePullFailed,
         Self::ContainerFailed,
         Self::Unschedulable,
@@ -171,6 +174,7 @@ impl ReadyReason {
             Self::Stopping => "Stopping",
             Self::RestartBackoff => "RestartBackoff",
             Self::InvalidSpec => "InvalidSpec",
+            Self::Unreadable => "Unreadable",
             Self::ImagePullFailed => "ImagePullFailed",
             Self::ContainerFailed => "ContainerFailed",
             Self::Unschedulable => "Unschedulable",

@@ -152,7 +152,7 @@ async fn operate(run: Run) -> Result<(), Fatal> {
     // A file that was named has nothing to do with the ConfigMap.
     ctx.home = own_namespace().filter(|_| run.config.is_none());
     let ctx = Arc::new(ctx);
-    let vms = streams::vms(&ctx.client, &ctx.namespace);
+    let vms = streams::vms(&ctx);
     let listed = vms.store.clone();
     let server = http::serve(run.http, ctx.clone(), vms.store.clone());
     let children = streams::children(&ctx, &vms.store);

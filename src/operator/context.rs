@@ -10,6 +10,7 @@ use crate::api::VirtualMachine;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub struct Context {
     /// VMs as the answers to the operator's own writes showed them, until the watch shows them as new.
     written: Mutex<HashMap<String, Arc<VirtualMachine>>>,
     settings: Mutex<Arc<Settings>>,
+    /// Whether the API server does not know VMs.
+    pub definition_missing: AtomicBool,
 }
 
 /// How long the first list of events is waited for.
@@ -114,6 +117,7 @@ impl Context {
             now: Timestamp::now,
             random_password,
             written: Mutex::default(),
+            definition_missing: AtomicBool::new(false),
         }
     }
 

@@ -62,7 +62,7 @@ pub async fn guarded(
 pub fn after_failure(name: &str, error: &Error, ctx: &Context) -> Action {
     let after = match error.retry() {
         Retry::After(after) => after,
-        Retry::Backoff => ctx.failures.failed(name),
+        Retry::Backoff(longest) => ctx.failures.failed(name).min(longest),
     };
     tracing::warn!(object = name, reason = error.reason(), ?after, %error, "reconcile failed; trying again");
     Action::requeue(after)

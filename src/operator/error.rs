@@ -1,6 +1,10 @@
 //! What can go wrong in a reconcile, and when to try again.
 
+use super::backoff;
 use std::time::Duration;
+
+/// The longest pause where the API server does not answer, or cannot.
+const LONGEST_AWAY: Duration = Duration::from_secs(30);
 
 /// A failed reconcile.
 #[derive(Debug, thiserror::Error)]
@@ -44,8 +48,8 @@ fn plain(error: &kube::Error) -> String {
 /// When to try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// After a pause that grows with each failure of the same object.
-    Backoff,
+    /// After a pause that grows with each failure of the same object, up to that.
+    Backoff(Duration),
     /// After that time.
     After(Duration),
 }
@@ -79,7 +83,8 @@ impl Error {
         }
     }
 
-    /// When to try again.
+    /// When to try again. An API server that is away may be back at any time: what was missed meanwhile is not put off
+    /// for long.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -88,9 +93,34 @@ impl Error {
                 (429, Some(details)) if details.retry_after_seconds > 0 => {
                     Retry::After(Duration::from_secs(u64::from(details.retry_after_seconds)))
                 }
-                _ => Retry::Backoff,
+                (500.., _) => Retry::Backoff(LONGEST_AWAY),
+                _ => Retry::Backoff(backoff::LONGEST),
             },
-            _ => Retry::Backoff,
+            Self::Api { .. } | Self::Timeout(_) => Retry::Backoff(LONGEST_AWAY),
+            Self::Foreign { .. } | Self::Panic(_) => Retry::Backoff(backoff::LONGEST),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(code: u16) -> Error {
+        let status = serde_json::from_value(serde_json::json!({"code": code, "message": "m", "reason": "r"})).unwrap();
+        Error::Api { verb: "get", kind: "Pod", name: "vm".to_owned(), source: kube::Error::Api(status) }
+    }
+
+    #[test]
+    fn a_server_that_is_away_is_asked_again_soon_and_one_that_refuses_is_not() {
+        let lost = kube::Error::Service("the connection was lost".into());
+        let lost = Error::Api { verb: "get", kind: "Pod", name: "vm".to_owned(), source: lost };
+        for away in [lost, Error::Timeout(Duration::ZERO), refused(500), refused(503)] {
+            assert_eq!(away.retry(), Retry::Backoff(LONGEST_AWAY), "{away}");
+        }
+        for refused in [refused(403), refused(422), Error::Foreign { kind: "Pod", name: "vm".to_owned() }] {
+            assert_eq!(refused.retry(), Retry::Backoff(backoff::LONGEST), "{refused}");
+        }
+        assert_eq!(refused(409).retry(), Retry::After(Duration::from_millis(200)));
     }
 }

@@ -11,6 +11,7 @@ use futures::FutureExt;
 use kube::runtime::reflector::Store;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::net::TcpListener;
 
 /// Serves until the process ends.
@@ -46,13 +47,16 @@ fn router(served: Served) -> Router {
 }
 
 async fn readyz(State(Served { ctx, vms }): State<Served>) -> impl IntoResponse {
-    // The list of VMs fails where the definition is not installed: kubectl apply -f crds/.
     let vms_listed = vms.wait_until_ready().now_or_never().is_some_and(|ready| ready.is_ok());
     let missing: Vec<_> = (!vms_listed).then_some("vms").into_iter().chain(ctx.caches.missing()).collect();
     if missing.is_empty() {
         (StatusCode::OK, "ok".to_owned())
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, format!("not listed yet: {}", missing.join(", ")))
+        let next_step = match ctx.definition_missing.load(Ordering::Relaxed) {
+            true => "; the API server does not know VirtualMachines: kubectl apply -f crds/",
+            false => "",
+        };
+        (StatusCode::SERVICE_UNAVAILABLE, format!("not listed yet: {}{next_step}", missing.join(", ")))
     }
 }
 
@@ -88,6 +92,10 @@ mod tests {
         let (vms, mut writer) = reflector::store();
         let served = Served { ctx: ctx.clone(), vms };
         assert_eq!(get(&served, "/livez").await.0, StatusCode::OK);
+        ctx.definition_missing.store(true, Ordering::Relaxed);
+        let (_, text) = get(&served, "/readyz").await;
+        assert!(text.contains("kubectl apply -f crds/"), "{text}");
+        ctx.definition_missing.store(false, Ordering::Relaxed);
         let (status, text) = get(&served, "/readyz").await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(text.contains("vms") && text.contains("persistentvolumeclaims"), "{text}");

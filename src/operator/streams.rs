@@ -6,18 +6,24 @@ use super::cache::{Cache, Change};
 use super::context::Context;
 use super::settings::follow::Follower;
 use super::views::{EventView, RegardingView, trim};
+use super::vm::{
+    self,
+    unreadable::{Arriving, Unreadable},
+};
 use crate::api::{VirtualMachine, names};
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -60,7 +66,7 @@ async fn listing(client: Client) -> Listing {
             Ok(version) => return Listing::of_version(&version.major, &version.minor),
             Err(error) => {
                 tracing::warn!(%error, "the API server does not answer; trying again");
-                tokio::time::sleep(pause(failures).min(Duration::from_secs(30))).await;
+                tokio::time::sleep(pause(failures).min(LONGEST_PAUSE)).await;
             }
         }
     }
@@ -76,24 +82,82 @@ where
     let asked = futures::stream::once(listing(api.clone().into_client()));
     asked.flat_map(move |listing| {
         let config = watcher::Config { label_selector: labels.clone(), ..listing.config() };
-        watcher(api.clone(), config).default_backoff()
+        watcher(api.clone(), config).backoff(Short::default())
     })
 }
 
-/// Watches VMs.
+/// The pauses of a watch, but never long: an API server that comes back, and a definition that comes at last, are seen
+/// soon.
+#[derive(Default)]
+struct Short(watcher::DefaultBackoff);
+
+impl Iterator for Short {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0.next().map(|pause| pause.min(LONGEST_PAUSE))
+    }
+}
+
+impl Backoff for Short {
+    fn reset(&mut self) {
+        self.0.reset();
+    }
+}
+
+/// The longest pause before a watch begins anew, but for a part that is left to chance.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Watches VMs, as soon as the API server knows what they are. Those that cannot be read are told of on themselves.
 #[must_use]
-pub fn vms(
-    client: &Client,
-    namespace: &str,
-) -> Vms<impl Stream<Item = Result<VirtualMachine, watcher::Error>> + Send + 'static> {
+pub fn vms(ctx: &Arc<Context>) -> Vms<impl Stream<Item = Result<VirtualMachine, watcher::Error>> + Send + 'static> {
     let (store, writer) = reflector::store();
-    let api = Api::<VirtualMachine>::namespaced(client.clone(), namespace);
-    let stream = events(api, "")
+    let api = Api::<Arriving>::namespaced(ctx.client.clone(), &ctx.namespace);
+    let (unreadable, arrived) = mpsc::unbounded_channel();
+    tokio::spawn(report_unreadable(ctx.clone(), arrived));
+    let asked = futures::stream::once(listing(ctx.client.clone()));
+    let events = asked.flat_map(move |listing| watcher(api.clone(), listing.config()).backoff(Short::default()));
+    let ctx = ctx.clone();
+    let stream = events
         .modify(trim)
+        .filter_map(move |event| {
+            note_definition(&ctx, event.as_ref().err());
+            let event = event.map(|event| vm::unreadable::readable(event, |it| drop(unreadable.send(it)))).transpose();
+            futures::future::ready(event)
+        })
         .reflect(writer)
         // Deleted ones too: they have to be forgotten.
         .touched_objects();
     Vms { stream, store }
+}
+
+/// Remembers whether the API server knows VMs, and says once that it does not.
+fn note_definition(ctx: &Context, error: Option<&watcher::Error>) {
+    let missing = matches!(
+        error,
+        Some(watcher::Error::InitialListFailed(kube::Error::Api(status)) | watcher::Error::WatchStartFailed(kube::Error::Api(status)))
+            if status.code == 404
+    );
+    if ctx.definition_missing.swap(missing, Ordering::Relaxed) != missing {
+        match missing {
+            true => tracing::error!("the API server does not know VirtualMachines; kubectl apply -f crds/; waiting"),
+            false => tracing::info!("the API server knows VirtualMachines now"),
+        }
+    }
+}
+
+/// Tells of each VM that cannot be read, one after another.
+async fn report_unreadable(ctx: Arc<Context>, mut arrived: mpsc::UnboundedReceiver<Unreadable>) {
+    while let Some(vm) = arrived.recv().await {
+        // A few times: whatever changes the object sends it here again.
+        for failures in 1..5 {
+            match vm::unreadable::report(&vm, &ctx).await {
+                Ok(()) => break,
+                Err(error) => tracing::warn!(%error, "cannot say on a VM that it cannot be read"),
+            }
+            tokio::time::sleep(pause(failures)).await;
+        }
+    }
 }
 
 /// Watches the VMs' children into the context's caches. Gives the VMs whose children have changed since the first
@@ -159,7 +223,8 @@ impl Watch {
     fn follow_settings(self) {
         let Some(home) = self.ctx.home.clone() else { return };
         let config = watcher::Config::default().fields(&format!("metadata.name={}", names::OPERATOR_CONFIG_MAP));
-        let events = watcher(Api::<ConfigMap>::namespaced(self.ctx.client.clone(), &home), config).default_backoff();
+        let events =
+            watcher(Api::<ConfigMap>::namespaced(self.ctx.client.clone(), &home), config).backoff(Short::default());
         tokio::spawn(async move {
             let mut events = std::pin::pin!(events);
             let mut follower = Follower::default();
@@ -188,7 +253,7 @@ impl Watch {
         let asked = futures::stream::once(listing(self.ctx.client.clone()));
         let events = asked.flat_map(move |listing| {
             // The server can tell warnings from the rest, but not whose objects they are about.
-            watcher(api.clone(), listing.config().fields("type=Warning")).default_backoff()
+            watcher(api.clone(), listing.config().fields("type=Warning")).backoff(Short::default())
         });
         tokio::spawn(async move {
             let mut events = std::pin::pin!(events);

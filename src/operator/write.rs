@@ -120,6 +120,25 @@ impl<'a> Writer<'a> {
         self.merge::<VirtualMachine, _>(name, patch).await
     }
 
+    /// Applies a part of the status of a VM that cannot be read.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn apply_status_unread(
+        &self,
+        name: &str,
+        manager: &str,
+        object: &serde_json::Value,
+    ) -> Result<(), Error> {
+        let params = PatchParams::apply(manager).force();
+        let request =
+            self.request::<VirtualMachine>().patch_subresource("status", name, &params, &Patch::Apply(object));
+        let verb = "apply the status of";
+        let request = request.map_err(kube::Error::BuildRequest).map_err(failed::<VirtualMachine>(verb, name))?;
+        let answer = self.client.request::<serde_json::Value>(request).await;
+        answer.map(drop).map_err(failed::<VirtualMachine>(verb, name))
+    }
+
     /// Applies a part of a VM's status, as the field manager given.
     ///
     /// # Errors

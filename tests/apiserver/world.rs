@@ -152,7 +152,7 @@ impl World {
         let mut ctx = Context::new(client, self.namespace.clone(), Settings::default());
         ctx.home = Some(self.namespace.clone());
         let ctx = Arc::new(ctx);
-        let vms = streams::vms(&ctx.client, &ctx.namespace);
+        let vms = streams::vms(&ctx);
         let children = streams::children(&ctx, &vms.store);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let task = tokio::spawn({

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
+mod away;
 mod disks;
 mod explain;
 mod fake_api;
@@ -11,6 +12,7 @@ mod resources;
 mod restart;
 mod services;
 mod settings;
+mod start;
 
 use fake_api::{CLAIMS, CONFIG_MAPS, FakeApi, Fault, PODS, SECRETS, SERVICES, VMS};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};

@@ -14,7 +14,8 @@
 //! | [`apply`] | `Objects`, `Observed`, `Decision` | what differs is written, and nothing else |
 //! | [`report`] | all of the above | status and events: only what differs is written |
 //!
-//! [`ignored`] names fields that have no effect; [`end`] reads how a pod ended; [`explain`] reads a pod's and its claims' status and says what is in the way.
+//! [`ignored`] names fields that have no effect; [`end`] reads how a pod ended; [`unreadable`] keeps VMs that cannot be
+//! read from disturbing the others; [`explain`] reads a pod's and its claims' status and says what is in the way.
 
 pub mod apply;
 pub mod build;
@@ -28,6 +29,7 @@ pub mod observe;
 pub mod plan;
 pub mod report;
 pub mod restart;
+pub mod unreadable;
 
 use super::context::Context;
 use super::controller::{Outcome, after_failure, guarded};

@@ -30,6 +30,12 @@ pub const ENTRIES: &[Entry] = &[
         "correct the field that the message names",
     ),
     entry(
+        ReadyReason::Unreadable,
+        "The VM was stored under another definition and cannot be read; what it has is left alone",
+        "our own reading of the object",
+        "correct the field (kubectl edit vm {}), and apply the definitions of this version: kubectl apply -f crds/",
+    ),
+    entry(
         ReadyReason::NameTaken,
         "An object that is not this VM's has the name of one of its own",
         "the object's labels and owner",
