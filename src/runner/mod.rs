@@ -41,3 +41,13 @@ mod start;
 mod state;
 mod status;
 mod watch;
+
+/// Whether a runner would take that configuration file. Gives the keys that it does not know.
+///
+/// # Errors
+/// The first value that cannot be used, with its key and what is allowed.
+pub fn check(text: &str) -> Result<Vec<String>, String> {
+    let parsed = config::parse(text).map_err(|invalid| invalid.to_string())?;
+    spec::Spec::from_config(&parsed.config).map_err(|invalid| invalid.to_string())?;
+    Ok(parsed.unknown)
+}

@@ -18,6 +18,9 @@
 mod admission;
 mod definition;
 mod definitions;
+mod generated;
+#[path = "../common/generator.rs"]
+mod generator;
 mod objects;
 mod ratcheting;
 mod settings;

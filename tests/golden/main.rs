@@ -5,6 +5,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 mod fields;
+mod generated;
+#[path = "../common/generator.rs"]
+mod generator;
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};

@@ -156,11 +156,11 @@ impl Spec {
     }
 }
 
-/// A name that is one word of a line, which is how the agent is told.
+/// A name that fits into a line, which is how the agent is told. Whether there is such a user is the agent's matter.
 fn user(name: Option<String>) -> Result<Option<String>, Invalid> {
-    match name.filter(|name| !name.is_empty()) {
-        Some(name) if name.chars().any(|c| c.is_control() || c.is_whitespace()) => {
-            Err(Invalid::value("vm.display.loggedInUser", &name, "a name without blanks"))
+    match name.filter(|name| !name.trim().is_empty()) {
+        Some(name) if name.contains(|c: char| c.is_ascii_control()) => {
+            Err(Invalid::value("vm.display.loggedInUser", &name, "a name without line ends"))
         }
         name => Ok(name),
     }

@@ -70,6 +70,14 @@ fn taps_say_that_they_are_not_there_yet() {
 }
 
 #[test]
+fn a_user_of_several_words_is_the_guests_matter() {
+    // The reference starts such a VM, and asks its agent for that user.
+    let user = |keys: &str| spec(&format!("    display: {{loggedInUser: {keys}}}\n")).unwrap().live.logged_in_user;
+    assert_eq!(user("Ann Smith").as_deref(), Some("Ann Smith"));
+    assert_eq!((user("\"\""), user("\" \"")), (None, None));
+}
+
+#[test]
 fn a_change_of_live_values_needs_no_new_start() {
     let one = spec("    maximumCpus: 4\n").unwrap();
     assert!(
