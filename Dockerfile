@@ -43,7 +43,7 @@ RUN set -eu; \
         hw-usb-redirect ui-opengl ui-spice-core; do echo $lib/qemu/$m.so; done); \
     programs="/usr/bin/qemu-system-x86_64 /usr/bin/swtpm $modules"; \
     libraries=$(for p in $programs; do ldd "$p"; done | sed -n 's|^.* => /lib/\(.*\) (.*|/usr/lib/\1|p; s|^.* => \(/usr/.*\) (.*|\1|p' | sort -u); \
-    firmware="/usr/share/seabios/bios-256k.bin /usr/share/seabios/vgabios-virtio.bin /usr/share/qemu/efi-*.rom /usr/share/qemu/kvmvapic.bin \
+    firmware="/usr/share/seabios/bios-256k.bin /usr/share/seabios/vgabios-virtio.bin /usr/share/seabios/vgabios-stdvga.bin /usr/share/qemu/efi-*.rom /usr/share/qemu/kvmvapic.bin \
         /usr/share/qemu/linuxboot_dma.bin /usr/share/OVMF/OVMF_CODE_4M.fd /usr/share/OVMF/OVMF_CODE_4M.secboot.fd \
         /usr/share/OVMF/OVMF_VARS_4M.fd /usr/share/OVMF/OVMF_VARS_4M.ms.fd"; \
     mkdir -p /image; cd /image; \

@@ -79,3 +79,19 @@ fn the_same_machine_gives_the_same_arguments() {
     let machine = machine("    network: [{type: user}]\n");
     assert_eq!(arguments(&machine, DESCRIPTORS), arguments(&machine, DESCRIPTORS));
 }
+
+#[test]
+fn an_emulated_machine_has_no_screen_whose_reset_can_stop_it_for_good() {
+    let screen = |acceleration, display: &str| {
+        let mut machine = machine(&format!("    network: []\n{display}"));
+        machine.acceleration = acceleration;
+        let arguments = arguments(&machine, DESCRIPTORS);
+        let screen = arguments.iter().find(|argument| argument.contains("video0")).unwrap();
+        serde_json::from_str::<serde_json::Value>(screen).unwrap()["driver"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(screen(Acceleration::Tcg, ""), "VGA");
+    assert_eq!(screen(Acceleration::TcgForWantOfKvm, ""), "VGA");
+    // Only this one has more than one head.
+    assert_eq!(screen(Acceleration::Tcg, "    display: {outputs: 2}\n"), "virtio-vga");
+    assert_eq!(screen(Acceleration::Kvm, ""), "virtio-vga");
+}
