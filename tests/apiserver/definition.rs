@@ -46,6 +46,23 @@ impl<'a> Definition<'a> {
         definition
     }
 
+    /// Installs it with conditions as the reference has them: a list that whoever writes it writes as a whole.
+    pub async fn with_a_list_of_conditions(world: &'a World) -> Self {
+        let definition = Self { world, group: format!("{}.vmop.test", world.namespace) };
+        let mut crd = ours();
+        let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/conditions";
+        let conditions = crd.pointer_mut(status).unwrap().as_object_mut().unwrap();
+        assert_eq!(conditions.remove("x-kubernetes-list-type"), Some("map".into()));
+        conditions.remove("x-kubernetes-list-map-keys");
+        definition.install(crd).await;
+        definition
+    }
+
+    /// Replaces it by ours, under whatever objects there are. It comes into force a moment later.
+    pub async fn replace(&self) {
+        self.install(ours()).await;
+    }
+
     /// Puts the rules in force.
     pub async fn tighten(&self) {
         self.install(ours()).await;
@@ -81,6 +98,29 @@ impl<'a> Definition<'a> {
         let object = json!({"apiVersion": version, "kind": "VirtualMachine", "metadata": {"name": name}, "spec": spec});
         let request = Request::builder().method("POST").header("Content-Type", "application/json");
         self.send(request, if dry { "?dryRun=All" } else { "" }, &object).await
+    }
+
+    /// A VM's status.
+    pub async fn status(&self, name: &str) -> Value {
+        let vm = self.send(Request::builder(), &format!("/{name}"), &Value::Null).await.unwrap();
+        vm["status"].clone()
+    }
+
+    /// Writes a VM's whole status, as the reference's runner does it.
+    pub async fn replace_status(&self, name: &str, status: &Value) {
+        let patch = json!([{"op": "replace", "path": "/status", "value": status}]);
+        let request = Request::builder().method("PATCH").header("Content-Type", "application/json-patch+json");
+        let path = format!("/{name}/status?fieldManager=kubernetes-java-kubectl-apply");
+        self.send(request, &path, &patch).await.unwrap();
+    }
+
+    /// Applies parts of a VM's status.
+    pub async fn apply_status(&self, name: &str, manager: &str, status: &Value) -> Result<Value, kube::Error> {
+        let version = format!("{}/v1", self.group);
+        let body =
+            json!({"apiVersion": version, "kind": "VirtualMachine", "metadata": {"name": name}, "status": status});
+        let request = Request::builder().method("PATCH").header("Content-Type", "application/apply-patch+yaml");
+        self.send(request, &format!("/{name}/status?force=true&fieldManager={manager}"), &body).await
     }
 
     /// Changes a VM, or one of its subresources (`/status`).

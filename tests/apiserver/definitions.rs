@@ -62,7 +62,7 @@ async fn every_example_is_admitted() {
 #[tokio::test]
 async fn every_overlay_is_admitted() {
     let world = World::new("overlays").await;
-    for overlay in ["deploy/overlays/local", "deploy/overlays/dev", "examples/local-path"] {
+    for overlay in ["deploy/overlays/local", "deploy/overlays/dev", "examples/local-path", "examples/takeover"] {
         let objects = world.kustomize(overlay);
         for object in objects.iter().filter(|object| object["kind"] != "Namespace") {
             world.dry_run_apply(object).await.unwrap_or_else(|e| panic!("{overlay}: {}: {e}", object["kind"]));

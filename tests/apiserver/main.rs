@@ -11,11 +11,13 @@
 //! | `generated` | thousands of objects that the reference can run are admitted |
 //! | `status` | who writes what in a status |
 //! | `settings` | the operator's ConfigMap |
+//! | `adoption` | VMs of the reference are taken over while they run |
 //! | `objects` | what the operator makes of a VM, and that it writes nothing where there is nothing to do |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 mod admission;
+mod adoption;
 mod definition;
 mod definitions;
 mod generated;
