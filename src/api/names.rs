@@ -128,6 +128,14 @@ pub fn legacy_claim(vm: &str, what: &str) -> String {
     format!("{what}-{vm}-0")
 }
 
+/// The VMs that a claim of that name can be meant for, whatever its labels say: what [`disk_claim`],
+/// [`runner_data_claim`] and [`legacy_claim`] put together is taken apart at each dash.
+pub fn vms_of_claim(claim: &str) -> impl Iterator<Item = &str> {
+    let ours = claim.match_indices('-').filter_map(|(dash, _)| claim.get(..dash));
+    let legacy = claim.strip_suffix("-0").unwrap_or_default();
+    ours.chain(legacy.match_indices('-').filter_map(|(dash, _)| legacy.get(dash + 1..)))
+}
+
 /// Name of the display secret that the operator generates.
 #[must_use]
 pub fn display_secret(vm: &str) -> String {
@@ -152,5 +160,25 @@ pub fn owner(vm: &str, uid: &str) -> OwnerReference {
         uid: uid.to_owned(),
         controller: Some(true),
         block_owner_deletion: Some(true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_vm_of_each_claim_is_among_those_that_its_name_can_mean() {
+        for vm in ["vm", "web-1", "a.b-c-0"] {
+            for disk in [disk(None, 3), disk(Some("system"), 0), disk(Some("more-data"), 0)] {
+                for claim in [disk_claim(vm, &disk), legacy_claim(vm, &disk)] {
+                    assert!(vms_of_claim(&claim).any(|name| name == vm), "{claim}");
+                }
+            }
+            for claim in [runner_data_claim(vm), legacy_claim(vm, "runner-data")] {
+                assert!(vms_of_claim(&claim).any(|name| name == vm), "{claim}");
+            }
+        }
+        assert_eq!(vms_of_claim("plain").count(), 0);
     }
 }

@@ -172,7 +172,7 @@ pub fn children(
     let watch = Watch { ctx: ctx.clone(), vms: vms.clone(), changes };
     watch.clone().follow("pods", "", |ctx| &ctx.caches.pods);
     watch.clone().follow("configmaps", &of_vms, |ctx| &ctx.caches.config_maps);
-    watch.clone().follow("persistentvolumeclaims", "", |ctx| &ctx.caches.claims);
+    watch.clone().follow_by_name("persistentvolumeclaims", "", |ctx| &ctx.caches.claims, Watch::claim_changed);
     watch.clone().follow_settings();
     watch.clone().follow_warnings();
     watch.clone().follow("services", &of_vms, |ctx| &ctx.caches.services);
@@ -193,9 +193,28 @@ struct Watch {
 }
 
 impl Watch {
-    /// Keeps a cache in line with the cluster, from now on.
+    /// Keeps a cache in line with the cluster, from now on. The VM whose label an object has is looked at.
     fn follow<K>(self, kind: &'static str, labels: &str, cache: fn(&Context) -> &Cache<K>)
     where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
+    {
+        self.follow_by_name(kind, labels, cache, |_, _| ());
+    }
+
+    /// The same; `changed` is called with the name of each object that was added, changed or deleted, too.
+    fn follow_by_name<K>(
+        self,
+        kind: &'static str,
+        labels: &str,
+        cache: fn(&Context) -> &Cache<K>,
+        changed: fn(&Self, &str),
+    ) where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
             + Clone
             + Debug
@@ -211,7 +230,14 @@ impl Watch {
             // Ends with the operator: then nobody listens any more.
             while let Some(event) = events.next().await.filter(|_| !self.changes.is_closed()) {
                 match event {
-                    Ok(event) => self.changed(cache(&self.ctx).watched(event.modify(trim)), &mut complete),
+                    Ok(event) => {
+                        let name = match &event {
+                            Event::Apply(object) | Event::Delete(object) => object.meta().name.clone(),
+                            Event::Init | Event::InitApply(_) | Event::InitDone => None,
+                        };
+                        self.changed(cache(&self.ctx).watched(event.modify(trim)), &mut complete);
+                        name.iter().for_each(|name| changed(&self, name));
+                    }
                     Err(error) => self.failed(kind, &error),
                 }
             }
@@ -277,18 +303,24 @@ impl Watch {
     fn warned(&self, regarding: &RegardingView) {
         let Some(name) = &regarding.name else { return };
         if regarding.kind.as_deref() == Some("Pod") {
-            let vm = ObjectRef::<VirtualMachine>::new(name).within(&self.ctx.namespace);
-            if self.vms.get(&vm).is_some() {
-                drop(self.changes.send(name.clone()));
-            }
-            return;
+            return self.looked_at(name);
         }
         if name == names::IMAGE_REPOSITORY_CLAIM {
             return self.all_changed();
         }
-        // A claim may have been made by the user, without a label; its name has the VM's in it.
-        for vm in self.vms.state().iter().filter(|vm| name.contains(&vm.name_any())) {
-            drop(self.changes.send(vm.name_any()));
+        self.claim_changed(name);
+    }
+
+    /// A claim may have been made by the user, without a label or with that of another VM; its name has the VM's in it.
+    fn claim_changed(&self, name: &str) {
+        for vm in names::vms_of_claim(name) {
+            self.looked_at(vm);
+        }
+    }
+
+    fn looked_at(&self, vm: &str) {
+        if self.vms.get(&ObjectRef::new(vm).within(&self.ctx.namespace)).is_some() {
+            drop(self.changes.send(vm.to_owned()));
         }
     }
 
