@@ -47,13 +47,15 @@ fn the_example_boots_and_its_status_says_so() {
     });
 }
 
+const COLUMNS: [&str; 10] = ["NAME", "STATE", "STATUS", "RUNNING", "BOOTED", "CPUS", "RAM", "NODE", "IP", "AGE"];
+
 async fn the_columns_say_it(vm: &Vm<'_>) {
     let table = vm.space.kubectl(&["get", "vms", "--output", "wide"]).await;
     let words = |line: usize| -> Vec<&str> { table.lines().nth(line).unwrap_or_default().split_whitespace().collect() };
-    assert_eq!(words(0), ["NAME", "STATE", "STATUS", "BOOTED", "CPUS", "RAM", "NODE", "IP", "AGE"], "{table}");
+    assert_eq!(words(0), COLUMNS, "{table}");
     let ip = vm.now()["status"]["podIP"].as_str().unwrap_or_default().to_owned();
     let node = vm.now()["status"]["nodeName"].as_str().unwrap_or_default().to_owned();
-    assert_eq!(words(1)[..8], ["test-vm", "Running", "Running", "True", "2", "4Gi", &node, &ip], "{table}");
+    assert_eq!(words(1)[..9], ["test-vm", "Running", "Running", "True", "True", "2", "4Gi", &node, &ip], "{table}");
 }
 
 async fn the_pod_is_restricted_and_needs_no_flag_to_be_drained(vm: &Vm<'_>, pod: &Value) {

@@ -32,22 +32,49 @@ fn each_mistake_is_explained_with_its_place_and_a_next_step() {
         is_explained(space, "claim", json!({}), "ClaimPending", &["\"claim-system-disk\"", "provide a volume", step])
             .await;
 
+        // What admission sees does not even get there.
         let size = json!({"spec": {"vm": {"maximumRam": "lots", "disks": null}}});
-        is_explained(space, "size", size, "InvalidSpec", &["spec.vm.maximumRam", "lots", "correct the size"]).await;
-        assert!(space.pods.uids("size").is_empty(), "nothing is made of a VM that cannot be run");
+        let refused = kubectl::create(&tiny(space, "size", &size)).await.unwrap_err();
+        assert!(refused.contains("spec.vm.maximumRam: ") && refused.contains("write one such as 512Mi"), "{refused}");
+
+        claim_of_another(space, "taken-system-disk").await;
+        let words = ["spec.vm.disks[0]", "taken-system-disk", "belongs to VM \"another\"", "another name"];
+        is_explained(space, "taken", json!({}), "InvalidSpec", &words).await;
+        assert!(space.pods.uids("taken").is_empty(), "nothing is made of a VM that cannot be run");
     });
+}
+
+/// A claim with the labels that one of the VM `another` has. It asks for more than there is, so that it stays without a
+/// volume.
+async fn claim_of_another(space: &Space, name: &str) {
+    let labels = json!({
+        "app.kubernetes.io/name": "vmrunner",
+        "app.kubernetes.io/instance": "another",
+        "app.kubernetes.io/managed-by": "vmoperator.jdrupes.org",
+    });
+    let claim = json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"namespace": space.name, "name": name, "labels": labels},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "",
+            "resources": {"requests": {"storage": "1Pi"}},
+        },
+    });
+    kubectl::create(&claim).await.unwrap();
 }
 
 #[test]
 fn a_vm_whose_mistake_is_mended_runs() {
     e2e(1, async |space| {
-        let size = json!({"spec": {"vm": {"maximumRam": "lots"}}});
-        let vm = space.create("vm", size).await;
+        claim_of_another(space, "vm-system-disk").await;
+        let vm = space.create("vm", json!({})).await;
         vm.becomes("InvalidSpec", 60).await;
-        vm.patch(&json!({"spec": {"vm": {"maximumRam": "256Mi"}}})).await;
+        space.kubectl(&["delete", "pvc", "vm-system-disk"]).await;
         vm.booted().await;
         let ready = condition(&vm.now(), "Ready");
-        assert!(!ready["message"].as_str().unwrap_or_default().contains("lots"), "{ready:#}");
+        assert!(!ready["message"].as_str().unwrap_or_default().contains("another"), "{ready:#}");
     });
 }
 
