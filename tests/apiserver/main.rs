@@ -13,6 +13,7 @@
 //! | `settings` | the operator's ConfigMap |
 //! | `adoption` | VMs of the reference are taken over while they run |
 //! | `objects` | what the operator makes of a VM, and that it writes nothing where there is nothing to do |
+//! | `services` | the load balancer service; restarts that are asked for |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
@@ -25,6 +26,7 @@ mod generated;
 mod generator;
 mod objects;
 mod ratcheting;
+mod services;
 mod settings;
 mod status;
 mod world;

@@ -68,3 +68,6 @@ pub fn required(wanted: &Pod, pod: &PodView) -> Option<Wanted> {
 fn started_with(annotations: &BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
     serde_json::from_str(annotations.get(names::ANNOTATION_STARTED_WITH)?).ok()
 }
+
+#[cfg(test)]
+mod tests;

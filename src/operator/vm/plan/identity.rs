@@ -38,7 +38,8 @@ pub(super) fn fields(
         ("spec.podLabels", value(&spec.pod_labels)),
         ("spec.podAnnotations", value(&spec.pod_annotations)),
         ("spec.resources", fixed_resources(spec)),
-        ("spec.cloudInit", value(&spec.cloud_init)),
+        // As text: what is false or empty in it is the guest's business.
+        ("spec.cloudInit", value(&spec.cloud_init.as_ref().map(|seed| value(seed).to_string()))),
     ];
     let machine = [
         ("spec.vm.machineUuid", value(&machine.machine_uuid)),
@@ -67,7 +68,26 @@ fn value(part: &impl Serialize) -> Value {
 }
 
 fn hash(value: &Value) -> String {
-    Sha256::digest(value.to_string()).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(said(value).to_string()).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What is said in it: a later version's field that is not set says nothing, so that it makes no difference to a pod of
+/// an earlier one.
+fn said(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let says = |part: &Value| match part {
+                Value::Null | Value::Bool(false) => false,
+                Value::Object(map) => !map.is_empty(),
+                Value::Array(items) => !items.is_empty(),
+                _ => true,
+            };
+            let parts = map.iter().map(|(name, part)| (name.clone(), said(part)));
+            Value::Object(parts.filter(|(_, part)| says(part)).collect())
+        }
+        Value::Array(items) => items.iter().map(said).collect(),
+        other => other.clone(),
+    }
 }
 
 /// A drive without what changes while the machine runs: the CD in it, the size of its image.
@@ -84,4 +104,26 @@ fn fixed_resources(spec: &VirtualMachineSpec) -> Value {
         amounts.collect::<BTreeMap<_, _>>()
     });
     if fixed.iter().all(BTreeMap::is_empty) { Value::Null } else { value(&fixed) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_is_not_set_makes_no_difference() {
+        let before = json!({"user": {"device": "e1000e", "net": "10.0.0.0/8"}, "list": [null, {"a": 1}]});
+        let new = json!({
+            "user": {"device": "e1000e", "net": "10.0.0.0/8", "queues": null, "isolated": false, "routes": [], "dns": {}},
+            "list": [null, {"a": 1, "b": {"c": null}}],
+        });
+        assert_eq!(hash(&before), hash(&new));
+        for different in [
+            json!({"user": {"device": "e1000e", "net": "10.0.0.0/8"}, "list": [{"a": 1}]}),
+            json!({"user": {"device": "e1000e", "isolated": true, "net": "10.0.0.0/8"}, "list": [null, {"a": 1}]}),
+            json!({"user": {"device": "", "net": "10.0.0.0/8"}, "list": [null, {"a": 1}]}),
+        ] {
+            assert_ne!(hash(&before), hash(&different), "{different}");
+        }
+    }
 }
