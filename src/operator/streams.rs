@@ -89,7 +89,7 @@ where
 /// The pauses of a watch, but never long: an API server that comes back, and a definition that comes at last, are seen
 /// soon.
 #[derive(Default)]
-struct Short(watcher::DefaultBackoff);
+pub struct Short(watcher::DefaultBackoff);
 
 impl Iterator for Short {
     type Item = Duration;
