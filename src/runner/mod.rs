@@ -15,6 +15,7 @@
 //! | `cli`, `start` | from arguments to an exit code; from the configuration to a running QEMU |
 //! | `config`, `spec`, `machine` | the file as read; every value checked; every path and default settled |
 //! | `qemu` | a machine's command line |
+//! | `tap`, `harden` | host networks for the guest; what is given up once they are there |
 //! | `process` | QEMU as a child |
 //! | `state`, `driver` | what becomes of the machine (pure); its only owner |
 //! | `desired`, `reconcile` | what a running machine should be (pure, one file per aspect); makes it so |
@@ -29,6 +30,7 @@ mod console;
 mod desired;
 mod driver;
 mod failure;
+mod harden;
 mod machine;
 mod process;
 mod qemu;
@@ -40,6 +42,7 @@ mod spec;
 mod start;
 mod state;
 mod status;
+mod tap;
 mod watch;
 
 /// Whether a runner would take that configuration file. Gives the keys that it does not know.

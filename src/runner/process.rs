@@ -56,8 +56,13 @@ pub struct Started {
     pub line: UnixStream,
 }
 
-/// Starts the machine's programs.
-pub fn start(arguments: &[String], dirs: &Directories, with_tpm: bool) -> Result<Started, Failure> {
+/// Starts the machine's programs. QEMU alone has the taps then, each with the number of its network.
+pub fn start(
+    arguments: &[String],
+    dirs: &Directories,
+    with_tpm: bool,
+    taps: Vec<(usize, OwnedFd)>,
+) -> Result<Started, Failure> {
     let problem = |program: &'static str| {
         move |error: io::Error| Failure::start(format!("{program} cannot be started: {error}; is it in the image?"))
     };
@@ -65,7 +70,7 @@ pub fn start(arguments: &[String], dirs: &Directories, with_tpm: bool) -> Result
         true => start_tpm(dirs).map(|(tpm, control)| (Some(tpm), Some(control))).map_err(problem(TPM_PROGRAM))?,
         false => (None, None),
     };
-    let (qemu, line) = start_qemu(arguments, dirs, control).map_err(problem(qemu::PROGRAM))?;
+    let (qemu, line) = start_qemu(arguments, dirs, control, taps).map_err(problem(qemu::PROGRAM))?;
     Ok(Started { qemu, tpm, line })
 }
 
@@ -79,7 +84,12 @@ fn start_tpm(dirs: &Directories) -> io::Result<(Child, OwnedFd)> {
     Ok((spawn(TPM_PROGRAM, &arguments.map(str::to_owned), vec![mapping])?, qemus.into()))
 }
 
-fn start_qemu(arguments: &[String], dirs: &Directories, tpm: Option<OwnedFd>) -> io::Result<(Child, UnixStream)> {
+fn start_qemu(
+    arguments: &[String],
+    dirs: &Directories,
+    tpm: Option<OwnedFd>,
+    taps: Vec<(usize, OwnedFd)>,
+) -> io::Result<(Child, UnixStream)> {
     let listen = |name: &str| UnixListener::bind(dirs.file(name)).map(OwnedFd::from);
     let (line, guest_line) = UnixStream::pair()?;
     let numbers = qemu::DESCRIPTORS;
@@ -91,6 +101,7 @@ fn start_qemu(arguments: &[String], dirs: &Directories, tpm: Option<OwnedFd>) ->
         mapping(listen(VMOP_AGENT)?, numbers.vmop_agent),
     ];
     mappings.extend(tpm.map(|tpm| mapping(tpm, numbers.tpm)));
+    mappings.extend(taps.into_iter().map(|(n, tap)| mapping(tap, qemu::tap_descriptor(n))));
     Ok((spawn(qemu::PROGRAM, arguments, mappings)?, line))
 }
 

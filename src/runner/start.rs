@@ -12,13 +12,14 @@ use super::machine::{self, Acceleration, Around, Directories, Environment, Resol
 use super::process::Started;
 use super::reconcile::{self, Tray};
 use super::report::Reporter;
-use super::spec::Spec;
+use super::spec::{Backend, Network, Spec};
 use super::state::Phase;
 use super::status::{Identity, Observed};
 use super::watch::Files;
-use super::{console, process, qemu, seed};
+use super::{console, harden, process, qemu, seed, tap};
 use crate::api::names;
 use crate::api::outcome::{Outcome, TERMINATION_MESSAGE_PATH};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// Environment variable that replaces the path of the termination message.
@@ -68,6 +69,8 @@ async fn prepare(path: PathBuf) -> Result<(Setup, Signals, Directories), Failure
 }
 
 fn start(config: &RunnerConfig, spec: Spec, path: &Path, files: Files, dirs: &Directories) -> Result<Setup, Failure> {
+    let taps = taps(&spec)?;
+    harden::give_up()?;
     let ticketing = files.password.is_some() && spec.spice.is_some();
     let seed = config.cloud_init.as_ref().map(|_| dirs.file(seed::IMAGE));
     let repository = std::env::var_os(ENV_IMAGE_REPOSITORY).unwrap_or_else(|| names::IMAGE_REPOSITORY_DIR.into());
@@ -89,7 +92,7 @@ fn start(config: &RunnerConfig, spec: Spec, path: &Path, files: Files, dirs: &Di
     let reporter = Reporter::start(identity(config, &machine.spec.name), observed.clone());
     let unusable = |error: std::io::Error| Failure::data(format!("{}: {error}", dirs.runtime.display()));
     let console = tokio::net::UnixListener::bind(dirs.file(console::SOCKET)).map_err(unusable)?;
-    let Started { qemu, tpm, line } = process::start(&arguments, dirs, machine.spec.tpm)?;
+    let Started { qemu, tpm, line } = process::start(&arguments, dirs, machine.spec.tpm, taps)?;
     line.set_nonblocking(true).map_err(unusable)?;
     Ok(Setup {
         type_is_alias: !machine.machine_type.starts_with("pc-"),
@@ -108,6 +111,15 @@ fn start(config: &RunnerConfig, spec: Spec, path: &Path, files: Files, dirs: &Di
         observed,
         reporter,
     })
+}
+
+/// The taps of a machine, each with the number of its network.
+fn taps(spec: &Spec) -> Result<Vec<(usize, OwnedFd)>, Failure> {
+    let tap = |(n, network): (usize, &Network)| match &network.backend {
+        Backend::Tap { bridge } => Some(tap::open(&format!("vm.network[{n}]"), bridge).map(|tap| (n, tap))),
+        Backend::User { .. } => None,
+    };
+    spec.networks.iter().enumerate().filter_map(tap).collect()
 }
 
 fn observed(config: &RunnerConfig, spec: &Spec, acceleration: Acceleration, ticketing: bool) -> Observed {

@@ -12,6 +12,7 @@ mod guest;
 mod hardware;
 mod live;
 mod media;
+mod network;
 mod rig;
 mod seccomp;
 mod storage;

@@ -8,6 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -20,6 +21,7 @@ const UID: u32 = 107;
 /// Sets the pod up around the runner and becomes it. $1: the image's content, $2: the test's directory, which is /tmp
 /// there; then the runner's arguments.
 const POD: &str = r#"set -e
+if [ -n "$TAP" ] && [ -z "$ENTERED" ]; then export ENTERED=1; exec nsenter --net="$TAP" sh -c "$POD" pod "$@"; fi
 root=$1 dir=$2; shift 2
 mount --bind "$root" "$root" && mount -o remount,bind,ro "$root"
 mount -t tmpfs -o mode=755 tmpfs "$root/dev"
@@ -32,6 +34,12 @@ fi
 touch "$root/dev/termination-log" && chmod 666 "$root/dev/termination-log"
 mount -t proc proc "$root/proc"
 mount --rbind "$dir" "$root/tmp"
+if [ -n "$TAP" ]; then
+    mkdir "$root/dev/net" && mknod -m 666 "$root/dev/net/tun" c 10 200
+    caps=+net_admin,+sys_chroot
+    exec setpriv --reuid=107 --regid=107 --clear-groups --bounding-set=-all,$caps --inh-caps=-all,$caps --ambient-caps=$caps \
+        chroot "$root" /tmp/vm-runner "$@"
+fi
 exec setpriv --no-new-privs --bounding-set=-all,+sys_chroot,+setuid,+setgid chroot --userspec=107:107 "$root" /tmp/vm-runner "$@"
 "#;
 
@@ -133,12 +141,24 @@ impl Rig {
         self.start_as(None, crate::seccomp::forbid_io_uring)
     }
 
+    /// Starts it in that network namespace, with the device and the capability for a tap.
+    pub fn start_with_taps(&self, network: &Network) -> Vm<'_> {
+        let path = network.path();
+        self.start_as(None, |command| {
+            // The namespace is entered by the shell that sets the pod up.
+            command.env("TAP", path);
+        })
+    }
+
     fn start_as(&self, api: Option<&Api>, confine: impl FnOnce(&mut Command)) -> Vm<'_> {
         let log = File::create(self.path("log")).unwrap();
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation=private", "--pid", "--fork"]);
         command.args(["sh", "-c", POD, "pod"]).arg(&self.root).arg(self.dir.path());
-        command.args(["-c", "/tmp/config/config.yaml"]).env("DISK", self.disk.as_deref().unwrap_or_default());
+        command
+            .args(["-c", "/tmp/config/config.yaml"])
+            .env("POD", POD)
+            .env("DISK", self.disk.as_deref().unwrap_or_default());
         command
             .env("VMRUNNER_IMAGE_REPOSITORY", "/tmp/images")
             .env("NODE_NAME", "node-1")
@@ -256,6 +276,36 @@ impl Drop for Vm<'_> {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A network namespace with a bridge `br0`.
+pub struct Network(String);
+
+impl Network {
+    pub fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        let network = Self(format!("vmtest{}-{n}", std::process::id()));
+        run("ip", &["netns", "add", &network.0].map(AsRef::as_ref));
+        network.ip(&["link", "add", "br0", "mtu", "1400", "type", "bridge"]);
+        network.ip(&["link", "set", "br0", "up"]);
+        network
+    }
+
+    fn path(&self) -> String {
+        format!("/run/netns/{}", self.0)
+    }
+
+    pub fn ip(&self, arguments: &[&str]) -> String {
+        let arguments = [&["-netns", self.0.as_str()], arguments].concat();
+        run("ip", &arguments.iter().map(AsRef::as_ref).collect::<Vec<_>>())
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
     }
 }
 

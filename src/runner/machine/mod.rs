@@ -220,13 +220,14 @@ mod tests {
         assert_ne!(mac, derived_mac("other", 0));
     }
 
+    use crate::runner::spec::Backend;
+
     #[test]
     fn a_machine_of_the_reference_keeps_the_addresses_that_qemu_gave_it() {
         let network = |mac: Option<&str>| Network {
             device: "virtio-net".to_owned(),
             mac: mac.map(str::to_owned),
-            net: None,
-            forwards: Vec::new(),
+            backend: Backend::Tap { bridge: "br0".to_owned() },
         };
         let networks = [network(None), network(Some("52:54:00:12:34:57")), network(None)];
         let expected = ["52:54:00:12:34:56", "52:54:00:12:34:57", "52:54:00:12:34:58"];

@@ -1,9 +1,9 @@
 //! (pure) What is plugged in besides drives: serial line, agents' channels, input, screen, sound, networks, SPICE.
 
 use super::super::machine::{Acceleration, Fixed, Machine};
-use super::super::spec::Network;
+use super::super::spec::{Backend, Forward, Network};
 use super::args::Args;
-use super::{Descriptors, listener};
+use super::{Descriptors, listener, tap_descriptor};
 use serde_json::{Value, json};
 
 /// Memory of one screen.
@@ -71,7 +71,7 @@ pub fn networks(args: &mut Args, machine: &Machine) {
     let networks = machine.spec.networks.iter().zip(&machine.macs).zip(&machine.layout.networks);
     for (n, ((network, mac), slot)) in networks.enumerate() {
         let id = format!("hostnet{n}");
-        args.json("-netdev", &user_backend(&id, network));
+        args.json("-netdev", &backend(&id, n, network));
         let device = json!({"driver": network.device, "netdev": id, "mac": mac});
         if is_on_pci(&network.device) {
             args.pci_device(*slot, device);
@@ -86,18 +86,26 @@ fn is_on_pci(model: &str) -> bool {
     !model.starts_with("usb-") && !model.contains("isa")
 }
 
-fn user_backend(id: &str, network: &Network) -> Value {
+fn backend(id: &str, n: usize, network: &Network) -> Value {
+    match &network.backend {
+        Backend::User { net, forwards } => user_backend(id, net.as_ref(), forwards),
+        // Made and put on its bridge by the runner.
+        Backend::Tap { .. } => json!({"type": "tap", "id": id, "fd": tap_descriptor(n).to_string(), "vhost": false}),
+    }
+}
+
+fn user_backend(id: &str, net: Option<&String>, forwards: &[Forward]) -> Value {
     let mut backend = json!({"type": "user", "id": id});
     if let Some(fields) = backend.as_object_mut() {
-        if let Some(net) = &network.net {
+        if let Some(net) = net {
             fields.insert("net".to_owned(), json!(net));
         }
-        let forward = |forward: &super::super::spec::Forward| {
+        let forward = |forward: &Forward| {
             let protocol = if forward.udp { "udp" } else { "tcp" };
             json!({"str": format!("{protocol}::{}-:{}", forward.port, forward.guest_port)})
         };
-        if !network.forwards.is_empty() {
-            fields.insert("hostfwd".to_owned(), network.forwards.iter().map(forward).collect());
+        if !forwards.is_empty() {
+            fields.insert("hostfwd".to_owned(), forwards.iter().map(forward).collect());
         }
     }
     backend

@@ -56,6 +56,7 @@ fn the_fullest_machine() {
     network:
     - {type: user, net: 10.0.3.0/24, forward: [{port: 8022, guestPort: 22, protocol: TCP}]}
     - {type: user, device: e1000e}
+    - {type: tap, bridge: lan0}
     drives:
     - {type: ide-cd, file: /iso/a, bootindex: 1}
     - {type: ide-cd}

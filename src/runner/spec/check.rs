@@ -47,6 +47,14 @@ pub fn mac(key: &str, value: &str) -> Result<String, Invalid> {
     }
 }
 
+/// The name of a network interface of the host.
+pub fn interface(key: &str, value: &str) -> Result<String, Invalid> {
+    match value.len() {
+        1..=15 if value != "." && value != ".." => word(key, value, "-_.@"),
+        _ => Err(Invalid::value(key, value, "the name of an interface, of 1 to 15 characters")),
+    }
+}
+
 /// An IPv4 network: with a number of bits, with a mask, or of the size that its class has.
 pub fn network(key: &str, value: &str) -> Result<String, Invalid> {
     let (address, mask) = value.split_once('/').map_or((value, None), |(address, mask)| (address, Some(mask)));

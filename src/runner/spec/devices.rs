@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 /// Default of `vm.network[].device`.
 const NIC_MODEL: &str = "virtio-net";
+/// Default of `vm.network[].bridge`.
+const BRIDGE: &str = "br0";
 /// What a disk's size is counted in.
 const SECTOR: u64 = 512;
 /// The machine's SATA controller has this many ports.
@@ -15,17 +17,32 @@ const MAXIMUM_CDS: usize = 6;
 /// The USB controller's ports, less the one of the tablet.
 const MAXIMUM_REDIRECTS: u32 = 14;
 
-/// A network interface behind the pod's own address.
+/// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Network {
     /// QEMU's device model.
     pub device: String,
     /// MAC address, if it is given.
     pub mac: Option<String>,
-    /// The network that the guest sees, if it is given.
-    pub net: Option<String>,
-    /// Ports of the pod that lead into the guest.
-    pub forwards: Vec<Forward>,
+    /// What is behind it.
+    pub backend: Backend,
+}
+
+/// What is behind a network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// The pod's own address.
+    User {
+        /// The network that the guest sees, if it is given.
+        net: Option<String>,
+        /// Ports of the pod that lead into the guest.
+        forwards: Vec<Forward>,
+    },
+    /// A bridge.
+    Tap {
+        /// Its name.
+        bridge: String,
+    },
 }
 
 /// A port of the pod that leads to one of the guest.
@@ -96,20 +113,19 @@ pub fn networks(configured: Option<&[NetworkConfig]>) -> Result<Vec<Network>, In
 
 fn network(n: usize, config: &NetworkConfig) -> Result<Network, Invalid> {
     let key = |name: &str| format!("vm.network[{n}].{name}");
-    match config.type_.as_deref().unwrap_or("tap") {
-        "user" => {}
-        "tap" => {
-            let problem = "tap networks are not supported yet by this version; use the type user";
-            return Err(Invalid::new(key("type"), problem));
-        }
-        other => return Err(Invalid::value(key("type"), other, "user or tap")),
-    }
     let forward = |(i, config)| forward(&format!("{}[{i}]", key("forward")), config);
+    let backend = match config.type_.as_deref().unwrap_or("tap") {
+        "user" => Backend::User {
+            net: config.net.as_ref().map(|net| check::network(&key("net"), net)).transpose()?,
+            forwards: config.forward.iter().enumerate().map(forward).collect::<Result<_, _>>()?,
+        },
+        "tap" => Backend::Tap { bridge: check::interface(&key("bridge"), config.bridge.as_deref().unwrap_or(BRIDGE))? },
+        other => return Err(Invalid::value(key("type"), other, "user or tap")),
+    };
     Ok(Network {
         device: check::word(&key("device"), config.device.as_deref().unwrap_or(NIC_MODEL), "-_.")?,
         mac: config.mac.as_ref().map(|mac| check::mac(&key("mac"), mac)).transpose()?,
-        net: config.net.as_ref().map(|net| check::network(&key("net"), net)).transpose()?,
-        forwards: config.forward.iter().enumerate().map(forward).collect::<Result<_, _>>()?,
+        backend,
     })
 }
 

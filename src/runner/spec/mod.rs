@@ -6,7 +6,7 @@
 mod check;
 mod devices;
 
-pub use devices::{Cd, Disk, Forward, Network, Source, Spice};
+pub use devices::{Backend, Cd, Disk, Forward, Network, Source, Spice};
 
 use super::failure::Invalid;
 use crate::api::quantity::Bytes;

@@ -61,12 +61,17 @@ fn a_topology_that_qemu_would_refuse_is_refused_with_the_numbers() {
 }
 
 #[test]
-fn taps_say_that_they_are_not_there_yet() {
-    let error = spec("    powerdownTimeout: 1\n").map(|_| ()).and_then(|()| {
-        let parsed = config::parse("\"/Runner\": {vm: {name: t, network: [{type: tap, bridge: br0}]}}")?;
-        Spec::from_config(&parsed.config).map(|_| ())
-    });
-    assert!(error.unwrap_err().to_string().starts_with("vm.network[0].type: tap networks are not supported yet"));
+fn a_tap_is_on_a_bridge_whose_name_could_be_one() {
+    let tap = |keys: &str| {
+        let parsed = config::parse(&format!("\"/Runner\": {{vm: {{name: t, network: [{{{keys}}}]}}}}"))?;
+        Ok::<_, Invalid>(Spec::from_config(&parsed.config)?.networks[0].backend.clone())
+    };
+    assert_eq!(tap("type: tap"), Ok(Backend::Tap { bridge: "br0".to_owned() }));
+    // The reference's default where a network says nothing.
+    assert_eq!(tap("bridge: lan.7"), Ok(Backend::Tap { bridge: "lan.7".to_owned() }));
+    for bad in ["'br0,script=/bin/sh'", "../x", "sixteen-letters-", "''"] {
+        assert_eq!(tap(&format!("type: tap, bridge: {bad}")).unwrap_err().key, "vm.network[0].bridge", "{bad}");
+    }
 }
 
 #[test]

@@ -1,0 +1,91 @@
+//! Guests on a bridge of the host, and what the runner and its children may do.
+
+use crate::rig::{Network, Rig, children};
+use serde_json::json;
+use std::fs;
+use std::time::Duration;
+
+fn field(pid: u32, name: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(&format!("{name}:"))).unwrap();
+    line.split_whitespace().nth(1).unwrap().to_owned()
+}
+
+/// Whether the right to set up networks is in no capability set that counts.
+fn has_no_net_admin(pid: u32) -> bool {
+    let sets = ["CapEff", "CapPrm", "CapInh", "CapAmb"].map(|set| u64::from_str_radix(&field(pid, set), 16).unwrap());
+    sets.iter().all(|set| set & (1 << 12) == 0)
+}
+
+#[test]
+fn two_guests_on_a_bridge_reach_each_other_and_leave_nothing_behind() {
+    let network = Network::new();
+    let (one, two) = (Rig::with_guest(), Rig::with_guest());
+    for (rig, uid) in [(&one, "uid-1"), (&two, "uid-2")] {
+        rig.configure(
+            &json!({"uid": uid}),
+            &json!({"network": [{"type": "tap", "bridge": "br0"}], "powerdownTimeout": 0}),
+        );
+    }
+    let vms = [&one, &two].map(|rig| rig.start_with_taps(&network));
+    // Both are looked at from the start, as a line that nobody looks at is not said again.
+    let [mut first, mut second] = [vms[0].console(), vms[1].console()];
+    first.wait("ready");
+    second.wait("ready");
+    first.type_line("sh ip address add 10.9.0.1/24 dev eth0; cat /sys/class/net/eth0/address; echo done");
+    let address = first.wait("TINY sh done");
+    second.type_line("sh ip address add 10.9.0.2/24 dev eth0; cat /sys/class/net/eth0/address; echo done");
+    assert_ne!(second.wait("TINY sh done"), address, "each has its own address");
+    second.type_line(r#"sh printf "GET / HTTP/1.0\r\n\r\n" | nc -w 20 10.9.0.1 8080"#);
+    second.wait("TINY sh TINY http");
+    let links = network.ip(&["-o", "link", "show", "master", "br0"]);
+    assert_eq!(links.lines().count(), 2, "{links}");
+    assert!(
+        links.lines().all(|line| line.contains("vmtap") && line.contains("mtu 1400") && line.contains(" fe:")),
+        "{links}"
+    );
+    for vm in &vms {
+        let pids = [vec![vm.pid()], children(vm.pid())].concat();
+        assert!(pids.len() == 2 && pids.iter().all(|pid| has_no_net_admin(*pid)), "{pids:?}");
+        assert!(pids.iter().all(|pid| field(*pid, "NoNewPrivs") == "1"));
+    }
+    for vm in vms {
+        vm.signal("-TERM");
+        assert_eq!(vm.end(Duration::from_secs(10)).code, 10);
+    }
+    assert_eq!(network.ip(&["-o", "link", "show", "master", "br0"]), "");
+}
+
+#[test]
+fn a_tap_that_cannot_be_made_is_explained() {
+    let rig = Rig::new();
+    rig.configure(&json!({}), &json!({"network": [{"type": "tap"}], "drives": []}));
+    let end = rig.start(None).end(Duration::from_secs(10));
+    assert_eq!(end.code, 66, "{}", end.log);
+    let message = end.outcome["message"].as_str().unwrap();
+    assert!(message.starts_with("vm.network[0]: /dev/net/tun cannot be opened"), "{message}");
+    let network = Network::new();
+    rig.configure(&json!({}), &json!({"network": [{"type": "tap", "bridge": "none"}], "drives": []}));
+    let end = rig.start_with_taps(&network).end(Duration::from_secs(10));
+    let message = end.outcome["message"].as_str().unwrap();
+    assert!(message.starts_with("vm.network[0]: no tap can be put on the bridge none: No such device"), "{message}");
+}
+
+#[test]
+fn nobody_has_a_privilege_and_qemu_is_confined() {
+    let rig = Rig::new();
+    rig.configure(&json!({}), &json!({"drives": [], "useTpm": true, "powerdownTimeout": 0}));
+    let vm = rig.start(None);
+    vm.logged("to=Booting", Duration::from_secs(20));
+    let pids = [vec![vm.pid()], children(vm.pid())].concat();
+    assert_eq!(pids.len(), 3, "runner, TPM and QEMU");
+    for pid in pids {
+        for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            assert_eq!(field(pid, set), "0000000000000000", "{set} of {}", field(pid, "Name"));
+        }
+        assert_eq!((field(pid, "NoNewPrivs"), field(pid, "Uid")), ("1".to_owned(), "107".to_owned()));
+        assert_eq!(field(pid, "Umask"), "0077");
+        let confined = field(pid, "Name").starts_with("qemu") || field(pid, "Name") == "swtpm";
+        assert_eq!(field(pid, "Seccomp") == "2", confined, "{}", field(pid, "Name"));
+    }
+}
