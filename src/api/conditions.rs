@@ -3,6 +3,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
+listed! {
+/// The types of conditions, and what they say.
+TYPES {
 /// Condition: the VM is in the state that its spec asks for. Written by the operator.
 pub const READY: &str = "Ready";
 /// Condition: QEMU runs and the guest was started. Written by the runner.
@@ -41,10 +44,14 @@ pub const SERVICE_IN_SYNC: &str = "ServiceInSync";
 /// Condition: the VM has changed in a way that a running machine cannot follow. Written by the operator while it is true,
 /// and then absent.
 pub const RESTART_REQUIRED: &str = "RestartRequired";
+}}
 
 /// Conditions of the operator that are there only while there is something to tell.
 pub const NOTES: [&str; 5] = [RESOURCES_IN_SYNC, DISKS_IN_SYNC, SERVICE_IN_SYNC, IGNORED_FIELD, RESTART_REQUIRED];
 
+listed! {
+/// Reasons of the operator's conditions besides [`READY`], and what they say.
+REASONS {
 /// Reason: the node has not enough for what the pod should have, and never will.
 pub const REASON_INFEASIBLE: &str = "Infeasible";
 /// Reason: the node has not enough for what the pod should have at the moment; the kubelet tries again.
@@ -65,6 +72,7 @@ pub const REASON_NAME_TAKEN: &str = "NameTaken";
 pub const REASON_REJECTED: &str = "Rejected";
 /// Reason: the pod has other resources than the operator asked for.
 pub const REASON_DIFFERS: &str = "Differs";
+}}
 
 /// The conditions that every VM has from its creation on; clients of the reference rely on their presence.
 pub const INITIAL: [&str; 5] = [RUNNING, BOOTED, VMOP_AGENT_CONNECTED, USER_LOGGED_IN, CONSOLE_CONNECTED];

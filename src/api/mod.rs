@@ -9,6 +9,15 @@
 //! | [`names`] | labels, annotations, field managers, names of children |
 //! | [`quantity`] | sizes |
 
+/// Constants, and a list of them: value and documentation of each, of which `docs/reference.md` is made.
+macro_rules! listed {
+    ($(#[$about:meta])* $list:ident { $($(#[doc = $text:literal])+ pub const $name:ident: &str = $value:literal;)* }) => {
+        $($(#[doc = $text])+ pub const $name: &str = $value;)*
+        $(#[$about])*
+        pub const $list: &[(&str, &str)] = &[$(($value, concat!($($text),+))),*];
+    };
+}
+
 pub mod conditions;
 pub mod names;
 pub mod outcome;

@@ -13,7 +13,10 @@ pub const APP_NAME: &str = "vm-runner";
 /// `app.kubernetes.io/managed-by` of everything that the operator made for a VM.
 pub const MANAGED_BY: &str = "vm-operator";
 
-/// Label: the application; its value on a VM's objects is [`APP_NAME`].
+listed! {
+/// The labels, and what they say.
+LABELS {
+/// Label: the application; its value on a VM's objects is `vm-runner`.
 pub const LABEL_NAME: &str = "app.kubernetes.io/name";
 /// Label: the VM that an object belongs to.
 pub const LABEL_INSTANCE: &str = "app.kubernetes.io/instance";
@@ -21,9 +24,13 @@ pub const LABEL_INSTANCE: &str = "app.kubernetes.io/instance";
 pub const LABEL_COMPONENT: &str = "app.kubernetes.io/component";
 /// Label: who made an object.
 pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+}}
 /// Value of [`LABEL_COMPONENT`] on the display secret.
 pub const COMPONENT_DISPLAY_SECRET: &str = "display-secret";
 
+listed! {
+/// The annotations, and what they say.
+ANNOTATIONS {
 /// Annotation: version of the operator that wrote the object.
 pub const ANNOTATION_VERSION: &str = "vmoperator.jdrupes.org/version";
 /// Annotation on the pod: `resourceVersion` of the ConfigMap; changing it makes the kubelet look at the volume soon.
@@ -42,6 +49,7 @@ pub const ANNOTATION_RESTART_REQUEST: &str = "vmoperator.jdrupes.org/restart-req
 /// Annotation on the service: names of the labels and annotations that are on it because the VM or the settings say so,
 /// as JSON.
 pub const ANNOTATION_APPLIED: &str = "vmoperator.jdrupes.org/applied";
+}}
 /// Annotations whose names begin so are set by the operator or the runner only.
 pub const ANNOTATION_PREFIXES: [&str; 2] = ["vmoperator.jdrupes.org/", "vmrunner.jdrupes.org/"];
 

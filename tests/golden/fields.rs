@@ -8,6 +8,7 @@ use super::{json_of, vm_of};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use vm_operator::api::virtual_machine::crd;
+use vm_operator::operator::docs::LATER;
 use vm_operator::operator::settings::{LoadBalancerService, Reconciler};
 use vm_operator::operator::vm::build::{self, Objects};
 use vm_operator::operator::vm::lifecycle::decide;
@@ -191,18 +192,6 @@ fn refused() -> Vec<(&'static str, Value, &'static str)> {
     ]
 }
 
-/// Fields that change nothing of what is made, each with its reason. A place ends with all that is below it.
-const LATER: &[(&str, &str)] = &[
-    ("spec.permissions", "for console front ends, which read it in the VM"),
-    ("spec.pools", "for pools, which read it in the VM"),
-    ("spec.vm.display.spice.server", "for console front ends, which put it into a client's connection file"),
-    ("spec.vm.display.spice.proxyUrl", "for console front ends, which put it into a client's connection file"),
-    ("spec.runnerTemplate", "arguments are built from types; the condition IgnoredField tells so"),
-    ("spec.loggingProperties", "the runner's log level is not set by the VM; the condition IgnoredField tells so"),
-    ("spec.cloudInit.userDataFrom", "this version does not read it"),
-    ("spec.cloudInit.networkConfigFrom", "this version does not read it"),
-];
-
 /// Fields that the reference does not have.
 pub const OURS: &[&str] = &[
     "spec.cloudInit.networkConfigFrom",
@@ -221,7 +210,7 @@ pub const OURS: &[&str] = &[
 ];
 
 const HOW_TO_GO_ON: &str = "each field must stand in one list of tests/golden/fields.rs: in `copied` or `changes` with the \
-    place that it changes, which is then tried; in `refused`; or in LATER, with the reason why it changes nothing";
+    place that it changes, which is then tried; in `refused`; or in src/operator/docs/later.rs, with the reason why it changes nothing";
 
 /// All that is made of a VM with that spec.
 fn built(spec: &Value) -> Value {

@@ -8,6 +8,7 @@ mod fields;
 mod generated;
 #[path = "../common/generator.rs"]
 mod generator;
+mod reference;
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -21,9 +22,13 @@ use vm_operator::operator::vm::build::{self, Objects};
 use vm_operator::operator::vm::observe::Observed;
 use vm_operator::operator::vm::plan::{ClaimChange, plan};
 
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
 /// The VM of a file as the API server would hand it out.
 fn vm(path: &str) -> VirtualMachine {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+    let text = std::fs::read_to_string(root().join(path)).unwrap();
     let mut vm: VirtualMachine = serde_saphyr::from_str(&text).unwrap();
     vm.metadata.namespace = Some("vmop-demo".to_owned());
     vm.metadata.uid = Some("00000000-0000-4000-8000-000000000001".to_owned());
@@ -111,7 +116,7 @@ fn the_smallest_vm() {
 #[test]
 fn the_definitions_in_crds_are_those_of_the_code() {
     for (name, text) in crd_files().unwrap() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds").join(&name);
+        let path = root().join("crds").join(&name);
         let stored = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(stored == text, "crds/{name} is out of date; run `make golden`");
     }
@@ -120,7 +125,7 @@ fn the_definitions_in_crds_are_those_of_the_code() {
 #[test]
 fn the_documentation_in_docs_is_that_of_the_code() {
     for (name, text) in vm_operator::operator::docs::files() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
+        let path = root().join("docs").join(name);
         let stored = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(stored == text, "docs/{name} is out of date; run `make golden`");
     }

@@ -129,11 +129,14 @@ impl Firmware {
 /// CPU topology; the product is the maximum number of CPUs, 0 counting as 1.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
 pub struct CpuTopology {
+    /// Sockets; 0: QEMU decides.
     pub sockets: i64,
+    /// Dies in each socket; 0: not given.
     pub dies_per_socket: i64,
+    /// Cores in each die; 0: QEMU decides.
     pub cores_per_die: i64,
+    /// Threads of each core; 0: QEMU decides.
     pub threads_per_core: i64,
 }
 
@@ -268,23 +271,30 @@ pub struct ClaimMetadata {
 /// A claim. The meaning is that of Kubernetes' `PersistentVolumeClaimSpec`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
 pub struct ClaimSpec {
+    /// How many nodes may mount the volume.
     pub access_modes: Vec<String>,
+    /// A claim or snapshot from which the volume is made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_source: Option<TypedLocalObjectReference>,
+    /// The same, also of other kinds and namespaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_source_ref: Option<TypedObjectReference>,
+    /// The size: `requests.storage`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<super::Resources>,
+    /// Labels of the volume, where it is there already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
+    /// Storage class. Absent: the cluster's default; empty: none, for a volume that is there already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,
+    /// Attributes of the volume; can change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_attributes_class_name: Option<String>,
     /// `Block`, or `Filesystem` for an image file in it.
     pub volume_mode: String,
+    /// Name of the volume, where it is there already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_name: Option<String>,
 }

@@ -82,12 +82,14 @@ impl Default for VirtualMachineStatus {
 /// To whom a pool has given the VM.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
 pub struct Assignment {
+    /// The pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
+    /// To whom.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// When that user last used it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_used: Option<String>,
 }

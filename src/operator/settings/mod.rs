@@ -9,9 +9,11 @@
 //! | [`ours`] | the part of it that the reference does not have |
 //! | [`tree`] | YAML whose values know their lines |
 //! | [`follow`] | later versions of the ConfigMap |
+//! | [`keys`] | the keys, for the documentation |
 
 mod file;
 pub mod follow;
+pub mod keys;
 mod ours;
 mod tree;
 

@@ -1,0 +1,94 @@
+//! (pure) The fields of an object, from its definition's schema.
+
+use super::cell;
+use serde_json::Value;
+use std::fmt::Write;
+
+/// Objects that Kubernetes defines; what is in them is in its documentation.
+const OF_KUBERNETES: &[&str] = &[
+    "spec.affinity",
+    "spec.imagePullSecrets[]",
+    "spec.tolerations[]",
+    "spec.topologySpreadConstraints[]",
+    "spec.vm.disks[].volumeClaimTemplate.spec.dataSource",
+    "spec.vm.disks[].volumeClaimTemplate.spec.dataSourceRef",
+    "spec.vm.disks[].volumeClaimTemplate.spec.selector",
+    "status.conditions[]",
+];
+/// A default longer than this is no help in a table.
+const LONGEST_DEFAULT: usize = 80;
+
+/// Rows of a table for all fields below that place: path, type, default, limits, what it is.
+pub(super) fn rows(path: &str, schema: &Value) -> String {
+    let mut text = String::new();
+    walk(path, schema, false, &mut text);
+    text
+}
+
+fn walk(path: &str, schema: &Value, required: bool, text: &mut String) {
+    let of_kubernetes = OF_KUBERNETES.contains(&path);
+    let (default, limits) = (default(schema), limits(schema, required).join("; "));
+    // Kubernetes' own words speak of its code.
+    let foreign = of_kubernetes && path.ends_with(']') || schema["x-kubernetes-int-or-string"] == true;
+    let what = schema["description"].as_str().filter(|_| !foreign).unwrap_or_default();
+    // A list's item, or a map's value, about which there is nothing to say.
+    if !(what.is_empty() && limits.is_empty() && path.ends_with([']', '}'])) {
+        let type_ = if of_kubernetes { "as in Kubernetes" } else { type_of(schema) };
+        // Writing into a string cannot fail.
+        let _ = writeln!(text, "| `{path}` | {type_} | {default} | {} | {} |", cell(&limits), cell(what));
+    }
+    if of_kubernetes {
+        return;
+    }
+    let is_required = |name: &str| schema["required"].as_array().is_some_and(|all| all.iter().any(|n| n == name));
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        walk(&format!("{path}.{name}"), field, is_required(name), text);
+    }
+    if schema["items"].is_object() {
+        walk(&format!("{path}[]"), &schema["items"], false, text);
+    }
+    if schema["additionalProperties"].is_object() {
+        walk(&format!("{path}{{}}"), &schema["additionalProperties"], false, text);
+    }
+}
+
+fn type_of(schema: &Value) -> &str {
+    match schema["type"].as_str() {
+        Some("object") if schema["additionalProperties"].is_object() => "map",
+        Some("array") => "list",
+        Some(name) => name,
+        None if schema["x-kubernetes-int-or-string"] == true => "integer or string",
+        None => "any",
+    }
+}
+
+fn default(schema: &Value) -> String {
+    match &schema["default"] {
+        Value::Null => String::new(),
+        value if value.to_string().len() > LONGEST_DEFAULT => "see below".to_owned(),
+        value => format!("`{value}`"),
+    }
+}
+
+/// What the API server takes, besides the type.
+fn limits(schema: &Value, required: bool) -> Vec<String> {
+    let mut limits: Vec<String> = required.then(|| "required".to_owned()).into_iter().collect();
+    if let Some(values) = schema["enum"].as_array() {
+        let values: Vec<String> = values.iter().filter_map(Value::as_str).map(|value| format!("`{value}`")).collect();
+        limits.push(format!("one of {}", values.join(", ")));
+    }
+    let bounds = [
+        ("minimum", "at least ", ""),
+        ("maximum", "at most ", ""),
+        ("maxLength", "at most ", " characters"),
+        ("maxItems", "at most ", ""),
+        ("maxProperties", "at most ", ""),
+    ];
+    for (key, before, after) in bounds {
+        limits.extend(schema[key].as_f64().map(|bound| format!("{before}{bound}{after}")));
+    }
+    for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
+        limits.extend(rule["message"].as_str().map(|message| format!("refused: “{message}”")));
+    }
+    limits
+}

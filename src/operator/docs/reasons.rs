@@ -1,0 +1,110 @@
+//! (pure) The reasons of conditions, and what they mean. Those of `Ready` are in `docs/troubleshooting.md`.
+
+/// Reasons by condition: reason, and what it means.
+pub const REASONS: &[(&str, &[(&str, &str)])] = &[
+    (
+        "Running",
+        &[
+            ("Creation", "the VM has been made and nothing was done yet; also of the four conditions that follow"),
+            ("RunnerStarted", "QEMU is being started"),
+            ("VmStarted", "QEMU runs the guest"),
+            ("VmBooted", "the guest's agent has answered"),
+            ("VmTerminating", "the guest is being shut down"),
+            ("VmStopped", "the machine does not run; also of the four conditions that follow"),
+        ],
+    ),
+    (
+        "Booted",
+        &[("VmBooted", "the guest's agent has answered since the last boot; otherwise the reason of `Running`")],
+    ),
+    (
+        "VmopAgentConnected",
+        &[
+            ("VmopAgentStarted", "the desktop's agent in the guest is connected"),
+            ("VmopAgentDisconnected", "the desktop's agent in the guest is not connected"),
+        ],
+    ),
+    (
+        "UserLoggedIn",
+        &[
+            ("NotRequested", "no user is to be logged in"),
+            ("VmopAgentDisconnected", "a user is to be logged in, and there is no agent to do it"),
+            ("Processing", "the user is being logged in"),
+            ("LoggedIn", "the user is logged in, as the agent has said"),
+            ("LoginFailed", "the agent could not log the user in; the message is its answer"),
+        ],
+    ),
+    ("ConsoleConnected", &[("Connected", "a SPICE client is connected"), ("Disconnected", "none is")]),
+    (
+        "Accelerated",
+        &[
+            ("Kvm", "the processor runs the guest"),
+            ("TcgRequested", "the guest is emulated, as configured"),
+            ("KvmNotAvailable", "the guest is emulated, as the pod cannot open /dev/kvm"),
+            ("Unset", "the accelerator is left to QEMU"),
+        ],
+    ),
+    (
+        "CpusInSync",
+        &[("AsConfigured", "as it should be"), ("NotFollowed", "the guest has not followed; the message says why")],
+    ),
+    (
+        "MemoryInSync",
+        &[("AsConfigured", "as it should be"), ("NotFollowed", "the guest has not followed; the message says why")],
+    ),
+    (
+        "ConfigInSync",
+        &[
+            ("Applied", "the machine is as its configuration file says"),
+            ("InvalidConfig", "the file cannot be used; the machine stays as it is"),
+            ("RestartNeeded", "what has changed takes effect at the next start"),
+        ],
+    ),
+    (
+        "StorageHealthy",
+        &[
+            ("Healthy", "no disk has given an error"),
+            ("DiskFull", "there is no room left for a disk; the guest waits until there is"),
+            ("DiskError", "a disk cannot be read or written; the message says whether the guest waits or was told"),
+        ],
+    ),
+    (
+        "MediaReady",
+        &[
+            ("AsConfigured", "each drive has its medium"),
+            ("ImageMissing", "an image is not in the image repository"),
+            ("ImageNotReadable", "an image cannot be read, or QEMU cannot use it"),
+            ("OutsideRepository", "an image's path leads out of the image repository"),
+            ("NotAFile", "an image is no regular file"),
+            ("UrlNotSupported", "an image is named by a URL, which this version does not take"),
+            ("NoSuchDrive", "the machine was started without that drive"),
+            ("GuestHoldsMedium", "the guest has locked its drive; the medium changes when it lets go"),
+            ("NotFollowed", "the drive has not followed; the message says why"),
+        ],
+    ),
+    (
+        "ResourcesInSync",
+        &[
+            ("Infeasible", "the node has not enough for what the pod should have, and never will"),
+            ("Deferred", "the node has not enough at the moment; the kubelet tries again"),
+            ("ResizeRefused", "the API server refuses to change the pod's resources"),
+            ("Differs", "the pod has other resources than the operator asked for"),
+        ],
+    ),
+    (
+        "DisksInSync",
+        &[
+            ("ShrinkRefused", "a disk should become smaller, which no volume can"),
+            ("ExpansionRefused", "the API server refuses to enlarge a disk's claim, or to change its attributes class"),
+        ],
+    ),
+    (
+        "ServiceInSync",
+        &[
+            ("NameTaken", "a service of somebody else's has the VM's name"),
+            ("Rejected", "the API server refuses the service"),
+        ],
+    ),
+    ("IgnoredField", &[("NoEffect", "the message names the fields that change nothing")]),
+    ("RestartRequired", &[("SpecChanged", "the message names the fields that take effect at the next start")]),
+];

@@ -1,0 +1,146 @@
+//! (pure) The keys of the file, for `docs/reference.md`.
+
+/// A key.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its place below `/Manager` → `/Controller`; names are parted by blanks.
+    pub place: &'static str,
+    /// Whether the reference has it too.
+    pub of_the_reference: bool,
+    /// What it is where the file does not say, as JSON; nothing where that is no value.
+    pub default: Option<&'static str>,
+    /// What it does, and what is allowed.
+    pub what: &'static str,
+}
+
+const fn key(place: &'static str, default: Option<&'static str>, what: &'static str) -> Key {
+    Key { place, of_the_reference: true, default, what }
+}
+
+const fn ours(place: &'static str, default: Option<&'static str>, what: &'static str) -> Key {
+    Key { place, of_the_reference: false, default, what }
+}
+
+/// All of them, in the order of the file.
+pub const KEYS: &[Key] = &[
+    key(
+        "namespace",
+        None,
+        "The namespace that is watched. Default: the operator's own. A change takes effect at the operator's next start",
+    ),
+    key(
+        "/Reconciler runnerDataPvc storageClassName",
+        None,
+        "Storage class of the claims for what runners keep. Default: the cluster's default class",
+    ),
+    key("/Reconciler cpuOvercommit", Some("2"), "CPUs of guests per CPU that their pods request; above 0"),
+    key("/Reconciler ramOvercommit", Some("1.25"), "Memory of guests per memory that their pods request; above 0"),
+    key(
+        "/Reconciler loadBalancerService",
+        Some("false"),
+        "Whether each VM gets a service of type LoadBalancer: `true`, `false`, or `labels` and `annotations` of the \
+         services, also as a text in YAML. A VM's spec.loadBalancerService adds to it or, being `{}`, switches it off",
+    ),
+    key("/Reconciler loggingProperties", None, "Accepted without effect: runners have one way of logging"),
+    key(
+        "/Reconciler /DisplaySecretReconciler passwordValidity",
+        Some("10"),
+        "Seconds for which a password that a console front end makes can be used. Also taken from its old place, \
+         /DisplaySecretMonitor → passwordValidity beside /Reconciler",
+    ),
+    ours(
+        "/Reconciler runnerImage source",
+        None,
+        "The runner's image for VMs that name none. Default: that of the operator's version",
+    ),
+    ours(
+        "/Reconciler runnerImage pullPolicy",
+        Some("\"IfNotPresent\""),
+        "When that image is pulled: `Always`, `Never` or `IfNotPresent`",
+    ),
+    ours(
+        "/Reconciler replacedImages",
+        Some("[\"ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-\"]"),
+        "Images of VMs that begin so are taken as runnerImage; the reference's runners have to be among them",
+    ),
+    ours(
+        "/Reconciler imageRepository create",
+        Some("true"),
+        "Whether the operator makes the claim for CD images where it is missing",
+    ),
+    ours(
+        "/Reconciler imageRepository storageClassName",
+        None,
+        "Its storage class. Default: the cluster's default class",
+    ),
+    ours("/Reconciler imageRepository size", Some("\"100Gi\""), "Its size"),
+    ours("/Reconciler imageRepository accessModes", Some("[\"ReadOnlyMany\"]"), "Its access modes"),
+    ours("/Reconciler podDefaults nodeSelector", None, "Labels of the nodes for VMs that have no spec.nodeSelector"),
+    ours("/Reconciler podDefaults tolerations", None, "Tolerations of VMs that have no spec.tolerations"),
+    ours(
+        "/Reconciler podDefaults priorityClassName",
+        None,
+        "Priority class of VMs that have no spec.priorityClassName",
+    ),
+    ours("/Reconciler podDefaults imagePullSecrets", None, "Pull secrets of VMs that have no spec.imagePullSecrets"),
+    ours(
+        "/Reconciler accelerator policy",
+        Some("\"auto\""),
+        "Hardware acceleration: `kvm` (no VM starts without it), `auto` (where it is) or `tcg` (never)",
+    ),
+    ours(
+        "/Reconciler accelerator kvmResource",
+        None,
+        "The resource of a device plugin by which a pod gets /dev/kvm. Default: none is asked for",
+    ),
+    ours("/Reconciler accelerator privileged", Some("false"), "Only `false` in this version: no pod is privileged"),
+    ours(
+        "/Reconciler deviceAccess",
+        Some("\"cri\""),
+        "How VMs get at block devices: only `cri` in this version, by the container runtime",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::settings::Settings;
+    use serde_json::{Value, json};
+    use std::collections::BTreeSet;
+
+    /// A file that says of each key what it would be without.
+    fn file_of_defaults() -> Value {
+        let mut file = json!({});
+        for key in KEYS.iter().filter(|key| key.default.is_some()) {
+            let place = format!("/Manager /Controller {}", key.place);
+            let at = place
+                .split(' ')
+                .fold(&mut file, |at, step| at.as_object_mut().unwrap().entry(step).or_insert_with(|| json!({})));
+            *at = serde_json::from_str(key.default.unwrap()).unwrap();
+        }
+        file
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_a_file_that_says_nothing() {
+        let (settings, notes) = Settings::parse(&file_of_defaults().to_string(), "f").unwrap();
+        assert_eq!(settings, Settings::default());
+        assert!(notes.iter().all(|note| !note.text.contains("no such setting")), "{notes:?}");
+    }
+
+    #[test]
+    fn every_key_that_is_read_is_described_and_no_other() {
+        let source = [include_str!("file.rs"), include_str!("ours.rs")].join("\n");
+        let asked = source.split(['.', ' ', '\n']).filter_map(|call| {
+            let name = call.strip_prefix("take(\"").or_else(|| call.strip_prefix("section(\""))?;
+            name.split_once('"').map(|(name, _)| name)
+        });
+        // Where the keys of a map are only passed on, or stand for a place and not for a key.
+        let others = ["/Manager", "/Controller", "/DisplaySecretMonitor"];
+        let asked: BTreeSet<&str> = asked.filter(|name| !others.contains(name)).collect();
+        let mut described: BTreeSet<&str> = KEYS.iter().flat_map(|key| key.place.split(' ')).collect();
+        // Taken by a constant.
+        assert!(described.remove("passwordValidity"));
+        assert_eq!(asked, described, "each key that settings/file.rs or ours.rs takes stands in KEYS");
+    }
+}
