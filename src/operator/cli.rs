@@ -1,12 +1,14 @@
 //! The command line: `vm-operator run`, `vm-operator crds`, `vm-operator docs`.
 
 use super::context::Context;
+use super::leader::{Candidate, Leadership, Lost, identity};
+use super::metrics::Metrics;
 use super::settings::{Settings, SettingsError};
-use super::{http, streams, vm};
+use super::{access, http, streams, vm};
 use crate::api::virtual_machine;
 use clap::{Parser, Subcommand};
 use futures::FutureExt;
-use kube::{Client, Config};
+use kube::{Api, Config};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -79,6 +81,8 @@ enum Fatal {
     Runtime(std::io::Error),
     #[error("cannot listen to signals: {0}")]
     Signals(std::io::Error),
+    #[error("{0}; ending, as another operator may lead")]
+    Lost(#[from] Lost),
 }
 
 /// Runs what the command line asks for.
@@ -144,12 +148,17 @@ async fn operate(run: Run) -> Result<(), Fatal> {
     tracing_subscriber::fmt().with_max_level(run.log_level).with_ansi(false).with_writer(std::io::stderr).init();
     let settings = Settings::load(run.config.as_deref())?;
     let namespace = settings.namespace.clone().or_else(own_namespace).ok_or(Fatal::NoNamespace)?;
-    let client = Client::try_from(Config::infer().await?)?;
+    let config = Config::infer().await?;
+    let (metrics, leadership) = (Arc::new(Metrics::default()), Leadership::waiting());
+    let leases = Api::namespaced(access::unguarded(config.clone(), metrics.clone())?, &namespace);
+    let mut candidate = Candidate::new(leases, &own_identity(), leadership.clone());
+    let client = access::client(config, metrics.clone(), leadership.clone())?;
     let stop = stop_signal()?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace, "starting");
 
     let mut ctx = Context::new(client, namespace, settings);
     // A file that was named has nothing to do with the ConfigMap.
+    (ctx.metrics, ctx.leadership) = (metrics, leadership);
     ctx.home = own_namespace().filter(|_| run.config.is_none());
     let ctx = Arc::new(ctx);
     let vms = streams::vms(&ctx);
@@ -158,8 +167,17 @@ async fn operate(run: Run) -> Result<(), Fatal> {
     let children = streams::children(&ctx, &vms.store);
     let reconciling = async {
         // A decision from half a picture could destroy something.
+        let stood_by = tokio::select! {
+            stood_by = streams::stand_by(vms, children, &ctx.leadership) => stood_by,
+            () = stopped(stop.clone()) => return,
+        };
+        vm::run(ctx.clone(), stood_by.0, stood_by.1, stopped(stop.clone())).await;
+    };
+    let standing = async {
+        // Who cannot see everything leaves the lead to others.
         ctx.caches.ready().await;
-        vm::run(ctx.clone(), vms, children, stopped(stop.clone())).await;
+        let _ = listed.wait_until_ready().await;
+        candidate.stand().await
     };
     let out_of_time = async {
         stopped(stop.clone()).await;
@@ -170,10 +188,22 @@ async fn operate(run: Run) -> Result<(), Fatal> {
         }
     };
     tokio::select! {
-        served = server => served.map_err(|e| Fatal::Http(run.http, e)),
-        () = reconciling => Ok(()),
-        () = out_of_time => Ok(()),
+        served = server => return served.map_err(|e| Fatal::Http(run.http, e)),
+        lost = standing => return Err(lost.into()),
+        () = reconciling => {}
+        // A write may still be under way: the Lease runs out by itself.
+        () = out_of_time => return Ok(()),
     }
+    candidate.release().await;
+    Ok(())
+}
+
+/// The pod's name is the name of its host; its UID is given by the Deployment.
+fn own_identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let pod_uid = std::env::var("POD_UID").ok();
+    let random = format!("{:x}-{}", jiff::Timestamp::now().as_nanosecond(), std::process::id());
+    identity(host.as_deref().map(str::trim), pod_uid.as_deref().filter(|uid| !uid.is_empty()), &random)
 }
 
 /// The receiver of a channel whose value becomes true with the first SIGTERM or SIGINT; the second ends the process at

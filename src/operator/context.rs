@@ -2,6 +2,7 @@
 
 use super::backoff::Failures;
 use super::cache::Cache;
+use super::leader::Leadership;
 use super::metrics::Metrics;
 use super::settings::Settings;
 use super::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, vm_of};
@@ -27,7 +28,9 @@ pub struct Context {
     /// Failures in a row, by VM.
     pub failures: Failures,
     /// Figures for `/metrics`.
-    pub metrics: Metrics,
+    pub metrics: Arc<Metrics>,
+    /// Whether this operator may write.
+    pub leadership: Leadership,
     /// The clock.
     pub now: fn() -> Timestamp,
     /// Makes passwords.
@@ -103,7 +106,7 @@ impl Caches {
 }
 
 impl Context {
-    /// A context with empty caches, the system's clock and the system's randomness.
+    /// A context of the only operator, with empty caches, the system's clock and the system's randomness.
     #[must_use]
     pub fn new(client: Client, namespace: String, settings: Settings) -> Self {
         Self {
@@ -113,7 +116,8 @@ impl Context {
             settings: Mutex::new(Arc::new(settings)),
             caches: Caches::default(),
             failures: Failures::default(),
-            metrics: Metrics::default(),
+            metrics: Arc::default(),
+            leadership: Leadership::alone(),
             now: Timestamp::now,
             random_password,
             written: Mutex::default(),

@@ -13,6 +13,10 @@ const DEADLINE: Duration = Duration::from_secs(2);
 
 /// Publishes an event on an object. Whoever calls it does so when something has changed, not because it still holds.
 pub async fn publish(ctx: &Context, regarding: &ObjectReference, type_: EventType, reason: &str, note: &str) {
+    if !ctx.leadership.leads() {
+        // Who leads sees the same and tells it.
+        return;
+    }
     // One for each event: a recorder that has published the same reason before would repeat that event's note.
     let reporter = Reporter { controller: names::REPORTER_OPERATOR.to_owned(), instance: None };
     let recorder = Recorder::new(ctx.client.clone(), reporter);

@@ -63,6 +63,7 @@ async fn readyz(State(Served { ctx, vms }): State<Served>) -> impl IntoResponse 
 async fn metrics(State(Served { ctx, .. }): State<Served>) -> impl IntoResponse {
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ctx.metrics.backoff.set(i64::try_from(ctx.failures.len()).unwrap_or(i64::MAX));
+    ctx.metrics.leader.set(i64::from(ctx.leadership.leads()));
     ([(header::CONTENT_TYPE, content_type)], ctx.metrics.text())
 }
 

@@ -10,11 +10,17 @@ use prometheus_client::registry::Registry;
 /// Label of the reconcile counter: how it ended.
 type OutcomeLabel = [(&'static str, &'static str); 1];
 
+/// Labels of the request counter.
+type RequestLabels = [(&'static str, String); 2];
+
 /// All figures.
 pub struct Metrics {
     registry: Registry,
     reconciles: Family<OutcomeLabel, Counter>,
     duration: Histogram,
+    requests: Family<RequestLabels, Counter>,
+    /// Whether this operator leads: 1 or 0.
+    pub leader: Gauge,
     /// VMs that wait after a failed reconcile.
     pub backoff: Gauge,
     /// Watches that had to begin anew.
@@ -30,6 +36,10 @@ impl Default for Metrics {
         // A pass that writes nothing takes microseconds, one that writes a VM's objects some tens of milliseconds.
         let duration = Histogram::new([0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0]);
         let (backoff, watch_restarts) = (Gauge::default(), Counter::default());
+        let (requests, leader) = (Family::default(), Gauge::default());
+        let help = "Requests to the API server, by verb and resource as RBAC names them";
+        registry.register("api_requests", help, Family::clone(&requests));
+        registry.register("leader", "Whether this operator leads", leader.clone());
         let settings_valid = Gauge::default();
         settings_valid.set(1);
         registry.register("reconciles", "Reconciles, by how they ended", reconciles.clone());
@@ -38,7 +48,7 @@ impl Default for Metrics {
         registry.register("watch_restarts", "Watches that had to begin anew", watch_restarts.clone());
         let help = "Whether the newest version of the settings is in force";
         registry.register("settings_valid", help, settings_valid.clone());
-        Self { settings_valid, registry, reconciles, duration, backoff, watch_restarts }
+        Self { requests, leader, settings_valid, registry, reconciles, duration, backoff, watch_restarts }
     }
 }
 
@@ -47,6 +57,11 @@ impl Metrics {
     pub fn reconciled(&self, outcome: &'static str, seconds: f64) {
         self.reconciles.get_or_create(&[("outcome", outcome)]).inc();
         self.duration.observe(seconds);
+    }
+
+    /// Counts a request to the API server.
+    pub fn requested(&self, verb: &'static str, resource: &str) {
+        self.requests.get_or_create(&[("verb", verb.to_owned()), ("resource", resource.to_owned())]).inc();
     }
 
     /// The text of `/metrics`.

@@ -12,10 +12,12 @@
 //! | [`controller`] | around each reconcile: deadline, panics, figures, next try |
 //! | [`streams`], [`cache`], [`views`], [`warnings`] | what the operator knows of the cluster, and how little of it |
 //! | [`write`], [`events`] | the few ways in which it writes |
+//! | [`leader`], [`access`] | one operator writes at a time; its requests are counted |
 //! | [`context`], [`settings`] | what a reconcile is given |
 //! | [`error`], [`backoff`] | what goes wrong, and when to try again |
 //! | [`cli`], [`http`], [`metrics`], [`docs`] | the process |
 
+pub mod access;
 pub mod backoff;
 pub mod cache;
 pub mod cli;
@@ -25,6 +27,7 @@ pub mod docs;
 pub mod error;
 pub mod events;
 pub mod http;
+pub mod leader;
 pub mod metrics;
 pub mod settings;
 pub mod streams;

@@ -4,6 +4,7 @@
 use super::backoff::pause;
 use super::cache::{Cache, Change};
 use super::context::Context;
+use super::leader::Leadership;
 use super::settings::follow::Follower;
 use super::views::{EventView, RegardingView, trim};
 use super::vm::{
@@ -11,7 +12,7 @@ use super::vm::{
     unreadable::{Arriving, Unreadable},
 };
 use crate::api::{VirtualMachine, names};
-use futures::{Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
 use kube::core::NamespaceResourceScope;
@@ -21,6 +22,7 @@ use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -148,15 +150,34 @@ fn note_definition(ctx: &Context, error: Option<&watcher::Error>) {
 
 /// Tells of each VM that cannot be read, one after another.
 async fn report_unreadable(ctx: Arc<Context>, mut arrived: mpsc::UnboundedReceiver<Unreadable>) {
-    while let Some(vm) = arrived.recv().await {
-        // A few times: whatever changes the object sends it here again.
-        for failures in 1..5 {
-            match vm::unreadable::report(&vm, &ctx).await {
-                Ok(()) => break,
-                Err(error) => tracing::warn!(%error, "cannot say on a VM that it cannot be read"),
-            }
-            tokio::time::sleep(pause(failures)).await;
+    // Who waits for the lead has to remember the last of each.
+    let mut last = HashMap::new();
+    loop {
+        tokio::select! {
+            biased;
+            vm = arrived.recv() => match vm {
+                Some(vm) => drop(last.insert(vm.metadata.name.clone(), vm)),
+                None => return,
+            },
+            () = ctx.leadership.elected() => break,
         }
+    }
+    for vm in last.into_values() {
+        say_unreadable(&ctx, &vm).await;
+    }
+    while let Some(vm) = arrived.recv().await {
+        say_unreadable(&ctx, &vm).await;
+    }
+}
+
+async fn say_unreadable(ctx: &Context, vm: &Unreadable) {
+    // A few times: whatever changes the object sends it here again.
+    for failures in 1..5 {
+        match vm::unreadable::report(vm, ctx).await {
+            Ok(()) => break,
+            Err(error) => tracing::warn!(%error, "cannot say on a VM that it cannot be read"),
+        }
+        tokio::time::sleep(pause(failures)).await;
     }
 }
 
@@ -179,6 +200,34 @@ pub fn children(
     watch.follow("secrets", &secrets, |ctx| &ctx.caches.secrets);
     let namespace = ctx.namespace.clone();
     received(receiver).map(move |vm: String| ObjectRef::new(&vm).within(&namespace))
+}
+
+/// Keeps the stores up to date without acting on a change, until this operator leads. Then all VMs are looked at once.
+pub async fn stand_by<S, T>(
+    vms: Vms<S>,
+    children: T,
+    leadership: &Leadership,
+) -> (Vms<impl Stream<Item = Result<VirtualMachine, watcher::Error>> + Send + 'static + use<S, T>>, T)
+where
+    S: Stream<Item = Result<VirtualMachine, watcher::Error>> + Send + 'static,
+    T: Stream<Item = ObjectRef<VirtualMachine>> + Send + Unpin + 'static,
+{
+    let Vms { stream, store } = vms;
+    let (mut stream, mut children) = (Box::pin(stream), children);
+    let errors = stream.by_ref().map(Result::err);
+    let changes = futures::stream::select(errors, children.by_ref().map(|_| None)).for_each(|error| {
+        if let Some(error) = error {
+            tracing::warn!(%error, "watching VMs");
+        }
+        futures::future::ready(())
+    });
+    tokio::select! {
+        () = leadership.elected() => {}
+        // Watches do not end before the operator does.
+        () = changes.then(|()| futures::future::pending()) => {}
+    }
+    let all = futures::stream::iter(store.state()).map(|vm| Ok(vm.as_ref().clone()));
+    (Vms { stream: all.chain(stream), store }, children)
 }
 
 fn received<T>(mut receiver: mpsc::UnboundedReceiver<T>) -> impl Stream<Item = T> {

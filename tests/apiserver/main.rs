@@ -12,6 +12,7 @@
 //! | `status` | who writes what in a status |
 //! | `settings` | the operator's ConfigMap |
 //! | `adoption` | VMs of the reference are taken over while they run |
+//! | `leader` | two operators as processes: one leads, the other takes over |
 //! | `objects` | what the operator makes of a VM, and that it writes nothing where there is nothing to do |
 //! | `services` | the load balancer service; restarts that are asked for |
 
@@ -24,6 +25,7 @@ mod definitions;
 mod generated;
 #[path = "../common/generator.rs"]
 mod generator;
+mod leader;
 mod objects;
 mod ratcheting;
 mod services;

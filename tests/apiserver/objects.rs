@@ -8,7 +8,7 @@ use serde_json::json;
 use vm_operator::api::{VirtualMachine, conditions};
 
 /// A VM whose pod no node takes.
-fn homeless(state: &str) -> VirtualMachine {
+pub fn homeless(state: &str) -> VirtualMachine {
     let template = json!({"metadata": {"name": "system"}, "spec": {"resources": {"requests": {"storage": "1Mi"}}}});
     let machine_spec = json!({"state": state, "disks": [{"volumeClaimTemplate": template}]});
     machine("vm", json!({"nodeSelector": {"no-such": "node"}, "vm": machine_spec}))

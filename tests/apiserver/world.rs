@@ -57,8 +57,9 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-fn kubeconfig() -> String {
-    std::env::var("KUBECONFIG").unwrap_or_else(|_| "/var/lib/vmop-cluster/admin.kubeconfig".to_owned())
+/// How to reach the cluster as administrator.
+pub fn kubeconfig() -> PathBuf {
+    std::env::var_os("KUBECONFIG").map_or_else(|| "/var/lib/vmop-cluster/admin.kubeconfig".into(), PathBuf::from)
 }
 
 impl World {

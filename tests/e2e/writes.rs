@@ -1,4 +1,5 @@
-//! How many requests a VM costs. Events and the image repository, which is the namespace's, are not counted.
+//! How many requests a VM costs. Events, the operator's lease and the image repository, which is the namespace's, are not
+//! counted.
 
 use super::harness::vm::{SHUTDOWN, ready_reason};
 use super::harness::{Space, audit::Write, e2e, eventually};
@@ -52,8 +53,14 @@ fn a_vm_costs_few_writes_and_a_settled_one_none() {
             if counted >= 2 { Ok(()) } else { Err(format!("{counted} reconciles")) }
         })
         .await;
-        let by_new: Vec<_> = all_writes(space).into_iter().filter(|write| write.pod == new).collect();
-        assert!(by_new.is_empty(), "a new operator writes nothing where all is settled: {by_new:#?}");
+        let by_new = space.audit.all_writes_by(&space.name, "vm-operator").into_iter();
+        let (lease, others): (Vec<_>, Vec<_>) =
+            by_new.filter(|write| write.pod == new).partition(|write| write.resource == "leases");
+        assert!(others.is_empty(), "a new operator writes nothing where all is settled: {others:#?}");
+        assert!(
+            !lease.is_empty() && lease.iter().all(|write| write.object.1 == "vm-operator"),
+            "but leads: {lease:#?}"
+        );
         assert_eq!([vm.now(), stopped.now()].to_vec(), before);
         let by_old = all_writes(space).into_iter().filter(|write| write.pod == old["metadata"]["name"]);
         assert!(by_old.count() > 0, "writes are told apart by the pod that they come from");

@@ -33,17 +33,26 @@ impl AuditLog {
         Self { from: fs::metadata(path()).map(|meta| meta.len()).unwrap_or_default() }
     }
 
-    /// All that a service account has written, but for events.
+    /// All that a service account has written, but for events and the lease by which one operator leads.
     ///
     /// # Panics
     /// If the log cannot be read.
     pub fn writes_by(&self, namespace: &str, account: &str) -> Vec<Write> {
+        let apart = |write: &Write| ["events", "leases"].contains(&write.resource.as_str());
+        self.all_writes_by(namespace, account).into_iter().filter(|write| !apart(write)).collect()
+    }
+
+    /// All that a service account has written.
+    ///
+    /// # Panics
+    /// If the log cannot be read.
+    pub fn all_writes_by(&self, namespace: &str, account: &str) -> Vec<Write> {
         let user = format!("system:serviceaccount:{namespace}:{account}");
         let entries = self.text();
         let entries = entries.lines().filter(|line| line.contains(&user));
         let entries = entries.filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let entries = entries.filter(|entry| entry["user"]["username"] == user && entry["stage"] == "ResponseComplete");
-        entries.filter_map(|entry| Write::read(&entry)).filter(|write| write.resource != "events").collect()
+        entries.filter_map(|entry| Write::read(&entry)).collect()
     }
 
     fn text(&self) -> String {
