@@ -91,7 +91,7 @@ where
 /// The pauses of a watch, but never long: an API server that comes back, and a definition that comes at last, are seen
 /// soon.
 #[derive(Default)]
-pub struct Short(watcher::DefaultBackoff);
+struct Short(watcher::DefaultBackoff);
 
 impl Iterator for Short {
     type Item = Duration;
@@ -124,13 +124,48 @@ pub fn vms(ctx: &Arc<Context>) -> Vms<impl Stream<Item = Result<VirtualMachine, 
         .modify(trim)
         .filter_map(move |event| {
             note_definition(&ctx, event.as_ref().err());
-            let event = event.map(|event| vm::unreadable::readable(event, |it| drop(unreadable.send(it)))).transpose();
+            let event = match event {
+                Ok(event) => vm::unreadable::readable(event, |it| drop(unreadable.send(it))).map(Ok),
+                // The controller would let all that it listens to pause, on top of the pause of this watch.
+                Err(error) => {
+                    failed(&ctx, "vms", &error);
+                    None
+                }
+            };
             futures::future::ready(event)
         })
-        .reflect(writer)
-        // Deleted ones too: they have to be forgotten.
-        .touched_objects();
-    Vms { stream, store }
+        .reflect(writer);
+    Vms { stream: in_store(stream), store }
+}
+
+/// The objects that were added, changed or deleted, each when the store shows it so. A list comes into the store as a
+/// whole at its end: whoever looks there for an object of a list that is under way sees what was before, and would miss
+/// what has changed.
+fn in_store<K: Send + 'static>(
+    events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
+) -> impl Stream<Item = watcher::Result<K>> + Send + 'static {
+    let mut listed = Vec::new();
+    events.flat_map(move |event| {
+        let objects = match event {
+            Ok(Event::Apply(object) | Event::Delete(object)) => vec![Ok(object)],
+            Ok(Event::Init) => {
+                listed.clear();
+                Vec::new()
+            }
+            Ok(Event::InitApply(object)) => {
+                listed.push(Ok(object));
+                Vec::new()
+            }
+            Ok(Event::InitDone) => std::mem::take(&mut listed),
+            Err(error) => vec![Err(error)],
+        };
+        futures::stream::iter(objects)
+    })
+}
+
+fn failed(ctx: &Context, kind: &'static str, error: &watcher::Error) {
+    ctx.metrics.watch_restarts.inc();
+    tracing::warn!(kind, %error, "watch failed; beginning anew");
 }
 
 /// Remembers whether the API server knows VMs, and says once that it does not.
@@ -287,7 +322,7 @@ impl Watch {
                         self.changed(cache(&self.ctx).watched(event.modify(trim)), &mut complete);
                         name.iter().for_each(|name| changed(&self, name));
                     }
-                    Err(error) => self.failed(kind, &error),
+                    Err(error) => failed(&self.ctx, kind, &error),
                 }
             }
         });
@@ -311,7 +346,7 @@ impl Watch {
                     Ok(Event::Delete(_)) => follower.saw(None, &self.ctx).await,
                     Ok(Event::Init | Event::InitDone) => false,
                     Err(error) => {
-                        self.failed("configmaps of the operator", &error);
+                        failed(&self.ctx, "configmaps of the operator", &error);
                         false
                     }
                 };
@@ -342,7 +377,7 @@ impl Watch {
                     Ok(Event::InitDone) => self.ctx.caches.warnings.listed(),
                     // An event that the API server forgets says nothing; what it was about does.
                     Ok(Event::Init | Event::Delete(_)) => {}
-                    Err(error) => self.failed("events", &error),
+                    Err(error) => failed(&self.ctx, "events", &error),
                 }
             }
         });
@@ -371,11 +406,6 @@ impl Watch {
         if self.vms.get(&ObjectRef::new(vm).within(&self.ctx.namespace)).is_some() {
             drop(self.changes.send(vm.to_owned()));
         }
-    }
-
-    fn failed(&self, kind: &'static str, error: &watcher::Error) {
-        self.ctx.metrics.watch_restarts.inc();
-        tracing::warn!(kind, %error, "watch failed; beginning anew");
     }
 
     fn all_changed(&self) {

@@ -2,6 +2,7 @@
 
 use super::fake_api::{PODS, VMS};
 use super::{World, now, one_disk, pass, request};
+use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 use std::time::Duration;
 use vm_operator::operator::controller::Outcome;
@@ -68,9 +69,15 @@ async fn a_pod_for_which_there_is_no_room_is_told_of_at_once_and_one_that_waits_
     let world = World::new(one_disk());
     world.settle().await;
     unscheduled(&world, "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.");
-    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(5)));
+    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(2)));
     assert_eq!((world.ready().0.as_str(), world.api.requests()), ("Starting", vec![]));
-    pass(5);
+    pass(2);
+    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(3)));
+    assert_eq!(world.api.requests(), [request("PATCH", VMS, "vm/status")]);
+    assert_eq!(world.ready().0, "Starting");
+    assert!(world.ready().1.contains("unbound immediate"), "{}", world.ready().1);
+    assert_eq!(events(&world, "ClaimPending"), [Value::Null; 0]);
+    pass(3);
     assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
     assert_eq!(world.ready().0, "ClaimPending");
 }
@@ -88,13 +95,14 @@ async fn a_vm_on_a_lost_node_waits_and_comes_back_elsewhere_once_its_pod_is_real
 
     // The taint manager deletes the pod, and no kubelet is there to end it.
     world.api.change(PODS, "vm", |pod| {
-        pod["metadata"]["deletionTimestamp"] = json!(now());
+        pod["metadata"]["deletionTimestamp"] = json!(now().checked_add(SignedDuration::from_secs(915)).unwrap());
         let target = json!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"});
         pod["status"]["conditions"].as_array_mut().unwrap().push(target);
     });
-    world.settle().await;
+    world.deliver();
+    assert_eq!(world.step().await, [""; 0], "its state stays what it was");
     for _ in 0..5 {
-        pass(3600);
+        pass(600);
         world.settle().await;
         assert_eq!(world.ready().0, "NodeUnreachable");
         assert!(world.ready().1.contains("out-of-service"), "{}", world.ready().1);

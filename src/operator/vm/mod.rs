@@ -34,7 +34,7 @@ pub mod unreadable;
 use super::context::Context;
 use super::controller::{Outcome, after_failure, guarded};
 use super::error::Error;
-use super::streams::{Short, Vms};
+use super::streams::Vms;
 use crate::api::VirtualMachine;
 use crate::api::conditions::{self, Wanted};
 use explain::Problem;
@@ -70,15 +70,11 @@ pub async fn run<S, T>(
         .reconcile_on(changed_children)
         .with_config(Config::default().concurrency(CONCURRENCY))
         .graceful_shutdown_on(stop)
-        // The controller pauses after each error of the watch too: half a minute, if it is not told otherwise.
-        .trigger_backoff(Short::default())
         .run(reconcile, failed, ctx.clone())
         .for_each(|result| {
-            match result {
-                Err(ControllerError::ObjectNotFound(object)) => ctx.forget(&object.name),
-                Err(ControllerError::QueueError(error)) => tracing::warn!(%error, "watching VMs"),
-                // Reconciles report themselves.
-                Ok(_) | Err(_) => {}
+            // All else reports itself.
+            if let Err(ControllerError::ObjectNotFound(object)) = result {
+                ctx.forget(&object.name);
             }
             futures::future::ready(())
         })

@@ -18,9 +18,11 @@ pub const SLACK: SignedDuration = SignedDuration::from_secs(10);
 /// What is wrong with a pod that is ending, or whose node does not answer.
 pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Finding> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let Some(until) = pod.metadata.deletion_timestamp.as_ref().map(|t| t.0) else {
-        return unreachable(pod).then(|| Finding::Now(node_problem(observed, "does not answer")));
-    };
+    // Before and after the pod is deleted: it has all of its grace period, though nobody is there to use it.
+    if unreachable(pod) {
+        return Some(Finding::Now(node_problem(observed, "does not answer and cannot say whether the pod has ended")));
+    }
+    let until = pod.metadata.deletion_timestamp.as_ref()?.0;
     // The deletion time is that by which the pod should be gone: its grace period is in it.
     let left = SLACK - observed.now.duration_since(until);
     if let Ok(left) = Duration::try_from(left)
@@ -28,7 +30,7 @@ pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Finding> {
     {
         return Some(Finding::After(left));
     }
-    if unreachable(pod) || taken_for_dead(pod) {
+    if taken_for_dead(pod) {
         return Some(Finding::Now(node_problem(observed, "does not answer and cannot say whether the pod has ended")));
     }
     let held = pod.metadata.finalizers.iter().flatten().cloned().collect::<Vec<_>>().join(", ");

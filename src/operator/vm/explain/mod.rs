@@ -73,7 +73,7 @@ impl Problem {
 #[must_use]
 pub fn explain(observed: &Observed) -> Option<Problem> {
     match finding(observed)? {
-        Finding::Now(problem) => Some(problem),
+        Finding::Now(problem) | Finding::Waiting(problem, _) => Some(problem),
         Finding::After(_) => None,
     }
 }
@@ -83,7 +83,7 @@ pub fn explain(observed: &Observed) -> Option<Problem> {
 pub fn recheck(observed: &Observed) -> Option<Duration> {
     match finding(observed)? {
         Finding::Now(_) => None,
-        Finding::After(left) => Some(left),
+        Finding::Waiting(_, left) | Finding::After(left) => Some(left),
     }
 }
 

@@ -11,15 +11,19 @@ use std::time::Duration;
 /// Volumes that are made for claims take seconds, and meanwhile no node takes the pod: only what lasts longer is a
 /// problem. The times that this is compared with are whole seconds, so it is up to one second less.
 pub const GRACE: SignedDuration = SignedDuration::from_secs(5);
+/// What is waited for without being a problem yet is told from then on, as part of the start.
+pub const GRACE_TOLD: SignedDuration = SignedDuration::from_secs(2);
 /// The same where no volume is made, but one that is there has to be found.
 pub const GRACE_STATIC: SignedDuration = SignedDuration::from_secs(2);
 /// A warning that nobody knows is passed on where the pod has not started that long after it.
 pub const GRACE_UNKNOWN: SignedDuration = SignedDuration::from_secs(10);
 
-/// A problem, or the time when it will be one if it lasts.
+/// A problem, or the time when there will be more to tell if it lasts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Finding {
     Now(Problem),
+    /// What the start waits for, which becomes a problem after that time.
+    Waiting(Problem, Duration),
     After(Duration),
 }
 
@@ -69,9 +73,14 @@ fn unschedulable(pod: &PodView) -> Option<&PodConditionView> {
 fn lasting(problem: Problem, since: Option<Timestamp>, now: Timestamp, grace: SignedDuration) -> Finding {
     let Some(since) = since else { return Finding::Now(problem) };
     // The API server's clock may be ahead of ours: never wait for longer than twice the grace.
-    match Duration::try_from(grace - now.duration_since(since)) {
-        Ok(left) if !left.is_zero() => Finding::After(left.min(grace.unsigned_abs() * 2)),
-        _ => Finding::Now(problem),
+    let left = |grace: SignedDuration| match Duration::try_from(grace - now.duration_since(since)) {
+        Ok(left) if !left.is_zero() => Some(left.min(grace.unsigned_abs() * 2)),
+        _ => None,
+    };
+    match (left(GRACE_TOLD), left(grace)) {
+        (_, None) => Finding::Now(problem),
+        (Some(left), Some(_)) => Finding::After(left),
+        (None, Some(left)) => Finding::Waiting(Problem { reason: Reason::Starting, ..problem }, left),
     }
 }
 

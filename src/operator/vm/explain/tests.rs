@@ -1,5 +1,5 @@
 use super::super::fixtures::{alone, now, pod, vm, with_pod};
-use super::starting::{GRACE_STATIC, GRACE_UNKNOWN};
+use super::starting::GRACE_STATIC;
 use super::*;
 use crate::api::conditions::ReadyReason as Reason;
 use crate::operator::warnings::Warning;
@@ -55,6 +55,14 @@ fn is_told_after(observed: &Observed, seconds: u64) {
     assert_eq!(recheck(observed), Some(Duration::from_secs(seconds)));
 }
 
+/// Says that as part of the start, and looks again after that time.
+#[track_caller]
+fn is_told_as_waiting(observed: &Observed, seconds: u64, words: &[&str]) {
+    let told = explain(observed).unwrap();
+    assert_eq!((told.reason, recheck(observed)), (Reason::Starting, Some(Duration::from_secs(seconds))));
+    assert!(words.iter().all(|word| told.message.contains(word)), "{}", told.message);
+}
+
 #[test]
 fn an_image_that_cannot_be_had_is_named() {
     for reason in ["ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName"] {
@@ -102,13 +110,15 @@ const UNBOUND: &str = "0/1 nodes are available: pod has unbound immediate Persis
 #[test]
 fn a_volume_that_is_being_made_is_a_problem_only_if_that_lasts() {
     let made_for = |seconds| with_claim(unschedulable_for(seconds, UNBOUND), "vm-runner-data", "fast", "Pending");
-    is_told_after(&made_for(0), 5);
-    is_told_after(&made_for(4), 1);
+    is_told_after(&made_for(0), 2);
+    is_told_after(&made_for(1), 1);
+    is_told_as_waiting(&made_for(2), 3, &["\"vm-runner-data\"", "has no volume"]);
     let next_step = "kubectl describe pvc vm-runner-data";
     is_told(&made_for(5), Reason::ClaimPending, &["\"vm-runner-data\"", "provide a volume", next_step]);
     // The claim has just been made and the scheduler has not seen it yet.
     let missing = "0/1 nodes are available: persistentvolumeclaim \"vm-runner-data\" not found.";
-    is_told_after(&unschedulable_for(0, missing), 5);
+    is_told_after(&unschedulable_for(0, missing), 2);
+    is_told_as_waiting(&unschedulable_for(4, missing), 1, &["missing"]);
     is_told(&unschedulable_for(5, missing), Reason::ClaimPending, &["missing"]);
 }
 
@@ -152,7 +162,8 @@ fn what_is_published_as_an_event_only_is_told_with_its_words() {
 
 #[test]
 fn an_unknown_warning_is_passed_on_where_the_pod_does_not_start() {
-    is_told_after(&warned("Strange", "never heard of", 0), GRACE_UNKNOWN.as_secs().unsigned_abs());
+    is_told_after(&warned("Strange", "never heard of", 0), 2);
+    is_told_as_waiting(&warned("Strange", "never heard of", 2), 8, &["Strange", "never heard of"]);
     is_told(&warned("Strange", "never heard of", 10), Reason::PodWarning, &["\"vm\"", "Strange", "never heard of"]);
 }
 
@@ -192,10 +203,12 @@ fn a_pod_that_does_not_end_in_its_time_is_explained_whatever_is_wanted() {
     for state in ["Running", "Stopped"] {
         let observed = |status| with_pod(vm(json!({"state": state})), pod(status));
         is_told_after(&ending(observed(json!({"phase": "Running"})), -30), 40);
-        is_told_after(&ending(observed(lost()), 9), 1);
+        // A node that does not answer does not use the pod's time to end either.
+        for seconds_past_due in [-900, 9, 10] {
+            is_told(&ending(observed(lost()), seconds_past_due), Reason::NodeUnreachable, &["out-of-service"]);
+        }
         let overdue = ending(observed(json!({"phase": "Running"})), 10);
         is_told(&overdue, Reason::TerminationOverdue, &["2026-01-01T11:59:50Z", "kubectl describe pod vm"]);
-        is_told(&ending(observed(lost()), 10), Reason::NodeUnreachable, &["out-of-service"]);
         let tainted = observed(json!({"phase": "Running", "conditions": taint}));
         is_told(&ending(tainted, 10), Reason::NodeUnreachable, &["out-of-service"]);
         let mut held = overdue;
