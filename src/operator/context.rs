@@ -177,3 +177,15 @@ fn random_password() -> String {
     }
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_as_long_as_the_references_and_never_the_same() {
+        let passwords: std::collections::BTreeSet<String> = (0..100).map(|_| random_password()).collect();
+        assert_eq!(passwords.len(), 100);
+        assert!(passwords.iter().all(|password| password.len() == 24), "{passwords:?}");
+    }
+}

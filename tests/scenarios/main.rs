@@ -10,6 +10,7 @@ mod health;
 mod ignored;
 mod resources;
 mod restart;
+mod secrets;
 mod services;
 mod settings;
 mod start;
@@ -238,17 +239,6 @@ async fn a_change_of_cpus_goes_to_the_config_and_wakes_the_kubelet() {
 }
 
 #[tokio::test]
-async fn a_new_display_password_wakes_the_kubelet() {
-    let world = World::new(one_disk());
-    world.settle().await;
-    world.api.change(SECRETS, "vm-display-secret", |secret| secret["data"] = json!({"display-password": "bmV3"}));
-    world.deliver();
-    assert_eq!(world.step().await, [request("PATCH", PODS, "vm")]);
-    world.deliver();
-    assert_eq!(world.step().await, [""; 0]);
-}
-
-#[tokio::test]
 async fn a_stopped_vm_loses_its_pod_and_nothing_else() {
     let world = World::new(one_disk());
     world.settle().await;
@@ -357,20 +347,6 @@ async fn a_foreign_pod_of_the_vms_name_is_left_alone_and_named() {
     world.settle().await;
     assert_eq!(world.ready().0, "NameTaken");
     assert_eq!(world.api.get(PODS, "vm").unwrap(), foreign);
-}
-
-#[tokio::test]
-async fn a_secret_of_the_users_own_is_used_and_never_written() {
-    let labels = json!({
-        "app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "vm",
-        "app.kubernetes.io/component": "display-secret",
-    });
-    let world = World::new(one_disk());
-    world.api.put(SECRETS, json!({"metadata": {"name": "mine", "labels": labels}}));
-    world.settle().await;
-    assert_eq!(world.api.list(SECRETS).len(), 1);
-    let pod = world.api.get(PODS, "vm").unwrap();
-    assert_eq!(pod["spec"]["volumes"][0]["projected"]["sources"][1]["secret"]["name"], "mine");
 }
 
 /// One life of a VM: create, run, change, lose the pod, crash, start again, stop.

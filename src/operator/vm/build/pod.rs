@@ -6,7 +6,7 @@ use super::{Plan, owned, version_annotation};
 use crate::api::names;
 use crate::operator::vm::plan::{Place, protocol};
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMapProjection, Container, ContainerPort, EnvVar, EnvVarSource, ObjectFieldSelector,
+    Capabilities, ConfigMapProjection, Container, ContainerPort, EnvVar, EnvVarSource, KeyToPath, ObjectFieldSelector,
     PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ProjectedVolumeSource, ResourceRequirements,
     SeccompProfile, SecretProjection, SecurityContext, Volume, VolumeDevice, VolumeMount, VolumeProjection,
 };
@@ -168,11 +168,19 @@ fn config_volume(plan: &Plan) -> Volume {
         config_map: Some(ConfigMapProjection { name: plan.name.clone(), ..ConfigMapProjection::default() }),
         ..VolumeProjection::default()
     };
-    let secret = plan.display_secret.as_ref().map(|name| VolumeProjection {
-        secret: Some(SecretProjection { name: name.clone(), ..SecretProjection::default() }),
-        ..VolumeProjection::default()
-    });
-    let sources = [config_map].into_iter().chain(secret).collect();
+    let secret = |items| {
+        plan.display_secret.as_ref().map(|name| VolumeProjection {
+            secret: Some(SecretProjection { name: name.clone(), items, optional: None }),
+            ..VolumeProjection::default()
+        })
+    };
+    // Asked for by name too: a display whose secret lacks its password must not come up without one.
+    let password = KeyToPath {
+        key: names::SECRET_PASSWORD.to_owned(),
+        path: names::SECRET_PASSWORD.to_owned(),
+        ..KeyToPath::default()
+    };
+    let sources = [config_map].into_iter().chain(secret(None)).chain(secret(Some(vec![password]))).collect();
     // Readable by the runner's group, which the volume gets by fsGroup, and nobody else.
     let projected = ProjectedVolumeSource { default_mode: Some(0o440), sources: Some(sources) };
     Volume { name: CONFIG.to_owned(), projected: Some(projected), ..Volume::default() }
