@@ -9,6 +9,8 @@ mod generated;
 #[path = "../common/generator.rs"]
 mod generator;
 mod reference;
+mod reference_objects;
+mod takeover;
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
