@@ -298,7 +298,7 @@ fn sample(path: &str, schema: &Value) -> Value {
     }
 }
 
-fn covers(prefix: &str, leaf: &str) -> bool {
+pub fn covers(prefix: &str, leaf: &str) -> bool {
     leaf.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[', '{']))
 }
 

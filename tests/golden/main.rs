@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
+mod examples;
 mod fields;
 mod generated;
 #[path = "../common/generator.rs"]
