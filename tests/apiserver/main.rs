@@ -13,6 +13,7 @@
 //! | `settings` | the operator's ConfigMap |
 //! | `adoption` | VMs of the reference are taken over while they run |
 //! | `leader` | two operators as processes: one leads, the other takes over |
+//! | `policy` | what the token of a runner may do |
 //! | `objects` | what the operator makes of a VM, and that it writes nothing where there is nothing to do |
 //! | `services` | the load balancer service; restarts that are asked for |
 
@@ -27,6 +28,7 @@ mod generated;
 mod generator;
 mod leader;
 mod objects;
+mod policy;
 mod ratcheting;
 mod services;
 mod settings;

@@ -108,12 +108,18 @@ impl World {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap()));
         match object["kind"].as_str().unwrap() {
-            "CustomResourceDefinition" => Api::all_with(self.client.clone(), &resource),
+            "CustomResourceDefinition" | "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" => {
+                Api::all_with(self.client.clone(), &resource)
+            }
             _ => Api::namespaced_with(self.client.clone(), &self.namespace, &resource),
         }
     }
 
-    async fn apply(&self, object: &Value, dry_run: bool) -> Result<DynamicObject, kube::Error> {
+    /// Applies an object; in the test's namespace, if its kind is of one.
+    ///
+    /// # Errors
+    /// What the server has against it.
+    pub async fn apply(&self, object: &Value, dry_run: bool) -> Result<DynamicObject, kube::Error> {
         let params = PatchParams::apply("test").force();
         let params = if dry_run { params.dry_run() } else { params };
         let name = object["metadata"]["name"].as_str().unwrap();

@@ -22,7 +22,7 @@ pub fn settings() -> Reconciler {
 }
 
 /// All that is made of a VM with that spec, or the field in the way.
-fn made(spec: Value) -> Result<Objects, String> {
+pub fn made(spec: Value) -> Result<Objects, String> {
     plan(&vm_of(spec), &settings()).map(|plan| build::build(&plan)).map_err(|invalid| invalid.field)
 }
 

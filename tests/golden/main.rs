@@ -12,6 +12,7 @@ mod generator;
 mod reference;
 mod reference_objects;
 mod takeover;
+mod security;
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};

@@ -78,6 +78,8 @@ async fn make_ready() -> Result<File, String> {
     }
     let crds = repo().join("crds").display().to_string();
     kubectl::run(&["apply", "--server-side", "--force-conflicts", "--filename", &crds]).await?;
+    let policy = repo().join("deploy/cluster").display().to_string();
+    kubectl::run(&["apply", "--server-side", "--force-conflicts", "--kustomize", &policy]).await?;
     sweep().await?;
     Ok(lock)
 }

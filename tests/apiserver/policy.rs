@@ -1,0 +1,208 @@
+//! What the token of a runner's pod may do: a real one, bound to the pod, with the role of `deploy/base` and the admission
+//! policy of `deploy/cluster`.
+
+use crate::objects::homeless;
+use crate::world::{World, eventually};
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::authorization::v1::SelfSubjectRulesReview;
+use k8s_openapi::api::core::v1::{Event as CoreEvent, Pod, ServiceAccount};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Client, Error, ResourceExt};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use vm_operator::api::{VirtualMachine, names};
+
+/// A namespace with an operator's VMs `vm` and `other`, whose pods are there.
+async fn two_vms(name: &str) -> World {
+    let world = World::new(name).await;
+    for object in world.kustomize("deploy/cluster") {
+        world.apply(&object, false).await.unwrap();
+    }
+    for mut object in world.kustomize("deploy") {
+        let wanted = ["Role", "RoleBinding"].contains(&object["kind"].as_str().unwrap());
+        if wanted && object["metadata"]["name"] == "vm-runner" {
+            if object["kind"] == "RoleBinding" {
+                object["subjects"][0]["namespace"] = world.namespace.clone().into();
+            }
+            world.apply(&object, false).await.unwrap();
+        }
+    }
+    let operator = world.start_operator().await;
+    let (vms, pods) = (world.vms(), Api::<Pod>::namespaced(world.client.clone(), &world.namespace));
+    for name in ["vm", "other"] {
+        let mut vm = homeless("Running");
+        vm.metadata.name = Some(name.to_owned());
+        vms.create(&PostParams::default(), &vm).await.unwrap();
+        eventually("its pod is there", || async { pods.get_opt(name).await.unwrap().is_some() }).await;
+    }
+    operator.stop().await;
+    world
+}
+
+impl World {
+    fn vms(&self) -> Api<VirtualMachine> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// A client with a token of the runners' account, bound to that pod.
+    async fn runner(&self, pod: Option<&str>) -> Client {
+        let pods = Api::<Pod>::namespaced(self.client.clone(), &self.namespace);
+        let bound = match pod {
+            Some(name) => {
+                json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pods.get(name).await.unwrap().uid()})
+            }
+            None => Value::Null,
+        };
+        let request = json!({"metadata": {}, "spec": {"audiences": [], "boundObjectRef": bound}});
+        let request: TokenRequest = serde_json::from_value(request).unwrap();
+        let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), &self.namespace);
+        let token = accounts.create_token_request("vm-runner", &PostParams::default(), &request).await.unwrap();
+        let mut config = self.config.clone();
+        config.auth_info = kube::config::AuthInfo::default();
+        config.auth_info.token = Some(token.status.unwrap().token.into());
+        Client::try_from(config).unwrap()
+    }
+
+    /// Writes a status as a runner does.
+    async fn write_status(&self, client: &Client, vm: &str) -> Result<VirtualMachine, Error> {
+        let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
+        let body =
+            json!({"apiVersion": version, "kind": kind, "metadata": {"name": vm}, "status": {"runnerVersion": "1"}});
+        let vms = Api::<VirtualMachine>::namespaced(client.clone(), &self.namespace);
+        vms.patch_status(vm, &PatchParams::apply(names::MANAGER_RUNNER).force(), &Patch::Apply(&body)).await
+    }
+
+    /// Publishes an event as a runner does.
+    async fn publish(&self, client: &Client, kind: &str, name: &str) -> Result<Event, Error> {
+        let event = json!({
+            "metadata": {"generateName": "vm-", "namespace": self.namespace}, "type": "Normal", "reason": "Test",
+            "action": "Test", "eventTime": "2026-01-01T00:00:00.000000Z", "note": "a test",
+            "reportingController": names::REPORTER_RUNNER, "reportingInstance": "vm",
+            "regarding": {"apiVersion": "v1", "kind": kind, "namespace": self.namespace, "name": name},
+        });
+        let events = Api::namespaced(client.clone(), &self.namespace);
+        events.create(&PostParams::default(), &serde_json::from_value(event).unwrap()).await
+    }
+
+    /// Returns when the policy, which may be new, is in force.
+    async fn policy_is_in_force(&self, runner: &Client) {
+        eventually("the policy is in force", || async {
+            refusal(self.write_status(runner, "other").await)
+                .is_some_and(|why| why.contains("ValidatingAdmissionPolicy"))
+        })
+        .await;
+    }
+}
+
+/// Why it was refused; none if it was not. Other errors don't count as either.
+fn refusal<T>(result: Result<T, Error>) -> Option<String> {
+    match result {
+        Ok(_) => None,
+        Err(Error::Api(status)) if status.code == 403 || status.code == 422 => Some(status.message),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[track_caller]
+fn refused<T>(result: Result<T, Error>, why: &str) {
+    let refusal = refusal(result).expect("it is refused");
+    assert!(refusal.contains(why), "{refusal}");
+}
+
+#[tokio::test]
+async fn a_runner_writes_the_status_and_events_of_its_own_vm_and_of_no_other() {
+    let world = two_vms("policy").await;
+    let runner = world.runner(Some("vm")).await;
+    world.policy_is_in_force(&runner).await;
+
+    let vm = world.write_status(&runner, "vm").await.unwrap();
+    assert_eq!(vm.status.unwrap().runner_version.as_deref(), Some("1"));
+    world.publish(&runner, "VirtualMachine", "vm").await.unwrap();
+
+    refused(world.write_status(&runner, "other").await, "the runner of VM vm may not write to VM other");
+    let why = "the runner of VM vm may publish events on that VM only";
+    refused(world.publish(&runner, "VirtualMachine", "other").await, why);
+    refused(world.publish(&runner, "Pod", "vm").await, why);
+    // A token of the same account that is of no pod.
+    let unbound = world.runner(None).await;
+    refused(world.write_status(&unbound, "vm").await, "only with the token of a pod");
+    refused(world.publish(&unbound, "VirtualMachine", "vm").await, "only with the token of a pod");
+
+    // Others are not concerned.
+    world.write_status(&world.client, "other").await.unwrap();
+    world.publish(&world.client, "Pod", "vm").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_runners_role_is_three_verbs() {
+    let world = two_vms("rules").await;
+    let runner = world.runner(Some("vm")).await;
+    let review = json!({"spec": {"namespace": world.namespace}});
+    let review: SelfSubjectRulesReview = serde_json::from_value(review).unwrap();
+    let review = Api::all(runner.clone()).create(&PostParams::default(), &review).await.unwrap().status.unwrap();
+    let mut rules = BTreeSet::new();
+    for rule in review.resource_rules {
+        for (group, resource) in rule.api_groups.iter().flatten().zip(rule.resources.iter().flatten()) {
+            // What every account may: ask what it may.
+            if !group.ends_with("authorization.k8s.io") && !group.ends_with("authentication.k8s.io") {
+                rules.insert(format!("{} {group}/{resource}", rule.verbs.join(",")));
+            }
+        }
+    }
+    let wanted =
+        ["create events.k8s.io/events", "get vmoperator.jdrupes.org/vms", "patch vmoperator.jdrupes.org/vms/status"];
+    assert_eq!(rules, wanted.map(str::to_owned).into());
+    let vms = Api::<VirtualMachine>::namespaced(runner, &world.namespace);
+    let spec = json!({"spec": {"vm": {"state": "Stopped"}}});
+    refused(vms.patch("vm", &PatchParams::default(), &Patch::Merge(&spec)).await, "cannot patch resource \"vms\"");
+}
+
+#[tokio::test]
+async fn the_policy_holds_also_where_a_role_gives_too_much() {
+    let world = two_vms("too-much").await;
+    let rule =
+        json!({"apiGroups": ["vmoperator.jdrupes.org", "", "events.k8s.io"], "resources": ["*"], "verbs": ["*"]});
+    let metadata = json!({"name": "vm-runner", "namespace": world.namespace});
+    let version = "rbac.authorization.k8s.io/v1";
+    world
+        .apply(&json!({"apiVersion": version, "kind": "Role", "metadata": metadata, "rules": [rule]}), false)
+        .await
+        .unwrap();
+    let runner = world.runner(Some("vm")).await;
+    world.policy_is_in_force(&runner).await;
+    let vms = Api::<VirtualMachine>::namespaced(runner.clone(), &world.namespace);
+
+    // The reference's runner does this where its guest has shut down.
+    let stopped = Patch::Merge(json!({"spec": {"vm": {"state": "Stopped"}}}));
+    eventually("the role is in force", || async { vms.patch("vm", &PatchParams::default(), &stopped).await.is_ok() })
+        .await;
+    refused(vms.patch("other", &PatchParams::default(), &stopped).await, "may not write to VM other");
+    refused(vms.delete("other", &DeleteParams::default()).await, "may not write to VM other");
+    refused(vms.delete("vm", &DeleteParams::default()).await, "may not write to VM vm");
+    let mut new = homeless("Running");
+    new.metadata.name = Some("new".to_owned());
+    refused(vms.create(&PostParams::default(), &new).await, "may not write to VM new");
+
+    let about = |name: &str| -> CoreEvent {
+        let object = json!({"kind": "VirtualMachine", "namespace": world.namespace, "name": name});
+        let metadata = json!({"generateName": "vm-", "namespace": world.namespace});
+        serde_json::from_value(json!({"metadata": metadata, "involvedObject": object, "reason": "Test"})).unwrap()
+    };
+    let events = Api::<CoreEvent>::namespaced(runner, &world.namespace);
+    events.create(&PostParams::default(), &about("vm")).await.unwrap();
+    refused(events.create(&PostParams::default(), &about("other")).await, "may publish events on that VM only");
+}
+
+#[tokio::test]
+async fn a_runners_token_is_worth_nothing_once_its_pod_is_gone() {
+    let world = two_vms("token").await;
+    let runner = world.runner(Some("vm")).await;
+    world.write_status(&runner, "vm").await.unwrap();
+    let pods = Api::<Pod>::namespaced(world.client.clone(), &world.namespace);
+    pods.delete("vm", &DeleteParams::default().grace_period(0)).await.unwrap();
+    eventually("the token is refused", || async {
+        matches!(world.write_status(&runner, "vm").await, Err(Error::Api(status)) if status.code == 401)
+    })
+    .await;
+}

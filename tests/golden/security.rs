@@ -1,0 +1,81 @@
+//! What `docs/security.md` says.
+
+use super::generated::{made, stored};
+use super::root;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use std::path::Path;
+
+/// Everything that Pod Security `restricted` looks at, and what we want besides.
+fn is_restricted(pod: &Pod) -> bool {
+    let spec = pod.spec.as_ref().unwrap();
+    let hosts = PodSpec {
+        host_network: spec.host_network,
+        host_pid: spec.host_pid,
+        host_ipc: spec.host_ipc,
+        init_containers: spec.init_containers.clone(),
+        ephemeral_containers: spec.ephemeral_containers.clone(),
+        ..PodSpec::default()
+    };
+    let [container] = spec.containers.as_slice() else { return false };
+    let (pod, own) = (spec.security_context.clone().unwrap(), container.security_context.clone().unwrap());
+    let capabilities = own.capabilities.unwrap();
+    hosts == PodSpec::default()
+        && pod.run_as_non_root == Some(true)
+        && pod.run_as_user.is_some_and(|user| user > 0)
+        && pod.seccomp_profile.unwrap().type_ == "RuntimeDefault"
+        && (pod.sysctls, pod.supplemental_groups) == (None, None)
+        && own.allow_privilege_escalation == Some(false)
+        && own.privileged.is_none()
+        && (own.run_as_user, own.run_as_non_root, own.seccomp_profile, own.proc_mount) == (None, None, None, None)
+        && own.read_only_root_filesystem == Some(true)
+        && (capabilities.drop, capabilities.add) == (Some(vec!["ALL".to_owned()]), None)
+        && container.ports.iter().flatten().all(|port| port.host_port.is_none())
+}
+
+#[test]
+fn no_vm_gets_a_pod_that_is_not_restricted() {
+    let mut repositories = 0;
+    for spec in stored() {
+        let Ok(objects) = made(spec.clone()) else { continue };
+        let pod = objects.pod;
+        assert!(is_restricted(&pod), "{spec}: {pod:#?}");
+        let spec = pod.spec.unwrap();
+        for volume in spec.volumes.iter().flatten() {
+            // What else there is are claims: no path of the host, nothing of the node's.
+            let claim = volume.persistent_volume_claim.as_ref();
+            assert!(claim.is_some() || volume.projected.is_some(), "{volume:?}");
+            let is_shared = claim.is_some_and(|claim| claim.claim_name == "vmop-image-repository");
+            repositories += usize::from(is_shared);
+            assert!(!is_shared || claim.unwrap().read_only == Some(true), "{volume:?}");
+        }
+    }
+    assert!(repositories > 5, "the repository is used by {repositories}");
+}
+
+/// Whether a file below has a function of that name that is a test.
+fn is_tested(dir: &Path, test: &str) -> bool {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries.into_iter().any(|path| match path.is_dir() {
+        true => is_tested(&path, test),
+        false if path.extension().is_some_and(|extension| extension == "rs") => {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let attribute = |line: &str| line.trim().starts_with("#[test]") || line.trim().starts_with("#[tokio::test");
+            let lines: Vec<&str> = text.lines().collect();
+            lines.windows(2).any(|two| attribute(two[0]) && two[1].contains(&format!("fn {test}(")))
+        }
+        false => false,
+    })
+}
+
+#[test]
+fn each_claim_of_the_security_model_names_tests_that_exist() {
+    let text = std::fs::read_to_string(root().join("docs/security.md")).unwrap();
+    let quoted = text.split('`').skip(1).step_by(2);
+    // Names of tests are sentences.
+    let tests: Vec<&str> = quoted.filter(|word| word.matches('_').count() > 3).collect();
+    assert!(tests.len() > 12, "{tests:?}");
+    for test in tests {
+        assert!(is_tested(&root().join("tests"), test) || is_tested(&root().join("src"), test), "no test {test}");
+    }
+    assert!(!is_tested(&root().join("tests"), "two_operators_with_vms_of_another_name"));
+}
