@@ -11,8 +11,8 @@ mod generated;
 mod generator;
 mod reference;
 mod reference_objects;
-mod takeover;
 mod security;
+mod takeover;
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
