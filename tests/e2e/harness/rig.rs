@@ -81,6 +81,9 @@ async fn make_ready() -> Result<File, String> {
     let policy = repo().join("deploy/cluster").display().to_string();
     kubectl::run(&["apply", "--server-side", "--force-conflicts", "--kustomize", &policy]).await?;
     sweep().await?;
+    // For whoever reads the audit log afterwards: how this run's namespaces begin.
+    let run = format!("{PREFIX}{:x}-", std::process::id());
+    fs::write(repo().join(".cache/e2e-run"), run).map_err(|e| format!(".cache/e2e-run: {e}"))?;
     Ok(lock)
 }
 
