@@ -21,6 +21,8 @@
 
 mod admission;
 mod adoption;
+#[path = "../common/alone.rs"]
+mod alone;
 mod definition;
 mod definitions;
 mod generated;

@@ -1,8 +1,9 @@
 //! The examples: each says what it shows and can be run, and together they show every field.
 
+use super::alone::alone;
 use super::fields::{covers, leaves};
 use super::generated::{IN_THE_WAY, collect};
-use super::{alone, root};
+use super::root;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use vm_operator::operator::settings::Reconciler;

@@ -4,21 +4,23 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
+#[path = "../common/alone.rs"]
+mod alone;
 mod examples;
 mod fields;
 mod generated;
 #[path = "../common/generator.rs"]
 mod generator;
+mod mutated;
 mod reference;
 mod reference_objects;
 mod security;
 mod takeover;
 
-use k8s_openapi::jiff::Timestamp;
-use serde_json::{Value, json};
+use alone::{alone, of_spec};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use vm_operator::api::VirtualMachine;
 use vm_operator::operator::cli::crd_files;
 use vm_operator::operator::settings::{LoadBalancerService, Reconciler};
@@ -40,28 +42,9 @@ fn vm(path: &str) -> VirtualMachine {
     vm
 }
 
-/// What is seen of that VM if it has no children.
-fn alone(vm: VirtualMachine) -> Observed {
-    Observed {
-        vm: Arc::new(vm),
-        config_map: None,
-        pod: None,
-        claims: BTreeMap::new(),
-        pod_warning: None,
-        claim_warnings: BTreeMap::new(),
-        image_repository: None,
-        display_secret: None,
-        service: None,
-        now: Timestamp::UNIX_EPOCH,
-    }
-}
-
 /// A VM of that spec, without children.
 fn vm_of(spec: Value) -> Observed {
-    let metadata = json!({"name": "vm", "namespace": "ns", "uid": "vm-uid", "generation": 1});
-    let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
-    let vm = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
-    alone(serde_json::from_value(vm).unwrap())
+    of_spec(spec).unwrap()
 }
 
 fn json_of(object: &impl serde::Serialize) -> Value {

@@ -1,0 +1,32 @@
+//! A VM without children, as a reconcile sees it.
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use vm_operator::api::VirtualMachine;
+use vm_operator::operator::vm::observe::Observed;
+
+/// What is seen of that VM if it has no children.
+pub fn alone(vm: VirtualMachine) -> Observed {
+    Observed {
+        vm: Arc::new(vm),
+        config_map: None,
+        pod: None,
+        claims: BTreeMap::new(),
+        pod_warning: None,
+        claim_warnings: BTreeMap::new(),
+        image_repository: None,
+        display_secret: None,
+        service: None,
+        now: Timestamp::UNIX_EPOCH,
+    }
+}
+
+/// A VM of that spec, if the types can hold it.
+pub fn of_spec(spec: Value) -> Result<Observed, serde_json::Error> {
+    let metadata = json!({"name": "vm", "namespace": "ns", "uid": "vm-uid", "generation": 1});
+    let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
+    let vm = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
+    serde_json::from_value(vm).map(alone)
+}
