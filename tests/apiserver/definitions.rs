@@ -7,6 +7,10 @@ use serde_json::{Value, json};
 use std::path::Path;
 use vm_operator::api::conditions;
 
+/// What is applied with `kubectl apply -k`.
+pub const OVERLAYS: &[&str] =
+    &["deploy/overlays/local", "deploy/overlays/dev", "examples/local-path", "examples/takeover"];
+
 #[tokio::test]
 async fn the_definitions_are_established_with_all_columns() {
     let world = World::new("crd").await;
@@ -62,7 +66,7 @@ async fn every_example_is_admitted() {
 #[tokio::test]
 async fn every_overlay_is_admitted() {
     let world = World::new("overlays").await;
-    for overlay in ["deploy/overlays/local", "deploy/overlays/dev", "examples/local-path", "examples/takeover"] {
+    for overlay in OVERLAYS {
         let objects = world.kustomize(overlay);
         for object in objects.iter().filter(|object| object["kind"] != "Namespace") {
             world.dry_run_apply(object).await.unwrap_or_else(|e| panic!("{overlay}: {}: {e}", object["kind"]));

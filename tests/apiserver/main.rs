@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `definitions` | the definitions, their defaults, and that every example and overlay is admitted |
 //! | `admission` | each rule of admission: what it admits, what it refuses, with which words |
+//! | `commands` | the commands that the README and the guides show |
 //! | `ratcheting` | what was stored before there was a rule can still be edited |
 //! | `generated` | thousands of objects that the reference can run are admitted |
 //! | `status` | who writes what in a status |
@@ -23,6 +24,7 @@ mod admission;
 mod adoption;
 #[path = "../common/alone.rs"]
 mod alone;
+mod commands;
 mod definition;
 mod definitions;
 mod generated;

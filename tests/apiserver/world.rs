@@ -53,7 +53,7 @@ pub struct World {
     pub config: Config,
 }
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
@@ -142,6 +142,16 @@ impl World {
         let path = format!("/apis/vmoperator.jdrupes.org/v1/namespaces/{}/vms?dryRun=All", self.namespace);
         let request = Request::post(path).header("Content-Type", "application/json");
         self.client.request(request.body(serde_json::to_vec(&object).unwrap()).unwrap()).await
+    }
+
+    /// What the command says, run at the root of the repository with this namespace where it names none; or how it fails.
+    pub fn shell(&self, command: &str) -> Result<String, String> {
+        let command = command.replacen("kubectl ", &format!("kubectl --namespace {} ", self.namespace), 1);
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &command]).current_dir(root()).env("KUBECONFIG", kubeconfig());
+        let output = shell.output().expect("bash is missing");
+        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(said(&output.stdout)) } else { Err(said(&output.stderr)) }
     }
 
     /// The objects of a kustomization.

@@ -1,0 +1,95 @@
+//! The commands that the README and the guides show are taken as they are shown, in the order in which they are.
+
+use crate::definitions::OVERLAYS;
+use crate::world::{World, root};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, PostParams};
+use serde_json::{Value, json};
+use vm_operator::api::VirtualMachine;
+
+const SHOWN: &[&str] = &["README.md", "docs/takeover.md"];
+
+/// What needs more than an API server: where it is tried, and with which words.
+const ELSEWHERE: &[(&str, &str, &str)] = &[
+    ("kubectl apply -k deploy/cluster", "tests/apiserver/policy.rs", "kustomize(\"deploy/cluster\")"),
+    ("kubectl exec", "tests/cluster/demo", "kubectl exec -it -n"),
+    ("kubectl port-forward", "tests/cluster/demo", "kubectl port-forward -n"),
+    ("kubectl drain", "tests/e2e/disruption.rs", "\"drain\", &node, \"--ignore-daemonsets\""),
+    ("kubectl rollout status", "tests/e2e/ends.rs", "\"rollout\", \"status\""),
+];
+
+/// The commands in a text: in blocks a line each, elsewhere between two marks.
+fn commands(text: &str) -> Vec<String> {
+    let mut commands = Vec::new();
+    for (n, part) in text.split("```").enumerate() {
+        if n % 2 == 1 {
+            // A comment stands behind several blanks.
+            let lines = part.lines().map(|line| line.split("   #").next().unwrap_or_default().trim().to_owned());
+            commands.extend(lines);
+        } else {
+            commands.extend(part.split('`').skip(1).step_by(2).map(|code| code.replace('\n', " ")));
+        }
+    }
+    // The picture begins with one, too.
+    commands.retain(|command| command.starts_with("kubectl ") && !command.contains('►'));
+    commands
+}
+
+/// So that nothing is changed.
+fn dry(command: &str) -> String {
+    let verb = command.split_whitespace().nth(1).unwrap();
+    let more = match verb {
+        "apply" | "patch" | "delete" | "scale" | "label" => "--dry-run=server",
+        // Of what is there already.
+        "create" => "--dry-run=client",
+        "get" => "--ignore-not-found",
+        "wait" => "--timeout=1s",
+        _ => "",
+    };
+    format!("{command} {more}")
+}
+
+async fn prepare(world: &World) {
+    let example: Value =
+        serde_saphyr::from_str(&std::fs::read_to_string(root().join("examples/test-vm.yaml")).unwrap()).unwrap();
+    let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
+    vms.create(&PostParams::default(), &serde_json::from_value(example).unwrap()).await.unwrap();
+    let secrets = Api::<Secret>::namespaced(world.client.clone(), &world.namespace);
+    let secret = json!({"metadata": {"name": "test-vm-display-secret"}});
+    secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+    let objects = world.kustomize("deploy/base");
+    let mut deployment = objects.into_iter().find(|object| object["kind"] == "Deployment").unwrap();
+    // No operator is to run here.
+    deployment["spec"]["replicas"] = json!(0);
+    let deployments = Api::<Deployment>::namespaced(world.client.clone(), &world.namespace);
+    deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn each_command_that_is_shown_is_taken() {
+    let world = World::new("commands").await;
+    prepare(&world).await;
+    let (mut taken, mut wrong) = (0, Vec::new());
+    for file in SHOWN {
+        for command in commands(&std::fs::read_to_string(root().join(file)).unwrap()) {
+            if let Some((_, place, words)) = ELSEWHERE.iter().find(|(start, ..)| command.starts_with(start)) {
+                let text = std::fs::read_to_string(root().join(place)).unwrap();
+                assert!(text.contains(words), "{command:?} is not tried in {place}");
+            } else if let Some((_, overlay)) = command.split_once(" -k ") {
+                assert!(OVERLAYS.contains(&overlay), "{file}: no test applies {overlay}");
+            } else if command.split_whitespace().count() > 2 {
+                let command = dry(&command).replace("vmop-demo", &world.namespace);
+                let said = world.shell(&command);
+                // Nothing runs here that could be waited for.
+                if said.as_ref().err().is_some_and(|said| !said.contains("timed out") && !said.contains("no matching"))
+                {
+                    wrong.push(format!("{file}: {command}: {said:?}"));
+                }
+                taken += 1;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(taken >= 15, "only {taken} commands were found");
+}
