@@ -38,8 +38,10 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
 /// Brings the text of the file into shape.
 pub fn parse(text: &str) -> Result<Parsed, Invalid> {
     let one_line = |error: String| error.lines().next().unwrap_or_default().to_owned();
-    let mut value: Value =
-        serde_saphyr::from_str(text).map_err(|e| Invalid::new("the file is not YAML", one_line(e.to_string())))?;
+    // The operator writes JSON. A reader of YAML would take some of its numbers and characters for something else.
+    let json = serde_json::from_str(text);
+    let value = json.or_else(|_| serde_saphyr::from_str(text));
+    let mut value: Value = value.map_err(|e| Invalid::new("the file is not YAML", one_line(e.to_string())))?;
     let root = value.as_object_mut().and_then(|file| file.get_mut("/Runner")).and_then(Value::as_object_mut);
     let Some(root) = root else {
         return Err(Invalid::new("/Runner", "missing; everything is below this root key"));

@@ -54,3 +54,15 @@ pub fn check(text: &str) -> Result<Vec<String>, String> {
     spec::Spec::from_config(&parsed.config).map_err(|invalid| invalid.to_string())?;
     Ok(parsed.unknown)
 }
+
+/// What cloud-init in the guest finds in its seed, file by file, if the machine has that configuration file.
+///
+/// # Errors
+/// The first value that cannot be used.
+pub fn seed(text: &str) -> Result<Vec<(&'static str, String)>, String> {
+    let config = config::parse(text).map_err(|invalid| invalid.to_string())?.config;
+    let name = config.vm.map(|vm| vm.name).unwrap_or_default();
+    let who = config.uid.unwrap_or_default();
+    let Some(cloud_init) = &config.cloud_init else { return Ok(Vec::new()) };
+    seed::files(cloud_init, &name, &who).map_err(|failure| failure.message)
+}

@@ -1,6 +1,8 @@
 //! (io) The seed for cloud-init: a vfat image with the label `CIDATA` (cloud-init's NoCloud).
 //!
-//! Documents are written as JSON: each reader of YAML, of whatever version, takes the same out of it.
+//! Documents are written as [`json`]: each reader of YAML, of whatever version, takes the same out of it.
+
+mod json;
 
 use super::failure::Failure;
 use crate::api::runner_config::CloudInit;
@@ -19,11 +21,15 @@ const SMALLEST: u64 = 1 << 20;
 
 /// Makes the image. `who` is what makes the machine itself: the UID of its object, or its UUID.
 pub fn write(path: &Path, cloud_init: &CloudInit, vm: &str, who: &str) -> Result<(), Failure> {
-    let mounted = Mounted::read(cloud_init)?;
-    let files = documents(cloud_init, &mounted, vm, who);
+    let files = files(cloud_init, vm, who)?;
     image(path, &files).map_err(|error| {
         Failure::data(format!("the seed for cloud-init cannot be written to {}: {error}", path.display()))
     })
+}
+
+/// The files of the image, by name.
+pub fn files(cloud_init: &CloudInit, vm: &str, who: &str) -> Result<Vec<(&'static str, String)>, Failure> {
+    Ok(documents(cloud_init, &Mounted::read(cloud_init)?, vm, who))
 }
 
 /// What files hold that were mounted for it; it is used as it is, and shown to nobody.
@@ -62,10 +68,13 @@ fn documents(cloud_init: &CloudInit, mounted: &Mounted, vm: &str, who: &str) -> 
         meta_data.insert("local-hostname".to_owned(), json!(vm));
     }
     let mut files = vec![
-        ("meta-data", json!(meta_data).to_string() + "\n"),
-        ("user-data", mounted.user_data.clone().unwrap_or_else(|| format!("#cloud-config\n{}\n", json!(user_data)))),
+        ("meta-data", json::text(&json!(meta_data)) + "\n"),
+        (
+            "user-data",
+            mounted.user_data.clone().unwrap_or_else(|| format!("#cloud-config\n{}\n", json::text(&json!(user_data)))),
+        ),
     ];
-    let network = cloud_init.network_config.as_ref().map(|network| json!(network).to_string() + "\n");
+    let network = cloud_init.network_config.as_ref().map(|network| json::text(&json!(network)) + "\n");
     files.extend(mounted.network_config.clone().or(network).map(|network| ("network-config", network)));
     files
 }

@@ -15,6 +15,7 @@ mod mutated;
 mod reference;
 mod reference_objects;
 mod security;
+mod seed;
 mod takeover;
 
 use alone::{alone, of_spec};

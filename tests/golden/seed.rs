@@ -1,0 +1,139 @@
+//! What a user has written in `spec.cloudInit` is what cloud-init reads: value and type survive the operator, the
+//! runner's configuration file, the runner, and the reader of YAML 1.1 that cloud-init uses.
+
+use super::vm_of;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use serde_json::{Map, Value, json};
+use std::io::Write;
+use std::process::{Command, Stdio};
+use vm_operator::operator::settings::Reconciler;
+use vm_operator::operator::vm::build;
+use vm_operator::operator::vm::plan::plan;
+
+const SEED: [u8; 32] = *b"the same for everyone, every day";
+const COUNT: usize = 300;
+
+/// Strings that YAML takes for something else, if they are not quoted, or not escaped.
+const SPECIAL: [&str; 32] = [
+    "22:22",
+    "0644",
+    "0o644",
+    "on",
+    "no",
+    "~",
+    "",
+    "null",
+    "2024-01-01",
+    "<<",
+    "=",
+    "/etc",
+    "_x",
+    "1e3",
+    "1_000",
+    "0x1f",
+    ".inf",
+    ".5",
+    "- a",
+    "a: b",
+    "# a",
+    "&a",
+    "*a",
+    "!!int 1",
+    "%TAG",
+    "`",
+    "@",
+    "{{ ds.meta_data }}",
+    "a\nb\n",
+    "\u{85}x",
+    "x\u{2028}\u{feff}",
+    "\u{7f}\u{1f600}\u{0}",
+];
+
+fn string() -> impl Strategy<Value = String> {
+    prop_oneof![3 => prop::sample::select(SPECIAL.as_slice()).prop_map(str::to_owned), 1 => any::<String>()]
+}
+
+fn value() -> impl Strategy<Value = Value> {
+    // As the API server hands numbers out: of 64 bits, or floating.
+    let floats = prop::sample::select(vec![0.5, 1e20, 1.5e300, 1e-7, -2.5, 100_000.0]);
+    let leaf = prop_oneof![
+        4 => string().prop_map(Value::from),
+        1 => any::<i64>().prop_map(Value::from),
+        1 => any::<bool>().prop_map(Value::from),
+        1 => floats.prop_map(Value::from),
+        1 => Just(Value::Null),
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(string(), inner, 0..4)
+                .prop_map(|map| Value::Object(map.into_iter().collect::<Map<_, _>>())),
+        ]
+    })
+}
+
+fn map() -> impl Strategy<Value = Map<String, Value>> {
+    prop::collection::btree_map(string(), value(), 0..6).prop_map(|map| map.into_iter().collect())
+}
+
+/// The seed of a VM of that `spec.cloudInit`, by all the ways that it takes.
+fn seed(cloud_init: &Value) -> Vec<(&'static str, String)> {
+    let spec = serde_json::from_str(&json!({"vm": {}, "cloudInit": cloud_init}).to_string()).unwrap();
+    let objects = build::build(&plan(&vm_of(spec), &Reconciler::default()).unwrap());
+    vm_operator::runner::seed(&objects.config_map.data.unwrap()["config.yaml"]).unwrap()
+}
+
+/// What PyYAML reads in each of the documents. What is no plain data, as a date, is told by its type.
+fn read_by_cloud_init(documents: &[String]) -> Vec<Value> {
+    let script = "import json, sys, yaml\n\
+        plain = lambda v: {'not plain': str(type(v))}\n\
+        print(json.dumps([yaml.safe_load(d) for d in json.load(sys.stdin)], default=plain))";
+    let python = Command::new("python3").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut python = python.expect("python3 is missing; install python3-yaml");
+    python.stdin.take().unwrap().write_all(json!(documents).to_string().as_bytes()).unwrap();
+    let output = python.wait_with_output().unwrap();
+    assert!(
+        output.status.success(),
+        "python3 with PyYAML cannot read it; its words are above (is python3-yaml there?)"
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn value_and_type_survive_up_to_what_cloud_init_reads() {
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &SEED);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let mut documents = Vec::new();
+    let mut expected = Vec::new();
+    for _ in 0..COUNT {
+        let meta_data = prop::collection::btree_map(string(), string(), 0..6);
+        let tree = (map(), map(), meta_data).new_tree(&mut runner).unwrap();
+        let (user_data, network, mut meta_data) = tree.current();
+        let cloud_init = json!({"userData": user_data, "networkConfig": network, "metaData": meta_data});
+        let files = seed(&cloud_init);
+        assert!(files[1].1.starts_with("#cloud-config\n"), "{}", files[1].1);
+        documents.extend(files.iter().map(|(_, text)| text.clone()));
+        let ours = ["instance-id", "local-hostname"].map(str::to_owned);
+        let read: Map<String, Value> = serde_json::from_str(&files[0].1).unwrap();
+        for name in ours {
+            meta_data.entry(name.clone()).or_insert_with(|| read[&name].as_str().unwrap().to_owned());
+        }
+        expected.extend([json!(meta_data), json!(user_data), json!(network)]);
+    }
+    let read = read_by_cloud_init(&documents);
+    assert_eq!(read.len(), 3 * COUNT);
+    for ((read, expected), document) in read.iter().zip(&expected).zip(&documents) {
+        assert_eq!(read, expected, "{document}");
+    }
+}
+
+#[test]
+fn nothing_is_lost_of_a_large_seed() {
+    // B8: the reference's image has room for 1.4 MB less its tables.
+    let files: Vec<Value> = (0..200).map(|i| json!({"path": format!("/{i}"), "content": "x".repeat(4000)})).collect();
+    let files = seed(&json!({"userData": {"write_files": files}}));
+    let read: Value = serde_json::from_str(files[1].1.trim_start_matches("#cloud-config\n")).unwrap();
+    assert_eq!(read["write_files"].as_array().unwrap().len(), 200);
+}
