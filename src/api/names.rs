@@ -50,6 +50,9 @@ pub const ANNOTATION_RESTART_REQUEST: &str = "vmoperator.jdrupes.org/restart-req
 /// as JSON.
 pub const ANNOTATION_APPLIED: &str = "vmoperator.jdrupes.org/applied";
 }}
+/// Annotation on the ConfigMap of a VM that was taken over: the `instance-id` that it had, and for which content of
+/// `spec.cloudInit` it is kept, as JSON.
+pub const ANNOTATION_INSTANCE_ID: &str = "vmoperator.jdrupes.org/instance-id";
 /// Annotations whose names begin so are set by the operator or the runner only.
 pub const ANNOTATION_PREFIXES: [&str; 2] = ["vmoperator.jdrupes.org/", "vmrunner.jdrupes.org/"];
 
@@ -89,6 +92,13 @@ pub const IMAGE_REPOSITORY_DIR: &str = "/var/local/vmop-image-repository";
 pub const SECRET_PASSWORD: &str = "display-password";
 /// Key of the display secret: when the password expires, in the syntax of QEMU's `expire_password`.
 pub const SECRET_EXPIRY: &str = "password-expiry";
+
+/// Where a VM's pod has the parts of its seed for cloud-init that come from secrets.
+pub const SEED_DIR: &str = "/etc/opt/vmrunner-seed";
+/// Name of `user-data` in [`SEED_DIR`].
+pub const SEED_USER_DATA: &str = "user-data";
+/// Name of `network-config` in [`SEED_DIR`].
+pub const SEED_NETWORK_CONFIG: &str = "network-config";
 
 /// Where the file systems of disks in `Filesystem` mode are found in a VM's pod, each below its disk's name.
 pub const DISKS_DIR: &str = "/var/local/vm-disks";

@@ -290,9 +290,18 @@ impl EventView {
 pub struct ConfigMapView {
     /// Metadata.
     pub metadata: ObjectMeta,
-    /// Hash of the runner's configuration in it. Keys of others do not matter.
-    #[serde(default, rename = "data", deserialize_with = "digest_of_data")]
+    /// The runner's configuration in it. Keys of others do not matter.
+    #[serde(default, rename = "data", deserialize_with = "config_of_data")]
+    pub config: ConfigView,
+}
+
+/// What matters of a runner's configuration.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigView {
+    /// Its hash.
     pub digest: ConfigDigest,
+    /// The `instance-id` in it, if the reference has written it.
+    pub references_instance_id: Option<String>,
 }
 
 /// Hash of the configuration in a ConfigMap.
@@ -336,9 +345,20 @@ pub fn config_digest(data: &BTreeMap<String, String>) -> ConfigDigest {
     Sha256::digest(data.get(names::CONFIG_FILE).map(String::as_str).unwrap_or_default()).into()
 }
 
-fn digest_of_data<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ConfigDigest, D::Error> {
+fn config_of_data<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ConfigView, D::Error> {
     let data: Option<BTreeMap<String, String>> = Deserialize::deserialize(deserializer)?;
-    Ok(config_digest(&data.unwrap_or_default()))
+    let data = data.unwrap_or_default();
+    let references_instance_id = data.get(names::CONFIG_FILE).and_then(|text| references_instance_id(text));
+    Ok(ConfigView { digest: config_digest(&data), references_instance_id })
+}
+
+/// The reference writes its file as YAML in blocks, we as JSON.
+fn references_instance_id(text: &str) -> Option<String> {
+    if text.starts_with('{') {
+        return None;
+    }
+    let file: serde_json::Value = serde_saphyr::from_str(text).ok()?;
+    file.pointer("/~1Runner/cloudInit/metaData/instance-id")?.as_str().map(str::to_owned)
 }
 
 /// The VM that an object belongs to, by its label.

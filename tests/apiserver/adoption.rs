@@ -148,6 +148,12 @@ async fn a_running_vm_of_the_reference_is_taken_over_without_a_restart() {
         config_map.owner_references().first().is_some_and(|owner| owner.controller == Some(true))
     })
     .await;
+    let instance_id = async || {
+        let data = config_maps.get("vm").await.unwrap().data.unwrap();
+        let config: Value = serde_json::from_str(&data["config.yaml"]).unwrap();
+        config["/Runner"]["cloudInit"]["metaData"]["instance-id"].clone()
+    };
+    assert_eq!(instance_id().await, "v3", "the guest is not set up a second time");
     let writes = operator.writes();
     let about_pods = |writes: &[String]| {
         writes.iter().filter(|write| write.contains("/pods") && !write.starts_with("PATCH")).count()
@@ -182,6 +188,7 @@ async fn a_running_vm_of_the_reference_is_taken_over_without_a_restart() {
         })
         .await;
     }
+    assert_eq!(instance_id().await, "v3");
     let pod = pods.get("vm").await.unwrap().spec.unwrap();
     assert!(
         pod.containers[0].image.as_ref().unwrap().starts_with("localhost/vm-runner:"),
@@ -189,6 +196,12 @@ async fn a_running_vm_of_the_reference_is_taken_over_without_a_restart() {
         pod.containers[0].image
     );
     assert_eq!((pod.host_network, pod.restart_policy.as_deref()), (None, Some("Never")));
+    // With another seed it is another instance, and what it was is forgotten.
+    let patch = json!({"spec": {"cloudInit": {"userData": {"hostname": "other"}}}});
+    vms.patch("vm", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    eventually("it is another instance", || async { instance_id().await != "v3" }).await;
+    let config_map = config_maps.get("vm").await.unwrap();
+    assert!(!config_map.annotations().contains_key(names::ANNOTATION_INSTANCE_ID), "{:?}", config_map.annotations());
     operator.stop().await;
 }
 

@@ -97,6 +97,11 @@ fn change(leaf: &'static str, value: Value, places: &'static [&'static str]) -> 
     Change { leaf, value, with: json!({}), places }
 }
 
+/// A seed with a part from a secret.
+fn from_secret(part: &str) -> Value {
+    json!({"cloudInit": {part: {"secretKeyRef": {"name": "s", "key": "k"}}}})
+}
+
 fn changes() -> Vec<Change> {
     let claim = json!({"vm": {"disks": [{"volumeClaimTemplate": {"metadata": {"name": "a"}}}]}});
     let image = json!({"image": {"repository": "r", "path": "p", "version": "1"}});
@@ -112,6 +117,38 @@ fn changes() -> Vec<Change> {
         Change {
             with: image,
             ..change("spec.image.pullPolicy", json!("Never"), &["/pod/spec/containers/0/imagePullPolicy"])
+        },
+        Change {
+            with: from_secret("userDataFrom"),
+            ..change(
+                "spec.cloudInit.userDataFrom.secretKeyRef.name",
+                json!("other"),
+                &["/pod/spec/volumes/2/projected/sources/0/secret/name"],
+            )
+        },
+        Change {
+            with: from_secret("userDataFrom"),
+            ..change(
+                "spec.cloudInit.userDataFrom.secretKeyRef.key",
+                json!("other"),
+                &["/pod/spec/volumes/2/projected/sources/0/secret/items/0/key"],
+            )
+        },
+        Change {
+            with: from_secret("networkConfigFrom"),
+            ..change(
+                "spec.cloudInit.networkConfigFrom.secretKeyRef.name",
+                json!("other"),
+                &["/pod/spec/volumes/2/projected/sources/0/secret/name"],
+            )
+        },
+        Change {
+            with: from_secret("networkConfigFrom"),
+            ..change(
+                "spec.cloudInit.networkConfigFrom.secretKeyRef.key",
+                json!("other"),
+                &["/pod/spec/volumes/2/projected/sources/0/secret/items/0/key"],
+            )
         },
         change("spec.vm.state", json!("Running"), &["/decision"]),
         change(

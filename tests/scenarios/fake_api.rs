@@ -215,6 +215,9 @@ impl State {
                 if is_status && query.contains("force=true") {
                     self.take_away_conditions(query, &mut object, &body);
                 }
+                if !is_status && query.contains("force=true") {
+                    take_away_annotations(&mut object, &body);
+                }
                 let spec = object["spec"].clone();
                 if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
                     metadata.remove("resourceVersion");
@@ -236,6 +239,14 @@ impl State {
             }
             _ => status(404, "not found"),
         }
+    }
+}
+
+/// An apply takes away what the operator applied before and leaves out now.
+fn take_away_annotations(object: &mut Value, body: &Value) {
+    let now = &body["metadata"]["annotations"];
+    if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+        annotations.retain(|name, _| !name.starts_with("vmoperator.jdrupes.org/") || !now[name].is_null());
     }
 }
 

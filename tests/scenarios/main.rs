@@ -11,6 +11,7 @@ mod ignored;
 mod resources;
 mod restart;
 mod secrets;
+mod seed;
 mod services;
 mod settings;
 mod start;

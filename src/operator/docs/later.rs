@@ -8,6 +8,4 @@ pub const LATER: &[(&str, &str)] = &[
     ("spec.vm.display.spice.proxyUrl", "for console front ends, which put it into a client's connection file"),
     ("spec.runnerTemplate", "arguments are built from types; the condition IgnoredField tells so"),
     ("spec.loggingProperties", "the runner's log level is not set by the VM; the condition IgnoredField tells so"),
-    ("spec.cloudInit.userDataFrom", "this version does not read it"),
-    ("spec.cloudInit.networkConfigFrom", "this version does not read it"),
 ];

@@ -170,7 +170,9 @@ fn is_as_wanted(present: &ConfigMapView, wanted: &ConfigMap) -> bool {
     let labels = wanted.metadata.labels.iter().flatten();
     let owners = wanted.metadata.owner_references.iter().flatten();
     let digest = wanted.data.as_ref().map(config_digest).unwrap_or_default();
-    present.digest == digest
+    let kept = |annotations: &BTreeMap<String, String>| annotations.get(names::ANNOTATION_INSTANCE_ID).cloned();
+    present.config.digest == digest
+        && kept(present.annotations()) == kept(wanted.annotations())
         && labels.into_iter().all(|(key, value)| present.labels().get(key) == Some(value))
         && owners.into_iter().all(|owner| present.owner_references().contains(owner))
 }

@@ -4,6 +4,7 @@
 
 use super::{Plan, owned, version_annotation};
 use crate::api::names;
+use crate::api::virtual_machine::SecretKeyRef;
 use crate::operator::vm::plan::{Place, protocol};
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapProjection, Container, ContainerPort, EnvVar, EnvVarSource, KeyToPath, ObjectFieldSelector,
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 
 const CONFIG: &str = "config";
 const RUNNER_DATA: &str = "runner-data";
+const SEED: &str = "seed";
 
 pub(super) fn build(plan: &Plan) -> Pod {
     let mut metadata = owned(plan, plan.name.clone());
@@ -136,8 +138,10 @@ fn mounts(plan: &Plan) -> Vec<VolumeMount> {
     let images = plan.has_cd_drive.then(|| mount(names::IMAGE_REPOSITORY_CLAIM, names::IMAGE_REPOSITORY_DIR, true));
     let files = plan.disks.iter().filter(|disk| disk.place != Place::Device);
     let files = files.map(|disk| mount(&disk.name, &disk.directory(), false));
+    let seed = (!plan.seed_secrets.is_empty()).then(|| mount(SEED, names::SEED_DIR, true));
     [mount(CONFIG, names::CONFIG_DIR, true), mount(RUNNER_DATA, names::DATA_DIR, false)]
         .into_iter()
+        .chain(seed)
         .chain(images)
         .chain(files)
         .collect()
@@ -158,6 +162,7 @@ fn volumes(plan: &Plan) -> Vec<Volume> {
     let disks = plan.disks.iter().map(|disk| claim(&disk.name, disk.claim.clone(), false));
     [config_volume(plan), claim(RUNNER_DATA, plan.runner_data_claim.clone(), false)]
         .into_iter()
+        .chain(seed_volume(plan))
         .chain(images)
         .chain(disks)
         .collect()
@@ -181,7 +186,26 @@ fn config_volume(plan: &Plan) -> Volume {
         ..KeyToPath::default()
     };
     let sources = [config_map].into_iter().chain(secret(None)).chain(secret(Some(vec![password]))).collect();
+    projected(CONFIG, sources)
+}
+
+/// Apart from the configuration, which the kubelet could not bring up to date any more once one of these secrets is
+/// gone: after the guest's first start nobody needs them.
+fn seed_volume(plan: &Plan) -> Option<Volume> {
+    let source = |(file, from): &(&str, SecretKeyRef)| VolumeProjection {
+        secret: Some(SecretProjection {
+            name: from.name.clone(),
+            items: Some(vec![KeyToPath { key: from.key.clone(), path: (*file).to_owned(), ..KeyToPath::default() }]),
+            optional: None,
+        }),
+        ..VolumeProjection::default()
+    };
+    let sources: Vec<_> = plan.seed_secrets.iter().map(source).collect();
+    (!sources.is_empty()).then(|| projected(SEED, sources))
+}
+
+fn projected(name: &str, sources: Vec<VolumeProjection>) -> Volume {
     // Readable by the runner's group, which the volume gets by fsGroup, and nobody else.
     let projected = ProjectedVolumeSource { default_mode: Some(0o440), sources: Some(sources) };
-    Volume { name: CONFIG.to_owned(), projected: Some(projected), ..Volume::default() }
+    Volume { name: name.to_owned(), projected: Some(projected), ..Volume::default() }
 }

@@ -7,7 +7,6 @@ use crate::api::virtual_machine::{Forward, Machine};
 use crate::api::{VirtualMachine, names};
 use crate::operator::settings::Policy;
 use kube::ResourceExt;
-use sha2::{Digest, Sha256};
 
 /// The configuration; sizes and counts are checked already.
 pub(super) fn runner_config(
@@ -16,6 +15,7 @@ pub(super) fn runner_config(
     (maximum_ram, current_ram): (Bytes, Option<Bytes>),
     disks: &[DiskPlan],
     policy: Policy,
+    cloud_init: Option<config::CloudInit>,
 ) -> Result<config::RunnerConfig, Invalid> {
     let machine = &vm.spec.vm;
     let topology = machine.cpu_topology.clone();
@@ -28,7 +28,7 @@ pub(super) fn runner_config(
         generation: vm.metadata.generation,
         reset_counter: machine.reset_request,
         guest_shutdown_stops: vm.spec.guest_shutdown_stops,
-        cloud_init: cloud_init(vm),
+        cloud_init,
         vm: Some(config::VmConfig {
             name: vm.name_any(),
             uuid: machine.machine_uuid.clone(),
@@ -133,25 +133,4 @@ fn display(machine: &Machine) -> config::DisplayConfig {
             usb_redirects: u32::try_from(spice.usb_redirects).ok(),
         }),
     }
-}
-
-/// The seed. Its `instance-id` follows its content: cloud-init runs anew when the seed has changed, and only then.
-fn cloud_init(vm: &VirtualMachine) -> Option<config::CloudInit> {
-    let seed = vm.spec.cloud_init.as_ref()?;
-    let mut meta_data: serde_json::Map<_, _> =
-        seed.meta_data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into())).collect();
-    meta_data.entry("instance-id").or_insert_with(|| {
-        let mut hash = Sha256::new();
-        hash.update(vm.uid().unwrap_or_default());
-        hash.update(serde_json::to_vec(seed).unwrap_or_default());
-        let digest: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-        format!("v{digest}").into()
-    });
-    meta_data.entry("local-hostname").or_insert_with(|| vm.name_any().into());
-    Some(config::CloudInit {
-        meta_data: Some(meta_data),
-        user_data: Some(seed.user_data.clone().unwrap_or_default()),
-        network_config: seed.network_config.clone(),
-        ..config::CloudInit::default()
-    })
 }

@@ -8,16 +8,18 @@ mod disks;
 mod identity;
 mod machine;
 mod pod;
+mod seed;
 mod service;
 
 pub use disks::{ClaimChange, DiskPlan, Place};
 pub use machine::protocol;
 pub use pod::Placement;
+pub use seed::KeptInstance;
 pub use service::ServicePlan;
 
 use super::observe::{self, Observed};
 use crate::api::runner_config::RunnerConfig;
-use crate::api::virtual_machine::Forward;
+use crate::api::virtual_machine::{Forward, SecretKeyRef};
 use crate::api::{VirtualMachine, names};
 use crate::operator::settings;
 use k8s_openapi::api::core::v1::{LocalObjectReference, ResourceRequirements};
@@ -49,6 +51,10 @@ pub struct Plan {
     pub pod_annotations: BTreeMap<String, String>,
     /// The runner's configuration.
     pub config: RunnerConfig,
+    /// The `instance-id` of a VM that was taken over, where it is kept.
+    pub kept_instance: Option<KeptInstance>,
+    /// Parts of the seed for cloud-init that come from secrets: the file's name, and where it comes from.
+    pub seed_secrets: Vec<(&'static str, SecretKeyRef)>,
     /// Disks with claims.
     pub disks: Vec<DiskPlan>,
     /// Whether there is a CD drive, and so a need for the image repository.
@@ -109,11 +115,15 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     let spice_port = spice.and_then(|s| u16::try_from(s.port).ok());
     let memory = machine::memory(&spec.vm)?;
     let cpus = machine::cpus(&spec.vm)?;
-    let config = config::runner_config(vm, cpus, memory, &disks, settings.accelerator.policy)?;
+    let kept_instance = seed::kept_instance(observed);
+    let seed = seed::seed(vm, kept_instance.as_ref());
+    let config = config::runner_config(vm, cpus, memory, &disks, settings.accelerator.policy, seed)?;
     let display_secret = present_secret.or_else(|| generate_secret.then(|| names::display_secret(&name)));
     Ok(Plan {
         started_with: identity::fields(vm, config.vm.as_ref(), memory.0, display_secret.as_deref()),
         restart_request: spec.vm.restart_request,
+        kept_instance,
+        seed_secrets: seed::secrets(vm),
         namespace: vm.namespace().unwrap_or_default(),
         uid: vm.uid().unwrap_or_default(),
         image,

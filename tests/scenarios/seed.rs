@@ -1,0 +1,125 @@
+//! The seed for cloud-init: whose instance it is, and what of it comes from secrets.
+
+use super::fake_api::{CONFIG_MAPS, PODS, VMS};
+use super::{World, one_disk};
+use serde_json::{Value, json};
+
+fn with(cloud_init: Value) -> World {
+    World::with_spec(json!({"cloudInit": cloud_init, "vm": one_disk()}))
+}
+
+/// `cloudInit` in the runner's configuration.
+fn seed(world: &World) -> Value {
+    let config_map = world.api.get(CONFIG_MAPS, "vm").unwrap();
+    let config: Value = serde_json::from_str(config_map["data"]["config.yaml"].as_str().unwrap()).unwrap();
+    config["/Runner"]["cloudInit"].clone()
+}
+
+fn instance(world: &World) -> String {
+    seed(world)["metaData"]["instance-id"].as_str().unwrap().to_owned()
+}
+
+fn set(world: &World, cloud_init: Value) {
+    world.edit(|_| {});
+    world.api.change(VMS, "vm", |vm| vm["spec"]["cloudInit"] = cloud_init);
+}
+
+/// A VM with the ConfigMap that the reference has made for it, or for a namesake.
+fn of_the_reference(cloud_init: Value, owner: &str) -> World {
+    let world = with(cloud_init);
+    let labels = json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "vm"});
+    let owner = json!({
+        "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine", "name": "vm", "uid": owner, "controller": false,
+    });
+    let text = "\"/Runner\":\n  cloudInit:\n    metaData: {\"instance-id\":\"v17\",\"local-hostname\":\"vm\"}\n    userData: {}\n";
+    let metadata = json!({"name": "vm", "labels": labels, "ownerReferences": [owner]});
+    world.api.put(CONFIG_MAPS, json!({"metadata": metadata, "data": {"config.yaml": text, "logging.properties": ""}}));
+    world
+}
+
+#[tokio::test]
+async fn the_instance_stays_over_restarts_and_edits_of_anything_else() {
+    let mut world = with(json!({"userData": {"users": ["me"]}}));
+    world.settle().await;
+    let first = instance(&world);
+    world.edit(|machine| machine["maximumRam"] = "4Gi".into());
+    world.settle().await;
+    for state in ["Stopped", "Running"] {
+        world.edit(|machine| machine["state"] = state.into());
+        world.settle().await;
+        world.api.remove(PODS, "vm");
+        world.restart_operator();
+        world.settle().await;
+    }
+    world.api.remove(CONFIG_MAPS, "vm");
+    world.settle().await;
+    assert_eq!(instance(&world), first);
+    assert_eq!(seed(&world)["metaData"]["local-hostname"], "vm");
+    set(&world, json!({"userData": {"users": ["you"]}}));
+    world.settle().await;
+    assert_ne!(instance(&world), first);
+}
+
+#[tokio::test]
+async fn another_vm_with_the_same_seed_is_another_instance() {
+    let (world, namesake) = (with(json!({})), with(json!({})));
+    namesake.api.change(VMS, "vm", |vm| vm["metadata"]["uid"] = "another".into());
+    world.settle().await;
+    namesake.settle().await;
+    assert_ne!(instance(&world), instance(&namesake));
+}
+
+#[tokio::test]
+async fn a_vm_that_is_taken_over_keeps_its_instance_until_its_seed_changes() {
+    let mut world = of_the_reference(json!({"userData": {"users": ["me"]}}), "vm-uid");
+    world.settle().await;
+    assert_eq!(instance(&world), "v17");
+    world.edit(|machine| machine["maximumRam"] = "4Gi".into());
+    world.restart_operator();
+    world.settle().await;
+    assert_eq!(instance(&world), "v17");
+    world.restart_operator();
+    assert_eq!(world.step().await, [""; 0]);
+    set(&world, json!({"userData": {"users": ["you"]}}));
+    world.settle().await;
+    let changed = instance(&world);
+    assert_ne!(changed, "v17");
+    // What it was is past: nothing brings it back.
+    world.restart_operator();
+    world.edit(|machine| machine["currentCpus"] = 1.into());
+    world.settle().await;
+    assert_eq!(instance(&world), changed);
+}
+
+#[tokio::test]
+async fn an_instance_that_is_given_or_a_namesakes_is_not_kept() {
+    let world = of_the_reference(json!({"metaData": {"instance-id": "mine"}}), "vm-uid");
+    world.settle().await;
+    assert_eq!(instance(&world), "mine");
+    let world = of_the_reference(json!({}), "another-uid");
+    world.settle().await;
+    assert_ne!(instance(&world), "v17");
+}
+
+#[tokio::test]
+async fn what_comes_from_a_secret_is_mounted_and_stands_in_no_other_object() {
+    let from = |key: &str| json!({"secretKeyRef": {"name": "guest", "key": key}});
+    let mut world = with(json!({"userDataFrom": from("cloud-config"), "networkConfigFrom": from("netplan")}));
+    world.settle().await;
+    let seed = seed(&world);
+    assert_eq!(seed["userDataFile"], "/etc/opt/vmrunner-seed/user-data");
+    assert_eq!(seed["networkConfigFile"], "/etc/opt/vmrunner-seed/network-config");
+    assert!(seed["userData"].is_null() && seed["networkConfig"].is_null(), "{seed}");
+    let pod = world.api.get(PODS, "vm").unwrap();
+    let volumes = pod["spec"]["volumes"].as_array().unwrap();
+    let volume = volumes.iter().find(|volume| volume["name"] == "seed").unwrap();
+    let source = |key: &str, path: &str| json!({"secret": {"name": "guest", "items": [{"key": key, "path": path}]}});
+    let sources = json!([source("cloud-config", "user-data"), source("netplan", "network-config")]);
+    assert_eq!(volume["projected"], json!({"defaultMode": 0o440, "sources": sources}));
+    let mounts = pod["spec"]["containers"][0]["volumeMounts"].as_array().unwrap();
+    let mount = json!({"name": "seed", "mountPath": "/etc/opt/vmrunner-seed", "readOnly": true});
+    assert!(mounts.contains(&mount), "{mounts:?}");
+    // Its content is not looked at: the operator asks for no secret but display secrets.
+    world.restart_operator();
+    assert_eq!(world.step().await, [""; 0]);
+}
