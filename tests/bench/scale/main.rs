@@ -1,0 +1,309 @@
+//! `make bench-scale`: what the operator takes and how fast it is with thousands of VMs. The API server and etcd are real,
+//! and so is the operator: the program that ships, in a process of its own. Scheduler, volume binder, kubelet and
+//! runner are played.
+//!
+//! | file | what |
+//! |---|---|
+//! | `control_plane` | etcd and API server |
+//! | `proxy` | between operator and API server; sees when what is asked for |
+//! | `kubelet` | all that is played |
+//! | `operator` | the operator's process |
+//!
+//! `SCALE_VMS` (default 10000) says how many VMs there are in the end.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod control_plane;
+mod kubelet;
+mod operator;
+mod proxy;
+
+use control_plane::{ControlPlane, free_port};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Secret};
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::ApiResource;
+use kube::{Client, Resource, ResourceExt};
+use operator::Operator;
+use proxy::Record;
+use serde_json::{Value, json};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use vm_operator::api::{VirtualMachine, conditions};
+
+/// Where the VMs are.
+const NAMESPACE: &str = "scale";
+/// VMs that are made at once, to see how many become pods in a second.
+const BURST: usize = 500;
+/// VMs that are made one by one, to see how long each takes.
+const SAMPLES: usize = 300;
+/// Pause between two of those.
+const PAUSE: Duration = Duration::from_millis(40);
+/// Requests of the bench itself that are under way at the same time.
+const CLIENTS: usize = 32;
+
+/// The name of a VM: each is as long as any other, so that the proxy knows it.
+fn vm_name(n: usize) -> String {
+    format!("vm-{n:05}")
+}
+
+struct Bench {
+    client: Client,
+    record: Arc<Record>,
+    proxy: u16,
+}
+
+fn main() {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let count = std::env::var("SCALE_VMS").map_or(10_000, |text| text.parse().expect("SCALE_VMS is a number"));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(measure(count));
+}
+
+async fn measure(count: usize) {
+    let plane = ControlPlane::start().await;
+    let client = Client::try_from(plane.config.clone()).unwrap();
+    let (record, proxy) = (Arc::new(Record::default()), free_port());
+    proxy::serve(proxy, client.clone(), record.clone()).await;
+    let bench = Bench { client, record, proxy };
+    bench.prepare().await;
+
+    let operator = bench.operator().await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    row("operator's memory without a VM", &format!("{:.1} MiB", operator.memory()));
+    let operator = bench.burst(operator).await;
+    kubelet::start(&bench.client, NAMESPACE);
+    bench.settled(BURST).await;
+    let mut there = BURST;
+    for step in [1_000, count].into_iter().filter(|step| *step > BURST) {
+        if step == there {
+            break;
+        }
+        let (began, cpu) = (Instant::now(), operator.cpu());
+        bench.create(there..step).await;
+        bench.settled(step).await;
+        let (took, used) = (began.elapsed().as_secs_f64(), (operator.cpu() - cpu).as_secs_f64());
+        row(&format!("operator's memory with {step} VMs running"), &format!("{:.1} MiB", operator.memory()));
+        row(&format!("its processor time for each VM from {there} to {step}"), &per(used * 1e3, step - there, "ms"));
+        row("time for all of these, API server and all else", &format!("{took:.0} s"));
+        there = step;
+    }
+    bench.one_by_one(there).await;
+    bench.restart(operator, there + SAMPLES).await;
+}
+
+fn row(what: &str, figure: &str) {
+    println!("{what:<66} {figure}");
+}
+
+fn per(total: f64, count: usize, unit: &str) -> String {
+    format!("{:.1} {unit}", total / count as f64)
+}
+
+/// The value below which that share of the values is, in milliseconds.
+fn quantile(values: &mut [Duration], share: f64) -> String {
+    values.sort();
+    let value = values[((values.len() as f64 * share).ceil() as usize).clamp(1, values.len()) - 1];
+    format!("{:.1} ms", value.as_secs_f64() * 1e3)
+}
+
+fn spec() -> Value {
+    json!({
+        "vm": {
+            "state": "Running",
+            "maximumRam": "1Gi",
+            "networks": [{"user": {}}],
+            "disks": [{"volumeClaimTemplate": {"metadata": {"name": "system"}, "spec": {
+                "resources": {"requests": {"storage": "1Gi"}},
+            }}}],
+            "display": {"spice": {"port": 5910}},
+        },
+    })
+}
+
+impl Bench {
+    async fn operator(&self) -> Operator {
+        Operator::start(self.proxy, NAMESPACE).await
+    }
+
+    fn api<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// Definitions and namespaces.
+    async fn prepare(&self) {
+        let definitions = ApiResource {
+            group: "apiextensions.k8s.io".to_owned(),
+            version: "v1".to_owned(),
+            api_version: "apiextensions.k8s.io/v1".to_owned(),
+            kind: "CustomResourceDefinition".to_owned(),
+            plural: "customresourcedefinitions".to_owned(),
+        };
+        let definitions = Api::<DynamicObject>::all_with(self.client.clone(), &definitions);
+        for file in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("crds")).unwrap() {
+            let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+            let crd: Value = serde_saphyr::from_str(&text).unwrap();
+            let name = crd["metadata"]["name"].as_str().unwrap();
+            definitions.patch(name, &PatchParams::apply("bench"), &Patch::Apply(&crd)).await.unwrap();
+        }
+        for name in [NAMESPACE, "bare"] {
+            let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+            Api::all(self.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+        }
+        let vms = self.api::<VirtualMachine>(NAMESPACE);
+        while vms.list(&ListParams::default()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    async fn create(&self, numbers: Range<usize>) {
+        let vms = &self.api::<VirtualMachine>(NAMESPACE);
+        let made = futures::stream::iter(numbers).for_each_concurrent(CLIENTS, |n| async move {
+            let vm = json!({
+                "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine",
+                "metadata": {"name": vm_name(n)}, "spec": spec(),
+            });
+            let vm: VirtualMachine = serde_json::from_value(vm).unwrap();
+            vms.create(&PostParams::default(), &vm).await.unwrap();
+        });
+        made.await;
+    }
+
+    /// Waits until so many VMs are `Ready`.
+    async fn settled(&self, count: usize) {
+        let vms = self.api::<VirtualMachine>(NAMESPACE);
+        let last = vm_name(count - 1);
+        for _ in 0..1_200 {
+            // Listing all is work for the API server; the last one tells when to look.
+            let newest = vms.get(&last).await.unwrap();
+            let ready = |vm: &VirtualMachine| {
+                vm.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, conditions::READY))
+            };
+            if ready(&newest)
+                && vms.list(&ListParams::default()).await.unwrap().iter().filter(|vm| ready(vm)).count() >= count
+            {
+                // What is still under way.
+                return tokio::time::sleep(Duration::from_secs(3)).await;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        panic!("not {count} VMs are ready after 20 minutes");
+    }
+
+    /// How fast many VMs become pods, beside a client that makes the same objects.
+    async fn burst(&self, operator: Operator) -> Operator {
+        operator.stop().await;
+        self.create(0..BURST).await;
+        self.record.forget();
+        let operator = self.operator().await;
+        let pods = self.api::<Pod>(NAMESPACE);
+        let began = Instant::now();
+        while pods.list_metadata(&ListParams::default()).await.unwrap().items.len() < BURST {
+            assert!(began.elapsed() < Duration::from_secs(300), "the VMs have no pods");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        let seen = self.record.vms();
+        let first = seen.iter().flat_map(proxy::Seen::first_request).min().unwrap();
+        let last = seen.iter().filter_map(|seen| Some(seen.pod?.1)).max().unwrap();
+        let ours = BURST as f64 / last.duration_since(first).as_secs_f64();
+        let bare = self.bare().await;
+        row("VMs per second to pods", &format!("{ours:.0}"));
+        row("the same objects per second by a bare client", &format!("{bare:.0}"));
+        row("ratio", &format!("{:.2}", ours / bare));
+        operator
+    }
+
+    /// Sets of objects per second that a client makes who does nothing else, through the same proxy.
+    async fn bare(&self) -> f64 {
+        let config = kube::Config::new(format!("http://127.0.0.1:{}", self.proxy).parse().unwrap());
+        let client = &Client::try_from(config).unwrap();
+        let name = vm_name(0);
+        let ours = ListParams::default().labels(&format!("app.kubernetes.io/instance={name}"));
+        let claims = self.api::<PersistentVolumeClaim>(NAMESPACE).list(&ours).await.unwrap().items;
+        let secrets = self.api::<Secret>(NAMESPACE).list(&ours).await.unwrap().items;
+        let config_map = self.api::<ConfigMap>(NAMESPACE).get(&name).await.unwrap();
+        let pod = self.api::<Pod>(NAMESPACE).get(&name).await.unwrap();
+        let objects = &(config_map, claims, secrets, pod);
+        let began = Instant::now();
+        let made = futures::stream::iter(0..BURST).for_each_concurrent(CLIENTS, |n| async move {
+            create_copy(client, &objects.0, n).await;
+            for claim in &objects.1 {
+                create_copy(client, claim, n).await;
+            }
+            for secret in &objects.2 {
+                create_copy(client, secret, n).await;
+            }
+            create_copy(client, &objects.3, n).await;
+        });
+        made.await;
+        BURST as f64 / began.elapsed().as_secs_f64()
+    }
+
+    /// How long the operator takes for one VM beside all those that are there.
+    async fn one_by_one(&self, there: usize) {
+        self.record.forget();
+        for n in there..there + SAMPLES {
+            self.create(n..n + 1).await;
+            tokio::time::sleep(PAUSE).await;
+        }
+        self.settled(there + SAMPLES).await;
+        let seen = self.record.vms();
+        let mut own: Vec<Duration> = seen.iter().filter_map(proxy::Seen::own_time).collect();
+        let mut all: Vec<Duration> = seen.iter().filter_map(proxy::Seen::latency).collect();
+        assert!(own.len() >= SAMPLES, "only {} of {SAMPLES} were seen", own.len());
+        let (p50, p99) = (quantile(&mut own, 0.5), quantile(&mut own, 0.99));
+        row(
+            &format!("told of a VM to pod asked for, with {there} others"),
+            &format!("p50 {}", quantile(&mut all, 0.5)),
+        );
+        row("of this the operator's own time, no request under way", &format!("p50 {p50}, p99 {p99}"));
+        let writes: usize = self.record.writes().values().sum();
+        row("operator's writes for each VM until it runs, with one disk", &per(writes as f64, SAMPLES, ""));
+    }
+
+    /// What a restart of the operator costs.
+    async fn restart(&self, operator: Operator, there: usize) {
+        operator.stop().await;
+        self.record.forget();
+        let operator = self.operator().await;
+        row(
+            &format!("restart over {there} VMs: time to ready"),
+            &format!("{:.1} s", operator.ready_after.as_secs_f64()),
+        );
+        // It leads and has looked at all of them by then; a write would follow at once.
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        let writes = self.record.writes();
+        row(
+            "restart: writes",
+            &format!(
+                "{}{}",
+                writes.values().sum::<usize>(),
+                if writes.is_empty() { String::new() } else { format!(" {writes:?}") }
+            ),
+        );
+        row("restart: memory", &format!("{:.1} MiB", operator.memory()));
+        operator.stop().await;
+    }
+}
+
+/// Makes an object like that one in the namespace `bare`.
+async fn create_copy<K>(client: &Client, object: &K, n: usize)
+where
+    K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + serde::Serialize
+        + serde::de::DeserializeOwned,
+{
+    let mut copy = object.clone();
+    let name = format!("bare-{n}-{}", object.name_any());
+    let meta = copy.meta_mut();
+    (meta.name, meta.namespace, meta.uid, meta.resource_version) = (Some(name), Some("bare".to_owned()), None, None);
+    (meta.managed_fields, meta.creation_timestamp) = (None, None);
+    Api::<K>::namespaced(client.clone(), "bare").create(&PostParams::default(), &copy).await.unwrap();
+}

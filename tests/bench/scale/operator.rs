@@ -1,0 +1,96 @@
+//! The operator, as it ships, as a process.
+
+use super::control_plane::free_port;
+use kube::Client;
+use kube::config::Kubeconfig;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Runs until it is dropped.
+pub struct Operator {
+    process: Child,
+    /// From its start to its readiness.
+    pub ready_after: Duration,
+    _directory: TempDir,
+}
+
+fn program() -> PathBuf {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/x86_64-unknown-linux-gnu/release/vm-operator");
+    assert!(program.exists(), "the programs are not built; run `make programs`");
+    program
+}
+
+impl Operator {
+    /// Starts it; its API server is the one at that port of loopback. Returns when it is ready.
+    pub async fn start(api: u16, namespace: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: String| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let kubeconfig = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "bench",
+            "clusters": [{"name": "bench", "cluster": {"server": format!("http://127.0.0.1:{api}")}}],
+            "users": [{"name": "bench", "user": {}}],
+            "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
+        });
+        let kubeconfig = write("kubeconfig", kubeconfig.to_string());
+        assert!(Kubeconfig::read_from(&kubeconfig).is_ok());
+        let config = write("config.yaml", format!("\"/Manager\": {{\"/Controller\": {{namespace: {namespace}}}}}\n"));
+        let http = free_port();
+        let began = Instant::now();
+        let process = Command::new(program())
+            .args(["run", "--log-level=warn", &format!("--http=127.0.0.1:{http}"), "--config"])
+            .arg(config)
+            .env("KUBECONFIG", kubeconfig)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_until_ready(http).await;
+        Self { process, ready_after: began.elapsed(), _directory: directory }
+    }
+
+    /// Memory that it has now, in MiB.
+    pub fn memory(&self) -> f64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1024.0
+    }
+
+    /// Processor time that it has used.
+    pub fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
+        // The fields after the name, which may hold blanks: user and system time are the 12th and 13th.
+        let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+        let ticks = |n: usize| fields[n].parse::<u64>().unwrap();
+        Duration::from_millis((ticks(11) + ticks(12)) * 10)
+    }
+
+    /// Ends it as a rollout does.
+    pub async fn stop(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let ended = tokio::task::spawn_blocking(move || self.process.wait()).await;
+        assert!(ended.unwrap().unwrap().success(), "the operator did not end well");
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+async fn wait_until_ready(http: u16) {
+    let config = kube::Config::new(format!("http://127.0.0.1:{http}").parse().unwrap());
+    let client = Client::try_from(config).unwrap();
+    let began = Instant::now();
+    while client.request_text(http::Request::get("/readyz").body(Vec::new()).unwrap()).await.is_err() {
+        assert!(began.elapsed() < Duration::from_secs(120), "the operator is not ready after two minutes");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
