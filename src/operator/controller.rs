@@ -60,11 +60,19 @@ pub async fn guarded(
 
 /// When to try again after a failure.
 pub fn after_failure(name: &str, error: &Error, ctx: &Context) -> Action {
+    let reason = error.reason();
     let after = match error.retry() {
-        Retry::After(after) => after,
-        Retry::Backoff(longest) => ctx.failures.failed(name).min(longest),
+        Retry::After(after) => {
+            // Somebody else wrote first, or the server is busy: no defect.
+            tracing::debug!(object = name, reason, ?after, %error, "trying again");
+            after
+        }
+        Retry::Backoff(longest) => {
+            let after = ctx.failures.failed(name).min(longest);
+            tracing::warn!(object = name, reason, ?after, %error, "reconcile failed; trying again");
+            after
+        }
     };
-    tracing::warn!(object = name, reason = error.reason(), ?after, %error, "reconcile failed; trying again");
     Action::requeue(after)
 }
 
