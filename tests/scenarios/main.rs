@@ -8,6 +8,7 @@ mod explain;
 mod fake_api;
 mod health;
 mod ignored;
+mod poke;
 mod resources;
 mod restart;
 mod secrets;

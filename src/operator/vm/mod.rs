@@ -27,6 +27,7 @@ pub mod ignored;
 pub mod lifecycle;
 pub mod observe;
 pub mod plan;
+pub mod poke;
 pub mod report;
 pub mod restart;
 pub mod unreadable;
@@ -114,5 +115,11 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     // Nobody tells when a name or a quota is free again.
     let refused = |notes: &[Wanted]| notes.iter().any(|note| note.type_ == conditions::SERVICE_IN_SYNC);
     let again = applied.as_deref().is_ok_and(refused).then_some(SERVICE_RECHECK);
-    applied.map(|_| decision.outcome(observed.now).sooner(explain::recheck(&observed)).sooner(again))
+    applied.map(|_| {
+        decision
+            .outcome(observed.now)
+            .sooner(explain::recheck(&observed))
+            .sooner(again)
+            .sooner(poke::recheck(&observed))
+    })
 }

@@ -18,7 +18,7 @@ mod service;
 use super::build::Objects;
 use super::lifecycle::Decision;
 use super::observe::Observed;
-use super::restart;
+use super::{poke, restart};
 use crate::api::conditions::Wanted;
 use crate::api::names;
 use crate::operator::context::Context;
@@ -72,7 +72,9 @@ pub async fn apply(
 async fn follow(wanted: &Pod, versions: &Versions, observed: &Observed, ctx: &Context) -> Result<Vec<Wanted>, Error> {
     let Some(pod) = observed.own_pod() else { return Ok(Vec::new()) };
     let (asked, resources) = resize::follow(wanted, pod, observed.conditions(), ctx).await?;
-    announce(versions.annotations().into_iter().chain(asked).collect(), pod, ctx).await?;
+    let is_new = pod.annotations().get(names::ANNOTATION_CONFIG_VERSION) != versions.config_map.as_ref();
+    let poke = poke::annotation(observed, is_new);
+    announce(versions.annotations().into_iter().chain(asked).chain(poke).collect(), pod, ctx).await?;
     Ok(resources.into_iter().chain(restart::required(wanted, pod)).collect())
 }
 

@@ -1,0 +1,81 @@
+//! (pure) A change of a running VM is confirmed, not hoped for.
+//!
+//! The kubelet looks at a pod's volumes when the pod changes, and may do so before it has heard of the new ConfigMap; then
+//! it looks again after a minute or more. The runner tells which generation of the VM it has followed: until that is the
+//! newest, the pod is changed once more after 1 s, 2 s, 4 s … 60 s. A runner that never tells (one of the reference, or of
+//! another version) is not waited for.
+
+use super::observe::Observed;
+use crate::api::{conditions, names};
+use crate::operator::backoff::pause;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The longest pause before the next time.
+const LONGEST: Duration = Duration::from_secs(60);
+/// After so many times, which take three minutes, the kubelet has looked by itself too: it is not that.
+const MOST: u32 = 8;
+
+/// What stands in the pod's annotation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Poked {
+    generation: i64,
+    times: u32,
+    last: Timestamp,
+}
+
+impl Poked {
+    fn pause(self) -> Duration {
+        pause(self.times.saturating_add(1)).min(LONGEST)
+    }
+
+    /// How long the next time has to be waited for.
+    fn left(self, now: Timestamp) -> Duration {
+        let pause = SignedDuration::try_from(self.pause()).unwrap_or(SignedDuration::ZERO);
+        let due = self.last.checked_add(pause).unwrap_or(self.last);
+        // Another operator's clock that was ahead does not make it longer.
+        Duration::try_from(due.duration_since(now)).unwrap_or_default().min(self.pause())
+    }
+}
+
+/// The generation that the runner has not confirmed yet, and what was done about it.
+fn unconfirmed(observed: &Observed) -> Option<(i64, Option<Poked>)> {
+    let pod = observed.own_pod().filter(|pod| !pod.has_ended() && pod.metadata.deletion_timestamp.is_none())?;
+    let generation = observed.vm.metadata.generation?;
+    if !conditions::is_true(observed.conditions(), conditions::RUNNING) {
+        return None;
+    }
+    let told = conditions::find(observed.conditions(), conditions::CONFIG_IN_SYNC)?.observed_generation?;
+    let poked = pod.annotations().get(names::ANNOTATION_POKED).and_then(|text| serde_json::from_str(text).ok());
+    (told < generation).then(|| (generation, poked.filter(|poked: &Poked| poked.generation == generation)))
+}
+
+/// The pod's annotation that makes the kubelet look, if it should. `is_new` says whether it is told of the configuration
+/// for the first time.
+#[must_use]
+pub fn annotation(observed: &Observed, is_new: bool) -> Option<(String, String)> {
+    let (generation, poked) = unconfirmed(observed)?;
+    let times = match poked {
+        Some(poked) if !is_new => {
+            let due = poked.times < MOST && poked.left(observed.now).is_zero();
+            due.then(|| poked.times.saturating_add(1))?
+        }
+        _ => 0,
+    };
+    let poked = Poked { generation, times, last: observed.now };
+    // Serializing plain data into a string cannot fail.
+    Some((names::ANNOTATION_POKED.to_owned(), serde_json::to_string(&poked).unwrap_or_default()))
+}
+
+/// When to look again whether the runner has confirmed.
+#[must_use]
+pub fn recheck(observed: &Observed) -> Option<Duration> {
+    let (_, poked) = unconfirmed(observed)?;
+    let Some(poked) = poked else { return Some(pause(1)) };
+    let left = poked.left(observed.now);
+    // What was due is done by now.
+    let next = Poked { times: poked.times.saturating_add(1), ..poked };
+    (poked.times < MOST).then(|| if left.is_zero() { next.pause() } else { left })
+}
