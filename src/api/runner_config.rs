@@ -39,6 +39,9 @@ pub struct RunnerConfig {
     pub reset_counter: Option<i64>,
     /// Whether a shutdown by the guest stops the VM for good.
     pub guest_shutdown_stops: bool,
+    /// Ours: how much the runner logs, from its start on: `error`, `warn`, `info` (default), `debug` or `trace`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_level: Option<String>,
     /// Seed for cloud-init.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloud_init: Option<CloudInit>,

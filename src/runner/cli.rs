@@ -52,7 +52,7 @@ pub fn run() -> ExitCode {
 }
 
 fn run_machine(config: PathBuf) -> ExitCode {
-    log_to_stdout();
+    log_to_stdout(&config);
     // Sockets, seed and firmware variables are nobody else's.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -96,8 +96,31 @@ fn console_socket(config: &Path) -> Result<PathBuf, Failure> {
     Ok(Directories::locate(&config, &name, &Environment::of_process()).file(console::SOCKET))
 }
 
-fn log_to_stdout() {
+fn log_to_stdout(config: &Path) {
     let verbose = std::env::var_os("VMRUNNER_DEBUG").is_some();
-    let level = if verbose { LevelFilter::DEBUG } else { LevelFilter::INFO };
+    let level = if verbose { LevelFilter::DEBUG } else { configured_level(config).unwrap_or(LevelFilter::INFO) };
     tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_target(false).init();
+}
+
+/// The level that the configuration gives. One that cannot be used is told of later.
+fn configured_level(config: &Path) -> Option<LevelFilter> {
+    config::read(config).ok()?.config.log_level?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_says_how_much_is_logged() {
+        let dir = tempfile::tempdir().unwrap();
+        let level = |text: &str| {
+            let file = dir.path().join("config.yaml");
+            std::fs::write(&file, text).unwrap();
+            configured_level(&file)
+        };
+        assert_eq!(level(r#"{"/Runner": {"logLevel": "debug", "vm": {"name": "t"}}}"#), Some(LevelFilter::DEBUG));
+        assert_eq!(level(r#"{"/Runner": {"vm": {"name": "t"}}}"#), None);
+        assert_eq!(level("{"), None);
+    }
 }

@@ -129,7 +129,7 @@ pub struct VirtualMachineSpec {
     /// Pools that the VM belongs to.
     #[serde(default)]
     pub pools: Vec<String>,
-    /// Logging of the VM's runner, in Java's properties syntax.
+    /// Logging of the VM's runner, in Java's properties syntax. Only the line `.level` has an effect, from the next start on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logging_properties: Option<String>,
     /// The machine.

@@ -7,5 +7,4 @@ pub const LATER: &[(&str, &str)] = &[
     ("spec.vm.display.spice.server", "for console front ends, which put it into a client's connection file"),
     ("spec.vm.display.spice.proxyUrl", "for console front ends, which put it into a client's connection file"),
     ("spec.runnerTemplate", "arguments are built from types; the condition IgnoredField tells so"),
-    ("spec.loggingProperties", "the runner's log level is not set by the VM; the condition IgnoredField tells so"),
 ];

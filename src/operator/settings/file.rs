@@ -8,6 +8,7 @@ use super::tree::{Node, Section};
 use super::{
     LoadBalancerService, Note, REFERENCE_IMAGES, Reconciler, RunnerDataPvc, RunnerImage, Settings, SettingsError,
 };
+use crate::api::logging::level;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -126,8 +127,11 @@ fn labels_and_annotations(node: Node<'_>, allowed: &str) -> Result<LoadBalancerS
 }
 
 fn logging(node: &Node<'_>, notes: &mut Vec<Note>) -> Result<String, SettingsError> {
-    notes.push(node.note("accepted; runners of this version have one way of logging, so it has no effect"));
-    node.text()
+    let text = node.text()?;
+    if let Some(line) = level(&text).1.first() {
+        notes.push(node.note(format!("of Java's logging, only the line .level has a meaning; {line:?} has none")));
+    }
+    Ok(text)
 }
 
 /// The reference had it elsewhere before version 4, and still takes it there, with a warning.

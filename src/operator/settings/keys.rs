@@ -41,7 +41,11 @@ pub const KEYS: &[Key] = &[
         "Whether each VM gets a service of type LoadBalancer: `true`, `false`, or `labels` and `annotations` of the \
          services, also as a text in YAML. A VM's spec.loadBalancerService adds to it or, being `{}`, switches it off",
     ),
-    key("/Reconciler loggingProperties", None, "Accepted without effect: runners have one way of logging"),
+    key(
+        "/Reconciler loggingProperties",
+        None,
+        "Logging of VMs that have no spec.loggingProperties, in Java's syntax: `.level=FINE` and the like; other lines have no effect",
+    ),
     key(
         "/Reconciler /DisplaySecretReconciler passwordValidity",
         Some("10"),

@@ -2,16 +2,18 @@
 
 use crate::api::VirtualMachineSpec;
 use crate::api::conditions::{self, Wanted};
+use crate::api::logging::level;
 
 /// The condition that names what has no effect, if there is something.
 #[must_use]
 pub fn ignored(spec: &VirtualMachineSpec) -> Option<Wanted> {
     let template = "QEMU's arguments are made from the machine's fields, not from a template";
-    let logging = "the runner's log is not configured by the VM";
+    let logging = "of Java's logging, only the line .level has a meaning";
+    let other_lines = spec.logging_properties.as_deref().is_some_and(|text| !level(text).1.is_empty());
     let fields = [
         ("spec.runnerTemplate.source", spec.runner_template.source.is_some(), template),
         ("spec.runnerTemplate.update", !spec.runner_template.update, template),
-        ("spec.loggingProperties", spec.logging_properties.is_some(), logging),
+        ("spec.loggingProperties", other_lines, logging),
     ];
     let told: Vec<String> =
         fields.into_iter().filter(|(_, given, _)| *given).map(|(field, _, why)| format!("{field}: {why}")).collect();
@@ -35,6 +37,8 @@ mod tests {
         assert_eq!(ignored(&spec), None);
         spec.runner_template.update = false;
         spec.logging_properties = Some(".level=FINE".to_owned());
+        assert!(!ignored(&spec).unwrap().message.contains("spec.loggingProperties"));
+        spec.logging_properties = Some("handlers=java.util.logging.ConsoleHandler".to_owned());
         let message = ignored(&spec).unwrap().message;
         assert!(
             message.contains("spec.runnerTemplate.update") && message.contains("spec.loggingProperties"),

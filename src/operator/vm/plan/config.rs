@@ -1,11 +1,12 @@
 //! (pure) The runner's configuration, from the VM's spec.
 
 use super::{DiskPlan, Invalid, Place, invalid, protocol};
+use crate::api::logging::level;
 use crate::api::quantity::Bytes;
 use crate::api::runner_config as config;
 use crate::api::virtual_machine::{Forward, Machine};
 use crate::api::{VirtualMachine, names};
-use crate::operator::settings::Policy;
+use crate::operator::settings::{self, Policy};
 use kube::ResourceExt;
 
 /// The configuration; sizes and counts are checked already.
@@ -14,7 +15,7 @@ pub(super) fn runner_config(
     (maximum_cpus, current_cpus): (u32, u32),
     (maximum_ram, current_ram): (Bytes, Option<Bytes>),
     disks: &[DiskPlan],
-    policy: Policy,
+    settings: &settings::Reconciler,
     cloud_init: Option<config::CloudInit>,
 ) -> Result<config::RunnerConfig, Invalid> {
     let machine = &vm.spec.vm;
@@ -28,6 +29,7 @@ pub(super) fn runner_config(
         generation: vm.metadata.generation,
         reset_counter: machine.reset_request,
         guest_shutdown_stops: vm.spec.guest_shutdown_stops,
+        log_level: log_level(vm, settings),
         cloud_init,
         vm: Some(config::VmConfig {
             name: vm.name_any(),
@@ -45,7 +47,9 @@ pub(super) fn runner_config(
             cores_per_die: part(topology.as_ref().map(|t| t.cores_per_die)),
             threads_per_core: part(topology.as_ref().map(|t| t.threads_per_core)),
             // Left out where it is the runner's default, so that it is written only where it says something.
-            accelerator: Some(policy).filter(|policy| *policy != Policy::Auto).map(|policy| policy.as_str().to_owned()),
+            accelerator: Some(settings.accelerator.policy)
+                .filter(|policy| *policy != Policy::Auto)
+                .map(|policy| policy.as_str().to_owned()),
             rtc_base: Some(machine.rtc_base.clone()),
             rtc_clock: Some(machine.rtc_clock.clone()),
             powerdown_timeout: u64::try_from(machine.powerdown_timeout).ok(),
@@ -54,6 +58,12 @@ pub(super) fn runner_config(
             display: Some(display(machine)),
         }),
     })
+}
+
+/// What the VM says, else the settings. Left out where it is the runner's default.
+fn log_level(vm: &VirtualMachine, settings: &settings::Reconciler) -> Option<String> {
+    let properties = vm.spec.logging_properties.as_ref().or(settings.logging_properties.as_ref())?;
+    level(properties).0.filter(|level| *level != "info").map(str::to_owned)
 }
 
 fn networks(machine: &Machine) -> Vec<config::NetworkConfig> {

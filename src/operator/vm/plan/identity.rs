@@ -4,6 +4,7 @@
 //! look necessary.
 
 use crate::api::VirtualMachine;
+use crate::api::logging::level;
 use crate::api::quantity::Bytes;
 use crate::api::runner_config::{DriveConfig, VmConfig};
 use crate::api::virtual_machine::{Resources, VirtualMachineSpec};
@@ -38,6 +39,7 @@ pub(super) fn fields(
         ("spec.podLabels", value(&spec.pod_labels)),
         ("spec.podAnnotations", value(&spec.pod_annotations)),
         ("spec.resources", fixed_resources(spec)),
+        ("spec.loggingProperties", value(&spec.logging_properties.as_deref().and_then(|text| level(text).0))),
         // As text: what is false or empty in it is the guest's business.
         ("spec.cloudInit", value(&spec.cloud_init.as_ref().map(|seed| value(seed).to_string()))),
     ];

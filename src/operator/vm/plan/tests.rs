@@ -131,3 +131,19 @@ fn what_the_operator_sets_on_the_pod_is_not_the_users() {
     assert!(!pod.annotations().contains_key("vmoperator.jdrupes.org/x"), "{:?}", pod.annotations());
     assert!(!pod.annotations().contains_key(names::ANNOTATION_CONFIG_VERSION));
 }
+
+#[test]
+fn the_log_level_is_the_vms_else_that_of_the_settings() {
+    let mut settings = settings::Reconciler::default();
+    let level = |own: Option<&str>, settings: &settings::Reconciler| {
+        let mut vm = vm(json!({}));
+        vm.spec.logging_properties = own.map(str::to_owned);
+        plan(&alone(vm), settings).unwrap().config.log_level
+    };
+    assert_eq!(level(None, &settings), None);
+    assert_eq!(level(Some(".level=FINE"), &settings).as_deref(), Some("debug"));
+    settings.logging_properties = Some(".level=WARNING".to_owned());
+    assert_eq!(level(None, &settings).as_deref(), Some("warn"));
+    // Which is the runner's own default.
+    assert_eq!(level(Some(".level=INFO"), &settings), None);
+}
