@@ -146,10 +146,38 @@ fn what_the_guide_names_is_there() {
     let files: BTreeSet<&str> =
         words.filter(|word| ["crds", "deploy/", "examples/"].iter().any(|top| word.starts_with(top))).collect();
     assert!(files.contains("crds/") && files.contains("examples/takeover"), "{files:?}");
-    let linked = text.split("](").skip(1).filter_map(|link| link.split(')').next());
-    let linked = linked.filter(|link| !link.contains("://") && !link.starts_with('#'));
-    let linked = linked.map(|link| format!("docs/{link}"));
-    for file in files.into_iter().map(str::to_owned).chain(linked) {
-        assert!(root().join(&file).exists(), "docs/takeover.md names {file}");
+    for file in files {
+        assert!(root().join(file).exists(), "docs/takeover.md names {file}");
+    }
+}
+
+#[test]
+fn what_documents_link_to_is_there() {
+    for (document, folder) in [
+        ("README.md", ""),
+        ("docs/takeover.md", "docs/"),
+        ("docs/reference.md", "docs/"),
+        ("docs/troubleshooting.md", "docs/"),
+        ("docs/security.md", "docs/"),
+    ] {
+        let text = std::fs::read_to_string(root().join(document)).unwrap();
+        let linked = text.split("](").skip(1).filter_map(|link| link.split([')', '#']).next());
+        for link in linked.filter(|link| !link.contains("://")) {
+            assert!(root().join(folder).join(link).exists(), "{document} links to {link}");
+        }
+    }
+}
+
+#[test]
+fn what_the_readme_makes_can_be_made() {
+    let read = |file: &str| std::fs::read_to_string(root().join(file)).unwrap();
+    let (readme, makefile) = (read("README.md"), read("Makefile"));
+    let targets = readme.split(['`', '\n']).filter_map(|code| {
+        code.split("make ").nth(1).filter(|_| code.starts_with("make ") || code.contains("=current make "))
+    });
+    let targets: BTreeSet<&str> = targets.filter_map(|rest| rest.split_whitespace().next()).collect();
+    assert!(targets.contains("demo") && targets.contains("test"), "{targets:?}");
+    for target in targets {
+        assert!(makefile.contains(&format!("\n{target}:")), "README.md names make {target}");
     }
 }
