@@ -49,13 +49,13 @@ pub const ANNOTATION_RESTART_REQUEST: &str = "vmoperator.jdrupes.org/restart-req
 /// Annotation on the service: names of the labels and annotations that are on it because the VM or the settings say so,
 /// as JSON.
 pub const ANNOTATION_APPLIED: &str = "vmoperator.jdrupes.org/applied";
-}}
 /// Annotation on the pod: how often the kubelet was told that there is a new configuration that the runner has not
 /// confirmed, for which generation of the VM, and when last, as JSON.
 pub const ANNOTATION_POKED: &str = "vmoperator.jdrupes.org/poked";
 /// Annotation on the ConfigMap of a VM that was taken over: the `instance-id` that it had, and for which content of
 /// `spec.cloudInit` it is kept, as JSON.
 pub const ANNOTATION_INSTANCE_ID: &str = "vmoperator.jdrupes.org/instance-id";
+}}
 /// Annotations whose names begin so are set by the operator or the runner only.
 pub const ANNOTATION_PREFIXES: [&str; 2] = ["vmoperator.jdrupes.org/", "vmrunner.jdrupes.org/"];
 

@@ -4,6 +4,7 @@ use super::root;
 use std::collections::BTreeSet;
 use std::path::Path;
 use vm_operator::api::conditions::{self, ReadyReason};
+use vm_operator::api::names;
 use vm_operator::operator::docs::REASONS;
 
 /// The sources in that folder, without their tests.
@@ -58,4 +59,32 @@ fn every_reason_is_described_and_each_that_is_described_occurs() {
     let described: BTreeSet<_> =
         REASONS.iter().flat_map(|(_, reasons)| reasons.iter().map(|(reason, _)| *reason)).collect();
     assert_eq!(described, occurring, "each reason stands in src/operator/docs/reasons.rs");
+}
+
+#[test]
+fn every_label_annotation_condition_and_reason_is_in_its_list() {
+    let listed: BTreeSet<&str> = [names::LABELS, names::ANNOTATIONS, conditions::TYPES, conditions::REASONS]
+        .iter()
+        .flat_map(|list| list.iter().map(|(name, _)| *name))
+        .collect();
+    for file in ["src/api/names.rs", "src/api/conditions.rs"] {
+        let text = std::fs::read_to_string(root().join(file)).unwrap();
+        let mut about = "";
+        for line in text.lines().map(str::trim) {
+            let of_a_list = ["/// Label", "/// Annotation", "/// Condition:", "/// Reason:"];
+            if of_a_list.iter().any(|start| about.starts_with(start)) && line.starts_with("pub const") {
+                let name = line.split('"').nth(1).unwrap_or(line);
+                let is_prefixes = line.contains("ANNOTATION_PREFIXES");
+                assert!(
+                    is_prefixes || listed.contains(name),
+                    "{file}: {name} stands outside of its list, listed! {{ … }}"
+                );
+            }
+            match line.strip_prefix("///") {
+                None => about = "",
+                Some(_) if about.is_empty() => about = line,
+                Some(_) => {}
+            }
+        }
+    }
 }
