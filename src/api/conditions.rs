@@ -28,6 +28,9 @@ pub const MEMORY_IN_SYNC: &str = "MemoryInSync";
 pub const STORAGE_HEALTHY: &str = "StorageHealthy";
 /// Condition: each CD drive has the medium that it should have. Written by the runner while a machine with CD drives runs.
 pub const MEDIA_READY: &str = "MediaReady";
+/// Condition: the firmware has the variables that it had before. Written by the runner while a machine runs that had to
+/// begin with others.
+pub const FIRMWARE_VARIABLES_KEPT: &str = "FirmwareVariablesKept";
 /// Condition: the machine is as its configuration file says. Written by the runner while the machine runs.
 pub const CONFIG_IN_SYNC: &str = "ConfigInSync";
 

@@ -4,6 +4,7 @@
 //! to a child only while its process id is the child's.
 
 use super::failure::Failure;
+use super::harden::{self, Access, Reach};
 use super::machine::Directories;
 use super::qemu;
 use command_fds::{CommandFdExt, FdMapping};
@@ -13,6 +14,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -56,37 +58,42 @@ pub struct Started {
     pub line: UnixStream,
 }
 
-/// Starts the machine's programs. QEMU alone has the taps then, each with the number of its network.
+/// Starts the machine's programs, each where it can reach its own files only. QEMU alone has the taps then, each with the
+/// number of its network.
 pub fn start(
     arguments: &[String],
     dirs: &Directories,
     with_tpm: bool,
+    reach: &Reach,
     taps: Vec<(usize, OwnedFd)>,
 ) -> Result<Started, Failure> {
     let problem = |program: &'static str| {
         move |error: io::Error| Failure::start(format!("{program} cannot be started: {error}; is it in the image?"))
     };
     let (tpm, control) = match with_tpm {
-        true => start_tpm(dirs).map(|(tpm, control)| (Some(tpm), Some(control))).map_err(problem(TPM_PROGRAM))?,
+        true => start_tpm(dirs, &reach.tpm)
+            .map(|(tpm, control)| (Some(tpm), Some(control)))
+            .map_err(problem(TPM_PROGRAM))?,
         false => (None, None),
     };
-    let (qemu, line) = start_qemu(arguments, dirs, control, taps).map_err(problem(qemu::PROGRAM))?;
+    let (qemu, line) = start_qemu(arguments, dirs, &reach.qemu, control, taps).map_err(problem(qemu::PROGRAM))?;
     Ok(Started { qemu, tpm, line })
 }
 
 /// Starts the TPM, which ends with its only connection. Gives QEMU's end of that.
-fn start_tpm(dirs: &Directories) -> io::Result<(Child, OwnedFd)> {
+fn start_tpm(dirs: &Directories, reach: &[(PathBuf, Access)]) -> io::Result<(Child, OwnedFd)> {
     let (control, qemus) = UnixStream::pair()?;
     let state = format!("dir={},mode=0600", dirs.data.display());
     let channel = format!("type=unixio,clientfd={TPM_CONTROL}");
     let arguments = ["socket", "--tpm2", "--tpmstate", &state, "--ctrl", &channel, "--terminate"];
     let mapping = FdMapping { parent_fd: control.into(), child_fd: TPM_CONTROL };
-    Ok((spawn(TPM_PROGRAM, &arguments.map(str::to_owned), vec![mapping])?, qemus.into()))
+    Ok((spawn(TPM_PROGRAM, &arguments.map(str::to_owned), reach, vec![mapping])?, qemus.into()))
 }
 
 fn start_qemu(
     arguments: &[String],
     dirs: &Directories,
+    reach: &[(PathBuf, Access)],
     tpm: Option<OwnedFd>,
     taps: Vec<(usize, OwnedFd)>,
 ) -> io::Result<(Child, UnixStream)> {
@@ -102,10 +109,15 @@ fn start_qemu(
     ];
     mappings.extend(tpm.map(|tpm| mapping(tpm, numbers.tpm)));
     mappings.extend(taps.into_iter().map(|(n, tap)| mapping(tap, qemu::tap_descriptor(n))));
-    Ok((spawn(qemu::PROGRAM, arguments, mappings)?, line))
+    Ok((spawn(qemu::PROGRAM, arguments, reach, mappings)?, line))
 }
 
-fn spawn(program: &'static str, arguments: &[String], mappings: Vec<FdMapping>) -> io::Result<Child> {
+fn spawn(
+    program: &'static str,
+    arguments: &[String],
+    reach: &[(PathBuf, Access)],
+    mappings: Vec<FdMapping>,
+) -> io::Result<Child> {
     let (reader, writer) = io::pipe()?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
@@ -113,7 +125,7 @@ fn spawn(program: &'static str, arguments: &[String], mappings: Vec<FdMapping>) 
     // A terminal's Ctrl-C is for the runner alone.
     command.process_group(0);
     command.fd_mappings(mappings).map_err(io::Error::other)?;
-    let child = command.spawn()?;
+    let child = harden::confined(reach, move || command.spawn())?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::Other)?;
     let last_lines = Arc::default();
     let name = program.rsplit('/').next().unwrap_or(program);

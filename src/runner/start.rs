@@ -8,7 +8,8 @@ use super::agent::login::Desktop;
 use super::config::{self, RunnerConfig};
 use super::driver::{self, Setup, Signals};
 use super::failure::Failure;
-use super::machine::{self, Acceleration, Around, Directories, Environment, Resolved};
+use super::harden::Reach;
+use super::machine::{self, Around, Directories, Environment, Machine, Resolved};
 use super::process::Started;
 use super::reconcile::{self, Tray};
 use super::report::Reporter;
@@ -88,11 +89,12 @@ fn start(config: &RunnerConfig, spec: Spec, path: &Path, files: Files, dirs: &Di
     let sizes = machine.disks.iter().map(|disk| disk.size).collect();
     let arguments = qemu::arguments(&machine, qemu::DESCRIPTORS);
     tracing::info!("{} {}", qemu::PROGRAM, arguments.join(" "));
-    let observed = observed(config, &machine.spec, machine.acceleration, ticketing);
+    let observed = observed(config, &machine);
     let reporter = Reporter::start(identity(config, &machine.spec.name), observed.clone());
     let unusable = |error: std::io::Error| Failure::data(format!("{}: {error}", dirs.runtime.display()));
     let console = tokio::net::UnixListener::bind(dirs.file(console::SOCKET)).map_err(unusable)?;
-    let Started { qemu, tpm, line } = process::start(&arguments, dirs, machine.spec.tpm, taps)?;
+    let reach = Reach::of(&machine, dirs, &repository);
+    let Started { qemu, tpm, line } = process::start(&arguments, dirs, machine.spec.tpm, &reach, taps)?;
     line.set_nonblocking(true).map_err(unusable)?;
     Ok(Setup {
         type_is_alias: !machine.machine_type.starts_with("pc-"),
@@ -122,7 +124,8 @@ fn taps(spec: &Spec) -> Result<Vec<(usize, OwnedFd)>, Failure> {
     spec.networks.iter().enumerate().filter_map(tap).collect()
 }
 
-fn observed(config: &RunnerConfig, spec: &Spec, acceleration: Acceleration, ticketing: bool) -> Observed {
+fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
+    let spec = &machine.spec;
     Observed {
         phase: Phase::Starting,
         generation: config.generation,
@@ -131,8 +134,8 @@ fn observed(config: &RunnerConfig, spec: &Spec, acceleration: Acceleration, tick
         ram_target: spec.live.ram.unwrap_or(spec.ram),
         osinfo: None,
         console: None,
-        password_serial: if ticketing { 0 } else { -1 },
-        acceleration,
+        password_serial: if machine.ticketing { 0 } else { -1 },
+        acceleration: machine.acceleration,
         login_wanted: spec.live.logged_in_user.clone(),
         desktop: Desktop::default(),
         cpu_problem: None,
@@ -141,6 +144,7 @@ fn observed(config: &RunnerConfig, spec: &Spec, acceleration: Acceleration, tick
         disk_error: None,
         media: (!spec.cds.is_empty()).then_some(None),
         reset_request: config.reset_counter,
+        firmware_problem: machine.firmware.as_ref().and_then(|firmware| firmware.put_aside.clone()),
         config_problem: None,
     }
 }

@@ -62,6 +62,8 @@ pub struct Observed {
     pub media: Option<Option<Problem>>,
     /// The last request for a reset that was carried out.
     pub reset_request: Option<i64>,
+    /// Why the firmware has not the variables that it had before.
+    pub firmware_problem: Option<String>,
     /// Why the configuration is not in effect.
     pub config_problem: Option<ConfigProblem>,
 }
@@ -159,6 +161,8 @@ impl Observed {
             all.extend([self.accelerated(), self.cpus_in_sync(), self.memory_in_sync(), self.config_in_sync()]);
             all.push(self.storage_healthy());
             all.extend(self.media_ready());
+            let put_aside = self.firmware_problem.as_deref();
+            all.extend(put_aside.map(|why| wanted(conditions::FIRMWARE_VARIABLES_KEPT, false, "PutAside", why)));
         }
         all
     }
@@ -317,6 +321,7 @@ pub mod tests {
             disk_error: None,
             media: None,
             reset_request: None,
+            firmware_problem: None,
             config_problem: None,
         }
     }
@@ -337,6 +342,7 @@ pub mod tests {
         observed.media = Some(Some(Problem::new("ImageMissing", "CD drive 0: a.iso is not there")));
         observed.reset_request = Some(7);
         observed.stalled = Some(Problem::new("DiskFull", "there is no room left for disk /dev/x"));
+        observed.firmware_problem = Some("the store of 131072 bytes is kept as /d/fw-vars-131072.fd".to_owned());
         observed.config_problem = Some(ConfigProblem::RestartNeeded("vm.firmware".to_owned()));
         insta::assert_yaml_snapshot!(observed.object(&identity(), &[], at(10)).0);
     }

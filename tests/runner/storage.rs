@@ -77,7 +77,7 @@ fn a_full_volume_pauses_the_guest_says_so_and_the_guest_goes_on_when_there_is_ro
 fn disks_use_io_uring_where_it_is_allowed_and_something_else_where_not() {
     let rig = Rig::with_guest();
     rig.configure(&json!({}), &json!({}));
-    for (forbid, expected) in [(false, "\"aio\":\"io_uring\""), (true, "\"aio\":\"threads\"")] {
+    for (forbid, expected) in [(false, "\"aio\":\"io_uring\""), (true, "\"aio\":\"native\"")] {
         let vm = if forbid { rig.start_without_io_uring() } else { rig.start(None) };
         vm.console().wait("ready");
         let log = rig.log();

@@ -83,6 +83,13 @@ pub const REASONS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "FirmwareVariablesKept",
+        &[(
+            "PutAside",
+            "the firmware begins with fresh variables; those that fit no firmware of the image are kept beside",
+        )],
+    ),
+    (
         "ResourcesInSync",
         &[
             ("Infeasible", "the node has not enough for what the pod should have, and never will"),

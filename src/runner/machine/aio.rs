@@ -46,9 +46,9 @@ impl Aio {
         }
     }
 
-    /// The same for an image file, which goes through the page cache.
-    pub fn for_file(self) -> Self {
-        if self == Self::Native { Self::Threads } else { self }
+    /// The same for a disk that goes past the page cache, or through it.
+    pub fn of_disk(self, direct: bool) -> Self {
+        if self == Self::Native && !direct { Self::Threads } else { self }
     }
 }
 
@@ -82,9 +82,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_never_uses_what_needs_to_go_past_the_page_cache() {
-        assert_eq!(Aio::Native.for_file(), Aio::Threads);
-        assert_eq!(Aio::IoUring.for_file(), Aio::IoUring);
+    fn native_aio_is_only_for_what_goes_past_the_page_cache() {
+        assert_eq!([true, false].map(|direct| Aio::Native.of_disk(direct)), [Aio::Native, Aio::Threads]);
+        assert_eq!(Aio::IoUring.of_disk(false), Aio::IoUring);
         // Whatever this machine allows, asking has no other effect.
         assert_eq!(Aio::probe(), Aio::probe());
     }

@@ -3,8 +3,10 @@
 use super::{uid, writable};
 use crate::runner::config::RunnerConfig;
 use crate::runner::failure::Failure;
+use rustix::fs::Access;
+use rustix::io::Errno;
 use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// What the environment says about directories.
@@ -38,6 +40,10 @@ pub struct Directories {
 /// Names in the runtime directory.
 const FILES: [&str; 5] = ["monitor.sock", "guest-agent.sock", "vmop-agent.sock", "console.sock", "seed.img"];
 
+/// Files of the data directory, and whether they are written in place; the others are replaced.
+const KEPT: [(&str, bool); 5] =
+    [("uuid.txt", false), ("machine.json", false), ("fw-vars.fd", true), ("tpm2-00.permall", true), (".lock", true)];
+
 impl Directories {
     /// Where they are; nothing is looked at or made.
     pub fn locate(config: &RunnerConfig, name: &str, environment: &Environment) -> Self {
@@ -64,8 +70,31 @@ impl Directories {
             made.map_err(|error| problem(path, error))?;
             writable(path).map_err(|error| problem(path, error.into()))?;
         }
+        self.data_is_ours()?;
         self.clear();
         self.socket_paths_fit()
+    }
+
+    /// What a runner with another user has left, on a volume that does not follow `fsGroup`.
+    fn data_is_ours(&self) -> Result<(), Failure> {
+        for (name, written) in KEPT {
+            let path = self.data.join(name);
+            let need = if written { Access::READ_OK | Access::WRITE_OK } else { Access::READ_OK };
+            let Err(error) = rustix::fs::access(&path, need) else { continue };
+            if error == Errno::NOENT {
+                continue;
+            }
+            let owner = fs::metadata(&path).map(|metadata| metadata.uid()).unwrap_or_default();
+            let (group, dir) = (rustix::process::getgid().as_raw(), self.data.display());
+            return Err(Failure::data(format!(
+                "{} belongs to uid {owner} and cannot be used by uid {}: {error}; its volume does not follow \
+                 the pod's fsGroup, so run once as root where it is mounted: chown -R {}:{group} {dir}",
+                path.display(),
+                uid(),
+                uid()
+            )));
+        }
+        Ok(())
     }
 
     fn socket_paths_fit(&self) -> Result<(), Failure> {

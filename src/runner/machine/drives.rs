@@ -22,6 +22,8 @@ pub struct Disk {
     pub bootindex: Option<u32>,
     /// Size in bytes at the start.
     pub size: u64,
+    /// Whether it is read and written past the page cache.
+    pub direct: bool,
 }
 
 /// What a disk is made of.
@@ -53,7 +55,8 @@ pub fn disks(configured: &[spec::Disk]) -> Result<(Vec<Disk>, Vec<Held>), Failur
                 size
             }
         };
-        disks.push(Disk { path, kind, bootindex: disk.bootindex, size });
+        let direct = kind == DiskKind::Device || goes_past_the_cache(&path);
+        disks.push(Disk { path, kind, bootindex: disk.bootindex, size, direct });
     }
     Ok((disks, held))
 }
@@ -71,6 +74,12 @@ impl Held {
     pub fn size(&self) -> u64 {
         (&self.file).seek(SeekFrom::End(0)).unwrap_or_default()
     }
+}
+
+/// Whether the file's file system lets it be read and written past the page cache, which the pod would pay for and which
+/// native AIO needs.
+fn goes_past_the_cache(path: &Path) -> bool {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()).is_ok()
 }
 
 /// Makes the image file at its first use, and enlarges it where it is smaller: sparse, so that it costs what is written.
@@ -167,6 +176,14 @@ mod tests {
         let disk =
             spec::Disk { source: Source::File("/none/disk.img".into()), size: Some(Bytes(512)), bootindex: None };
         assert!(disks(&[disk]).unwrap_err().message.contains("/none/disk.img cannot be made"));
+    }
+
+    #[test]
+    fn a_file_goes_past_the_page_cache_where_its_file_system_can() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        fs::write(dir.path().join("disk.img"), "x").unwrap();
+        assert!(goes_past_the_cache(&dir.path().join("disk.img")));
+        assert!(!goes_past_the_cache(Path::new("/proc/version")));
     }
 
     #[test]

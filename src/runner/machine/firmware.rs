@@ -19,6 +19,8 @@ pub struct FirmwareFiles {
     pub vars: PathBuf,
     /// Whether variables are protected by system management mode.
     pub secure: bool,
+    /// What became of the variables that the guest had, where it has them no longer.
+    pub put_aside: Option<String>,
 }
 
 /// Pairs of code and variables in the order of preference: those of the reference (Fedora, Arch), then Debian's.
@@ -52,43 +54,60 @@ fn candidates(firmware: Firmware) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// Finds the firmware, and gives the VM its own variables if it has none yet.
+/// Finds the firmware, and gives the VM its own variables if it has none yet, or none that fit (B30). Those of another
+/// layout are kept under a name of their own, and are back when their firmware is: nothing is ever overwritten, and
+/// the volume of 1 MiB holds each once.
 pub fn settle(firmware: Firmware, data: &Path) -> Result<Option<FirmwareFiles>, Failure> {
     let pairs: Vec<_> =
         candidates(firmware).iter().map(|(rom, vars)| (PathBuf::from(rom), PathBuf::from(vars))).collect();
     if firmware == Firmware::Bios {
         return Ok(None);
     }
-    let (rom, vars) = choose(&pairs, firmware, data)?;
-    let secure = matches!(firmware, Firmware::Secure | Firmware::Secure4m);
-    Ok(Some(FirmwareFiles { rom, vars, secure }))
+    choose(&pairs, firmware, data).map(Some)
 }
 
-fn choose(pairs: &[(PathBuf, PathBuf)], firmware: Firmware, data: &Path) -> Result<(PathBuf, PathBuf), Failure> {
-    let own = data.join(VARS_FILE);
-    let mut present = pairs.iter().filter(|(rom, vars)| rom.is_file() && vars.is_file()).peekable();
-    let missing = |message: String| Failure::new(EndReason::FirmwareMissing, message);
-    let Some((rom, template)) = present.peek() else {
+fn choose(pairs: &[(PathBuf, PathBuf)], firmware: Firmware, data: &Path) -> Result<FirmwareFiles, Failure> {
+    let present: Vec<_> = pairs.iter().filter(|(rom, vars)| rom.is_file() && vars.is_file()).collect();
+    let Some((first_rom, template)) = present.first() else {
         let looked: Vec<String> = pairs.iter().map(|(rom, _)| rom.display().to_string()).collect();
-        let name = firmware.as_str();
-        return Err(missing(format!("the image has no firmware {name}; looked for {}", looked.join(", "))));
+        let message = format!("the image has no firmware {}; looked for {}", firmware.as_str(), looked.join(", "));
+        return Err(Failure::new(EndReason::FirmwareMissing, message));
     };
-    let Ok(own_size) = fs::metadata(&own).map(|metadata| metadata.len()) else {
-        durable::copy(template, &own)
-            .map_err(|error| Failure::data(format!("{} cannot be written: {error}", own.display())))?;
-        return Ok((rom.clone(), own));
-    };
-    // Code of one layout with variables of another does not boot; the size tells the layouts apart.
-    let same_layout = |vars: &Path| fs::metadata(vars).is_ok_and(|metadata| metadata.len() == own_size);
-    match present.find(|(_, vars)| same_layout(vars)) {
-        Some((rom, _)) => Ok((rom.clone(), own)),
-        None => Err(missing(format!(
-            "{} has {own_size} bytes, which fits no firmware {} of this image; choose the firmware that the VM was \
-             installed with, or remove the file, which loses the guest's boot entries",
-            own.display(),
-            firmware.as_str()
-        ))),
+    let own = data.join(VARS_FILE);
+    let unusable = |error| Failure::data(format!("{} cannot be written: {error}", own.display()));
+    let secure = matches!(firmware, Firmware::Secure | Firmware::Secure4m);
+    let files = |rom: &PathBuf, put_aside| FirmwareFiles { rom: rom.clone(), vars: own.clone(), secure, put_aside };
+    let mut put_aside = None;
+    if let Some(own_size) = size(&own) {
+        // Code of one layout with variables of another does not boot; the size tells the layouts apart.
+        if let Some((rom, _)) = present.iter().find(|(_, vars)| size(vars) == Some(own_size)) {
+            return Ok(files(rom, None));
+        }
+        let kept = kept(data, own_size);
+        fs::rename(&own, &kept).map_err(unusable)?;
+        put_aside = Some(format!(
+            "the firmware's variables, among them boot entries and keys, are not those that the guest had: the store of \
+             {own_size} bytes fits no firmware {} of this image and is kept as {}; it is used again with its firmware",
+            firmware.as_str(),
+            kept.display()
+        ));
     }
+    let before = size(template).map(|size| kept(data, size)).filter(|kept| kept.is_file());
+    match before {
+        Some(before) => fs::rename(before, &own),
+        None => durable::copy(template, &own),
+    }
+    .map_err(unusable)?;
+    Ok(files(first_rom, put_aside))
+}
+
+fn size(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len())
+}
+
+/// Where variables of that size wait for their firmware.
+fn kept(data: &Path, size: u64) -> PathBuf {
+    data.join(format!("fw-vars-{size}.fd"))
 }
 
 #[cfg(test)]
@@ -112,7 +131,7 @@ mod tests {
     fn variables_are_seeded_once_and_whole() {
         let (_image, pairs) = image();
         let data = tempfile::tempdir().unwrap();
-        let (rom, vars) = choose(&pairs, Firmware::Uefi, data.path()).unwrap();
+        let FirmwareFiles { rom, vars, .. } = choose(&pairs, Firmware::Uefi, data.path()).unwrap();
         assert_eq!((rom, fs::read(&vars).unwrap().len()), (pairs[1].0.clone(), 128));
         fs::write(&vars, vec![9; 128]).unwrap();
         choose(&pairs, Firmware::Uefi, data.path()).unwrap();
@@ -125,9 +144,27 @@ mod tests {
         let (_image, pairs) = image();
         let data = tempfile::tempdir().unwrap();
         fs::write(data.path().join("fw-vars.fd"), vec![1; 528]).unwrap();
-        assert_eq!(choose(&pairs, Firmware::Uefi, data.path()).unwrap().0, pairs[2].0);
-        fs::write(data.path().join("fw-vars.fd"), vec![1; 64]).unwrap();
-        assert_eq!(choose(&pairs, Firmware::Uefi, data.path()).unwrap_err().reason, EndReason::FirmwareMissing);
+        let files = choose(&pairs, Firmware::Uefi, data.path()).unwrap();
+        assert_eq!((files.rom, files.put_aside), (pairs[2].0.clone(), None));
+    }
+
+    #[test]
+    fn b30_variables_that_fit_no_firmware_are_kept_and_come_back_with_theirs() {
+        let (_image, pairs) = image();
+        let data = tempfile::tempdir().unwrap();
+        let content = |name: &str| fs::read(data.path().join(name)).ok();
+        fs::write(data.path().join("fw-vars.fd"), vec![1; 128]).unwrap();
+        let only_4m = &pairs[2..];
+        let told = choose(only_4m, Firmware::Uefi4m, data.path()).unwrap().put_aside.unwrap();
+        assert!(told.contains("fw-vars-128.fd") && told.contains("uefi-4m"), "{told}");
+        assert_eq!((content("fw-vars.fd"), content("fw-vars-128.fd")), (Some(vec![7; 528]), Some(vec![1; 128])));
+        // Told once: the next start finds what fits.
+        assert_eq!(choose(only_4m, Firmware::Uefi4m, data.path()).unwrap().put_aside, None);
+        let only_2m = &pairs[..2];
+        fs::write(data.path().join("fw-vars.fd"), vec![2; 528]).unwrap();
+        choose(only_2m, Firmware::Uefi, data.path()).unwrap();
+        assert_eq!((content("fw-vars.fd"), content("fw-vars-528.fd")), (Some(vec![1; 128]), Some(vec![2; 528])));
+        assert_eq!(fs::read_dir(data.path()).unwrap().count(), 2, "each is there once");
     }
 
     #[test]

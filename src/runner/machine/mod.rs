@@ -106,7 +106,7 @@ pub fn resolve(spec: Spec, dirs: &Directories, around: Around) -> Result<Resolve
     let uuid = identity::uuid(&dirs.data, spec.uuid.as_deref())?;
     let firmware = firmware::settle(spec.firmware, &dirs.data)?;
     let acceleration = acceleration(spec.accelerator)?;
-    let mut warnings = Vec::new();
+    let mut warnings: Vec<String> = firmware.iter().filter_map(|firmware| firmware.put_aside.clone()).collect();
     let (disks, held) = drives::disks(&spec.disks)?;
     let cds = drives::cds(&spec.cds, around.repository, &mut warnings);
     let macs = macs(&spec.networks, around.uid.unwrap_or(&uuid), record.of_reference);

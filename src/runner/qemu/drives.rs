@@ -24,20 +24,18 @@ pub fn cds(args: &mut Args, machine: &Machine) {
     }
 }
 
-/// Disks. One process writes a block device through the page cache of none; a file goes through its own.
+/// Disks, past the page cache where that is possible.
 pub fn disks(args: &mut Args, machine: &Machine) {
     for (n, disk) in machine.disks.iter().enumerate() {
-        let resource = match disk.kind {
-            DiskKind::File => json!({
-                "driver": "file", "node-name": resource(n), "filename": disk.path,
-                "aio": machine.aio.for_file().as_str(), "auto-read-only": true, "discard": "unmap",
-            }),
-            DiskKind::Device => json!({
-                "driver": "host_device", "node-name": resource(n), "filename": disk.path,
-                "aio": machine.aio.as_str(), "cache": {"direct": true, "no-flush": false}, "auto-read-only": true,
-                "discard": "unmap",
-            }),
+        let driver = match disk.kind {
+            DiskKind::File => "file",
+            DiskKind::Device => "host_device",
         };
+        let resource = json!({
+            "driver": driver, "node-name": resource(n), "filename": disk.path,
+            "aio": machine.aio.of_disk(disk.direct).as_str(), "cache": {"direct": disk.direct, "no-flush": false},
+            "auto-read-only": true, "discard": "unmap",
+        });
         let slot = machine.layout.disks.get(n).copied().unwrap_or_default();
         blk(args, machine, slot, n, &resource, false, disk.bootindex);
     }

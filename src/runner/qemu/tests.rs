@@ -64,10 +64,15 @@ fn the_fullest_machine() {
 ",
     );
     machine.acceleration = Acceleration::Kvm;
-    machine.firmware = Some(FirmwareFiles { rom: "/fw/CODE.fd".into(), vars: "/data/fw-vars.fd".into(), secure: true });
+    machine.firmware = Some(FirmwareFiles {
+        rom: "/fw/CODE.fd".into(),
+        vars: "/data/fw-vars.fd".into(),
+        secure: true,
+        put_aside: None,
+    });
     machine.disks = vec![
-        Disk { path: "/dev/system-disk".into(), kind: DiskKind::Device, bootindex: Some(1000), size: 0 },
-        Disk { path: "/images/a,b.img".into(), kind: DiskKind::File, bootindex: None, size: 0 },
+        Disk { path: "/dev/system-disk".into(), kind: DiskKind::Device, bootindex: Some(1000), size: 0, direct: true },
+        Disk { path: "/images/a,b.img".into(), kind: DiskKind::File, bootindex: None, size: 0, direct: false },
     ];
     machine.seed = Some(PathBuf::from("/run/seed.img"));
     machine.ticketing = true;

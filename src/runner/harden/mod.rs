@@ -1,6 +1,20 @@
 //! (io) What this process, and all that it starts, gives up for good once it has what it needs.
+//!
+//! | | runner | QEMU, TPM |
+//! |---|---|---|
+//! | capabilities, ever to gain one | none | none |
+//! | `filter`: system calls that none of them ever needs | refused | refused, besides QEMU's own sandbox |
+//! | `landlock`: files | what its user may | its own program, and what `reach` lists |
+
+mod filter;
+mod landlock;
+mod reach;
+
+pub use landlock::confined;
+pub use reach::{Access, Reach};
 
 use crate::runner::failure::Failure;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{CapabilitySet, capabilities, clear_ambient_capability_set, set_capabilities, set_no_new_privs};
 
 /// Gives up the right to set up networks, and ever to gain another. Before the first thread and the first child.
@@ -14,5 +28,8 @@ pub fn give_up() -> Result<(), Failure> {
         }
         set_capabilities(None, sets).map_err(problem)?;
     }
-    set_no_new_privs(true).map_err(problem)
+    set_no_new_privs(true).map_err(problem)?;
+    // QEMU has the same user: it must not look into this process, which knows the display's password and the token.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(problem)?;
+    filter::install().map_err(|error| Failure::start(format!("system calls cannot be given up: {error}")))
 }
