@@ -108,6 +108,8 @@ pub const DISKS_DIR: &str = "/var/local/vm-disks";
 /// Name of the image file in the file system of such a disk.
 pub const DISK_FILE: &str = "disk.img";
 
+/// Port of a VM's pod, named `metrics`, where its runner counts what QEMU does.
+pub const METRICS_PORT: u16 = 9180;
 /// Environment variable of the VM's pod: the node that it runs on (downward API).
 pub const ENV_NODE_NAME: &str = "NODE_NAME";
 /// Environment variable of the VM's pod: the pod's address (downward API).

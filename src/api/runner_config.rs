@@ -42,6 +42,9 @@ pub struct RunnerConfig {
     /// Ours: how much the runner logs, from its start on: `error`, `warn`, `info` (default), `debug` or `trace`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_level: Option<String>,
+    /// Ours: port of the pod where `/metrics` is. Default: there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics_port: Option<u16>,
     /// Seed for cloud-init.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloud_init: Option<CloudInit>,

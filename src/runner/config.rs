@@ -146,6 +146,13 @@ mod tests {
         assert_eq!(user_data.get("swap"), Some(&Value::Null));
     }
 
+    #[test]
+    fn b35_keys_with_any_first_letter_stay() {
+        let parsed = parse("\"/Runner\": {vm: {name: t}, cloudInit: {userData: {/etc/motd: a, _b: {/c: d}}}}").unwrap();
+        let user_data = serde_json::to_value(parsed.config.cloud_init.unwrap().user_data).unwrap();
+        assert_eq!(user_data, serde_json::json!({"/etc/motd": "a", "_b": {"/c": "d"}}));
+    }
+
     proptest! {
         #[test]
         fn no_text_makes_the_reader_fail_badly(text: String) {

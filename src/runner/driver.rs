@@ -21,7 +21,7 @@ use super::spec::Spec;
 use super::state::{Action, Event, Phase, State};
 use super::status::{ConfigProblem, Note, Observed};
 use super::watch::Files;
-use super::{console, qmp, reconcile};
+use super::{console, metrics, qmp, reconcile};
 use crate::api::outcome::Outcome;
 use rustix::process::Signal as ProcessSignal;
 use serde_json::{Map, Value};
@@ -87,6 +87,8 @@ pub struct Setup {
     pub console: tokio::net::UnixListener,
     /// Block devices, kept open so that no other machine of this node opens them.
     pub held: Vec<Held>,
+    /// Where `/metrics` is, and what it needs, if it is wanted.
+    pub metrics: Option<(u16, metrics::Machine)>,
     /// What the machine was started with.
     pub start: reconcile::Start,
     /// The first status.
@@ -134,6 +136,9 @@ impl Driver {
         let (monitor_signals, monitor_inbox) = mpsc::unbounded_channel();
         let (monitor, connection) = qmp::connect(setup.dirs.file(process::MONITOR), monitor_signals);
         tokio::spawn(connection);
+        if let Some((port, machine)) = setup.metrics {
+            tokio::spawn(metrics::serve(port, machine, monitor.clone()));
+        }
         let desired = Desired {
             generation: setup.generation,
             live: setup.spec.live.clone(),

@@ -16,6 +16,7 @@
 //! | `config`, `spec`, `machine` | the file as read; every value checked; every path and default settled |
 //! | `qemu` | a machine's command line |
 //! | `tap`, `harden` | host networks for the guest; what is given up once they are there |
+//! | `metrics` | what QEMU and the kernel count, for Prometheus |
 //! | `process` | QEMU as a child |
 //! | `state`, `driver` | what becomes of the machine (pure); its only owner |
 //! | `desired`, `reconcile` | what a running machine should be (pure, one file per aspect); makes it so |
@@ -32,6 +33,7 @@ mod driver;
 mod failure;
 mod harden;
 mod machine;
+mod metrics;
 mod process;
 mod qemu;
 mod qmp;

@@ -7,6 +7,7 @@ use super::failure::Failure;
 use super::harden::{self, Access, Reach};
 use super::machine::Directories;
 use super::qemu;
+use super::tap::Tap;
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::process::{Pid, Signal, WaitOptions};
 use std::collections::VecDeque;
@@ -65,7 +66,7 @@ pub fn start(
     dirs: &Directories,
     with_tpm: bool,
     reach: &Reach,
-    taps: Vec<(usize, OwnedFd)>,
+    taps: Vec<(usize, Tap)>,
 ) -> Result<Started, Failure> {
     let problem = |program: &'static str| {
         move |error: io::Error| Failure::start(format!("{program} cannot be started: {error}; is it in the image?"))
@@ -95,7 +96,7 @@ fn start_qemu(
     dirs: &Directories,
     reach: &[(PathBuf, Access)],
     tpm: Option<OwnedFd>,
-    taps: Vec<(usize, OwnedFd)>,
+    taps: Vec<(usize, Tap)>,
 ) -> io::Result<(Child, UnixStream)> {
     let listen = |name: &str| UnixListener::bind(dirs.file(name)).map(OwnedFd::from);
     let (line, guest_line) = UnixStream::pair()?;
@@ -108,7 +109,7 @@ fn start_qemu(
         mapping(listen(VMOP_AGENT)?, numbers.vmop_agent),
     ];
     mappings.extend(tpm.map(|tpm| mapping(tpm, numbers.tpm)));
-    mappings.extend(taps.into_iter().map(|(n, tap)| mapping(tap, qemu::tap_descriptor(n))));
+    mappings.extend(taps.into_iter().map(|(n, tap)| mapping(tap.fd, qemu::tap_descriptor(n))));
     Ok((spawn(qemu::PROGRAM, arguments, reach, mappings)?, line))
 }
 
@@ -135,6 +136,11 @@ fn spawn(
 }
 
 impl Child {
+    /// Its process id.
+    pub fn id(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
     /// Whether this process is the child.
     pub fn is(&self, pid: Pid) -> bool {
         self.pid == pid

@@ -16,11 +16,11 @@ use super::report::Reporter;
 use super::spec::{Backend, Network, Spec};
 use super::state::Phase;
 use super::status::{Identity, Observed};
+use super::tap::{self, Tap};
 use super::watch::Files;
-use super::{console, harden, process, qemu, seed, tap};
+use super::{console, harden, metrics, process, qemu, seed};
 use crate::api::names;
 use crate::api::outcome::{Outcome, TERMINATION_MESSAGE_PATH};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// Environment variable that replaces the path of the termination message.
@@ -94,8 +94,10 @@ fn start(config: &RunnerConfig, spec: Spec, path: &Path, files: Files, dirs: &Di
     let unusable = |error: std::io::Error| Failure::data(format!("{}: {error}", dirs.runtime.display()));
     let console = tokio::net::UnixListener::bind(dirs.file(console::SOCKET)).map_err(unusable)?;
     let reach = Reach::of(&machine, dirs, &repository);
+    let mut counted = counted(config, &machine, &taps);
     let Started { qemu, tpm, line } = process::start(&arguments, dirs, machine.spec.tpm, &reach, taps)?;
     line.set_nonblocking(true).map_err(unusable)?;
+    counted.qemu = qemu.id();
     Ok(Setup {
         type_is_alias: !machine.machine_type.starts_with("pc-"),
         spec: machine.spec,
@@ -109,6 +111,7 @@ fn start(config: &RunnerConfig, spec: Spec, path: &Path, files: Files, dirs: &Di
         line: tokio::net::UnixStream::from_std(line).map_err(unusable)?,
         console,
         held,
+        metrics: config.metrics_port.map(|port| (port, counted)),
         start: reconcile::Start { repository, trays, sizes, reset: config.reset_counter },
         observed,
         reporter,
@@ -116,12 +119,26 @@ fn start(config: &RunnerConfig, spec: Spec, path: &Path, files: Files, dirs: &Di
 }
 
 /// The taps of a machine, each with the number of its network.
-fn taps(spec: &Spec) -> Result<Vec<(usize, OwnedFd)>, Failure> {
+fn taps(spec: &Spec) -> Result<Vec<(usize, Tap)>, Failure> {
     let tap = |(n, network): (usize, &Network)| match &network.backend {
         Backend::Tap { bridge } => Some(tap::open(&format!("vm.network[{n}]"), bridge).map(|tap| (n, tap))),
         Backend::User { .. } => None,
     };
     spec.networks.iter().enumerate().filter_map(tap).collect()
+}
+
+/// What `/metrics` needs of the machine, but for QEMU's process id.
+fn counted(config: &RunnerConfig, machine: &Machine, taps: &[(usize, Tap)]) -> metrics::Machine {
+    let node = std::env::var(names::ENV_NODE_NAME).unwrap_or_default();
+    let namespace = config.namespace.clone().unwrap_or_default();
+    let disk = |disk: &machine::Disk| (disk.path.display().to_string(), machine.aio.of_disk(disk.direct).as_str());
+    metrics::Machine {
+        labels: vec![("node", node), ("namespace", namespace), ("name", machine.spec.name.clone())],
+        qemu: 0,
+        ram: machine.spec.ram.0,
+        disks: machine.disks.iter().map(disk).collect(),
+        taps: taps.iter().map(|(network, tap)| metrics::Tap { network: *network, name: tap.name.clone() }).collect(),
+    }
 }
 
 fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {

@@ -16,8 +16,16 @@ const NAME: &str = "vmtap%d";
 /// From linux/sockios.h: puts an interface on a bridge.
 const SIOCBRADDIF: libc::Ioctl = 0x89a2 as libc::Ioctl;
 
+/// A tap on a bridge.
+pub struct Tap {
+    /// QEMU's end.
+    pub fd: OwnedFd,
+    /// The name of the interface.
+    pub name: String,
+}
+
 /// Opens a tap on that bridge; `key` is where it is configured.
-pub fn open(key: &str, bridge: &str) -> Result<OwnedFd, Failure> {
+pub fn open(key: &str, bridge: &str) -> Result<Tap, Failure> {
     let tap =
         rustix::fs::open(TUN, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(|error| {
             Failure::data(format!("{key}: {TUN} cannot be opened: {error}; a tap needs that device in the pod"))
@@ -31,7 +39,7 @@ pub fn open(key: &str, bridge: &str) -> Result<OwnedFd, Failure> {
         let hint = "the bridge must be there, in the network of the pod";
         Failure::data(format!("{key}: no tap can be put on the bridge {bridge}: {error}; {hint}"))
     })?;
-    Ok(tap)
+    Ok(Tap { fd: tap, name: request.name() })
 }
 
 /// Puts the tap on the bridge and brings it up.
@@ -70,6 +78,12 @@ impl Request {
             *to = from as libc::c_char;
         }
         Self(request)
+    }
+
+    /// The name, which the kernel completes when it makes the interface.
+    fn name(&self) -> String {
+        let letters = self.0.ifr_name.iter().map(|letter| *letter as u8).take_while(|letter| *letter != 0);
+        String::from_utf8_lossy(&letters.collect::<Vec<_>>()).into_owned()
     }
 
     fn give(&mut self, to: &impl AsFd, request: libc::Ioctl) -> io::Result<()> {

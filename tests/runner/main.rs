@@ -6,12 +6,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod api;
+mod defects;
 mod desktop;
 mod end;
 mod guest;
 mod hardware;
 mod live;
 mod media;
+mod metrics;
 mod network;
 mod rig;
 mod seccomp;

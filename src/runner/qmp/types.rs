@@ -91,6 +91,27 @@ impl Command {
         Self::new("query-balloon", json!({}))
     }
 
+    /// What the disks have done.
+    pub fn query_block_stats() -> Self {
+        Self::new("query-blockstats", json!({}))
+    }
+
+    /// The guest's CPUs and their threads.
+    pub fn query_cpus() -> Self {
+        Self::new("query-cpus-fast", json!({}))
+    }
+
+    /// Has the guest's balloon driver tell about the guest's memory that often, in seconds.
+    pub fn set_guest_stats_interval(balloon: &str, seconds: u64) -> Self {
+        let property = "guest-stats-polling-interval";
+        Self::new("qom-set", json!({"path": balloon, "property": property, "value": seconds}))
+    }
+
+    /// What the guest's balloon driver has told last.
+    pub fn guest_stats(balloon: &str) -> Self {
+        Self::new("qom-get", json!({"path": balloon, "property": "guest-stats"}))
+    }
+
     /// Presses the reset button.
     pub fn system_reset() -> Self {
         Self::new("system_reset", json!({}))

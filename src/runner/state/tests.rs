@@ -159,6 +159,14 @@ fn a_qemu_that_ends_by_itself_has_crashed_and_its_last_words_are_kept() {
 }
 
 #[test]
+fn b37_b38_a_qemu_that_is_gone_ends_every_wait() {
+    // While its agent seems to be connected, whose shutdown would be waited for.
+    let (state, actions) = play(&[booted(), vec![(9, Event::Stop), (10, ended(0))]].concat());
+    assert!(matches!(actions.last(), Some((10, Action::Finish(_)))), "{actions:?}");
+    assert_eq!((outcome(&actions).reason, state.deadline()), (EndReason::Stopped, None));
+}
+
+#[test]
 fn a_qemu_that_ends_before_the_guest_ran_has_failed_to_start() {
     let (_, actions) = play(&[(0, ended(1))]);
     let outcome = outcome(&actions);

@@ -125,7 +125,8 @@ fn ports(plan: &Plan) -> Vec<ContainerPort> {
         let protocol = protocol(forward.protocol);
         port(format!("{}-{}", protocol.to_lowercase(), forward.port), forward.port, protocol)
     });
-    spice.into_iter().chain(forwards).collect()
+    let metrics = plan.config.metrics_port.map(|number| port("metrics".to_owned(), number.into(), "TCP"));
+    spice.into_iter().chain(forwards).chain(metrics).collect()
 }
 
 fn mounts(plan: &Plan) -> Vec<VolumeMount> {

@@ -30,6 +30,7 @@ pub(super) fn runner_config(
         reset_counter: machine.reset_request,
         guest_shutdown_stops: vm.spec.guest_shutdown_stops,
         log_level: log_level(vm, settings),
+        metrics_port: None,
         cloud_init,
         vm: Some(config::VmConfig {
             name: vm.name_any(),

@@ -1,6 +1,7 @@
 //! (pure) The machine's CPUs, memory and ports.
 
 use super::{Invalid, invalid};
+use crate::api::names;
 use crate::api::quantity::Bytes;
 use crate::api::virtual_machine::{CpuTopology, Forward, Machine, Protocol};
 use std::collections::BTreeSet;
@@ -64,6 +65,14 @@ pub(super) fn forwards(machine: &Machine, spice_port: Option<i64>) -> Result<Vec
         }
     }
     Ok(forwards)
+}
+
+/// The port of `/metrics`; none where the VM uses it for something else.
+pub(super) fn metrics_port(spice_port: Option<u16>, forwards: &[Forward]) -> Option<u16> {
+    let port = names::METRICS_PORT;
+    let is_forwarded = |f: &Forward| f.port == i32::from(port) && protocol(f.protocol) == "TCP";
+    let is_free = spice_port != Some(port) && !forwards.iter().any(is_forwarded);
+    is_free.then_some(port)
 }
 
 /// The protocol's name in Kubernetes.

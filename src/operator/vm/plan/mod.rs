@@ -117,7 +117,10 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     let cpus = machine::cpus(&spec.vm)?;
     let kept_instance = seed::kept_instance(observed);
     let seed = seed::seed(vm, kept_instance.as_ref());
-    let config = config::runner_config(vm, cpus, memory, &disks, settings, seed)?;
+    let config = RunnerConfig {
+        metrics_port: machine::metrics_port(spice_port, &forwards),
+        ..config::runner_config(vm, cpus, memory, &disks, settings, seed)?
+    };
     let display_secret = present_secret.or_else(|| generate_secret.then(|| names::display_secret(&name)));
     Ok(Plan {
         started_with: identity::fields(vm, config.vm.as_ref(), memory.0, display_secret.as_deref()),

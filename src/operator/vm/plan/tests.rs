@@ -47,6 +47,15 @@ fn a_topology_gives_the_maximum_of_cpus() {
 }
 
 #[test]
+fn metrics_give_way_to_a_port_of_the_vms_own() {
+    let port = |machine: Value| planned(machine).unwrap().config.metrics_port;
+    let forward = |protocol: &str| json!({"networks": [{"user": {"forward": [{"port": 9180, "guestPort": 80, "protocol": protocol}]}}]});
+    assert_eq!(port(json!({})), Some(9180));
+    assert_eq!(port(json!({"display": {"spice": {"port": 9180}}})), None);
+    assert_eq!((port(forward("TCP")), port(forward("UDP"))), (None, Some(9180)));
+}
+
+#[test]
 fn a_maximum_below_the_wanted_number_of_cpus_is_raised() {
     let machine = planned(json!({"maximumCpus": 2, "currentCpus": 3})).unwrap().config.vm.unwrap();
     assert_eq!((machine.maximum_cpus, machine.current_cpus), (Some(3), Some(3)));
