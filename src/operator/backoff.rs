@@ -17,27 +17,41 @@ pub fn pause(failures: u32) -> Duration {
 }
 
 /// Failures in a row, by object.
-#[derive(Default)]
-pub struct Failures(Mutex<HashMap<String, u32>>);
+pub struct Failures {
+    counts: Mutex<HashMap<String, u32>>,
+    first: Duration,
+}
+
+impl Default for Failures {
+    fn default() -> Self {
+        Self::pausing(Duration::from_secs(1))
+    }
+}
 
 impl Failures {
+    /// None yet; the pause after the first is that.
+    #[must_use]
+    pub fn pausing(first: Duration) -> Self {
+        Self { counts: Mutex::default(), first }
+    }
+
     /// Counts a failure and gives the pause that it calls for.
     pub fn failed(&self, object: &str) -> Duration {
-        let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let count = failures.entry(object.to_owned()).or_default();
         *count = count.saturating_add(1);
-        pause(*count)
+        self.first.mul_f64(pause(*count).as_secs_f64()).min(LONGEST)
     }
 
     /// Forgets an object's failures: it went well, or is gone.
     pub fn forget(&self, object: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(object);
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).remove(object);
     }
 
     /// How many objects wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Whether none waits.

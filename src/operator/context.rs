@@ -2,6 +2,7 @@
 
 use super::backoff::Failures;
 use super::cache::Cache;
+use super::controller;
 use super::leader::Leadership;
 use super::metrics::Metrics;
 use super::settings::Settings;
@@ -29,6 +30,8 @@ pub struct Context {
     pub failures: Failures,
     /// Figures for `/metrics`.
     pub metrics: Arc<Metrics>,
+    /// A reconcile that takes longer has failed.
+    pub deadline: Duration,
     /// Whether this operator may write.
     pub leadership: Leadership,
     /// The clock.
@@ -116,6 +119,7 @@ impl Context {
             settings: Mutex::new(Arc::new(settings)),
             caches: Caches::default(),
             failures: Failures::default(),
+            deadline: controller::DEADLINE,
             metrics: Arc::default(),
             leadership: Leadership::alone(),
             now: Timestamp::now,

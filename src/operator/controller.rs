@@ -8,7 +8,7 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
-/// A reconcile that takes longer has failed.
+/// A reconcile that takes longer has failed, if [`Context::deadline`] does not say otherwise.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// How a reconcile ended that did not fail.
@@ -32,7 +32,7 @@ impl Outcome {
     }
 }
 
-/// Runs the reconcile of one object: within [`DEADLINE`], surviving its panic, counted.
+/// Runs the reconcile of one object: within the deadline, surviving its panic, counted.
 ///
 /// # Errors
 /// If the reconcile fails, takes too long or panics.
@@ -42,8 +42,8 @@ pub async fn guarded(
     reconcile: impl Future<Output = Result<Outcome, Error>>,
 ) -> Result<Action, Error> {
     let began = Instant::now();
-    let result = match tokio::time::timeout(DEADLINE, AssertUnwindSafe(reconcile).catch_unwind()).await {
-        Err(_) => Err(Error::Timeout(DEADLINE)),
+    let result = match tokio::time::timeout(ctx.deadline, AssertUnwindSafe(reconcile).catch_unwind()).await {
+        Err(_) => Err(Error::Timeout(ctx.deadline)),
         Ok(Err(panic)) => Err(Error::Panic(panic_text(panic.as_ref()))),
         Ok(Ok(result)) => result,
     };

@@ -93,7 +93,8 @@ impl Error {
                 (429, Some(details)) if details.retry_after_seconds > 0 => {
                     Retry::After(Duration::from_secs(u64::from(details.retry_after_seconds)))
                 }
-                (500.., _) => Retry::Backoff(LONGEST_AWAY),
+                // A server that is busy often says nothing but that.
+                (429 | 500.., _) => Retry::Backoff(LONGEST_AWAY),
                 _ => Retry::Backoff(backoff::LONGEST),
             },
             Self::Api { .. } | Self::Timeout(_) => Retry::Backoff(LONGEST_AWAY),
@@ -115,7 +116,7 @@ mod tests {
     fn a_server_that_is_away_is_asked_again_soon_and_one_that_refuses_is_not() {
         let lost = kube::Error::Service("the connection was lost".into());
         let lost = Error::Api { verb: "get", kind: "Pod", name: "vm".to_owned(), source: lost };
-        for away in [lost, Error::Timeout(Duration::ZERO), refused(500), refused(503)] {
+        for away in [lost, Error::Timeout(Duration::ZERO), refused(429), refused(500), refused(503)] {
             assert_eq!(away.retry(), Retry::Backoff(LONGEST_AWAY), "{away}");
         }
         for refused in [refused(403), refused(422), Error::Foreign { kind: "Pod", name: "vm".to_owned() }] {

@@ -1,6 +1,6 @@
 //! The pod's requests follow the machine's size.
 
-use super::fake_api::{CONFIG_MAPS, PODS, VMS};
+use super::fake_api::{CONFIG_MAPS, Fault, PODS, VMS};
 use super::{World, request};
 use serde_json::{Value, json};
 
@@ -77,6 +77,20 @@ async fn a_refused_resize_is_told_and_not_tried_again_before_something_else_is_w
         world.settle().await;
         assert_eq!((self::requests(&world).0.as_str(), note(&world)), ("1500m", None));
     }
+}
+
+#[tokio::test]
+async fn the_words_of_a_refusal_are_told_though_the_first_try_to_tell_them_fails() {
+    let world = running().await;
+    world.api.refuse_resizes(Some(422));
+    world.edit(|machine| machine["currentCpus"] = 2.into());
+    // The ConfigMap, the resize, the annotations, and then the status.
+    world.api.fail(3, Fault::Refused(500));
+    assert!(world.reconcile().await.is_err());
+    assert!(!world.api.fault_is_due());
+    assert_eq!(note(&world), None);
+    world.settle().await;
+    assert_eq!(note(&world).unwrap().0, "ResizeRefused");
 }
 
 #[tokio::test]

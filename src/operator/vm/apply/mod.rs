@@ -71,7 +71,7 @@ pub async fn apply(
 /// Lets a pod that stays follow what can change of it.
 async fn follow(wanted: &Pod, versions: &Versions, observed: &Observed, ctx: &Context) -> Result<Vec<Wanted>, Error> {
     let Some(pod) = observed.own_pod() else { return Ok(Vec::new()) };
-    let (asked, resources) = resize::follow(wanted, pod, observed.conditions(), ctx).await?;
+    let (asked, resources) = resize::follow(wanted, pod, observed, ctx).await?;
     let is_new = pod.annotations().get(names::ANNOTATION_CONFIG_VERSION) != versions.config_map.as_ref();
     let poke = poke::annotation(observed, is_new);
     announce(versions.annotations().into_iter().chain(asked).chain(poke).collect(), pod, ctx).await?;

@@ -1,8 +1,8 @@
 //! (client) The pod's CPU and memory requests follow the machine's size while it runs, by the pod's `resize`
 //! subresource.
 //!
-//! What was asked for last, granted or not, stands in the pod's annotation. So a request that is refused is not sent
-//! again before something else is wanted, and who changes a pod's resources from outside is not fought with.
+//! What was granted last stands in the pod's annotation: who changes a pod's resources from outside is not fought with.
+//! What was refused stands in the VM's condition: it is not asked for again before the VM changes.
 
 use crate::api::conditions::{self, Wanted};
 use crate::api::names;
@@ -10,10 +10,10 @@ use crate::api::quantity::same_amount;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::views::PodView;
+use crate::operator::vm::observe::Observed;
 use crate::operator::write::Writer;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -33,14 +33,17 @@ fn asked(annotations: &BTreeMap<String, String>) -> Option<ResourceRequirements>
 pub(super) async fn follow(
     wanted: &Pod,
     pod: &PodView,
-    conditions: &[Condition],
+    observed: &Observed,
     ctx: &Context,
 ) -> Result<(BTreeMap<String, String>, Option<Wanted>), Error> {
     let (Some(resources), Some(last)) = (asked(wanted.annotations()), asked(pod.annotations())) else {
         return Ok((BTreeMap::new(), None));
     };
     if resources == last {
-        return Ok((BTreeMap::new(), tell(&resources, pod, conditions)));
+        return Ok((BTreeMap::new(), tell(&resources, pod)));
+    }
+    if let Some(message) = refused(observed) {
+        return Ok((BTreeMap::new(), Some(out_of_sync(conditions::REASON_RESIZE_REFUSED, message))));
     }
     let container = json!({"name": names::container(&pod.name_any()), "resources": patch(&last, &resources)});
     let body = json!({"spec": {"containers": [container]}});
@@ -54,10 +57,18 @@ pub(super) async fn follow(
         // Without the subresource, the path is not found.
         Err(error) if error.is_rejection() || matches!(error.code(), Some(404 | 405)) => {
             let message = format!("{error}; the new requests are the pod's at the next start of the VM");
-            Ok((annotations, Some(out_of_sync(conditions::REASON_RESIZE_REFUSED, message))))
+            Ok((BTreeMap::new(), Some(out_of_sync(conditions::REASON_RESIZE_REFUSED, message))))
         }
         Err(error) => Err(error),
     }
+}
+
+/// With which words the API server has refused the resources of this generation of the VM. The status is what remembers
+/// it: where it could not be written, the API server is asked again, and so the words are never lost.
+fn refused(observed: &Observed) -> Option<String> {
+    let told = conditions::find(observed.conditions(), conditions::RESOURCES_IN_SYNC)?;
+    let of_now = told.observed_generation == observed.vm.metadata.generation;
+    (of_now && told.reason == conditions::REASON_RESIZE_REFUSED).then(|| told.message.clone())
 }
 
 fn out_of_sync(reason: &'static str, message: String) -> Wanted {
@@ -65,7 +76,7 @@ fn out_of_sync(reason: &'static str, message: String) -> Wanted {
 }
 
 /// What there is to tell of a pod whose resources have been asked for.
-fn tell(resources: &ResourceRequirements, pod: &PodView, conditions: &[Condition]) -> Option<Wanted> {
+fn tell(resources: &ResourceRequirements, pod: &PodView) -> Option<Wanted> {
     if let Some(pending) = pod.condition("PodResizePending") {
         let words = pending.message.as_deref().unwrap_or("no details given");
         return Some(match pending.reason.as_deref() {
@@ -93,15 +104,9 @@ fn tell(resources: &ResourceRequirements, pod: &PodView, conditions: &[Condition
             .map(|(name, amount)| (name.clone(), amount.0.clone()))
     };
     let (name, amount) = lacking.into_iter().find_map(differs)?;
-    let before = conditions::find(conditions, conditions::RESOURCES_IN_SYNC);
-    match before.filter(|before| before.reason == conditions::REASON_RESIZE_REFUSED) {
-        Some(before) => Some(out_of_sync(conditions::REASON_RESIZE_REFUSED, before.message.clone())),
-        None => {
-            let message =
-                format!("the pod's {name} is not {amount}, as was asked for; something else in the cluster has set it");
-            Some(out_of_sync(conditions::REASON_DIFFERS, message))
-        }
-    }
+    let message =
+        format!("the pod's {name} is not {amount}, as was asked for; something else in the cluster has set it");
+    Some(out_of_sync(conditions::REASON_DIFFERS, message))
 }
 
 /// The patch from what was asked for last to what is wanted. What is not wanted any more is taken away: the API server
