@@ -31,8 +31,8 @@ use tokio::sync::mpsc;
 
 /// The VMs: what has changed, and all that are there.
 pub struct Vms<S> {
-    /// VMs that were added or changed.
-    pub stream: S,
+    /// VMs that were added, changed or deleted. Names only: ten thousand are listed at once.
+    pub changed: S,
     /// All VMs.
     pub store: Store<VirtualMachine>,
 }
@@ -112,7 +112,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Watches VMs, as soon as the API server knows what they are. Those that cannot be read are told of on themselves.
 #[must_use]
-pub fn vms(ctx: &Arc<Context>) -> Vms<impl Stream<Item = Result<VirtualMachine, watcher::Error>> + Send + 'static> {
+pub fn vms(ctx: &Arc<Context>) -> Vms<impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static> {
     let (store, writer) = reflector::store();
     let api = Api::<Arriving>::namespaced(ctx.client.clone(), &ctx.namespace);
     let (unreadable, arrived) = mpsc::unbounded_channel();
@@ -135,29 +135,30 @@ pub fn vms(ctx: &Arc<Context>) -> Vms<impl Stream<Item = Result<VirtualMachine, 
             futures::future::ready(event)
         })
         .reflect(writer);
-    Vms { stream: in_store(stream), store }
+    Vms { changed: in_store(stream), store }
 }
 
 /// The objects that were added, changed or deleted, each when the store shows it so. A list comes into the store as a
 /// whole at its end: whoever looks there for an object of a list that is under way sees what was before, and would miss
 /// what has changed.
-fn in_store<K: Send + 'static>(
+fn in_store<K: Resource<DynamicType = ()> + Send + 'static>(
     events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
-) -> impl Stream<Item = watcher::Result<K>> + Send + 'static {
+) -> impl Stream<Item = ObjectRef<K>> + Send + 'static {
     let mut listed = Vec::new();
     events.flat_map(move |event| {
         let objects = match event {
-            Ok(Event::Apply(object) | Event::Delete(object)) => vec![Ok(object)],
+            Ok(Event::Apply(object) | Event::Delete(object)) => vec![ObjectRef::from_obj(&object)],
             Ok(Event::Init) => {
                 listed.clear();
                 Vec::new()
             }
             Ok(Event::InitApply(object)) => {
-                listed.push(Ok(object));
+                listed.push(ObjectRef::from_obj(&object));
                 Vec::new()
             }
             Ok(Event::InitDone) => std::mem::take(&mut listed),
-            Err(error) => vec![Err(error)],
+            // Was told of where it came from.
+            Err(_) => Vec::new(),
         };
         futures::stream::iter(objects)
     })
@@ -240,29 +241,23 @@ pub fn children(
 /// Keeps the stores up to date without acting on a change, until this operator leads. Then all VMs are looked at once.
 pub async fn stand_by<S, T>(
     vms: Vms<S>,
-    children: T,
+    mut children: T,
     leadership: &Leadership,
-) -> (Vms<impl Stream<Item = Result<VirtualMachine, watcher::Error>> + Send + 'static + use<S, T>>, T)
+) -> (Vms<impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<S, T>>, T)
 where
-    S: Stream<Item = Result<VirtualMachine, watcher::Error>> + Send + 'static,
+    S: Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static,
     T: Stream<Item = ObjectRef<VirtualMachine>> + Send + Unpin + 'static,
 {
-    let Vms { stream, store } = vms;
-    let (mut stream, mut children) = (Box::pin(stream), children);
-    let errors = stream.by_ref().map(Result::err);
-    let changes = futures::stream::select(errors, children.by_ref().map(|_| None)).for_each(|error| {
-        if let Some(error) = error {
-            tracing::warn!(%error, "watching VMs");
-        }
-        futures::future::ready(())
-    });
+    let Vms { changed, store } = vms;
+    let mut changed = Box::pin(changed);
+    let changes = futures::stream::select(changed.by_ref(), children.by_ref()).map(drop).collect::<()>();
     tokio::select! {
         () = leadership.elected() => {}
         // Watches do not end before the operator does.
         () = changes.then(|()| futures::future::pending()) => {}
     }
-    let all = futures::stream::iter(store.state()).map(|vm| Ok(vm.as_ref().clone()));
-    (Vms { stream: all.chain(stream), store }, children)
+    let all = store.state().into_iter().map(|vm| ObjectRef::from_obj(vm.as_ref()));
+    (Vms { changed: futures::stream::iter(all).chain(changed), store }, children)
 }
 
 fn received<T>(mut receiver: mpsc::UnboundedReceiver<T>) -> impl Stream<Item = T> {

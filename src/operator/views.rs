@@ -34,7 +34,7 @@ pub struct PodView {
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpecView {
     /// The containers.
-    pub containers: Vec<ContainerSpecView>,
+    pub containers: Box<[ContainerSpecView]>,
     /// Seconds that the pod has to end if nobody says otherwise.
     pub termination_grace_period_seconds: Option<i64>,
 }
@@ -60,9 +60,9 @@ pub struct PodStatusView {
     /// More on `reason`.
     pub message: Option<String>,
     /// Conditions.
-    pub conditions: Vec<PodConditionView>,
+    pub conditions: Box<[PodConditionView]>,
     /// The containers: the VM's, and what others may have put into the pod.
-    pub container_statuses: Vec<ContainerView>,
+    pub container_statuses: Box<[ContainerView]>,
 }
 
 /// What matters of a pod's condition.
@@ -366,11 +366,20 @@ pub fn vm_of<K: Resource>(object: &K) -> Option<String> {
     object.meta().labels.as_ref()?.get(names::LABEL_INSTANCE).cloned()
 }
 
+/// Annotations of those who bind claims; nobody here reads them.
+const BINDERS: [&str; 3] = ["pv.kubernetes.io/", "volume.kubernetes.io/", "volume.beta.kubernetes.io/"];
+
 /// Drops what nobody reads of an object's metadata and takes a third to a half of its size.
 pub fn trim<K: Resource>(object: &mut K) {
     let meta = object.meta_mut();
     meta.managed_fields = None;
+    meta.finalizers = None;
     if let Some(annotations) = &mut meta.annotations {
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+        annotations.retain(|name, _| !BINDERS.iter().any(|binder| name.starts_with(binder)));
     }
+    // A map takes half a kilobyte for its first entry; an emptied one keeps it.
+    meta.annotations.take_if(|annotations| annotations.is_empty());
+    // Decoded lists have room for four.
+    meta.owner_references.iter_mut().for_each(Vec::shrink_to_fit);
 }

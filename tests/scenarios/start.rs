@@ -75,13 +75,13 @@ async fn a_missing_definition_is_waited_for() {
     server.vms.lock().unwrap().push(vm("vm", &json!("1Gi"), &json!({})));
     let ctx = server.context();
     let vms = streams::vms(&ctx);
-    let mut stream = std::pin::pin!(vms.stream);
+    let mut stream = std::pin::pin!(vms.changed);
     assert!(tokio::time::timeout(Duration::from_mins(10), stream.next()).await.is_err());
     assert!(ctx.definition_missing.load(Ordering::Relaxed));
     server.knows_vms.store(true, Ordering::Relaxed);
     // The pauses have not grown so much that anybody would notice.
-    let seen = tokio::time::timeout(Duration::from_secs(6), stream.next()).await.unwrap().unwrap().unwrap();
-    assert_eq!(seen.metadata.name.as_deref(), Some("vm"));
+    let seen = tokio::time::timeout(Duration::from_secs(6), stream.next()).await.unwrap().unwrap();
+    assert_eq!(seen.name, "vm");
     assert!(!ctx.definition_missing.load(Ordering::Relaxed));
     // Who is told of a VM finds it in the store.
     assert_eq!(vms.store.state().len(), 1);
@@ -96,8 +96,8 @@ async fn a_vm_that_cannot_be_read_is_told_so_and_the_others_go_on() {
         vec![vm("bad", &json!(5), &json!({"restarts": restarts})), vm("good", &json!("1Gi"), &json!({}))];
     let ctx = server.context();
     let vms = streams::vms(&ctx);
-    let mut stream = std::pin::pin!(vms.stream);
-    assert_eq!(stream.next().await.unwrap().unwrap().metadata.name.as_deref(), Some("good"));
+    let mut stream = std::pin::pin!(vms.changed);
+    assert_eq!(stream.next().await.unwrap().name, "good");
 
     let patched = async {
         while server.patches.lock().unwrap().is_empty() {
@@ -118,8 +118,8 @@ async fn a_vm_that_cannot_be_read_is_told_so_and_the_others_go_on() {
     *server.vms.lock().unwrap() = vec![vm("bad", &json!(5), &body["status"]), vm("good", &json!("1Gi"), &json!({}))];
     server.patches.lock().unwrap().clear();
     let ctx = server.context();
-    let mut stream = std::pin::pin!(streams::vms(&ctx).stream);
-    stream.next().await.unwrap().unwrap();
+    let mut stream = std::pin::pin!(streams::vms(&ctx).changed);
+    stream.next().await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(*server.patches.lock().unwrap(), []);
 }

@@ -60,14 +60,16 @@ pub async fn run<S, T>(
     changed_children: T,
     stop: impl Future<Output = ()> + Send + Sync + 'static,
 ) where
-    S: Stream<Item = Result<VirtualMachine, watcher::Error>> + Send + 'static,
+    S: Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static,
     T: Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static,
 {
     let reconcile = async |vm: Arc<VirtualMachine>, ctx: Arc<Context>| {
         guarded(&vm.name_any(), &ctx, reconcile(vm.clone(), &ctx)).await
     };
     let failed = |vm: Arc<VirtualMachine>, error: &Error, ctx: Arc<Context>| after_failure(&vm.name_any(), error, &ctx);
-    Controller::for_stream(vms.stream, vms.store)
+    // The store is all that the controller has to know of VMs.
+    Controller::for_stream(futures::stream::pending::<watcher::Result<VirtualMachine>>(), vms.store)
+        .reconcile_on(vms.changed)
         .reconcile_on(changed_children)
         .with_config(Config::default().concurrency(CONCURRENCY))
         .graceful_shutdown_on(stop)
