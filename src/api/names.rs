@@ -86,6 +86,8 @@ pub const IMAGE_REPOSITORY_CLAIM: &str = "vmop-image-repository";
 pub const CONFIG_DIR: &str = "/etc/opt/vmrunner";
 /// The configuration's file name, in the ConfigMap and in [`CONFIG_DIR`].
 pub const CONFIG_FILE: &str = "config.yaml";
+/// The file in the operator's ConfigMap that says how much is logged.
+pub const LOGGING_FILE: &str = "logging.properties";
 /// Where a VM's pod keeps what outlives it: UUID, firmware variables, TPM state.
 pub const DATA_DIR: &str = "/var/local/vm-data";
 /// Where CD images are found in a VM's pod.

@@ -4,7 +4,7 @@ use super::context::Context;
 use super::leader::{Candidate, Leadership, Lost, identity};
 use super::metrics::Metrics;
 use super::settings::{Settings, SettingsError};
-use super::{access, http, streams, vm};
+use super::{access, http, logs, streams, vm};
 use crate::api::virtual_machine;
 use clap::{Parser, Subcommand};
 use futures::FutureExt;
@@ -55,9 +55,12 @@ struct Run {
     /// Where to serve /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS", default_value = "[::]:8081")]
     http: SocketAddr,
-    /// How much to log: error, warn, info, debug or trace
+    /// How much to log: error, warn, info, debug or trace, where the ConfigMap's logging.properties has no .level
     #[arg(long, default_value = "info")]
     log_level: LevelFilter,
+    /// How the log looks: lines for people, or an object a line
+    #[arg(long, value_enum, default_value = "text")]
+    log_format: logs::Format,
 }
 
 /// Why the operator ends.
@@ -145,7 +148,7 @@ fn own_namespace() -> Option<String> {
 }
 
 async fn operate(run: Run) -> Result<(), Fatal> {
-    tracing_subscriber::fmt().with_max_level(run.log_level).with_ansi(false).with_writer(std::io::stderr).init();
+    let log_level = logs::begin(run.log_format, run.log_level);
     let settings = Settings::load(run.config.as_deref())?;
     let namespace = settings.namespace.clone().or_else(own_namespace).ok_or(Fatal::NoNamespace)?;
     let config = Config::infer().await?;
@@ -158,7 +161,7 @@ async fn operate(run: Run) -> Result<(), Fatal> {
 
     let mut ctx = Context::new(client, namespace, settings);
     // A file that was named has nothing to do with the ConfigMap.
-    (ctx.metrics, ctx.leadership) = (metrics, leadership);
+    (ctx.metrics, ctx.leadership, ctx.log_level) = (metrics, leadership, log_level);
     ctx.home = own_namespace().filter(|_| run.config.is_none());
     let ctx = Arc::new(ctx);
     let vms = streams::vms(&ctx);

@@ -4,6 +4,7 @@ use super::backoff::Failures;
 use super::cache::Cache;
 use super::controller;
 use super::leader::Leadership;
+use super::logs::LogLevel;
 use super::metrics::Metrics;
 use super::settings::Settings;
 use super::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, vm_of};
@@ -12,7 +13,7 @@ use crate::api::VirtualMachine;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +33,12 @@ pub struct Context {
     pub metrics: Arc<Metrics>,
     /// A reconcile that takes longer has failed.
     pub deadline: Duration,
+    /// How much is logged.
+    pub log_level: LogLevel,
+    /// How many reconciles have begun.
+    reconciles: AtomicU64,
+    /// Since when VMs are started that do not run yet.
+    starts: Mutex<HashMap<String, Timestamp>>,
     /// Whether this operator may write.
     pub leadership: Leadership,
     /// The clock.
@@ -79,6 +86,18 @@ impl Default for Caches {
 }
 
 impl Caches {
+    /// How many objects of each kind are known.
+    #[must_use]
+    pub fn sizes(&self) -> [(&'static str, usize); 5] {
+        [
+            ("pods", self.pods.len()),
+            ("configmaps", self.config_maps.len()),
+            ("persistentvolumeclaims", self.claims.len()),
+            ("secrets", self.secrets.len()),
+            ("services", self.services.len()),
+        ]
+    }
+
     /// Whether each has its first list; else the kinds that have not.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
@@ -121,6 +140,9 @@ impl Context {
             failures: Failures::default(),
             deadline: controller::DEADLINE,
             metrics: Arc::default(),
+            log_level: LogLevel::default(),
+            reconciles: AtomicU64::default(),
+            starts: Mutex::default(),
             leadership: Leadership::alone(),
             now: Timestamp::now,
             random_password,
@@ -163,8 +185,27 @@ impl Context {
         }
     }
 
+    /// An id for a reconcile that begins, which no other of this process has.
+    pub fn reconcile_id(&self) -> u64 {
+        self.reconciles.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Remembers that a VM's pod is made.
+    pub fn starts(&self, name: &str, now: Timestamp) {
+        self.starts.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), now);
+    }
+
+    /// Takes in that a VM runs: how long that took is observed, once, if this operator has seen the start.
+    pub fn runs(&self, name: &str, now: Timestamp) {
+        let began = self.starts.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        if let Some(began) = began {
+            self.metrics.vm_start.observe(now.duration_since(began).as_secs_f64());
+        }
+    }
+
     /// Forgets a VM that is gone.
     pub fn forget(&self, name: &str) {
+        self.starts.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         self.failures.forget(name);
         self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }

@@ -7,6 +7,7 @@ use kube::runtime::controller::Action;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
+use tracing::Instrument;
 
 /// A reconcile that takes longer has failed, if [`Context::deadline`] does not say otherwise.
 pub const DEADLINE: Duration = Duration::from_secs(30);
@@ -41,6 +42,16 @@ pub async fn guarded(
     ctx: &Context,
     reconcile: impl Future<Output = Result<Outcome, Error>>,
 ) -> Result<Action, Error> {
+    // By its id all that is found which one reconcile has said.
+    let span = tracing::error_span!("reconcile", vm = name, id = ctx.reconcile_id());
+    measured(name, ctx, reconcile).instrument(span).await
+}
+
+async fn measured(
+    name: &str,
+    ctx: &Context,
+    reconcile: impl Future<Output = Result<Outcome, Error>>,
+) -> Result<Action, Error> {
     let began = Instant::now();
     let result = match tokio::time::timeout(ctx.deadline, AssertUnwindSafe(reconcile).catch_unwind()).await {
         Err(_) => Err(Error::Timeout(ctx.deadline)),
@@ -49,8 +60,13 @@ pub async fn guarded(
     };
     let outcome = result.as_ref().map_or_else(Error::reason, |_| "Done");
     ctx.metrics.reconciled(outcome, began.elapsed().as_secs_f64());
-    if result.is_ok() {
-        ctx.failures.forget(name);
+    match &result {
+        Ok(_) => ctx.failures.forget(name),
+        // Somebody else wrote first, or the server is busy: no defect.
+        Err(error) if matches!(error.retry(), Retry::After(_)) => {
+            tracing::debug!(reason = error.reason(), %error, "trying again");
+        }
+        Err(error) => tracing::warn!(reason = error.reason(), %error, "reconcile failed; trying again"),
     }
     result.map(|outcome| match outcome {
         Outcome::Done => Action::await_change(),
@@ -60,19 +76,11 @@ pub async fn guarded(
 
 /// When to try again after a failure.
 pub fn after_failure(name: &str, error: &Error, ctx: &Context) -> Action {
-    let reason = error.reason();
     let after = match error.retry() {
-        Retry::After(after) => {
-            // Somebody else wrote first, or the server is busy: no defect.
-            tracing::debug!(object = name, reason, ?after, %error, "trying again");
-            after
-        }
-        Retry::Backoff(longest) => {
-            let after = ctx.failures.failed(name).min(longest);
-            tracing::warn!(object = name, reason, ?after, %error, "reconcile failed; trying again");
-            after
-        }
+        Retry::After(after) => after,
+        Retry::Backoff(longest) => ctx.failures.failed(name).min(longest),
     };
+    tracing::debug!(vm = name, ?after, "trying again");
     Action::requeue(after)
 }
 

@@ -1,7 +1,7 @@
 //! `/livez`, `/readyz` and `/metrics`.
 
 use super::context::Context;
-use crate::api::VirtualMachine;
+use crate::api::{VirtualMachine, conditions};
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -60,7 +60,19 @@ async fn readyz(State(Served { ctx, vms }): State<Served>) -> impl IntoResponse 
     }
 }
 
-async fn metrics(State(Served { ctx, .. }): State<Served>) -> impl IntoResponse {
+/// The reason of a VM's condition `Ready`, as `kubectl get vms` shows it.
+fn state_of(vm: &VirtualMachine) -> &str {
+    let conditions = vm.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    conditions::find(conditions, conditions::READY).map_or("Unknown", |ready| ready.reason.as_str())
+}
+
+async fn metrics(State(Served { ctx, vms }): State<Served>) -> impl IntoResponse {
+    let vms = vms.state();
+    ctx.metrics.set_vms(vms.iter().map(|vm| state_of(vm)));
+    ctx.metrics.set_stored("vms", vms.len());
+    for (resource, count) in ctx.caches.sizes() {
+        ctx.metrics.set_stored(resource, count);
+    }
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ctx.metrics.backoff.set(i64::try_from(ctx.failures.len()).unwrap_or(i64::MAX));
     ctx.metrics.leader.set(i64::from(ctx.leadership.leads()));
@@ -73,6 +85,7 @@ mod tests {
     use crate::operator::settings::Settings;
     use http_body_util::BodyExt;
     use kube::runtime::{reflector, watcher};
+    use serde_json::json;
     use tower::ServiceExt;
 
     async fn get(served: &Served, path: &str) -> (StatusCode, String) {
@@ -112,5 +125,25 @@ mod tests {
         ctx.caches.secrets.watched(watcher::Event::InitDone);
         assert_eq!(get(&served, "/readyz").await.0, StatusCode::OK);
         assert!(get(&served, "/metrics").await.1.contains("vm_operator_watch_restarts_total 0"));
+
+        let ready = json!({"type": "Ready", "status": "True", "reason": "Running", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        for (name, conditions) in [("a", json!([ready])), ("b", json!([ready])), ("c", json!([]))] {
+            let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
+            let (metadata, status) = (json!({"name": name, "namespace": "ns"}), json!({"conditions": conditions}));
+            let vm = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {"vm": {}}, "status": status});
+            writer.apply_watcher_event(&watcher::Event::Apply(serde_json::from_value(vm).unwrap()));
+        }
+        ctx.metrics.requested("patch", "vms/status");
+        let text = get(&served, "/metrics").await.1;
+        for line in [
+            r#"vm_operator_vms{state="Running"} 2"#,
+            r#"vm_operator_vms{state="Unknown"} 1"#,
+            r#"vm_operator_stored_objects{resource="vms"} 3"#,
+            r#"vm_operator_stored_objects{resource="pods"} 0"#,
+            r#"vm_operator_api_requests_total{verb="patch",resource="vms/status"} 1"#,
+            "vm_operator_leader 1",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
     }
 }

@@ -10,6 +10,9 @@ use prometheus_client::registry::Registry;
 /// Label of the reconcile counter: how it ended.
 type OutcomeLabel = [(&'static str, &'static str); 1];
 
+/// The label of a gauge.
+type OneLabel = [(&'static str, String); 1];
+
 /// Labels of the request counter.
 type RequestLabels = [(&'static str, String); 2];
 
@@ -19,6 +22,10 @@ pub struct Metrics {
     reconciles: Family<OutcomeLabel, Counter>,
     duration: Histogram,
     requests: Family<RequestLabels, Counter>,
+    vms: Family<OneLabel, Gauge>,
+    objects: Family<OneLabel, Gauge>,
+    /// Seconds from the making of a VM's pod until the VM runs.
+    pub vm_start: Histogram,
     /// Whether this operator leads: 1 or 0.
     pub leader: Gauge,
     /// VMs that wait after a failed reconcile.
@@ -40,6 +47,15 @@ impl Default for Metrics {
         let help = "Requests to the API server, by verb and resource as RBAC names them";
         registry.register("api_requests", help, Family::clone(&requests));
         registry.register("leader", "Whether this operator leads", leader.clone());
+        let (vms, objects) = (Family::default(), Family::default());
+        let help = "VMs, by the reason of their condition Ready";
+        registry.register("vms", help, Family::clone(&vms));
+        let help = "Objects that the operator keeps in memory, by resource";
+        registry.register("stored_objects", help, Family::clone(&objects));
+        let vm_start =
+            Histogram::new([0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0]);
+        let help = "Time from the making of a VM's pod until the VM runs";
+        registry.register("vm_start_seconds", help, vm_start.clone());
         let settings_valid = Gauge::default();
         settings_valid.set(1);
         registry.register("reconciles", "Reconciles, by how they ended", reconciles.clone());
@@ -48,7 +64,19 @@ impl Default for Metrics {
         registry.register("watch_restarts", "Watches that had to begin anew", watch_restarts.clone());
         let help = "Whether the newest version of the settings is in force";
         registry.register("settings_valid", help, settings_valid.clone());
-        Self { requests, leader, settings_valid, registry, reconciles, duration, backoff, watch_restarts }
+        Self {
+            vms,
+            objects,
+            vm_start,
+            requests,
+            leader,
+            settings_valid,
+            registry,
+            reconciles,
+            duration,
+            backoff,
+            watch_restarts,
+        }
     }
 }
 
@@ -62,6 +90,21 @@ impl Metrics {
     /// Counts a request to the API server.
     pub fn requested(&self, verb: &'static str, resource: &str) {
         self.requests.get_or_create(&[("verb", verb.to_owned()), ("resource", resource.to_owned())]).inc();
+    }
+
+    /// Says how many VMs there are in each state.
+    pub fn set_vms<'a>(&self, states: impl Iterator<Item = &'a str>) {
+        // A state without VMs is not served.
+        self.vms.clear();
+        for state in states {
+            self.vms.get_or_create(&[("state", state.to_owned())]).inc();
+        }
+    }
+
+    /// Says how many objects of a resource are kept.
+    pub fn set_stored(&self, resource: &'static str, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.objects.get_or_create(&[("resource", resource.to_owned())]).set(count);
     }
 
     /// The text of `/metrics`.

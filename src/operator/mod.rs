@@ -15,7 +15,7 @@
 //! | [`leader`], [`access`] | one operator writes at a time; its requests are counted |
 //! | [`context`], [`settings`] | what a reconcile is given |
 //! | [`error`], [`backoff`] | what goes wrong, and when to try again |
-//! | [`cli`], [`http`], [`metrics`], [`docs`] | the process |
+//! | [`cli`], [`http`], [`metrics`], [`logs`], [`docs`] | the process |
 
 pub mod access;
 pub mod backoff;
@@ -28,6 +28,7 @@ pub mod error;
 pub mod events;
 pub mod http;
 pub mod leader;
+pub mod logs;
 pub mod metrics;
 pub mod settings;
 pub mod streams;

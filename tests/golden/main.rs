@@ -12,6 +12,7 @@ mod generated;
 #[path = "../common/generator.rs"]
 mod generator;
 mod mutated;
+mod monitoring;
 mod reference;
 mod reference_objects;
 mod security;

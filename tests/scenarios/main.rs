@@ -214,6 +214,32 @@ async fn a_new_vm_costs_six_writes_and_one_per_disk_and_then_none() {
 }
 
 #[tokio::test]
+async fn how_long_a_start_takes_is_observed_once_a_start() {
+    let mut world = World::new(one_disk());
+    world.settle().await;
+    let observed = |world: &World| {
+        world
+            .ctx
+            .metrics
+            .text()
+            .lines()
+            .find_map(|line| Some(line.strip_prefix("vm_operator_vm_start_seconds_sum ")?.to_owned()))
+    };
+    assert_eq!(observed(&world).unwrap(), "0.0");
+    pass(3);
+    world.run();
+    world.step().await;
+    pass(60);
+    world.step().await;
+    assert_eq!(observed(&world).unwrap(), "3.0");
+    assert!(world.ctx.metrics.text().contains("vm_operator_vm_start_seconds_count 1"));
+    // Who has not seen the start knows nothing of it.
+    world.restart_operator();
+    world.step().await;
+    assert!(world.ctx.metrics.text().contains("vm_operator_vm_start_seconds_count 0"));
+}
+
+#[tokio::test]
 async fn a_running_vm_is_ready_and_a_restarted_operator_writes_nothing() {
     let mut world = World::new(one_disk());
     world.settle().await;

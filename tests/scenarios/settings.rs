@@ -4,6 +4,9 @@ use super::fake_api::{CLAIMS, CONFIG_MAPS, PODS, request_paths};
 use super::{World, one_disk};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+use tracing::level_filters::LevelFilter;
+use vm_operator::operator::logs::LogLevel;
 use vm_operator::operator::settings::follow::Follower;
 
 const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/ns/events";
@@ -130,4 +133,21 @@ async fn an_image_repository_that_is_not_to_be_made_is_not_made() {
     world.settle().await;
     assert_eq!(world.api.get(CLAIMS, "vmop-image-repository"), None);
     assert_eq!(world.ready().0, "Starting");
+}
+
+#[tokio::test]
+async fn the_log_has_the_level_of_the_config_map_at_once() {
+    let mut world = running().await;
+    let levels = Arc::new(Mutex::new(Vec::new()));
+    world.ctx.log_level = LogLevel::new(LevelFilter::INFO, {
+        let levels = levels.clone();
+        Box::new(move |level| levels.lock().unwrap().push(level))
+    });
+    let mut follower = Follower::default();
+    let mut version = config_map("cpuOvercommit: 2");
+    version.data.as_mut().unwrap().insert("logging.properties".to_owned(), ".level=FINE".to_owned());
+    follower.saw(Some(&version), &world.ctx).await;
+    assert_eq!(*levels.lock().unwrap(), [LevelFilter::DEBUG]);
+    follower.saw(Some(&config_map("cpuOvercommit: 2")), &world.ctx).await;
+    assert_eq!(*levels.lock().unwrap(), [LevelFilter::DEBUG, LevelFilter::INFO]);
 }

@@ -85,6 +85,9 @@ fn metrics() -> String {
     let metrics = Metrics::default();
     // A figure with labels is served once it has some.
     metrics.reconciled("ok", 0.0);
+    metrics.requested("get", "vms");
+    metrics.set_vms(["Running"].into_iter());
+    metrics.set_stored("vms", 1);
     let served = metrics.text();
     let mut text = String::new();
     for line in served.lines() {

@@ -31,6 +31,7 @@ impl Follower {
     /// Takes in a version of the ConfigMap, `None` if it is gone. Says whether the settings have changed.
     pub async fn saw(&mut self, config_map: Option<&ConfigMap>, ctx: &Context) -> bool {
         let data = config_map.and_then(|map| map.data.as_ref());
+        ctx.log_level.follow(data.and_then(|data| data.get(names::LOGGING_FILE)).map(String::as_str));
         let Some(text) = data.and_then(|data| data.get(names::CONFIG_FILE)) else {
             tracing::warn!("ConfigMap vm-operator has no config.yaml, or is gone; the settings stay as they are");
             return false;

@@ -44,6 +44,7 @@ use kube::ResourceExt;
 use kube::runtime::controller::{Config, Controller, Error as ControllerError};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
+use lifecycle::Decision;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,6 +101,11 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         Ok(plan) => apply::apply(build::build(plan), &observed, &decision, ctx).await,
         Err(_) => apply::end_pod(&observed, &decision, ctx).await.map(|()| Vec::new()),
     };
+    match decision {
+        Decision::Create if applied.is_ok() => ctx.starts(&observed.vm.name_any(), observed.now),
+        _ if report::is_running(&observed) => ctx.runs(&observed.vm.name_any(), observed.now),
+        _ => {}
+    }
     let problem = match (&plan, &applied) {
         (Err(invalid), _) => Some(Problem::from(invalid)),
         (_, Err(error)) if error.is_rejection() => Some(Problem::rejected(error)),

@@ -118,7 +118,7 @@ fn ended(restarts: &Restarts) -> String {
 }
 
 /// Whether the runner says that the guest runs, and its pod is there to be believed.
-fn is_running(observed: &Observed) -> bool {
+pub(super) fn is_running(observed: &Observed) -> bool {
     let alive = observed.own_pod().is_some_and(|pod| !pod.has_ended());
     alive && present(&observed.vm).is_some_and(|status| conditions::is_true(&status.conditions, conditions::RUNNING))
 }
