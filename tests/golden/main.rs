@@ -11,8 +11,8 @@ mod fields;
 mod generated;
 #[path = "../common/generator.rs"]
 mod generator;
-mod mutated;
 mod monitoring;
+mod mutated;
 mod reference;
 mod reference_objects;
 mod security;
