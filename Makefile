@@ -13,13 +13,15 @@ demo: ## From nothing to a running VM on a local cluster (CLUSTER=current: on th
 demo-down: ## Remove the demo, and the local cluster if the demo has started it
 	@tests/cluster/demo down
 
-.PHONY: test test-unit test-apiserver test-runner test-cluster test-e2e test-demo
+.PHONY: test test-unit test-apiserver test-faults test-runner test-cluster test-e2e test-demo
 test: ## Every test; ends with `N passed, N failed`
 	@tests/run
 test-unit: ## Unit, golden and scenario tests, examples in the documentation, each half alone
 	@tests/run unit
 test-apiserver: ## The operator on a real API server
 	@tests/run cluster apiserver
+test-faults: ## Every fault at every call of the operator, on an API server of its own; not part of `make test`
+	@tests/run faults
 test-runner: ## The runner with a real QEMU
 	@tests/run programs images guests runner
 test-cluster: ## The local cluster and the guests, by themselves

@@ -1,0 +1,267 @@
+//! The rest of Kubernetes, played by a script over the real API server: scheduler, volume binder, kubelet, the runner in
+//! the pod, garbage collection. And the history of every object, from which it is judged what has happened.
+
+use futures::{StreamExt, TryStreamExt};
+use http::Request;
+use kube::Client;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, Preconditions,
+    WatchEvent, WatchParams,
+};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::watch;
+use vm_operator::api::{conditions, names};
+
+/// What is followed: group, version, kind.
+const KINDS: [(&str, &str, &str, &str); 6] = [
+    ("vmoperator.jdrupes.org", "v1", "VirtualMachine", "vms"),
+    ("", "v1", "Pod", "pods"),
+    ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
+    ("", "v1", "ConfigMap", "configmaps"),
+    ("", "v1", "Secret", "secrets"),
+    ("", "v1", "Service", "services"),
+];
+
+/// The API of a kind: in that namespace, or in all.
+pub fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+    let (group, version, _, plural) = KINDS.into_iter().find(|(_, _, name, _)| *name == kind).unwrap();
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    }
+}
+
+/// A state of an object, or its end.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub revision: u64,
+    pub kind: &'static str,
+    pub deleted: bool,
+    pub object: Value,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// By namespace.
+    history: BTreeMap<String, Vec<Entry>>,
+    /// By namespace, kind and name.
+    present: BTreeMap<String, BTreeMap<(&'static str, String), Value>>,
+    /// UIDs of VMs that were deleted.
+    dead: BTreeSet<String>,
+}
+
+#[derive(Clone)]
+pub struct Cluster {
+    pub client: Client,
+    seen: Arc<Mutex<Seen>>,
+    pub changed: watch::Sender<u64>,
+}
+
+impl Cluster {
+    /// Starts to follow everything, and to play.
+    pub async fn start(client: Client) -> Self {
+        let cluster = Self { client, seen: Arc::default(), changed: watch::Sender::new(0) };
+        for (_, _, kind, _) in KINDS {
+            let list = api(&cluster.client, kind, None).list(&ListParams::default()).await.unwrap();
+            let from = list.metadata.resource_version.unwrap();
+            let cluster = cluster.clone();
+            tokio::spawn(async move { cluster.follow(kind, from).await });
+        }
+        cluster
+    }
+
+    async fn follow(self, kind: &'static str, mut from: String) {
+        let api = api(&self.client, kind, None);
+        loop {
+            let Ok(events) = api.watch(&WatchParams::default(), &from).await else {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            };
+            let mut events = events.boxed();
+            while let Ok(Some(event)) = events.try_next().await {
+                let (object, deleted) = match event {
+                    WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, false),
+                    WatchEvent::Deleted(object) => (object, true),
+                    WatchEvent::Bookmark(bookmark) => {
+                        from = bookmark.metadata.resource_version;
+                        continue;
+                    }
+                    WatchEvent::Error(error) => panic!("the history has a gap: {error:?}"),
+                };
+                from = object.metadata.resource_version.clone().unwrap();
+                let object = serde_json::to_value(&object).unwrap();
+                self.saw(Entry { revision: from.parse().unwrap(), kind, deleted, object: object.clone() });
+                tokio::spawn(self.clone().play(kind, deleted, object));
+            }
+        }
+    }
+
+    fn saw(&self, entry: Entry) {
+        let text = |path: &str| entry.object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+        let mut seen = self.seen.lock().unwrap();
+        let present = seen.present.entry(namespace.clone()).or_default();
+        match entry.deleted {
+            true => present.remove(&(entry.kind, name)),
+            false => present.insert((entry.kind, name), entry.object.clone()),
+        };
+        if entry.deleted && entry.kind == "VirtualMachine" {
+            seen.dead.insert(text("/metadata/uid"));
+        }
+        seen.history.entry(namespace).or_default().push(entry);
+        drop(seen);
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// What there is in a namespace, by kind and name.
+    pub fn present(&self, namespace: &str) -> BTreeMap<(&'static str, String), Value> {
+        self.seen.lock().unwrap().present.get(namespace).cloned().unwrap_or_default()
+    }
+
+    pub fn get(&self, namespace: &str, kind: &'static str, name: &str) -> Option<Value> {
+        self.seen.lock().unwrap().present.get(namespace)?.get(&(kind, name.to_owned())).cloned()
+    }
+
+    /// All that has happened in a namespace, in order; it is forgotten.
+    pub fn take_history(&self, namespace: &str) -> Vec<Entry> {
+        let mut seen = self.seen.lock().unwrap();
+        seen.present.remove(namespace);
+        let mut history = seen.history.remove(namespace).unwrap_or_default();
+        history.sort_by_key(|entry| entry.revision);
+        history
+    }
+
+    /// Changes an object, as somebody else than the operator.
+    pub async fn merge(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        patch: Value,
+    ) -> Result<(), kube::Error> {
+        let api = api(&self.client, kind, Some(namespace));
+        let params = PatchParams { field_manager: Some("test".to_owned()), ..PatchParams::default() };
+        match subresource {
+            "" => api.patch(name, &params, &Patch::Merge(&patch)).await,
+            _ => api.patch_subresource(subresource, name, &params, &Patch::Merge(&patch)).await,
+        }
+        .map(drop)
+    }
+
+    async fn delete(&self, kind: &str, namespace: &str, object: &Value, grace: u32) {
+        let uid = object["metadata"]["uid"].as_str().map(ToOwned::to_owned);
+        let params =
+            DeleteParams::default().grace_period(grace).preconditions(Preconditions { uid, resource_version: None });
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let _ = api(&self.client, kind, Some(namespace)).delete(name, &params).await;
+    }
+
+    /// What the rest of Kubernetes does about it. What fails is overtaken by another change, which is played again.
+    async fn play(self, kind: &'static str, deleted: bool, object: Value) {
+        let Some(namespace) = object["metadata"]["namespace"].as_str().map(ToOwned::to_owned) else { return };
+        if deleted {
+            if kind == "VirtualMachine" {
+                self.collect_garbage(&namespace).await;
+            }
+            return;
+        }
+        let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        if owners.iter().any(|owner| self.seen.lock().unwrap().dead.contains(owner["uid"].as_str().unwrap_or_default()))
+        {
+            self.collect_garbage(&namespace).await;
+        }
+        match kind {
+            "PersistentVolumeClaim" => self.play_volumes(&namespace, &object).await,
+            "Pod" => self.play_pod(&namespace, &object).await,
+            _ => {}
+        }
+    }
+
+    async fn collect_garbage(&self, namespace: &str) {
+        for ((kind, _), object) in self.present(namespace) {
+            let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+            let is_dead = |uid: &Value| self.seen.lock().unwrap().dead.contains(uid.as_str().unwrap_or_default());
+            if !owners.is_empty() && owners.iter().all(|owner| is_dead(&owner["uid"])) {
+                self.delete(kind, namespace, &object, 0).await;
+            }
+        }
+    }
+
+    async fn play_volumes(&self, namespace: &str, claim: &Value) {
+        let wanted = &claim["spec"]["resources"]["requests"]["storage"];
+        if claim["status"]["phase"] == "Bound" && claim["status"]["capacity"]["storage"] == *wanted {
+            return;
+        }
+        let status =
+            json!({"phase": "Bound", "capacity": {"storage": wanted}, "accessModes": claim["spec"]["accessModes"]});
+        let name = claim["metadata"]["name"].as_str().unwrap();
+        let _ = self.merge("PersistentVolumeClaim", namespace, name, "status", json!({"status": status})).await;
+    }
+
+    async fn play_pod(&self, namespace: &str, pod: &Value) {
+        let name = pod["metadata"]["name"].as_str().unwrap();
+        if pod["metadata"]["deletionTimestamp"].is_string() {
+            // The kubelet: the guest has shut down.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            return self.delete("Pod", namespace, pod, 0).await;
+        }
+        if pod["spec"]["nodeName"].is_null() {
+            let binding = json!({
+                "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "uid": pod["metadata"]["uid"]},
+                "target": {"apiVersion": "v1", "kind": "Node", "name": "node1"},
+            });
+            let request = Request::post(format!("/api/v1/namespaces/{namespace}/pods/{name}/binding"));
+            let request = request.header("Content-Type", "application/json").body(binding.to_string().into_bytes());
+            let _ = self.client.request::<Value>(request.unwrap()).await;
+        } else if pod["status"]["phase"] == "Pending" {
+            let state = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
+            let container = json!({
+                "name": pod["spec"]["containers"][0]["name"], "image": "i", "imageID": "i", "ready": true, "restartCount": 0, "state": state,
+                "resources": pod["spec"]["containers"][0]["resources"],
+            });
+            let ready = json!({"type": "Ready", "status": "True", "reason": "Ready"});
+            let status = json!({"phase": "Running", "conditions": [ready], "containerStatuses": [container]});
+            let metadata = json!({"uid": pod["metadata"]["uid"]});
+            let _ = self.merge("Pod", namespace, name, "status", json!({"metadata": metadata, "status": status})).await;
+        } else if pod["status"]["phase"] == "Running" {
+            let wanted = &pod["spec"]["containers"][0]["resources"];
+            let mut container = pod["status"]["containerStatuses"][0].clone();
+            if container["resources"] != *wanted {
+                container["resources"] = wanted.clone();
+                let status = json!({"status": {"containerStatuses": [container]}});
+                let _ = self.merge("Pod", namespace, name, "status", status).await;
+            }
+            self.play_runner(namespace, name, pod).await;
+        }
+    }
+
+    /// The runner's word that the guest runs, once for each pod.
+    async fn play_runner(&self, namespace: &str, name: &str, pod: &Value) {
+        let Some(vm) = self.get(namespace, "VirtualMachine", name) else { return };
+        let is_owner = |owner: &Value| owner["uid"] == vm["metadata"]["uid"];
+        let present = vm["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let uid = pod["metadata"]["uid"].as_str().unwrap();
+        let told =
+            present.iter().any(|c| c["type"] == conditions::RUNNING && c["status"] == "True" && c["message"] == uid);
+        if told || !pod["metadata"]["ownerReferences"].as_array().is_some_and(|owners| owners.iter().any(is_owner)) {
+            return;
+        }
+        let told = conditions::INITIAL.map(|type_| {
+            let status = if type_ == conditions::RUNNING { "True" } else { "False" };
+            json!({"type": type_, "status": status, "reason": "Test", "message": uid, "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        });
+        let body = json!({
+            "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine", "metadata": {"name": name},
+            "status": {"cpus": 1, "ram": "1073741824", "consoleClient": "", "conditions": told},
+        });
+        let params = PatchParams::apply(names::MANAGER_RUNNER).force();
+        let _ = api(&self.client, "VirtualMachine", Some(namespace))
+            .patch_status(name, &params, &Patch::Apply(&body))
+            .await;
+    }
+}
