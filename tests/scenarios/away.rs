@@ -1,7 +1,7 @@
 //! The API server is away for a while: nothing is lost, nothing is destroyed, and what was missed is caught up on.
 
 use super::fake_api::{CONFIG_MAPS, FakeApi, PODS, VMS};
-use super::{one_disk, request};
+use super::world::{one_disk, request};
 use futures::StreamExt;
 use http::{Method, Request, Response};
 use kube::Client;

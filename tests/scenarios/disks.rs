@@ -1,7 +1,7 @@
 //! Disks' claims: which are used, how they grow, and what is refused.
 
 use super::fake_api::{CLAIMS, Fault, PODS};
-use super::{World, request};
+use super::world::{World, request};
 use serde_json::{Value, json};
 
 fn machine(size: &str) -> Value {

@@ -1,7 +1,7 @@
 //! What is in a VM's way is told once, with one write, and taken back when it is over.
 
 use super::fake_api::{PODS, VMS};
-use super::{World, now, one_disk, pass, request};
+use super::world::{World, now, one_disk, pass, request};
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 use std::time::Duration;

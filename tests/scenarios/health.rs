@@ -1,7 +1,7 @@
 //! What tools that wait for objects make of a VM's status, by the rules of kstatus (Flux, Argo CD) and `kubectl wait`.
 
 use super::fake_api::{Fault, PODS, VMS};
-use super::{World, now, one_disk};
+use super::world::{World, now, one_disk};
 use serde_json::{Value, json};
 
 #[derive(Debug, PartialEq)]
@@ -98,7 +98,7 @@ async fn a_crash_is_unhealthy_until_the_vm_runs_again() {
     world.settle().await;
     world.run();
     world.settle().await;
-    world.end(super::CRASHED, 5);
+    world.end(super::world::CRASHED, 5);
     world.settle().await;
     assert_eq!(seen(&world), NOT_YET);
     let vm = world.api.get(VMS, "vm").unwrap();

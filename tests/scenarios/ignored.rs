@@ -1,7 +1,7 @@
 //! A field without effect is told of as long as it is there.
 
-use super::World;
 use super::fake_api::VMS;
+use super::world::World;
 use serde_json::json;
 use vm_operator::api::conditions;
 

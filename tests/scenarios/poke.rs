@@ -1,7 +1,7 @@
 //! A change of a running VM is announced until the runner confirms it.
 
 use super::fake_api::{CONFIG_MAPS, PODS, VMS};
-use super::{World, one_disk, pass, request};
+use super::world::{World, one_disk, pass, request};
 use serde_json::Value;
 use std::time::Duration;
 use vm_operator::operator::controller::Outcome;

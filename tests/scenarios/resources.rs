@@ -1,7 +1,7 @@
 //! The pod's requests follow the machine's size.
 
 use super::fake_api::{CONFIG_MAPS, Fault, PODS, VMS};
-use super::{World, request};
+use super::world::{World, request};
 use serde_json::{Value, json};
 
 async fn running() -> World {

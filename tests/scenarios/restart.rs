@@ -1,7 +1,7 @@
 //! Restarts: asked for, carried out once, and needed.
 
 use super::fake_api::{Fault, PODS, VMS};
-use super::{CRASHED, World, one_disk, request};
+use super::world::{CRASHED, World, one_disk, request};
 use serde_json::{Value, json};
 
 async fn running() -> World {
@@ -77,7 +77,7 @@ async fn a_restart_that_is_asked_for_does_not_wait_for_the_pause_after_a_crash()
     for _ in 0..5 {
         world.end(CRASHED, 5);
         world.settle().await;
-        super::pass(400);
+        super::world::pass(400);
         world.settle().await;
         world.api.remove(PODS, "vm");
         world.settle().await;

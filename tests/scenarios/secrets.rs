@@ -1,7 +1,7 @@
 //! The display secret: found, generated, followed, and never overwritten.
 
 use super::fake_api::{CONFIG_MAPS, PODS, SECRETS, VMS};
-use super::{World, one_disk, request};
+use super::world::{World, one_disk, request};
 use serde_json::{Value, json};
 
 fn display(secret: bool) -> Value {

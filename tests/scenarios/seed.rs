@@ -1,7 +1,7 @@
 //! The seed for cloud-init: whose instance it is, and what of it comes from secrets.
 
 use super::fake_api::{CONFIG_MAPS, PODS, VMS};
-use super::{World, one_disk};
+use super::world::{World, one_disk};
 use serde_json::{Value, json};
 
 fn with(cloud_init: Value) -> World {

@@ -1,7 +1,7 @@
 //! The load balancer service: made, followed, taken away, and never somebody else's.
 
 use super::fake_api::{Fault, SERVICES, VMS};
-use super::{World, one_disk, request};
+use super::world::{World, one_disk, request};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use vm_operator::operator::settings::{LoadBalancerService, Settings};

@@ -1,7 +1,7 @@
 //! The settings change while VMs run.
 
 use super::fake_api::{CLAIMS, CONFIG_MAPS, PODS, request_paths};
-use super::{World, one_disk};
+use super::world::{World, one_disk};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};

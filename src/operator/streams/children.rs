@@ -1,0 +1,201 @@
+//! The watches of what belongs to VMs: each keeps a cache, and says which VMs are to be looked at.
+
+use super::super::cache::{Cache, Change};
+use super::super::context::Context;
+use super::super::settings::follow::Follower;
+use super::super::views::{EventView, RegardingView, trim};
+use super::{Short, events, failed, listing};
+use crate::api::{VirtualMachine, names};
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::Api;
+use kube::core::NamespaceResourceScope;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Watches the VMs' children into the context's caches. Gives the VMs whose children have changed since the first
+/// lists were complete; the watches end when it is dropped.
+pub fn children(
+    ctx: &Arc<Context>,
+    vms: &Store<VirtualMachine>,
+) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
+    let (changes, receiver) = mpsc::unbounded_channel();
+    let of_vms = format!("{}={}", names::LABEL_NAME, names::APP_NAME);
+    let secrets = format!("{of_vms},{}={}", names::LABEL_COMPONENT, names::COMPONENT_DISPLAY_SECRET);
+    let watch = Watch { ctx: ctx.clone(), vms: vms.clone(), changes };
+    watch.clone().follow("pods", "", |ctx| &ctx.caches.pods);
+    watch.clone().follow("configmaps", &of_vms, |ctx| &ctx.caches.config_maps);
+    watch.clone().follow_by_name("persistentvolumeclaims", "", |ctx| &ctx.caches.claims, Watch::claim_changed);
+    watch.clone().follow_settings();
+    watch.clone().follow_warnings();
+    watch.clone().follow("services", &of_vms, |ctx| &ctx.caches.services);
+    watch.follow("secrets", &secrets, |ctx| &ctx.caches.secrets);
+    let namespace = ctx.namespace.clone();
+    received(receiver).map(move |vm: String| ObjectRef::new(&vm).within(&namespace))
+}
+
+fn received<T>(mut receiver: mpsc::UnboundedReceiver<T>) -> impl Stream<Item = T> {
+    futures::stream::poll_fn(move |cx| receiver.poll_recv(cx))
+}
+
+#[derive(Clone)]
+struct Watch {
+    ctx: Arc<Context>,
+    vms: Store<VirtualMachine>,
+    changes: mpsc::UnboundedSender<String>,
+}
+
+impl Watch {
+    /// Keeps a cache in line with the cluster, from now on. The VM whose label an object has is looked at.
+    fn follow<K>(self, kind: &'static str, labels: &str, cache: fn(&Context) -> &Cache<K>)
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
+    {
+        self.follow_by_name(kind, labels, cache, |_, _| ());
+    }
+
+    /// The same; `changed` is called with the name of each object that was added, changed or deleted, too.
+    fn follow_by_name<K>(
+        self,
+        kind: &'static str,
+        labels: &str,
+        cache: fn(&Context) -> &Cache<K>,
+        changed: fn(&Self, &str),
+    ) where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
+    {
+        let events = events(Api::<K>::namespaced(self.ctx.client.clone(), &self.ctx.namespace), labels);
+        tokio::spawn(async move {
+            let mut events = std::pin::pin!(events);
+            let mut complete = false;
+            // Ends with the operator: then nobody listens any more.
+            while let Some(event) = events.next().await.filter(|_| !self.changes.is_closed()) {
+                match event {
+                    Ok(event) => {
+                        let name = match &event {
+                            Event::Apply(object) | Event::Delete(object) => object.meta().name.clone(),
+                            Event::Init | Event::InitApply(_) | Event::InitDone => None,
+                        };
+                        self.changed(cache(&self.ctx).watched(event.modify(trim)), &mut complete);
+                        name.iter().for_each(|name| changed(&self, name));
+                    }
+                    Err(error) => failed(&self.ctx, kind, &error),
+                }
+            }
+        });
+    }
+
+    /// Takes in each version of the operator's ConfigMap, from now on; all VMs are looked at where it changes
+    /// something.
+    fn follow_settings(self) {
+        let Some(home) = self.ctx.home.clone() else { return };
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", names::OPERATOR_CONFIG_MAP));
+        let events =
+            watcher(Api::<ConfigMap>::namespaced(self.ctx.client.clone(), &home), config).backoff(Short::default());
+        tokio::spawn(async move {
+            let mut events = std::pin::pin!(events);
+            let mut follower = Follower::default();
+            while let Some(event) = events.next().await.filter(|_| !self.changes.is_closed()) {
+                let changed = match event {
+                    Ok(Event::Apply(config_map) | Event::InitApply(config_map)) => {
+                        follower.saw(Some(&config_map), &self.ctx).await
+                    }
+                    Ok(Event::Delete(_)) => follower.saw(None, &self.ctx).await,
+                    Ok(Event::Init | Event::InitDone) => false,
+                    Err(error) => {
+                        failed(&self.ctx, "configmaps of the operator", &error);
+                        false
+                    }
+                };
+                if changed {
+                    self.all_changed();
+                }
+            }
+        });
+    }
+
+    /// Keeps the warnings about pods and claims, from now on.
+    fn follow_warnings(self) {
+        let api = Api::<EventView>::namespaced(self.ctx.client.clone(), &self.ctx.namespace);
+        let asked = futures::stream::once(listing(self.ctx.client.clone()));
+        let events = asked.flat_map(move |listing| {
+            // The server can tell warnings from the rest, but not whose objects they are about.
+            watcher(api.clone(), listing.config().fields("type=Warning")).backoff(Short::default())
+        });
+        tokio::spawn(async move {
+            let mut events = std::pin::pin!(events);
+            while let Some(event) = events.next().await.filter(|_| !self.changes.is_closed()) {
+                match event {
+                    Ok(Event::Apply(event) | Event::InitApply(event)) => {
+                        if self.ctx.caches.warnings.saw(&event) {
+                            self.warned(&event.regarding);
+                        }
+                    }
+                    Ok(Event::InitDone) => self.ctx.caches.warnings.listed(),
+                    // An event that the API server forgets says nothing; what it was about does.
+                    Ok(Event::Init | Event::Delete(_)) => {}
+                    Err(error) => failed(&self.ctx, "events", &error),
+                }
+            }
+        });
+    }
+
+    /// The VMs that an object belongs to are looked at.
+    fn warned(&self, regarding: &RegardingView) {
+        let Some(name) = &regarding.name else { return };
+        if regarding.kind.as_deref() == Some("Pod") {
+            return self.looked_at(name);
+        }
+        if name == names::IMAGE_REPOSITORY_CLAIM {
+            return self.all_changed();
+        }
+        self.claim_changed(name);
+    }
+
+    /// A claim may have been made by the user, without a label or with that of another VM; its name has the VM's in it.
+    fn claim_changed(&self, name: &str) {
+        for vm in names::vms_of_claim(name) {
+            self.looked_at(vm);
+        }
+    }
+
+    fn looked_at(&self, vm: &str) {
+        if self.vms.get(&ObjectRef::new(vm).within(&self.ctx.namespace)).is_some() {
+            drop(self.changes.send(vm.to_owned()));
+        }
+    }
+
+    fn all_changed(&self) {
+        for vm in self.vms.state() {
+            drop(self.changes.send(vm.name_any()));
+        }
+    }
+
+    fn changed(&self, change: Change, complete: &mut bool) {
+        match change {
+            Change::Group(vm) if !vm.is_empty() => drop(self.changes.send(vm)),
+            Change::None | Change::Group(_) => {}
+            // Deletions may have been missed. After the very first list the controller looks at every VM anyway.
+            Change::Relisted if *complete => self.all_changed(),
+            Change::Relisted => *complete = true,
+        }
+    }
+}

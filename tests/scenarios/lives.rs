@@ -1,0 +1,336 @@
+//! The usual lives of a VM, and each of them with each fault.
+
+use super::fake_api::{CLAIMS, CONFIG_MAPS, Fault, PODS, SECRETS, VMS};
+use super::world::{CRASHED, POWERED_OFF, SECONDS, World, one_disk, pass, pod_and_status, request};
+use serde_json::json;
+use vm_operator::operator::controller::Outcome;
+
+#[tokio::test]
+async fn a_new_vm_costs_six_writes_and_one_per_disk_and_then_none() {
+    let world = World::new(one_disk());
+    let mut expected = vec![
+        request("POST", CONFIG_MAPS, "vm"),
+        request("PATCH", VMS, "vm/status"),
+        request("POST", CLAIMS, "vm-runner-data"),
+        request("POST", CLAIMS, "vm-system-disk"),
+        request("POST", CLAIMS, "vmop-image-repository"),
+        request("POST", PODS, "vm"),
+        request("POST", SECRETS, "vm-display-secret"),
+    ];
+    expected.sort();
+    assert_eq!(world.step().await, expected);
+    // Nothing is made twice though the watches have told nothing yet.
+    assert_eq!(world.reconcile().await.unwrap(), Outcome::Done);
+    assert_eq!(world.api.requests(), [""; 0]);
+    world.deliver();
+    assert_eq!(world.step().await, [""; 0]);
+    assert_eq!(world.ready().0, "Starting");
+}
+
+#[tokio::test]
+async fn how_long_a_start_takes_is_observed_once_a_start() {
+    let mut world = World::new(one_disk());
+    world.settle().await;
+    let observed = |world: &World| {
+        world
+            .ctx
+            .metrics
+            .text()
+            .lines()
+            .find_map(|line| Some(line.strip_prefix("vm_operator_vm_start_seconds_sum ")?.to_owned()))
+    };
+    assert_eq!(observed(&world).unwrap(), "0.0");
+    pass(3);
+    world.run();
+    world.step().await;
+    pass(60);
+    world.step().await;
+    assert_eq!(observed(&world).unwrap(), "3.0");
+    assert!(world.ctx.metrics.text().contains("vm_operator_vm_start_seconds_count 1"));
+    // Who has not seen the start knows nothing of it.
+    world.restart_operator();
+    world.step().await;
+    assert!(world.ctx.metrics.text().contains("vm_operator_vm_start_seconds_count 0"));
+}
+
+#[tokio::test]
+async fn a_running_vm_is_ready_and_a_restarted_operator_writes_nothing() {
+    let mut world = World::new(one_disk());
+    world.settle().await;
+    world.run();
+    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
+    assert_eq!(world.ready().0, "Running");
+    world.restart_operator();
+    assert_eq!(world.step().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_change_of_cpus_goes_to_the_config_and_wakes_the_kubelet() {
+    let world = World::new(json!({"state": "Running", "maximumCpus": 4, "currentCpus": 1}));
+    world.settle().await;
+    world.run();
+    world.settle().await;
+    world.edit(|machine| machine["currentCpus"] = 2.into());
+    let patches = [(CONFIG_MAPS, "vm"), (PODS, "vm"), (PODS, "vm/resize"), (VMS, "vm/status")];
+    assert_eq!(world.step().await, patches.map(|(collection, name)| request("PATCH", collection, name)));
+    world.deliver();
+    assert_eq!(world.step().await, [""; 0]);
+    let version = &world.api.get(CONFIG_MAPS, "vm").unwrap()["metadata"]["resourceVersion"];
+    let annotations = &world.api.get(PODS, "vm").unwrap()["metadata"]["annotations"];
+    assert_eq!(&annotations["vmrunner.jdrupes.org/cmVersion"], version);
+}
+
+#[tokio::test]
+async fn a_stopped_vm_loses_its_pod_and_nothing_else() {
+    let world = World::new(one_disk());
+    world.settle().await;
+    world.run();
+    world.settle().await;
+    world.edit(|machine| machine["state"] = "Stopped".into());
+    let requests = world.step().await;
+    assert!(requests.contains(&request("DELETE", PODS, "vm")), "{requests:?}");
+    assert_eq!(requests.iter().filter(|r| r.starts_with("DELETE")).count(), 1);
+    assert_eq!(world.ready().0, "Stopping");
+    world.settle().await;
+    world.api.remove(PODS, "vm");
+    world.deliver();
+    // The runner's word that it runs is taken back too, as nobody is left to do that.
+    assert_eq!(world.step().await, vec![request("PATCH", VMS, "vm/status"); 2]);
+    assert_eq!(world.ready().0, "Stopped");
+    assert_eq!(world.vm().status.unwrap().cpus, 0);
+    assert_eq!(world.api.list(CLAIMS).len(), 3);
+}
+
+#[tokio::test]
+async fn a_pod_deleted_by_hand_comes_back_at_once() {
+    let world = World::new(one_disk());
+    world.settle().await;
+    world.api.remove(PODS, "vm");
+    world.deliver();
+    let requests = world.step().await;
+    assert_eq!(requests, [request("POST", PODS, "vm")]);
+}
+
+#[tokio::test]
+async fn a_crash_is_remembered_and_followed_by_a_start_after_the_pause() {
+    let mut world = World::new(one_disk());
+    world.settle().await;
+    world.run();
+    world.settle().await;
+    for (attempt, pause) in [(1, 1), (2, 2), (3, 4)] {
+        world.end(CRASHED, 5);
+        world.settle().await;
+        let restarts = world.vm().status.unwrap().restarts.unwrap();
+        assert_eq!((restarts.attempts, restarts.reason.as_str()), (attempt, "QemuCrashed"));
+        assert_eq!(world.ready().0, "RestartBackoff");
+        assert!(world.ready().1.contains("signal 9"), "{}", world.ready().1);
+        assert!(!world.vm().status.unwrap().conditions.iter().any(|c| c.type_ == "Running" && c.status == "True"));
+        // Neither a restart of the operator nor the time before the end of the pause starts it.
+        world.restart_operator();
+        pass(pause - 1);
+        world.settle().await;
+        assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(std::time::Duration::from_secs(1)));
+        pass(1);
+        let requests = world.step().await;
+        assert!(requests.contains(&request("DELETE", PODS, "vm")), "{requests:?}");
+        world.api.remove(PODS, "vm");
+        world.deliver();
+        assert_eq!(world.step().await, {
+            let mut expected = pod_and_status();
+            expected.sort();
+            expected
+        });
+        world.settle().await;
+    }
+}
+
+#[tokio::test]
+async fn a_guest_that_shuts_down_stops_its_vm_where_that_is_wanted() {
+    let world = World::with_spec(json!({"guestShutdownStops": true, "vm": one_disk()}));
+    world.settle().await;
+    world.end(POWERED_OFF, 5);
+    let requests = world.step().await;
+    assert!(requests.contains(&request("PATCH", VMS, "vm")), "{requests:?}");
+    let state = || world.api.get(VMS, "vm").unwrap()["spec"]["vm"]["state"].clone();
+    assert_eq!(state(), "Stopped");
+    world.settle().await;
+    world.api.remove(PODS, "vm");
+    world.settle().await;
+    assert_eq!((state(), world.ready().0.as_str()), (json!("Stopped"), "Stopped"));
+}
+
+#[tokio::test]
+async fn a_spec_that_cannot_be_used_is_explained_and_makes_nothing() {
+    let world = World::new(json!({"state": "Running", "maximumRam": "lots"}));
+    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
+    let (reason, message) = world.ready();
+    assert_eq!(reason, "InvalidSpec");
+    assert!(message.contains("spec.vm.maximumRam") && message.contains("lots"), "{message}");
+    assert_eq!(world.step().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_refused_pod_is_explained_with_the_servers_words() {
+    let world = World::new(one_disk());
+    // The pod is the sixth write: ConfigMap, secret and three claims come first.
+    world.api.fail(5, Fault::Refused(403));
+    assert!(world.reconcile().await.is_err());
+    let (reason, message) = world.ready();
+    assert_eq!(reason, "Rejected");
+    assert!(message.contains("Pod vm") && message.contains("refused by the test"), "{message}");
+    world.settle().await;
+    assert_eq!(world.ready().0, "Starting");
+}
+
+#[tokio::test]
+async fn a_foreign_pod_of_the_vms_name_is_left_alone_and_named() {
+    let world = World::new(one_disk());
+    let foreign = world.api.put(PODS, json!({"metadata": {"name": "vm"}, "status": {"phase": "Failed"}}));
+    world.settle().await;
+    assert_eq!(world.ready().0, "NameTaken");
+    assert_eq!(world.api.get(PODS, "vm").unwrap(), foreign);
+}
+
+/// One life of a VM: create, run, change, lose the pod, crash, start again, stop.
+async fn life(world: &mut World, check: impl AsyncFn(&mut World)) {
+    check(world).await;
+    world.run();
+    check(world).await;
+    world.edit(|machine| machine["currentCpus"] = 2.into());
+    check(world).await;
+    world.api.remove(PODS, "vm");
+    check(world).await;
+    world.run();
+    check(world).await;
+    world.end(CRASHED, 5);
+    check(world).await;
+    pass(10);
+    check(world).await;
+    world.api.remove(PODS, "vm");
+    check(world).await;
+    world.edit(|machine| machine["state"] = "Stopped".into());
+    check(world).await;
+    world.api.remove(PODS, "vm");
+    check(world).await;
+}
+
+#[tokio::test]
+async fn a_vm_that_is_being_deleted_gets_nothing_back() {
+    let world = World::new(one_disk());
+    world.settle().await;
+    world.run();
+    world.settle().await;
+    // A deletion in the foreground: the VM stays until its children are gone.
+    world.api.change(VMS, "vm", |vm| vm["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
+    for (collection, name) in [(CONFIG_MAPS, "vm"), (PODS, "vm"), (SECRETS, "vm-display-secret")] {
+        world.api.remove(collection, name);
+        world.settle().await;
+        assert_eq!(world.api.get(collection, name), None);
+    }
+    assert!(!world.vm().status.unwrap().conditions.iter().any(|c| c.type_ == "Running" && c.status == "True"));
+}
+
+#[tokio::test]
+async fn a_vm_can_be_stopped_while_something_else_is_refused() {
+    let world = World::new(one_disk());
+    world.settle().await;
+    world.edit(|machine| {
+        machine["state"] = "Stopped".into();
+        let second = json!({"volumeClaimTemplate": {"metadata": {"name": "second"}}});
+        machine["disks"].as_array_mut().unwrap().push(second);
+    });
+    // The deletion of the pod is the first write; whichever comes next is refused.
+    world.api.fail(1, Fault::Refused(403));
+    assert!(world.reconcile().await.is_err());
+    assert!(world.api.requests().contains(&request("DELETE", PODS, "vm")));
+}
+
+#[tokio::test]
+async fn what_the_old_pods_runner_told_is_taken_back_before_there_is_a_new_pod() {
+    let world = World::new(one_disk());
+    world.settle().await;
+    world.run();
+    world.settle().await;
+    world.api.remove(PODS, "vm");
+    world.deliver();
+    // The new pod is made, and the answer is lost.
+    world.api.fail(1, Fault::AnswerLost);
+    assert!(world.reconcile().await.is_err());
+    assert!(world.api.get(PODS, "vm").is_some());
+    world.settle().await;
+    assert_eq!((world.ready().0.as_str(), world.vm().status.unwrap().cpus), ("Starting", 0));
+}
+
+#[tokio::test]
+async fn objects_of_others_are_never_taken_over() {
+    for (collection, name, kind) in [(CONFIG_MAPS, "vm", "ConfigMap"), (SECRETS, "vm-display-secret", "Secret")] {
+        let world = World::new(one_disk());
+        let foreign = world.api.put(collection, json!({"metadata": {"name": name}, "data": {"config.yaml": "mine"}}));
+        let _ = world.reconcile().await;
+        let (reason, message) = world.ready();
+        assert_eq!(reason, "NameTaken");
+        assert!(message.contains(kind) && message.contains(name), "{message}");
+        assert_eq!(world.api.get(collection, name).unwrap(), foreign);
+    }
+}
+
+#[tokio::test]
+async fn a_claim_of_another_vm_is_not_shared() {
+    let world = World::new(one_disk());
+    let labels = json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "another"});
+    world.api.put(CLAIMS, json!({"metadata": {"name": "vm-system-disk", "labels": labels}}));
+    // Before the watch has told of it, and after.
+    assert!(world.reconcile().await.is_err());
+    assert_eq!(world.ready().0, "NameTaken");
+    world.settle().await;
+    assert_eq!(world.ready().0, "InvalidSpec");
+    assert_eq!(world.api.get(PODS, "vm"), None);
+}
+
+fn lively() -> World {
+    let mut machine = one_disk();
+    machine["maximumCpus"] = 4.into();
+    World::new(machine)
+}
+
+#[tokio::test]
+async fn every_single_fault_at_every_request_leads_to_the_same_end() {
+    let faults = [400, 403, 409, 422, 429, 500, 503].map(Fault::Refused).into_iter().chain([Fault::AnswerLost]);
+    SECONDS.set(1_767_268_800);
+    let mut world = lively();
+    life(&mut world, async |world| world.settle().await).await;
+    let expected = world.content();
+    let mut tried = 0;
+    for fault in faults {
+        for with_restart in [false, true] {
+            for k in 0.. {
+                SECONDS.set(1_767_268_800);
+                let mut world = lively();
+                world.api.fail(k, fault);
+                life(&mut world, async |world| {
+                    for _ in 0..10 {
+                        world.deliver();
+                        let due = world.api.fault_is_due();
+                        let result = world.reconcile().await;
+                        if with_restart && due && !world.api.fault_is_due() {
+                            world.restart_operator();
+                        }
+                        assert!(world.api.list(PODS).len() <= 1);
+                        if world.api.requests().is_empty() && result.is_ok() {
+                            break;
+                        }
+                    }
+                    world.settle().await;
+                })
+                .await;
+                if world.api.fault_is_due() {
+                    break;
+                }
+                tried += 1;
+                assert_eq!(world.content(), expected, "{fault:?} at request {k}, restart {with_restart}");
+            }
+        }
+    }
+    println!("{tried} lives with one fault each");
+    assert!(tried > 200, "{tried}");
+}

@@ -1,0 +1,175 @@
+//! A cluster with one VM, an operator, and a clock.
+
+use super::fake_api::{CLAIMS, CONFIG_MAPS, FakeApi, PODS, SECRETS, SERVICES, VMS};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::runtime::watcher::Event;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::cell::Cell;
+use std::sync::Arc;
+use vm_operator::api::VirtualMachine;
+use vm_operator::operator::cache::Cache;
+use vm_operator::operator::context::Context;
+use vm_operator::operator::controller::Outcome;
+use vm_operator::operator::error::Error;
+use vm_operator::operator::settings::Settings;
+use vm_operator::operator::vm::reconcile;
+
+thread_local! {
+    pub static SECONDS: Cell<i64> = const { Cell::new(1_767_268_800) };
+}
+
+pub fn now() -> Timestamp {
+    Timestamp::from_second(SECONDS.get()).unwrap()
+}
+
+pub fn pass(seconds: i64) {
+    SECONDS.set(SECONDS.get() + seconds);
+}
+
+/// A cluster with one VM, and an operator.
+pub struct World {
+    pub api: FakeApi,
+    pub ctx: Context,
+}
+
+pub fn context(api: &FakeApi) -> Context {
+    let mut ctx = Context::new(api.client(), "ns".to_owned(), Settings::default());
+    (ctx.now, ctx.random_password) = (now, || "secret".to_owned());
+    ctx
+}
+
+pub fn fill<K: kube::Resource + DeserializeOwned>(cache: &Cache<K>, objects: Vec<Value>) {
+    cache.watched(Event::Init);
+    for object in objects {
+        cache.watched(Event::InitApply(serde_json::from_value(object).unwrap()));
+    }
+    cache.watched(Event::InitDone);
+}
+
+impl World {
+    pub fn new(machine: Value) -> Self {
+        Self::with_spec(json!({"vm": machine}))
+    }
+
+    pub fn with_spec(spec: Value) -> Self {
+        let api = FakeApi::default();
+        let metadata = json!({"name": "vm", "namespace": "ns", "uid": "vm-uid", "generation": 1});
+        let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
+        api.put(VMS, json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec, "status": {}}));
+        let world = Self { ctx: context(&api), api };
+        world.deliver();
+        world
+    }
+
+    /// The operator's caches get to know what has happened.
+    pub fn deliver(&self) {
+        fill(&self.ctx.caches.pods, self.api.list(PODS));
+        fill(&self.ctx.caches.claims, self.api.list(CLAIMS));
+        fill(&self.ctx.caches.config_maps, self.api.list(CONFIG_MAPS));
+        fill(&self.ctx.caches.secrets, self.api.list(SECRETS));
+        fill(&self.ctx.caches.services, self.api.list(SERVICES));
+    }
+
+    /// A new operator, which knows what there is in the cluster and nothing else.
+    pub fn restart_operator(&mut self) {
+        self.ctx = context(&self.api);
+        self.deliver();
+    }
+
+    pub fn vm(&self) -> VirtualMachine {
+        serde_json::from_value(self.api.get(VMS, "vm").unwrap()).unwrap()
+    }
+
+    pub async fn reconcile(&self) -> Result<Outcome, Error> {
+        reconcile(Arc::new(self.vm()), &self.ctx).await
+    }
+
+    /// One reconcile that goes well, and its requests.
+    pub async fn step(&self) -> Vec<String> {
+        self.reconcile().await.unwrap();
+        self.api.requests()
+    }
+
+    /// Reconciles until nothing is left to do.
+    pub async fn settle(&self) {
+        for _ in 0..20 {
+            self.deliver();
+            let result = self.reconcile().await;
+            if self.api.requests().is_empty() && result.is_ok() {
+                return;
+            }
+        }
+        panic!("does not settle");
+    }
+
+    pub fn pod_status(&self, status: Value) {
+        self.api.change(PODS, "vm", |pod| pod["status"] = status);
+        self.deliver();
+    }
+
+    /// The kubelet's and the runner's part: the pod runs and says so.
+    pub fn run(&self) {
+        self.pod_status(json!({"phase": "Running"}));
+        self.api.change(VMS, "vm", |vm| {
+            let time = "2026-01-01T00:00:00Z";
+            vm["status"]["cpus"] = 1.into();
+            vm["status"]["conditions"].as_array_mut().unwrap().push(json!({
+                "type": "Running", "status": "True", "reason": "VmStarted", "message": "", "lastTransitionTime": time,
+            }));
+        });
+    }
+
+    pub fn end(&self, outcome: &str, ran: i64) {
+        let started = now().checked_sub(SignedDuration::from_secs(ran)).unwrap();
+        let terminated =
+            json!({"exitCode": 71, "reason": "Error", "message": outcome, "startedAt": started, "finishedAt": now()});
+        self.pod_status(
+            json!({"phase": "Failed", "containerStatuses": [{"name": "vm", "state": {"terminated": terminated}}]}),
+        );
+    }
+
+    pub fn edit(&self, edit: impl FnOnce(&mut Value)) {
+        self.api.change(VMS, "vm", |vm| {
+            edit(&mut vm["spec"]["vm"]);
+            vm["metadata"]["generation"] = (vm["metadata"]["generation"].as_i64().unwrap() + 1).into();
+        });
+    }
+
+    pub fn ready(&self) -> (String, String) {
+        let vm = self.vm();
+        let conditions = vm.status.unwrap().conditions;
+        let ready = conditions.into_iter().find(|c| c.type_ == "Ready").unwrap();
+        (ready.reason, ready.message)
+    }
+
+    /// Everything in the cluster but versions and times.
+    pub fn content(&self) -> Vec<Value> {
+        let mut objects: Vec<Value> =
+            [VMS, PODS, CLAIMS, CONFIG_MAPS, SECRETS].iter().flat_map(|collection| self.api.list(collection)).collect();
+        for object in &mut objects {
+            let metadata = object["metadata"].as_object_mut().unwrap();
+            metadata.remove("resourceVersion");
+            metadata.remove("uid");
+            if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+                annotations.retain(|name, _| !name.starts_with("vmrunner.jdrupes.org/"));
+            }
+        }
+        objects
+    }
+}
+
+pub fn one_disk() -> Value {
+    json!({"state": "Running", "disks": [{"volumeClaimTemplate": {"metadata": {"name": "system"}}}]})
+}
+
+pub const CRASHED: &str = r#"{"reason":"QemuCrashed","message":"signal 9","qemuExit":-9}"#;
+pub const POWERED_OFF: &str = r#"{"reason":"GuestShutdown","byGuest":true}"#;
+
+pub fn request(verb: &str, collection: &str, name: &str) -> String {
+    format!("{verb} {collection}/{name}")
+}
+
+pub fn pod_and_status() -> [String; 2] {
+    [request("POST", PODS, "vm"), request("PATCH", VMS, "vm/status")]
+}
