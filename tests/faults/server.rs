@@ -112,10 +112,12 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        for log in ["etcd.log", "kube-apiserver.log"].iter().filter(|_| std::thread::panicking()) {
-            let text = std::fs::read_to_string(self.directory.path().join(log)).unwrap_or_default();
-            let last: Vec<_> = text.lines().rev().take(10).collect();
-            eprintln!("the end of {log}, last line first:\n{}", last.join("\n"));
+        for (log, process) in ["etcd.log", "kube-apiserver.log"].iter().zip(&mut self.processes) {
+            if let Ok(Some(status)) = process.try_wait() {
+                let text = std::fs::read_to_string(self.directory.path().join(log)).unwrap_or_default();
+                let last: Vec<_> = text.lines().rev().take(10).collect();
+                eprintln!("it has ended by itself, {status}; the end of {log}, last line first:\n{}", last.join("\n"));
+            }
         }
         for process in &mut self.processes {
             let _ = process.kill();
