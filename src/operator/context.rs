@@ -2,7 +2,6 @@
 
 use super::backoff::Failures;
 use super::cache::Cache;
-use super::controller;
 use super::leader::Leadership;
 use super::logs::LogLevel;
 use super::metrics::Metrics;
@@ -51,6 +50,9 @@ pub struct Context {
     /// Whether the API server does not know VMs.
     pub definition_missing: AtomicBool,
 }
+
+/// A reconcile that takes longer has failed, if [`Context::deadline`] does not say otherwise.
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// How long the first list of events is waited for.
 const EVENTS_DEADLINE: Duration = Duration::from_secs(10);
@@ -138,7 +140,7 @@ impl Context {
             settings: Mutex::new(Arc::new(settings)),
             caches: Caches::default(),
             failures: Failures::default(),
-            deadline: controller::DEADLINE,
+            deadline: DEADLINE,
             metrics: Arc::default(),
             log_level: LogLevel::default(),
             reconciles: AtomicU64::default(),

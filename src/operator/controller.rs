@@ -9,9 +9,6 @@ use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 use tracing::Instrument;
 
-/// A reconcile that takes longer has failed, if [`Context::deadline`] does not say otherwise.
-pub const DEADLINE: Duration = Duration::from_secs(30);
-
 /// How a reconcile ended that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
