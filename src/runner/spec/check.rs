@@ -91,7 +91,7 @@ pub fn path(key: &str, value: &str) -> Result<std::path::PathBuf, Invalid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::virtual_machine::rules::RULES;
+    use crate::api::virtual_machine::rules::samples::admitted;
     use proptest::prelude::*;
 
     #[test]
@@ -122,13 +122,6 @@ mod tests {
         assert!(network("n", "10.0.2").is_err() && network("n", "10.0.2.0/24,hostfwd=x").is_err());
         assert!(uuid("u", "7A37e3b4-5bd0-4f7b-8a0c-b0e2a1b2c3d4").is_ok());
         assert!(uuid("u", "7a37e3b45bd04f7b8a0cb0e2a1b2c3d4").is_err());
-    }
-
-    /// Texts that the pattern in a rule of admission fits.
-    fn admitted(at: &str) -> impl Strategy<Value = String> {
-        let rule = RULES.iter().find(|rule| rule.at == at).unwrap();
-        let (_, pattern) = rule.cel.split_once("r'^").unwrap();
-        proptest::string::string_regex(pattern.split_once("$')").unwrap().0).unwrap()
     }
 
     proptest! {

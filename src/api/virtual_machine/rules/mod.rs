@@ -130,7 +130,22 @@ fn at<'a>(root: &'a mut JSONSchemaProps, path: &str) -> Option<&'a mut JSONSchem
 }
 
 #[cfg(test)]
+pub mod samples {
+    //! Texts for tests, made from the rules.
+
+    use super::RULES;
+
+    /// Texts that a rule of a place admits, as far as its pattern goes.
+    pub fn admitted(at: &str) -> impl proptest::strategy::Strategy<Value = String> {
+        let rule = RULES.iter().find(|rule| rule.at == at).unwrap();
+        let (_, pattern) = rule.cel.split_once("r'^").unwrap();
+        proptest::string::string_regex(pattern.split_once("$')").unwrap().0).unwrap()
+    }
+}
+
+#[cfg(test)]
 mod tests {
+    use super::samples::admitted;
     use super::*;
     use crate::api::quantity::{Bytes, SizeError};
     use proptest::prelude::*;
@@ -141,13 +156,6 @@ mod tests {
         let mut crd = crate::api::virtual_machine::crd();
         let schema = crd.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
         assert_eq!(add_to(schema), Vec::<&str>::new());
-    }
-
-    /// Texts that a rule of a place admits, as far as its pattern goes.
-    fn admitted(at: &str) -> impl Strategy<Value = String> {
-        let rule = RULES.iter().find(|rule| rule.at == at).unwrap();
-        let (_, pattern) = rule.cel.split_once("r'^").unwrap();
-        proptest::string::string_regex(pattern.split_once("$')").unwrap().0).unwrap()
     }
 
     proptest! {
