@@ -1,7 +1,7 @@
 //! Two operators as processes of their own: which of them leads, and what becomes of that when the leader ends, is
 //! killed, is stopped for a while, or is cut off.
 
-use crate::objects::homeless;
+use crate::objects::{explained_as_unschedulable, homeless};
 use crate::world::{World, eventually, kubeconfig, machine};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
@@ -123,11 +123,7 @@ async fn two(world: &World, first: &Path) -> (Process, Process) {
     eventually("the first leads", || first.leads()).await;
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
     vms.create(&PostParams::default(), &homeless("Running")).await.unwrap();
-    eventually("the VM is settled", || async {
-        let status = vms.get("vm").await.unwrap().status.unwrap();
-        conditions::find(&status.conditions, conditions::READY).is_some_and(|ready| ready.reason == "Unschedulable")
-    })
-    .await;
+    explained_as_unschedulable(&vms).await;
     let second = Process::start(world, &kubeconfig()).await;
     assert!(first.leads().await && !second.leads().await);
     (first, second)

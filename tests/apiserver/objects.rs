@@ -25,6 +25,15 @@ where
     Api::<K>::namespaced(client.clone(), namespace).list(&of_vm).await.unwrap().items.len()
 }
 
+/// Waits until the VM is told to be without a node: then it is settled.
+pub async fn explained_as_unschedulable(vms: &Api<VirtualMachine>) {
+    eventually("the VM is explained as Unschedulable", || async {
+        let status = vms.get("vm").await.unwrap().status.unwrap();
+        conditions::find(&status.conditions, conditions::READY).is_some_and(|ready| ready.reason == "Unschedulable")
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_vm_becomes_its_objects_and_leaves_only_its_claims() {
     let world = World::new("objects").await;
@@ -33,11 +42,7 @@ async fn a_vm_becomes_its_objects_and_leaves_only_its_claims() {
     let pods = Api::<Pod>::namespaced(world.client.clone(), &world.namespace);
     vms.create(&PostParams::default(), &homeless("Running")).await.unwrap();
 
-    eventually("the VM is explained as Unschedulable", || async {
-        let status = vms.get("vm").await.unwrap().status.unwrap();
-        conditions::find(&status.conditions, conditions::READY).is_some_and(|ready| ready.reason == "Unschedulable")
-    })
-    .await;
+    explained_as_unschedulable(&vms).await;
     let pod = pods.get("vm").await.unwrap();
     assert!(pod.owner_references()[0].controller.unwrap());
     assert_eq!(count::<PersistentVolumeClaim>(&world.client, &world.namespace).await, 2);
@@ -72,11 +77,7 @@ async fn an_operator_that_starts_over_settled_vms_writes_nothing() {
     let operator = world.start_operator().await;
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
     vms.create(&PostParams::default(), &homeless("Running")).await.unwrap();
-    eventually("the VM is settled", || async {
-        let status = vms.get("vm").await.unwrap().status.unwrap();
-        conditions::find(&status.conditions, conditions::READY).is_some_and(|ready| ready.reason == "Unschedulable")
-    })
-    .await;
+    explained_as_unschedulable(&vms).await;
     operator.stop().await;
     let operator = world.start_operator().await;
     // A change that the new operator makes shows that it has looked at everything before.
