@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-const TOKEN: &str = "faults";
+const TOKEN: &str = "test";
 
+/// Runs until it is dropped.
 pub struct Server {
     port: u16,
     directory: tempfile::TempDir,
@@ -28,7 +29,8 @@ fn binary() -> PathBuf {
         .expect("no Kubernetes; build it: tests/cluster/cluster build")
 }
 
-fn free_port() -> u16 {
+/// A port of loopback that is free now.
+pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
@@ -36,7 +38,7 @@ impl Server {
     /// Starts both. The thread that calls this has to live as long as the server: they end with it.
     pub fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let [etcd, peer, port] = [free_port(), free_port(), free_port()].map(|port| port);
+        let [etcd, peer, port] = [free_port(), free_port(), free_port()];
         let mut server = Self { port, directory, processes: Vec::new() };
         let path = |name: &str| server.directory.path().join(name).display().to_string();
         let (tokens, key) = (path("tokens.csv"), path("service-account.key"));
@@ -53,6 +55,8 @@ impl Server {
             format!("--initial-advertise-peer-urls={peer_url}"),
             format!("--initial-cluster=default={peer_url}"),
             "--log-level=error".to_owned(),
+            // Ten thousand VMs and the versions that they had fit.
+            "--quota-backend-bytes=8589934592".to_owned(),
         ];
         let api_arguments = [
             format!("--etcd-servers={etcd_url}"),

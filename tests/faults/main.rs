@@ -24,6 +24,7 @@ mod cluster;
 mod judge;
 mod layer;
 mod scenario;
+#[path = "../common/api_server.rs"]
 mod server;
 
 use cluster::Cluster;

@@ -4,7 +4,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `control_plane` | etcd and API server |
+//! | `api_server` (of `tests/common`) | etcd and API server |
 //! | `proxy` | between operator and API server; sees when what is asked for |
 //! | `kubelet` | all that is played |
 //! | `operator` | the operator's process |
@@ -13,12 +13,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-mod control_plane;
+#[path = "../../common/api_server.rs"]
+mod api_server;
 mod kubelet;
 mod operator;
 mod proxy;
 
-use control_plane::{ControlPlane, free_port};
+use api_server::{Server, free_port};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Secret};
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -56,15 +57,14 @@ struct Bench {
 }
 
 fn main() {
-    drop(rustls::crypto::ring::default_provider().install_default());
     let count = std::env::var("SCALE_VMS").map_or(10_000, |text| text.parse().expect("SCALE_VMS is a number"));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(measure(count));
 }
 
 async fn measure(count: usize) {
-    let plane = ControlPlane::start().await;
-    let client = Client::try_from(plane.config.clone()).unwrap();
+    let server = Server::start();
+    let client = server.client().await;
     let (record, proxy) = (Arc::new(Record::default()), free_port());
     proxy::serve(proxy, client.clone(), record.clone()).await;
     let bench = Bench { client, record, proxy };

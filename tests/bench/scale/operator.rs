@@ -1,6 +1,6 @@
 //! The operator, as it ships, as a process.
 
-use super::control_plane::free_port;
+use super::api_server::free_port;
 use kube::Client;
 use kube::config::Kubeconfig;
 use std::path::{Path, PathBuf};
