@@ -6,6 +6,7 @@
 //! | [`runner_config`] | the file by which the operator tells the runner what to run |
 //! | [`outcome`] | how the runner tells the operator why it ended |
 //! | [`conditions`] | condition types, reasons, and how a condition changes |
+//! | [`fetch`] | how images get into the image repository |
 //! | [`logging`] | what of Java's way to configure logging has a meaning |
 //! | [`names`] | labels, annotations, field managers, names of children |
 //! | [`quantity`] | sizes |
@@ -20,6 +21,7 @@ macro_rules! listed {
 }
 
 pub mod conditions;
+pub mod fetch;
 pub mod logging;
 pub mod names;
 pub mod outcome;
