@@ -290,7 +290,7 @@ impl EventView {
 pub struct ConfigMapView {
     /// Metadata.
     pub metadata: ObjectMeta,
-    /// The runner's configuration in it. Keys of others do not matter.
+    /// What we put into it. Keys of others do not matter.
     #[serde(default, rename = "data", deserialize_with = "config_of_data")]
     pub config: ConfigView,
 }
@@ -300,6 +300,8 @@ pub struct ConfigMapView {
 pub struct ConfigView {
     /// Its hash.
     pub digest: ConfigDigest,
+    /// Hash of the logging's configuration beside it, if there is one.
+    pub logging: Option<ConfigDigest>,
     /// The `instance-id` in it, if the reference has written it.
     pub references_instance_id: Option<String>,
 }
@@ -345,11 +347,17 @@ pub fn config_digest(data: &BTreeMap<String, String>) -> ConfigDigest {
     Sha256::digest(data.get(names::CONFIG_FILE).map(String::as_str).unwrap_or_default()).into()
 }
 
+/// The hash of the logging's configuration in a ConfigMap's data, if there is one.
+#[must_use]
+pub fn logging_digest(data: &BTreeMap<String, String>) -> Option<ConfigDigest> {
+    data.get(names::LOGGING_FILE).map(|text| Sha256::digest(text).into())
+}
+
 fn config_of_data<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ConfigView, D::Error> {
     let data: Option<BTreeMap<String, String>> = Deserialize::deserialize(deserializer)?;
     let data = data.unwrap_or_default();
     let references_instance_id = data.get(names::CONFIG_FILE).and_then(|text| references_instance_id(text));
-    Ok(ConfigView { digest: config_digest(&data), references_instance_id })
+    Ok(ConfigView { digest: config_digest(&data), logging: logging_digest(&data), references_instance_id })
 }
 
 /// The reference writes its file as YAML in blocks, we as JSON.

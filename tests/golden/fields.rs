@@ -150,7 +150,11 @@ fn changes() -> Vec<Change> {
                 &["/pod/spec/volumes/2/projected/sources/0/secret/items/0/key"],
             )
         },
-        change("spec.loggingProperties", json!(".level=FINE"), &["/config/logLevel"]),
+        change(
+            "spec.loggingProperties",
+            json!(".level=FINE"),
+            &["/config/logLevel", "/configMap/data/logging.properties"],
+        ),
         change("spec.vm.state", json!("Running"), &["/decision"]),
         change(
             "spec.vm.restartRequest",

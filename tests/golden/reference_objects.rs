@@ -20,7 +20,7 @@ pub fn of(vm: &VirtualMachine) -> BTreeMap<&'static str, Value> {
     let mut config_map = metadata("vm");
     config_map["annotations"] = json!({names::ANNOTATION_VERSION: env!("CARGO_PKG_VERSION")});
     let config_map = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": config_map, "data": {"logging.properties": "…"},
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": config_map, "data": {"logging.properties": spec["loggingProperties"].as_str().unwrap_or("…")},
     });
     by_kind([
         ("ConfigMap", config_map),

@@ -1,6 +1,6 @@
 //! The settings change while VMs run.
 
-use super::fake_api::{CLAIMS, CONFIG_MAPS, PODS, request_paths};
+use super::fake_api::{CLAIMS, CONFIG_MAPS, PODS, VMS, request_paths};
 use super::world::{World, one_disk};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
@@ -150,4 +150,34 @@ async fn the_log_has_the_level_of_the_config_map_at_once() {
     assert_eq!(*levels.lock().unwrap(), [LevelFilter::DEBUG]);
     follower.saw(Some(&config_map("cpuOvercommit: 2")), &world.ctx).await;
     assert_eq!(*levels.lock().unwrap(), [LevelFilter::DEBUG, LevelFilter::INFO]);
+}
+
+/// The data of the VM's ConfigMap, but for the runner's own file.
+fn logging(world: &World) -> Option<String> {
+    let config_map = world.api.get(CONFIG_MAPS, "vm").unwrap();
+    config_map["data"]["logging.properties"].as_str().map(str::to_owned)
+}
+
+#[tokio::test]
+async fn the_config_map_keeps_how_logging_is_configured_and_no_vm_restarts_by_it() {
+    let mut world = running().await;
+    assert_eq!(logging(&world), None, "nobody has said anything");
+    let pod = world.api.get(PODS, "vm").unwrap()["metadata"]["uid"].clone();
+    let mut follower = Follower::default();
+    // Lines without effect are kept, too.
+    let lines = "handlers=java.util.logging.ConsoleHandler\norg.jgrapes.level=FINE\n";
+    let version = config_map(&format!("loggingProperties: {}", json!(lines)));
+    follower.saw(Some(&version), &world.ctx).await;
+    world.settle().await;
+    assert_eq!(logging(&world).as_deref(), Some(lines));
+    // The VM's own count more.
+    world.edit(|_| {});
+    world.api.change(VMS, "vm", |vm| vm["spec"]["loggingProperties"] = ".level=FINE".into());
+    world.settle().await;
+    assert_eq!(logging(&world).as_deref(), Some(".level=FINE"));
+    world.edit(|_| {});
+    world.api.change(VMS, "vm", |vm| drop(vm["spec"].as_object_mut().unwrap().remove("loggingProperties")));
+    world.settle().await;
+    assert_eq!(logging(&world).as_deref(), Some(lines), "those of the settings again");
+    assert_eq!(world.api.get(PODS, "vm").unwrap()["metadata"]["uid"], pod);
 }

@@ -23,7 +23,7 @@ use crate::api::conditions::Wanted;
 use crate::api::names;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
-use crate::operator::views::{ConfigMapView, PodView, SecretView, config_digest, vm_of};
+use crate::operator::views::{ConfigMapView, PodView, SecretView, config_digest, logging_digest, vm_of};
 use crate::operator::write::Writer;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::ResourceExt;
@@ -172,8 +172,12 @@ fn is_as_wanted(present: &ConfigMapView, wanted: &ConfigMap) -> bool {
     let labels = wanted.metadata.labels.iter().flatten();
     let owners = wanted.metadata.owner_references.iter().flatten();
     let digest = wanted.data.as_ref().map(config_digest).unwrap_or_default();
+    // One that is there and is not wanted may stay: the reference gives each ConfigMap one, which an apply in our name
+    // does not remove, and nobody reads it.
+    let logging = wanted.data.as_ref().and_then(logging_digest);
     let kept = |annotations: &BTreeMap<String, String>| annotations.get(names::ANNOTATION_INSTANCE_ID).cloned();
     present.config.digest == digest
+        && (logging.is_none() || present.config.logging == logging)
         && kept(present.annotations()) == kept(wanted.annotations())
         && labels.into_iter().all(|(key, value)| present.labels().get(key) == Some(value))
         && owners.into_iter().all(|owner| present.owner_references().contains(owner))

@@ -15,9 +15,11 @@ pub(super) fn build(plan: &Plan) -> ConfigMap {
     // Serializing plain data into a string cannot fail.
     let kept = plan.kept_instance.as_ref().map(|kept| serde_json::to_string(kept).unwrap_or_default());
     let annotations = kept.map(|kept| [(names::ANNOTATION_INSTANCE_ID.to_owned(), kept)].into());
+    // The runner reads the level in its own file; this one is for those who look for it where the reference has it.
+    let logging = plan.logging_properties.clone().map(|text| (names::LOGGING_FILE.to_owned(), text));
     ConfigMap {
         metadata: ObjectMeta { annotations, ..owned(plan, plan.name.clone()) },
-        data: Some([(names::CONFIG_FILE.to_owned(), text)].into()),
+        data: Some([(names::CONFIG_FILE.to_owned(), text)].into_iter().chain(logging).collect()),
         ..ConfigMap::default()
     }
 }

@@ -61,10 +61,14 @@ pub(super) fn runner_config(
     })
 }
 
-/// What the VM says, else the settings. Left out where it is the runner's default.
+/// What the VM says, else the settings.
+pub(super) fn logging_properties<'a>(vm: &'a VirtualMachine, settings: &'a settings::Reconciler) -> Option<&'a String> {
+    vm.spec.logging_properties.as_ref().or(settings.logging_properties.as_ref())
+}
+
+/// Left out where it is the runner's default.
 fn log_level(vm: &VirtualMachine, settings: &settings::Reconciler) -> Option<String> {
-    let properties = vm.spec.logging_properties.as_ref().or(settings.logging_properties.as_ref())?;
-    level(properties).0.filter(|level| *level != "info").map(str::to_owned)
+    level(logging_properties(vm, settings)?).0.filter(|level| *level != "info").map(str::to_owned)
 }
 
 fn networks(machine: &Machine) -> Vec<config::NetworkConfig> {

@@ -51,6 +51,8 @@ pub struct Plan {
     pub pod_annotations: BTreeMap<String, String>,
     /// The runner's configuration.
     pub config: RunnerConfig,
+    /// Logging as it was configured, in Java's properties syntax, for whoever reads it in the ConfigMap.
+    pub logging_properties: Option<String>,
     /// The `instance-id` of a VM that was taken over, where it is kept.
     pub kept_instance: Option<KeptInstance>,
     /// Parts of the seed for cloud-init that come from secrets: the file's name, and where it comes from.
@@ -125,6 +127,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     Ok(Plan {
         started_with: identity::fields(vm, config.vm.as_ref(), memory.0, display_secret.as_deref()),
         restart_request: spec.vm.restart_request,
+        logging_properties: config::logging_properties(vm, settings).cloned(),
         kept_instance,
         seed_secrets: seed::secrets(vm),
         namespace: vm.namespace().unwrap_or_default(),
