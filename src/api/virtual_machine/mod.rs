@@ -117,7 +117,8 @@ pub struct VirtualMachineSpec {
     /// Whether a shutdown by the guest sets `spec.vm.state` to `Stopped`. Otherwise the VM is started again.
     #[serde(default)]
     pub guest_shutdown_stops: bool,
-    /// Labels and annotations of the VM's load balancer service, where the operator makes one; null takes one away.
+    /// Labels and annotations of the VM's load balancer service, where the operator makes one; null takes one away. A null
+    /// arrives by `kubectl create`, `kubectl apply --server-side` or a JSON patch; plain `kubectl apply` drops it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_service: Option<LoadBalancerService>,
     /// Seed for cloud-init in the guest.
@@ -129,7 +130,8 @@ pub struct VirtualMachineSpec {
     /// Pools that the VM belongs to.
     #[serde(default)]
     pub pools: Vec<String>,
-    /// Logging of the VM's runner, in Java's properties syntax. Only the line `.level` has an effect, from the next start on.
+    /// Logging of the VM's runner, in Java's properties syntax. Only the line `.level` has an effect, from the next start on;
+    /// all of it stands in the VM's ConfigMap, key `logging.properties`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logging_properties: Option<String>,
     /// The machine.

@@ -44,13 +44,17 @@ pub const KEYS: &[Key] = &[
     key(
         "/Reconciler loggingProperties",
         None,
-        "Logging of VMs that have no spec.loggingProperties, in Java's syntax: `.level=FINE` and the like; other lines have no effect",
+        "Logging of VMs that have no spec.loggingProperties, in Java's syntax: `.level=FINE` and the like; other lines have no \
+         effect. Kept as it is in the VMs' ConfigMaps, key `logging.properties`",
     ),
     key(
         "/Reconciler /DisplaySecretReconciler passwordValidity",
         Some("10"),
-        "Seconds for which a password that a console front end makes can be used. Also taken from its old place, \
-         /DisplaySecretMonitor → passwordValidity beside /Reconciler",
+        "Seconds for which a password that a console front end makes can be used. It is for such a front end to read: nobody \
+         can ask the operator for a password by way of a VM, as in the reference that is a call within its own process. A \
+         front end writes `display-password` and `password-expiry` (seconds since 1970) into the VM's display secret and \
+         waits for `status.displayPasswordSerial` to rise. Also taken from its old place, /DisplaySecretMonitor → \
+         passwordValidity beside /Reconciler",
     ),
     ours(
         "/Reconciler runnerImage source",
