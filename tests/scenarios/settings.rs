@@ -160,7 +160,7 @@ fn logging(world: &World) -> Option<String> {
 
 #[tokio::test]
 async fn the_config_map_keeps_how_logging_is_configured_and_no_vm_restarts_by_it() {
-    let mut world = running().await;
+    let world = running().await;
     assert_eq!(logging(&world), None, "nobody has said anything");
     let pod = world.api.get(PODS, "vm").unwrap()["metadata"]["uid"].clone();
     let mut follower = Follower::default();
