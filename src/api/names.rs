@@ -82,6 +82,13 @@ pub const OPERATOR_DEPLOYMENT: &str = "vm-operator";
 /// The claim that holds the CD images, shared by all VMs of a namespace.
 pub const IMAGE_REPOSITORY_CLAIM: &str = "vmop-image-repository";
 
+/// The resource by which a pod gets `/dev/kvm` of our device plugin.
+pub const RESOURCE_KVM: &str = "vmoperator.jdrupes.org/kvm";
+/// The resource by which a pod gets `/dev/net/tun` of our device plugin.
+pub const RESOURCE_TUN: &str = "vmoperator.jdrupes.org/tun";
+/// The resource by which a pod gets `/dev/vhost-net` of our device plugin.
+pub const RESOURCE_VHOST_NET: &str = "vmoperator.jdrupes.org/vhost-net";
+
 /// Where a VM's pod has its configuration.
 pub const CONFIG_DIR: &str = "/etc/opt/vmrunner";
 /// The configuration's file name, in the ConfigMap and in [`CONFIG_DIR`].

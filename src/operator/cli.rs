@@ -1,4 +1,4 @@
-//! The command line: `vm-operator run`, `vm-operator crds`, `vm-operator docs`.
+//! The command line: `vm-operator run`, `vm-operator device-plugin`, `vm-operator crds`, `vm-operator docs`.
 
 use super::context::Context;
 use super::leader::{Candidate, Leadership, Lost, identity};
@@ -6,6 +6,7 @@ use super::metrics::Metrics;
 use super::settings::{Settings, SettingsError};
 use super::{access, http, logs, streams, vm};
 use crate::api::virtual_machine;
+use crate::device_plugin::cli::{DevicePlugin, Fatal as PluginFatal};
 use clap::{Parser, Subcommand};
 use futures::FutureExt;
 use kube::{Api, Config};
@@ -33,6 +34,8 @@ struct Cli {
 enum Command {
     /// Run the operator, in the cluster or, with a kubeconfig, outside.
     Run(Run),
+    /// Offer this node's /dev/kvm, /dev/net/tun and /dev/vhost-net to pods; runs on each node.
+    DevicePlugin(DevicePlugin),
     /// Write the custom resource definitions.
     Crds {
         /// Write one file for each into this directory instead of all to standard output.
@@ -86,6 +89,8 @@ enum Fatal {
     Signals(std::io::Error),
     #[error("{0}; ending, as another operator may lead")]
     Lost(#[from] Lost),
+    #[error("{0}")]
+    DevicePlugin(#[from] PluginFatal),
 }
 
 /// Runs what the command line asks for.
@@ -95,13 +100,16 @@ pub fn run() -> ExitCode {
         Command::Crds { dir } => crds(dir.as_deref()),
         Command::Docs { dir } => docs(&dir),
         Command::Run(run) => block_on(operate(run)),
+        Command::DevicePlugin(plugin) => plugin.run().map_err(Fatal::from),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(fatal) => {
             eprintln!("vm-operator: {fatal}");
             match fatal {
-                Fatal::Settings(_) | Fatal::NoNamespace => ExitCode::from(2),
+                Fatal::Settings(_)
+                | Fatal::NoNamespace
+                | Fatal::DevicePlugin(PluginFatal::Needed(_) | PluginFatal::NotOffered(_)) => ExitCode::from(2),
                 _ => ExitCode::FAILURE,
             }
         }

@@ -8,8 +8,13 @@ use std::path::Path;
 use vm_operator::api::conditions;
 
 /// What is applied with `kubectl apply -k`.
-pub const OVERLAYS: &[&str] =
-    &["deploy/overlays/local", "deploy/overlays/dev", "examples/local-path", "examples/takeover"];
+pub const OVERLAYS: &[&str] = &[
+    "deploy/overlays/local",
+    "deploy/overlays/dev",
+    "deploy/device-plugin",
+    "examples/local-path",
+    "examples/takeover",
+];
 
 #[tokio::test]
 async fn the_definitions_are_established_with_all_columns() {

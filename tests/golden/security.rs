@@ -2,6 +2,7 @@
 
 use super::generated::{made, stored};
 use super::root;
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use std::path::Path;
 
@@ -50,6 +51,38 @@ fn no_vm_gets_a_pod_that_is_not_restricted() {
         }
     }
     assert!(repositories > 5, "the repository is used by {repositories}");
+}
+
+#[test]
+fn the_device_plugin_has_two_directories_of_the_host_and_no_privilege() {
+    let dir = root().join("deploy/device-plugin");
+    let text = std::fs::read_to_string(dir.join("daemon-set.yaml")).unwrap();
+    let pod = serde_saphyr::from_str::<DaemonSet>(&text).unwrap().spec.unwrap().template.spec.unwrap();
+    let volumes: Vec<_> = pod.volumes.iter().flatten().collect();
+    let paths: Vec<_> = volumes.iter().filter_map(|v| v.host_path.as_ref()).map(|path| path.path.as_str()).collect();
+    assert_eq!((paths, volumes.len()), (vec!["/var/lib/kubelet/device-plugins", "/dev"], 2));
+    assert_eq!((pod.host_network, pod.host_pid, pod.host_ipc), (None, None, None));
+    assert_eq!((pod.automount_service_account_token, pod.init_containers), (Some(false), None));
+    assert_eq!(pod.security_context.unwrap().seccomp_profile.unwrap().type_, "RuntimeDefault");
+    let [container] = pod.containers.as_slice() else { panic!("one container") };
+    let mounts: Vec<_> = container.volume_mounts.iter().flatten().map(|m| (m.name.as_str(), m.read_only)).collect();
+    assert_eq!(mounts, [("plugins", None), ("dev", Some(true))]);
+    let own = container.security_context.clone().unwrap();
+    assert_eq!(
+        (own.privileged, own.allow_privilege_escalation, own.read_only_root_filesystem),
+        (None, Some(false), Some(true))
+    );
+    let capabilities = own.capabilities.unwrap();
+    assert_eq!((capabilities.drop, capabilities.add), (Some(vec!["ALL".to_owned()]), None));
+
+    // Nobody has given its account a right.
+    let mut kinds: Vec<String> = Vec::new();
+    for file in std::fs::read_dir(dir).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        kinds.extend(text.lines().filter_map(|line| line.strip_prefix("kind: ")).map(str::to_owned));
+    }
+    kinds.sort();
+    assert_eq!(kinds, ["DaemonSet", "Kustomization", "ServiceAccount"]);
 }
 
 /// Whether a file below has a function of that name that is a test.
