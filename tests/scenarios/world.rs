@@ -3,6 +3,7 @@
 use super::fake_api::{CLAIMS, CONFIG_MAPS, FakeApi, PODS, SECRETS, SERVICES, VMS};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::runtime::watcher::Event;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::cell::Cell;
@@ -39,7 +40,7 @@ pub fn context(api: &FakeApi) -> Context {
     ctx
 }
 
-pub fn fill<K: kube::Resource + DeserializeOwned>(cache: &Cache<K>, objects: Vec<Value>) {
+pub fn fill<K: kube::Resource + Serialize + DeserializeOwned>(cache: &Cache<K>, objects: Vec<Value>) {
     cache.watched(Event::Init);
     for object in objects {
         cache.watched(Event::InitApply(serde_json::from_value(object).unwrap()));

@@ -3,7 +3,7 @@
 use super::super::cache::{Cache, Change};
 use super::super::context::Context;
 use super::super::settings::follow::Follower;
-use super::super::views::{EventView, RegardingView, trim};
+use super::super::views::{EventView, RegardingView};
 use super::{Short, events, failed, listing};
 use crate::api::{VirtualMachine, names};
 use futures::{Stream, StreamExt};
@@ -14,6 +14,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Resource, ResourceExt};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -58,6 +59,7 @@ impl Watch {
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
             + Clone
             + Debug
+            + Serialize
             + DeserializeOwned
             + Send
             + Sync
@@ -77,6 +79,7 @@ impl Watch {
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
             + Clone
             + Debug
+            + Serialize
             + DeserializeOwned
             + Send
             + Sync
@@ -94,7 +97,7 @@ impl Watch {
                             Event::Apply(object) | Event::Delete(object) => object.meta().name.clone(),
                             Event::Init | Event::InitApply(_) | Event::InitDone => None,
                         };
-                        self.changed(cache(&self.ctx).watched(event.modify(trim)), &mut complete);
+                        self.changed(cache(&self.ctx).watched(event), &mut complete);
                         name.iter().for_each(|name| changed(&self, name));
                     }
                     Err(error) => failed(&self.ctx, kind, &error),

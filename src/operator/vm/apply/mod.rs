@@ -157,7 +157,10 @@ async fn ensure_config_map(
         return Err(Error::Foreign { kind: "ConfigMap", name: wanted.name_any() });
     }
     let newest = if is_as_wanted(&present, wanted) { present } else { Arc::new(writer.apply(wanted).await?) };
-    ctx.caches.config_maps.wrote(newest.as_ref().clone());
+    let known = observed.config_map.as_ref().is_some_and(|known| Arc::ptr_eq(known, &newest));
+    if !known {
+        ctx.caches.config_maps.wrote(newest.as_ref().clone());
+    }
     Ok(newest)
 }
 
