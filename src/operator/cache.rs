@@ -137,8 +137,8 @@ impl<K: Resource + Serialize + DeserializeOwned> Cache<K> {
         let name = Arc::<str>::from(name(&object));
         // Most objects have the name of their group.
         let group = (self.group_of)(&object).map(|group| if *group == *name { name.clone() } else { group.into() });
-        // Views are plain data, which can always be written; one that could not be would be seen as not there.
         trim(&mut object);
+        // Views are plain data, which can always be written; one that could not be would be seen as not there.
         let json = serde_json::to_vec(&object).unwrap_or_default().into_boxed_slice();
         Arrival { name, group, object: Packed { version: version(&object), json } }
     }
