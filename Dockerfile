@@ -32,7 +32,7 @@ CMD ["run"]
 FROM docker.io/library/debian:trixie-slim AS qemu
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
-      ca-certificates ovmf qemu-system-modules-spice qemu-system-x86 swtpm
+      ca-certificates libcap2-bin ovmf qemu-system-modules-spice qemu-system-x86 swtpm
 # Debian's packages bring 400 MB, most of it for displays that nobody sees (LLVM, Mesa) and for other machines. Into /image
 # goes what a VM uses: QEMU and swtpm with the libraries that they are linked with, the modules of the devices that vm-runner
 # asks for, and the firmware of an x86 PC. Neither a shell nor a package manager is among it.
@@ -67,6 +67,13 @@ RUN set -eu; \
     for p in $programs; do chroot . /usr/lib64/ld-linux-x86-64.so.2 --list "$p" > /dev/null; done
 
 
+# The same program once more, for VMs on a bridge of their node. Only this file has a capability, and only in a pod that adds
+# that capability too; elsewhere the kernel does not start it.
+FROM qemu AS tap
+COPY --from=build /vm-runner /vm-runner-tap
+RUN setcap cap_net_admin+ep /vm-runner-tap
+
+
 FROM scratch AS runner
 ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title="vm-runner" \
@@ -76,5 +83,6 @@ LABEL org.opencontainers.image.title="vm-runner" \
 ENV PATH=/usr/local/bin:/usr/bin
 COPY --from=qemu /image /
 COPY --from=build /vm-runner /usr/local/bin/vm-runner
+COPY --from=tap /vm-runner-tap /usr/local/bin/vm-runner-tap
 USER 107:107
 ENTRYPOINT ["/usr/local/bin/vm-runner"]

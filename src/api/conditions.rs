@@ -125,6 +125,8 @@ pub enum ReadyReason {
     SandboxFailed,
     /// No node offers the device for hardware acceleration.
     AcceleratorResourceMissing,
+    /// No node offers the device for taps.
+    TapResourceMissing,
     /// The pod's node does not answer.
     NodeUnreachable,
     /// The pod has had its time to end and is still there.
@@ -145,7 +147,7 @@ pub enum ReadyReason {
 
 impl ReadyReason {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Running,
         Self::Stopped,
         Self::Starting,
@@ -165,6 +167,7 @@ impl ReadyReason {
         Self::VolumeMountFailed,
         Self::SandboxFailed,
         Self::AcceleratorResourceMissing,
+        Self::TapResourceMissing,
         Self::NodeUnreachable,
         Self::TerminationOverdue,
         Self::PodWarning,
@@ -198,6 +201,7 @@ impl ReadyReason {
             Self::VolumeMountFailed => "VolumeMountFailed",
             Self::SandboxFailed => "SandboxFailed",
             Self::AcceleratorResourceMissing => "AcceleratorResourceMissing",
+            Self::TapResourceMissing => "TapResourceMissing",
             Self::NodeUnreachable => "NodeUnreachable",
             Self::TerminationOverdue => "TerminationOverdue",
             Self::PodWarning => "PodWarning",

@@ -124,6 +124,11 @@ pub const ENV_NODE_NAME: &str = "NODE_NAME";
 /// Environment variable of the VM's pod: the pod's address (downward API).
 pub const ENV_POD_IP: &str = "POD_IP";
 
+/// The device behind taps.
+pub const TUN_DEVICE: &str = "/dev/net/tun";
+/// The runner of VMs with taps: the same program with a file capability.
+pub const TAP_RUNNER: &str = "/usr/local/bin/vm-runner-tap";
+
 /// User and group that VMs run as; the runner image has them as `qemu`.
 pub const RUNNER_UID: i64 = 107;
 

@@ -219,6 +219,9 @@ pub struct SpiceConfig {
     /// TCP port. Default 5900.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
+    /// Ours: the address that it listens at. Default: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
     /// `off`, `all` or `filter`. The reference's operator spells it `streaming-video`.
     #[serde(alias = "streaming-video", skip_serializing_if = "Option::is_none")]
     pub streaming_video: Option<String>,

@@ -4,13 +4,15 @@
 //! descriptor. The kernel has no safe wrapper for these requests; each is one call with one structure.
 #![allow(unsafe_code)]
 
+use crate::api::names;
 use crate::runner::failure::Failure;
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-const TUN: &str = "/dev/net/tun";
+const TUN: &str = names::TUN_DEVICE;
 /// The kernel counts up.
 const NAME: &str = "vmtap%d";
 /// From linux/sockios.h: puts an interface on a bridge.
@@ -28,18 +30,38 @@ pub struct Tap {
 pub fn open(key: &str, bridge: &str) -> Result<Tap, Failure> {
     let tap =
         rustix::fs::open(TUN, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(|error| {
-            Failure::data(format!("{key}: {TUN} cannot be opened: {error}; a tap needs that device in the pod"))
+            Failure::data(format!("{key}: {TUN} cannot be opened by {}: {error}; {}", user(), device_hint(error)))
         })?;
     let mut request = Request::named(NAME);
     request.0.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
     request.give(&tap, libc::TUNSETIFF as libc::Ioctl).map_err(|error| {
-        Failure::data(format!("{key}: no tap can be made: {error}; the pod needs the capability NET_ADMIN"))
+        Failure::data(format!(
+            "{key}: no tap can be made: {error}; the pod needs the capability NET_ADMIN, and has to start {}, to which the \
+             image gives it",
+            names::TAP_RUNNER
+        ))
     })?;
     attach(&mut request, bridge).map_err(|error| {
-        let hint = "the bridge must be there, in the network of the pod";
+        let hint = "make the bridge on the node, or let the VM run where it is (spec.nodeSelector)";
         Failure::data(format!("{key}: no tap can be put on the bridge {bridge}: {error}; {hint}"))
     })?;
     Ok(Tap { fd: tap, name: request.name() })
+}
+
+fn user() -> String {
+    format!("uid {}", rustix::process::getuid().as_raw())
+}
+
+/// What helps where the device cannot be opened.
+fn device_hint(error: Errno) -> &'static str {
+    match error {
+        Errno::NOENT => "a pod gets it by the resource that the setting tap.tunResource names, or by tap.hostPath",
+        Errno::NODEV | Errno::NXIO => "load the kernel's module on the node: modprobe tun",
+        Errno::ACCESS => {
+            "let everybody use it on the node (chmod 666), or let a device plugin give it to the pod's user"
+        }
+        _ => "let the container runtime give it to the pod, by a device plugin's resource (setting tap.tunResource)",
+    }
 }
 
 /// Puts the tap on the bridge and brings it up.

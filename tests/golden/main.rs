@@ -98,6 +98,11 @@ fn a_vm_with_everything_that_is_mapped() {
 }
 
 #[test]
+fn a_vm_on_a_bridge_of_its_node() {
+    golden("bridge", &objects("examples/bridge.yaml"));
+}
+
+#[test]
 fn the_smallest_vm() {
     golden("smallest", &objects("tests/golden/smallest.yaml"));
 }

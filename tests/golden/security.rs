@@ -4,7 +4,9 @@ use super::generated::{made, stored};
 use super::root;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use serde_json::Value;
 use std::path::Path;
+use vm_operator::api::names;
 
 /// Everything that Pod Security `restricted` looks at, and what we want besides.
 fn is_restricted(pod: &Pod) -> bool {
@@ -33,12 +35,33 @@ fn is_restricted(pod: &Pod) -> bool {
         && container.ports.iter().flatten().all(|port| port.host_port.is_none())
 }
 
+fn has_tap(spec: &Value) -> bool {
+    spec["vm"]["networks"].as_array().into_iter().flatten().any(|network| network["tap"].is_object())
+}
+
+/// Takes from a pod what a tap needs, which has to be there. What has changed besides makes it other than `restricted`.
+fn without_what_a_tap_needs(pod: &mut Pod) {
+    let spec = pod.spec.as_mut().unwrap();
+    assert_eq!(spec.host_network.take(), Some(true));
+    let container = &mut spec.containers[0];
+    let capabilities = container.security_context.as_mut().unwrap().capabilities.as_mut().unwrap();
+    assert_eq!(capabilities.add.take(), Some(vec!["NET_ADMIN".to_owned()]));
+    let mut limits = container.resources.clone().unwrap().limits.unwrap();
+    assert_eq!(limits.remove(names::RESOURCE_TUN).unwrap().0, "1");
+    // In the node's network it would be open to all.
+    assert!(container.ports.iter().flatten().all(|port| port.name.as_deref() != Some("metrics")));
+}
+
 #[test]
 fn no_vm_gets_a_pod_that_is_not_restricted() {
-    let mut repositories = 0;
+    let (mut repositories, mut taps) = (0, 0);
     for spec in stored() {
         let Ok(objects) = made(spec.clone()) else { continue };
-        let pod = objects.pod;
+        let mut pod = objects.pod;
+        if has_tap(&spec) {
+            without_what_a_tap_needs(&mut pod);
+            taps += 1;
+        }
         assert!(is_restricted(&pod), "{spec}: {pod:#?}");
         let spec = pod.spec.unwrap();
         for volume in spec.volumes.iter().flatten() {
@@ -50,7 +73,7 @@ fn no_vm_gets_a_pod_that_is_not_restricted() {
             assert!(!is_shared || claim.unwrap().read_only == Some(true), "{volume:?}");
         }
     }
-    assert!(repositories > 5, "the repository is used by {repositories}");
+    assert!(repositories > 5 && taps > 5, "the repository is used by {repositories}, taps by {taps}");
 }
 
 #[test]

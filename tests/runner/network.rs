@@ -63,7 +63,8 @@ fn a_tap_that_cannot_be_made_is_explained() {
     let end = rig.start(None).end(Duration::from_secs(10));
     assert_eq!(end.code, 66, "{}", end.log);
     let message = end.outcome["message"].as_str().unwrap();
-    assert!(message.starts_with("vm.network[0]: /dev/net/tun cannot be opened"), "{message}");
+    assert!(message.starts_with("vm.network[0]: /dev/net/tun cannot be opened by uid 107: No such file"), "{message}");
+    assert!(message.contains("tap.tunResource"), "{message}");
     let network = Network::new();
     rig.configure(&json!({}), &json!({"network": [{"type": "tap", "bridge": "none"}], "drives": []}));
     let end = rig.start_with_taps(&network).end(Duration::from_secs(10));

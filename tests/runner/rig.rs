@@ -17,6 +17,9 @@ use tempfile::TempDir;
 pub const BOOT: Duration = Duration::from_secs(120);
 /// The user of the pod.
 const UID: u32 = 107;
+/// What `setcap cap_net_admin+ep` writes (linux/capability.h): version 2 and "effective", then the sets permitted and
+/// inheritable, low halves first.
+const CAP_NET_ADMIN: [u8; 20] = [1, 0, 0, 2, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// Sets the pod up around the runner and becomes it. $1: the image's content, $2: the test's directory, which is /tmp
 /// there; then the runner's arguments.
@@ -36,9 +39,10 @@ mount -t proc proc "$root/proc"
 mount --rbind "$dir" "$root/tmp"
 if [ -n "$TAP" ]; then
     mkdir "$root/dev/net" && mknod -m 666 "$root/dev/net/tun" c 10 200
+    # The container runtime starts the program with what the pod adds, and the program's file has the same.
     caps=+net_admin,+sys_chroot
-    exec setpriv --reuid=107 --regid=107 --clear-groups --bounding-set=-all,$caps --inh-caps=-all,$caps --ambient-caps=$caps \
-        chroot "$root" /tmp/vm-runner "$@"
+    exec setpriv --no-new-privs --reuid=107 --regid=107 --clear-groups --bounding-set=-all,$caps --inh-caps=-all,$caps \
+        --ambient-caps=$caps chroot "$root" /tmp/vm-runner-tap "$@"
 fi
 exec setpriv --no-new-privs --bounding-set=-all,+sys_chroot,+setuid,+setgid chroot --userspec=107:107 "$root" /tmp/vm-runner "$@"
 "#;
@@ -77,6 +81,14 @@ impl Rig {
         let dir = tempfile::Builder::new().prefix("vm").tempdir_in("/tmp").unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
         fs::copy(env!("CARGO_BIN_EXE_vm-runner"), dir.path().join("vm-runner")).unwrap();
+        fs::copy(dir.path().join("vm-runner"), dir.path().join("vm-runner-tap")).unwrap();
+        rustix::fs::setxattr(
+            dir.path().join("vm-runner-tap"),
+            "security.capability",
+            &CAP_NET_ADMIN,
+            rustix::fs::XattrFlags::empty(),
+        )
+        .unwrap();
         for name in ["data", "config"] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }

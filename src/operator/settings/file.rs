@@ -63,6 +63,7 @@ fn reconciler(
     let image_repository = ours::image_repository(section.section("imageRepository")?, notes)?;
     let pod_defaults = ours::pod_defaults(section.section("podDefaults")?, notes)?;
     let accelerator = ours::accelerator(section.section("accelerator")?, notes)?;
+    let tap = ours::tap(section.section("tap")?, notes)?;
     section.take("deviceAccess").map(|node| ours::device_access(&node)).transpose()?;
     unknown(section, notes);
     Ok(Reconciler {
@@ -77,6 +78,7 @@ fn reconciler(
         image_repository,
         pod_defaults,
         accelerator,
+        tap,
     })
 }
 

@@ -103,6 +103,18 @@ pub const KEYS: &[Key] = &[
     ),
     ours("/Reconciler accelerator privileged", Some("false"), "Only `false` in this version: no pod is privileged"),
     ours(
+        "/Reconciler tap tunResource",
+        Some("\"vmoperator.jdrupes.org/tun\""),
+        "The resource of a device plugin by which the pod of a VM with `tap` networks gets /dev/net/tun",
+    ),
+    ours(
+        "/Reconciler tap hostPath",
+        Some("false"),
+        "For clusters without a device plugin: such pods mount the node's own /dev/net/tun and ask for no resource. The \
+         node has to let the pod's user open it (mode 0666, which is usual), and its container runtime has to let pods have \
+         it (runc does, but for 1.2.0 to 1.2.3)",
+    ),
+    ours(
         "/Reconciler deviceAccess",
         Some("\"cri\""),
         "How VMs get at block devices: only `cri` in this version, by the container runtime",

@@ -17,6 +17,7 @@ pub mod keys;
 mod ours;
 mod tree;
 
+use crate::api::names;
 use k8s_openapi::api::core::v1::{LocalObjectReference, Toleration};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -63,6 +64,8 @@ pub struct Reconciler {
     pub pod_defaults: PodDefaults,
     /// Ours: hardware acceleration.
     pub accelerator: Accelerator,
+    /// Ours: networks on bridges of the nodes.
+    pub tap: Tap,
 }
 
 impl Default for Reconciler {
@@ -79,6 +82,7 @@ impl Default for Reconciler {
             image_repository: ImageRepository::default(),
             pod_defaults: PodDefaults::default(),
             accelerator: Accelerator::default(),
+            tap: Tap::default(),
         }
     }
 }
@@ -154,6 +158,21 @@ impl Policy {
             Self::Kvm => "kvm",
             Self::Tcg => "tcg",
         }
+    }
+}
+
+/// Networks on bridges of the nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tap {
+    /// The resource by which a pod gets `/dev/net/tun`. Default: [`names::RESOURCE_TUN`].
+    pub tun_resource: String,
+    /// Whether pods get the node's own `/dev/net/tun` instead. Default: false.
+    pub host_path: bool,
+}
+
+impl Default for Tap {
+    fn default() -> Self {
+        Self { tun_resource: names::RESOURCE_TUN.to_owned(), host_path: false }
     }
 }
 

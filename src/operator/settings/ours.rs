@@ -2,7 +2,7 @@
 
 use super::file::unknown;
 use super::tree::{Node, Section};
-use super::{Accelerator, ImageRepository, Note, PodDefaults, Policy, SettingsError};
+use super::{Accelerator, ImageRepository, Note, PodDefaults, Policy, SettingsError, Tap};
 use crate::api::quantity::Bytes;
 
 pub(super) fn image_repository(
@@ -10,13 +10,7 @@ pub(super) fn image_repository(
     notes: &mut Vec<Note>,
 ) -> Result<ImageRepository, SettingsError> {
     let default = ImageRepository::default();
-    let create = match section.take("create") {
-        None => default.create,
-        Some(node) => match node.boolean() {
-            Some(create) => create,
-            None => return node.refuse("give true or false"),
-        },
-    };
+    let create = section.take("create").map(|node| yes_or_no(&node)).transpose()?.unwrap_or(default.create);
     let storage_class_name = section.take("storageClassName").map(|node| node.text()).transpose()?;
     let size = section.take("size").map(|node| size(&node)).transpose()?.unwrap_or(default.size);
     let access_modes = section.take("accessModes").map(access_modes).transpose()?.unwrap_or(default.access_modes);
@@ -55,7 +49,8 @@ pub(super) fn pod_defaults(mut section: Section<'_>, notes: &mut Vec<Note>) -> R
 }
 
 pub(super) fn accelerator(mut section: Section<'_>, notes: &mut Vec<Note>) -> Result<Accelerator, SettingsError> {
-    let resource = section.take("kvmResource").map(|node| resource(&node)).transpose()?;
+    const KVM: &str = "devices.kubevirt.io/kvm";
+    let resource = section.take("kvmResource").map(|node| resource(&node, KVM)).transpose()?;
     let policy = match section.take("policy") {
         None => Policy::default(),
         Some(node) => match node.text().as_deref() {
@@ -75,14 +70,26 @@ pub(super) fn accelerator(mut section: Section<'_>, notes: &mut Vec<Note>) -> Re
     Ok(Accelerator { policy, kvm_resource: resource })
 }
 
+pub(super) fn tap(mut section: Section<'_>, notes: &mut Vec<Note>) -> Result<Tap, SettingsError> {
+    let default = Tap::default();
+    let tun_resource = section.take("tunResource").map(|node| resource(&node, &default.tun_resource)).transpose()?;
+    let host_path = section.take("hostPath").map(|node| yes_or_no(&node)).transpose()?.unwrap_or_default();
+    unknown(section, notes);
+    Ok(Tap { tun_resource: tun_resource.unwrap_or(default.tun_resource), host_path })
+}
+
+fn yes_or_no(node: &Node<'_>) -> Result<bool, SettingsError> {
+    node.boolean().map_or_else(|| node.refuse("give true or false"), Ok)
+}
+
 /// An extended resource has a domain before its name.
-fn resource(node: &Node<'_>) -> Result<String, SettingsError> {
+fn resource(node: &Node<'_>, such_as: &str) -> Result<String, SettingsError> {
     let legal = |text: &str| {
         !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
     };
     let name = node.text().ok();
     let name = name.filter(|text| text.split_once('/').is_some_and(|(domain, name)| legal(domain) && legal(name)));
-    name.map_or_else(|| node.refuse("give a resource of a device plugin, such as devices.kubevirt.io/kvm"), Ok)
+    name.map_or_else(|| node.refuse(format!("give a resource of a device plugin, such as {such_as}")), Ok)
 }
 
 /// How VMs get at their block devices. Only one way is there.
@@ -146,12 +153,22 @@ mod tests {
     }
 
     #[test]
+    fn the_device_behind_taps_is_had_by_a_resource_or_from_the_node() {
+        assert_eq!(parse("tap: {}").unwrap().tap, Tap::default());
+        let tap = parse("tap: {tunResource: example.org/tun}").unwrap().tap;
+        assert_eq!((tap.tun_resource.as_str(), tap.host_path), ("example.org/tun", false));
+        assert!(parse("tap: {hostPath: true}").unwrap().tap.host_path);
+    }
+
+    #[test]
     fn what_has_no_effect_in_this_version_is_refused_and_says_so() {
         for (text, words) in [
             ("accelerator: {policy: kvm}", "kvmResource"),
             ("accelerator: {privileged: true}", "this version makes no privileged pod"),
             ("accelerator: {policy: xen}", "give kvm, auto or tcg"),
             ("accelerator: {kvmResource: kvm}", "devices.kubevirt.io/kvm"),
+            ("tap: {tunResource: tun}", "such as vmoperator.jdrupes.org/tun"),
+            ("tap: {hostPath: /dev/net/tun}", "give true or false"),
             ("deviceAccess: root", "this version runs no VM as root"),
             ("imageRepository: {size: 0}", "give a size"),
             ("imageRepository: {create: maybe}", "give true or false"),

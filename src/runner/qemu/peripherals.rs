@@ -116,6 +116,9 @@ pub fn spice(args: &mut Args, machine: &Machine) {
     let Some(spice) = &machine.spec.spice else { return };
     let ticketing = if machine.ticketing { "off" } else { "on" };
     let mut options = format!("port={},disable-ticketing={ticketing},seamless-migration=on", spice.port);
+    if let Some(address) = &spice.address {
+        options.push_str(&format!(",addr={address}"));
+    }
     if let Some(video) = &spice.streaming_video {
         options.push_str(&format!(",streaming-video={}", super::args::escape(video)));
     }

@@ -60,7 +60,7 @@ fn the_fullest_machine() {
     drives:
     - {type: ide-cd, file: /iso/a, bootindex: 1}
     - {type: ide-cd}
-    display: {outputs: 2, spice: {port: 5812, streamingVideo: filter, usbRedirects: 1}}
+    display: {outputs: 2, spice: {port: 5812, address: 127.0.0.1, streamingVideo: filter, usbRedirects: 1}}
 ",
     );
     machine.acceleration = Acceleration::Kvm;

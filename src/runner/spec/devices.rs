@@ -4,6 +4,7 @@ use super::super::failure::Invalid;
 use super::check;
 use crate::api::quantity::Bytes;
 use crate::api::runner_config::{DriveConfig, ForwardConfig, NetworkConfig, SpiceConfig};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// Default of `vm.network[].device`.
@@ -99,6 +100,8 @@ impl Source {
 pub struct Spice {
     /// TCP port.
     pub port: u16,
+    /// The address that it listens at, if it is given; else all.
+    pub address: Option<IpAddr>,
     /// How video is streamed, if it is given.
     pub streaming_video: Option<String>,
     /// Number of USB redirection channels.
@@ -210,10 +213,15 @@ pub fn spice(config: &SpiceConfig) -> Result<Spice, Invalid> {
         let allowed = format!("0 to {MAXIMUM_REDIRECTS}");
         return Err(Invalid::value(key("usbRedirects"), &usb_redirects.to_string(), &allowed));
     }
+    let address = |text: &String| {
+        text.parse::<IpAddr>().map_err(|_| Invalid::value(key("address"), text, "an IP address, such as 127.0.0.1"))
+    };
+    let address = config.address.as_ref().map(address).transpose()?;
     match config.port.unwrap_or(5900) {
         0 => Err(Invalid::value(key("port"), "0", "a port from 1 to 65535")),
         port => {
-            Ok(Spice { port, streaming_video: config.streaming_video.as_ref().map(video).transpose()?, usb_redirects })
+            let streaming_video = config.streaming_video.as_ref().map(video).transpose()?;
+            Ok(Spice { port, address, streaming_video, usb_redirects })
         }
     }
 }

@@ -34,6 +34,7 @@ fn a_wrong_value_is_named() {
     assert_eq!(key("    display: {outputs: 0}\n"), "vm.display.outputs");
     assert_eq!(key("    display: {loggedInUser: \"a\\nlogout\"}\n"), "vm.display.loggedInUser");
     assert_eq!(key("    display: {spice: {streamingVideo: yes}}\n"), "vm.display.spice.streamingVideo");
+    assert_eq!(key("    display: {spice: {address: everywhere}}\n"), "vm.display.spice.address");
 }
 
 #[test]

@@ -1,15 +1,16 @@
 //! (pure) The pod. It passes Pod Security `restricted`: no root, no capability, no host namespace, no host path, a
-//! read-only root. It has no emptyDir either, so that a drain needs no flag that deletes data; what the runner writes
+//! read-only root; what a VM needs beyond that is its plan's [`Rights`]. It has no emptyDir either, so that a drain needs no flag that deletes data; what the runner writes
 //! for its own life time goes to the pod's `/dev/shm`.
 
 use super::{Plan, owned, version_annotation};
 use crate::api::names;
 use crate::api::virtual_machine::SecretKeyRef;
-use crate::operator::vm::plan::{Place, protocol};
+use crate::operator::vm::plan::{Place, Rights, Tun, protocol};
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMapProjection, Container, ContainerPort, EnvVar, EnvVarSource, KeyToPath, ObjectFieldSelector,
-    PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ProjectedVolumeSource, ResourceRequirements,
-    SeccompProfile, SecretProjection, SecurityContext, Volume, VolumeDevice, VolumeMount, VolumeProjection,
+    Capabilities, ConfigMapProjection, Container, ContainerPort, EnvVar, EnvVarSource, HostPathVolumeSource, KeyToPath,
+    ObjectFieldSelector, PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ProjectedVolumeSource,
+    ResourceRequirements, SeccompProfile, SecretProjection, SecurityContext, Volume, VolumeDevice, VolumeMount,
+    VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 const CONFIG: &str = "config";
 const RUNNER_DATA: &str = "runner-data";
 const SEED: &str = "seed";
+const TUN: &str = "tun";
 
 pub(super) fn build(plan: &Plan) -> Pod {
     let mut metadata = owned(plan, plan.name.clone());
@@ -30,6 +32,9 @@ pub(super) fn build(plan: &Plan) -> Pod {
     let spec = PodSpec {
         containers: vec![container(plan)],
         volumes: Some(volumes(plan)),
+        host_network: plan.rights.tap.is_some().then_some(true),
+        // In the node's network, the node's name servers are the default.
+        dns_policy: plan.rights.tap.is_some().then(|| "ClusterFirstWithHostNet".to_owned()),
         security_context: Some(pod_security()),
         service_account_name: Some(names::RUNNER_SERVICE_ACCOUNT.to_owned()),
         // The operator makes a new pod when one has ended, as only it knows whether the VM should run.
@@ -77,18 +82,26 @@ fn container(plan: &Plan) -> Container {
         name: names::container(&plan.name),
         image: Some(plan.image.clone()),
         image_pull_policy: plan.pull_policy.clone(),
+        command: plan.rights.tap.is_some().then(|| vec![names::TAP_RUNNER.to_owned()]),
         env: Some(vec![env(names::ENV_NODE_NAME, "spec.nodeName"), env(names::ENV_POD_IP, "status.podIP")]),
         ports: Some(ports(plan)).filter(|ports| !ports.is_empty()),
         resources: Some(plan.resources.clone()),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
-            read_only_root_filesystem: Some(true),
-            ..SecurityContext::default()
-        }),
+        security_context: Some(container_security(&plan.rights)),
         volume_mounts: Some(mounts(plan)),
         volume_devices: Some(devices.collect::<Vec<_>>()).filter(|devices| !devices.is_empty()),
         ..Container::default()
+    }
+}
+
+/// What taps need is added, and given up by the runner once it has them. As nobody gains what the runner had not from the
+/// start, privilege escalation is forbidden all the same.
+fn container_security(rights: &Rights) -> SecurityContext {
+    let add = rights.tap.is_some().then(|| vec!["NET_ADMIN".to_owned()]);
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add }),
+        read_only_root_filesystem: Some(true),
+        ..SecurityContext::default()
     }
 }
 
@@ -140,11 +153,13 @@ fn mounts(plan: &Plan) -> Vec<VolumeMount> {
     let files = plan.disks.iter().filter(|disk| disk.place != Place::Device);
     let files = files.map(|disk| mount(&disk.name, &disk.directory(), false));
     let seed = (!plan.seed_secrets.is_empty()).then(|| mount(SEED, names::SEED_DIR, true));
+    let tun = has_nodes_tun(plan).then(|| mount(TUN, names::TUN_DEVICE, false));
     [mount(CONFIG, names::CONFIG_DIR, true), mount(RUNNER_DATA, names::DATA_DIR, false)]
         .into_iter()
         .chain(seed)
         .chain(images)
         .chain(files)
+        .chain(tun)
         .collect()
 }
 
@@ -166,7 +181,17 @@ fn volumes(plan: &Plan) -> Vec<Volume> {
         .chain(seed_volume(plan))
         .chain(images)
         .chain(disks)
+        .chain(has_nodes_tun(plan).then(tun_volume))
         .collect()
+}
+
+fn has_nodes_tun(plan: &Plan) -> bool {
+    plan.rights.tap == Some(Tun::HostPath)
+}
+
+fn tun_volume() -> Volume {
+    let host_path = HostPathVolumeSource { path: names::TUN_DEVICE.to_owned(), type_: Some("CharDevice".to_owned()) };
+    Volume { name: TUN.to_owned(), host_path: Some(host_path), ..Volume::default() }
 }
 
 fn config_volume(plan: &Plan) -> Volume {

@@ -47,11 +47,14 @@ impl Problem {
             return Self { reason: ReadyReason::NameTaken, message };
         }
         let what = error.to_string();
+        if what.contains("violates PodSecurity") {
+            let message = format!("{what}; {}", reasons::POD_SECURITY);
+            return Self { reason: ReadyReason::PolicyRefused, message };
+        }
         let says = |words: &[&str]| words.iter().any(|words| what.contains(words));
         let reason = if says(&["exceeded quota"]) {
             ReadyReason::QuotaExceeded
-        } else if says(&["violates PodSecurity", "denied the request", "denied request", "must specify", "LimitRange"])
-        {
+        } else if says(&["denied the request", "denied request", "must specify", "LimitRange"]) {
             ReadyReason::PolicyRefused
         } else if error.code() == Some(403)
             && says(&[

@@ -51,7 +51,7 @@ pub const ENTRIES: &[Entry] = &[
         ReadyReason::PolicyRefused,
         "Pod Security or an admission policy refuses an object of the VM",
         "the API server's answer, `violates PodSecurity` or `denied the request`",
-        "correct the VM, or the policy that the message names",
+        "correct the VM, or the policy that the message names, or let the namespace admit what the VM needs",
     ),
     entry(
         ReadyReason::NotAuthorized,
@@ -72,8 +72,15 @@ pub const ENTRIES: &[Entry] = &[
         "install the device plugin on the nodes, or set accelerator.policy to tcg in the operator's ConfigMap",
     ),
     entry(
+        ReadyReason::TapResourceMissing,
+        "No node offers the resource by which a pod gets /dev/net/tun, which tap networks need",
+        "pod condition `PodScheduled`, `Insufficient …/tun`",
+        "install the device plugin on the nodes (kubectl apply -k deploy/device-plugin), or set tap.hostPath to true in the \
+         operator's ConfigMap",
+    ),
+    entry(
         ReadyReason::Unschedulable,
-        "No node takes the pod: CPU, memory, taints, node selection",
+        "No node takes the pod: CPU, memory, taints, node selection, or, with tap networks, a port that is taken there",
         "pod condition `PodScheduled`",
         "make room, or change spec.vm, spec.resources or the node selection",
     ),
@@ -163,6 +170,11 @@ pub const ENTRIES: &[Entry] = &[
         "see what holds it: kubectl describe pod {}; deleting it by force may corrupt disks, as its guest may still run",
     ),
 ];
+
+/// The next step where Pod Security refuses a pod. VMs pass `restricted`, but for what these two have to do with.
+pub const POD_SECURITY: &str = "let the namespace admit it (kubectl label namespace NAMESPACE --overwrite \
+    pod-security.kubernetes.io/enforce=privileged), or do without what needs it: tap networks of the VM, or the settings \
+    accelerator.privileged and deviceAccess; see docs/security.md";
 
 /// The entry of a reason.
 #[must_use]

@@ -93,15 +93,8 @@ fn unscheduled(observed: &Observed, condition: &PodConditionView) -> Option<Find
         return now(Reason::VolumeBindingFailed, format!("its volumes keep the pod from every node ({words})"));
     }
     if !words.to_lowercase().contains("persistent") {
-        let device = words.split_whitespace().map(|word| word.trim_end_matches(['.', ',']));
-        let mut device = device.filter(|word| word.contains('/') && word.ends_with("/kvm"));
-        return match device.next().filter(|_| words.contains("Insufficient")) {
-            Some(device) => now(
-                Reason::AcceleratorResourceMissing,
-                format!("no node has the resource {device:?} for hardware acceleration ({words})"),
-            ),
-            None => now(Reason::Unschedulable, format!("no node takes the pod ({words})")),
-        };
+        let (reason, what) = unfit(words);
+        return now(reason, format!("{what} ({words})"));
     }
     let Some(claim) = without_volume(observed).into_iter().next() else {
         let missing = Problem::new(Reason::ClaimPending, &format!("a claim of the pod is missing ({words})"), &vm);
@@ -119,6 +112,26 @@ fn unscheduled(observed: &Observed, condition: &PodConditionView) -> Option<Find
     let what = format!("claim {name:?} has no volume ({words})");
     let grace = if claim.spec.storage_class_name.as_deref() == Some("") { GRACE_STATIC } else { GRACE };
     Some(lasting(Problem::new(Reason::ClaimPending, &what, name), since(condition), observed.now, grace))
+}
+
+/// Why no node is fit for the pod, in the scheduler's words.
+fn unfit(words: &str) -> (Reason, String) {
+    let lacking = |kind: &str| {
+        let mut names = words.split_whitespace().map(|word| word.trim_end_matches(['.', ',']));
+        names.find(|word| word.contains('/') && word.ends_with(kind)).filter(|_| words.contains("Insufficient"))
+    };
+    if let Some(device) = lacking("/kvm") {
+        let what = format!("no node has the resource {device:?} for hardware acceleration");
+        return (Reason::AcceleratorResourceMissing, what);
+    }
+    if let Some(device) = lacking("tun") {
+        return (Reason::TapResourceMissing, format!("no node has the resource {device:?} for tap networks"));
+    }
+    let what = match words.contains("free ports") {
+        true => "no node has the VM's ports free, which are the node's own where it has tap networks",
+        false => "no node takes the pod",
+    };
+    (Reason::Unschedulable, what.to_owned())
 }
 
 fn since(condition: &PodConditionView) -> Option<Timestamp> {

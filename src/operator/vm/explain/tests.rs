@@ -91,6 +91,16 @@ fn what_does_not_go_away_by_itself_is_told_at_once() {
             "install the device plugin on the nodes, or set accelerator.policy to tcg",
         ),
         (
+            "0/1 nodes are available: 1 Insufficient vmoperator.jdrupes.org/tun.",
+            Reason::TapResourceMissing,
+            "set tap.hostPath to true",
+        ),
+        (
+            "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports.",
+            Reason::Unschedulable,
+            "no node has the VM's ports free",
+        ),
+        (
             "0/1 nodes are available: 1 node(s) had volume node affinity conflict.",
             Reason::VolumeBindingFailed,
             "spec.nodeSelector",
@@ -244,6 +254,8 @@ fn a_refusal_says_what_refuses() {
         let problem = refused(403, message);
         assert_eq!(problem.reason, reason, "{message}");
         assert!(problem.message.contains(message) && problem.message.contains("Pod vm"), "{}", problem.message);
+        let says_how = problem.message.contains("enforce=privileged), or do without");
+        assert_eq!(says_how, message.contains("PodSecurity"), "{}", problem.message);
     }
 }
 

@@ -4,7 +4,7 @@ use super::{DiskPlan, Invalid, Place, invalid, protocol};
 use crate::api::logging::level;
 use crate::api::quantity::Bytes;
 use crate::api::runner_config as config;
-use crate::api::virtual_machine::{Forward, Machine};
+use crate::api::virtual_machine::{Forward, Machine, Network, TapNetwork, UserNetwork};
 use crate::api::{VirtualMachine, names};
 use crate::operator::settings::{self, Policy};
 use kube::ResourceExt;
@@ -77,15 +77,22 @@ fn networks(machine: &Machine) -> Vec<config::NetworkConfig> {
         guest_port: u16::try_from(f.guest_port).unwrap_or_default(),
         protocol: protocol(f.protocol).to_lowercase(),
     };
-    let networks = machine.networks.iter().filter_map(|network| network.user.as_ref());
-    let networks = networks.map(|user| config::NetworkConfig {
+    let user = |user: &UserNetwork| config::NetworkConfig {
         type_: Some("user".to_owned()),
         device: Some(user.device.clone()),
         net: user.net.clone(),
         forward: user.forward.iter().map(forward).collect(),
         ..config::NetworkConfig::default()
-    });
-    networks.collect()
+    };
+    let tap = |tap: &TapNetwork| config::NetworkConfig {
+        type_: Some("tap".to_owned()),
+        device: Some(tap.device.clone()),
+        bridge: Some(tap.bridge.clone()),
+        mac: tap.mac.clone(),
+        ..config::NetworkConfig::default()
+    };
+    let network = |network: &Network| network.tap.as_ref().map(tap).or_else(|| network.user.as_ref().map(user));
+    machine.networks.iter().filter_map(network).collect()
 }
 
 fn drives(machine: &Machine, disks: &[DiskPlan]) -> Result<Vec<config::DriveConfig>, Invalid> {
@@ -137,6 +144,14 @@ fn cd_image(field: &str, image: &str) -> Result<String, Invalid> {
     Ok(format!("{repository}{relative}"))
 }
 
+/// A display that asks for no password, in the node's network: it is for the node alone.
+pub(super) fn hide_display(config: &mut config::RunnerConfig) {
+    let display = config.vm.as_mut().and_then(|vm| vm.display.as_mut());
+    if let Some(spice) = display.and_then(|display| display.spice.as_mut()) {
+        spice.address = Some(std::net::Ipv4Addr::LOCALHOST.to_string());
+    }
+}
+
 fn display(machine: &Machine) -> config::DisplayConfig {
     let display = &machine.display;
     config::DisplayConfig {
@@ -144,6 +159,7 @@ fn display(machine: &Machine) -> config::DisplayConfig {
         logged_in_user: display.logged_in_user.clone(),
         spice: display.spice.as_ref().map(|spice| config::SpiceConfig {
             port: u16::try_from(spice.port).ok(),
+            address: None,
             streaming_video: spice.streaming_video.clone(),
             usb_redirects: u32::try_from(spice.usb_redirects).ok(),
         }),

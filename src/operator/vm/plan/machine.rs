@@ -1,7 +1,6 @@
 //! (pure) The machine's CPUs, memory and ports.
 
 use super::{Invalid, invalid};
-use crate::api::names;
 use crate::api::quantity::Bytes;
 use crate::api::virtual_machine::{CpuTopology, Forward, Machine, Protocol};
 use std::collections::BTreeSet;
@@ -52,10 +51,6 @@ pub(super) fn forwards(machine: &Machine, spice_port: Option<i64>) -> Result<Vec
     let mut taken: BTreeSet<(i64, &str)> = spice_port.map(|port| (port, "TCP")).into_iter().collect();
     let mut forwards = Vec::new();
     for (i, network) in machine.networks.iter().enumerate() {
-        if network.tap.is_some() {
-            let why = "interfaces on a bridge of the node cannot be used by this version";
-            return invalid(format!("spec.vm.networks[{i}].tap"), why, "use a user interface with forward");
-        }
         for (j, forward) in network.user.iter().flat_map(|user| &user.forward).enumerate() {
             if !taken.insert((forward.port.into(), protocol(forward.protocol))) {
                 let field = format!("spec.vm.networks[{i}].user.forward[{j}].port");
@@ -65,14 +60,6 @@ pub(super) fn forwards(machine: &Machine, spice_port: Option<i64>) -> Result<Vec
         }
     }
     Ok(forwards)
-}
-
-/// The port of `/metrics`; none where the VM uses it for something else.
-pub(super) fn metrics_port(spice_port: Option<u16>, forwards: &[Forward]) -> Option<u16> {
-    let port = names::METRICS_PORT;
-    let is_forwarded = |f: &Forward| f.port == i32::from(port) && protocol(f.protocol) == "TCP";
-    let is_free = spice_port != Some(port) && !forwards.iter().any(is_forwarded);
-    is_free.then_some(port)
 }
 
 /// The protocol's name in Kubernetes.

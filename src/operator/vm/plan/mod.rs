@@ -8,12 +8,14 @@ mod disks;
 mod identity;
 mod machine;
 mod pod;
+mod rights;
 mod seed;
 mod service;
 
 pub use disks::{ClaimChange, DiskPlan, Place};
 pub use machine::protocol;
 pub use pod::Placement;
+pub use rights::{Rights, Tun};
 pub use seed::KeptInstance;
 pub use service::ServicePlan;
 
@@ -43,6 +45,8 @@ pub struct Plan {
     pub resources: ResourceRequirements,
     /// Secrets with which the image is pulled.
     pub pull_secrets: Option<Vec<LocalObjectReference>>,
+    /// What the pod may do.
+    pub rights: Rights,
     /// Where the pod may run, and before whom.
     pub placement: Placement,
     /// The user's labels of the pod.
@@ -119,11 +123,16 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     let cpus = machine::cpus(&spec.vm)?;
     let kept_instance = seed::kept_instance(observed);
     let seed = seed::seed(vm, kept_instance.as_ref());
-    let config = RunnerConfig {
-        metrics_port: machine::metrics_port(spice_port, &forwards),
+    let rights = Rights::of(&spec.vm, settings);
+    let display_secret = present_secret.or_else(|| generate_secret.then(|| names::display_secret(&name)));
+    let mut config = RunnerConfig {
+        metrics_port: rights.metrics_port(spice_port, &forwards),
         ..config::runner_config(vm, cpus, memory, &disks, settings, seed)?
     };
-    let display_secret = present_secret.or_else(|| generate_secret.then(|| names::display_secret(&name)));
+    if rights.tap.is_some() && display_secret.is_none() {
+        config::hide_display(&mut config);
+    }
+    let devices = settings.accelerator.requested().into_iter().chain(rights.tun_resource());
     Ok(Plan {
         started_with: identity::fields(vm, config.vm.as_ref(), memory.0, display_secret.as_deref()),
         restart_request: spec.vm.restart_request,
@@ -134,8 +143,9 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         uid: vm.uid().unwrap_or_default(),
         image,
         pull_policy,
-        resources: pod::with_device(pod::resources(vm, cpus, memory, settings), &settings.accelerator),
+        resources: pod::with_devices(pod::resources(vm, cpus, memory, settings), devices),
         pull_secrets: spec.image_pull_secrets.clone().or_else(|| settings.pod_defaults.image_pull_secrets.clone()),
+        rights,
         placement: Placement::of(spec, &settings.pod_defaults),
         pod_labels: spec.pod_labels.clone().unwrap_or_default(),
         pod_annotations: pod::annotations(spec),

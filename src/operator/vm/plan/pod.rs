@@ -42,14 +42,15 @@ impl Placement {
     }
 }
 
-/// The resources with the device for hardware acceleration, where the settings say how it is had.
-pub(super) fn with_device(
+/// The resources with one each of those that stand for devices.
+pub(super) fn with_devices<'a>(
     mut resources: ResourceRequirements,
-    accelerator: &settings::Accelerator,
+    devices: impl Iterator<Item = &'a str>,
 ) -> ResourceRequirements {
-    let Some(device) = accelerator.requested() else { return resources };
-    for amounts in [&mut resources.limits, &mut resources.requests] {
-        amounts.get_or_insert_default().entry(device.to_owned()).or_insert_with(|| Quantity("1".to_owned()));
+    for device in devices {
+        for amounts in [&mut resources.limits, &mut resources.requests] {
+            amounts.get_or_insert_default().entry(device.to_owned()).or_insert_with(|| Quantity("1".to_owned()));
+        }
     }
     resources
 }

@@ -26,7 +26,6 @@ fn what_cannot_be_used_is_named_by_its_field() {
         (json!({"disks": [{"cdrom": {"image": "/etc/passwd"}}]}), "spec.vm.disks[0].cdrom.image"),
         (json!({"disks": [{"cdrom": {"image": "a/../../b"}}]}), "spec.vm.disks[0].cdrom.image"),
         (json!({"disks": [{"cdrom": {"image": "https://example.org/a.iso"}}]}), "spec.vm.disks[0].cdrom.image"),
-        (json!({"networks": [{"tap": {}}]}), "spec.vm.networks[0].tap"),
         (
             json!({"networks": [{"user": {"forward": [{"port": 5900, "guestPort": 22}]}}]}),
             "spec.vm.networks[0].user.forward[0].port",
@@ -53,6 +52,41 @@ fn metrics_give_way_to_a_port_of_the_vms_own() {
     assert_eq!(port(json!({})), Some(9180));
     assert_eq!(port(json!({"display": {"spice": {"port": 9180}}})), None);
     assert_eq!((port(forward("TCP")), port(forward("UDP"))), (None, Some(9180)));
+}
+
+#[test]
+fn a_tap_needs_the_nodes_network_and_its_device_and_other_vms_need_nothing() {
+    let tap = json!({"networks": [{"user": {}}, {"tap": {"bridge": "br1", "mac": "52:54:00:00:00:01"}}]});
+    let of = |settings: &settings::Reconciler| plan(&alone(vm(tap.clone())), settings).unwrap();
+    let resource = |plan: &Plan| {
+        let devices = plan.resources.limits.clone().unwrap_or_default();
+        devices.into_keys().collect::<Vec<_>>()
+    };
+    let mut settings = settings::Reconciler::default();
+    let plan = of(&settings);
+    assert_eq!(plan.rights.tap, Some(Tun::Resource(names::RESOURCE_TUN.to_owned())));
+    assert_eq!(resource(&plan), [names::RESOURCE_TUN]);
+    assert_eq!(plan.config.metrics_port, None, "it would be open to all on the node's address");
+    let networks = plan.config.vm.unwrap().network.unwrap();
+    let types: Vec<_> = networks.iter().map(|network| network.type_.as_deref().unwrap()).collect();
+    assert_eq!((types, networks[1].bridge.as_deref()), (vec!["user", "tap"], Some("br1")));
+
+    settings.tap.host_path = true;
+    let plan = of(&settings);
+    assert_eq!((&plan.rights.tap, resource(&plan)), (&Some(Tun::HostPath), vec![]));
+    assert_eq!(planned(json!({})).unwrap().rights, Rights::default());
+}
+
+#[test]
+fn a_display_without_a_password_is_not_open_on_the_nodes_address() {
+    let address = |networks: Value, generate: bool| {
+        let display = json!({"spice": {"port": 5900, "generateSecret": generate}});
+        let config = planned(json!({"networks": networks, "display": display})).unwrap().config;
+        config.vm.unwrap().display.unwrap().spice.unwrap().address
+    };
+    assert_eq!(address(json!([{"tap": {}}]), true), None);
+    assert_eq!(address(json!([{"tap": {}}]), false).as_deref(), Some("127.0.0.1"));
+    assert_eq!(address(json!([{"user": {}}]), false), None);
 }
 
 #[test]

@@ -1,0 +1,51 @@
+//! (pure) What a VM's pod may do beyond Pod Security `restricted`, each for a cause of its own.
+
+use super::protocol;
+use crate::api::names;
+use crate::api::virtual_machine::{Forward, Machine};
+use crate::operator::settings;
+
+/// What a pod may do beyond Pod Security `restricted`: nothing, by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rights {
+    /// The node's network and the capability to put a tap on one of its bridges; how the pod gets the device for it.
+    pub tap: Option<Tun>,
+}
+
+/// How a pod gets `/dev/net/tun`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tun {
+    /// By that resource of a device plugin.
+    Resource(String),
+    /// It is the node's own.
+    HostPath,
+}
+
+impl Rights {
+    /// What that machine needs.
+    pub(super) fn of(machine: &Machine, settings: &settings::Reconciler) -> Self {
+        let has_tap = machine.networks.iter().any(|network| network.tap.is_some());
+        let tun = || match settings.tap.host_path {
+            true => Tun::HostPath,
+            false => Tun::Resource(settings.tap.tun_resource.clone()),
+        };
+        Self { tap: has_tap.then(tun) }
+    }
+
+    /// The resource for taps that the pod asks for.
+    pub(super) fn tun_resource(&self) -> Option<&str> {
+        match &self.tap {
+            Some(Tun::Resource(name)) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The port of `/metrics`; none where the VM uses it for something else, nor in the node's network, where it would
+    /// be open to all, and taken by another VM.
+    pub(super) fn metrics_port(&self, spice_port: Option<u16>, forwards: &[Forward]) -> Option<u16> {
+        let port = names::METRICS_PORT;
+        let is_forwarded = |f: &Forward| f.port == i32::from(port) && protocol(f.protocol) == "TCP";
+        let is_free = spice_port != Some(port) && !forwards.iter().any(is_forwarded);
+        (is_free && self.tap.is_none()).then_some(port)
+    }
+}
