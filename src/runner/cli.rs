@@ -3,6 +3,7 @@
 use super::config;
 use super::console;
 use super::failure::Failure;
+use super::fetch;
 use super::machine::{Directories, Environment};
 use super::start;
 use crate::api::{names, outcome};
@@ -28,6 +29,8 @@ enum Subcommands {
     Run,
     /// Attaches to the serial console of the machine that runs in this container; Ctrl-] detaches.
     Console(ConsoleArguments),
+    /// Brings an image from a web server into the image repository.
+    Fetch(fetch::Arguments),
 }
 
 #[derive(Args)]
@@ -48,6 +51,7 @@ pub fn run() -> ExitCode {
     match arguments.command.unwrap_or(Subcommands::Run) {
         Subcommands::Run => run_machine(arguments.config),
         Subcommands::Console(options) => run_console(&arguments.config, options.log),
+        Subcommands::Fetch(options) => fetch::run(options),
     }
 }
 

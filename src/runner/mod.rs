@@ -22,6 +22,7 @@
 //! | `desired`, `reconcile` | what a running machine should be (pure, one file per aspect); makes it so |
 //! | `qmp`, `agent` | QEMU's monitor; programs in the guest |
 //! | `console`, `seed` | the serial console; the seed for cloud-init |
+//! | `fetch` | brings images into the repository, in pods of their own |
 //! | `status`, `report` | what is told about the machine (pure); tells it |
 
 mod agent;
@@ -31,6 +32,7 @@ mod console;
 mod desired;
 mod driver;
 mod failure;
+mod fetch;
 mod harden;
 mod machine;
 mod metrics;

@@ -35,14 +35,14 @@ pub async fn run(config: PathBuf) -> Outcome {
     match prepare(config).await {
         Ok((setup, signals, dirs)) => {
             let (outcome, reporter) = driver::run(setup, signals).await;
-            leave_message(&outcome);
+            leave_message(&outcome.to_message());
             reporter.finish().await;
             dirs.remove_runtime();
             outcome
         }
         Err(failure) => {
             let outcome = failure.outcome();
-            leave_message(&outcome);
+            leave_message(&outcome.to_message());
             outcome
         }
     }
@@ -184,13 +184,13 @@ fn identity(config: &RunnerConfig, name: &str) -> Option<Identity> {
 }
 
 /// Leaves the outcome where the kubelet looks for it. Outside a pod there is no such file, and none is made.
-fn leave_message(outcome: &Outcome) {
+pub fn leave_message(message: &str) {
     let configured = std::env::var_os(ENV_TERMINATION_LOG);
     let path = configured.as_ref().map_or(Path::new(TERMINATION_MESSAGE_PATH), Path::new);
     if configured.is_none() && !path.exists() {
         return;
     }
-    if let Err(error) = std::fs::write(path, outcome.to_message()) {
+    if let Err(error) = std::fs::write(path, message) {
         tracing::warn!(%error, "{} cannot be written", path.display());
     }
 }

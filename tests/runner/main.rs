@@ -9,6 +9,7 @@ mod api;
 mod defects;
 mod desktop;
 mod end;
+mod fetch;
 mod guest;
 mod hardware;
 mod live;

@@ -1,0 +1,215 @@
+//! (pure) Where an image is: URLs, which of them are allowed, and where a server may send on to.
+
+use super::problem::Problem;
+use crate::api::fetch::{FetchReason, is_url, shown};
+use http::Uri;
+use std::fmt::Write;
+
+/// What we can speak, whatever is allowed.
+const SPOKEN: [&str; 2] = ["https", "http"];
+
+/// A URL that may be asked: absolute, of an allowed scheme, with a host and without user and password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    uri: Uri,
+}
+
+impl Address {
+    /// The URL that was given.
+    pub fn parse(text: &str, allowed: &[String]) -> Result<Self, Problem> {
+        Self::checked(text, allowed).map_err(|problem| problem.at(&shown(text)))
+    }
+
+    /// Where the server sends on to from here.
+    pub fn follow(&self, location: &str, allowed: &[String]) -> Result<Self, Problem> {
+        let text = self.resolve(location);
+        let sent_on = |problem: Problem| problem.at(&format!("{self} sends on to {}", shown(&text)));
+        let next = Self::checked(&text, allowed).map_err(sent_on)?;
+        if self.is_https() && !next.is_https() {
+            let message =
+                "from https to http, where anybody on the way can change the image; give a URL that stays https";
+            return Err(sent_on(Problem::new(FetchReason::SchemeNotAllowed, message)));
+        }
+        Ok(next)
+    }
+
+    fn checked(text: &str, allowed: &[String]) -> Result<Self, Problem> {
+        let invalid = |what: String| Problem::new(FetchReason::InvalidUrl, what);
+        if !is_url(text) {
+            return Err(invalid("this is no URL; write it as https://host/path".to_owned()));
+        }
+        let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).unwrap_or_default();
+        if !SPOKEN.contains(&scheme.as_str()) || !allowed.iter().any(|other| other.eq_ignore_ascii_case(&scheme)) {
+            let message = format!("the scheme {scheme} is not allowed; allowed are: {}", allowed.join(", "));
+            return Err(Problem::new(FetchReason::SchemeNotAllowed, message));
+        }
+        let text = text.split('#').next().unwrap_or_default();
+        let uri: Uri = encoded(text).parse().map_err(|error| invalid(format!("this URL cannot be used: {error}")))?;
+        let authority = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
+        if authority.contains('@') {
+            let message = "the URL has a user or a password in it, which everybody can read who can read the VM; give one that \
+                           needs neither, or put the image into the image repository by hand";
+            return Err(invalid(message.to_owned()));
+        }
+        let host = uri.host().unwrap_or_default();
+        let port = authority.strip_prefix(host).unwrap_or(authority);
+        if host.is_empty() || !(port.is_empty() || uri.port_u16().is_some()) {
+            return Err(invalid("the URL names no host, or no port behind the host's colon".to_owned()));
+        }
+        Ok(Self { uri })
+    }
+
+    /// The absolute URL of a reference, as RFC 3986, 5.2 says.
+    fn resolve(&self, reference: &str) -> String {
+        let scheme = self.uri.scheme_str().unwrap_or_default();
+        let base = format!("{scheme}://{}", self.authority());
+        let path = self.uri.path();
+        match reference.split('#').next().unwrap_or_default() {
+            reference if is_url(reference) => reference.to_owned(),
+            "" => self.uri.to_string(),
+            reference if reference.starts_with("//") => format!("{scheme}:{reference}"),
+            reference if reference.starts_with('/') => format!("{base}{}", without_dots(reference)),
+            reference if reference.starts_with('?') => format!("{base}{path}{reference}"),
+            reference => {
+                let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+                format!("{base}{}", without_dots(&format!("{folder}/{reference}")))
+            }
+        }
+    }
+
+    /// Whether others on the way can neither read nor change what is sent.
+    pub fn is_https(&self) -> bool {
+        self.uri.scheme_str() == Some("https")
+    }
+
+    /// Host and port, as the `Host` header has them.
+    pub fn authority(&self) -> &str {
+        self.uri.authority().map(|authority| authority.as_str()).unwrap_or_default()
+    }
+
+    /// The URL.
+    pub fn uri(&self) -> &Uri {
+        &self.uri
+    }
+}
+
+/// For messages: without the query, which can have a secret.
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&shown(&self.uri.to_string()))
+    }
+}
+
+/// The URL with what must not stand in a path or a query percent-encoded. The host stays as it is.
+fn encoded(url: &str) -> String {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let path = url.get(start..).and_then(|rest| rest.find(['/', '?'])).map_or(url.len(), |at| start + at);
+    let (host, path) = url.split_at(path);
+    path.bytes().fold(host.to_owned(), |mut text, byte| {
+        match byte {
+            b'!'..=b'~' if !b"\"<>\\^`{|}".contains(&byte) => text.push(char::from(byte)),
+            // Writing to a string cannot fail.
+            _ => _ = write!(text, "%{byte:02X}"),
+        }
+        text
+    })
+}
+
+/// A path without its segments `.` and `..`, and with its query as it is.
+fn without_dots(path: &str) -> String {
+    let (path, query) = path.find('?').map_or((path, ""), |at| path.split_at(at));
+    let mut segments: Vec<&str> = Vec::new();
+    for segment in path.split('/').skip(1) {
+        match segment {
+            "." => {}
+            ".." => _ = segments.pop(),
+            segment => segments.push(segment),
+        }
+    }
+    let slash = if path.ends_with("/.") || path.ends_with("/..") { "/" } else { "" };
+    format!("/{}{slash}{query}", segments.join("/")).replacen("//", "/", usize::from(segments.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn both() -> Vec<String> {
+        SPOKEN.map(str::to_owned).to_vec()
+    }
+
+    fn reason(text: &str, allowed: &[&str]) -> FetchReason {
+        let allowed: Vec<String> = allowed.iter().map(|&scheme| scheme.to_owned()).collect();
+        Address::parse(text, &allowed).unwrap_err().reason
+    }
+
+    #[test]
+    fn only_what_is_allowed_and_can_be_spoken_is_asked() {
+        assert_eq!(reason("http://h/a", &["https"]), FetchReason::SchemeNotAllowed);
+        assert_eq!(reason("ftp://h/a", &["ftp"]), FetchReason::SchemeNotAllowed);
+        assert_eq!(reason("file:///etc/passwd", &["https", "http"]), FetchReason::SchemeNotAllowed);
+        for text in
+            ["a.iso", "https:///a", "https://", "https://h:x/", "https://a b/", "https://u:p@h/", "https://u@h/"]
+        {
+            assert_eq!(reason(text, &["https", "http"]), FetchReason::InvalidUrl, "{text}");
+        }
+        let message = Address::parse("https://u:sesame@h/a?key=sesame", &both()).unwrap_err().message;
+        assert!(!message.contains("sesame") && message.starts_with("https://…@h/a?…: "), "{message}");
+    }
+
+    #[test]
+    fn what_a_url_cannot_have_is_encoded() {
+        let address = Address::parse("HTTPS://h:8443/a b/ä.iso?x={1}#top", &both()).unwrap();
+        assert_eq!(address.uri().path_and_query().unwrap().as_str(), "/a%20b/%C3%A4.iso?x=%7B1%7D");
+        assert_eq!((address.authority(), address.is_https()), ("h:8443", true));
+        assert_eq!(Address::parse("http://[::1]:80?x", &both()).unwrap().uri().path(), "/");
+    }
+
+    #[test]
+    fn a_server_sends_on_as_the_standard_says() {
+        // RFC 3986, 5.4.1
+        let base = Address::parse("http://a/b/c/d;p?q", &both()).unwrap();
+        for (reference, target) in [
+            ("http://g/x", "http://g/x"),
+            ("g", "http://a/b/c/g"),
+            ("./g", "http://a/b/c/g"),
+            ("g/", "http://a/b/c/g/"),
+            ("/g", "http://a/g"),
+            ("//g", "http://g/"),
+            ("?y", "http://a/b/c/d;p?y"),
+            ("g?y", "http://a/b/c/g?y"),
+            ("g?y/../x", "http://a/b/c/g?y/../x"),
+            ("#s", "http://a/b/c/d;p?q"),
+            ("", "http://a/b/c/d;p?q"),
+            (".", "http://a/b/c/"),
+            ("..", "http://a/b/"),
+            ("../g", "http://a/b/g"),
+            ("../..", "http://a/"),
+            ("../../../g", "http://a/g"),
+            ("https://g/", "https://g/"),
+        ] {
+            assert_eq!(base.follow(reference, &both()).unwrap().uri().to_string(), target, "{reference}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_sent_where_the_given_url_could_not_lead() {
+        let base = Address::parse("https://h/a", &both()).unwrap();
+        let reason = |location: &str| base.follow(location, &both()).unwrap_err().reason;
+        assert_eq!(reason("http://h/a"), FetchReason::SchemeNotAllowed);
+        assert_eq!(reason("file:///etc/passwd"), FetchReason::SchemeNotAllowed);
+        assert_eq!(reason("https://u:p@h/a"), FetchReason::InvalidUrl);
+        assert_eq!(reason("//u@h/a"), FetchReason::InvalidUrl);
+    }
+
+    proptest! {
+        #[test]
+        fn no_location_leads_out_of_what_is_allowed(location in ".*") {
+            let base = Address::parse("https://h/a/b", &both()).unwrap();
+            if let Ok(next) = base.follow(&location, &both()) {
+                prop_assert!(next.is_https() && !next.authority().contains('@'));
+            }
+        }
+    }
+}

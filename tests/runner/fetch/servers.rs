@@ -1,0 +1,229 @@
+//! What servers answer, and whom we ask.
+
+use super::server::{Authority, Reply, Web, tunnel};
+use super::{MIB, Repository, image};
+use std::fs;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+#[test]
+fn what_the_server_answers_is_told_with_its_status() {
+    for (status, reason, code) in [
+        (404, "ServerRefused", 23),
+        (403, "ServerRefused", 23),
+        (500, "ServerFailed", 24),
+        (503, "ServerFailed", 24),
+        (429, "ServerFailed", 24),
+    ] {
+        let repository = Repository::new();
+        let web = Web::start(move |_| Reply::new(status, &[], b"sorry".to_vec()));
+        let end = repository.fetch(&["--url", &web.url("/a.iso?key=sesame")]);
+        end.is(reason, code);
+        assert!(end.message.contains(&status.to_string()) && end.message.contains("/a.iso"), "{}", end.message);
+        assert_eq!((web.requests().len(), repository.files().len()), (1, 0), "nothing is left behind");
+    }
+}
+
+#[test]
+fn what_is_no_image_is_refused() {
+    for (reply, text) in [
+        (Reply::new(200, &[("Content-Encoding", "gzip")], vec![1; 100]), "as gzip though asked not to"),
+        (Reply::new(200, &[("X-No-Length", "")], vec![1; 100]), "doesn't say how long it is"),
+        (Reply::new(200, &[], Vec::new()), "is empty"),
+        (Reply::new(302, &[], Vec::new()), "doesn't say whereto"),
+        (Reply::new(206, &[("Content-Range", "bytes 5-9/10")], vec![1; 5]), "status 206"),
+    ] {
+        let repository = Repository::new();
+        let web = Web::start(move |_| reply.clone());
+        let end = repository.fetch(&["--url", &web.url("/a.iso")]);
+        end.is("ServerRefused", 23);
+        assert!(end.message.contains(text), "{}", end.message);
+        assert!(repository.files().is_empty());
+    }
+}
+
+#[test]
+fn a_server_may_send_on_ten_times() {
+    let image = image(MIB);
+    for (hops, reason, code) in [(10, "Fetched", 0), (11, "ServerRefused", 23)] {
+        let repository = Repository::new();
+        let body = image.clone();
+        let web = Web::start(move |request| match request.n {
+            n if n < hops => Reply::elsewhere(["b.iso", "/c/d.iso", "?e", "../f.iso"][n % 4]),
+            _ => Reply::image(request, &body, "\"one\""),
+        });
+        repository.fetch(&["--url", &web.url("/x/a.iso")]).is(reason, code);
+        assert_eq!(web.requests().len(), 11);
+        let lines: Vec<String> = web.requests().into_iter().take(5).map(|request| request.line).collect();
+        let paths: Vec<&str> = lines.iter().map(|line| line.split(' ').nth(1).unwrap()).collect();
+        assert_eq!(paths, ["/x/a.iso", "/x/b.iso", "/c/d.iso", "/c/d.iso?e", "/f.iso"]);
+    }
+}
+
+#[test]
+fn nobody_is_sent_to_what_is_not_allowed() {
+    let open = Web::start(|_| Reply::new(200, &[], vec![1; 10]));
+    for location in ["file:///etc/passwd".to_owned(), "ftp://h/a".to_owned(), open.url("/a")] {
+        let repository = Repository::new();
+        let authority = Authority::make(repository.dir.path());
+        let text = location.clone();
+        let web = Web::start_secure(&authority, move |_| Reply::elsewhere(&text));
+        let mut repository = Repository::new();
+        repository.env.push(("SSL_CERT_FILE".to_owned(), authority.0.join("ca.pem").display().to_string()));
+        let end = repository.fetch(&["--url", &web.url("/a.iso"), "--schemes", "https,http,file,ftp"]);
+        end.is("SchemeNotAllowed", 20);
+        assert!(end.message.contains(&location), "{}", end.message);
+    }
+    let repository = Repository::new();
+    repository.fetch(&["--url", &open.url("/a.iso"), "--schemes", "https"]).is("SchemeNotAllowed", 20);
+    assert!(open.requests().is_empty());
+}
+
+#[test]
+fn a_password_in_a_url_is_refused_and_no_secret_is_told() {
+    let web = Web::start(|_| Reply::new(404, &[], Vec::new()));
+    for (url, reason, code) in [
+        (format!("http://anna:sesame@127.0.0.1:{}/a.iso", web.port), "InvalidUrl", 21),
+        (web.url("/a.iso?signature=sesame"), "ServerRefused", 23),
+        ("http://anna:sesame@/a.iso".to_owned(), "InvalidUrl", 21),
+        ("ftp://anna:sesame@h/a.iso".to_owned(), "SchemeNotAllowed", 20),
+    ] {
+        let end = Repository::new().fetch(&["--url", &url]);
+        end.is(reason, code);
+        assert!(!format!("{end:?}").contains("sesame"), "{end:?}");
+    }
+    assert_eq!(web.requests().len(), 1);
+}
+
+#[test]
+fn who_is_trusted_is_asked_and_nobody_else() {
+    let mut repository = Repository::new();
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::make(dir.path());
+    let image = image(3 * MIB);
+    let body = image.clone();
+    let web = Web::start_secure(&authority, move |request| Reply::image(request, &body, "\"one\""));
+    let end = repository.fetch(&["--url", &web.url("/a.iso")]);
+    end.is("ServerUnreachable", 22);
+    assert!(end.message.contains("UnknownIssuer") && end.message.contains("SSL_CERT_FILE"), "{}", end.message);
+    assert_eq!(web.requests().len(), 0);
+    repository.env.push(("SSL_CERT_FILE".to_owned(), dir.path().join("ca.pem").display().to_string()));
+    let other_name = web.url("/a.iso").replace("localhost", "127.0.0.1");
+    let end = repository.fetch(&["--url", &other_name]);
+    end.is("ServerUnreachable", 22);
+    assert!(end.message.contains("not valid for name"), "{}", end.message);
+    repository.fetch(&["--url", &web.url("/a.iso")]).is("Fetched", 0);
+    assert_eq!(fs::read(repository.file()).unwrap(), image);
+}
+
+#[test]
+fn who_cannot_be_reached_is_named() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    for (url, text) in [
+        (format!("http://127.0.0.1:{free}/a.iso"), "Connection refused"),
+        ("http://nobody.invalid/a.iso".to_owned(), "nobody.invalid"),
+        (format!("https://127.0.0.1:{free}/a.iso"), "Connection refused"),
+    ] {
+        let repository = Repository::new();
+        let begin = Instant::now();
+        let end = repository.fetch(&["--url", &url]);
+        end.is("ServerUnreachable", 22);
+        assert!(end.message.contains(text), "{}", end.message);
+        assert!(begin.elapsed() < Duration::from_secs(20));
+        assert!(repository.files().is_empty());
+    }
+}
+
+#[test]
+fn a_silent_server_is_left_and_what_it_has_said_is_kept() {
+    for stall in [None, Some(MIB)] {
+        let repository = Repository::new();
+        let image = image(2 * MIB);
+        let web = Web::start(move |request| {
+            if stall.is_none() {
+                std::thread::sleep(Duration::from_secs(600));
+            }
+            let mut reply = Reply::image(request, &image, "\"one\"");
+            // The second time there is nothing new, and so no third time.
+            reply.stall = if request.n == 0 { stall } else { Some(0) };
+            reply
+        });
+        let begin = Instant::now();
+        let end = repository.fetch(&["--url", &web.url("/a.iso"), "--silence", "2"]);
+        end.is("ServerUnreachable", 22);
+        assert!(end.message.contains("nothing has come for 2 s"), "{}", end.message);
+        assert_eq!(end.bytes, stall.unwrap_or_default() as u64);
+        assert!(begin.elapsed() < Duration::from_secs(15));
+        assert_eq!(web.requests().len(), if stall.is_some() { 2 } else { 1 });
+    }
+}
+
+#[test]
+fn a_server_that_lies_about_the_length_leaves_no_image() {
+    let repository = Repository::new();
+    let web = Web::start(|request| {
+        let body = if request.n == 0 { vec![1; MIB] } else { Vec::new() };
+        Reply::new(200, &[("Content-Length", "2097152")], body)
+    });
+    repository.fetch(&["--url", &web.url("/a.iso")]).is("ServerUnreachable", 22);
+    assert!(repository.files().is_empty(), "a part that nothing tells of is of no use");
+    // More than the whole that it has named.
+    let web = Web::start(|request| match request.n {
+        0 => Reply { cut: Some(MIB), ..Reply::new(200, &[("ETag", "\"one\"")], vec![1; 2 * MIB]) },
+        _ => {
+            let headers = [("ETag", "\"one\""), ("Content-Range", "bytes 1048576-2097151/2097152")];
+            Reply { chunked: true, ..Reply::new(206, &headers, vec![1; 3 * MIB]) }
+        }
+    });
+    repository.fetch(&["--url", &web.url("/a.iso")]).is("ServerRefused", 23);
+    assert!(repository.files().is_empty());
+}
+
+#[test]
+fn chunks_without_a_length_are_taken_and_cut_ones_are_not() {
+    let image = image(3 * MIB);
+    for cut in [None, Some(MIB)] {
+        let repository = Repository::new();
+        let body = image.clone();
+        let web = Web::start(move |_| Reply { chunked: true, cut, ..Reply::new(200, &[], body.clone()) });
+        let end = repository.fetch(&["--url", &web.url("/a.iso")]);
+        match cut {
+            None => assert_eq!(fs::read(repository.file()).unwrap(), image),
+            Some(_) => end.is("ServerUnreachable", 22),
+        }
+        assert_eq!(repository.file().exists(), cut.is_none());
+    }
+}
+
+#[test]
+fn proxies_are_asked_where_the_environment_names_them() {
+    let mut repository = Repository::new();
+    let image = image(MIB);
+    let body = image.clone();
+    let proxy = Web::start(move |request| Reply::image(request, &body, "\"one\""));
+    let open = format!("http://anna:sesame@127.0.0.1:{}", proxy.port);
+    repository.env.push(("http_proxy".to_owned(), open));
+    let end = repository.fetch(&["--url", "http://images.invalid/a.iso"]);
+    end.is("Fetched", 0);
+    assert!(!format!("{end:?}").contains("sesame"));
+    let request = &proxy.requests()[0];
+    assert_eq!(request.line, "GET http://images.invalid/a.iso HTTP/1.1");
+    assert_eq!(
+        (request.header("host"), request.header("proxy-authorization").is_some()),
+        (Some("images.invalid"), true)
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::make(dir.path());
+    let web = Web::start_secure(&authority, |request| Reply::image(request, b"an image", "\"one\""));
+    let (port, asked) = tunnel();
+    fs::remove_file(repository.file()).unwrap();
+    repository.env.push(("https_proxy".to_owned(), format!("http://anna:sesame@127.0.0.1:{port}")));
+    repository.env.push(("SSL_CERT_FILE".to_owned(), dir.path().join("ca.pem").display().to_string()));
+    repository.fetch(&["--url", &web.url("/a.iso")]).is("Fetched", 0);
+    let asked = asked.lock().unwrap();
+    assert!(
+        asked[0].starts_with("CONNECT localhost:") && asked[0].contains("Proxy-Authorization: Basic "),
+        "{asked:?}"
+    );
+    assert_eq!(web.requests()[0].header("proxy-authorization"), None, "that is the proxy's alone");
+}
