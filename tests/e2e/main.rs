@@ -17,6 +17,7 @@
 //! | [`mistakes`] | each mistake is explained in `kubectl describe vm` |
 //! | [`changes`] | CPUs change while the guest runs |
 //! | [`isolation`] | two operators in two namespaces |
+//! | [`devices`] | what the device plugin gives to pods |
 //! | [`development`] | the operator outside of the cluster |
 //! | [`writes`] | how many requests all that costs |
 //! | [`harness`] | what the tests are told with |
@@ -25,6 +26,7 @@
 
 mod changes;
 mod development;
+mod devices;
 mod disruption;
 mod ends;
 mod example;

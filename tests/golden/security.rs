@@ -83,13 +83,15 @@ fn the_device_plugin_has_two_directories_of_the_host_and_no_privilege() {
     let pod = serde_saphyr::from_str::<DaemonSet>(&text).unwrap().spec.unwrap().template.spec.unwrap();
     let volumes: Vec<_> = pod.volumes.iter().flatten().collect();
     let paths: Vec<_> = volumes.iter().filter_map(|v| v.host_path.as_ref()).map(|path| path.path.as_str()).collect();
-    assert_eq!((paths, volumes.len()), (vec!["/var/lib/kubelet/device-plugins", "/dev"], 2));
+    assert_eq!((paths, volumes.len()), (vec!["/var/lib/kubelet/device-plugins", "/dev"], 3));
     assert_eq!((pod.host_network, pod.host_pid, pod.host_ipc), (None, None, None));
     assert_eq!((pod.automount_service_account_token, pod.init_containers), (Some(false), None));
     assert_eq!(pod.security_context.unwrap().seccomp_profile.unwrap().type_, "RuntimeDefault");
     let [container] = pod.containers.as_slice() else { panic!("one container") };
-    let mounts: Vec<_> = container.volume_mounts.iter().flatten().map(|m| (m.name.as_str(), m.read_only)).collect();
-    assert_eq!(mounts, [("plugins", None), ("dev", Some(true))]);
+    let mounts: Vec<_> =
+        container.volume_mounts.iter().flatten().map(|m| (m.mount_path.as_str(), m.read_only)).collect();
+    let covered = [("/host/dev", Some(true)), ("/host/dev/shm", Some(true)), ("/host/dev/pts", Some(true))];
+    assert_eq!(mounts, [&[("/var/lib/kubelet/device-plugins", None)], &covered[..]].concat());
     let own = container.security_context.clone().unwrap();
     assert_eq!(
         (own.privileged, own.allow_privilege_escalation, own.read_only_root_filesystem),

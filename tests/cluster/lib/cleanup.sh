@@ -147,7 +147,7 @@ remove_directory() {
     # The one place of the kubelet that cannot be moved. Plugins of other
     # kubelets would be there too, so only our own files go.
     if [[ -e $RECORD ]]; then
-        rm -f /var/lib/kubelet/device-plugins/{kubelet.sock,kubelet_internal_checkpoint,DEPRECATION}
+        rm -f /var/lib/kubelet/device-plugins/{kubelet.sock,kubelet_internal_checkpoint,DEPRECATION,vmoperator-*.sock}
         rmdir /var/lib/kubelet/device-plugins /var/lib/kubelet 2>/dev/null || true
     fi
     left=$(awk -v dir="$DIR/" 'index($5, dir) == 1 { print $5; exit }' /proc/self/mountinfo)

@@ -110,14 +110,29 @@ TOML
 
 start_node() {
     write_kubelet_configuration
-    spawn kubelet "$DIR/bin/vmop-kube" kubelet --config "$DIR/configuration/kubelet.yaml" \
-        --kubeconfig "$CERTS/kubelet.kubeconfig" --root-dir "$DIR/kubelet" \
-        --hostname-override "$NODE_NAME" --node-ip "$NODE_ADDRESS"
+    spawn_kubelet
     write_proxy_configuration
     spawn kube-proxy "$DIR/bin/vmop-kube" kube-proxy --config "$DIR/configuration/kube-proxy.yaml"
     wait_for 90 "the node" node_ready
     # "Ready" says nothing about Services; the first pod may need the API's.
     wait_for 30 "kube-proxy's rules" nft list map ip kube-proxy service-ips
+}
+
+spawn_kubelet() {
+    spawn kubelet "$DIR/bin/vmop-kube" kubelet --config "$DIR/configuration/kubelet.yaml" \
+        --kubeconfig "$CERTS/kubelet.kubeconfig" --root-dir "$DIR/kubelet" \
+        --hostname-override "$NODE_NAME" --node-ip "$NODE_ADDRESS"
+}
+
+# As a node's update does it: without a word to the pods.
+restart_kubelet() {
+    need_root
+    need_cluster
+    lock
+    end_recorded kubelet TERM
+    spawn_kubelet
+    wait_for 60 "the kubelet" kubectl get --raw "/api/v1/nodes/$NODE_NAME/proxy/healthz"
+    wait_for 60 "the node" node_ready
 }
 
 node_ready() {

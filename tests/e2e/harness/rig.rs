@@ -1,4 +1,4 @@
-//! What all tests stand on: the local cluster with the project's images and definitions, and the guest's disk. Made
+//! What all tests stand on: the local cluster with the project's images, definitions and device plugin, and the guest's disk. Made
 //! ready once for a run; whatever an earlier run that was killed has left is removed first.
 
 use super::{disk, kubectl};
@@ -81,6 +81,10 @@ async fn make_ready() -> Result<File, String> {
     let policy = repo().join("deploy/cluster").display().to_string();
     kubectl::run(&["apply", "--server-side", "--force-conflicts", "--kustomize", &policy]).await?;
     sweep().await?;
+    // Anew, as its image may be another one of the same name.
+    let plugin = repo().join("deploy/device-plugin").display().to_string();
+    kubectl::run(&["delete", "--kustomize", &plugin, "--ignore-not-found", "--timeout", "60s"]).await?;
+    kubectl::run(&["apply", "--kustomize", &plugin]).await?;
     // For whoever reads the audit log afterwards: how this run's namespaces begin.
     let run = format!("{PREFIX}{:x}-", std::process::id());
     fs::write(repo().join(".cache/e2e-run"), run).map_err(|e| format!(".cache/e2e-run: {e}"))?;

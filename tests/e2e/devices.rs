@@ -1,0 +1,167 @@
+//! The device plugin: what a node offers, what a pod gets by it, and what a VM says where there is nothing to get.
+
+use super::harness::vm::condition;
+use super::harness::{Space, e2e, eventually, kubectl, rig};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+
+const KVM: &str = "vmoperator.jdrupes.org/kvm";
+const TUN: &str = "vmoperator.jdrupes.org/tun";
+const VHOST_NET: &str = "vmoperator.jdrupes.org/vhost-net";
+
+/// What the node offers of a resource. None if it has never been heard of.
+async fn allocatable(resource: &str) -> Option<String> {
+    let nodes: Value = serde_json::from_str(&kubectl::must(&["get", "nodes", "--output", "json"]).await).unwrap();
+    nodes["items"][0]["status"]["allocatable"][resource].as_str().map(str::to_owned)
+}
+
+async fn node_offers(resource: &str, amount: &str) {
+    eventually(&format!("the node offers {amount} of {resource}"), 60, async || {
+        let offered = allocatable(resource).await;
+        if offered.as_deref() == Some(amount) { Ok(()) } else { Err(format!("{offered:?}")) }
+    })
+    .await;
+}
+
+/// What the node has to offer of a device.
+fn slots(device: &str) -> &'static str {
+    if Path::new(device).exists() { "1k" } else { "0" }
+}
+
+/// What QEMU complains about that is to use `/dev/net/tun`, in a pod that the space's Pod Security takes and that asks
+/// for these resources.
+async fn tap_in_pod(space: &Space, name: &str, resources: Value) -> String {
+    let qemu = ["/usr/bin/qemu-system-x86_64", "-accel", "tcg", "-nodefaults", "-display", "none"];
+    let tap = ["-netdev", "tap,id=net,ifname=t0,script=no,downscript=no"];
+    let command = [&qemu[..], &tap[..]].concat();
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": space.name, "name": name},
+        "spec": {
+            "restartPolicy": "Never",
+            "securityContext": {
+                "runAsNonRoot": true, "runAsUser": 107, "runAsGroup": 107, "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [{
+                "name": "qemu",
+                "image": "localhost/vm-runner:0.1.0",
+                "command": command,
+                "resources": {"limits": resources},
+                "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+            }],
+        },
+    });
+    kubectl::create(&pod).await.unwrap();
+    eventually(&format!("pod {name} ends"), 60, async || {
+        let pod = space.pods.get(name).unwrap_or_default();
+        let ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"].as_str();
+        ended.map(str::to_owned).ok_or_else(|| format!("{:#}", pod["status"]))
+    })
+    .await
+}
+
+/// It could be opened for reading and writing, which is all that the device plugin gives; to make an interface with it
+/// is another right.
+const OPENED: &str = "could not configure /dev/net/tun (t0): Operation not permitted";
+
+#[test]
+fn a_restricted_pod_gets_the_device_that_it_asks_for_and_no_other_pod_has_it() {
+    e2e(0, async |space| {
+        node_offers(TUN, slots("/dev/net/tun")).await;
+        node_offers(VHOST_NET, slots("/dev/vhost-net")).await;
+        let said = tap_in_pod(space, "asks", json!({TUN: "1"})).await;
+        assert!(said.contains(OPENED), "{said}");
+        let said = tap_in_pod(space, "asks-not", json!({})).await;
+        assert!(said.contains("could not open /dev/net/tun: No such file or directory"), "{said}");
+    });
+}
+
+/// How often the plugin of the node has registered a resource.
+async fn registered(resource: &str) -> usize {
+    let logs = ["--namespace", "kube-system", "logs", "daemonset/vm-device-plugin"];
+    let lines = kubectl::run(&logs).await.unwrap_or_default();
+    lines.lines().filter(|line| line.contains("\"registered\"") && line.contains(resource)).count()
+}
+
+async fn registers_again(resource: &str, before: usize) {
+    eventually(&format!("the plugin registers {resource} again"), 60, async || {
+        let times = registered(resource).await;
+        if times > before { Ok(()) } else { Err(format!("{times} times")) }
+    })
+    .await;
+}
+
+#[test]
+fn devices_are_offered_again_after_a_restart_of_the_kubelet() {
+    // Nobody else's pods begin meanwhile.
+    e2e(u32::try_from(rig::SLOTS).unwrap(), async |space| {
+        node_offers(TUN, slots("/dev/net/tun")).await;
+        let before = registered(TUN).await;
+        rig::cluster(&["restart-kubelet"]);
+        registers_again(TUN, before).await;
+        node_offers(TUN, slots("/dev/net/tun")).await;
+        let said = tap_in_pod(space, "asks", json!({TUN: "1"})).await;
+        assert!(said.contains(OPENED), "{said}");
+    });
+}
+
+/// A second plugin, for kvm only, which does not see the node's devices: for the kubelet, the node has none. It comes in
+/// a namespace of its own, whose name is given.
+async fn hide_kvm(space: &Space, more: &[&str]) -> String {
+    let namespace = format!("{}-plugin", space.name);
+    if kubectl::run(&["get", "namespace", &namespace]).await.is_err() {
+        kubectl::must(&["create", "namespace", &namespace]).await;
+    }
+    let args = [&["device-plugin", "--device=kvm", "--host-dev=/nowhere", "--log-format=json"], more].concat();
+    let patch = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": args}]);
+    let kustomization = json!({
+        "namespace": namespace,
+        "resources": ["../../../deploy/device-plugin"],
+        "patches": [{"target": {"kind": "DaemonSet"}, "patch": patch.to_string()}],
+    });
+    let dir = rig::overlays_dir().join(&namespace);
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("kustomization.yaml"), kustomization.to_string()).unwrap();
+    kubectl::must(&["apply", "--kustomize", &dir.display().to_string()]).await;
+    namespace
+}
+
+#[test]
+fn a_vm_that_asks_for_kvm_where_no_node_has_it_says_so_and_runs_emulated_where_that_is_offered() {
+    e2e(1, async |space| {
+        node_offers(KVM, slots("/dev/kvm")).await;
+        let namespace = hide_kvm(space, &[]).await;
+        node_offers(KVM, "0").await;
+
+        space.operator().await;
+        let reconciler = json!({"cpuOvercommit": 20, "accelerator": {"policy": "auto", "kvmResource": KVM}});
+        let config = json!({"/Manager": {"/Controller": {"/Reconciler": reconciler}}}).to_string();
+        let patch = json!({"data": {"config.yaml": config}}).to_string();
+        space.kubectl(&["patch", "configmap", "vm-operator", "--type", "merge", "--patch", &patch]).await;
+        eventually("the settings are in force", 30, async || {
+            let events = space.kubectl(&["get", "events"]).await;
+            if events.contains("SettingsChanged") { Ok(()) } else { Err(events) }
+        })
+        .await;
+        let vm = space.create("vm", json!({})).await;
+        let ready = condition(&vm.becomes("AcceleratorResourceMissing", 60).await, "Ready");
+        let message = ready["message"].as_str().unwrap_or_default();
+        for words in [KVM, "install the device plugin on the nodes", "or set accelerator.policy to tcg"] {
+            assert!(message.contains(words), "{message}");
+        }
+
+        hide_kvm(space, &["--offer-without-device=kvm"]).await;
+        node_offers(KVM, "1k").await;
+        let accelerated = condition(&vm.booted().await, "Accelerated");
+        assert_eq!((&accelerated["status"], &accelerated["reason"]), (&json!("False"), &json!("KvmNotAvailable")));
+
+        let before = registered(KVM).await;
+        kubectl::must(&["delete", "namespace", &namespace, "--wait=false"]).await;
+        registers_again(KVM, before).await;
+        node_offers(KVM, slots("/dev/kvm")).await;
+        drop(fs::remove_dir_all(rig::overlays_dir().join(&namespace)));
+    });
+}
