@@ -6,6 +6,7 @@ use super::leader::Leadership;
 use super::logs::LogLevel;
 use super::metrics::Metrics;
 use super::settings::Settings;
+use super::starts::Starts;
 use super::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, vm_of};
 use super::warnings::Warnings;
 use crate::api::VirtualMachine;
@@ -13,7 +14,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// What every reconcile needs.
@@ -36,8 +37,8 @@ pub struct Context {
     pub log_level: LogLevel,
     /// How many reconciles have begun.
     reconciles: AtomicU64,
-    /// Since when VMs are started that do not run yet.
-    starts: Mutex<HashMap<String, Timestamp>>,
+    /// The VMs whose pods are made, and since when they are started.
+    starts: Mutex<Starts>,
     /// Whether this operator may write.
     pub leadership: Leadership,
     /// The clock.
@@ -192,14 +193,24 @@ impl Context {
         self.reconciles.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    fn starts(&self) -> MutexGuard<'_, Starts> {
+        self.starts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Remembers that a VM's pod is made.
-    pub fn starts(&self, name: &str, now: Timestamp) {
-        self.starts.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), now);
+    pub fn started(&self, name: &str, now: Timestamp) {
+        self.starts().add(name, now);
+    }
+
+    /// Whether this VM's pod is just made, and so are others': what there is to say of it can wait.
+    #[must_use]
+    pub fn is_one_of_many(&self, name: &str, now: Timestamp) -> bool {
+        self.starts().is_one_of_many(name, now)
     }
 
     /// Takes in that a VM runs: how long that took is observed, once, if this operator has seen the start.
     pub fn runs(&self, name: &str, now: Timestamp) {
-        let began = self.starts.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        let began = self.starts().remove(name);
         if let Some(began) = began {
             self.metrics.vm_start.observe(now.duration_since(began).as_secs_f64());
         }
@@ -207,7 +218,7 @@ impl Context {
 
     /// Forgets a VM that is gone.
     pub fn forget(&self, name: &str) {
-        self.starts.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.starts().remove(name);
         self.failures.forget(name);
         self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }

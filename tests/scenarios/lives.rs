@@ -1,8 +1,9 @@
 //! The usual lives of a VM, and each of them with each fault.
 
 use super::fake_api::{CLAIMS, CONFIG_MAPS, Fault, PODS, SECRETS, VMS};
-use super::world::{CRASHED, POWERED_OFF, SECONDS, World, one_disk, pass, pod_and_status, request};
+use super::world::{CRASHED, POWERED_OFF, SECONDS, World, now, one_disk, pass, pod_and_status, request};
 use serde_json::json;
+use std::time::Duration;
 use vm_operator::operator::controller::Outcome;
 
 #[tokio::test]
@@ -25,6 +26,26 @@ async fn a_new_vm_costs_six_writes_and_one_per_disk_and_then_none() {
     world.deliver();
     assert_eq!(world.step().await, [""; 0]);
     assert_eq!(world.ready().0, "Starting");
+}
+
+#[tokio::test]
+async fn where_many_vms_are_started_at_once_their_pods_come_before_their_first_status() {
+    let world = World::new(one_disk());
+    world.ctx.started("another", now());
+    let requests = world.step().await;
+    assert!(requests.contains(&request("POST", PODS, "vm")), "{requests:?}");
+    assert!(!requests.contains(&request("PATCH", VMS, "vm/status")), "{requests:?}");
+    world.deliver();
+    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(1)));
+    assert_eq!(world.api.requests(), [""; 0]);
+    pass(1);
+    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
+
+    let world = World::new(one_disk());
+    world.ctx.started("another", now());
+    world.step().await;
+    world.pod_status(json!({"phase": "Failed", "reason": "Evicted", "message": "no room"}));
+    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")], "what went wrong is told at once");
 }
 
 #[tokio::test]

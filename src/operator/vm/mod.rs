@@ -54,6 +54,9 @@ const CONCURRENCY: u16 = 16;
 /// When a service that could not be made is tried again.
 const SERVICE_RECHECK: Duration = Duration::from_secs(300);
 
+/// When a VM is looked at again whose status can wait.
+const DEEDS_FIRST: Duration = Duration::from_secs(1);
+
 /// Runs the controller until `stop` completes and the reconciles under way have ended.
 pub async fn run<S, T>(
     ctx: Arc<Context>,
@@ -85,6 +88,13 @@ pub async fn run<S, T>(
         .await;
 }
 
+/// Whether nobody misses the VM's first status for a moment: where many VMs are started at once, all get their pods
+/// before it is said of each that it is starting. So the last of them starts as early as it can.
+fn can_wait_to_be_told(observed: &observe::Observed, ctx: &Context) -> bool {
+    let told = conditions::find(observed.conditions(), conditions::READY).is_some();
+    !told && !report::is_running(observed) && ctx.is_one_of_many(&observed.name(), observed.now)
+}
+
 /// Brings the objects of one VM in line with it.
 ///
 /// # Errors
@@ -102,7 +112,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         Err(_) => apply::end_pod(&observed, &decision, ctx).await.map(|()| Vec::new()),
     };
     match decision {
-        Decision::Create if applied.is_ok() => ctx.starts(&observed.vm.name_any(), observed.now),
+        Decision::Create if applied.is_ok() => ctx.started(&observed.vm.name_any(), observed.now),
         _ if report::is_running(&observed) => ctx.runs(&observed.vm.name_any(), observed.now),
         _ => {}
     }
@@ -112,6 +122,10 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         (_, Err(_)) => None,
         (Ok(_), Ok(_)) => explain::explain(&observed),
     };
+    let is_on_its_way = matches!(decision, Decision::Create | Decision::Keep) && applied.is_ok() && problem.is_none();
+    if is_on_its_way && can_wait_to_be_told(&observed, ctx) {
+        return Ok(Outcome::Recheck(DEEDS_FIRST));
+    }
     // A write that failed for another reason says nothing about the VM: its status stays as it is.
     if applied.is_ok() || problem.is_some() {
         // Where not everything was tried, what was told before stays.
