@@ -44,8 +44,6 @@ pub enum Answer {
     Elsewhere(String),
     /// The bytes from `offset` on follow, which is 0 or what was asked for.
     Bytes { offset: u64, total: Option<u64>, validator: Option<Validator> },
-    /// There is nothing after what we have.
-    Complete,
     /// What we have is of no use; all of it is to be asked for.
     Changed,
 }
@@ -56,10 +54,8 @@ pub fn understand(status: StatusCode, headers: &HeaderMap, asked: Asked<'_>) -> 
     match status.as_u16() {
         200 => all(headers, asked),
         206 if asked.offset > 0 => rest(headers, asked),
-        416 if asked.offset > 0 => match extent(headers) {
-            Some(Extent { total: Some(total), .. }) if total == asked.offset => Ok(Answer::Complete),
-            _ => Ok(Answer::Changed),
-        },
+        // A part that is whole is not asked about: it has become too long.
+        416 if asked.offset > 0 => Ok(Answer::Changed),
         301 | 302 | 303 | 307 | 308 => match headers.get(header::LOCATION).map(|value| value.as_bytes()) {
             Some(location) => Ok(Answer::Elsewhere(String::from_utf8_lossy(location).into_owned())),
             None => refused(format!("the server sends on, but doesn't say whereto (status {status})")),
@@ -88,12 +84,12 @@ fn all(headers: &HeaderMap, asked: Asked<'_>) -> Result<Answer, Problem> {
 
 fn rest(headers: &HeaderMap, asked: Asked<'_>) -> Result<Answer, Problem> {
     plain(headers)?;
-    let Some(Extent { first: Some(first), total }) = extent(headers) else { return Ok(Answer::Changed) };
+    let Some(Extent { first, total }) = extent(headers) else { return Ok(Answer::Changed) };
     let found = validator(headers);
     let is_other = match (&found, asked.validator) {
         (Some(found), Some(asked)) => found != asked,
-        // The standard demands the entity tag only of an answer that would have had it; If-Range has checked it.
-        (None, Some(_)) => false,
+        // Behind a date in If-Range it need not stand again: RFC 9110, 15.3.7. A tag must.
+        (None, Some(asked)) => matches!(asked, Validator::ETag(_)),
         (_, None) => true,
     };
     let other_total = asked.total.zip(total).is_some_and(|(asked, found)| asked != found);
@@ -130,19 +126,16 @@ fn validator(headers: &HeaderMap) -> Option<Validator> {
 
 /// What an answer is of the whole: RFC 9110, 14.4.
 struct Extent {
-    first: Option<u64>,
+    first: u64,
     total: Option<u64>,
 }
 
 fn extent(headers: &HeaderMap) -> Option<Extent> {
     let (range, total) = text(headers, &header::CONTENT_RANGE)?.trim().strip_prefix("bytes ")?.split_once('/')?;
     let total = if total == "*" { None } else { Some(total.parse().ok()?) };
-    if range == "*" {
-        return Some(Extent { first: None, total });
-    }
     let (first, last) = range.split_once('-')?;
     let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
-    (first <= last).then_some(Extent { first: Some(first), total })
+    (first <= last).then_some(Extent { first, total })
 }
 
 fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
@@ -198,8 +191,18 @@ mod tests {
         let asked = Asked { offset: 3, validator: Some(&tag), total: Some(7), has_checksum: false };
         let bytes = Ok(Answer::Bytes { offset: 3, total: Some(7), validator: Some(tag.clone()) });
         assert_eq!(answer(206, &[("content-range", "bytes 3-6/7"), ("etag", "\"a\"")], asked), bytes);
-        assert_eq!(answer(206, &[("content-range", "bytes 3-6/*")], asked), bytes);
-        let no_end = answer(206, &[("content-range", "bytes 3-4/*")], Asked { total: None, ..asked });
+        assert_eq!(answer(206, &[("content-range", "bytes 3-6/*"), ("etag", "\"a\"")], asked), bytes);
+        assert_eq!(
+            answer(206, &[("content-range", "bytes 3-6/7")], asked),
+            Ok(Answer::Changed),
+            "a tag must stand there"
+        );
+        let date = Validator::LastModified(DAY.to_owned());
+        let dated = Ok(Answer::Bytes { offset: 3, total: Some(7), validator: Some(date.clone()) });
+        let asked_by_date = Asked { validator: Some(&date), ..asked };
+        assert_eq!(answer(206, &[("content-range", "bytes 3-6/7")], asked_by_date), dated);
+        let no_end =
+            answer(206, &[("content-range", "bytes 3-4/*"), ("etag", "\"a\"")], Asked { total: None, ..asked });
         assert_eq!(no_end, Ok(Answer::Changed), "its end need not be the image's");
         for other in [
             &[("content-range", "bytes 2-6/7"), ("etag", "\"a\"")][..],
@@ -216,12 +219,12 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_has_all_is_complete() {
+    fn a_part_that_is_longer_than_the_image_is_of_no_use() {
         let tag = tag();
         let asked = Asked { offset: 7, validator: Some(&tag), total: None, has_checksum: false };
-        assert_eq!(answer(416, &[("content-range", "bytes */7")], asked), Ok(Answer::Complete));
-        assert_eq!(answer(416, &[("content-range", "bytes */6")], asked), Ok(Answer::Changed));
-        assert_eq!(answer(416, &[], asked), Ok(Answer::Changed));
+        for range in ["bytes */7", "bytes */6"] {
+            assert_eq!(answer(416, &[("content-range", range)], asked), Ok(Answer::Changed));
+        }
         assert_eq!(answer(416, &[], Asked::default()), Err(FetchReason::ServerRefused));
     }
 

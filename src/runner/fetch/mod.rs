@@ -15,6 +15,8 @@ mod client;
 mod part;
 mod problem;
 mod progress;
+#[cfg(test)]
+mod simulation;
 mod transfer;
 
 use super::{harden, start};

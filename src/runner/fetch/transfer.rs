@@ -82,7 +82,7 @@ impl Transfer {
             self.is_patched = true;
             return Ok(());
         }
-        let Some(body) = self.open().await? else { return Ok(()) };
+        let body = self.open().await?;
         let brought = self.take(body).await;
         with(&self.part, Part::save_if_there).await??;
         brought?;
@@ -96,8 +96,8 @@ impl Transfer {
         }
     }
 
-    /// The bytes that follow the part; `None`: there are none.
-    async fn open(&mut self) -> Result<Option<Incoming>, Problem> {
+    /// The bytes that follow the part.
+    async fn open(&mut self) -> Result<Incoming, Problem> {
         for _ in 0..2 {
             let known = |part: &mut Part| (part.bytes(), part.total(), part.validator().cloned());
             let (bytes, total, validator) = with(&self.part, known).await?;
@@ -107,11 +107,7 @@ impl Transfer {
             match self.client.open(&self.address, asked).await? {
                 (Answer::Bytes { offset, total, validator }, body) => {
                     self.accept(offset, total, validator).await?;
-                    return Ok(Some(body));
-                }
-                (Answer::Complete, _) => {
-                    self.is_patched = true;
-                    return Ok(None);
+                    return Ok(body);
                 }
                 (Answer::Changed | Answer::Elsewhere(_), _) => {
                     tracing::info!("{} is not what it was; all of it is fetched", self.address);
