@@ -24,6 +24,8 @@ LABEL org.opencontainers.image.title="vm-operator" \
       org.opencontainers.image.licenses="Apache-2.0"
 ENV PATH=/usr/local/bin
 COPY --from=build /vm-operator /usr/local/bin/vm-operator
+ARG REVISION=unknown
+LABEL org.opencontainers.image.revision="${REVISION}"
 USER 65534:65534
 ENTRYPOINT ["/usr/local/bin/vm-operator"]
 CMD ["run"]
@@ -84,5 +86,7 @@ ENV PATH=/usr/local/bin:/usr/bin
 COPY --from=qemu /image /
 COPY --from=build /vm-runner /usr/local/bin/vm-runner
 COPY --from=tap /vm-runner-tap /usr/local/bin/vm-runner-tap
+ARG REVISION=unknown
+LABEL org.opencontainers.image.revision="${REVISION}"
 USER 107:107
 ENTRYPOINT ["/usr/local/bin/vm-runner"]
