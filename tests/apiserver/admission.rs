@@ -94,6 +94,7 @@ fn machine_cases() -> Vec<Case> {
         "1 TB"
     ]);
     let no_sizes = json!(["", "lots", "8Gb", "-1Gi", "1.2.3Gi", "8 Gi B", "1,5Gi", "4 gib", "0x10", "8Gi;"]);
+    let too_much = json!(["1e99", "1000000000000000000Gi", "1000000000000000000 GiB", "4097Ti", "5 PiB", "16E"]);
     let small = json!(["0", "8", "512Ki", "1023 KiB", "1e5", "1000m"]);
     vec![
         case(
@@ -152,6 +153,8 @@ fn machine_cases() -> Vec<Case> {
         case("spec.vm.currentRam", "is not a size", json!(["512Mi", "0.5 GiB", "1e8"]), no_sizes),
         case("spec.vm.maximumRam", "less than 1 MiB", json!(["1Mi", "1 MiB", "1048576"]), small.clone()),
         case("spec.vm.currentRam", "less than 1 MiB", json!(["1Mi", "1 MiB", "1048576"]), small),
+        case("spec.vm.maximumRam", "more than any machine", json!(["4Pi", "4096 TiB"]), too_much.clone()),
+        case("spec.vm.currentRam", "more than any machine", json!(["1Mi"]), too_much),
         case(
             "spec.vm",
             "currentRam is more than maximumRam",
@@ -249,6 +252,7 @@ fn disk_cases() -> Vec<Case> {
     let at = |bootindex: i64| json!({"cdrom": {"image": ""}, "bootindex": bootindex});
     let cds = |n: usize| Value::Array(vec![json!({"cdrom": {"image": ""}}); n]);
     let unnamed = json!({"volumeClaimTemplate": {}});
+    let volume = |at| case(at, "any volume", json!(["1Ei", "64Ti"]), json!(["1e99", "1000000000000000000Gi", "2Ei"]));
     vec![
         case(
             "spec.vm.disks",
@@ -339,6 +343,8 @@ fn disk_cases() -> Vec<Case> {
             json!(["1Gi", 7]),
             json!(["1 GiB", -1]),
         ),
+        volume("spec.vm.disks[].volumeClaimTemplate.spec.resources.limits{}"),
+        volume("spec.vm.disks[].volumeClaimTemplate.spec.resources.requests{}"),
         case(
             "spec.vm.disks[].volumeClaimTemplate.spec.volumeMode",
             "no volume mode",
@@ -375,6 +381,7 @@ fn pod_cases() -> Vec<Case> {
         |at| case(at, "names no image", json!(["registry.example.org:5000/a/b"]), json!(["", "a b", "a\n"]));
     let label = |at| case(at, "no value of a label", json!(["", "fast", "A.b_c-d"]), json!(["-fast", "a/b", "a b"]));
     let amount = |at| case(at, "amount", json!(["500m", 2, "8Gi", "0"]), json!(["8 GiB", -1, "", "many"]));
+    let bounded = |at| case(at, "any node", json!(["4Pi", "12Ti"]), json!(["1e99", "1000000000000000000Gi", "5Pi"]));
     vec![
         case(
             "spec.image",
@@ -394,6 +401,8 @@ fn pod_cases() -> Vec<Case> {
         ),
         amount("spec.resources.limits{}"),
         amount("spec.resources.requests{}"),
+        bounded("spec.resources.limits{}"),
+        bounded("spec.resources.requests{}"),
         case("spec.nodeName", "no name of a node", json!(["", "node-1.example.org"]), json!(["Node", "-a", "a_b"])),
         label("spec.nodeSelector{}"),
         label("spec.podLabels{}"),

@@ -31,6 +31,11 @@ fn stored() -> Vec<Stored> {
             still_refused: json!({"vm": {"currentRam": "5Gi"}}),
         },
         Stored {
+            name: "absurd",
+            spec: json!({"vm": {"maximumRam": "1e99"}, "resources": {"requests": {"memory": "1e99"}}}),
+            still_refused: json!({"vm": {"maximumRam": "1e98"}}),
+        },
+        Stored {
             name: "cpus",
             spec: json!({"vm": {"cpuTopology": {"sockets": 2}, "currentCpus": 3}}),
             still_refused: json!({"vm": {"currentCpus": 5}}),

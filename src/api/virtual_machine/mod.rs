@@ -121,7 +121,8 @@ pub struct VirtualMachineSpec {
     /// arrives by `kubectl create`, `kubectl apply --server-side` or a JSON patch; plain `kubectl apply` drops it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_service: Option<LoadBalancerService>,
-    /// Seed for cloud-init in the guest.
+    /// Seed for cloud-init in the guest. With what else the VM's ConfigMap holds, it can have 1 MiB. Above 256 KiB plain
+    /// `kubectl apply`, which keeps a copy in an annotation, has no room: use `kubectl apply --server-side`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud_init: Option<CloudInit>,
     /// Who may do what with the VM in a console front end.

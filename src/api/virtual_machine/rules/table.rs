@@ -24,6 +24,16 @@ const WHOLE_MIB: &str =
     concat!("!isQuantity(", size!("self"), ") || quantity(", size!("self"), ").compareTo(quantity('1Mi')) >= 0");
 const WHOLE_MIB_MESSAGE: &str = "is less than 1 MiB; a number without a unit counts bytes: write 512Mi or 4 GiB";
 
+/// What an x86 machine can address; a thousand times as much, as Kubernetes reckons, still fits 64 bits.
+const WITHIN_MACHINE: &str =
+    concat!("!isQuantity(", size!("self"), ") || quantity(", size!("self"), ").compareTo(quantity('4Pi')) <= 0");
+const WITHIN_MACHINE_MESSAGE: &str = "is more than any machine has; give at most 4Pi, which is 4096 TiB";
+
+const AMOUNT: &str = "!isQuantity(string(self)) || quantity(string(self)).compareTo(quantity('4Pi')) <= 0";
+const AMOUNT_MESSAGE: &str = "is more than any node has; give at most 4Pi";
+const VOLUME: &str = "!isQuantity(string(self)) || quantity(string(self)).compareTo(quantity('1Ei')) <= 0";
+const VOLUME_MESSAGE: &str = "is more than any volume has; give at most 1Ei";
+
 const QUANTITY: &str = "isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('0')) >= 0";
 const QUANTITY_MESSAGE: &str =
     "is not an amount that Kubernetes knows; write one such as 500m, 2 or 8Gi, and none below 0";
@@ -83,7 +93,9 @@ pub const RULES: &[Rule] = &[
     ),
     value("spec.resources", WITHIN_LIMITS, WITHIN_LIMITS_MESSAGE),
     value("spec.resources.limits{}", QUANTITY, QUANTITY_MESSAGE),
+    value("spec.resources.limits{}", AMOUNT, AMOUNT_MESSAGE),
     value("spec.resources.requests{}", QUANTITY, QUANTITY_MESSAGE),
+    value("spec.resources.requests{}", AMOUNT, AMOUNT_MESSAGE),
     value(
         "spec.nodeName",
         "self.matches(r'^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$')",
@@ -140,8 +152,10 @@ pub const RULES: &[Rule] = &[
     ),
     value("spec.vm.maximumRam", SIZE, SIZE_MESSAGE),
     value("spec.vm.maximumRam", WHOLE_MIB, WHOLE_MIB_MESSAGE),
+    value("spec.vm.maximumRam", WITHIN_MACHINE, WITHIN_MACHINE_MESSAGE),
     value("spec.vm.currentRam", SIZE, SIZE_MESSAGE),
     value("spec.vm.currentRam", WHOLE_MIB, WHOLE_MIB_MESSAGE),
+    value("spec.vm.currentRam", WITHIN_MACHINE, WITHIN_MACHINE_MESSAGE),
     compare(
         "spec.vm",
         &["maximumRam", "currentRam"],
@@ -271,7 +285,9 @@ pub const RULES: &[Rule] = &[
     ),
     value("spec.vm.disks[].volumeClaimTemplate.spec.resources", WITHIN_LIMITS, WITHIN_LIMITS_MESSAGE),
     value("spec.vm.disks[].volumeClaimTemplate.spec.resources.limits{}", QUANTITY, QUANTITY_MESSAGE),
+    value("spec.vm.disks[].volumeClaimTemplate.spec.resources.limits{}", VOLUME, VOLUME_MESSAGE),
     value("spec.vm.disks[].volumeClaimTemplate.spec.resources.requests{}", QUANTITY, QUANTITY_MESSAGE),
+    value("spec.vm.disks[].volumeClaimTemplate.spec.resources.requests{}", VOLUME, VOLUME_MESSAGE),
     value(
         "spec.vm.disks[].volumeClaimTemplate.spec.volumeMode",
         "self in ['Block', 'Filesystem']",

@@ -2,16 +2,12 @@
 
 use super::{Plan, owned};
 use crate::api::names;
-use crate::api::runner_config::ConfigFile;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// The ConfigMap. It has no annotation with the operator's version: an upgrade of the operator would rewrite it for
 /// every VM.
 pub(super) fn build(plan: &Plan) -> ConfigMap {
-    let file = ConfigFile { runner: plan.config.clone() };
-    // JSON is YAML that all parsers read alike. Serializing plain data into a string cannot fail.
-    let text = serde_json::to_string_pretty(&file).unwrap_or_default() + "\n";
     // Serializing plain data into a string cannot fail.
     let kept = plan.kept_instance.as_ref().map(|kept| serde_json::to_string(kept).unwrap_or_default());
     let annotations = kept.map(|kept| [(names::ANNOTATION_INSTANCE_ID.to_owned(), kept)].into());
@@ -19,7 +15,7 @@ pub(super) fn build(plan: &Plan) -> ConfigMap {
     let logging = plan.logging_properties.clone().map(|text| (names::LOGGING_FILE.to_owned(), text));
     ConfigMap {
         metadata: ObjectMeta { annotations, ..owned(plan, plan.name.clone()) },
-        data: Some([(names::CONFIG_FILE.to_owned(), text)].into_iter().chain(logging).collect()),
+        data: Some([(names::CONFIG_FILE.to_owned(), plan.config_file.clone())].into_iter().chain(logging).collect()),
         ..ConfigMap::default()
     }
 }

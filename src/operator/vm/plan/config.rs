@@ -61,6 +61,42 @@ pub(super) fn runner_config(
     })
 }
 
+/// What a ConfigMap can hold, all of its values together.
+const MOST: usize = 1 << 20;
+/// A file that is longer is written without blanks and line ends, which may be most of it.
+const LONG: usize = MOST / 2;
+
+/// The file with the configuration: JSON, which is YAML that all parsers read alike.
+pub(super) fn file(config: &config::RunnerConfig) -> String {
+    let file = config::ConfigFile { runner: config.clone() };
+    // Serializing plain data into a string cannot fail.
+    let text = serde_json::to_string_pretty(&file).unwrap_or_default();
+    let text = if text.len() > LONG { serde_json::to_string(&file).unwrap_or_default() } else { text };
+    text + "\n"
+}
+
+/// Refuses what the API server would, with the field that is to blame.
+pub(super) fn fits(vm: &VirtualMachine, file: &str, logging: Option<&str>) -> Result<(), Invalid> {
+    let logging = logging.map_or(0, str::len);
+    let all = file.len() + logging;
+    if all <= MOST {
+        return Ok(());
+    }
+    let why = |part: &str, bytes: usize| {
+        format!("{part} takes {bytes} bytes of the VM's ConfigMap, which would have {all} and can have {MOST}")
+    };
+    if logging > file.len() {
+        let field = match &vm.spec.logging_properties {
+            Some(_) => "spec.loggingProperties",
+            None => "loggingProperties of the operator's settings",
+        };
+        return invalid(field, why("it", logging), "leave only the line .level: nothing else has an effect");
+    }
+    let seed = vm.spec.cloud_init.as_ref().map(|seed| serde_json::to_string(seed).unwrap_or_default().len());
+    let step = "put user-data into a secret and name it in userDataFrom, or let the guest fetch it (#include)";
+    invalid("spec.cloudInit", why("it", seed.unwrap_or_default()), step)
+}
+
 /// What the VM says, else the settings.
 pub(super) fn logging_properties<'a>(vm: &'a VirtualMachine, settings: &'a settings::Reconciler) -> Option<&'a String> {
     vm.spec.logging_properties.as_ref().or(settings.logging_properties.as_ref())

@@ -5,10 +5,16 @@ use crate::api::quantity::Bytes;
 use crate::api::virtual_machine::{CpuTopology, Forward, Machine, Protocol};
 use std::collections::BTreeSet;
 
+/// What an x86 machine can address.
+const LARGEST: Bytes = Bytes(1 << 52);
+
 pub(super) fn size(field: &str, text: &str) -> Result<Bytes, Invalid> {
     let bytes = text.parse::<Bytes>().or_else(|e| invalid(field, e.to_string(), "correct the size"))?;
     if bytes.0 < 1 << 20 {
         return invalid(field, format!("{text:?} is less than 1 MiB"), "give a size such as 512Mi or 4Gi");
+    }
+    if bytes > LARGEST {
+        return invalid(field, format!("{text:?} is more than any machine has"), "give at most 4Pi, which is 4096 TiB");
     }
     Ok(bytes)
 }

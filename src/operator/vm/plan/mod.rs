@@ -55,6 +55,8 @@ pub struct Plan {
     pub pod_annotations: BTreeMap<String, String>,
     /// The runner's configuration.
     pub config: RunnerConfig,
+    /// The file with it.
+    pub config_file: String,
     /// Logging as it was configured, in Java's properties syntax, for whoever reads it in the ConfigMap.
     pub logging_properties: Option<String>,
     /// The `instance-id` of a VM that was taken over, where it is kept.
@@ -133,10 +135,14 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         config::hide_display(&mut config);
     }
     let devices = settings.accelerator.requested().into_iter().chain(rights.tun_resource());
+    let logging_properties = config::logging_properties(vm, settings).cloned();
+    let config_file = config::file(&config);
+    config::fits(vm, &config_file, logging_properties.as_deref())?;
     Ok(Plan {
         started_with: identity::fields(vm, config.vm.as_ref(), memory.0, display_secret.as_deref()),
         restart_request: spec.vm.restart_request,
-        logging_properties: config::logging_properties(vm, settings).cloned(),
+        config_file,
+        logging_properties,
         kept_instance,
         seed_secrets: seed::secrets(vm),
         namespace: vm.namespace().unwrap_or_default(),

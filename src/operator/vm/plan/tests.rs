@@ -17,6 +17,8 @@ fn what_cannot_be_used_is_named_by_its_field() {
     for (machine, field) in [
         (json!({"maximumRam": "lots"}), "spec.vm.maximumRam"),
         (json!({"maximumRam": "8"}), "spec.vm.maximumRam"),
+        (json!({"maximumRam": "5Pi"}), "spec.vm.maximumRam"),
+        (json!({"maximumRam": "1e99"}), "spec.vm.maximumRam"),
         (json!({"cpuTopology": {"sockets": 2, "coresPerDie": 2}, "currentCpus": 5}), "spec.vm.currentCpus"),
         (
             json!({"disks": [{"cdrom": {"image": ""}}, disk("UPPER")]}),
@@ -189,4 +191,36 @@ fn the_log_level_is_the_vms_else_that_of_the_settings() {
     assert_eq!(level(None, &settings).as_deref(), Some("warn"));
     // Which is the runner's own default.
     assert_eq!(level(Some(".level=INFO"), &settings), None);
+}
+
+/// A VM whose seed is that long, in parts of which each has a line of its own in a file for people.
+fn with_seed(bytes: usize, logging: usize) -> crate::api::VirtualMachine {
+    let mut vm = vm(json!({}));
+    let part = json!({"n": [1, 2, 3, 4]});
+    let parts = vec![part.clone(); bytes / (part.to_string().len() + 1)];
+    vm.spec.cloud_init = serde_json::from_value(json!({"userData": {"parts": parts}})).unwrap();
+    vm.spec.logging_properties = Some("#".repeat(logging)).filter(|text| !text.is_empty());
+    vm
+}
+
+#[test]
+fn what_does_not_fit_into_a_config_map_is_told_with_its_field_and_no_byte_is_wasted() {
+    const KIB: usize = 1 << 10;
+    let tried = |seed, logging| plan(&alone(with_seed(seed, logging)), &settings::Reconciler::default());
+    let plan = tried(1000 * KIB, 0).unwrap();
+    let data = crate::operator::vm::build::build(&plan).config_map.data.unwrap();
+    assert!(data.values().map(String::len).sum::<usize>() <= 1 << 20);
+    let file: serde_json::Value = serde_json::from_str(&data[names::CONFIG_FILE]).unwrap();
+    assert_eq!(file["/Runner"]["cloudInit"]["userData"]["parts"][0]["n"], json!([1, 2, 3, 4]));
+    for (seed, logging, field) in [
+        (1030 * KIB, 0, "spec.cloudInit"),
+        (1000 * KIB, 30 * KIB, "spec.cloudInit"),
+        (30 * KIB, 1000 * KIB, "spec.loggingProperties"),
+    ] {
+        let refused = tried(seed, logging).unwrap_err();
+        assert_eq!(refused.field, field);
+        assert!(refused.why.contains("1048576") && !refused.next_step.is_empty(), "{refused:?}");
+    }
+    // One that is short is for people to read.
+    assert!(tried(10, 0).unwrap().config_file.lines().count() > 10);
 }
