@@ -121,6 +121,8 @@ pub enum ReadyReason {
     VolumeAttachFailed,
     /// A volume cannot be mounted or mapped on the node.
     VolumeMountFailed,
+    /// A secret that the VM names is missing, or lacks a key.
+    SecretMissing,
     /// The pod's network or sandbox cannot be made.
     SandboxFailed,
     /// No node offers the device for hardware acceleration.
@@ -147,7 +149,7 @@ pub enum ReadyReason {
 
 impl ReadyReason {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Running,
         Self::Stopped,
         Self::Starting,
@@ -165,6 +167,7 @@ impl ReadyReason {
         Self::VolumeBindingFailed,
         Self::VolumeAttachFailed,
         Self::VolumeMountFailed,
+        Self::SecretMissing,
         Self::SandboxFailed,
         Self::AcceleratorResourceMissing,
         Self::TapResourceMissing,
@@ -199,6 +202,7 @@ impl ReadyReason {
             Self::VolumeBindingFailed => "VolumeBindingFailed",
             Self::VolumeAttachFailed => "VolumeAttachFailed",
             Self::VolumeMountFailed => "VolumeMountFailed",
+            Self::SecretMissing => "SecretMissing",
             Self::SandboxFailed => "SandboxFailed",
             Self::AcceleratorResourceMissing => "AcceleratorResourceMissing",
             Self::TapResourceMissing => "TapResourceMissing",

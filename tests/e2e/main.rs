@@ -16,6 +16,8 @@
 //! | [`reach`] | a Service and a port-forward into the guest |
 //! | [`mistakes`] | each mistake is explained in `kubectl describe vm` |
 //! | [`changes`] | CPUs change while the guest runs |
+//! | [`display`] | the display's password is changed while the guest runs |
+//! | [`seed`] | what cloud-init gets: from secrets, and large |
 //! | [`isolation`] | two operators in two namespaces |
 //! | [`devices`] | what the device plugin gives to pods |
 //! | [`development`] | the operator outside of the cluster |
@@ -27,6 +29,7 @@
 mod changes;
 mod development;
 mod devices;
+mod display;
 mod disruption;
 mod ends;
 mod example;
@@ -35,4 +38,5 @@ mod isolation;
 mod lifecycle;
 mod mistakes;
 mod reach;
+mod seed;
 mod writes;

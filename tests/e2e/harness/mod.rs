@@ -8,6 +8,7 @@
 //! | [`vm`] | a VM with the tiny guest, and what is waited for on it |
 //! | [`disk`] | the guest's disk: a loop device as a PersistentVolume |
 //! | [`console`] | the guest's serial console, as `kubectl exec` reaches it |
+//! | [`display`] | a SPICE client |
 //! | [`kubectl`] | what a user types |
 //! | [`process`] | a pod's processes, seen from the node |
 //! | [`audit`] | who has written what, by the API server's audit log |
@@ -15,6 +16,7 @@
 pub mod audit;
 pub mod console;
 pub mod disk;
+pub mod display;
 pub mod kubectl;
 pub mod process;
 pub mod rig;

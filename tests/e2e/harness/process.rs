@@ -25,3 +25,9 @@ pub fn of_pod(pod_uid: &str, program: &str) -> Vec<String> {
     })
     .collect()
 }
+
+/// What the kubelet has brought into a pod's configuration volume, if the file is there.
+pub fn config_file(pod_uid: &str, name: &str) -> Option<String> {
+    let volume = format!("kubelet/pods/{pod_uid}/volumes/kubernetes.io~projected/config");
+    fs::read_to_string(super::rig::dir().join(volume).join(name)).ok()
+}

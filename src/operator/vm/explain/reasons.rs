@@ -121,6 +121,12 @@ pub const ENTRIES: &[Entry] = &[
         "give the disk a claim with volumeMode Block: see kubectl describe pod {}",
     ),
     entry(
+        ReadyReason::SecretMissing,
+        "A secret that the VM needs is missing, or lacks a key",
+        "event `FailedMount` of the pod, `secret … not found` or `non-existent secret key`",
+        "create the secret, or the key in it; the VM starts then by itself, up to two minutes later",
+    ),
+    entry(
         ReadyReason::VolumeMountFailed,
         "A volume cannot be mounted or mapped on the node",
         "events `FailedMount` and `FailedMapVolume` of the pod",

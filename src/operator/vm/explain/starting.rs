@@ -166,6 +166,7 @@ fn warned(observed: &Observed, pod: &str) -> Option<Finding> {
             problem(Reason::ClaimWrongMode, "a claim has the wrong volume mode")
         }
         "FailedAttachVolume" => problem(Reason::VolumeAttachFailed, "a volume cannot be attached to the node"),
+        "FailedMount" if is_about_a_secret(note) => problem(Reason::SecretMissing, &missing_secret(observed, note)),
         "FailedMount" => problem(Reason::VolumeMountFailed, "a volume cannot be mounted on the node"),
         "FailedMapVolume" => problem(Reason::VolumeMountFailed, "a volume cannot be mapped on the node"),
         "FailedCreatePodSandBox" => problem(Reason::SandboxFailed, "the pod cannot be set up on the node"),
@@ -175,4 +176,24 @@ fn warned(observed: &Observed, pod: &str) -> Option<Finding> {
         }
     };
     Some(Finding::Now(known))
+}
+
+/// In the kubelet's words.
+fn is_about_a_secret(note: &str) -> bool {
+    note.contains("non-existent secret key") || note.contains("secret \"") && note.contains("not found")
+}
+
+/// Which keys of which secrets the VM asks for: the kubelet names only one of the two.
+fn missing_secret(observed: &Observed, note: &str) -> String {
+    let seed = observed.vm.spec.cloud_init.as_ref().filter(|_| note.contains("volume \"seed\""));
+    let sources = [
+        ("userDataFrom", seed.and_then(|seed| seed.user_data_from.as_ref())),
+        ("networkConfigFrom", seed.and_then(|seed| seed.network_config_from.as_ref())),
+    ];
+    let named = sources.into_iter().filter_map(|(field, source)| {
+        let key = &source?.secret_key_ref;
+        Some(format!("spec.cloudInit.{field} asks for key {:?} of secret {:?}", key.key, key.name))
+    });
+    let named: Vec<String> = named.collect();
+    if named.is_empty() { "a secret of the VM is missing".to_owned() } else { named.join(", ") }
 }

@@ -160,6 +160,16 @@ fn what_is_published_as_an_event_only_is_told_with_its_words() {
         ("FailedMapVolume", "MapVolume.SetUpDevice failed for volume \"pv\"", Reason::VolumeMountFailed),
         (
             "FailedMount",
+            "MountVolume.SetUp failed for volume \"seed\" : secret \"seed\" not found",
+            Reason::SecretMissing,
+        ),
+        (
+            "FailedMount",
+            "MountVolume.SetUp failed for volume \"config\" : references non-existent secret key: display-password",
+            Reason::SecretMissing,
+        ),
+        (
+            "FailedMount",
             "volume d has volumeMode Filesystem, but is specified in volumeDevices",
             Reason::ClaimWrongMode,
         ),

@@ -1,0 +1,139 @@
+//! What cloud-init in the guest gets: from secrets, which nobody else sees, and as much as Kubernetes can carry.
+
+use super::harness::vm::{BOOT, SHUTDOWN, Vm, condition, ready_reason, tiny};
+use super::harness::{Space, console, e2e, eventually, kubectl, process};
+use serde_json::{Value, json};
+use std::fs;
+use std::time::Duration;
+
+/// In brackets where it is looked for, so that the question does not hold the answer.
+const USER: (&str, &str) = ("geheim-user-1", "geheim-user-[1]");
+const NETWORK: (&str, &str) = ("geheim-network-1", "geheim-network-[1]");
+const CHANGED: (&str, &str) = ("geheim-user-2", "geheim-user-[2]");
+
+/// Whether the seed, which is the guest's second disk, holds the words.
+async fn seed_has(vm: &Vm<'_>, pattern: &str) -> bool {
+    vm.guest(&format!("grep -c {pattern} /dev/vdb")).await != "0"
+}
+
+fn secret(space: &Space, user: &str) -> Value {
+    let data = json!({
+        "cloud-config": format!("#cloud-config\npassword: {user}\n"),
+        "netplan": format!("version: 2\n# {}\n", NETWORK.0),
+    });
+    let metadata = json!({"namespace": space.name, "name": "guest"});
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data})
+}
+
+/// Everything that people and programs can read of a VM, but for the secret itself.
+async fn all_that_is_said(vm: &Vm<'_>) -> String {
+    let space = vm.space;
+    let kinds = "vms,pods,configmaps,persistentvolumeclaims,services,events,deployments,leases";
+    let mut said = space.kubectl(&["get", kinds, "--output", "yaml"]).await;
+    said += &space.kubectl(&["describe", "vms,pods"]).await;
+    for app in ["vm-operator", "vm-runner"] {
+        let selector = format!("app.kubernetes.io/name={app}");
+        said += &space.kubectl(&["logs", "--selector", &selector, "--tail", "-1"]).await;
+    }
+    said += &console::log(space, &vm.name).await.unwrap();
+    let pod = vm.pod_uid();
+    let programs = ["qemu-system-x86", "vm-runner"].map(|program| process::of_pod(&pod, program));
+    for pid in programs.iter().flatten() {
+        for file in ["cmdline", "environ"] {
+            said += &String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/{file}")).unwrap());
+        }
+    }
+    assert!(said.contains("qemu-system-x86_64") && said.contains("/etc/opt/vmrunner-seed/user-data"), "{said}");
+    said
+}
+
+#[test]
+fn what_a_secret_holds_reaches_the_guest_and_nobody_else() {
+    e2e(1, async |space| {
+        let from = |key: &str| json!({"secretKeyRef": {"name": "guest", "key": key}});
+        let seed = json!({"userDataFrom": from("cloud-config"), "networkConfigFrom": from("netplan")});
+        let vm = space.create("vm", json!({"spec": {"cloudInit": seed}})).await;
+        let missing = vm.becomes("SecretMissing", 60).await;
+        let message = condition(&missing, "Ready")["message"].as_str().unwrap_or_default().to_owned();
+        let field = "spec.cloudInit.userDataFrom asks for key \"cloud-config\" of secret \"guest\"";
+        assert!(message.contains(field) && message.contains("not found"), "{message}");
+
+        kubectl::create(&secret(space, USER.0)).await.unwrap();
+        vm.booted().await;
+        vm.counts().await;
+        assert!(seed_has(&vm, USER.1).await && seed_has(&vm, NETWORK.1).await, "the guest has its seed");
+        let said = all_that_is_said(&vm).await;
+        let at = said.find("geheim");
+        assert!(at.is_none(), "{}", at.map_or("", |at| &said[at.saturating_sub(300)..at + 50]));
+
+        // As it is documented: another content is for the next start, and nobody is asked to make one.
+        let patch = json!({"stringData": {"cloud-config": format!("#cloud-config\npassword: {}\n", CHANGED.0)}});
+        space.kubectl(&["patch", "secret", "guest", "--type", "merge", "--patch", &patch.to_string()]).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let now = vm.now();
+        assert!(ready_reason(&now) == "Running" && condition(&now, "RestartRequired").is_null(), "{now:#}");
+        let pod = vm.pod_uid();
+        vm.patch(&json!({"spec": {"vm": {"restartRequest": 1}}})).await;
+        vm.pod_after(&pod, SHUTDOWN + BOOT).await;
+        vm.booted().await;
+        vm.counts().await;
+        assert!(seed_has(&vm, CHANGED.1).await && !seed_has(&vm, USER.1).await);
+    });
+}
+
+/// A VM with user-data of that many bytes, the last of which the guest can find.
+fn with_user_data(space: &Space, name: &str, bytes: usize) -> Value {
+    let content = format!("{}end-of-1", "0123456789abcde\n".repeat(bytes / 17));
+    let files = json!([{"path": "/etc/large", "content": content}]);
+    tiny(space, name, &json!({"spec": {"cloudInit": {"userData": {"write_files": files}}}}))
+}
+
+/// The operator's memory in MiB.
+fn memory(pod_uid: &str) -> u64 {
+    let [pid] = <[String; 1]>::try_from(process::of_pod(pod_uid, "vm-operator")).unwrap();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
+}
+
+#[test]
+fn user_data_of_900_kib_reaches_the_guest_and_what_is_too_large_is_told_once() {
+    e2e(1, async |space| {
+        const KIB: usize = 1 << 10;
+        let operator = space.operator().await["metadata"]["uid"].as_str().unwrap().to_owned();
+        let before = memory(&operator);
+        let disk = space.tiny_disk("vm", &json!({"vm-operator.test/disk": format!("{}-vm", space.name)})).await;
+        let large = with_user_data(space, "vm", 900 * KIB);
+
+        // Plain `kubectl apply` keeps a copy in an annotation, and annotations have 256 KiB.
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), large.to_string()).unwrap();
+        let path = file.path().display().to_string();
+        let refused = space.try_kubectl(&["apply", "--filename", &path]).await.unwrap_err();
+        assert!(refused.contains("metadata.annotations: Too long"), "{refused}");
+        space.kubectl(&["apply", "--server-side", "--filename", &path]).await;
+        let vm = Vm { space, name: "vm".to_owned(), disk };
+        vm.booted().await;
+        vm.counts().await;
+        assert!(seed_has(&vm, "end-of-[1]").await, "all of it is there");
+        let used = memory(&operator);
+        assert!(used < before + 32, "the operator takes {used} MiB, and took {before} MiB without the VM");
+
+        kubectl::create(&with_user_data(space, "larger", 1080 * KIB)).await.unwrap();
+        let told = eventually("the larger one is explained", 30, async || {
+            let ready = condition(&space.vms.get("larger").unwrap_or_default(), "Ready");
+            if ready["reason"] == "InvalidSpec" { Ok(ready) } else { Err(format!("{ready:#}")) }
+        })
+        .await;
+        let message = told["message"].as_str().unwrap_or_default();
+        for words in ["spec.cloudInit", "1048576", "userDataFrom"] {
+            assert!(message.contains(words), "{message}");
+        }
+        let writes = || space.audit.writes_by(&space.name, "vm-operator");
+        let about = || writes().into_iter().filter(|write| write.object.1.starts_with("larger")).count();
+        let before = about();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!((about(), space.pods.uids("larger").len()), (before, 0), "it is told once, and that is all");
+        vm.becomes("Running", BOOT).await;
+    });
+}
