@@ -13,6 +13,7 @@
 //! | [`lifecycle`] | stop and start, a deleted pod, a deleted VM |
 //! | [`ends`] | a guest that powers itself off, a killed QEMU, a killed runner |
 //! | [`disruption`] | a drained node, a killed operator |
+//! | [`loss`] | a node that is lost, and one that is off for sure |
 //! | [`reach`] | a Service and a port-forward into the guest |
 //! | [`mistakes`] | each mistake is explained in `kubectl describe vm` |
 //! | [`changes`] | CPUs change while the guest runs |
@@ -36,6 +37,7 @@ mod example;
 mod harness;
 mod isolation;
 mod lifecycle;
+mod loss;
 mod mistakes;
 mod reach;
 mod seed;

@@ -135,6 +135,33 @@ restart_kubelet() {
     wait_for 60 "the node" node_ready
 }
 
+# For the control plane the node is lost; its containers run on. Who asks for it may be killed: then it comes back all the
+# same.
+kubelet_away() {
+    [[ ${1:-} =~ ^[1-9][0-9]*$ ]] || die "for how many seconds is the kubelet to be away?"
+    need_root
+    need_cluster
+    lock
+    setsid bash -c 'sleep "$1"; exec "$2" kubelet-back' - "$1" "$HERE/cluster" >"$DIR/logs/kubelet-back.log" 2>&1 </dev/null 9>&- &
+    printf '%s %s\n' "$!" "$(start_time "$!")" >"$DIR/kubelet-back"
+    disown "$!"
+    end_recorded kubelet TERM
+}
+
+kubelet_back() {
+    need_root
+    need_cluster
+    lock
+    # Nobody else has to bring it back then, at a time when it may be away again.
+    local pid began
+    if { read -r pid began <"$DIR/kubelet-back"; } 2>/dev/null; then
+        [[ $pid == "$$" || $(start_time "$pid") != "$began" ]] || kill -TERM -- "-$pid"
+        rm -f "$DIR/kubelet-back"
+    fi
+    is_alive kubelet || spawn_kubelet
+    wait_for 60 "the node" node_ready
+}
+
 node_ready() {
     [[ $(kubectl get node "$NODE_NAME" --output 'jsonpath={.status.conditions[?(@.type=="Ready")].status}') == True ]]
 }

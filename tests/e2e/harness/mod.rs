@@ -11,6 +11,7 @@
 //! | [`display`] | a SPICE client |
 //! | [`kubectl`] | what a user types |
 //! | [`process`] | a pod's processes, seen from the node |
+//! | [`outside`] | an operator outside of the cluster |
 //! | [`audit`] | who has written what, by the API server's audit log |
 
 pub mod audit;
@@ -18,6 +19,7 @@ pub mod console;
 pub mod disk;
 pub mod display;
 pub mod kubectl;
+pub mod outside;
 pub mod process;
 pub mod rig;
 pub mod space;

@@ -46,9 +46,9 @@ pub fn e2e_in_two(test: impl AsyncFnOnce(&Space, &Space)) {
     with_spaces(2, &["local", "local"], async |spaces| test(&spaces[0], &spaces[1]).await);
 }
 
-/// Runs a test in the namespace of the overlay `dev`, which has no operator.
-pub fn e2e_without_operator(test: impl AsyncFnOnce(&Space)) {
-    with_spaces(1, &["dev"], async |spaces| test(&spaces[0]).await);
+/// Runs a test that has at most that many VMs at a time in the namespace of the overlay `dev`, which has no operator.
+pub fn e2e_without_operator(vms: u32, test: impl AsyncFnOnce(&Space)) {
+    with_spaces(vms, &["dev"], async |spaces| test(&spaces[0]).await);
 }
 
 fn with_spaces(vms: u32, overlays: &[&str], test: impl AsyncFnOnce(&[Space])) {

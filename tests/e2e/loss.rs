@@ -1,0 +1,116 @@
+//! The node is lost: its kubelet ends while its containers run on, which nobody in the cluster can know.
+
+use super::harness::outside::Outside;
+use super::harness::space::e2e_without_operator;
+use super::harness::vm::{BOOT, Vm, condition, ready_reason};
+use super::harness::{Space, eventually, kubectl, process, rig};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// What an administrator says of a node that is off for sure.
+const TAINT: &str = "node.kubernetes.io/out-of-service";
+/// The control plane gives a node 50 s, and looks each 5 s.
+const NOTICED: u64 = 90;
+/// It collects pods of lost nodes each 20 s.
+const COLLECTED: u64 = 60;
+/// The kubelet comes back after this in any case.
+const AT_MOST: &str = "200";
+
+/// The node comes back, however the test ends.
+struct NodeIsBack(String);
+
+impl NodeIsBack {
+    fn untaint(&self) {
+        // It need not have the taint.
+        drop(kubectl::command(&["taint", "node", &self.0, &format!("{TAINT}-")]).into_std().output());
+    }
+}
+
+impl Drop for NodeIsBack {
+    fn drop(&mut self) {
+        rig::cluster(&["kubelet-back"]);
+        self.untaint();
+    }
+}
+
+fn tolerates() -> Value {
+    json!({"key": TAINT, "operator": "Exists", "effect": "NoExecute"})
+}
+
+/// Lets the pods of all other namespaces stay where they are: they are not part of this.
+async fn shield_the_others(space: &Space) {
+    let pods: Value = serde_json::from_str(&kubectl::must(&["get", "pods", "-A", "--output", "json"]).await).unwrap();
+    for pod in pods["items"].as_array().into_iter().flatten() {
+        let (namespace, name) = (&pod["metadata"]["namespace"], &pod["metadata"]["name"]);
+        let (Some(namespace), Some(name)) = (namespace.as_str(), name.as_str()) else { continue };
+        if namespace != space.name {
+            let patch = json!([{"op": "add", "path": "/spec/tolerations/-", "value": tolerates()}]).to_string();
+            let args = ["patch", "pod", name, "--namespace", namespace, "--type", "json", "--patch", &patch];
+            // It may have ended.
+            drop(kubectl::run(&args).await);
+        }
+    }
+}
+
+fn pods_of(vm: &Vm<'_>) -> usize {
+    vm.space.pods.uids(&vm.name).len()
+}
+
+#[test]
+fn a_lost_node_is_told_of_and_nothing_is_forced_until_its_administrator_says_that_it_is_off() {
+    // Nobody else's guests run meanwhile.
+    e2e_without_operator(u32::try_from(rig::SLOTS).unwrap(), async |space| {
+        let operator = Outside::start(&space.name);
+        let stays = space.create("stays", json!({"spec": {"tolerations": [tolerates()]}})).await;
+        let goes = space.create("goes", json!({})).await;
+        let node = goes.booted().await["status"]["nodeName"].as_str().unwrap().to_owned();
+        stays.booted().await;
+        let (stayed, gone) = (stays.pod_uid(), goes.pod_uid());
+
+        let node_is_back = NodeIsBack(node.clone());
+        rig::cluster(&["kubelet-away", AT_MOST]);
+        for vm in [&stays, &goes] {
+            let lost = vm.becomes("NodeUnreachable", NOTICED).await;
+            let message = condition(&lost, "Ready")["message"].as_str().unwrap_or_default().to_owned();
+            let step = format!("kubectl taint node {node} {TAINT}=nodeshutdown:NoExecute");
+            assert!(
+                message.contains(&format!("node {node:?} does not answer")) && message.contains(&step),
+                "{message}"
+            );
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        for vm in [&stays, &goes] {
+            assert!(
+                vm.pod().unwrap()["metadata"]["deletionTimestamp"].is_null() && pods_of(vm) == 1,
+                "it is waited for"
+            );
+            assert_eq!(process::of_pod(&vm.pod_uid(), "qemu-system-x86").len(), 1, "the guest does run, as could be");
+        }
+
+        // As the message says.
+        shield_the_others(space).await;
+        kubectl::must(&["taint", "node", &node, &format!("{TAINT}=nodeshutdown:NoExecute")]).await;
+        goes.pod_after(&gone, COLLECTED).await;
+        let ever = space.pods.ever("goes");
+        let old = ever.iter().rfind(|seen| seen.object["metadata"]["uid"] == *gone).unwrap();
+        assert!(old.object["metadata"]["deletionTimestamp"].is_string(), "Kubernetes has ended it, for good");
+        assert_eq!(ready_reason(&stays.now()), "NodeUnreachable");
+
+        // The kubelet ends what it finds and nobody knows any more, before the node takes pods again.
+        rig::cluster(&["kubelet-back"]);
+        stays.becomes("Running", 60).await;
+        assert_eq!((stays.pod_uid(), pods_of(&stays)), (stayed, 1), "it has run all the time");
+        assert_eq!(stays.counts().await.boot, 1);
+        eventually("the old machine ends", 60, async || {
+            if process::of_pod(&gone, "qemu-system-x86").is_empty() { Ok(()) } else { Err(String::new()) }
+        })
+        .await;
+        node_is_back.untaint();
+        goes.booted().await;
+        assert_eq!((goes.counts().await.boot, pods_of(&goes)), (2, 2), "it has come back once");
+        assert_eq!(goes.disk.counts().boot, 2);
+        goes.becomes("Running", BOOT).await;
+        let said = operator.log();
+        assert!(!said.contains("force"), "{said}");
+    });
+}
