@@ -22,6 +22,7 @@
 //! | [`isolation`] | two operators in two namespaces |
 //! | [`devices`] | what the device plugin gives to pods |
 //! | [`development`] | the operator outside of the cluster |
+//! | [`takeover`] | the guide to take over from the reference, and back |
 //! | [`writes`] | how many requests all that costs |
 //! | [`harness`] | what the tests are told with |
 
@@ -41,4 +42,5 @@ mod loss;
 mod mistakes;
 mod reach;
 mod seed;
+mod takeover;
 mod writes;

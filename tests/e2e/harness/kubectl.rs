@@ -6,11 +6,14 @@ use std::process::Stdio;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
+/// What would lead away from this machine.
+const PROXIES: [&str; 6] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
+
 /// A kubectl that talks to the local cluster, whatever `KUBECONFIG` says: these tests drain a node.
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(rig::dir().join("bin/vmop-kube"));
     command.arg("kubectl").args(args).env("KUBECONFIG", rig::kubeconfig()).kill_on_drop(true);
-    for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+    for proxy in PROXIES {
         command.env_remove(proxy);
     }
     command
@@ -50,4 +53,19 @@ pub async fn create(object: &Value) -> Result<String, String> {
     let output = child.wait_with_output().await.map_err(failed)?;
     let words = String::from_utf8_lossy(if output.status.success() { &output.stdout } else { &output.stderr });
     if output.status.success() { Ok(words.into_owned()) } else { Err(words.into_owned()) }
+}
+
+/// Runs a command as a user types it at the root of the project, which must succeed. Gives what it printed.
+pub async fn typed(line: &str) -> String {
+    let tool = rig::dir().join("bin/vmop-kube").display().to_string();
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &format!("kubectl() {{ {tool} kubectl \"$@\"; }}\n{line}")]).current_dir(rig::repo());
+    shell.env("KUBECONFIG", rig::kubeconfig()).stdin(Stdio::null()).kill_on_drop(true);
+    for proxy in PROXIES {
+        shell.env_remove(proxy);
+    }
+    let output = shell.output().await.unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{line}: {}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
 }

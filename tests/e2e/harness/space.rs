@@ -51,6 +51,14 @@ pub fn e2e_without_operator(vms: u32, test: impl AsyncFnOnce(&Space)) {
     with_spaces(vms, &["dev"], async |spaces| test(&spaces[0]).await);
 }
 
+/// Runs a test that has at most that many VMs at a time in a namespace with nothing in it.
+pub fn e2e_in_an_empty_namespace(vms: u32, test: impl AsyncFnOnce(&Space)) {
+    with_spaces(vms, &[EMPTY], async |spaces| test(&spaces[0]).await);
+}
+
+/// Instead of an overlay.
+const EMPTY: &str = "";
+
 fn with_spaces(vms: u32, overlays: &[&str], test: impl AsyncFnOnce(&[Space])) {
     rig::ready();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -100,6 +108,10 @@ impl Space {
         };
         let dir = space.overlay_dir();
         fs::create_dir_all(&dir).unwrap();
+        if overlay == EMPTY {
+            kubectl::must(&["create", "namespace", &space.name]).await;
+            return space;
+        }
         let config = json!({"/Manager": {"/Controller": {"/Reconciler": {"cpuOvercommit": CPU_OVERCOMMIT}}}});
         let patch = json!([{"op": "replace", "path": "/data/config.yaml", "value": config.to_string()}]);
         let kustomization = json!({
@@ -112,7 +124,8 @@ impl Space {
         space
     }
 
-    fn overlay_dir(&self) -> PathBuf {
+    /// Where the namespace's manifests are while the test runs.
+    pub fn overlay_dir(&self) -> PathBuf {
         rig::overlays_dir().join(&self.name)
     }
 

@@ -1,0 +1,154 @@
+//! The guide `docs/takeover.md`, from its first command to its last, as it is printed: a namespace of the reference,
+//! with its definition, its objects as it makes them and stand-ins for its programs, is taken over and given back.
+
+mod reference;
+
+use super::harness::kubectl::typed;
+use super::harness::space::e2e_in_an_empty_namespace;
+use super::harness::vm::{Vm, condition, uid};
+use super::harness::{Space, eventually, process, rig};
+use reference::Reference;
+use serde_json::{Value, json};
+use std::fs;
+
+/// The commands of a section of the guide, by its steps; a way without steps is one.
+fn steps(heading: &str) -> Vec<Vec<String>> {
+    let guide = fs::read_to_string(rig::repo().join("docs/takeover.md")).unwrap();
+    let section = guide.split(heading).nth(1).unwrap_or_else(|| panic!("no {heading:?} in the guide"));
+    let section = section.split("\n## ").next().unwrap();
+    let (mut steps, mut in_block) = (vec![Vec::new()], false);
+    for line in section.lines() {
+        let is_step = line.split_once(". **").is_some_and(|(n, _)| n.parse::<usize>().is_ok_and(|n| n == steps.len()));
+        if is_step {
+            steps.push(Vec::new());
+        }
+        match line.trim() {
+            "```" => in_block = !in_block,
+            command if in_block => steps.last_mut().unwrap().push(command.to_owned()),
+            _ => {}
+        }
+    }
+    steps
+}
+
+/// Types the commands, with this namespace and this copy of `examples/takeover` in place of the guide's.
+async fn follow(space: &Space, commands: &[String]) -> Vec<String> {
+    let mut said = Vec::new();
+    for command in commands {
+        let copy = space.overlay_dir().display().to_string();
+        said.push(typed(&command.replace("vmop-demo", &space.name).replace("examples/takeover", &copy)).await);
+    }
+    said
+}
+
+/// The copy of `examples/takeover` that the first step asks for.
+fn copy_of_the_example(space: &Space, with_component: bool) {
+    let text = fs::read_to_string(rig::repo().join("examples/takeover/kustomization.yaml")).unwrap();
+    let mut copy: Value = serde_saphyr::from_str(&text.replace("../../deploy", "../../../deploy")).unwrap();
+    copy["namespace"] = space.name.clone().into();
+    if !with_component {
+        copy.as_object_mut().unwrap().remove("components");
+    }
+    // What the reference's says, unchanged.
+    let patch = json!([{"op": "replace", "path": "/data/config.yaml", "value": reference::CONFIG}]);
+    let patch = json!({"target": {"kind": "ConfigMap", "name": "vm-operator"}, "patch": patch.to_string()});
+    copy["patches"].as_array_mut().unwrap().push(patch);
+    fs::write(space.overlay_dir().join("kustomization.yaml"), copy.to_string()).unwrap();
+}
+
+/// Who runs, and since when: UID of the pod and restarts of its container.
+fn life(vm: &Vm<'_>) -> (String, Value) {
+    let pod = vm.pod().unwrap();
+    (uid(&pod), pod["status"]["containerStatuses"][0]["restartCount"].clone())
+}
+
+/// An object that was the reference's is the operator's, and the same as before.
+async fn is_adopted(space: &Space, kind: &str, before: &str) {
+    eventually(&format!("the {kind} is adopted"), 30, async || {
+        let object = space.kubectl(&["get", kind, "test-vm", "--output", "json"]).await;
+        let object: Value = serde_json::from_str(&object).unwrap();
+        assert_eq!(uid(&object), before);
+        if object["metadata"]["ownerReferences"][0]["controller"] == true { Ok(()) } else { Err(object.to_string()) }
+    })
+    .await;
+}
+
+#[test]
+fn the_guide_takes_a_namespace_of_the_reference_over_and_gives_it_back() {
+    // The definitions are the cluster's: none of these tests' other VMs is there meanwhile.
+    e2e_in_an_empty_namespace(u32::try_from(rig::SLOTS).unwrap(), async |space| {
+        let way_over = steps("## The way over");
+        assert_eq!(way_over.len(), 9, "{way_over:#?}");
+        let reference = Reference::install(space).await;
+        let test_vm = reference.vm("test-vm").await;
+        let other = reference.vm("other").await;
+        let (first, second) = (life(&test_vm), life(&other));
+        let config_map = uid(&reference::get(space, "configmap", "test-vm").await);
+        let claims = space.kubectl(&["get", "pvc", "--output", "jsonpath={.items[*].metadata.uid}"]).await;
+        copy_of_the_example(space, true);
+
+        let before = follow(space, &way_over[2]).await;
+        for step in &way_over[3..=5] {
+            follow(space, step).await;
+        }
+        for vm in [&test_vm, &other] {
+            vm.becomes("Running", 60).await;
+        }
+        is_adopted(space, "configmap", &config_map).await;
+        let looked = follow(space, &way_over[6]).await;
+        assert_eq!(looked[1], before[0], "the pods are those from before");
+        assert!(looked[0].contains("test-vm") && looked[0].contains("other"), "{}", looked[0]);
+        assert!(looked[2].contains("spec.runnerTemplate.source"), "{}", looked[2]);
+        assert_eq!((life(&test_vm), life(&other)), (first.clone(), second.clone()));
+        // Its runner goes on in its own way; ours is put back.
+        reference.writes_status("other").await;
+        other.becomes("Running", 30).await;
+        let secret = reference::get(space, "secret", "test-vm-display-secret").await;
+        assert_eq!(secret["data"]["display-password"], "c2VjcmV0", "passwords stay");
+
+        follow(space, &way_over[7]).await;
+        test_vm.booted().await;
+        assert_ne!(life(&test_vm).0, first.0);
+        has_what_it_had(space, &test_vm).await;
+        assert_eq!(life(&other), second, "the other one is left alone");
+        assert_eq!(
+            space.kubectl(&["get", "pvc", "--output", "jsonpath={.items[*].metadata.uid}"]).await,
+            claims,
+            "no claim was made or removed"
+        );
+        // The last step, but for the pod that is the reference's still.
+        copy_of_the_example(space, false);
+        follow(space, &way_over[5][1..]).await;
+        follow(space, &way_over[8]).await;
+
+        and_back(space, &reference, &test_vm, &other).await;
+    });
+}
+
+/// The disk's content, the machine's UUID and its seed's instance.
+async fn has_what_it_had(space: &Space, vm: &Vm<'_>) {
+    assert_eq!(vm.counts().await.boot, 1, "the disk is the guest's, which boots for the first time");
+    let kept = vm.guest("dd if=/dev/vda bs=512 skip=97256 count=1 2>/dev/null | head -c 20").await;
+    assert_eq!(kept, reference::ON_THE_DISK);
+    let uuid = vm.guest("cat /sys/class/dmi/id/product_uuid").await;
+    assert_eq!(uuid, reference::UUID);
+    assert_eq!(vm.guest("grep -c v17 /dev/vdb").await, "1", "it is the instance that it was");
+    let pod = vm.pod().unwrap();
+    assert_eq!(pod["spec"]["restartPolicy"], "Never");
+    assert!(pod["spec"]["hostNetwork"].is_null(), "{:#}", pod["spec"]);
+    assert!(condition(&vm.now(), "Accelerated").is_object(), "our runner tells more, in {}", space.name);
+}
+
+async fn and_back(space: &Space, reference: &Reference<'_>, test_vm: &Vm<'_>, other: &Vm<'_>) {
+    let (ours, theirs) = (life(test_vm), life(other));
+    let [commands] = <[Vec<String>; 1]>::try_from(steps("## The way back")).unwrap();
+    follow(space, &commands).await;
+    reference.comes_back().await;
+    assert_eq!((life(test_vm), life(other)), (ours, theirs), "nothing restarts by it");
+    assert_eq!(process::of_pod(&test_vm.pod_uid(), "qemu-system-x86").len(), 1);
+    // What the reference reads is as it was.
+    let now = reference::get(space, "vm", "test-vm").await;
+    assert_eq!(now["spec"]["vm"]["state"], "Running");
+    assert_eq!(reference::get(space, "secret", "test-vm-display-secret").await["data"]["display-password"], "c2VjcmV0");
+    assert!(reference::get(space, "pvc", "test-vm-system-disk").await.is_object());
+}
