@@ -3,6 +3,7 @@
 use super::file::unknown;
 use super::tree::{Node, Section};
 use super::{Accelerator, ImageRepository, Note, PodDefaults, Policy, SettingsError, Tap};
+use crate::api::names;
 use crate::api::quantity::Bytes;
 
 pub(super) fn image_repository(
@@ -49,8 +50,7 @@ pub(super) fn pod_defaults(mut section: Section<'_>, notes: &mut Vec<Note>) -> R
 }
 
 pub(super) fn accelerator(mut section: Section<'_>, notes: &mut Vec<Note>) -> Result<Accelerator, SettingsError> {
-    const KVM: &str = "devices.kubevirt.io/kvm";
-    let resource = section.take("kvmResource").map(|node| resource(&node, KVM)).transpose()?;
+    let resource = section.take("kvmResource").map(|node| resource(&node, names::RESOURCE_KVM)).transpose()?;
     let policy = match section.take("policy") {
         None => Policy::default(),
         Some(node) => match node.text().as_deref() {
@@ -145,10 +145,10 @@ mod tests {
     #[test]
     fn kvm_is_had_by_a_resource() {
         let accelerator =
-            parse("accelerator: {policy: kvm, kvmResource: devices.kubevirt.io/kvm}").unwrap().accelerator;
-        assert_eq!((accelerator.policy, accelerator.requested()), (Policy::Kvm, Some("devices.kubevirt.io/kvm")));
+            parse("accelerator: {policy: kvm, kvmResource: vmoperator.jdrupes.org/kvm}").unwrap().accelerator;
+        assert_eq!((accelerator.policy, accelerator.requested()), (Policy::Kvm, Some("vmoperator.jdrupes.org/kvm")));
         let accelerator =
-            parse("accelerator: {policy: tcg, kvmResource: devices.kubevirt.io/kvm}").unwrap().accelerator;
+            parse("accelerator: {policy: tcg, kvmResource: vmoperator.jdrupes.org/kvm}").unwrap().accelerator;
         assert_eq!((accelerator.policy, accelerator.requested()), (Policy::Tcg, None));
     }
 
@@ -166,7 +166,7 @@ mod tests {
             ("accelerator: {policy: kvm}", "kvmResource"),
             ("accelerator: {privileged: true}", "this version makes no privileged pod"),
             ("accelerator: {policy: xen}", "give kvm, auto or tcg"),
-            ("accelerator: {kvmResource: kvm}", "devices.kubevirt.io/kvm"),
+            ("accelerator: {kvmResource: kvm}", "vmoperator.jdrupes.org/kvm"),
             ("tap: {tunResource: tun}", "such as vmoperator.jdrupes.org/tun"),
             ("tap: {hostPath: /dev/net/tun}", "give true or false"),
             ("deviceAccess: root", "this version runs no VM as root"),

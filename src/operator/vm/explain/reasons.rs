@@ -69,7 +69,8 @@ pub const ENTRIES: &[Entry] = &[
         ReadyReason::AcceleratorResourceMissing,
         "No node offers the resource by which a pod gets /dev/kvm",
         "pod condition `PodScheduled`, `Insufficient …/kvm`",
-        "install the device plugin on the nodes, or set accelerator.policy to tcg in the operator's ConfigMap",
+        "install the device plugin on nodes that have /dev/kvm (kubectl apply -k deploy/device-plugin), or set \
+         accelerator.policy to tcg in the operator's ConfigMap",
     ),
     entry(
         ReadyReason::TapResourceMissing,

@@ -88,7 +88,7 @@ fn what_does_not_go_away_by_itself_is_told_at_once() {
         (
             "0/1 nodes are available: 1 Insufficient devices.kubevirt.io/kvm. preemption: 0/1 nodes are available",
             Reason::AcceleratorResourceMissing,
-            "install the device plugin on the nodes, or set accelerator.policy to tcg",
+            "(kubectl apply -k deploy/device-plugin), or set accelerator.policy to tcg",
         ),
         (
             "0/1 nodes are available: 1 Insufficient vmoperator.jdrupes.org/tun.",
