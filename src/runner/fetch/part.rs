@@ -143,7 +143,7 @@ impl Part {
 
     fn write_record(&self) -> io::Result<()> {
         let path = record_of(&self.target);
-        let fresh = path.with_extension("json.new");
+        let fresh = fresh_record_of(&self.target);
         let text = serde_json::to_vec(&self.record).map_err(io::Error::other)?;
         fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, path)).inspect_err(|_| _ = fs::remove_file(&fresh))
     }
@@ -197,7 +197,9 @@ impl Part {
         let finish = || {
             self.file.sync_all()?;
             fs::rename(part_of(&self.target), &self.target)?;
-            let _ = fs::remove_file(record_of(&self.target));
+            for path in [record_of(&self.target), fresh_record_of(&self.target)] {
+                let _ = fs::remove_file(path);
+            }
             File::open(self.target.parent().unwrap_or(Path::new("/")))?.sync_all()
         };
         finish().map_err(|error| self.problem(&error))
@@ -207,7 +209,7 @@ impl Part {
     pub fn discard(&mut self) {
         self.written = 0;
         self.record = Record::default();
-        for path in [record_of(&self.target), part_of(&self.target)] {
+        for path in [record_of(&self.target), fresh_record_of(&self.target), part_of(&self.target)] {
             if let Err(error) = fs::remove_file(&path)
                 && error.kind() != ErrorKind::NotFound
             {
@@ -249,6 +251,11 @@ fn part_of(target: &Path) -> PathBuf {
 
 fn record_of(target: &Path) -> PathBuf {
     with_ending(target, ".part.json")
+}
+
+/// A record while it is written; a killed process can leave it.
+fn fresh_record_of(target: &Path) -> PathBuf {
+    with_ending(target, ".part.json.new")
 }
 
 fn with_ending(target: &Path, ending: &str) -> PathBuf {
@@ -315,6 +322,7 @@ mod tests {
         let sum: String = Sha256::digest(b"0123456789").iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(part.sum(), Some(sum));
         assert!(part.is_whole());
+        fs::write(dir.path().join("a.iso.part.json.new"), "{").unwrap();
         part.finish().unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"0123456789");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
