@@ -4,7 +4,7 @@ use super::config;
 use super::console;
 use super::failure::Failure;
 use super::fetch;
-use super::machine::{Directories, Environment};
+use super::machine::{self, Directories, Environment};
 use super::start;
 use crate::api::{names, outcome};
 use clap::{Args, Parser, Subcommand};
@@ -57,8 +57,7 @@ pub fn run() -> ExitCode {
 
 fn run_machine(config: PathBuf) -> ExitCode {
     log_to_stdout(&config);
-    // Sockets, seed and firmware variables are nobody else's.
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(machine::kept_from_others()));
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return end(&Failure::start(format!("no runtime: {error}")).outcome()),

@@ -5,7 +5,7 @@
 
 use super::failure::Failure;
 use super::harden::{self, Access, Reach};
-use super::machine::Directories;
+use super::machine::{self, Directories};
 use super::qemu;
 use super::tap::Tap;
 use command_fds::{CommandFdExt, FdMapping};
@@ -84,7 +84,7 @@ pub fn start(
 /// Starts the TPM, which ends with its only connection. Gives QEMU's end of that.
 fn start_tpm(dirs: &Directories, reach: &[(PathBuf, Access)]) -> io::Result<(Child, OwnedFd)> {
     let (control, qemus) = UnixStream::pair()?;
-    let state = format!("dir={},mode=0600", dirs.data.display());
+    let state = format!("dir={},mode=0{:o}", dirs.data.display(), 0o666 & !machine::kept_from_others());
     let channel = format!("type=unixio,clientfd={TPM_CONTROL}");
     let arguments = ["socket", "--tpm2", "--tpmstate", &state, "--ctrl", &channel, "--terminate"];
     let mapping = FdMapping { parent_fd: control.into(), child_fd: TPM_CONTROL };

@@ -58,8 +58,11 @@ async fn prepare(path: PathBuf) -> Result<(Setup, Signals, Directories), Failure
     let config = parsed.config;
     let spec = Spec::from_config(&config).map_err(|invalid| config::in_file(&path, &invalid))?;
     let dirs = Directories::locate(&config, &spec.name, &Environment::of_process());
+    let taps = taps(&spec)?;
+    harden::give_up()?;
+    // From here on, everything is tried with the rights that are left.
     dirs.make()?;
-    let started = start(&config, spec, &path, files, &dirs);
+    let started = start(&config, spec, &path, files, &dirs, taps);
     match started {
         Ok(setup) => Ok((setup, signals, dirs)),
         Err(failure) => {
@@ -69,9 +72,14 @@ async fn prepare(path: PathBuf) -> Result<(Setup, Signals, Directories), Failure
     }
 }
 
-fn start(config: &RunnerConfig, spec: Spec, path: &Path, files: Files, dirs: &Directories) -> Result<Setup, Failure> {
-    let taps = taps(&spec)?;
-    harden::give_up()?;
+fn start(
+    config: &RunnerConfig,
+    spec: Spec,
+    path: &Path,
+    files: Files,
+    dirs: &Directories,
+    taps: Vec<(usize, Tap)>,
+) -> Result<Setup, Failure> {
     let ticketing = files.password.is_some() && spec.spice.is_some();
     let seed = config.cloud_init.as_ref().map(|_| dirs.file(seed::IMAGE));
     let repository = std::env::var_os(ENV_IMAGE_REPOSITORY).unwrap_or_else(|| names::IMAGE_REPOSITORY_DIR.into());

@@ -11,6 +11,7 @@ use vm_operator::api::conditions;
 pub const OVERLAYS: &[&str] = &[
     "deploy/overlays/local",
     "deploy/overlays/dev",
+    "deploy/overlays/privileged",
     "deploy/device-plugin",
     "examples/local-path",
     "examples/takeover",

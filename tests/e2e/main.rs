@@ -14,6 +14,8 @@
 //! | [`ends`] | a guest that powers itself off, a killed QEMU, a killed runner |
 //! | [`disruption`] | a drained node, a killed operator |
 //! | [`loss`] | a node that is lost, and one that is off for sure |
+//! | [`rights`] | nodes that keep devices for root |
+//! | [`bridge`] | guests on a bridge of the node |
 //! | [`reach`] | a Service and a port-forward into the guest |
 //! | [`mistakes`] | each mistake is explained in `kubectl describe vm` |
 //! | [`changes`] | CPUs change while the guest runs |
@@ -28,6 +30,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod bridge;
 mod changes;
 mod development;
 mod devices;
@@ -41,6 +44,7 @@ mod lifecycle;
 mod loss;
 mod mistakes;
 mod reach;
+mod rights;
 mod seed;
 mod takeover;
 mod writes;

@@ -2,6 +2,7 @@
 
 use super::harness::vm::{condition, tiny};
 use super::harness::{Space, e2e, eventually, kubectl, rig};
+use super::rights::DevicesBelongToPods;
 use serde_json::{Value, json};
 
 /// Creates the VM and waits for its explanation: that reason and all of those words in the condition, and a warning of
@@ -78,21 +79,11 @@ fn a_vm_whose_mistake_is_mended_runs() {
     });
 }
 
-/// Containerd gives block devices to pods' users again, however the test ends.
-struct DevicesBelongToPods;
-
-impl Drop for DevicesBelongToPods {
-    fn drop(&mut self) {
-        rig::cluster(&["device-ownership", "true"]);
-    }
-}
-
 #[test]
 fn a_node_that_keeps_block_devices_for_root_is_told_what_to_set() {
     // Containerd is told otherwise meanwhile: nobody else's pods begin.
     e2e(u32::try_from(rig::SLOTS).unwrap(), async |space| {
-        let elsewhere = DevicesBelongToPods;
-        rig::cluster(&["device-ownership", "false"]);
+        let elsewhere = DevicesBelongToPods::no_more();
         let vm = space.create("vm", json!({})).await;
         eventually("the VM says what the node lacks", 60, async || {
             let ready = condition(&vm.now(), "Ready");

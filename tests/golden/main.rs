@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use vm_operator::api::VirtualMachine;
 use vm_operator::operator::cli::crd_files;
-use vm_operator::operator::settings::{LoadBalancerService, Reconciler};
+use vm_operator::operator::settings::{DeviceAccess, LoadBalancerService, Reconciler, Settings};
 use vm_operator::operator::vm::build::{self, Objects};
 use vm_operator::operator::vm::observe::Observed;
 use vm_operator::operator::vm::plan::{ClaimChange, plan};
@@ -54,8 +54,11 @@ fn json_of(object: &impl serde::Serialize) -> Value {
 }
 
 fn objects(path: &str) -> String {
+    objects_with(path, Reconciler::default())
+}
+
+fn objects_with(path: &str, mut settings: Reconciler) -> String {
     let observed = alone(vm(path));
-    let mut settings = Reconciler::default();
     if observed.vm.spec.load_balancer_service.is_some() {
         let annotations = ["pool", "shared"].map(|name| (name.to_owned(), "default".to_owned())).into();
         settings.load_balancer_service = LoadBalancerService::On { labels: BTreeMap::new(), annotations };
@@ -100,6 +103,21 @@ fn a_vm_with_everything_that_is_mapped() {
 #[test]
 fn a_vm_on_a_bridge_of_its_node() {
     golden("bridge", &objects("examples/bridge.yaml"));
+}
+
+#[test]
+fn a_vm_as_root_where_block_devices_are_roots() {
+    let settings = Reconciler { device_access: DeviceAccess::Root, ..Reconciler::default() };
+    golden("root", &objects_with("examples/demo-vm.yaml", settings));
+}
+
+#[test]
+fn a_privileged_vm_with_the_settings_of_the_overlay() {
+    let path = root().join("deploy/overlays/privileged/config-map.yaml");
+    let file: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let (settings, notes) = Settings::parse(file["data"]["config.yaml"].as_str().unwrap(), "f").unwrap();
+    assert_eq!(notes, []);
+    golden("privileged", &objects_with("examples/bridge.yaml", settings.reconciler));
 }
 
 #[test]

@@ -17,5 +17,6 @@ mod media;
 mod metrics;
 mod network;
 mod rig;
+mod root;
 mod seccomp;
 mod storage;

@@ -44,6 +44,8 @@ if [ -n "$TAP" ]; then
     exec setpriv --no-new-privs --reuid=107 --regid=107 --clear-groups --bounding-set=-all,$caps --inh-caps=-all,$caps \
         --ambient-caps=$caps chroot "$root" /tmp/vm-runner-tap "$@"
 fi
+# As a privileged container starts root: with everything.
+if [ -n "$AS_ROOT" ]; then exec setpriv --regid=107 --clear-groups chroot "$root" /tmp/vm-runner "$@"; fi
 exec setpriv --no-new-privs --bounding-set=-all,+sys_chroot,+setuid,+setgid chroot --userspec=107:107 "$root" /tmp/vm-runner "$@"
 "#;
 
@@ -159,6 +161,13 @@ impl Rig {
         self.start_as(None, |command| {
             // The namespace is entered by the shell that sets the pod up.
             command.env("TAP", path);
+        })
+    }
+
+    /// Starts it as root, with root's capabilities and the group of the pod's usual user.
+    pub fn start_as_root(&self) -> Vm<'_> {
+        self.start_as(None, |command| {
+            command.env("AS_ROOT", "1");
         })
     }
 

@@ -58,6 +58,35 @@ async fn new_settings_hold_from_the_next_start_on_and_disturb_no_running_vm() {
 }
 
 #[tokio::test]
+async fn what_a_pod_may_do_changes_at_the_vms_next_start_and_not_before() {
+    let world = running().await;
+    let mut follower = Follower::default();
+    let rights = |world: &World| {
+        let pod = world.api.get(PODS, "vm").unwrap()["spec"].clone();
+        let (own, all) = (&pod["containers"][0]["securityContext"], &pod["securityContext"]);
+        (own["privileged"].clone(), all["runAsUser"].clone(), all["runAsNonRoot"].clone())
+    };
+    let before = rights(&world);
+    assert_eq!(before, (json!(null), json!(107), json!(true)));
+    for (settings, after) in [
+        ("accelerator: {privileged: true}", (json!(true), json!(107), json!(true))),
+        ("deviceAccess: root", (json!(null), json!(0), json!(null))),
+        ("cpuOvercommit: 2", before),
+    ] {
+        let old = rights(&world);
+        assert!(follower.saw(Some(&config_map(settings)), &world.ctx).await);
+        world.api.requests();
+        assert_eq!(world.step().await, [""; 0], "{settings}: the running VM is left alone");
+        assert_eq!(rights(&world), old, "{settings}");
+        world.api.remove(PODS, "vm");
+        world.settle().await;
+        assert_eq!(rights(&world), after, "{settings}");
+        world.run();
+        world.settle().await;
+    }
+}
+
+#[tokio::test]
 async fn wrong_settings_change_nothing_and_are_told_of_once() {
     let world = running().await;
     let mut follower = Follower::default();

@@ -64,7 +64,7 @@ fn reconciler(
     let pod_defaults = ours::pod_defaults(section.section("podDefaults")?, notes)?;
     let accelerator = ours::accelerator(section.section("accelerator")?, notes)?;
     let tap = ours::tap(section.section("tap")?, notes)?;
-    section.take("deviceAccess").map(|node| ours::device_access(&node)).transpose()?;
+    let device_access = section.take("deviceAccess").map(|node| ours::device_access(&node)).transpose()?;
     unknown(section, notes);
     Ok(Reconciler {
         runner_data_pvc,
@@ -79,6 +79,7 @@ fn reconciler(
         pod_defaults,
         accelerator,
         tap,
+        device_access: device_access.unwrap_or_default(),
     })
 }
 
@@ -171,11 +172,11 @@ fn runner_image(mut section: Section<'_>, notes: &mut Vec<Note>) -> Result<Runne
     Ok(RunnerImage { source, pull_policy })
 }
 
-/// The reference's runner has to be among them: it runs as root, privileged and in the node's network, which pods of
-/// this version never do.
+/// The reference's runner has to be among them: it runs as root, privileged and in the node's network, with files of its
+/// own in the image's file system. No pod of ours has all of that.
 fn replaced_images(node: Node<'_>) -> Result<Vec<String>, SettingsError> {
     let refusal = node.refuse::<Vec<String>>(format!(
-        "the runner of the Java VM-Operator needs a privileged pod, which this version does not make; give a list with \
+        "the runner of the Java VM-Operator needs a privileged pod of its own kind, which is not made here; give a list with \
          {REFERENCE_IMAGES}"
     ));
     let images: Vec<String> = node.items()?.iter().map(Node::text).collect::<Result<_, _>>()?;

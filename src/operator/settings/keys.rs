@@ -101,7 +101,13 @@ pub const KEYS: &[Key] = &[
         None,
         "The resource of a device plugin by which a pod gets /dev/kvm. Default: none is asked for",
     ),
-    ours("/Reconciler accelerator privileged", Some("false"), "Only `false` in this version: no pod is privileged"),
+    ours(
+        "/Reconciler accelerator privileged",
+        Some("false"),
+        "For clusters without a device plugin: `true` makes all VMs' pods privileged, unless the policy is `tcg`, so that \
+         they have the node's /dev/kvm. Its risks are in docs/security.md; where only root may open /dev/kvm, `deviceAccess: \
+         root` is needed too",
+    ),
     ours(
         "/Reconciler tap tunResource",
         Some("\"vmoperator.jdrupes.org/tun\""),
@@ -117,7 +123,8 @@ pub const KEYS: &[Key] = &[
     ours(
         "/Reconciler deviceAccess",
         Some("\"cri\""),
-        "How VMs get at block devices: only `cri` in this version, by the container runtime",
+        "How VMs get at block devices: `cri` (the nodes' container runtime gives them to the pod's user) or `root` (VMs run \
+         as root, to whom devices belong, without any of root's capabilities)",
     ),
 ];
 

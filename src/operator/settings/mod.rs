@@ -66,6 +66,8 @@ pub struct Reconciler {
     pub accelerator: Accelerator,
     /// Ours: networks on bridges of the nodes.
     pub tap: Tap,
+    /// Ours: how VMs get at block devices.
+    pub device_access: DeviceAccess,
 }
 
 impl Default for Reconciler {
@@ -83,6 +85,7 @@ impl Default for Reconciler {
             pod_defaults: PodDefaults::default(),
             accelerator: Accelerator::default(),
             tap: Tap::default(),
+            device_access: DeviceAccess::default(),
         }
     }
 }
@@ -127,6 +130,8 @@ pub struct Accelerator {
     pub policy: Policy,
     /// The resource by which a pod gets `/dev/kvm`. Default: none is asked for.
     pub kvm_resource: Option<String>,
+    /// Whether pods are privileged instead, and so have all of the node's devices. Default: false.
+    pub privileged: bool,
 }
 
 impl Accelerator {
@@ -159,6 +164,16 @@ impl Policy {
             Self::Tcg => "tcg",
         }
     }
+}
+
+/// How VMs get at block devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceAccess {
+    /// The container runtime gives them to the pod's user.
+    #[default]
+    Cri,
+    /// They belong to root, as which VMs run then, without any of root's capabilities.
+    Root,
 }
 
 /// Networks on bridges of the nodes.

@@ -2,7 +2,7 @@
 
 use super::file::unknown;
 use super::tree::{Node, Section};
-use super::{Accelerator, ImageRepository, Note, PodDefaults, Policy, SettingsError, Tap};
+use super::{Accelerator, DeviceAccess, ImageRepository, Note, PodDefaults, Policy, SettingsError, Tap};
 use crate::api::names;
 use crate::api::quantity::Bytes;
 
@@ -51,23 +51,26 @@ pub(super) fn pod_defaults(mut section: Section<'_>, notes: &mut Vec<Note>) -> R
 
 pub(super) fn accelerator(mut section: Section<'_>, notes: &mut Vec<Note>) -> Result<Accelerator, SettingsError> {
     let resource = section.take("kvmResource").map(|node| resource(&node, names::RESOURCE_KVM)).transpose()?;
+    let privileged = match section.take("privileged") {
+        Some(node) if node.boolean() == Some(true) && resource.is_some() => {
+            return node.refuse("give false, as kvmResource brings /dev/kvm, or leave kvmResource out");
+        }
+        node => node.map(|node| yes_or_no(&node)).transpose()?.unwrap_or_default(),
+    };
     let policy = match section.take("policy") {
         None => Policy::default(),
         Some(node) => match node.text().as_deref() {
             Ok("auto") => Policy::Auto,
             Ok("tcg") => Policy::Tcg,
-            Ok("kvm") if resource.is_none() => {
-                return node.refuse("give kvmResource too, by which a pod gets /dev/kvm");
+            Ok("kvm") if resource.is_none() && !privileged => {
+                return node.refuse("give kvmResource too, by which a pod gets /dev/kvm, or privileged: true");
             }
             Ok("kvm") => Policy::Kvm,
             _ => return node.refuse("give kvm, auto or tcg"),
         },
     };
-    if let Some(node) = section.take("privileged").filter(|node| node.boolean() != Some(false)) {
-        return node.refuse("this version makes no privileged pod; give kvmResource, which a device plugin offers");
-    }
     unknown(section, notes);
-    Ok(Accelerator { policy, kvm_resource: resource })
+    Ok(Accelerator { policy, kvm_resource: resource, privileged })
 }
 
 pub(super) fn tap(mut section: Section<'_>, notes: &mut Vec<Note>) -> Result<Tap, SettingsError> {
@@ -92,15 +95,12 @@ fn resource(node: &Node<'_>, such_as: &str) -> Result<String, SettingsError> {
     name.map_or_else(|| node.refuse(format!("give a resource of a device plugin, such as {such_as}")), Ok)
 }
 
-/// How VMs get at their block devices. Only one way is there.
-pub(super) fn device_access(node: &Node<'_>) -> Result<(), SettingsError> {
+/// How VMs get at their block devices.
+pub(super) fn device_access(node: &Node<'_>) -> Result<DeviceAccess, SettingsError> {
     match node.text().as_deref() {
-        Ok("cri") => Ok(()),
-        Ok("root") => node.refuse(
-            "this version runs no VM as root; give cri, and let the nodes' container runtime give block devices to the \
-             pod's user (containerd: device_ownership_from_security_context)",
-        ),
-        _ => node.refuse("give cri"),
+        Ok("cri") => Ok(DeviceAccess::Cri),
+        Ok("root") => Ok(DeviceAccess::Root),
+        _ => node.refuse("give cri or root"),
     }
 }
 
@@ -150,6 +150,8 @@ mod tests {
         let accelerator =
             parse("accelerator: {policy: tcg, kvmResource: vmoperator.jdrupes.org/kvm}").unwrap().accelerator;
         assert_eq!((accelerator.policy, accelerator.requested()), (Policy::Tcg, None));
+        let accelerator = parse("accelerator: {policy: kvm, privileged: true}").unwrap().accelerator;
+        assert_eq!((accelerator.policy, accelerator.privileged), (Policy::Kvm, true));
     }
 
     #[test]
@@ -161,15 +163,16 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_effect_in_this_version_is_refused_and_says_so() {
+    fn what_cannot_be_meant_is_refused_and_says_what_is_allowed() {
         for (text, words) in [
             ("accelerator: {policy: kvm}", "kvmResource"),
-            ("accelerator: {privileged: true}", "this version makes no privileged pod"),
+            ("accelerator: {privileged: always}", "give true or false"),
+            ("accelerator: {privileged: true, kvmResource: devices.kubevirt.io/kvm}", "leave kvmResource out"),
             ("accelerator: {policy: xen}", "give kvm, auto or tcg"),
             ("accelerator: {kvmResource: kvm}", "vmoperator.jdrupes.org/kvm"),
             ("tap: {tunResource: tun}", "such as vmoperator.jdrupes.org/tun"),
             ("tap: {hostPath: /dev/net/tun}", "give true or false"),
-            ("deviceAccess: root", "this version runs no VM as root"),
+            ("deviceAccess: privileged", "give cri or root"),
             ("imageRepository: {size: 0}", "give a size"),
             ("imageRepository: {create: maybe}", "give true or false"),
             ("imageRepository: {accessModes: [ReadMany]}", "accessModes[0]: \"ReadMany\""),
@@ -181,6 +184,7 @@ mod tests {
             let message = parse(text).expect_err(text);
             assert!(message.starts_with("config.yaml, line 4: ") && message.contains(words), "{text}: {message}");
         }
-        assert!(parse("deviceAccess: cri").is_ok());
+        assert_eq!(parse("deviceAccess: cri").unwrap().device_access, DeviceAccess::Cri);
+        assert_eq!(parse("deviceAccess: root").unwrap().device_access, DeviceAccess::Root);
     }
 }

@@ -17,14 +17,14 @@ use crate::runner::failure::Failure;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{CapabilitySet, capabilities, clear_ambient_capability_set, set_capabilities, set_no_new_privs};
 
-/// Gives up the right to set up networks, and ever to gain another. Before the first thread and the first child.
+/// Gives up every capability, whoever gave it, and ever to gain another. Before the first thread and the first child.
 pub fn give_up() -> Result<(), Failure> {
     let problem = |error: rustix::io::Errno| Failure::start(format!("privileges cannot be given up: {error}"));
     let mut sets = capabilities(None).map_err(problem)?;
-    if sets.permitted.contains(CapabilitySet::NET_ADMIN) {
+    if !(sets.permitted | sets.inheritable).is_empty() {
         clear_ambient_capability_set().map_err(problem)?;
         for set in [&mut sets.effective, &mut sets.permitted, &mut sets.inheritable] {
-            set.remove(CapabilitySet::NET_ADMIN);
+            *set = CapabilitySet::empty();
         }
         set_capabilities(None, sets).map_err(problem)?;
     }

@@ -1,6 +1,6 @@
 //! (io) The two directories of a VM: what outlives it (data) and what does not (sockets, seed).
 
-use super::{uid, writable};
+use super::{durable, uid, writable};
 use crate::runner::config::RunnerConfig;
 use crate::runner::failure::Failure;
 use rustix::fs::Access;
@@ -40,9 +40,12 @@ pub struct Directories {
 /// Names in the runtime directory.
 const FILES: [&str; 5] = ["monitor.sock", "guest-agent.sock", "vmop-agent.sock", "console.sock", "seed.img"];
 
+/// What the TPM keeps, in the data directory.
+const TPM_STATE: &str = "tpm2-00.permall";
+
 /// Files of the data directory, and whether they are written in place; the others are replaced.
 const KEPT: [(&str, bool); 5] =
-    [("uuid.txt", false), ("machine.json", false), ("fw-vars.fd", true), ("tpm2-00.permall", true), (".lock", true)];
+    [("uuid.txt", false), ("machine.json", false), ("fw-vars.fd", true), (TPM_STATE, false), (".lock", true)];
 
 impl Directories {
     /// Where they are; nothing is looked at or made.
@@ -71,6 +74,7 @@ impl Directories {
             writable(path).map_err(|error| problem(path, error.into()))?;
         }
         self.data_is_ours()?;
+        self.own_tpm_state()?;
         self.clear();
         self.socket_paths_fit()
     }
@@ -95,6 +99,18 @@ impl Directories {
             )));
         }
         Ok(())
+    }
+
+    /// The TPM sets the mode of its state at each start, which only the owner may. What another user has left and this one
+    /// can read, it can make its own.
+    fn own_tpm_state(&self) -> Result<(), Failure> {
+        let path = self.data.join(TPM_STATE);
+        let is_anothers = |metadata: fs::Metadata| metadata.uid() != uid();
+        if !fs::metadata(&path).is_ok_and(is_anothers) {
+            return Ok(());
+        }
+        let problem = |error| Failure::data(format!("{} cannot be made uid {}'s own: {error}", path.display(), uid()));
+        durable::copy(&path, &path).map_err(problem)
     }
 
     fn socket_paths_fit(&self) -> Result<(), Failure> {

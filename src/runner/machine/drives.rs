@@ -121,7 +121,7 @@ fn hold(path: &Path) -> Result<File, Failure> {
             EndReason::DeviceNotPermitted,
             format!(
                 "disk {} cannot be opened by uid {}: {error}; the node's container runtime must give block devices to \
-                 the pod's user (device_ownership_from_security_context)",
+                 the pod's user (device_ownership_from_security_context), or VMs run as root (setting deviceAccess: root)",
                 path.display(),
                 uid()
             ),

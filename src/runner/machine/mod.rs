@@ -150,8 +150,8 @@ fn acceleration(wanted: Accelerator) -> Result<Acceleration, Failure> {
             Ok(_) => Ok(Acceleration::Kvm),
             Err(error) => {
                 let message = format!(
-                    "vm.accelerator is kvm, but /dev/kvm cannot be opened by uid {}: {error}; give the pod the device, \
-                     or use auto or tcg",
+                    "vm.accelerator is kvm, but /dev/kvm cannot be opened by uid {}: {error}; give the pod the device \
+                     (settings accelerator, and deviceAccess where it is root's), or use auto or tcg",
                     uid()
                 );
                 Err(Failure::new(EndReason::AcceleratorUnavailable, message))
@@ -191,6 +191,13 @@ fn derived_mac(seed: &str, n: usize) -> String {
 /// The user that this process runs as, for messages.
 fn uid() -> u32 {
     rustix::process::getuid().as_raw()
+}
+
+/// What others may not do with sockets, seed, firmware variables and disk images, as a mode: nothing. Root in a pod has the
+/// group that the VM has where it does not run as root (setting `deviceAccess`), to which it leaves what it writes.
+pub fn kept_from_others() -> u32 {
+    use rustix::process::{getgid, getuid};
+    if getuid().is_root() && !getgid().is_root() { 0o007 } else { 0o077 }
 }
 
 /// Whether this process may read and write there.

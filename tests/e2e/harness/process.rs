@@ -14,6 +14,16 @@ pub fn kill(pod_uid: &str, program: &str) {
     assert!(killed.is_ok_and(|status| status.success()), "process {pid} cannot be killed");
 }
 
+/// What the kernel says of a process, such as `CapEff`: the first word.
+///
+/// # Panics
+/// If it has ended.
+pub fn field(pid: &str, name: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
+    line.split_whitespace().next().unwrap_or_default().to_owned()
+}
+
 /// The pod's processes of that program.
 pub fn of_pod(pod_uid: &str, program: &str) -> Vec<String> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -38,28 +38,33 @@ pub struct Space {
 
 /// Runs a test that has at most that many VMs at a time.
 pub fn e2e(vms: u32, test: impl AsyncFnOnce(&Space)) {
-    with_spaces(vms, &["local"], async |spaces| test(&spaces[0]).await);
+    with_spaces(vms, &["local"], &json!({}), async |spaces| test(&spaces[0]).await);
+}
+
+/// The same in the namespace of that overlay, with those settings of the reconciler.
+pub fn e2e_with(vms: u32, overlay: &str, settings: Value, test: impl AsyncFnOnce(&Space)) {
+    with_spaces(vms, &[overlay], &settings, async |spaces| test(&spaces[0]).await);
 }
 
 /// Runs a test with two namespaces and as many operators, with a VM in each.
 pub fn e2e_in_two(test: impl AsyncFnOnce(&Space, &Space)) {
-    with_spaces(2, &["local", "local"], async |spaces| test(&spaces[0], &spaces[1]).await);
+    with_spaces(2, &["local", "local"], &json!({}), async |spaces| test(&spaces[0], &spaces[1]).await);
 }
 
 /// Runs a test that has at most that many VMs at a time in the namespace of the overlay `dev`, which has no operator.
 pub fn e2e_without_operator(vms: u32, test: impl AsyncFnOnce(&Space)) {
-    with_spaces(vms, &["dev"], async |spaces| test(&spaces[0]).await);
+    with_spaces(vms, &["dev"], &json!({}), async |spaces| test(&spaces[0]).await);
 }
 
 /// Runs a test that has at most that many VMs at a time in a namespace with nothing in it.
 pub fn e2e_in_an_empty_namespace(vms: u32, test: impl AsyncFnOnce(&Space)) {
-    with_spaces(vms, &[EMPTY], async |spaces| test(&spaces[0]).await);
+    with_spaces(vms, &[EMPTY], &json!({}), async |spaces| test(&spaces[0]).await);
 }
 
 /// Instead of an overlay.
 const EMPTY: &str = "";
 
-fn with_spaces(vms: u32, overlays: &[&str], test: impl AsyncFnOnce(&[Space])) {
+fn with_spaces(vms: u32, overlays: &[&str], settings: &Value, test: impl AsyncFnOnce(&[Space])) {
     rig::ready();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -67,7 +72,7 @@ fn with_spaces(vms: u32, overlays: &[&str], test: impl AsyncFnOnce(&[Space])) {
         let began = Instant::now();
         let mut spaces = Vec::new();
         for overlay in overlays {
-            spaces.push(Space::open(overlay).await);
+            spaces.push(Space::open(overlay, settings).await);
         }
         let mut result = AssertUnwindSafe(test(&spaces)).catch_unwind().await;
         for space in spaces {
@@ -95,7 +100,7 @@ async fn client() -> Client {
 
 impl Space {
     /// Makes the namespace, as `kubectl apply -k` does it for a user.
-    async fn open(overlay: &str) -> Self {
+    async fn open(overlay: &str, settings: &Value) -> Self {
         static OPENED: AtomicU32 = AtomicU32::new(0);
         let name = format!("{}{:x}-{}", rig::PREFIX, std::process::id(), OPENED.fetch_add(1, Ordering::Relaxed));
         let client = client().await;
@@ -112,8 +117,8 @@ impl Space {
             kubectl::must(&["create", "namespace", &space.name]).await;
             return space;
         }
-        let config = json!({"/Manager": {"/Controller": {"/Reconciler": {"cpuOvercommit": CPU_OVERCOMMIT}}}});
-        let patch = json!([{"op": "replace", "path": "/data/config.yaml", "value": config.to_string()}]);
+        let config = Self::config(settings).to_string();
+        let patch = json!([{"op": "replace", "path": "/data/config.yaml", "value": config}]);
         let kustomization = json!({
             "namespace": space.name,
             "resources": [format!("../../../deploy/overlays/{overlay}")],
@@ -122,6 +127,13 @@ impl Space {
         fs::write(dir.join("kustomization.yaml"), kustomization.to_string()).unwrap();
         kubectl::must(&["apply", "--kustomize", &dir.display().to_string()]).await;
         space
+    }
+
+    /// The operator's file with those settings of the reconciler.
+    pub fn config(settings: &Value) -> Value {
+        let mut settings = settings.clone();
+        settings["cpuOvercommit"] = json!(CPU_OVERCOMMIT);
+        json!({"/Manager": {"/Controller": {"/Reconciler": settings}}})
     }
 
     /// Where the namespace's manifests are while the test runs.

@@ -35,7 +35,7 @@ pub(super) fn build(plan: &Plan) -> Pod {
         host_network: plan.rights.tap.is_some().then_some(true),
         // In the node's network, the node's name servers are the default.
         dns_policy: plan.rights.tap.is_some().then(|| "ClusterFirstWithHostNet".to_owned()),
-        security_context: Some(pod_security()),
+        security_context: Some(pod_security(&plan.rights)),
         service_account_name: Some(names::RUNNER_SERVICE_ACCOUNT.to_owned()),
         // The operator makes a new pod when one has ended, as only it knows whether the VM should run.
         restart_policy: Some("Never".to_owned()),
@@ -98,20 +98,25 @@ fn container(plan: &Plan) -> Container {
 fn container_security(rights: &Rights) -> SecurityContext {
     let add = rights.tap.is_some().then(|| vec!["NET_ADMIN".to_owned()]);
     SecurityContext {
-        allow_privilege_escalation: Some(false),
+        // A privileged container cannot forbid it; the runner does so itself.
+        allow_privilege_escalation: (!rights.privileged).then_some(false),
+        privileged: rights.privileged.then_some(true),
         capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add }),
         read_only_root_filesystem: Some(true),
         ..SecurityContext::default()
     }
 }
 
-fn pod_security() -> PodSecurityContext {
+/// Root has the runner's group, so that both can use what the other has written: the kubelet opens to the group what is on
+/// a volume, and root's files are open to it from the start.
+fn pod_security(rights: &Rights) -> PodSecurityContext {
+    let (user, change_policy) = if rights.root { (0, "Always") } else { (names::RUNNER_UID, "OnRootMismatch") };
     PodSecurityContext {
-        run_as_non_root: Some(true),
-        run_as_user: Some(names::RUNNER_UID),
+        run_as_non_root: (!rights.root).then_some(true),
+        run_as_user: Some(user),
         run_as_group: Some(names::RUNNER_UID),
         fs_group: Some(names::RUNNER_UID),
-        fs_group_change_policy: Some("OnRootMismatch".to_owned()),
+        fs_group_change_policy: Some(change_policy.to_owned()),
         seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
         ..PodSecurityContext::default()
     }

@@ -208,12 +208,13 @@ pub const ENDS: &[(&str, &str, &str)] = &[
     (
         "DeviceNotPermitted",
         "The pod's user must not open a block device of the pod",
-        "let the container runtime give devices to the pod's user (containerd: device_ownership_from_security_context)",
+        "let the container runtime give devices to the pod's user (containerd: device_ownership_from_security_context), or \
+         set deviceAccess to root in the operator's ConfigMap",
     ),
     (
         "AcceleratorUnavailable",
         "Hardware acceleration is asked for and /dev/kvm cannot be opened",
-        "mend the node's /dev/kvm, or set accelerator.policy to auto",
+        "mend the node's /dev/kvm, or set accelerator.policy to auto; where it is root's, deviceAccess to root",
     ),
     ("StartFailed", "QEMU has ended or failed before the guest ran", "correct what QEMU's words in the message name"),
     (

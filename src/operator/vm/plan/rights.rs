@@ -3,13 +3,17 @@
 use super::protocol;
 use crate::api::names;
 use crate::api::virtual_machine::{Forward, Machine};
-use crate::operator::settings;
+use crate::operator::settings::{self, DeviceAccess, Policy};
 
 /// What a pod may do beyond Pod Security `restricted`: nothing, by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// The node's network and the capability to put a tap on one of its bridges; how the pod gets the device for it.
     pub tap: Option<Tun>,
+    /// All of the node's devices, for `/dev/kvm` where no device plugin offers it. What comes with it, the runner gives up.
+    pub privileged: bool,
+    /// Root's user id, without capabilities, for block devices that belong to root.
+    pub root: bool,
 }
 
 /// How a pod gets `/dev/net/tun`.
@@ -17,19 +21,24 @@ pub struct Rights {
 pub enum Tun {
     /// By that resource of a device plugin.
     Resource(String),
-    /// It is the node's own.
+    /// It is the node's own, mounted.
     HostPath,
+    /// It is among the node's devices, all of which a privileged pod has.
+    Privileged,
 }
 
 impl Rights {
     /// What that machine needs.
     pub(super) fn of(machine: &Machine, settings: &settings::Reconciler) -> Self {
         let has_tap = machine.networks.iter().any(|network| network.tap.is_some());
-        let tun = || match settings.tap.host_path {
-            true => Tun::HostPath,
-            false => Tun::Resource(settings.tap.tun_resource.clone()),
+        let accelerator = &settings.accelerator;
+        let privileged = accelerator.privileged && accelerator.policy != Policy::Tcg;
+        let tun = || match (privileged, settings.tap.host_path) {
+            (true, _) => Tun::Privileged,
+            (_, true) => Tun::HostPath,
+            _ => Tun::Resource(settings.tap.tun_resource.clone()),
         };
-        Self { tap: has_tap.then(tun) }
+        Self { tap: has_tap.then(tun), privileged, root: settings.device_access == DeviceAccess::Root }
     }
 
     /// The resource for taps that the pod asks for.

@@ -80,6 +80,22 @@ fn a_tap_needs_the_nodes_network_and_its_device_and_other_vms_need_nothing() {
 }
 
 #[test]
+fn a_privileged_pod_needs_no_resource_and_is_made_only_where_there_is_a_use_for_it() {
+    let of = |policy| {
+        let accelerator = settings::Accelerator { policy, kvm_resource: None, privileged: true };
+        let settings = settings::Reconciler { accelerator, ..Default::default() };
+        plan(&alone(vm(json!({"networks": [{"tap": {}}]}))), &settings).unwrap()
+    };
+    let auto = of(settings::Policy::Auto);
+    assert_eq!(
+        (auto.rights.privileged, &auto.rights.tap, &auto.resources.limits),
+        (true, &Some(Tun::Privileged), &None)
+    );
+    let emulated = of(settings::Policy::Tcg);
+    assert!(!emulated.rights.privileged && emulated.resources.limits.is_some());
+}
+
+#[test]
 fn a_display_without_a_password_is_not_open_on_the_nodes_address() {
     let address = |networks: Value, generate: bool| {
         let display = json!({"spice": {"port": 5900, "generateSecret": generate}});

@@ -1,0 +1,106 @@
+//! VMs on a bridge of their node, with the device plugin.
+
+use super::harness::vm::{BOOT, SHUTDOWN, condition};
+use super::harness::{e2e, e2e_with, kubectl, process};
+use serde_json::{Value, json};
+use std::process::Command;
+
+/// A bridge of the node, which is this machine, without an address or another member.
+struct Bridge;
+
+const BRIDGE: &str = "vmop-e2e0";
+
+impl Bridge {
+    fn make() -> Self {
+        // Of a run that was killed.
+        drop(Self);
+        assert!(ip(&["link", "add", BRIDGE, "type", "bridge"]).is_ok());
+        assert!(ip(&["link", "set", BRIDGE, "up"]).is_ok());
+        Self
+    }
+
+    fn members(&self) -> Vec<String> {
+        let links = ip(&["-o", "link", "show", "master", BRIDGE]).unwrap();
+        links.lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        drop(ip(&["link", "delete", BRIDGE]));
+    }
+}
+
+fn ip(arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new("ip").args(arguments).output().map_err(|e| e.to_string())?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+/// Ports are the node's.
+fn on(bridge: &str, port: u16) -> Value {
+    json!({"spec": {"vm": {"networks": [{"tap": {"bridge": bridge}}], "display": {"spice": {"port": port}}}}})
+}
+
+/// Nobody of the pod has a capability, or can get one.
+fn has_no_capability(pod_uid: &str) {
+    for program in ["vm-runner-tap", "qemu-system-x86"] {
+        let pids = process::of_pod(pod_uid, program);
+        assert_eq!(pids.len(), 1, "{program} of pod {pod_uid}");
+        for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            assert_eq!(process::field(&pids[0], set), "0000000000000000", "{set} of {program}");
+        }
+        assert_eq!(["Uid", "NoNewPrivs", "Seccomp"].map(|name| process::field(&pids[0], name)), ["107", "1", "2"]);
+    }
+}
+
+#[test]
+fn vms_on_a_bridge_of_their_node_reach_each_other() {
+    e2e_with(2, "privileged", json!({}), async |space| {
+        let bridge = Bridge::make();
+        let one = space.create("one", on(BRIDGE, 5930)).await;
+        let two = space.create("two", on("vmop-e2e1", 5931)).await;
+
+        // A bridge that is not there is told of, with what helps, and tried again.
+        two.until("says that there is no such bridge", BOOT, |vm| {
+            let message = condition(vm, "Ready")["message"].to_string();
+            message.contains("no tap can be put on the bridge vmop-e2e1") && message.contains("spec.nodeSelector")
+        })
+        .await;
+        two.patch(&on(BRIDGE, 5931)).await;
+        for vm in [&one, &two] {
+            vm.booted().await;
+            has_no_capability(&vm.pod_uid());
+        }
+        let members = bridge.members();
+        assert!(members.len() == 2 && members.iter().all(|link| link.contains("vmtap")), "{members:#?}");
+        let node =
+            kubectl::must(&["get", "nodes", "--output", "jsonpath={.items[0].status.addresses[0].address}"]).await;
+        assert_eq!(one.now()["status"]["podIP"], node, "the pod is in the node's network");
+
+        one.guest("ip address add 10.9.0.1/24 dev eth0; echo done").await;
+        two.guest("ip address add 10.9.0.2/24 dev eth0; echo done").await;
+        let answer = two.guest(r#"printf "GET / HTTP/1.0\r\n\r\n" | nc -w 10 10.9.0.1 8080"#).await;
+        assert!(answer.contains("TINY http"), "{answer}");
+
+        for vm in [&one, &two] {
+            vm.want("Stopped").await;
+        }
+        for vm in [&one, &two] {
+            vm.pod_gone(SHUTDOWN).await;
+        }
+        assert!(bridge.members().is_empty(), "{:#?}", bridge.members());
+    });
+}
+
+#[test]
+fn a_namespace_that_does_not_admit_a_tap_says_how_to_let_it() {
+    e2e(1, async |space| {
+        let vm = space.create("vm", on(BRIDGE, 5930)).await;
+        let refused = vm.becomes("PolicyRefused", 30).await;
+        let message = condition(&refused, "Ready")["message"].to_string();
+        for words in ["violates PodSecurity", "hostNetwork", "kubectl label namespace", "enforce=privileged"] {
+            assert!(message.contains(words), "{words}: {message}");
+        }
+    });
+}

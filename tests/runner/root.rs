@@ -1,0 +1,63 @@
+//! A VM that runs as root where block devices are root's (setting `deviceAccess: root`), and the way there and back.
+
+use crate::rig::{Rig, children, run};
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+const TIME: Duration = Duration::from_secs(20);
+
+fn field(pid: u32, name: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(&format!("{name}:"))).unwrap();
+    line.split_whitespace().nth(1).unwrap().to_owned()
+}
+
+/// Runs the VM until its guest begins, and ends it.
+fn runs(rig: &Rig, user: &str) {
+    let vm = if user == "0" { rig.start_as_root() } else { rig.start(None) };
+    vm.logged("to=Booting", TIME);
+    let pids = [vec![vm.pid()], children(vm.pid())].concat();
+    assert_eq!(pids.len(), 3, "runner, TPM and QEMU");
+    for pid in pids {
+        let name = field(pid, "Name");
+        for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            assert_eq!(field(pid, set), "0000000000000000", "{set} of {name}");
+        }
+        assert_eq!(["NoNewPrivs", "Seccomp", "Uid"].map(|of| field(pid, of)), ["1", "2", user], "{name}");
+    }
+    vm.signal("-TERM");
+    let end = vm.end(TIME);
+    assert_eq!(end.code, 10, "{}", end.log);
+}
+
+#[test]
+fn root_and_the_usual_user_take_each_others_data_over() {
+    let rig = Rig::new();
+    let firmware = json!({"drives": [], "useTpm": true, "powerdownTimeout": 0, "firmware": "uefi"});
+    rig.configure(&json!({}), &firmware);
+    runs(&rig, "107");
+
+    // A volume that does not follow fsGroup: root has no right that would help.
+    let end = rig.start_as_root().end(TIME);
+    assert_eq!(end.code, 66, "{}", end.log);
+    assert!(end.log.contains("/tmp/data is not writable by uid 0"), "{}", end.log);
+
+    // What the kubelet does by fsGroup.
+    let data = rig.path("data");
+    run("chmod", &["-R".as_ref(), "g+rwX".as_ref(), data.as_ref()]);
+    run("chmod", &["g+s".as_ref(), data.as_ref()]);
+    runs(&rig, "0");
+
+    // And what root has made itself.
+    for name in ["fw-vars.fd", "tpm2-00.permall"] {
+        fs::remove_file(data.join(name)).unwrap();
+    }
+    runs(&rig, "0");
+    for name in ["fw-vars.fd", "tpm2-00.permall"] {
+        let file = fs::metadata(data.join(name)).unwrap();
+        assert_eq!((file.uid(), file.mode() & 0o007), (0, 0), "{name}");
+    }
+    runs(&rig, "107");
+}
