@@ -204,8 +204,8 @@ fn network_cases() -> Vec<Case> {
         case(
             "spec.vm.networks[].tap.bridge",
             "no name of a bridge",
-            json!(["br0", "br-lan.100", "a", "fifteen-letters", "br_0", "br@2"]),
-            json!(["", "sixteen-letters-", "br/0", "br 0", ".", "..", "br:0", "br0,helper=/bin/sh"]),
+            json!(["br0", "br-lan.100", "a", "fifteen-letters", "br_0", "br@2", "<<"]),
+            json!(["", "sixteen-letters-", "br/0", "br 0", ".", "..", "br:0", "br0,helper=/bin/sh", "brücke"]),
         ),
         case(
             "spec.vm.networks[].tap.mac",

@@ -47,12 +47,14 @@ pub fn mac(key: &str, value: &str) -> Result<String, Invalid> {
     }
 }
 
-/// The name of a network interface of the host.
+/// The name of a network interface of the host. Only the kernel is given it, which takes all but blanks, slashes and
+/// colons; commas are QEMU's.
 pub fn interface(key: &str, value: &str) -> Result<String, Invalid> {
-    match value.len() {
-        1..=15 if value != "." && value != ".." => word(key, value, "-_.@"),
-        _ => Err(Invalid::value(key, value, "the name of an interface, of 1 to 15 characters")),
+    let is_of_a_name = |c: char| c.is_ascii_graphic() && !"/:,".contains(c);
+    if (1..=15).contains(&value.len()) && ![".", ".."].contains(&value) && value.chars().all(is_of_a_name) {
+        return Ok(value.to_owned());
     }
+    Err(Invalid::value(key, value, "the name of an interface: 1 to 15 characters, no blank, slash, colon or comma"))
 }
 
 /// An IPv4 network: with a number of bits, with a mask, or of the size that its class has.
@@ -128,6 +130,7 @@ mod tests {
         #[test]
         fn what_is_admitted_is_taken(
             address in admitted("spec.vm.networks[].tap.mac"),
+            bridge in admitted("spec.vm.networks[].tap.bridge").prop_filter("refused", |name| ![".", ".."].contains(&&**name)),
             net in admitted("spec.vm.networks[].user.net"),
             device in admitted("spec.vm.networks[].user.device"),
             model in admitted("spec.vm.cpuModel"),
@@ -135,6 +138,7 @@ mod tests {
             id in admitted("spec.vm.machineUuid"),
         ) {
             prop_assert!(mac("m", &address).is_ok(), "{}", address);
+            prop_assert!(interface("b", &bridge).is_ok(), "{}", bridge);
             prop_assert!(network("n", &net).is_ok(), "{}", net);
             prop_assert!(word("d", &device, "-_.").is_ok(), "{}", device);
             prop_assert!(word("c", &model, CPU_MODEL).is_ok(), "{}", model);

@@ -184,8 +184,8 @@ pub const RULES: &[Rule] = &[
     value("spec.vm.networks[].tap.device", DEVICE, DEVICE_MESSAGE),
     value(
         "spec.vm.networks[].tap.bridge",
-        r"self.matches(r'^[^\s/:,]+$') && self.size() <= 15 && !(self in ['.', '..'])",
-        "is no name of a bridge; Linux takes up to 15 characters, without blanks, slashes, colons and commas",
+        r"self.matches(r'^[!-+.0-9;-~-]{1,15}$') && !(self in ['.', '..'])",
+        "is no name of a bridge; give up to 15 ASCII characters, without blanks, slashes, colons and commas",
     ),
     value(
         "spec.vm.networks[].tap.mac",
