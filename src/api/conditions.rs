@@ -47,10 +47,14 @@ pub const SERVICE_IN_SYNC: &str = "ServiceInSync";
 /// Condition: the VM has changed in a way that a running machine cannot follow. Written by the operator while it is true,
 /// and then absent.
 pub const RESTART_REQUIRED: &str = "RestartRequired";
+/// Condition: each CD image that the VM names by URL is in the image repository. Written by the operator while a VM that
+/// should run names one.
+pub const MEDIA_FETCHED: &str = "MediaFetched";
 }}
 
 /// Conditions of the operator that are there only while there is something to tell.
-pub const NOTES: [&str; 5] = [RESOURCES_IN_SYNC, DISKS_IN_SYNC, SERVICE_IN_SYNC, IGNORED_FIELD, RESTART_REQUIRED];
+pub const NOTES: [&str; 6] =
+    [RESOURCES_IN_SYNC, DISKS_IN_SYNC, SERVICE_IN_SYNC, IGNORED_FIELD, RESTART_REQUIRED, MEDIA_FETCHED];
 
 listed! {
 /// Reasons of the operator's conditions besides [`READY`], and what they say.
@@ -75,6 +79,14 @@ pub const REASON_NAME_TAKEN: &str = "NameTaken";
 pub const REASON_REJECTED: &str = "Rejected";
 /// Reason: the pod has other resources than the operator asked for.
 pub const REASON_DIFFERS: &str = "Differs";
+/// Reason: each image is in the image repository.
+pub const REASON_FETCHED: &str = "Fetched";
+/// Reason: an image is on its way.
+pub const REASON_FETCHING: &str = "Fetching";
+/// Reason: there is no image repository, and the operator must not make it, or it is being deleted.
+pub const REASON_REPOSITORY_MISSING: &str = "RepositoryMissing";
+/// Reason: the pod that fetches an image has ended without a word of its program.
+pub const REASON_FETCH_POD_FAILED: &str = "FetchPodFailed";
 }}
 
 /// The conditions that every VM has from its creation on; clients of the reference rely on their presence.
@@ -145,11 +157,13 @@ pub enum ReadyReason {
     NameTaken,
     /// The API server refuses an object of the VM.
     Rejected,
+    /// An image that the VM boots from cannot be fetched.
+    MediaFetchFailed,
 }
 
 impl ReadyReason {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::Running,
         Self::Stopped,
         Self::Starting,
@@ -179,6 +193,7 @@ impl ReadyReason {
         Self::NotAuthorized,
         Self::NameTaken,
         Self::Rejected,
+        Self::MediaFetchFailed,
     ];
 
     /// The reason as it stands in the condition.
@@ -214,6 +229,7 @@ impl ReadyReason {
             Self::NotAuthorized => "NotAuthorized",
             Self::NameTaken => "NameTaken",
             Self::Rejected => "Rejected",
+            Self::MediaFetchFailed => "MediaFetchFailed",
         }
     }
 

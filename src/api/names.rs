@@ -27,6 +27,8 @@ pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 }}
 /// Value of [`LABEL_COMPONENT`] on the display secret.
 pub const COMPONENT_DISPLAY_SECRET: &str = "display-secret";
+/// `app.kubernetes.io/name` and [`LABEL_COMPONENT`] of the pods that fetch CD images.
+pub const APP_FETCH: &str = "vm-fetch";
 
 listed! {
 /// The annotations, and what they say.
@@ -55,6 +57,14 @@ pub const ANNOTATION_POKED: &str = "vmoperator.jdrupes.org/poked";
 /// Annotation on the ConfigMap of a VM that was taken over: the `instance-id` that it had, and for which content of
 /// `spec.cloudInit` it is kept, as JSON.
 pub const ANNOTATION_INSTANCE_ID: &str = "vmoperator.jdrupes.org/instance-id";
+/// Annotation on a pod that fetches a CD image: the URL, without what can be secret in it.
+pub const ANNOTATION_FETCHES: &str = "vmoperator.jdrupes.org/fetches";
+/// Annotation on a pod that fetches a CD image: the number of the try, by which settings, and how the one before ended, as
+/// JSON.
+pub const ANNOTATION_FETCH_TRY: &str = "vmoperator.jdrupes.org/fetch-try";
+/// Annotation on the claim `vmop-image-repository`, followed by a slash and 16 hexadecimal digits for URL and checksum: the
+/// file that was fetched from there. Without it, it is fetched anew.
+pub const ANNOTATION_FETCHED: &str = "fetched.vmoperator.jdrupes.org";
 }}
 /// Annotations whose names begin so are set by the operator or the runner only.
 pub const ANNOTATION_PREFIXES: [&str; 2] = ["vmoperator.jdrupes.org/", "vmrunner.jdrupes.org/"];

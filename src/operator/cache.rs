@@ -160,6 +160,15 @@ impl<K: Resource + Serialize + DeserializeOwned> Cache<K> {
         of_group.filter_map(|(_, object)| object.read()).collect()
     }
 
+    /// The objects of all groups whose names begin so.
+    #[must_use]
+    pub fn groups(&self, prefix: &str) -> Vec<Arc<K>> {
+        let content = self.lock();
+        let from = (Arc::from(prefix), Arc::from(""));
+        let groups = content.objects.range(from..).take_while(|((group, _), _)| group.starts_with(prefix));
+        groups.filter_map(|(_, object)| object.read()).collect()
+    }
+
     /// How many objects are known.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -285,6 +294,7 @@ mod tests {
             (names("vm"), names("vm-2"), names("other")),
             (vec!["a".into()], vec!["c".into()], vec!["b".into(), "d".into()])
         );
+        assert_eq!(cache.groups("vm").iter().map(|o| name(o.as_ref())).collect::<Vec<_>>(), ["a", "c"]);
     }
 
     /// What is read of an object that has come in as `object`.

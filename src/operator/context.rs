@@ -8,6 +8,7 @@ use super::metrics::Metrics;
 use super::settings::Settings;
 use super::starts::Starts;
 use super::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, vm_of};
+use super::vm::fetch::progress::Progresses;
 use super::warnings::Warnings;
 use crate::api::VirtualMachine;
 use k8s_openapi::jiff::Timestamp;
@@ -29,6 +30,8 @@ pub struct Context {
     pub caches: Caches,
     /// Failures in a row, by VM.
     pub failures: Failures,
+    /// How far the fetches of CD images are.
+    pub progresses: Progresses,
     /// Figures for `/metrics`.
     pub metrics: Arc<Metrics>,
     /// A reconcile that takes longer has failed.
@@ -141,6 +144,7 @@ impl Context {
             settings: Mutex::new(Arc::new(settings)),
             caches: Caches::default(),
             failures: Failures::default(),
+            progresses: Progresses::default(),
             deadline: DEADLINE,
             metrics: Arc::default(),
             log_level: LogLevel::default(),

@@ -17,6 +17,7 @@ pub fn alone(vm: VirtualMachine) -> Observed {
         pod_warning: None,
         claim_warnings: BTreeMap::new(),
         image_repository: None,
+        fetches: BTreeMap::new(),
         display_secret: None,
         service: None,
         now: Timestamp::UNIX_EPOCH,

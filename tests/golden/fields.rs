@@ -199,6 +199,14 @@ fn changes() -> Vec<Change> {
             ..change("spec.vm.disks[].cdrom.image", json!("a.iso"), &["/config/vm/drives/0/file"])
         },
         Change {
+            with: json!({"vm": {"state": "Running", "disks": [{"cdrom": {"image": "https://example.org/a.iso"}}]}}),
+            ..change(
+                "spec.vm.disks[].cdrom.checksum",
+                json!(format!("sha256:{}", "0".repeat(64))),
+                &["/config/vm/drives/0/file", "/fetches/0/spec/containers/0/args/3"],
+            )
+        },
+        Change {
             with: claim,
             ..change(
                 "spec.vm.disks[].volumeClaimTemplate.metadata.name",
@@ -230,6 +238,7 @@ fn changes() -> Vec<Change> {
 
 /// Fields that the reference does not have.
 pub const OURS: &[&str] = &[
+    "spec.vm.disks[].cdrom.checksum",
     "spec.cloudInit.networkConfigFrom",
     "spec.cloudInit.userDataFrom",
     "spec.imagePullSecrets",
@@ -255,11 +264,21 @@ fn built(spec: &Value) -> Value {
     let load_balancer_service = LoadBalancerService::On { labels, annotations };
     let settings = Reconciler { load_balancer_service, ..Reconciler::default() };
     let plan = plan(&observed, &settings).unwrap_or_else(|invalid| panic!("{spec}: {invalid:?}"));
-    let Objects { image_repository, config_map, runner_data, disks, claim_changes, display_secret, service, pod } =
-        build::build(&plan);
+    let Objects {
+        image_repository,
+        fetches,
+        config_map,
+        runner_data,
+        disks,
+        claim_changes,
+        display_secret,
+        service,
+        pod,
+    } = build::build(&plan);
     let config: Value = serde_json::from_str(&config_map.data.as_ref().unwrap()["config.yaml"]).unwrap();
     json!({
         "imageRepository": json_of(&image_repository),
+        "fetches": fetches.iter().map(|fetch| json_of(&fetch.pod)).collect::<Vec<_>>(),
         "configMap": json_of(&config_map),
         "config": config["/Runner"],
         "runnerData": json_of(&runner_data),

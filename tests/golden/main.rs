@@ -66,12 +66,24 @@ fn objects_with(path: &str, mut settings: Reconciler) -> String {
     let plan = plan(&observed, &settings).unwrap();
     let built = build::build(&plan);
     assert_eq!(built, build::build(&plan), "the same plan gives the same objects");
-    let Objects { image_repository, config_map, runner_data, disks, claim_changes, display_secret, service, pod } =
-        built;
+    let Objects {
+        image_repository,
+        fetches,
+        config_map,
+        runner_data,
+        disks,
+        claim_changes,
+        display_secret,
+        service,
+        pod,
+    } = built;
     assert!(claim_changes.iter().all(|(_, change)| *change == ClaimChange::None));
     let claims = image_repository.iter().chain([&runner_data]).chain(&disks).map(yaml);
     let objects = [yaml(&config_map)].into_iter().chain(display_secret.iter().map(yaml)).chain(claims);
-    let objects = objects.chain(service.iter().map(yaml)).chain([yaml(&pod)]);
+    let objects = objects
+        .chain(service.iter().map(yaml))
+        .chain([yaml(&pod)])
+        .chain(fetches.iter().filter_map(|fetch| fetch.pod.as_ref()).map(yaml));
     objects.collect::<Vec<_>>().join("---\n")
 }
 
@@ -93,6 +105,11 @@ fn the_well_known_example() {
 #[test]
 fn the_demos_example() {
     golden("demo-vm", &objects("examples/demo-vm.yaml"));
+}
+
+#[test]
+fn a_vm_with_a_cd_by_url() {
+    golden("install-from-url", &objects("examples/install-from-url.yaml"));
 }
 
 #[test]

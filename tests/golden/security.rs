@@ -54,7 +54,7 @@ fn without_what_a_tap_needs(pod: &mut Pod) {
 
 #[test]
 fn no_vm_gets_a_pod_that_is_not_restricted() {
-    let (mut repositories, mut taps) = (0, 0);
+    let (mut repositories, mut taps, mut fetches) = (0, 0, 0);
     for spec in stored() {
         let Ok(objects) = made(spec.clone()) else { continue };
         let mut pod = objects.pod;
@@ -63,6 +63,14 @@ fn no_vm_gets_a_pod_that_is_not_restricted() {
             taps += 1;
         }
         assert!(is_restricted(&pod), "{spec}: {pod:#?}");
+        for fetch in objects.fetches.into_iter().filter_map(|fetch| fetch.pod) {
+            fetches += 1;
+            assert!(is_restricted(&fetch), "{fetch:#?}");
+            let spec = fetch.spec.unwrap();
+            assert_eq!((spec.automount_service_account_token, spec.service_account_name), (Some(false), None));
+            let [volume] = spec.volumes.as_deref().unwrap() else { panic!("{:?}", spec.volumes) };
+            assert_eq!(volume.persistent_volume_claim.as_ref().unwrap().claim_name, "vmop-image-repository");
+        }
         let spec = pod.spec.unwrap();
         for volume in spec.volumes.iter().flatten() {
             // What else there is are claims: no path of the host, nothing of the node's.
@@ -74,6 +82,7 @@ fn no_vm_gets_a_pod_that_is_not_restricted() {
         }
     }
     assert!(repositories > 5 && taps > 5, "the repository is used by {repositories}, taps by {taps}");
+    assert!(fetches > 5, "only {fetches} fetch");
 }
 
 #[test]

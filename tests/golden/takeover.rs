@@ -18,6 +18,7 @@ fn ours(spec: &Value) -> Option<BTreeMap<&'static str, Value>> {
     let plan = plan(&vm_of(spec.clone()), &settings()).ok()?;
     let Objects {
         image_repository: _,
+        fetches: _,
         mut config_map,
         runner_data,
         disks,

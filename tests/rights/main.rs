@@ -47,6 +47,12 @@ const EXCEPTIONS: &[(&str, &[&str], &[&str], &str)] = &[
         &["patch"],
         "asks the kubelet to look at the ConfigMap soon: a_change_of_cpus_goes_to_the_config_and_wakes_the_kubelet",
     ),
+    (
+        "vm-operator",
+        &["pods/log"],
+        &["get"],
+        "a fetch that takes longer than a look: a_machine_that_boots_from_an_image_starts_once_it_is_there",
+    ),
     ("vm-operator", &["pods/resize"], &["patch"], "the_pods_requests_follow_a_change_of_cpus"),
     (
         "vm-operator",

@@ -29,6 +29,10 @@ struct State {
     applied: BTreeMap<String, Vec<Value>>,
     /// Answer to resizes, if not success.
     resize: Option<u16>,
+    /// What pods have written, by path.
+    logs: BTreeMap<String, String>,
+    /// Answer to the creation of objects whose names begin so, if not success.
+    refused: Option<(String, u16, String)>,
 }
 
 /// The server.
@@ -107,6 +111,17 @@ impl FakeApi {
     /// Lets resizes of pods be refused with that code, or not.
     pub fn refuse_resizes(&self, code: Option<u16>) {
         self.0.lock().unwrap().resize = code;
+    }
+
+    /// Lets a pod have written that.
+    pub fn log(&self, pod: &str, text: &str) {
+        self.0.lock().unwrap().logs.insert(format!("{PODS}/{pod}/log"), text.to_owned());
+    }
+
+    /// Lets objects whose names begin so not be created, for that reason, or all be again.
+    pub fn refuse_creation(&self, refused: Option<(&str, u16, &str)>) {
+        let refused = refused.map(|(name, code, why)| (name.to_owned(), code, why.to_owned()));
+        self.0.lock().unwrap().refused = refused;
     }
 
     /// Whether a fault is still to come.
@@ -188,13 +203,21 @@ impl State {
         let present = self.objects.get(path).cloned();
         match (method, present) {
             (&Method::POST, _) => {
-                let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap_or_default());
+                let name = body["metadata"]["name"].as_str().unwrap_or_default();
+                if let Some((_, code, why)) = self.refused.as_ref().filter(|(prefix, ..)| name.starts_with(prefix)) {
+                    return status(*code, why);
+                }
+                let path = format!("{path}/{name}");
                 if self.objects.contains_key(&path) {
                     return status(409, "already exists");
                 }
                 body["metadata"]["uid"] = format!("uid-{}", self.version).into();
                 answer(StatusCode::CREATED, &self.store(&path, body))
             }
+            (&Method::GET, None) if path.ends_with("/log") => match self.logs.get(path) {
+                Some(log) => Response::new(Body::from(log.clone().into_bytes())),
+                None => status(404, "not found"),
+            },
             (&Method::GET, Some(object)) => answer(StatusCode::OK, &object),
             (&Method::PATCH, None) if query.contains("force=true") && !is_status => {
                 body["metadata"]["uid"] = format!("uid-{}", self.version).into();
@@ -233,6 +256,11 @@ impl State {
                 let wanted = &body["preconditions"]["uid"];
                 if wanted.is_null() || *wanted != object["metadata"]["uid"] {
                     return status(409, "precondition failed");
+                }
+                if path.starts_with(PODS) && body["gracePeriodSeconds"] == 0 {
+                    // Nothing of it has to end.
+                    self.objects.remove(path);
+                    return answer(StatusCode::OK, &object);
                 }
                 object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
                 answer(StatusCode::OK, &self.store(path, object))

@@ -6,6 +6,7 @@ mod away;
 mod disks;
 mod explain;
 mod fake_api;
+mod fetch;
 mod health;
 mod ignored;
 mod lives;

@@ -237,8 +237,12 @@ pub struct Disk {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Cdrom {
-    /// Path of the image in the image repository; empty for no medium.
+    /// Path of the image in the image repository, or the URL (https, http) from which it is fetched into it, once for all
+    /// VMs; empty for no medium.
     pub image: String,
+    /// What an image that is fetched must be: `sha256:` and 64 hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<String>,
 }
 
 /// A claim to be made.

@@ -113,5 +113,17 @@ pub const REASONS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     ("IgnoredField", &[("NoEffect", "the message names the fields that change nothing")]),
+    (
+        "MediaFetched",
+        &[
+            ("Fetched", "each image is in the image repository"),
+            ("Fetching", "an image is on its way; the message says how far"),
+            ("RepositoryMissing", "there is no claim vmop-image-repository, or it is being deleted"),
+            (
+                "FetchPodFailed",
+                "the pod that fetches an image has ended without a word; what else there is stands in troubleshooting.md",
+            ),
+        ],
+    ),
     ("RestartRequired", &[("SpecChanged", "the message names the fields that take effect at the next start")]),
 ];

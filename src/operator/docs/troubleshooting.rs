@@ -1,6 +1,6 @@
 //! (pure) `docs/troubleshooting.md`.
 
-use crate::operator::vm::explain::reasons::{ENDS, ENTRIES};
+use crate::operator::vm::explain::reasons::{ENDS, ENTRIES, FETCHES};
 use std::fmt::Write;
 
 /// The file's text.
@@ -18,11 +18,20 @@ pub(super) fn troubleshooting() -> String {
         let _ = writeln!(text, "| `{}` | {} | {} | {next_step} |", entry.reason.as_str(), entry.cause, entry.published);
     }
     text += "\n`Running` and `Stopped` are as the spec wants it, `Starting` and `Stopping` on the way.\n\n\
-             ## How a VM can end by itself\n\n\
+             ## Why a CD image given by URL is not there\n\n\
+             The reason of the condition `MediaFetched`; `Fetched` is where all are. An image that was fetched is known by an\n\
+             annotation of the claim `vmop-image-repository`, which names its file. To fetch one anew, remove the file and the\n\
+             annotation: `kubectl annotate pvc vmop-image-repository fetched.vmoperator.jdrupes.org/KEY-`. To try one again at\n\
+             once, remove its pod: `kubectl delete pod vmop-fetch-KEY`.\n\n\
+             | reason | cause | next step |\n|---|---|---|\n";
+    text += &rows(FETCHES);
+    text += "\n## How a VM can end by itself\n\n\
              The message of `RestartBackoff` and `status.restarts` name one of these.\n\n\
              | reason | cause | next step |\n|---|---|---|\n";
-    for (reason, cause, next_step) in ENDS {
-        let _ = writeln!(text, "| `{reason}` | {cause} | {next_step} |");
-    }
-    text
+    text + &rows(ENDS)
+}
+
+fn rows(table: &[(&str, &str, &str)]) -> String {
+    let row = |(reason, cause, next_step): &(&str, &str, &str)| format!("| `{reason}` | {cause} | {next_step} |\n");
+    table.iter().map(row).collect()
 }

@@ -82,7 +82,24 @@ pub const KEYS: &[Key] = &[
         "Its storage class. Default: the cluster's default class",
     ),
     ours("/Reconciler imageRepository size", Some("\"100Gi\""), "Its size"),
-    ours("/Reconciler imageRepository accessModes", Some("[\"ReadOnlyMany\"]"), "Its access modes"),
+    ours(
+        "/Reconciler imageRepository accessModes",
+        Some("[\"ReadOnlyMany\"]"),
+        "Its access modes. For images by URL one with which a pod can write: `ReadWriteMany`, or `ReadWriteOnce` with all \
+         VMs that have CD drives on one node",
+    ),
+    ours(
+        "/Reconciler imageRepository fetch schemes",
+        Some("[\"https\", \"http\"]"),
+        "Schemes of the URLs from which CD images are fetched; `[]`: none is",
+    ),
+    ours("/Reconciler imageRepository fetch maxSize", Some("\"20Gi\""), "The largest image that is fetched"),
+    ours("/Reconciler imageRepository fetch deadline", Some("3600"), "Seconds that one fetch may take"),
+    ours(
+        "/Reconciler imageRepository fetch startDeadline",
+        Some("600"),
+        "Seconds that the start of a VM waits for the image that it boots from; then it starts with the drive empty",
+    ),
     ours("/Reconciler podDefaults nodeSelector", None, "Labels of the nodes for VMs that have no spec.nodeSelector"),
     ours("/Reconciler podDefaults tolerations", None, "Tolerations of VMs that have no spec.tolerations"),
     ours(

@@ -17,7 +17,8 @@ pub mod keys;
 mod ours;
 mod tree;
 
-use crate::api::names;
+use crate::api::quantity::Bytes;
+use crate::api::{fetch, names};
 use k8s_openapi::api::core::v1::{LocalObjectReference, Toleration};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -101,12 +102,38 @@ pub struct ImageRepository {
     pub size: String,
     /// Its access modes. Default: `ReadOnlyMany`, as in the reference.
     pub access_modes: Vec<String>,
+    /// How images given by URL get into it.
+    pub fetch: FetchSettings,
 }
 
 impl Default for ImageRepository {
     fn default() -> Self {
         let (size, access_modes) = ("100Gi".to_owned(), vec!["ReadOnlyMany".to_owned()]);
-        Self { create: true, storage_class_name: None, size, access_modes }
+        Self { create: true, storage_class_name: None, size, access_modes, fetch: FetchSettings::default() }
+    }
+}
+
+/// How CD images given by URL are fetched. A change takes effect for fetches that begin, and for those that have failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchSettings {
+    /// Schemes of URLs that are allowed. Default: `https` and `http`.
+    pub schemes: Vec<String>,
+    /// The largest image. Default: 20 GiB.
+    pub max_size: Bytes,
+    /// How long one fetch may take. Default: an hour.
+    pub deadline: Duration,
+    /// How long the start of a VM waits for the image that it boots from. Default: 10 minutes.
+    pub start_deadline: Duration,
+}
+
+impl Default for FetchSettings {
+    fn default() -> Self {
+        Self {
+            schemes: fetch::SCHEMES.map(str::to_owned).into(),
+            max_size: Bytes(20 << 30),
+            deadline: Duration::from_secs(3600),
+            start_deadline: Duration::from_secs(600),
+        }
     }
 }
 

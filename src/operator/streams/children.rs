@@ -4,6 +4,7 @@ use super::super::cache::{Cache, Change};
 use super::super::context::Context;
 use super::super::settings::follow::Follower;
 use super::super::views::{EventView, RegardingView};
+use super::super::vm::fetch;
 use super::{Short, events, failed, listing};
 use crate::api::{VirtualMachine, names};
 use futures::{Stream, StreamExt};
@@ -30,7 +31,7 @@ pub fn children(
     let of_vms = format!("{}={}", names::LABEL_NAME, names::APP_NAME);
     let secrets = format!("{of_vms},{}={}", names::LABEL_COMPONENT, names::COMPONENT_DISPLAY_SECRET);
     let watch = Watch { ctx: ctx.clone(), vms: vms.clone(), changes };
-    watch.clone().follow("pods", "", |ctx| &ctx.caches.pods);
+    watch.clone().follow_by_name("pods", "", |ctx| &ctx.caches.pods, Watch::pod_changed);
     watch.clone().follow("configmaps", &of_vms, |ctx| &ctx.caches.config_maps);
     watch.clone().follow_by_name("persistentvolumeclaims", "", |ctx| &ctx.caches.claims, Watch::claim_changed);
     watch.clone().follow_settings();
@@ -165,6 +166,7 @@ impl Watch {
     fn warned(&self, regarding: &RegardingView) {
         let Some(name) = &regarding.name else { return };
         if regarding.kind.as_deref() == Some("Pod") {
+            self.pod_changed(name);
             return self.looked_at(name);
         }
         if name == names::IMAGE_REPOSITORY_CLAIM {
@@ -175,8 +177,26 @@ impl Watch {
 
     /// A claim may have been made by the user, without a label or with that of another VM; its name has the VM's in it.
     fn claim_changed(&self, name: &str) {
+        if name == names::IMAGE_REPOSITORY_CLAIM {
+            self.waiting_for(|_| true);
+        }
         for vm in names::vms_of_claim(name) {
             self.looked_at(vm);
+        }
+    }
+
+    /// A pod that fetches an image is of all VMs that name that image.
+    fn pod_changed(&self, name: &str) {
+        if name.starts_with(fetch::POD_PREFIX) {
+            self.waiting_for(|image| image.pod_name() == name);
+        }
+    }
+
+    /// The VMs that name such an image by URL are looked at. They are looked for: fetches are few, and an index would
+    /// cost memory for each VM.
+    fn waiting_for(&self, is_meant: impl Fn(&fetch::Remote) -> bool) {
+        for vm in self.vms.state().iter().filter(|vm| fetch::remotes(vm).iter().any(&is_meant)) {
+            drop(self.changes.send(vm.name_any()));
         }
     }
 

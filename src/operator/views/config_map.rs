@@ -28,6 +28,8 @@ pub struct ConfigView {
     pub logging: Option<ConfigDigest>,
     /// The `instance-id` in it, if the reference has written it.
     pub references_instance_id: Option<String>,
+    /// What is in each CD drive, if there is something in one.
+    pub media: Vec<String>,
 }
 
 /// Hash of the configuration in a ConfigMap.
@@ -50,12 +52,16 @@ mod kept {
     pub const DIGEST: &str = "/digest";
     pub const LOGGING: &str = "/logging";
     pub const INSTANCE_ID: &str = "/instance-id";
+    pub const MEDIA: &str = "/media";
 }
 
 fn data_of_config<S: Serializer>(config: &ConfigView, serializer: S) -> Result<S::Ok, S::Error> {
     let logging = config.logging.as_ref().map(|digest| (kept::LOGGING, hex(digest)));
     let id = config.references_instance_id.clone().map(|id| (kept::INSTANCE_ID, id));
-    serializer.collect_map([(kept::DIGEST, hex(&config.digest))].into_iter().chain(logging).chain(id))
+    // Serializing plain data into a string cannot fail.
+    let media = serde_json::to_string(&config.media).unwrap_or_default();
+    let media = (!config.media.is_empty()).then_some((kept::MEDIA, media));
+    serializer.collect_map([(kept::DIGEST, hex(&config.digest))].into_iter().chain(logging).chain(id).chain(media))
 }
 
 fn config_of_data<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ConfigView, D::Error> {
@@ -66,10 +72,29 @@ fn config_of_data<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ConfigVi
             digest: of_hex(digest).ok_or_else(|| serde::de::Error::custom("no digest"))?,
             logging: data.get(kept::LOGGING).and_then(|digest| of_hex(digest)),
             references_instance_id: data.get(kept::INSTANCE_ID).cloned(),
+            media: data.get(kept::MEDIA).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default(),
         });
     }
     let references_instance_id = data.get(names::CONFIG_FILE).and_then(|text| references_instance_id(text));
-    Ok(ConfigView { digest: config_digest(&data), logging: logging_digest(&data), references_instance_id })
+    let media = data.get(names::CONFIG_FILE).map(|text| media(text)).unwrap_or_default();
+    Ok(ConfigView { digest: config_digest(&data), logging: logging_digest(&data), references_instance_id, media })
+}
+
+/// What is in the CD drives, in their order; nothing where all are empty. The reference's file may say a URL, which its
+/// runner reads from.
+fn media(text: &str) -> Vec<String> {
+    // Most VMs have no CD in a drive: their files are not read.
+    if !text.contains("ide-cd") || !(text.contains(names::IMAGE_REPOSITORY_DIR) || text.contains("://")) {
+        return Vec::new();
+    }
+    let file: Option<serde_json::Value> = match text.starts_with('{') {
+        true => serde_json::from_str(text).ok(),
+        false => serde_saphyr::from_str(text).ok(),
+    };
+    let drives = file.as_ref().and_then(|file| file.pointer("/~1Runner/vm/drives")?.as_array());
+    let drives = drives.into_iter().flatten().filter(|drive| drive["type"] == "ide-cd");
+    let files: Vec<String> = drives.map(|drive| drive["file"].as_str().unwrap_or_default().to_owned()).collect();
+    if files.iter().all(String::is_empty) { Vec::new() } else { files }
 }
 
 fn hex(digest: &ConfigDigest) -> String {
@@ -89,4 +114,38 @@ fn references_instance_id(text: &str) -> Option<String> {
     }
     let file: serde_json::Value = serde_saphyr::from_str(text).ok()?;
     file.pointer("/~1Runner/cloudInit/metaData/instance-id")?.as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn seen(config: &str) -> ConfigView {
+        let view: ConfigMapView =
+            serde_json::from_value(json!({"metadata": {}, "data": {"config.yaml": config}})).unwrap();
+        // As it comes out of a cache.
+        serde_json::from_value::<ConfigMapView>(serde_json::to_value(view).unwrap()).unwrap().config
+    }
+
+    #[test]
+    fn what_is_in_the_cd_drives_is_known_whoever_has_written_it() {
+        let cd = "/var/local/vmop-image-repository/a.iso";
+        let disk = json!({"type": "raw", "resource": "/dev/a"});
+        let drives = json!([{"type": "ide-cd", "file": ""}, disk, {"type": "ide-cd", "file": cd}]);
+        assert_eq!(seen(&json!({"/Runner": {"vm": {"drives": drives}}}).to_string()).media, ["", cd]);
+        let drive = "- type: ide-cd\n      file: https://example.org/a.iso\n      bootindex: 1\n";
+        let theirs = format!("\"/Runner\":\n  vm:\n    drives:\n    {drive}");
+        assert_eq!(seen(&theirs).media, ["https://example.org/a.iso"]);
+    }
+
+    #[test]
+    fn drives_without_a_cd_take_no_memory() {
+        let disk = json!({"type": "raw", "resource": "/dev/a"});
+        for drives in [json!([]), json!([{"type": "ide-cd", "file": ""}]), json!([disk])] {
+            let seed = json!({"userData": {"url": "https://a"}});
+            let config = json!({"/Runner": {"vm": {"drives": drives}, "cloudInit": seed}}).to_string();
+            assert_eq!(seen(&config).media, Vec::<String>::new(), "{drives}");
+        }
+    }
 }

@@ -10,7 +10,7 @@
 //! | any | being deleted | wait |
 //! | Stopped | none | keep |
 //! | Stopped | any other | delete |
-//! | Running | none | create, or wait for the end of the pause |
+//! | Running | none | create, or wait for the end of the pause, or for the image that the guest boots from |
 //! | Running | alive | keep; delete if a restart is asked for |
 //! | Running | ended by the guest, and `guestShutdownStops` | stop the VM by its spec |
 //! | Running | ended, not yet in the status | remember |
@@ -76,6 +76,11 @@ pub enum WaitFor {
     },
     /// A spec that can be used.
     ValidSpec,
+    /// The image that the guest boots from.
+    Medium {
+        /// When the VM starts without it.
+        until: Timestamp,
+    },
 }
 
 impl Decision {
@@ -83,13 +88,24 @@ impl Decision {
     #[must_use]
     pub fn outcome(&self, now: Timestamp) -> Outcome {
         match self {
-            Self::Wait(WaitFor::Pause { until }) => {
+            Self::Wait(WaitFor::Pause { until } | WaitFor::Medium { until }) => {
                 let left = until.duration_since(now);
                 Outcome::Recheck(Duration::try_from(left).unwrap_or_default().max(Duration::from_millis(1)))
             }
             // The status that was just written starts the next reconcile; this is the safety net.
             Self::Remember(_) | Self::StopBySpec => Outcome::Recheck(Duration::from_secs(1)),
             _ => Outcome::Done,
+        }
+    }
+}
+
+impl Decision {
+    /// The same; a start waits until then for the image that the guest boots from, if there is such a time.
+    #[must_use]
+    pub fn once_there(self, medium: Option<Timestamp>) -> Self {
+        match (self, medium) {
+            (Self::Create, Some(until)) => Self::Wait(WaitFor::Medium { until }),
+            (decision, _) => decision,
         }
     }
 }

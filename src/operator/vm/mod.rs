@@ -14,13 +14,14 @@
 //! | [`apply`] | `Objects`, `Observed`, `Decision` | what differs is written, and nothing else |
 //! | [`report`] | all of the above | status and events: only what differs is written |
 //!
-//! [`ignored`] names fields that have no effect; [`end`] reads how a pod ended; [`unreadable`] keeps VMs that cannot be
+//! [`fetch`] gets CD images into the image repository; [`ignored`] names fields that have no effect; [`end`] reads how a pod ended; [`unreadable`] keeps VMs that cannot be
 //! read from disturbing the others; [`explain`] reads a pod's and its claims' status and says what is in the way.
 
 pub mod apply;
 pub mod build;
 pub mod end;
 pub mod explain;
+pub mod fetch;
 #[cfg(test)]
 mod fixtures;
 pub mod ignored;
@@ -71,8 +72,9 @@ pub async fn run<S, T>(
         guarded(&vm.name_any(), &ctx, reconcile(vm.clone(), &ctx)).await
     };
     let failed = |vm: Arc<VirtualMachine>, error: &Error, ctx: Arc<Context>| after_failure(&vm.name_any(), error, &ctx);
+    let sweeping = fetch::sweep::forever(ctx.clone(), vms.store.clone());
     // The store is all that the controller has to know of VMs.
-    Controller::for_stream(futures::stream::pending::<watcher::Result<VirtualMachine>>(), vms.store)
+    let reconciling = Controller::for_stream(futures::stream::pending::<watcher::Result<VirtualMachine>>(), vms.store)
         .reconcile_on(vms.changed)
         .reconcile_on(changed_children)
         .with_config(Config::default().concurrency(CONCURRENCY))
@@ -84,8 +86,11 @@ pub async fn run<S, T>(
                 ctx.forget(&object.name);
             }
             futures::future::ready(())
-        })
-        .await;
+        });
+    tokio::select! {
+        () = reconciling => {}
+        () = sweeping => {}
+    }
 }
 
 /// Whether nobody misses the VM's first status for a moment: where many VMs are started at once, all get their pods
@@ -101,12 +106,14 @@ fn can_wait_to_be_told(observed: &observe::Observed, ctx: &Context) -> bool {
 /// If the API server could not be asked or refuses a write.
 pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome, Error> {
     let observed = report::take_back(observe::observe(vm, ctx), ctx).await?;
+    let observed = fetch::progress::read(observed, ctx).await;
     if observed.vm.metadata.deletion_timestamp.is_some() {
         // The garbage collector takes its children away; nothing must bring them back.
         return Ok(Outcome::Done);
     }
     let plan = plan::plan(&observed, &ctx.settings().reconciler);
-    let decision = lifecycle::decide(&observed, plan.is_ok());
+    let medium = plan.as_ref().ok().and_then(|plan| plan.media.wait);
+    let decision = lifecycle::decide(&observed, plan.is_ok()).once_there(medium);
     let applied = match &plan {
         Ok(plan) => apply::apply(build::build(plan), &observed, &decision, ctx).await,
         Err(_) => apply::end_pod(&observed, &decision, ctx).await.map(|()| Vec::new()),
@@ -120,7 +127,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         (Err(invalid), _) => Some(Problem::from(invalid)),
         (_, Err(error)) if error.is_rejection() => Some(Problem::rejected(error)),
         (_, Err(_)) => None,
-        (Ok(_), Ok(_)) => explain::explain(&observed),
+        (Ok(_), Ok(notes)) => fetch::in_the_way(&decision, notes).or_else(|| explain::explain(&observed)),
     };
     let is_on_its_way = matches!(decision, Decision::Create | Decision::Keep) && applied.is_ok() && problem.is_none();
     if is_on_its_way && can_wait_to_be_told(&observed, ctx) {
@@ -137,11 +144,13 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     // Nobody tells when a name or a quota is free again.
     let refused = |notes: &[Wanted]| notes.iter().any(|note| note.type_ == conditions::SERVICE_IN_SYNC);
     let again = applied.as_deref().is_ok_and(refused).then_some(SERVICE_RECHECK);
+    let fetches = plan.iter().flat_map(|plan| &plan.fetches).filter_map(|fetch| fetch.recheck).min();
     applied.map(|_| {
         decision
             .outcome(observed.now)
             .sooner(explain::recheck(&observed))
             .sooner(again)
+            .sooner(fetches)
             .sooner(poke::recheck(&observed))
     })
 }

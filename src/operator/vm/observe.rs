@@ -3,6 +3,7 @@
 use crate::api::{VirtualMachine, names};
 use crate::operator::context::Context;
 use crate::operator::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, vm_of};
+use crate::operator::vm::fetch;
 use crate::operator::warnings::Warning;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -23,6 +24,8 @@ pub struct Observed {
     pub claims: BTreeMap<String, Arc<ClaimView>>,
     /// The namespace's image repository.
     pub image_repository: Option<Arc<ClaimView>>,
+    /// The fetches of the images that it names by URL, by the pods' names.
+    pub fetches: BTreeMap<String, fetch::Seen>,
     /// Its display secret.
     pub display_secret: Option<Arc<SecretView>>,
     /// The newest warning about the pod.
@@ -101,6 +104,11 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
     let claims: BTreeMap<String, Arc<ClaimView>> = disks.chain([runner_data]).filter_map(claim).collect();
     let pod = ctx.caches.pods.get(&name);
     let warning = |uid: &Option<String>| ctx.caches.warnings.of(uid.as_ref());
+    let fetch = |remote: fetch::Remote| {
+        let pod = ctx.caches.pods.get(&remote.pod_name());
+        let warning = pod.as_ref().and_then(|pod| warning(&pod.metadata.uid));
+        (remote.pod_name(), fetch::Seen { pod, warning, progress: None })
+    };
     let image_repository = ctx.caches.claims.get(names::IMAGE_REPOSITORY_CLAIM);
     let all_claims = claims.values().chain(&image_repository);
     let claim_warnings = all_claims.filter_map(|claim| Some((claim.name_any(), warning(&claim.metadata.uid)?)));
@@ -108,6 +116,7 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
         config_map: ctx.caches.config_maps.get(&name),
         pod_warning: pod.as_ref().and_then(|pod| warning(&pod.metadata.uid)),
         claim_warnings: claim_warnings.collect(),
+        fetches: fetch::remotes(&vm).into_iter().map(fetch).collect(),
         pod,
         claims,
         image_repository,

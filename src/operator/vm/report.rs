@@ -95,6 +95,9 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>)
             let seconds = observed.vm.spec.vm.powerdown_timeout;
             (ReadyReason::Stopping, format!("pod {name:?} is ending; the guest has {seconds} s to shut down"))
         }
+        (None, Decision::Wait(WaitFor::Medium { until })) => {
+            (ReadyReason::Starting, format!("the start waits for an image, until {until} at the latest"))
+        }
         (None, Decision::Wait(WaitFor::OtherPod)) => {
             (ReadyReason::Starting, format!("pod {name:?} of an earlier VM of this name is ending"))
         }

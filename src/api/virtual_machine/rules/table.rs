@@ -16,6 +16,13 @@ macro_rules! octet {
     };
 }
 
+/// A URL of an image: host by name or address, no user, printable ASCII.
+macro_rules! url_pattern {
+    () => {
+        r"^[Hh][Tt][Tt][Pp][Ss]?://([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?([/?#][!-~]*)?$"
+    };
+}
+
 /// Both syntaxes of a size: `8Gi`, `1G`, `1e9`; `4 GiB`, `1.5 GB`.
 const SIZE: &str = r"self.matches(r'^ *[+]?([0-9]+[.]?[0-9]*|[.][0-9]+)(m|[eE][+]?[0-9]{1,2}| *(B|kB?|KB?|[KMGTPE]iB?|[MGTPE]B?)?) *$')";
 const SIZE_MESSAGE: &str = "is not a size; write one such as 512Mi, 8Gi, 1G, 4 GiB or 1.5 GiB";
@@ -255,11 +262,32 @@ pub const RULES: &[Rule] = &[
         "is no place in the boot order; give 0 to 2147483647, or leave it out",
     ),
     value(
+        "spec.vm.disks[].cdrom",
+        "!has(self.checksum) || self.image.matches(r'^[A-Za-z]+://') && !self.image.startsWith('file://')",
+        "has a checksum and no URL as image; only what is fetched is checked: leave the checksum out",
+    ),
+    value(
+        "spec.vm.disks[].cdrom.checksum",
+        "self.matches(r'^sha256:[0-9A-Fa-f]{64}$')",
+        "is no checksum; give sha256: and 64 hexadecimal digits",
+    ),
+    value(
         "spec.vm.disks[].cdrom.image",
         "self.matches(r'^[A-Za-z][A-Za-z0-9+.-]*://') && !self.startsWith('file://') \
          || [self.startsWith('file://') ? self.substring(7) : self].all(path, !path.matches(r'(^|/)[.][.](/|$)') \
          && path.matches(r'^(/var/local/vmop-image-repository/)?([^/].*)?$'))",
-        "is not in the image repository; give a path below /var/local/vmop-image-repository, without .., or \"\"",
+        "is not in the image repository; give a path below /var/local/vmop-image-repository, without .., a URL, or \"\"",
+    ),
+    value(
+        "spec.vm.disks[].cdrom.image",
+        concat!(
+            "!self.matches(r'^[A-Za-z][A-Za-z0-9+.-]*://') || self.startsWith('file://') \
+             || self.size() <= 2048 && self.matches(r'",
+            url_pattern!(),
+            "')"
+        ),
+        "is no URL that can be fetched; give http:// or https://, a host without user and password, and up to 2048 \
+         characters without blanks",
     ),
     value(
         "spec.vm.disks[].volumeClaimTemplate.metadata.name",
@@ -345,6 +373,7 @@ pub const LIMITS: &[(&str, Limit)] = &[
     ("spec.vm.networks[].user.net", Limit::Length(64)),
     ("spec.vm.networks[].user.forward", Limit::Items(64)),
     ("spec.vm.disks", Limit::Items(32)),
+    ("spec.vm.disks[].cdrom.checksum", Limit::Length(71)),
     ("spec.vm.disks[].cdrom.image", Limit::Length(4096)),
     ("spec.vm.disks[].volumeClaimTemplate.metadata.name", Limit::Length(64)),
     ("spec.vm.disks[].volumeClaimTemplate.metadata.labels", Limit::Entries(64)),

@@ -6,6 +6,7 @@
 //! | Secret | created once | whoever changes the password owns it |
 //! | Service | created, then patched where it differs; deleted where it is not wanted | it follows spec and settings |
 //! | ConfigMap | created, then server-side apply when it differs | it follows the spec |
+//! | fetch pods | created by try; deleted by UID; the repository's claim annotated | each is one try |
 //! | Pod | created once; deleted by UID; annotations patched, resources resized | nothing else of a pod can change |
 //!
 //! What ends a pod comes first, so that no other trouble keeps a VM from being stopped; then what a pod refers to, all
@@ -18,7 +19,7 @@ mod service;
 use super::build::Objects;
 use super::lifecycle::Decision;
 use super::observe::Observed;
-use super::{poke, restart};
+use super::{fetch, poke, restart};
 use crate::api::conditions::Wanted;
 use crate::api::names;
 use crate::operator::context::Context;
@@ -43,8 +44,17 @@ pub async fn apply(
     ctx: &Context,
 ) -> Result<Vec<Wanted>, Error> {
     end_pod(observed, decision, ctx).await?;
-    let Objects { image_repository, config_map, runner_data, disks, claim_changes, display_secret, service, mut pod } =
-        objects;
+    let Objects {
+        image_repository,
+        fetches,
+        config_map,
+        runner_data,
+        disks,
+        claim_changes,
+        display_secret,
+        service,
+        mut pod,
+    } = objects;
     let claims = [&runner_data].into_iter().chain(&disks).chain(&image_repository);
     let claims = futures::future::join_all(claims.map(|claim| claims::ensure(claim, observed, ctx)));
     let secret = ensure_secret(display_secret.as_ref(), observed, ctx);
@@ -54,6 +64,7 @@ pub async fn apply(
     let versions =
         Versions { config_map: config_map?.resource_version(), secret: secret?.and_then(|s| s.resource_version()) };
     claims.into_iter().collect::<Result<(), Error>>()?;
+    let media = fetch::apply::follow(fetches, ctx).await?;
     let of_pod = match decision {
         Decision::Create => {
             pod.annotations_mut().extend(versions.annotations());
@@ -65,7 +76,7 @@ pub async fn apply(
     };
     let disks = claims::follow(&claim_changes, observed, ctx).await?;
     let service = service::follow(service.as_ref(), observed, ctx).await?;
-    Ok(of_pod.into_iter().chain(disks).chain(service).collect())
+    Ok(of_pod.into_iter().chain(disks).chain(service).chain(media).collect())
 }
 
 /// Lets a pod that stays follow what can change of it.

@@ -7,6 +7,9 @@ mod pod;
 mod secret;
 mod service;
 
+pub(super) use pod::{pod_security, restricted};
+
+use super::fetch::{self, Fetch, Step};
 use super::plan::{ClaimChange, Plan};
 use crate::api::names;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
@@ -18,6 +21,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub struct Objects {
     /// The namespace's image repository, if it has to be made.
     pub image_repository: Option<PersistentVolumeClaim>,
+    /// The images given by URL, and the pods that fetch them where such are made.
+    pub fetches: Vec<fetch::apply::Prepared>,
     /// The runner's configuration.
     pub config_map: ConfigMap,
     /// The claim for what the runner keeps.
@@ -39,6 +44,7 @@ pub struct Objects {
 pub fn build(plan: &Plan) -> Objects {
     Objects {
         image_repository: plan.image_repository.as_ref().map(|repository| claims::image_repository(plan, repository)),
+        fetches: plan.fetches.iter().map(|fetch| prepared(fetch, plan)).collect(),
         config_map: config_map::build(plan),
         runner_data: claims::runner_data(plan),
         disks: plan.disks.iter().map(|disk| claims::disk(plan, disk)).collect(),
@@ -47,6 +53,17 @@ pub fn build(plan: &Plan) -> Objects {
         service: plan.service.as_ref().map(|service| service::build(plan, service)),
         pod: pod::build(plan),
     }
+}
+
+/// An image, and its pod where one has to be made.
+fn prepared(fetch: &Fetch, plan: &Plan) -> fetch::apply::Prepared {
+    let attempt = match &fetch.step {
+        Step::Create(attempt) | Step::Retry(_, attempt) => Some(attempt),
+        Step::None | Step::Record(_) | Step::Remove(_) => None,
+    };
+    let pod = attempt.zip(plan.fetch_settings.as_deref());
+    let pod = pod.map(|(attempt, settings)| fetch::build(&fetch.remote, attempt, &plan.namespace, settings));
+    fetch::apply::Prepared { fetch: fetch.clone(), pod }
 }
 
 /// Metadata of a child that goes with its VM.
@@ -65,6 +82,6 @@ fn kept(plan: &Plan, name: String) -> ObjectMeta {
 }
 
 /// The annotation that says which operator wrote the object.
-fn version_annotation() -> (String, String) {
+pub(super) fn version_annotation() -> (String, String) {
     (names::ANNOTATION_VERSION.to_owned(), env!("CARGO_PKG_VERSION").to_owned())
 }

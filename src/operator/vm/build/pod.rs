@@ -93,6 +93,11 @@ fn container(plan: &Plan) -> Container {
     }
 }
 
+/// What a container of ours may do that needs nothing beyond.
+pub(in crate::operator::vm) fn restricted() -> SecurityContext {
+    container_security(&Rights::default())
+}
+
 /// What taps need is added, and given up by the runner once it has them. As nobody gains what the runner had not from the
 /// start, privilege escalation is forbidden all the same.
 fn container_security(rights: &Rights) -> SecurityContext {
@@ -109,7 +114,7 @@ fn container_security(rights: &Rights) -> SecurityContext {
 
 /// Root has the runner's group, so that both can use what the other has written: the kubelet opens to the group what is on
 /// a volume, and root's files are open to it from the start.
-fn pod_security(rights: &Rights) -> PodSecurityContext {
+pub(in crate::operator::vm) fn pod_security(rights: &Rights) -> PodSecurityContext {
     let (user, change_policy) = if rights.root { (0, "Always") } else { (names::RUNNER_UID, "OnRootMismatch") };
     PodSecurityContext {
         run_as_non_root: (!rights.root).then_some(true),

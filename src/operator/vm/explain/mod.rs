@@ -16,7 +16,10 @@ use crate::api::conditions::ReadyReason;
 use crate::api::virtual_machine::State;
 use crate::operator::error::Error;
 use crate::operator::views::PodView;
+use crate::operator::warnings::Warning;
 use starting::Finding;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Something in the way.
@@ -87,6 +90,22 @@ pub fn recheck(observed: &Observed) -> Option<Duration> {
     match finding(observed)? {
         Finding::Now(_) => None,
         Finding::Waiting(_, left) | Finding::After(left) => Some(left),
+    }
+}
+
+/// What is in the way of a pod that fetches an image and has not begun; and when to look again.
+#[must_use]
+pub fn of_fetch(
+    observed: &Observed,
+    pod: &PodView,
+    warning: Option<Arc<Warning>>,
+) -> (Option<Problem>, Option<Duration>) {
+    // Of claims, it has the image repository's only.
+    let seen = Observed { claims: BTreeMap::new(), pod_warning: warning, ..observed.clone() };
+    match starting::explain(&seen, pod) {
+        Some(Finding::Now(problem)) => (Some(problem), None),
+        Some(Finding::Waiting(_, left) | Finding::After(left)) => (None, Some(left)),
+        None => (None, None),
     }
 }
 

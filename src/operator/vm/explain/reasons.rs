@@ -176,6 +176,12 @@ pub const ENTRIES: &[Entry] = &[
         "the pod's deletion time",
         "see what holds it: kubectl describe pod {}; deleting it by force may corrupt disks, as its guest may still run",
     ),
+    entry(
+        ReadyReason::MediaFetchFailed,
+        "An image given by URL, from which the VM boots, cannot be fetched",
+        "condition `MediaFetched`: see the table below",
+        "mend what the message names; after imageRepository.fetch.startDeadline the VM starts with the drive empty",
+    ),
 ];
 
 /// The next step where Pod Security refuses a pod. VMs pass `restricted`, but for what these two have to do with.
@@ -196,6 +202,73 @@ impl Problem {
         let next_step = of(reason).map(|entry| entry.next_step.replace("{}", name)).unwrap_or_default();
         Self { reason, message: format!("{what}; {next_step}") }
     }
+}
+
+/// Why a CD image given by URL is not there: reason, cause, next step. Besides these there are the reasons for which a pod
+/// does not start.
+pub const FETCHES: &[(&str, &str, &str)] = &[
+    ("Fetching", "It is on its way; the message says how far", "nothing"),
+    (
+        "SchemeNotAllowed",
+        "The settings do not allow the URL's scheme, or one that the server sends on to",
+        "use another URL, or allow it in imageRepository.fetch.schemes",
+    ),
+    ("InvalidUrl", "The URL, or one that the server sends on to, cannot be used", "correct the URL"),
+    (
+        "ServerUnreachable",
+        "No answer, or none to its end: name, connection, TLS, silence",
+        "mend the network, or the NetworkPolicy of the fetch pods; it is tried again",
+    ),
+    (
+        "ServerRefused",
+        "The server says that there is no such file, or not for us",
+        "correct the URL, or put the file there and remove the pod that has failed: it is named in kubectl get pods -l app.kubernetes.io/name=vm-fetch",
+    ),
+    ("ServerFailed", "The server cannot serve at the moment", "nothing; it is tried again"),
+    ("TooLarge", "The image is larger than imageRepository.fetch.maxSize", "raise maxSize in the operator's ConfigMap"),
+    (
+        "ChecksumMismatch",
+        "The server's file has another checksum than the VM says",
+        "correct cdrom.checksum or the URL",
+    ),
+    (
+        "RepositoryNotWritable",
+        "The image repository's volume is mounted read-only, or belongs to another user",
+        "give the claim vmop-image-repository an access mode with which pods can write (ReadWriteMany), and a volume that fsGroup 107 applies to or that belongs to group 107",
+    ),
+    (
+        "RepositoryFull",
+        "The image repository has no room for the image",
+        "remove files, or enlarge the claim vmop-image-repository; it is tried again",
+    ),
+    (
+        "DeadlineExceeded",
+        "The fetch takes longer than imageRepository.fetch.deadline",
+        "raise deadline in the operator's ConfigMap; the next try goes on where this one has ended",
+    ),
+    ("Interrupted", "The fetch pod was asked to end", "nothing; it is tried again"),
+    (
+        "FetchPodFailed",
+        "The fetch pod has ended without a word: out of memory, eviction, a node's end",
+        "nothing; it is tried again",
+    ),
+    (
+        "RepositoryMissing",
+        "The claim vmop-image-repository is not there, or is being deleted",
+        "make it, or let the operator make it (imageRepository.create)",
+    ),
+    ("NameTaken", "A pod that fetches nothing has the fetch pod's name", "remove that pod"),
+    (
+        "ClaimPending, ClaimLost, VolumeBindingFailed, Unschedulable and others",
+        "The fetch pod does not start. A volume that is on one node (ReadWriteOnce, local) keeps the fetch pod and all VMs with CD drives there",
+        "as in the table above",
+    ),
+];
+
+/// What to do where no further try helps.
+#[must_use]
+pub fn next_step_of_fetch(reason: &str) -> &'static str {
+    FETCHES.iter().find(|(name, ..)| *name == reason).map(|(.., next_step)| *next_step).unwrap_or_default()
 }
 
 /// How a VM can end by itself: reason, cause, next step.

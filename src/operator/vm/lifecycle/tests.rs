@@ -177,6 +177,7 @@ fn named(decision: &Decision) -> String {
         Decision::Wait(WaitFor::OtherPod) => "wait for the other pod".to_owned(),
         Decision::Wait(WaitFor::Pause { .. }) => "pause".to_owned(),
         Decision::Wait(WaitFor::ValidSpec) => "wait for a spec".to_owned(),
+        Decision::Wait(WaitFor::Medium { .. }) => "wait for a medium".to_owned(),
     }
 }
 
@@ -239,8 +240,12 @@ fn every_combination_is_decided_as_the_table_says() {
             machine.spec.vm.state = wanted;
             machine.spec.guest_shutdown_stops = stops;
             let observed = pod.clone().map_or_else(|| alone(machine.clone()), |pod| with_pod(machine.clone(), pod));
-            let decision = named(&decide(&observed, valid));
+            let decided = decide(&observed, valid);
             let expected = by_the_table(wanted, *present, valid, stops, *past);
+            // An image that is missing keeps a pod from being made, and changes nothing else.
+            let waiting = named(&decided.clone().once_there(Some(now())));
+            assert_eq!(waiting, if expected == "create" { "wait for a medium" } else { expected });
+            let decision = named(&decided.once_there(None));
             assert_eq!(decision, expected, "{wanted:?} {present:?} valid {valid} stops {stops} {past:?} {pod:?}");
             combinations += 1;
         }

@@ -1,12 +1,14 @@
 //! (pure) The runner's configuration, from the VM's spec.
 
 use super::{DiskPlan, Invalid, Place, invalid, protocol};
+use crate::api::fetch::shown;
 use crate::api::logging::level;
 use crate::api::quantity::Bytes;
 use crate::api::runner_config as config;
 use crate::api::virtual_machine::{Forward, Machine, Network, TapNetwork, UserNetwork};
 use crate::api::{VirtualMachine, names};
 use crate::operator::settings::{self, Policy};
+use crate::operator::vm::fetch::{Media, is_remote};
 use kube::ResourceExt;
 
 /// The configuration; sizes and counts are checked already.
@@ -14,7 +16,7 @@ pub(super) fn runner_config(
     vm: &VirtualMachine,
     (maximum_cpus, current_cpus): (u32, u32),
     (maximum_ram, current_ram): (Bytes, Option<Bytes>),
-    disks: &[DiskPlan],
+    (disks, media): (&[DiskPlan], &Media),
     settings: &settings::Reconciler,
     cloud_init: Option<config::CloudInit>,
 ) -> Result<config::RunnerConfig, Invalid> {
@@ -55,7 +57,7 @@ pub(super) fn runner_config(
             rtc_clock: Some(machine.rtc_clock.clone()),
             powerdown_timeout: u64::try_from(machine.powerdown_timeout).ok(),
             network: Some(networks(machine)),
-            drives: Some(drives(machine, disks)?),
+            drives: Some(drives(machine, disks, media)?),
             display: Some(display(machine)),
         }),
     })
@@ -131,7 +133,7 @@ fn networks(machine: &Machine) -> Vec<config::NetworkConfig> {
     machine.networks.iter().filter_map(network).collect()
 }
 
-fn drives(machine: &Machine, disks: &[DiskPlan]) -> Result<Vec<config::DriveConfig>, Invalid> {
+fn drives(machine: &Machine, disks: &[DiskPlan], media: &Media) -> Result<Vec<config::DriveConfig>, Invalid> {
     let mut disks = disks.iter();
     let mut drives = Vec::new();
     for (i, disk) in machine.disks.iter().enumerate() {
@@ -139,7 +141,7 @@ fn drives(machine: &Machine, disks: &[DiskPlan]) -> Result<Vec<config::DriveConf
         drives.push(match &disk.cdrom {
             Some(cdrom) => config::DriveConfig {
                 type_: Some("ide-cd".to_owned()),
-                file: Some(cd_image(&format!("spec.vm.disks[{i}].cdrom.image"), &cdrom.image)?),
+                file: Some(medium(i, &cdrom.image, media)?),
                 bootindex,
                 ..config::DriveConfig::default()
             },
@@ -158,18 +160,54 @@ fn drive(disk: &DiskPlan) -> config::DriveConfig {
     }
 }
 
+/// What is in the CD drive at that place.
+fn medium(i: usize, image: &str, media: &Media) -> Result<String, Invalid> {
+    let field = format!("spec.vm.disks[{i}].cdrom.image");
+    if !is_remote(image) {
+        return cd_image(&field, image);
+    }
+    if let Some(why) = url_problem(image) {
+        return invalid(field, format!("{:?} {why}", shown(image)), "give an http or https URL");
+    }
+    let file = media.files.iter().find(|(place, _)| *place == i).map(|(_, file)| file.clone());
+    Ok(file.unwrap_or_default())
+}
+
+/// What is wrong with a URL, as admission sees it too.
+fn url_problem(url: &str) -> Option<&'static str> {
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !authority.ends_with(']') => (host, port),
+        _ => (authority, "0"),
+    };
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_host = match address {
+        Some(address) => !address.is_empty() && address.chars().all(|c| c.is_ascii_hexdigit() || ":.".contains(c)),
+        None => {
+            host.starts_with(|c: char| c.is_ascii_alphanumeric())
+                && host.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+        }
+    };
+    let is_port = (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit());
+    let checks = [
+        (!["http", "https"].contains(&&*scheme.to_ascii_lowercase()), "has a scheme that cannot be fetched"),
+        (authority.contains('@'), "has a user or password in it, which everybody could read"),
+        (!is_host || !is_port, "has no host that can be reached"),
+        (url.len() > 2048, "is longer than 2048 characters"),
+        (
+            !url.chars().all(|c| c.is_ascii_graphic()),
+            "has blanks or characters beyond ASCII; write them as %20 and the like",
+        ),
+    ];
+    checks.into_iter().find(|(wrong, _)| *wrong).map(|(_, why)| why)
+}
+
 /// Path of a CD image: inside the image repository, or none.
 fn cd_image(field: &str, image: &str) -> Result<String, Invalid> {
     let image = image.strip_prefix("file://").unwrap_or(image);
     if image.is_empty() {
         return Ok(String::new());
-    }
-    if image.contains("://") {
-        return invalid(
-            field,
-            "images by URL cannot be used by this version",
-            "put the file into the image repository",
-        );
     }
     let repository = format!("{}/", names::IMAGE_REPOSITORY_DIR);
     let relative = image.strip_prefix(&repository).unwrap_or(image);

@@ -19,6 +19,7 @@ pub use rights::{Rights, Tun};
 pub use seed::KeptInstance;
 pub use service::ServicePlan;
 
+use super::fetch::{self, Fetch, Media};
 use super::observe::{self, Observed};
 use crate::api::runner_config::RunnerConfig;
 use crate::api::virtual_machine::{Forward, SecretKeyRef};
@@ -77,6 +78,12 @@ pub struct Plan {
     pub generate_secret: bool,
     /// The image repository, if it has to be made.
     pub image_repository: Option<settings::ImageRepository>,
+    /// The images that it names by URL, and what is to be done about them.
+    pub fetches: Vec<Fetch>,
+    /// What is in their drives meanwhile, and whether the start waits.
+    pub media: Media,
+    /// The settings by which fetch pods are made, where there may be some.
+    pub fetch_settings: Option<Box<settings::Reconciler>>,
     /// Port of the display.
     pub spice_port: Option<u16>,
     /// Ports that lead into the guest.
@@ -124,12 +131,16 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     let memory = machine::memory(&spec.vm)?;
     let cpus = machine::cpus(&spec.vm)?;
     let kept_instance = seed::kept_instance(observed);
+    let fetches: Vec<Fetch> =
+        fetch::remotes(vm).into_iter().map(|remote| fetch::look(remote, observed, settings)).collect();
+    let media = fetch::media(&fetches, observed, &settings.image_repository.fetch);
+    let fetch_settings = (!fetches.is_empty()).then(|| Box::new(settings.clone()));
     let seed = seed::seed(vm, kept_instance.as_ref());
     let rights = Rights::of(&spec.vm, settings);
     let display_secret = present_secret.or_else(|| generate_secret.then(|| names::display_secret(&name)));
     let mut config = RunnerConfig {
         metrics_port: rights.metrics_port(spice_port, &forwards),
-        ..config::runner_config(vm, cpus, memory, &disks, settings, seed)?
+        ..config::runner_config(vm, cpus, memory, (&disks, &media), settings, seed)?
     };
     if rights.tap.is_some() && display_secret.is_none() {
         config::hide_display(&mut config);
@@ -143,6 +154,9 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         restart_request: spec.vm.restart_request,
         config_file,
         logging_properties,
+        fetches,
+        media,
+        fetch_settings,
         kept_instance,
         seed_secrets: seed::secrets(vm),
         namespace: vm.namespace().unwrap_or_default(),

@@ -27,7 +27,11 @@ fn what_cannot_be_used_is_named_by_its_field() {
         (json!({"disks": [disk("a"), disk("a")]}), "spec.vm.disks[1].volumeClaimTemplate.metadata.name"),
         (json!({"disks": [{"cdrom": {"image": "/etc/passwd"}}]}), "spec.vm.disks[0].cdrom.image"),
         (json!({"disks": [{"cdrom": {"image": "a/../../b"}}]}), "spec.vm.disks[0].cdrom.image"),
-        (json!({"disks": [{"cdrom": {"image": "https://example.org/a.iso"}}]}), "spec.vm.disks[0].cdrom.image"),
+        (json!({"disks": [{"cdrom": {"image": "ftp://example.org/a.iso"}}]}), "spec.vm.disks[0].cdrom.image"),
+        (json!({"disks": [{"cdrom": {"image": "https://a:b@example.org/a.iso"}}]}), "spec.vm.disks[0].cdrom.image"),
+        (json!({"disks": [{"cdrom": {"image": "https:///a.iso"}}]}), "spec.vm.disks[0].cdrom.image"),
+        (json!({"disks": [{"cdrom": {"image": "https://example.org:x/a.iso"}}]}), "spec.vm.disks[0].cdrom.image"),
+        (json!({"disks": [{"cdrom": {"image": "https://example.org/a b.iso"}}]}), "spec.vm.disks[0].cdrom.image"),
         (
             json!({"networks": [{"user": {"forward": [{"port": 5900, "guestPort": 22}]}}]}),
             "spec.vm.networks[0].user.forward[0].port",

@@ -1,0 +1,105 @@
+//! (pure) The pod that fetches an image: as restricted as a VM's, without an account, and the only one that may write
+//! the image repository.
+
+use super::{Attempt, Remote};
+use crate::api::fetch::{Request, shown};
+use crate::api::names;
+use crate::operator::settings;
+use crate::operator::vm::build::{pod_security, restricted, version_annotation};
+use crate::operator::vm::plan::Rights;
+use k8s_openapi::api::core::v1::{
+    Container, PersistentVolumeClaimVolumeSource, Pod, PodSpec, ResourceRequirements, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::BTreeMap;
+
+/// What Kubernetes gives the pod beyond the program's own deadline, which ends it with a word.
+const SLACK: u64 = 120;
+/// Seconds that the program has to end.
+const GRACE: i64 = 10;
+
+/// The pod.
+#[must_use]
+pub fn build(remote: &Remote, attempt: &Attempt, namespace: &str, settings: &settings::Reconciler) -> Pod {
+    let name = remote.pod_name();
+    let fetch = &settings.image_repository.fetch;
+    let request = Request {
+        url: remote.url.clone(),
+        to: remote.path(),
+        sha256: remote.sha256.clone(),
+        max_bytes: Some(fetch.max_size.0),
+        deadline: Some(fetch.deadline.as_secs()),
+        schemes: fetch.schemes.clone(),
+    };
+    let repository = names::IMAGE_REPOSITORY_CLAIM.to_owned();
+    let container = Container {
+        name: name.clone(),
+        image: Some(settings.runner_image.source.clone()),
+        image_pull_policy: Some(settings.runner_image.pull_policy.clone()),
+        args: Some(request.arguments()),
+        resources: Some(resources()),
+        security_context: Some(restricted()),
+        volume_mounts: Some(vec![VolumeMount {
+            name: repository.clone(),
+            mount_path: names::IMAGE_REPOSITORY_DIR.to_owned(),
+            ..VolumeMount::default()
+        }]),
+        ..Container::default()
+    };
+    let claim = PersistentVolumeClaimVolumeSource { claim_name: repository.clone(), read_only: None };
+    let volume = Volume { name: repository, persistent_volume_claim: Some(claim), ..Volume::default() };
+    let spec = PodSpec {
+        containers: vec![container],
+        volumes: Some(vec![volume]),
+        security_context: Some(pod_security(&Rights::default())),
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        // The operator tries again, as it knows after which pause, and whether that is of use.
+        restart_policy: Some("Never".to_owned()),
+        active_deadline_seconds: i64::try_from(fetch.deadline.as_secs().saturating_add(SLACK)).ok(),
+        termination_grace_period_seconds: Some(GRACE),
+        // Where VMs may run, as the repository may be there only.
+        node_selector: settings.pod_defaults.node_selector.clone(),
+        tolerations: settings.pod_defaults.tolerations.clone(),
+        image_pull_secrets: settings.pod_defaults.image_pull_secrets.clone(),
+        ..PodSpec::default()
+    };
+    let metadata = ObjectMeta {
+        name: Some(name),
+        namespace: Some(namespace.to_owned()),
+        labels: Some(labels()),
+        annotations: Some(annotations(remote, attempt)),
+        ..ObjectMeta::default()
+    };
+    Pod { metadata, spec: Some(spec), status: None }
+}
+
+fn labels() -> BTreeMap<String, String> {
+    let labels = [
+        (names::LABEL_NAME, names::APP_FETCH),
+        (names::LABEL_COMPONENT, names::APP_FETCH),
+        (names::LABEL_MANAGED_BY, names::MANAGED_BY),
+    ];
+    labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+}
+
+fn annotations(remote: &Remote, attempt: &Attempt) -> BTreeMap<String, String> {
+    // Serializing plain data into a string cannot fail.
+    let attempt = serde_json::to_string(attempt).unwrap_or_default();
+    let own = [(names::ANNOTATION_FETCHES, shown(&remote.url)), (names::ANNOTATION_FETCH_TRY, attempt)];
+    own.map(|(name, value)| (name.to_owned(), value)).into_iter().chain([version_annotation()]).collect()
+}
+
+/// The program holds one buffer; what is in the page cache can be dropped once it is written.
+fn resources() -> ResourceRequirements {
+    let amounts = |amounts: &[(&str, &str)]| {
+        let amounts = amounts.iter().map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned())));
+        Some(amounts.collect())
+    };
+    ResourceRequirements {
+        requests: amounts(&[("cpu", "50m"), ("memory", "64Mi")]),
+        limits: amounts(&[("cpu", "1"), ("memory", "256Mi")]),
+        claims: None,
+    }
+}

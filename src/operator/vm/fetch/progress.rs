@@ -1,0 +1,75 @@
+//! (client) How far fetches are, from the last line of each pod's log; one request for all VMs that wait.
+
+use super::state::PROGRESS_PAUSE;
+use super::{Seen, is_fetch_pod};
+use crate::api::fetch::Progress;
+use crate::operator::context::Context;
+use crate::operator::vm::observe::Observed;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::Api;
+use kube::api::LogParams;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// A node that does not answer must not delay what matters.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// What was read last, by the pod's name.
+#[derive(Default)]
+pub struct Progresses(Mutex<HashMap<String, (Timestamp, Option<Progress>)>>);
+
+impl Progresses {
+    /// What was read last of that pod, and whether that is new enough.
+    fn known(&self, pod: &str, now: Timestamp) -> (Option<Progress>, bool) {
+        let pause = SignedDuration::try_from(PROGRESS_PAUSE).unwrap_or(SignedDuration::ZERO);
+        match self.0.lock().unwrap_or_else(PoisonError::into_inner).get(pod) {
+            Some((at, progress)) => (*progress, now.duration_since(*at) < pause),
+            None => (None, false),
+        }
+    }
+
+    fn keep(&self, pod: &str, now: Timestamp, progress: Option<Progress>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(pod.to_owned(), (now, progress));
+    }
+
+    /// Forgets all pods but those.
+    pub fn retain(&self, pods: impl Fn(&str) -> bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|pod, _| pods(pod));
+    }
+}
+
+/// The observation, with how far the fetches are that run. A log that cannot be read says nothing.
+pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
+    let now = observed.now;
+    for (name, seen) in &mut observed.fetches {
+        if !runs(seen) {
+            ctx.progresses.retain(|pod| pod != name);
+            continue;
+        }
+        let (known, is_new) = ctx.progresses.known(name, now);
+        seen.progress = known;
+        if is_new {
+            continue;
+        }
+        let api: Api<Pod> = Api::namespaced(ctx.client.clone(), &ctx.namespace);
+        let last_line = LogParams { tail_lines: Some(1), ..LogParams::default() };
+        match tokio::time::timeout(DEADLINE, api.logs(name, &last_line)).await {
+            Ok(Ok(log)) => seen.progress = Progress::last(&log).or(known),
+            Ok(Err(error)) => tracing::debug!(pod = name, %error, "cannot read a log"),
+            Err(_) => tracing::debug!(pod = name, "cannot read a log within {DEADLINE:?}"),
+        }
+        ctx.progresses.keep(name, now, seen.progress);
+    }
+    observed
+}
+
+fn runs(seen: &Seen) -> bool {
+    seen.pod.as_deref().is_some_and(|pod| {
+        is_fetch_pod(pod)
+            && pod.status.phase == "Running"
+            && !pod.has_ended()
+            && pod.metadata.deletion_timestamp.is_none()
+    })
+}

@@ -1,0 +1,303 @@
+//! (pure) What is to be done about an image, and what there is to tell.
+//!
+//! | seen | to do | told |
+//! |---|---|---|
+//! | the claim's annotation | remove a pod that has ended | there |
+//! | no repository, or a scheme that is not allowed | – | why |
+//! | no pod | create it | on its way |
+//! | a pod that does not start | – | why, as of a VM's pod |
+//! | a pod that runs | – | how far it is; until there is more than before, how the last try ended |
+//! | a pod that has succeeded | annotate the claim, remove the pod | there |
+//! | one that has failed | after the pause the next try, or none before the settings change | why |
+
+use super::{Remote, Seen, is_fetch_pod};
+use crate::api::conditions;
+use crate::api::fetch::{FetchOutcome, FetchReason, Progress};
+use crate::api::names;
+use crate::api::virtual_machine::State as Wanted;
+use crate::operator::backoff::pause;
+use crate::operator::settings;
+use crate::operator::views::{ClaimView, PodView};
+use crate::operator::vm::end::End;
+use crate::operator::vm::explain;
+use crate::operator::vm::observe::Observed;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::time::Duration;
+
+/// An image, and what is to be done about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    /// The image.
+    pub remote: Remote,
+    /// What there is to tell.
+    pub state: State,
+    /// What is to be done.
+    pub step: Step,
+    /// When to look again, if nothing changes before.
+    pub recheck: Option<Duration>,
+}
+
+/// What there is to tell of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is in the repository.
+    Fetched,
+    /// It is on its way.
+    Fetching(Option<Progress>),
+    /// It is not there, for this reason.
+    Failed {
+        /// `CamelCase`, one of a closed list.
+        reason: &'static str,
+        /// What is wrong, where, and what to do.
+        message: String,
+    },
+    /// The VM should not run, and so nobody waits for it.
+    NotWanted,
+}
+
+/// What is to be done about an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing.
+    None,
+    /// A first try.
+    Create(Attempt),
+    /// Another try, in the place of the pod with that UID.
+    Retry(String, Attempt),
+    /// The claim's annotation, then the removal of the pod with that UID.
+    Record(String),
+    /// The removal of the pod with that UID.
+    Remove(String),
+}
+
+/// What a fetch pod is told of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// Counts from 1.
+    pub number: u32,
+    /// Hash of the settings that it was made by.
+    pub settings: String,
+    /// How the one before ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<FetchOutcome>,
+}
+
+/// How often the log of a fetch pod is read: no more often than the status is written.
+pub const PROGRESS_PAUSE: Duration = Duration::from_secs(5);
+/// When a refused pod is tried again, and a safety net for what was just done.
+const RECHECK: Duration = Duration::from_secs(60);
+
+/// Looks at an image.
+#[must_use]
+pub fn look(remote: Remote, observed: &Observed, settings: &settings::Reconciler) -> Fetch {
+    let seen = observed.fetches.get(&remote.pod_name()).cloned().unwrap_or_default();
+    let repository = observed.image_repository.as_deref();
+    let (state, step, recheck) = looked(&remote, &seen, repository, observed, settings);
+    Fetch { remote, state, step, recheck }
+}
+
+type Look = (State, Step, Option<Duration>);
+
+fn failed(reason: &'static str, message: impl Into<String>) -> Look {
+    (State::Failed { reason, message: message.into() }, Step::None, None)
+}
+
+fn looked(
+    remote: &Remote,
+    seen: &Seen,
+    repository: Option<&ClaimView>,
+    observed: &Observed,
+    settings: &settings::Reconciler,
+) -> Look {
+    let pod = seen.pod.as_deref();
+    let recorded = repository.is_some_and(|claim| claim.annotations().contains_key(&remote.annotation()));
+    if recorded {
+        let left = pod.filter(|pod| is_fetch_pod(pod) && is_over(pod));
+        let step = left.and_then(ResourceExt::uid).map_or(Step::None, Step::Remove);
+        return (State::Fetched, step, None);
+    }
+    if observed.vm.spec.vm.state != Wanted::Running {
+        return (State::NotWanted, Step::None, None);
+    }
+    if let Some(why) = repository_problem(repository, settings) {
+        return why;
+    }
+    let Some(pod) = pod else { return first(remote, settings) };
+    if !is_fetch_pod(pod) {
+        let name = pod.name_any();
+        let what = format!("a pod named {name:?} is there and fetches nothing; delete it (kubectl delete pod {name})");
+        return failed(conditions::REASON_NAME_TAKEN, what);
+    }
+    if pod.metadata.deletion_timestamp.is_some() {
+        return (State::Fetching(None), Step::None, None);
+    }
+    match is_over(pod) {
+        true => after_end(remote, pod, repository, observed.now, settings),
+        false => under_way(seen, pod, observed),
+    }
+}
+
+fn is_over(pod: &PodView) -> bool {
+    pod.has_ended() && pod.metadata.deletion_timestamp.is_none()
+}
+
+/// What keeps the repository from being written at all.
+fn repository_problem(repository: Option<&ClaimView>, settings: &settings::Reconciler) -> Option<Look> {
+    let name = names::IMAGE_REPOSITORY_CLAIM;
+    let what = match repository {
+        None if settings.image_repository.create => return None,
+        None => format!(
+            "claim {name:?} is not there; make it, or set imageRepository.create in the operator's ConfigMap to true"
+        ),
+        Some(claim) if claim.metadata.deletion_timestamp.is_some() => {
+            format!("claim {name:?} is being deleted; let its pods end, and make it anew")
+        }
+        Some(claim) if claim.status.phase == "Lost" => {
+            return Some(failed(
+                "ClaimLost",
+                format!("claim {name:?} has lost its volume; bring it back, or make the claim anew"),
+            ));
+        }
+        Some(_) => return None,
+    };
+    Some(failed(conditions::REASON_REPOSITORY_MISSING, what))
+}
+
+/// The settings that a fetch depends on.
+fn settings_hash(settings: &settings::Reconciler) -> String {
+    let said = format!("{:?} {:?}", settings.image_repository.fetch, settings.runner_image);
+    Sha256::digest(said).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn scheme_problem(remote: &Remote, settings: &settings::Reconciler) -> Option<Look> {
+    let (scheme, _) = remote.url.split_once("://")?;
+    let allowed = &settings.image_repository.fetch.schemes;
+    if allowed.iter().any(|one| one.eq_ignore_ascii_case(scheme)) {
+        return None;
+    }
+    let what = match allowed.as_slice() {
+        [] => "the operator's settings allow no URL (imageRepository.fetch.schemes); put the file into the image \
+               repository and name it by its path"
+            .to_owned(),
+        allowed => format!(
+            "the operator's settings do not allow {scheme:?} (imageRepository.fetch.schemes); use {}",
+            allowed.join(" or ")
+        ),
+    };
+    Some(failed(as_str(FetchReason::SchemeNotAllowed), what))
+}
+
+fn first(remote: &Remote, settings: &settings::Reconciler) -> Look {
+    if let Some(why) = scheme_problem(remote, settings) {
+        return why;
+    }
+    let attempt = Attempt { number: 1, settings: settings_hash(settings), last: None };
+    (State::Fetching(None), Step::Create(attempt), Some(RECHECK))
+}
+
+fn attempt(pod: &PodView) -> Option<Attempt> {
+    serde_json::from_str(pod.annotations().get(names::ANNOTATION_FETCH_TRY)?).ok()
+}
+
+fn under_way(seen: &Seen, pod: &PodView, observed: &Observed) -> Look {
+    let (problem, recheck) = explain::of_fetch(observed, pod, seen.warning.clone());
+    if let Some(problem) = problem {
+        let message = format!("pod {:?} does not start: {}", pod.name_any(), problem.message);
+        return (State::Failed { reason: problem.reason.as_str(), message }, Step::None, recheck);
+    }
+    let last = attempt(pod).and_then(|attempt| attempt.last);
+    let runs = pod.status.phase == "Running";
+    let recheck = if runs { Some(PROGRESS_PAUSE) } else { recheck };
+    // While the next try has come no farther than the last one, how that ended is the news.
+    let farther = |last: &FetchOutcome| seen.progress.is_some_and(|progress| progress.bytes > last.bytes);
+    match last.filter(|last| !farther(last)) {
+        Some(last) => (told(&last), Step::None, recheck),
+        None => (State::Fetching(seen.progress), Step::None, recheck),
+    }
+}
+
+/// What an end is called and says.
+fn told(outcome: &FetchOutcome) -> State {
+    let (reason, again) = (as_str(outcome.reason), retries(outcome));
+    let next = match again {
+        true => "tried again, after 1 s, 2 s, 4 s … 5 min".to_owned(),
+        false => explain::reasons::next_step_of_fetch(reason).to_owned(),
+    };
+    State::Failed { reason, message: format!("{}; {next}", outcome.message) }
+}
+
+fn retries(outcome: &FetchOutcome) -> bool {
+    // Without a word it was not the program that ended the fetch.
+    outcome.reason.may_retry() || outcome.reason == FetchReason::Unknown
+}
+
+fn after_end(
+    remote: &Remote,
+    pod: &PodView,
+    repository: Option<&ClaimView>,
+    now: Timestamp,
+    settings: &settings::Reconciler,
+) -> Look {
+    let uid = pod.uid().unwrap_or_default();
+    let End { reason, message, at, .. } = End::of(pod);
+    let words = pod.container().and_then(|container| container.state.terminated.as_ref()?.message.as_deref());
+    let outcome = words.and_then(FetchOutcome::parse).unwrap_or_else(|| FetchOutcome {
+        reason: FetchReason::Unknown,
+        message: format!("pod {:?} has ended without a word ({reason}: {message})", pod.name_any()),
+        bytes: 0,
+    });
+    match repository {
+        Some(_) if outcome.reason.is_success() => return (State::Fetched, Step::Record(uid), Some(RECHECK)),
+        // The claim is there, as its pod was, and will be seen.
+        None if outcome.reason.is_success() => return (State::Fetching(None), Step::None, Some(RECHECK)),
+        _ => {}
+    }
+    let before = attempt(pod);
+    let settings_now = settings_hash(settings);
+    if before.as_ref().is_none_or(|before| before.settings != settings_now) {
+        let again = Attempt { number: 1, settings: settings_now, last: None };
+        return scheme_problem(remote, settings).unwrap_or((
+            State::Fetching(None),
+            Step::Retry(uid, again),
+            Some(RECHECK),
+        ));
+    }
+    let state = told(&outcome);
+    if !retries(&outcome) {
+        return (state, Step::None, None);
+    }
+    let number = before.map_or(1, |before| before.number);
+    // A node whose clock is ahead must not delay the next try.
+    let since = now.duration_since(at.unwrap_or(now).min(now));
+    let left = SignedDuration::try_from(pause(number)).unwrap_or(SignedDuration::ZERO) - since;
+    match Duration::try_from(left) {
+        Ok(left) if !left.is_zero() => (state, Step::None, Some(left)),
+        _ => {
+            let again = Attempt { number: number.saturating_add(1), settings: settings_now, last: Some(outcome) };
+            (state, Step::Retry(uid, again), Some(RECHECK))
+        }
+    }
+}
+
+/// The reason as it stands in the condition.
+#[must_use]
+pub fn as_str(reason: FetchReason) -> &'static str {
+    match reason {
+        FetchReason::Fetched | FetchReason::AlreadyThere => conditions::REASON_FETCHED,
+        FetchReason::SchemeNotAllowed => "SchemeNotAllowed",
+        FetchReason::InvalidUrl => "InvalidUrl",
+        FetchReason::ServerUnreachable => "ServerUnreachable",
+        FetchReason::ServerRefused => "ServerRefused",
+        FetchReason::ServerFailed => "ServerFailed",
+        FetchReason::TooLarge => "TooLarge",
+        FetchReason::ChecksumMismatch => "ChecksumMismatch",
+        FetchReason::RepositoryNotWritable => "RepositoryNotWritable",
+        FetchReason::RepositoryFull => "RepositoryFull",
+        FetchReason::DeadlineExceeded => "DeadlineExceeded",
+        FetchReason::Interrupted => "Interrupted",
+        FetchReason::Unknown => conditions::REASON_FETCH_POD_FAILED,
+    }
+}
