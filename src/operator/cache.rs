@@ -334,7 +334,7 @@ mod tests {
         same::<ClaimView>(&json!({
             "metadata": meta,
             "spec": {
-                "storageClassName": "", "volumeMode": "Block", "volumeAttributesClassName": "a",
+                "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeMode": "Block", "volumeAttributesClassName": "a",
                 "resources": {"requests": {"storage": "1Gi"}},
             },
             "status": {"phase": "Bound", "capacity": {"storage": "2Gi"}},

@@ -41,6 +41,9 @@ fn spec(at: &str, value: &Value) -> Value {
     if at == "spec.vm.disks[].bootindex" {
         spec["vm"]["disks"][0]["cdrom"] = json!({"image": ""});
     }
+    if at == "spec.vm.disks[].cdrom.checksum" {
+        spec["vm"]["disks"][0]["cdrom"]["image"] = json!("https://example.org/a.iso");
+    }
     if at.starts_with("spec.vm.networks[].user.forward[].") {
         let forward = spec["vm"]["networks"][0]["user"]["forward"][0].as_object_mut().unwrap();
         forward.entry("port").or_insert(json!(2222));
@@ -252,6 +255,7 @@ fn disk_cases() -> Vec<Case> {
     let at = |bootindex: i64| json!({"cdrom": {"image": ""}, "bootindex": bootindex});
     let cds = |n: usize| Value::Array(vec![json!({"cdrom": {"image": ""}}); n]);
     let unnamed = json!({"volumeClaimTemplate": {}});
+    let checksum = format!("sha256:{}", "a".repeat(64));
     let volume = |at| case(at, "any volume", json!(["1Ei", "64Ti"]), json!(["1e99", "1000000000000000000Gi", "2Ei"]));
     vec![
         case(
@@ -293,6 +297,41 @@ fn disk_cases() -> Vec<Case> {
                 "file:///etc/passwd",
                 "/var/local/vmop-image-repository/../x",
                 ".."
+            ]),
+        ),
+        case(
+            "spec.vm.disks[].cdrom.image",
+            "no URL that can be fetched",
+            json!(["http://10.0.0.1:8080/a.iso", "HTTPS://example.org", "https://[fd00::1]/a.iso?version=1#x"]),
+            json!([
+                "ftp://example.org/a.iso",
+                "https://user:secret@example.org/a.iso",
+                "https:///a.iso",
+                "https://example.org/a b.iso",
+                "https://example.org:port/a.iso",
+                format!("https://example.org/{}", "x".repeat(2048)),
+            ]),
+        ),
+        case(
+            "spec.vm.disks[].cdrom",
+            "a checksum and no URL",
+            json!([{"image": "https://example.org/a.iso", "checksum": checksum}, {"image": "a.iso"}]),
+            json!([
+                {"image": "a.iso", "checksum": checksum},
+                {"image": "", "checksum": checksum},
+                {"image": "file:///var/local/vmop-image-repository/a.iso", "checksum": checksum},
+            ]),
+        ),
+        case(
+            "spec.vm.disks[].cdrom.checksum",
+            "no checksum",
+            json!([checksum, format!("sha256:{}", "A".repeat(64))]),
+            json!([
+                "",
+                "a".repeat(64),
+                "sha256:abc",
+                format!("sha512:{}", "a".repeat(64)),
+                format!("sha256:{}", "g".repeat(64))
             ]),
         ),
         case(

@@ -19,6 +19,7 @@
 //! | [`reach`] | a Service and a port-forward into the guest |
 //! | [`mistakes`] | each mistake is explained in `kubectl describe vm` |
 //! | [`changes`] | CPUs change while the guest runs |
+//! | [`media`] | CD images that are given by URL |
 //! | [`display`] | the display's password is changed while the guest runs |
 //! | [`seed`] | what cloud-init gets: from secrets, and large |
 //! | [`isolation`] | two operators in two namespaces |
@@ -42,6 +43,7 @@ mod harness;
 mod isolation;
 mod lifecycle;
 mod loss;
+mod media;
 mod mistakes;
 mod reach;
 mod rights;

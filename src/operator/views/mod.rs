@@ -165,6 +165,9 @@ pub struct ClaimView {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimSpecView {
+    /// How it may be mounted, such as `ReadWriteOnce`.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    pub access_modes: Box<[String]>,
     /// The class; empty where a volume that is there already has to be found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,

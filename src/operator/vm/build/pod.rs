@@ -182,9 +182,12 @@ fn volumes(plan: &Plan) -> Vec<Volume> {
         }),
         ..Volume::default()
     };
-    // Without a CD drive the repository is not mounted, so that such VMs need no shared storage.
+    // Without a CD drive the repository is not mounted, so that such VMs need no shared storage. VMs only ever read it, by
+    // their mounts. The volume is read-only where it cannot be otherwise: the kubelet gives a volume to the group of the pod
+    // that mounts it first, but not a read-only one, and a fetch pod that came later could not write there.
     let repository = names::IMAGE_REPOSITORY_CLAIM;
-    let images = plan.has_cd_drive.then(|| claim(repository, repository.to_owned(), true));
+    let images = || claim(repository, repository.to_owned(), plan.repository_is_read_only);
+    let images = plan.has_cd_drive.then(images);
     let disks = plan.disks.iter().map(|disk| claim(&disk.name, disk.claim.clone(), false));
     [config_volume(plan), claim(RUNNER_DATA, plan.runner_data_claim.clone(), false)]
         .into_iter()

@@ -78,6 +78,8 @@ pub struct Plan {
     pub generate_secret: bool,
     /// The image repository, if it has to be made.
     pub image_repository: Option<settings::ImageRepository>,
+    /// Whether no pod can write on the image repository's volume.
+    pub repository_is_read_only: bool,
     /// The images that it names by URL, and what is to be done about them.
     pub fetches: Vec<Fetch>,
     /// What is in their drives meanwhile, and whether the start waits.
@@ -177,12 +179,21 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         display_secret,
         generate_secret,
         image_repository: image_repository(observed, settings),
+        repository_is_read_only: repository_is_read_only(observed, settings),
         service: service::service(spec, spice_port, &forwards, &settings.load_balancer_service),
         spice_port,
         forwards,
         grace_period: spec.grace_period(),
         name,
     })
+}
+
+fn repository_is_read_only(observed: &Observed, settings: &settings::Reconciler) -> bool {
+    let modes = match &observed.image_repository {
+        Some(claim) => &claim.spec.access_modes[..],
+        None => &settings.image_repository.access_modes,
+    };
+    modes.iter().all(|mode| mode == "ReadOnlyMany")
 }
 
 /// The image repository, where there is none and the settings want one.

@@ -244,3 +244,18 @@ fn what_does_not_fit_into_a_config_map_is_told_with_its_field_and_no_byte_is_was
     // One that is short is for people to read.
     assert!(tried(10, 0).unwrap().config_file.lines().count() > 10);
 }
+
+#[test]
+fn a_repository_that_fetch_pods_can_write_is_no_read_only_volume_whoever_mounts_it_first() {
+    let is_read_only = |modes: Option<Value>| {
+        let mut observed = alone(vm(json!({})));
+        let claim = modes.map(|modes| json!({"metadata": {}, "spec": {"accessModes": modes}}));
+        observed.image_repository = claim.map(|claim| std::sync::Arc::new(serde_json::from_value(claim).unwrap()));
+        plan(&observed, &settings::Reconciler::default()).unwrap().repository_is_read_only
+    };
+    assert!(is_read_only(Some(json!(["ReadOnlyMany"]))));
+    assert!(
+        !is_read_only(Some(json!(["ReadOnlyMany", "ReadWriteMany"]))) && !is_read_only(Some(json!(["ReadWriteOnce"])))
+    );
+    assert!(is_read_only(None), "the settings' default is the reference's");
+}

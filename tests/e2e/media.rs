@@ -1,0 +1,154 @@
+//! CD images that are given by URL: fetched once by a pod of their own, and in the drive when they are there.
+
+use super::harness::vm::{BOOT, Vm, condition, ready_reason};
+use super::harness::{Space, e2e, eventually, process};
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// The node's address, where pods reach it.
+const NODE: &str = "10.88.0.1:0";
+/// A web server on the node with one image, under any path.
+#[derive(Clone)]
+struct Server {
+    asked: Arc<AtomicUsize>,
+    open: Arc<AtomicBool>,
+    address: String,
+}
+
+fn image() -> Vec<u8> {
+    (0..1_u32 << 20).map(|n| n.to_le_bytes()[0] ^ n.to_le_bytes()[1]).collect()
+}
+
+fn checksum() -> String {
+    let sum: String = Sha256::digest(image()).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{sum}")
+}
+
+impl Server {
+    /// Starts it; as long as it is not open, it fails.
+    async fn start(open: bool) -> Self {
+        let listener = tokio::net::TcpListener::bind(NODE).await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let server = Self { asked: Arc::default(), open: Arc::new(AtomicBool::new(open)), address };
+        let router = Router::new().fallback(answer).with_state(server.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        server
+    }
+
+    fn url(&self, name: &str) -> String {
+        format!("http://{}/{name}", self.address)
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+async fn answer(State(server): State<Server>, _: Uri) -> (StatusCode, Vec<u8>) {
+    server.asked.fetch_add(1, Ordering::Relaxed);
+    match server.open.load(Ordering::Relaxed) {
+        true => (StatusCode::OK, image()),
+        false => (StatusCode::SERVICE_UNAVAILABLE, Vec::new()),
+    }
+}
+
+/// The tiny guest's disk before a CD drive; the guest boots from the disk.
+fn with_cd(space: &Space, name: &str, cdrom: &Value, cd_first: bool) -> Value {
+    let mut vm = super::harness::vm::tiny(space, name, &json!({}));
+    let disk = vm["spec"]["vm"]["disks"][0].take();
+    let mut disks = vec![disk, json!({"cdrom": cdrom})];
+    if !cd_first {
+        disks[0]["bootindex"] = json!(0);
+    }
+    json!({"spec": {"vm": {"disks": disks}}})
+}
+
+/// Whether QEMU has the image open, with what was on the server in it. (The tiny guest has no driver for CDs.)
+fn has_cd(vm: &Vm<'_>) -> bool {
+    let [qemu] = &process::of_pod(&vm.pod_uid(), "qemu-system-x86")[..] else { return false };
+    let open = fs::read_dir(format!("/proc/{qemu}/fd")).into_iter().flatten().flatten();
+    let fetched =
+        open.filter(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.display().to_string().contains("/fetched/")));
+    fetched.into_iter().any(|fd| fs::read(fd.path()).is_ok_and(|content| content == image()))
+}
+
+async fn until_cd(vm: &Vm<'_>, there: bool) {
+    let what = if there { "the image comes into the drive" } else { "the drive is emptied" };
+    eventually(what, 90, async || match has_cd(vm) == there {
+        true => Ok(()),
+        false => Err(format!("{:#}", vm.now()["status"])),
+    })
+    .await;
+}
+
+#[test]
+fn a_cd_that_is_given_by_url_is_fetched_once_and_is_there_when_the_machine_starts() {
+    e2e(2, async |space| {
+        let server = Server::start(false).await;
+        let cdrom = json!({"image": server.url("install.iso"), "checksum": checksum()});
+        let vm = space.create("vm", with_cd(space, "vm", &cdrom, true)).await;
+        let waits = |vm: &Value| condition(vm, "MediaFetched")["status"] == "False" && ready_reason(vm) != "Running";
+        let waiting = vm.until("waits for the image", 60, waits).await;
+        assert!(vm.pod().is_none(), "{:#}", waiting["status"]);
+        eventually("the server is asked", 60, async || (server.asked() > 0).then_some(()).ok_or_else(String::new))
+            .await;
+        let said = vm.until("says that the server fails", 30, |vm| {
+            condition(vm, "MediaFetched")["message"].as_str().is_some_and(|text| text.contains("503"))
+        });
+        said.await;
+
+        server.open.store(true, Ordering::Relaxed);
+        vm.booted().await;
+        assert_eq!(condition(&vm.now(), "MediaFetched")["status"], "True", "{:#}", vm.now()["status"]);
+        vm.counts().await;
+        assert!(has_cd(&vm), "the image is in the drive from the start");
+
+        // For another VM the image is there already, whether the server is or not.
+        let asked = server.asked();
+        server.open.store(false, Ordering::Relaxed);
+        let other = space.create("other", with_cd(space, "other", &cdrom, true)).await;
+        other.booted().await;
+        other.counts().await;
+        assert!(has_cd(&other));
+        assert_eq!(server.asked(), asked, "it is fetched once");
+    });
+}
+
+#[test]
+fn a_cd_that_nothing_waits_for_comes_into_the_drive_of_the_running_machine() {
+    e2e(1, async |space| {
+        let server = Server::start(false).await;
+        let wrong = json!({"image": server.url("tools.iso"), "checksum": format!("sha256:{}", "0".repeat(64))});
+        let vm = space.create("vm", with_cd(space, "vm", &wrong, false)).await;
+        vm.booted().await;
+        vm.counts().await;
+        assert!(!has_cd(&vm), "the drive is empty");
+        let pod = vm.pod_uid();
+
+        server.open.store(true, Ordering::Relaxed);
+        let mistaken = |vm: &Value| condition(vm, "MediaFetched")["reason"] == "ChecksumMismatch";
+        let told = vm.until("says that the checksum is another", BOOT, mistaken).await;
+        let message = condition(&told, "MediaFetched")["message"].as_str().unwrap_or_default().to_owned();
+        assert!(message.contains("spec.vm.disks[1].cdrom"), "{message}");
+        assert!(!has_cd(&vm), "nothing that is not what it should be is in the drive");
+
+        let disks = with_cd(space, "vm", &json!({"image": server.url("tools.iso"), "checksum": checksum()}), false);
+        vm.patch(&disks).await;
+        vm.until("has fetched", BOOT, |vm| condition(vm, "MediaFetched")["status"] == "True").await;
+        until_cd(&vm, true).await;
+
+        // Taken out by hand, and back: the server is not needed any more.
+        server.open.store(false, Ordering::Relaxed);
+        vm.patch(&with_cd(space, "vm", &json!({"image": ""}), false)).await;
+        until_cd(&vm, false).await;
+        vm.patch(&disks).await;
+        until_cd(&vm, true).await;
+        assert_eq!(vm.pod_uid(), pod, "all that without a restart");
+    });
+}
