@@ -1,0 +1,147 @@
+//! Rules about disks and CD drives.
+
+use super::{Case, case};
+use serde_json::{Value, json};
+
+pub fn cases() -> Vec<Case> {
+    let named = |name: &str| json!({"volumeClaimTemplate": {"metadata": {"name": name}}});
+    let at = |bootindex: i64| json!({"cdrom": {"image": ""}, "bootindex": bootindex});
+    let cds = |n: usize| Value::Array(vec![json!({"cdrom": {"image": ""}}); n]);
+    let unnamed = json!({"volumeClaimTemplate": {}});
+    let checksum = format!("sha256:{}", "a".repeat(64));
+    let volume = |at| case(at, "any volume", json!(["1Ei", "64Ti"]), json!(["1e99", "1000000000000000000Gi", "2Ei"]));
+    vec![
+        case(
+            "spec.vm.disks",
+            "same volumeClaimTemplate.metadata.name",
+            json!([[], [named("a"), named("b"), unnamed, unnamed]]),
+            json!([[named("a"), unnamed, named("a")]]),
+        ),
+        case(
+            "spec.vm.disks",
+            "same bootindex",
+            json!([[at(0), at(1), unnamed, unnamed]]),
+            json!([[at(1), unnamed, at(1)]]),
+        ),
+        case("spec.vm.disks", "room for 6", json!([cds(6)]), json!([cds(7)])),
+        case(
+            "spec.vm.disks[]",
+            "either volumeClaimTemplate or cdrom",
+            json!([unnamed, {"cdrom": {"image": ""}}]),
+            json!([{}, {"volumeClaimTemplate": {}, "cdrom": {"image": ""}}]),
+        ),
+        case("spec.vm.disks[].bootindex", "boot order", json!([0, 2_147_483_647]), json!([-1, 2_147_483_648_u64])),
+        case(
+            "spec.vm.disks[].cdrom.image",
+            "image repository",
+            json!([
+                "",
+                "a.iso",
+                "debian/a b.iso",
+                "https://example.org/x/../a.iso",
+                "a..b.iso",
+                "/var/local/vmop-image-repository/a.iso",
+                "file:///var/local/vmop-image-repository/a.iso"
+            ]),
+            json!([
+                "/etc/passwd",
+                "../a.iso",
+                "a/../../b",
+                "file:///etc/passwd",
+                "/var/local/vmop-image-repository/../x",
+                ".."
+            ]),
+        ),
+        case(
+            "spec.vm.disks[].cdrom.image",
+            "no URL that can be fetched",
+            json!(["http://10.0.0.1:8080/a.iso", "HTTPS://example.org", "https://[fd00::1]/a.iso?version=1#x"]),
+            json!([
+                "ftp://example.org/a.iso",
+                "https://user:secret@example.org/a.iso",
+                "https:///a.iso",
+                "https://example.org/a b.iso",
+                "https://example.org:port/a.iso",
+                format!("https://example.org/{}", "x".repeat(2048)),
+            ]),
+        ),
+        case(
+            "spec.vm.disks[].cdrom",
+            "a checksum and no URL",
+            json!([{"image": "https://example.org/a.iso", "checksum": checksum}, {"image": "a.iso"}]),
+            json!([
+                {"image": "a.iso", "checksum": checksum},
+                {"image": "", "checksum": checksum},
+                {"image": "file:///var/local/vmop-image-repository/a.iso", "checksum": checksum},
+            ]),
+        ),
+        case(
+            "spec.vm.disks[].cdrom.checksum",
+            "no checksum",
+            json!([checksum, format!("sha256:{}", "A".repeat(64))]),
+            json!([
+                "",
+                "a".repeat(64),
+                "sha256:abc",
+                format!("sha512:{}", "a".repeat(64)),
+                format!("sha256:{}", "g".repeat(64))
+            ]),
+        ),
+        case(
+            "spec.vm.disks[].volumeClaimTemplate.metadata.name",
+            "cannot name a volume",
+            json!(["system", "0", "a-", "x".repeat(58)]),
+            json!(["", "UPPER", "-a", "a.b", "a_b", "x".repeat(59)]),
+        ),
+        case(
+            "spec.vm.disks[].volumeClaimTemplate.metadata.labels{}",
+            "no value of a label",
+            json!(["", "gold", "A.b_c-d"]),
+            json!(["-gold", "a/b", "a b"]),
+        ),
+        case(
+            "spec.vm.disks[].volumeClaimTemplate.spec.accessModes",
+            "is empty",
+            json!([["ReadWriteOnce"]]),
+            json!([[]]),
+        ),
+        case(
+            "spec.vm.disks[].volumeClaimTemplate.spec.accessModes[]",
+            "no access mode",
+            json!(["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]),
+            json!(["RWO", ""]),
+        ),
+        case(
+            "spec.vm.disks[].volumeClaimTemplate.spec",
+            "size of the disk's image file",
+            json!([{}, {"volumeMode": "Filesystem", "resources": {"requests": {"storage": "1Gi"}}}]),
+            json!([{"volumeMode": "Filesystem"}, {"volumeMode": "Filesystem", "resources": {"limits": {"storage": "1Gi"}}}]),
+        ),
+        case(
+            "spec.vm.disks[].volumeClaimTemplate.spec.resources",
+            "requests more",
+            json!([{"requests": {"storage": "10Gi"}, "limits": {"storage": "10Gi"}}]),
+            json!([{"requests": {"storage": "10Gi"}, "limits": {"storage": "9Gi"}}]),
+        ),
+        case(
+            "spec.vm.disks[].volumeClaimTemplate.spec.resources.limits{}",
+            "amount",
+            json!(["1Gi", 7]),
+            json!(["1 GiB", -1]),
+        ),
+        case(
+            "spec.vm.disks[].volumeClaimTemplate.spec.resources.requests{}",
+            "amount",
+            json!(["1Gi", 7]),
+            json!(["1 GiB", -1]),
+        ),
+        volume("spec.vm.disks[].volumeClaimTemplate.spec.resources.limits{}"),
+        volume("spec.vm.disks[].volumeClaimTemplate.spec.resources.requests{}"),
+        case(
+            "spec.vm.disks[].volumeClaimTemplate.spec.volumeMode",
+            "no volume mode",
+            json!(["Block"]),
+            json!(["block", ""]),
+        ),
+    ]
+}

@@ -1,0 +1,62 @@
+//! Rules about the pod and what is beside the machine.
+
+use super::{Case, case};
+use serde_json::json;
+
+pub fn cases() -> Vec<Case> {
+    let key = |at, words| case(at, words, json!(["user-data", "a.B_c"]), json!(["", "a/b", "a b"]));
+    let name = |at| case(at, "no name of an object", json!(["seed", "a.b-c"]), json!(["", "Seed", "-a", "a_b"]));
+    let reference =
+        |at| case(at, "names no image", json!(["registry.example.org:5000/a/b"]), json!(["", "a b", "a\n"]));
+    let label = |at| case(at, "no value of a label", json!(["", "fast", "A.b_c-d"]), json!(["-fast", "a/b", "a b"]));
+    let amount = |at| case(at, "amount", json!(["500m", 2, "8Gi", "0"]), json!(["8 GiB", -1, "", "many"]));
+    let bounded = |at| case(at, "any node", json!(["4Pi", "12Ti"]), json!(["1e99", "1000000000000000000Gi", "5Pi"]));
+    vec![
+        case(
+            "spec.image",
+            "either source, or repository and path",
+            json!([{"source": "a"}, {"repository": "a", "path": "b"}, {"source": "a", "repository": "b"}]),
+            json!([{}, {"version": "1"}, {"repository": "a"}, {"source": "a", "repository": "b", "path": "c"}]),
+        ),
+        reference("spec.image.source"),
+        reference("spec.image.repository"),
+        reference("spec.image.path"),
+        case("spec.image.version", "is no tag", json!(["7", "v1.2_3-rc"]), json!(["", "a b", "-1", "sha256:1"])),
+        case(
+            "spec.resources",
+            "requests more",
+            json!([{}, {"requests": {"cpu": 2, "memory": "1G"}, "limits": {"cpu": "2000m"}}]),
+            json!([{"requests": {"cpu": 3}, "limits": {"cpu": "2000m"}}]),
+        ),
+        amount("spec.resources.limits{}"),
+        amount("spec.resources.requests{}"),
+        bounded("spec.resources.limits{}"),
+        bounded("spec.resources.requests{}"),
+        case("spec.nodeName", "no name of a node", json!(["", "node-1.example.org"]), json!(["Node", "-a", "a_b"])),
+        label("spec.nodeSelector{}"),
+        label("spec.podLabels{}"),
+        label("spec.loadBalancerService.labels{}"),
+        case(
+            "spec.cloudInit",
+            "either userData or userDataFrom",
+            json!([{"userData": {}}, {"userDataFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]),
+            json!([{"userData": {}, "userDataFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]),
+        ),
+        case(
+            "spec.cloudInit",
+            "either networkConfig or networkConfigFrom",
+            json!([{"networkConfig": {}}, {"networkConfigFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]),
+            json!([{"networkConfig": {}, "networkConfigFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]),
+        ),
+        name("spec.cloudInit.userDataFrom.secretKeyRef.name"),
+        key("spec.cloudInit.userDataFrom.secretKeyRef.key", "no key of a secret"),
+        name("spec.cloudInit.networkConfigFrom.secretKeyRef.name"),
+        key("spec.cloudInit.networkConfigFrom.secretKeyRef.key", "no key of a secret"),
+        case(
+            "spec.permissions[]",
+            "either user or role",
+            json!([{"user": "a"}, {"role": "b"}]),
+            json!([{}, {"user": "a", "role": "b"}]),
+        ),
+    ]
+}
