@@ -1,6 +1,6 @@
 //! A change of a running VM is announced until the runner confirms it.
 
-use super::fake_api::{CONFIG_MAPS, PODS, VMS};
+use super::fake_api::{CONFIG_MAPS, PODS, SECRETS, VMS};
 use super::world::{World, one_disk, pass, request};
 use serde_json::Value;
 use std::time::Duration;
@@ -69,6 +69,26 @@ async fn a_change_that_is_confirmed_is_announced_once() {
     world.deliver();
     confirm(&world, generation);
     pass(600);
+    assert_eq!(world.reconcile().await.unwrap(), Outcome::Done);
+    assert_eq!(world.api.requests(), [""; 0]);
+}
+
+#[tokio::test]
+async fn what_nothing_confirms_is_announced_twice_more() {
+    let mut world = running().await;
+    world.api.change(SECRETS, "vm-display-secret", |secret| secret["metadata"]["resourceVersion"] = "700".into());
+    world.deliver();
+    assert_eq!(world.step().await, [request("PATCH", PODS, "vm")]);
+    for pause in [1, 2] {
+        world.deliver();
+        world.restart_operator();
+        assert_eq!(recheck(&world.reconcile().await.unwrap()), Some(Duration::from_secs(pause)));
+        assert_eq!(world.api.requests(), [""; 0]);
+        pass(i64::try_from(pause).unwrap());
+        assert_eq!(world.step().await, [request("PATCH", PODS, "vm")], "after {pause} s");
+    }
+    world.deliver();
+    pass(1000);
     assert_eq!(world.reconcile().await.unwrap(), Outcome::Done);
     assert_eq!(world.api.requests(), [""; 0]);
 }

@@ -83,7 +83,7 @@ pub async fn apply(
 async fn follow(wanted: &Pod, versions: &Versions, observed: &Observed, ctx: &Context) -> Result<Vec<Wanted>, Error> {
     let Some(pod) = observed.own_pod() else { return Ok(Vec::new()) };
     let (asked, resources) = resize::follow(wanted, pod, observed, ctx).await?;
-    let is_new = pod.annotations().get(names::ANNOTATION_CONFIG_VERSION) != versions.config_map.as_ref();
+    let is_new = versions.annotations().iter().any(|(name, version)| pod.annotations().get(name) != Some(version));
     let poke = poke::annotation(observed, is_new);
     announce(versions.annotations().into_iter().chain(asked).chain(poke).collect(), pod, ctx).await?;
     Ok(resources.into_iter().chain(restart::required(wanted, pod)).collect())
