@@ -105,13 +105,15 @@ impl FetchReason {
         matches!(self, Self::Fetched | Self::AlreadyThere)
     }
 
-    /// Whether another try can succeed without anybody changing the request: the server comes back, room is made. Each
-    /// goes on where the last one ended, if the server allows it.
+    /// Whether another try can succeed without anybody changing the request: the server comes back, the file is put there,
+    /// room is made. Each goes on where the last one ended, if the server allows it.
     #[must_use]
     pub fn may_retry(self) -> bool {
         match self {
             Self::ServerUnreachable
+            | Self::ServerRefused
             | Self::ServerFailed
+            | Self::DeadlineExceeded
             | Self::RepositoryFull
             | Self::RepositoryNotWritable
             | Self::Interrupted => true,
@@ -119,10 +121,8 @@ impl FetchReason {
             | Self::AlreadyThere
             | Self::SchemeNotAllowed
             | Self::InvalidUrl
-            | Self::ServerRefused
             | Self::TooLarge
             | Self::ChecksumMismatch
-            | Self::DeadlineExceeded
             | Self::Unknown => false,
         }
     }

@@ -76,7 +76,10 @@ pub const REASONS: &[(&str, &[(&str, &str)])] = &[
             ("ImageNotReadable", "an image cannot be read, or QEMU cannot use it"),
             ("OutsideRepository", "an image's path leads out of the image repository"),
             ("NotAFile", "an image is no regular file"),
-            ("UrlNotSupported", "an image is named by a URL, which this version does not take"),
+            (
+                "UrlNotSupported",
+                "an image is named by a URL; the operator fetches it first, and so does `vm-runner fetch` where there is none",
+            ),
             ("NoSuchDrive", "the machine was started without that drive"),
             ("GuestHoldsMedium", "the guest has locked its drive; the medium changes when it lets go"),
             ("NotFollowed", "the drive has not followed; the message says why"),

@@ -222,7 +222,7 @@ pub const FETCHES: &[(&str, &str, &str)] = &[
     (
         "ServerRefused",
         "The server says that there is no such file, or not for us",
-        "correct the URL, or put the file there and remove the pod that has failed: it is named in kubectl get pods -l app.kubernetes.io/name=vm-fetch",
+        "correct the URL, or put the file there; it is tried again",
     ),
     ("ServerFailed", "The server cannot serve at the moment", "nothing; it is tried again"),
     ("TooLarge", "The image is larger than imageRepository.fetch.maxSize", "raise maxSize in the operator's ConfigMap"),
@@ -244,7 +244,7 @@ pub const FETCHES: &[(&str, &str, &str)] = &[
     (
         "DeadlineExceeded",
         "The fetch takes longer than imageRepository.fetch.deadline",
-        "raise deadline in the operator's ConfigMap; the next try goes on where this one has ended",
+        "nothing: it is tried again, and goes on where it has ended if the server allows that; else raise deadline in the operator's ConfigMap",
     ),
     ("Interrupted", "The fetch pod was asked to end", "nothing; it is tried again"),
     (
