@@ -5,9 +5,7 @@
 
 use super::ours;
 use super::tree::{Node, Section};
-use super::{
-    LoadBalancerService, Note, REFERENCE_IMAGES, Reconciler, RunnerDataPvc, RunnerImage, Settings, SettingsError,
-};
+use super::{LoadBalancerService, Note, Reconciler, RunnerDataPvc, RunnerImage, Settings, SettingsError};
 use crate::api::logging::level;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -172,21 +170,14 @@ fn runner_image(mut section: Section<'_>, notes: &mut Vec<Note>) -> Result<Runne
     Ok(RunnerImage { source, pull_policy })
 }
 
-/// The reference's runner has to be among them: it runs as root, privileged and in the node's network, with files of its
-/// own in the image's file system. No pod of ours has all of that.
 fn replaced_images(node: Node<'_>) -> Result<Vec<String>, SettingsError> {
-    let refusal = node.refuse::<Vec<String>>(format!(
-        "the runner of the Java VM-Operator needs a privileged pod of its own kind, which is not made here; give a list with \
-         {REFERENCE_IMAGES}"
-    ));
-    let images: Vec<String> = node.items()?.iter().map(Node::text).collect::<Result<_, _>>()?;
-    let replaced = |kind: &str| images.iter().any(|image| format!("{REFERENCE_IMAGES}{kind}").starts_with(image));
-    if replaced("arch") && replaced("alpine") { Ok(images) } else { refusal }
+    node.items()?.iter().map(Node::text).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operator::settings::REFERENCE_IMAGES;
 
     fn file(reconciler: &str) -> String {
         let indented: String = reconciler.lines().map(|line| format!("      {line}\n")).collect();
@@ -292,8 +283,7 @@ mod tests {
             ("runnerImage: {pullPolicy: Sometimes}", "give Always, Never or IfNotPresent"),
             ("\"/DisplaySecretReconciler\": {passwordValidity: soon}", "number of seconds"),
             ("loggingProperties: 1", "loggingProperties"),
-            ("replacedImages: []", "privileged"),
-            ("replacedImages: [ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-arch]", "privileged"),
+            ("replacedImages: all", "replacedImages"),
             ("replacedImages: [1]", "replacedImages[0]"),
         ] {
             let message = refusal(&file(text));
@@ -331,6 +321,7 @@ mod tests {
     fn more_images_can_be_replaced() {
         let text = format!("replacedImages:\n- {REFERENCE_IMAGES}\n- registry.local/mirror/qemu-");
         assert_eq!(settings(&text).replaced_images, [REFERENCE_IMAGES, "registry.local/mirror/qemu-"]);
+        assert!(settings("replacedImages: []").replaced_images.is_empty(), "the reference's are kept then");
     }
 
     #[test]

@@ -69,7 +69,8 @@ pub const KEYS: &[Key] = &[
     ours(
         "/Reconciler replacedImages",
         Some("[\"ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-\"]"),
-        "Images of VMs that begin so are taken as runnerImage; the reference's runners have to be among them",
+        "Images of VMs that begin so are taken as runnerImage. A VM whose image is the reference's runner and is not among \
+         them, as with `[]`, keeps it, and gets the pod that the reference gives it: privileged, root, in the node's network",
     ),
     ours(
         "/Reconciler imageRepository create",

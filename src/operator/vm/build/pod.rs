@@ -32,10 +32,10 @@ pub(super) fn build(plan: &Plan) -> Pod {
     let spec = PodSpec {
         containers: vec![container(plan)],
         volumes: Some(volumes(plan)),
-        host_network: plan.rights.tap.is_some().then_some(true),
+        host_network: plan.rights.host_network().then_some(true),
         // In the node's network, the node's name servers are the default.
-        dns_policy: plan.rights.tap.is_some().then(|| "ClusterFirstWithHostNet".to_owned()),
-        security_context: Some(pod_security(&plan.rights)),
+        dns_policy: plan.rights.host_network().then(|| "ClusterFirstWithHostNet".to_owned()),
+        security_context: (!plan.rights.as_reference).then(|| pod_security(&plan.rights)),
         service_account_name: Some(names::RUNNER_SERVICE_ACCOUNT.to_owned()),
         // The operator makes a new pod when one has ended, as only it knows whether the VM should run.
         restart_policy: Some("Never".to_owned()),
@@ -101,6 +101,9 @@ pub(in crate::operator::vm) fn restricted() -> SecurityContext {
 /// What taps need is added, and given up by the runner once it has them. As nobody gains what the runner had not from the
 /// start, privilege escalation is forbidden all the same.
 fn container_security(rights: &Rights) -> SecurityContext {
+    if rights.as_reference {
+        return SecurityContext { privileged: Some(true), ..SecurityContext::default() };
+    }
     let add = rights.tap.is_some().then(|| vec!["NET_ADMIN".to_owned()]);
     SecurityContext {
         // A privileged container cannot forbid it; the runner does so itself.

@@ -138,7 +138,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     let media = fetch::media(&fetches, observed, &settings.image_repository.fetch);
     let fetch_settings = (!fetches.is_empty()).then(|| Box::new(settings.clone()));
     let seed = seed::seed(vm, kept_instance.as_ref());
-    let rights = Rights::of(&spec.vm, settings);
+    let rights = Rights::of(&spec.vm, &image, settings);
     let display_secret = present_secret.or_else(|| generate_secret.then(|| names::display_secret(&name)));
     let mut config = RunnerConfig {
         metrics_port: rights.metrics_port(spice_port, &forwards),
@@ -147,7 +147,9 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     if rights.tap.is_some() && display_secret.is_none() {
         config::hide_display(&mut config);
     }
-    let devices = settings.accelerator.requested().into_iter().chain(rights.tun_resource());
+    // A privileged pod of the reference has all devices.
+    let accelerator = settings.accelerator.requested().filter(|_| !rights.as_reference);
+    let devices = accelerator.into_iter().chain(rights.tun_resource());
     let logging_properties = config::logging_properties(vm, settings).cloned();
     let config_file = config::file(&config);
     config::fits(vm, &config_file, logging_properties.as_deref())?;

@@ -14,6 +14,9 @@ pub struct Rights {
     pub privileged: bool,
     /// Root's user id, without capabilities, for block devices that belong to root.
     pub root: bool,
+    /// All that the reference gives its runner, which is not ours to restrict: a privileged container of its image's user,
+    /// root, with a writable root and the node's network. Nothing of the above is set beside it.
+    pub as_reference: bool,
 }
 
 /// How a pod gets `/dev/net/tun`.
@@ -28,8 +31,11 @@ pub enum Tun {
 }
 
 impl Rights {
-    /// What that machine needs.
-    pub(super) fn of(machine: &Machine, settings: &settings::Reconciler) -> Self {
+    /// What that machine needs with that image.
+    pub(super) fn of(machine: &Machine, image: &str, settings: &settings::Reconciler) -> Self {
+        if image.starts_with(settings::REFERENCE_IMAGES) {
+            return Self { as_reference: true, ..Self::default() };
+        }
         let has_tap = machine.networks.iter().any(|network| network.tap.is_some());
         let accelerator = &settings.accelerator;
         let privileged = accelerator.privileged && accelerator.policy != Policy::Tcg;
@@ -38,7 +44,14 @@ impl Rights {
             (_, true) => Tun::HostPath,
             _ => Tun::Resource(settings.tap.tun_resource.clone()),
         };
-        Self { tap: has_tap.then(tun), privileged, root: settings.device_access == DeviceAccess::Root }
+        let root = settings.device_access == DeviceAccess::Root;
+        Self { tap: has_tap.then(tun), privileged, root, as_reference: false }
+    }
+
+    /// Whether the pod is in the node's network.
+    #[must_use]
+    pub fn host_network(&self) -> bool {
+        self.tap.is_some() || self.as_reference
     }
 
     /// The resource for taps that the pod asks for.
@@ -55,6 +68,6 @@ impl Rights {
         let port = names::METRICS_PORT;
         let is_forwarded = |f: &Forward| f.port == i32::from(port) && protocol(f.protocol) == "TCP";
         let is_free = spice_port != Some(port) && !forwards.iter().any(is_forwarded);
-        (is_free && self.tap.is_none()).then_some(port)
+        (is_free && !self.host_network()).then_some(port)
     }
 }

@@ -170,6 +170,30 @@ fn the_references_image_is_replaced_and_any_other_kept() {
 }
 
 #[test]
+fn the_references_runner_is_kept_where_the_settings_say_so_with_the_pod_that_it_needs() {
+    let settings = settings::Reconciler { replaced_images: Vec::new(), ..Default::default() };
+    let of = |source: &str| {
+        let mut vm = vm(json!({"networks": [{"tap": {}}]}));
+        vm.spec.image = Some(Image { source: Some(source.to_owned()), ..Image::default() });
+        plan(&alone(vm), &settings).unwrap()
+    };
+    let kept = of("ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-arch:latest");
+    assert_eq!(kept.rights, Rights { as_reference: true, ..Rights::default() });
+    assert_eq!(
+        (&kept.resources.limits, kept.config.metrics_port),
+        (&None, None),
+        "it asks for no device, and has no metrics"
+    );
+    let pod = crate::operator::vm::build::build(&kept).pod;
+    let spec = pod.spec.unwrap();
+    let container = spec.containers.into_iter().next().unwrap();
+    assert_eq!((spec.host_network, spec.security_context, container.command), (Some(true), None, None));
+    let security = serde_json::to_value(container.security_context).unwrap();
+    assert_eq!(security, json!({"privileged": true}), "as the reference makes it");
+    assert!(!of("example.org/runner:1").rights.as_reference);
+}
+
+#[test]
 fn the_seeds_instance_id_follows_its_content_only() {
     // B7: the reference's followed every edit of the VM.
     let id = |generation, user: &str| {
