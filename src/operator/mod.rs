@@ -13,7 +13,7 @@
 //! | [`streams`], [`cache`], [`views`], [`warnings`] | what the operator knows of the cluster, and how little of it |
 //! | [`write`], [`events`] | the few ways in which it writes |
 //! | [`leader`], [`access`] | one operator writes at a time; its requests are counted |
-//! | [`context`], [`settings`], [`starts`] | what a reconcile is given |
+//! | [`context`], [`settings`], [`starts`], [`progress`] | what a reconcile is given |
 //! | [`error`], [`backoff`] | what goes wrong, and when to try again |
 //! | [`cli`], [`http`], [`metrics`], [`logs`], [`docs`] | the process |
 
@@ -30,6 +30,7 @@ pub mod http;
 pub mod leader;
 pub mod logs;
 pub mod metrics;
+pub mod progress;
 pub mod settings;
 pub mod starts;
 pub mod streams;

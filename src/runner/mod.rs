@@ -23,7 +23,7 @@
 //! | `qmp`, `agent` | QEMU's monitor; programs in the guest |
 //! | `console`, `seed` | the serial console; the seed for cloud-init |
 //! | `fetch` | brings images into the repository, in pods of their own |
-//! | `status`, `report` | what is told about the machine (pure); tells it |
+//! | `status`, `problem`, `report` | what is told about the machine (pure); tells it |
 
 mod agent;
 pub mod cli;
@@ -36,6 +36,7 @@ mod fetch;
 mod harden;
 mod machine;
 mod metrics;
+mod problem;
 mod process;
 mod qemu;
 mod qmp;

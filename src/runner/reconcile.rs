@@ -13,8 +13,8 @@ pub use media::{Tray, start_node};
 
 use super::desired::Desired;
 use super::desired::display::{self, Password};
+use super::problem::Problem;
 use super::qmp::{Client, Command, Error};
-use super::status::Problem;
 use crate::api::quantity::Bytes;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -2,6 +2,7 @@
 
 use super::agent::login::Desktop;
 use super::machine::Acceleration;
+use super::problem::Problem;
 use super::state::Phase;
 use crate::api::conditions::{self, Wanted};
 use crate::api::names;
@@ -66,22 +67,6 @@ pub struct Observed {
     pub firmware_problem: Option<String>,
     /// Why the configuration is not in effect.
     pub config_problem: Option<ConfigProblem>,
-}
-
-/// Something that is not as it should be: a reason of a condition, and what a user should know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// CamelCase, one of a closed list.
-    pub reason: &'static str,
-    /// What is wrong, where, and what to do.
-    pub message: String,
-}
-
-impl Problem {
-    /// A problem.
-    pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
-    }
 }
 
 /// Why a configuration is not in effect.

@@ -26,13 +26,9 @@ pub(super) fn parse(text: &str, file: &str) -> Result<(Settings, Vec<Note>), Set
         drop(manager.take(key));
     }
     for section in [root, manager, controller] {
-        unknown(section, &mut notes);
+        section.note_rest(&mut notes);
     }
     Ok((Settings { namespace, reconciler }, notes))
-}
-
-pub(super) fn unknown(section: Section<'_>, notes: &mut Vec<Note>) {
-    notes.extend(section.rest().map(|node| node.note("no such setting; it has no effect")));
 }
 
 fn namespace(node: &Node<'_>) -> Result<String, SettingsError> {
@@ -63,7 +59,7 @@ fn reconciler(
     let accelerator = ours::accelerator(section.section("accelerator")?, notes)?;
     let tap = ours::tap(section.section("tap")?, notes)?;
     let device_access = section.take("deviceAccess").map(|node| ours::device_access(&node)).transpose()?;
-    unknown(section, notes);
+    section.note_rest(notes);
     Ok(Reconciler {
         runner_data_pvc,
         cpu_overcommit,
@@ -83,7 +79,7 @@ fn reconciler(
 
 fn runner_data_pvc(mut section: Section<'_>, notes: &mut Vec<Note>) -> Result<RunnerDataPvc, SettingsError> {
     let storage_class_name = section.take("storageClassName").map(|node| node.text()).transpose()?;
-    unknown(section, notes);
+    section.note_rest(notes);
     Ok(RunnerDataPvc { storage_class_name })
 }
 
@@ -143,8 +139,8 @@ fn password_validity(
 ) -> Result<Option<Duration>, SettingsError> {
     const KEY: &str = "passwordValidity";
     let (new, old) = (section.take(KEY), old_place.take(KEY));
-    unknown(section, notes);
-    unknown(old_place, notes);
+    section.note_rest(notes);
+    old_place.note_rest(notes);
     if let Some(old) = &old {
         notes.push(old.note("move it to /Manager./Controller./Reconciler./DisplaySecretReconciler"));
     }
@@ -166,7 +162,7 @@ fn runner_image(mut section: Section<'_>, notes: &mut Vec<Note>) -> Result<Runne
             _ => return node.refuse("give Always, Never or IfNotPresent"),
         },
     };
-    unknown(section, notes);
+    section.note_rest(notes);
     Ok(RunnerImage { source, pull_policy })
 }
 

@@ -1,6 +1,5 @@
 //! (pure) The settings that the reference does not have: what VMs' pods are given besides what a VM says.
 
-use super::file::unknown;
 use super::tree::{Node, Section};
 use super::{Accelerator, DeviceAccess, FetchSettings, ImageRepository, Note, PodDefaults, Policy, SettingsError, Tap};
 use crate::api::quantity::Bytes;
@@ -17,7 +16,7 @@ pub(super) fn image_repository(
     let size = section.take("size").map(|node| size(&node)).transpose()?.unwrap_or(default.size);
     let access_modes = section.take("accessModes").map(access_modes).transpose()?.unwrap_or(default.access_modes);
     let fetch = fetching(section.section("fetch")?, notes)?;
-    unknown(section, notes);
+    section.note_rest(notes);
     Ok(ImageRepository { create, storage_class_name, size, access_modes, fetch })
 }
 
@@ -28,7 +27,7 @@ fn fetching(mut section: Section<'_>, notes: &mut Vec<Note>) -> Result<FetchSett
     let max_size = max_size.and_then(|text| text.parse().ok()).unwrap_or(default.max_size);
     let deadline = section.take("deadline").map(|node| seconds(&node, 1)).transpose()?;
     let start_deadline = section.take("startDeadline").map(|node| seconds(&node, 0)).transpose()?;
-    unknown(section, notes);
+    section.note_rest(notes);
     Ok(FetchSettings {
         schemes,
         max_size,
@@ -79,7 +78,7 @@ pub(super) fn pod_defaults(mut section: Section<'_>, notes: &mut Vec<Note>) -> R
             .map(|n| n.typed("give a list of names, as - name: registry"))
             .transpose()?,
     };
-    unknown(section, notes);
+    section.note_rest(notes);
     Ok(defaults)
 }
 
@@ -103,7 +102,7 @@ pub(super) fn accelerator(mut section: Section<'_>, notes: &mut Vec<Note>) -> Re
             _ => return node.refuse("give kvm, auto or tcg"),
         },
     };
-    unknown(section, notes);
+    section.note_rest(notes);
     Ok(Accelerator { policy, kvm_resource: resource, privileged })
 }
 
@@ -111,7 +110,7 @@ pub(super) fn tap(mut section: Section<'_>, notes: &mut Vec<Note>) -> Result<Tap
     let default = Tap::default();
     let tun_resource = section.take("tunResource").map(|node| resource(&node, &default.tun_resource)).transpose()?;
     let host_path = section.take("hostPath").map(|node| yes_or_no(&node)).transpose()?.unwrap_or_default();
-    unknown(section, notes);
+    section.note_rest(notes);
     Ok(Tap { tun_resource: tun_resource.unwrap_or(default.tun_resource), host_path })
 }
 

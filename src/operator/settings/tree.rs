@@ -240,6 +240,11 @@ impl<'a> Section<'a> {
         entries.into_iter().map(move |(name, value)| Node { file: self.file, key: joined(&path, &name), value })
     }
 
+    /// Says of what nobody has asked for that nobody does.
+    pub fn note_rest(self, notes: &mut Vec<Note>) {
+        notes.extend(self.rest().map(|node| node.note("no such setting; it has no effect")));
+    }
+
     fn path(&self, key: &str) -> String {
         joined(&self.key, key)
     }

@@ -2,8 +2,8 @@
 
 use super::{Driver, News};
 use crate::runner::machine::Held;
+use crate::runner::problem::Problem;
 use crate::runner::qmp::IoError;
-use crate::runner::status::Problem;
 use std::time::Duration;
 use tokio::sync::mpsc;
 

@@ -1,6 +1,6 @@
 //! (io) CD images: regular files in the image repository, and nothing else of the host (B27).
 
-use crate::runner::status::Problem;
+use crate::runner::problem::Problem;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

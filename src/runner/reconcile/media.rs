@@ -3,8 +3,8 @@
 use super::{Machine, Progress};
 use crate::runner::desired::media::{self, Drive, Step};
 use crate::runner::machine;
+use crate::runner::problem::Problem;
 use crate::runner::qmp::{Command, Error};
-use crate::runner::status::Problem;
 use std::path::{Path, PathBuf};
 
 /// Open, remove, insert, close, and a look at the end.

@@ -6,39 +6,12 @@ use crate::api::fetch::Progress;
 use crate::operator::context::Context;
 use crate::operator::vm::observe::Observed;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use kube::api::LogParams;
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// A node that does not answer must not delay what matters.
 const DEADLINE: Duration = Duration::from_secs(2);
-
-/// What was read last, by the pod's name.
-#[derive(Default)]
-pub struct Progresses(Mutex<HashMap<String, (Timestamp, Option<Progress>)>>);
-
-impl Progresses {
-    /// What was read last of that pod, and whether that is new enough.
-    fn known(&self, pod: &str, now: Timestamp) -> (Option<Progress>, bool) {
-        let pause = SignedDuration::try_from(PROGRESS_PAUSE).unwrap_or(SignedDuration::ZERO);
-        match self.0.lock().unwrap_or_else(PoisonError::into_inner).get(pod) {
-            Some((at, progress)) => (*progress, now.duration_since(*at) < pause),
-            None => (None, false),
-        }
-    }
-
-    fn keep(&self, pod: &str, now: Timestamp, progress: Option<Progress>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(pod.to_owned(), (now, progress));
-    }
-
-    /// Forgets all pods but those.
-    pub fn retain(&self, pods: impl Fn(&str) -> bool) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|pod, _| pods(pod));
-    }
-}
 
 /// The observation, with how far the fetches are that run. A log that cannot be read says nothing.
 pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
@@ -48,7 +21,7 @@ pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
             ctx.progresses.retain(|pod| pod != name);
             continue;
         }
-        let (known, is_new) = ctx.progresses.known(name, now);
+        let (known, is_new) = ctx.progresses.known(name, now, PROGRESS_PAUSE);
         seen.progress = known;
         if is_new {
             continue;
