@@ -4,6 +4,7 @@
 //! the last line of its standard output that [`Progress::last`] understands says how far it is; its end is the
 //! [`FetchOutcome`] in the container's termination message. The image is then at [`file_name`], whole or not at all.
 
+use super::outcome::shortened;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -13,8 +14,6 @@ pub const DIRECTORY: &str = "fetched";
 pub const SCHEMES: [&str; 2] = ["https", "http"];
 /// Longest name that a file has from its URL, in characters.
 const LONGEST_NAME: usize = 64;
-/// Length of the longest message within an outcome, in characters: the kubelet keeps 4096 bytes of the whole.
-const LONGEST_MESSAGE: usize = 1500;
 
 /// What to fetch, whereto, within which limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,10 +170,7 @@ impl FetchOutcome {
     /// The text for the termination message; a long message is cut.
     #[must_use]
     pub fn to_message(&self) -> String {
-        let mut short = self.clone();
-        if let Some((end, _)) = short.message.char_indices().nth(LONGEST_MESSAGE) {
-            short.message.truncate(end);
-        }
+        let short = Self { message: shortened(&self.message), ..self.clone() };
         serde_json::to_string(&short).unwrap_or_default()
     }
 }

@@ -76,6 +76,14 @@ pub struct Outcome {
     pub by_guest: bool,
 }
 
+/// Length of the longest message within an outcome, in characters: the kubelet keeps 4096 bytes of the whole.
+const LONGEST_MESSAGE: usize = 1500;
+
+/// As much of a message as a termination message has room for.
+pub(super) fn shortened(message: &str) -> String {
+    message.chars().take(LONGEST_MESSAGE).collect()
+}
+
 impl Outcome {
     /// Reads a termination message; `None` if it is not one of ours.
     #[must_use]
@@ -83,13 +91,10 @@ impl Outcome {
         serde_json::from_str(message.trim()).ok()
     }
 
-    /// The text for the termination message. The kubelet keeps 4096 bytes of it, so a long message is cut.
+    /// The text for the termination message; a long message is cut.
     #[must_use]
     pub fn to_message(&self) -> String {
-        let mut short = self.clone();
-        if let Some((end, _)) = short.message.char_indices().nth(1500) {
-            short.message.truncate(end);
-        }
+        let short = Self { message: shortened(&self.message), ..self.clone() };
         serde_json::to_string(&short).unwrap_or_default()
     }
 }

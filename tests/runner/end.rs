@@ -144,6 +144,6 @@ fn nothing_that_other_processes_leave_behind_stays() {
     // The inner shell's child outlives it, and becomes a child of PID 1.
     run("nsenter", &["-t", &pid, "-p", "sh", "-c", "sh -c 'sleep 0.3 &'"].map(AsRef::as_ref));
     vm.until("only QEMU as a child", Duration::from_secs(5), || {
-        (crate::rig::children(vm.pid()).len() == 1).then_some(())
+        (crate::processes::children(vm.pid()).len() == 1).then_some(())
     });
 }

@@ -16,6 +16,7 @@ mod live;
 mod media;
 mod metrics;
 mod network;
+mod processes;
 mod rig;
 mod root;
 mod seccomp;

@@ -1,6 +1,7 @@
 //! A runner in namespaces of its own, and the means to look at it and to talk to its guest.
 
 use crate::api::Api;
+use crate::processes::children;
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -405,12 +406,6 @@ impl Console<'_> {
     pub fn type_line(&mut self, line: &str) {
         self.stream.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
-}
-
-/// Children of that process.
-pub fn children(pid: u32) -> Vec<u32> {
-    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
 /// Runs a program that must succeed; gives its output.

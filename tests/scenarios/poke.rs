@@ -34,6 +34,24 @@ fn recheck(outcome: &Outcome) -> Option<Duration> {
     }
 }
 
+/// After each of these pauses, in seconds, the pod is changed, and never after the last.
+async fn announced_again_after(world: &mut World, pauses: &[u64]) {
+    for pause in pauses {
+        world.deliver();
+        // Neither before its time nor twice, whichever operator it is.
+        world.restart_operator();
+        let outcome = world.reconcile().await.unwrap();
+        assert_eq!(recheck(&outcome), Some(Duration::from_secs(*pause)));
+        assert_eq!(world.api.requests(), [""; 0]);
+        pass(i64::try_from(*pause).unwrap());
+        assert_eq!(world.step().await, [request("PATCH", PODS, "vm")], "after {pause} s");
+    }
+    world.deliver();
+    pass(1000);
+    assert_eq!(world.reconcile().await.unwrap(), Outcome::Done);
+    assert_eq!(world.api.requests(), [""; 0]);
+}
+
 #[tokio::test]
 async fn a_change_that_is_not_confirmed_is_announced_again_after_growing_pauses_and_not_for_ever() {
     let mut world = running().await;
@@ -41,20 +59,7 @@ async fn a_change_that_is_not_confirmed_is_announced_again_after_growing_pauses_
     let outcome = world.reconcile().await.unwrap();
     assert_eq!(recheck(&outcome), Some(Duration::from_secs(1)));
     assert!(world.api.requests().contains(&request("PATCH", CONFIG_MAPS, "vm")));
-    for pause in [1, 2, 4, 8, 16, 32, 60, 60] {
-        world.deliver();
-        // Neither before its time nor twice, whichever operator it is.
-        world.restart_operator();
-        let outcome = world.reconcile().await.unwrap();
-        assert_eq!(recheck(&outcome), Some(Duration::from_secs(pause)));
-        assert_eq!(world.api.requests(), [""; 0]);
-        pass(i64::try_from(pause).unwrap());
-        assert_eq!(world.step().await, [request("PATCH", PODS, "vm")], "after {pause} s");
-    }
-    world.deliver();
-    pass(1000);
-    assert_eq!(world.reconcile().await.unwrap(), Outcome::Done);
-    assert_eq!(world.api.requests(), [""; 0]);
+    announced_again_after(&mut world, &[1, 2, 4, 8, 16, 32, 60, 60]).await;
     // The next change is announced anew.
     world.edit(|machine| machine["powerdownTimeout"] = 40.into());
     assert_eq!(recheck(&world.reconcile().await.unwrap()), Some(Duration::from_secs(1)));
@@ -79,18 +84,7 @@ async fn what_nothing_confirms_is_announced_twice_more() {
     world.api.change(SECRETS, "vm-display-secret", |secret| secret["metadata"]["resourceVersion"] = "700".into());
     world.deliver();
     assert_eq!(world.step().await, [request("PATCH", PODS, "vm")]);
-    for pause in [1, 2] {
-        world.deliver();
-        world.restart_operator();
-        assert_eq!(recheck(&world.reconcile().await.unwrap()), Some(Duration::from_secs(pause)));
-        assert_eq!(world.api.requests(), [""; 0]);
-        pass(i64::try_from(pause).unwrap());
-        assert_eq!(world.step().await, [request("PATCH", PODS, "vm")], "after {pause} s");
-    }
-    world.deliver();
-    pass(1000);
-    assert_eq!(world.reconcile().await.unwrap(), Outcome::Done);
-    assert_eq!(world.api.requests(), [""; 0]);
+    announced_again_after(&mut world, &[1, 2]).await;
 }
 
 #[tokio::test]

@@ -83,9 +83,10 @@ pub async fn apply(
 async fn follow(wanted: &Pod, versions: &Versions, observed: &Observed, ctx: &Context) -> Result<Vec<Wanted>, Error> {
     let Some(pod) = observed.own_pod() else { return Ok(Vec::new()) };
     let (asked, resources) = resize::follow(wanted, pod, observed, ctx).await?;
-    let is_new = versions.annotations().iter().any(|(name, version)| pod.annotations().get(name) != Some(version));
+    let versions = versions.annotations();
+    let is_new = versions.iter().any(|(name, version)| pod.annotations().get(name) != Some(version));
     let poke = poke::annotation(observed, is_new);
-    announce(versions.annotations().into_iter().chain(asked).chain(poke).collect(), pod, ctx).await?;
+    announce(versions.into_iter().chain(asked).chain(poke).collect(), pod, ctx).await?;
     Ok(resources.into_iter().chain(restart::required(wanted, pod)).collect())
 }
 

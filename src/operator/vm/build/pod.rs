@@ -1,6 +1,6 @@
 //! (pure) The pod. It passes Pod Security `restricted`: no root, no capability, no host namespace, no host path, a
-//! read-only root; what a VM needs beyond that is its plan's [`Rights`]. It has no emptyDir either, so that a drain needs no flag that deletes data; what the runner writes
-//! for its own life time goes to the pod's `/dev/shm`.
+//! read-only root; what a VM needs beyond that is its plan's [`Rights`]. It has no emptyDir either, so that a drain needs
+//! no flag that deletes data; what the runner writes for its own life time goes to the pod's `/dev/shm`.
 
 use super::{Plan, owned, version_annotation};
 use crate::api::names;

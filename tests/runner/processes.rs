@@ -1,0 +1,29 @@
+//! The runner's processes, as the kernel sees them.
+
+use crate::rig::Vm;
+use std::fs;
+
+/// Children of that process.
+pub fn children(pid: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// What the kernel says of a process, such as `CapEff`: the first word.
+pub fn field(pid: u32, name: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(&format!("{name}:"))).unwrap();
+    line.split_whitespace().nth(1).unwrap().to_owned()
+}
+
+/// The runner, its TPM and QEMU, none of which has a capability.
+pub fn without_capabilities(vm: &Vm) -> Vec<u32> {
+    let pids = [vec![vm.pid()], children(vm.pid())].concat();
+    assert_eq!(pids.len(), 3, "runner, TPM and QEMU");
+    for pid in &pids {
+        for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            assert_eq!(field(*pid, set), "0000000000000000", "{set} of {}", field(*pid, "Name"));
+        }
+    }
+    pids
+}
