@@ -1,7 +1,7 @@
 //! Rules about the machine, its networks and its display.
 
 use super::{Case, case};
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub fn cases() -> Vec<Case> {
     let sizes = json!([
