@@ -37,7 +37,7 @@ bench: ## Measure, and print a table for the README
 bench-scale: ## Measure the operator with thousands of VMs (SCALE_VMS, default 10000) on an API server of its own
 	@tests/run programs
 	$(CARGO) bench --locked --bench scale
-lint: ## Format, clippy for the whole and for each half, shell syntax
+lint: ## Format, clippy for the whole and for each half, shell syntax, dependencies' licences and sources
 	@tests/run lint
 golden: ## Write the golden files, crds/ and what is generated in docs/ anew; review what changed
 	INSTA_UPDATE=always $(CARGO) test --test golden
