@@ -27,7 +27,7 @@ test-runner: ## The runner with a real QEMU
 test-cluster: ## The local cluster and the guests, by themselves
 	@tests/run cluster images guests selftests
 test-e2e: ## Everything together: real kubelet, real QEMU
-	@tests/run programs cluster images guests e2e
+	@tests/run programs cluster images guests previous e2e
 test-demo: ## What `make demo` prints works as printed
 	@tests/run programs cluster images guests demo
 

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! make cluster images guests          # what the tests stand on; whoever lacks one of them is told so
+//! tests/run previous                  # and the programs of before, for the upgrade
 //! cargo test --test e2e               # two VMs at a time, however many threads there are
 //! ```
 //!
@@ -25,6 +26,7 @@
 //! | [`isolation`] | two operators in two namespaces |
 //! | [`devices`] | what the device plugin gives to pods |
 //! | [`development`] | the operator outside of the cluster |
+//! | [`upgrade`] | from the operator of before to today's, and back |
 //! | [`takeover`] | the guide to take over from the reference, and back |
 //! | [`writes`] | how many requests all that costs |
 //! | [`harness`] | what the tests are told with |
@@ -49,4 +51,5 @@ mod reach;
 mod rights;
 mod seed;
 mod takeover;
+mod upgrade;
 mod writes;

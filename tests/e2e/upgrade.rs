@@ -1,0 +1,150 @@
+//! An upgrade and the way back: the operator of the state before (`tests/cluster/previous`) hands over to today's, and today's
+//! to that of before, each with its own manifests. Guests go on, whoever's operator and runner started them.
+
+use super::harness::space::e2e_in_an_empty_namespace;
+use super::harness::vm::{BOOT, Vm, uid};
+use super::harness::{Space, disk::Counts, eventually, process, rig};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs;
+
+/// A state of the project: where its manifests are, seen from the namespace's overlay, and its images' tag.
+struct State {
+    manifests: &'static str,
+    tag: &'static str,
+}
+
+const BEFORE: State = State { manifests: "../../previous/source/deploy/overlays/local", tag: "previous" };
+const TODAY: State = State { manifests: "../../../deploy/overlays/local", tag: env!("CARGO_PKG_VERSION") };
+
+impl State {
+    /// Puts it in force as an administrator does. Returns when its operator leads, and no other is there.
+    async fn install(&self, space: &Space) {
+        let before: Vec<String> = operators(space).iter().map(uid).collect();
+        let runner = json!({"source": format!("localhost/vm-runner:{}", self.tag)});
+        let config = Space::config(&json!({"runnerImage": runner})).to_string();
+        let patch = json!([{"op": "replace", "path": "/data/config.yaml", "value": config}]);
+        let kustomization = json!({
+            "namespace": space.name,
+            "resources": [self.manifests],
+            "images": [{"name": "localhost/vm-operator", "newTag": self.tag}],
+            "patches": [{"target": {"kind": "ConfigMap", "name": "vm-operator"}, "patch": patch.to_string()}],
+        });
+        let dir = space.overlay_dir();
+        fs::write(dir.join("kustomization.yaml"), kustomization.to_string()).unwrap();
+        space.kubectl(&["apply", "--kustomize", &dir.display().to_string()]).await;
+        let pod = space.operator_other_than(&before).await;
+        eventually("the other operator ends", 60, async || {
+            let names: Vec<_> = operators(space).iter().map(|pod| pod["metadata"]["name"].clone()).collect();
+            if names == [pod["metadata"]["name"].clone()] { Ok(()) } else { Err(format!("{names:?}")) }
+        })
+        .await;
+        eventually("it leads", 30, async || {
+            let metrics = metrics(space, &pod).await?;
+            if metrics.contains("vm_operator_leader 1") { Ok(()) } else { Err(metrics) }
+        })
+        .await;
+    }
+}
+
+fn operators(space: &Space) -> Vec<Value> {
+    let pods = space.pods.all().into_iter();
+    pods.filter(|pod| pod["metadata"]["labels"]["app.kubernetes.io/name"] == "vm-operator").collect()
+}
+
+async fn metrics(space: &Space, operator: &Value) -> Result<String, String> {
+    let name = operator["metadata"]["name"].as_str().unwrap_or_default();
+    let path = format!("/api/v1/namespaces/{}/pods/{name}:8081/proxy/metrics", space.name);
+    space.try_kubectl(&["get", "--raw", &path]).await
+}
+
+/// What is another one when a guest has been started anew: the pod, its container, QEMU's process.
+fn life(vm: &Vm<'_>) -> (String, Value, Vec<String>) {
+    let pod = vm.pod().expect("the VM has a pod");
+    let qemu = process::of_pod(&uid(&pod), "qemu-system-x86");
+    assert_eq!(qemu.len(), 1, "one QEMU");
+    (uid(&pod), pod["status"]["containerStatuses"][0]["restartCount"].clone(), qemu)
+}
+
+/// The operator that leads sees to the VM, and its runner hears of it: the guest gets that many CPUs.
+async fn is_seen_to(vm: &Vm<'_>, cpus: u32) {
+    vm.patch(&json!({"spec": {"vm": {"currentCpus": cpus}}})).await;
+    vm.until("its CPUs are told", BOOT, |vm| vm["status"]["cpus"] == cpus).await;
+    vm.becomes("Running", BOOT).await;
+    eventually("the guest sees them", BOOT, async || {
+        let present = vm.guest("grep -c ^processor /proc/cpuinfo").await;
+        if present == cpus.to_string() { Ok(()) } else { Err(present) }
+    })
+    .await;
+}
+
+/// A VM of this namespace, whose runner is of that version.
+async fn started_by<'a>(space: &'a Space, name: &str, version: &str) -> Vm<'a> {
+    let vm = space.create(name, json!({"spec": {"vm": {"maximumCpus": 2, "currentCpus": 1}}})).await;
+    assert_eq!(vm.booted().await["status"]["runnerVersion"], version);
+    assert_eq!(vm.counts().await, Counts { boot: 1, shutdowns: 0 });
+    vm
+}
+
+#[test]
+fn an_upgrade_and_the_way_back_restart_no_vm() {
+    let images = ["vm-operator", "vm-runner"].map(|name| rig::repo().join(format!(".cache/previous/{name}.tar")));
+    let missing = images.iter().find(|image| !image.exists());
+    assert!(missing.is_none(), "{missing:?} is missing; run tests/cluster/previous");
+    e2e_in_an_empty_namespace(2, async |space| {
+        rig::cluster(&["load", &images[0].display().to_string(), &images[1].display().to_string()]);
+        BEFORE.install(space).await;
+        let old = started_by(space, "old", concat!(env!("CARGO_PKG_VERSION"), "+previous")).await;
+        let first = life(&old);
+
+        TODAY.install(space).await;
+        is_seen_to(&old, 2).await;
+        let new = started_by(space, "new", env!("CARGO_PKG_VERSION")).await;
+        assert_eq!(life(&old), first, "the upgrade has started nothing anew");
+        let second = life(&new);
+
+        BEFORE.install(space).await;
+        is_seen_to(&old, 1).await;
+        is_seen_to(&new, 2).await;
+        assert_eq!((life(&old), life(&new)), (first, second), "nor has the way back");
+        for vm in [&old, &new] {
+            assert_eq!(space.pods.uids(&vm.name).len(), 1, "no other pod was ever made for {}", vm.name);
+            assert_eq!(vm.counts().await, Counts { boot: 1, shutdowns: 0 });
+        }
+    });
+}
+
+/// The paths of a schema's fields.
+fn fields(schema: &Value, path: &str, into: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(map) => {
+            for (key, value) in map {
+                let inner = format!("{path}/{key}");
+                if path.ends_with("/properties") {
+                    into.insert(inner.clone());
+                }
+                fields(value, &inner, into);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| fields(item, path, into)),
+        _ => {}
+    }
+}
+
+#[test]
+fn definitions_only_gain_fields() {
+    let of = |dir: &str| {
+        let mut all = BTreeSet::new();
+        let dir = rig::repo().join(dir);
+        let files = fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}; run tests/cluster/previous", dir.display()));
+        for file in files {
+            let text = fs::read_to_string(file.unwrap().path()).unwrap();
+            fields(&serde_saphyr::from_str::<Value>(&text).unwrap(), "", &mut all);
+        }
+        all
+    };
+    let before = of(".cache/previous/source/crds");
+    assert!(before.len() > 100, "{before:?}");
+    let lost: Vec<_> = before.difference(&of("crds")).cloned().collect();
+    assert!(lost.is_empty(), "an older operator's objects lose {lost:?}");
+}
