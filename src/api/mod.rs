@@ -10,6 +10,7 @@
 //! | [`logging`] | what of Java's way to configure logging has a meaning |
 //! | [`names`] | labels, annotations, field managers, names of children |
 //! | [`quantity`] | sizes |
+//! | [`start_times`] | how the runner tells how long its start took |
 
 /// Constants, and a list of them: value and documentation of each, of which `docs/reference.md` is made.
 macro_rules! listed {
@@ -27,6 +28,7 @@ pub mod names;
 pub mod outcome;
 pub mod quantity;
 pub mod runner_config;
+pub mod start_times;
 pub mod virtual_machine;
 
 pub use virtual_machine::{VirtualMachine, VirtualMachineSpec, VirtualMachineStatus};

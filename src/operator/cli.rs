@@ -4,7 +4,7 @@ use super::context::Context;
 use super::leader::{Candidate, Leadership, Lost, identity};
 use super::metrics::Metrics;
 use super::settings::{Settings, SettingsError};
-use super::{access, http, logs, streams, vm};
+use super::{access, http, logs, streams, trace, vm};
 use crate::api::virtual_machine;
 use crate::device_plugin::cli::{DevicePlugin, Fatal as PluginFatal};
 use clap::{Parser, Subcommand};
@@ -171,7 +171,10 @@ async fn operate(run: Run) -> Result<(), Fatal> {
     // A file that was named has nothing to do with the ConfigMap.
     (ctx.metrics, ctx.leadership, ctx.log_level) = (metrics, leadership, log_level);
     ctx.home = own_namespace().filter(|_| run.config.is_none());
+    let (traces, handed_in) = trace::export::channel();
+    ctx.traces = Some(traces);
     let ctx = Arc::new(ctx);
+    tokio::spawn(trace::export::forever(ctx.clone(), handed_in));
     let vms = streams::vms(&ctx);
     let listed = vms.store.clone();
     let server = http::serve(run.http, ctx.clone(), vms.store.clone());

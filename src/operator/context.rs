@@ -8,9 +8,11 @@ use super::metrics::Metrics;
 use super::progress::Progresses;
 use super::settings::Settings;
 use super::starts::Starts;
+use super::trace::{self, Change, Made, Trace};
 use super::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, vm_of};
 use super::warnings::Warnings;
 use crate::api::VirtualMachine;
+use crate::api::start_times::StartTimes;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
 use std::collections::HashMap;
@@ -40,8 +42,10 @@ pub struct Context {
     pub log_level: LogLevel,
     /// How many reconciles have begun.
     reconciles: AtomicU64,
-    /// The VMs whose pods are made, and since when they are started.
+    /// The VMs that are being started.
     starts: Mutex<Starts>,
+    /// Where traces of starts are handed in to be sent to a collector.
+    pub traces: Option<trace::export::Sender>,
     /// Whether this operator may write.
     pub leadership: Leadership,
     /// The clock.
@@ -150,6 +154,7 @@ impl Context {
             log_level: LogLevel::default(),
             reconciles: AtomicU64::default(),
             starts: Mutex::default(),
+            traces: None,
             leadership: Leadership::alone(),
             now: Timestamp::now,
             random_password,
@@ -201,9 +206,29 @@ impl Context {
         self.starts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The watch shows a VM.
+    pub fn saw(&self, vm: &VirtualMachine) {
+        let now = (self.now)();
+        let created = vm.metadata.creation_timestamp.as_ref();
+        let generation = vm.metadata.generation.unwrap_or_default();
+        let unseen = created.filter(|_| generation == 1).map(|at| now.duration_since(at.0).as_secs().max(0));
+        let settled = vm.status.as_ref().and_then(|status| status.observed_generation);
+        self.starts().saw(&vm.name_any(), Change { generation, at: now, unseen }, settled);
+    }
+
+    /// A reconcile has done what follows from that generation of the VM.
+    pub fn dealt_with(&self, name: &str, generation: Option<i64>) {
+        self.starts().dealt_with(name, generation.unwrap_or_default());
+    }
+
     /// Remembers that a VM's pod is made.
-    pub fn started(&self, name: &str, now: Timestamp) {
-        self.starts().add(name, now);
+    pub fn started(&self, name: &str, made: Made) {
+        self.starts().add(name, made);
+    }
+
+    /// A node was found for the VM's pod.
+    pub fn scheduled(&self, name: &str, now: Timestamp) {
+        self.starts().scheduled(name, now);
     }
 
     /// Whether this VM's pod is just made, and so are others': what there is to say of it can wait.
@@ -212,17 +237,33 @@ impl Context {
         self.starts().is_one_of_many(name, now)
     }
 
-    /// Takes in that a VM runs: how long that took is observed, once, if this operator has seen the start.
-    pub fn runs(&self, name: &str, now: Timestamp) {
-        let began = self.starts().remove(name);
-        if let Some(began) = began {
-            self.metrics.vm_start.observe(now.duration_since(began).as_secs_f64());
+    /// Takes in that a VM runs: how long that took is told, once, if this operator has seen the start. `times` is what
+    /// the runner says of it.
+    pub fn runs(&self, name: &str, times: Option<StartTimes>, now: Timestamp) {
+        let Some((began, trace)) = self.starts().runs(name, times, now) else { return };
+        self.metrics.vm_start.observe(now.duration_since(began).as_secs_f64());
+        self.tell(trace);
+    }
+
+    /// Takes in that a guest has booted, likewise.
+    pub fn booted(&self, name: &str, pod_uid: &str, times: StartTimes, now: Timestamp) {
+        let trace = self.starts().booted(name, pod_uid, times, now);
+        if let Some(trace) = trace {
+            self.tell(trace);
+        }
+    }
+
+    fn tell(&self, trace: Trace) {
+        trace.log();
+        if let Some(traces) = self.traces.as_ref().filter(|_| self.settings().reconciler.traces_endpoint.is_some()) {
+            // Whoever takes too long to take them loses some.
+            let _ = traces.try_send(trace);
         }
     }
 
     /// Forgets a VM that is gone.
     pub fn forget(&self, name: &str) {
-        self.starts().remove(name);
+        self.starts().forget(name);
         self.failures.forget(name);
         self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }

@@ -14,6 +14,7 @@
 //! | [`write`], [`events`] | the few ways in which it writes |
 //! | [`leader`], [`access`] | one operator writes at a time; its requests are counted |
 //! | [`context`], [`settings`], [`starts`], [`progress`] | what a reconcile is given |
+//! | [`trace`] | where the time of a start went |
 //! | [`error`], [`backoff`] | what goes wrong, and when to try again |
 //! | [`cli`], [`http`], [`metrics`], [`logs`], [`docs`] | the process |
 
@@ -34,6 +35,7 @@ pub mod progress;
 pub mod settings;
 pub mod starts;
 pub mod streams;
+pub mod trace;
 pub mod views;
 pub mod vm;
 pub mod warnings;

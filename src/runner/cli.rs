@@ -10,6 +10,7 @@ use crate::api::{names, outcome};
 use clap::{Args, Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 use tracing_subscriber::filter::LevelFilter;
 
 /// Runs one virtual machine: starts QEMU, keeps it as configured, reports.
@@ -56,13 +57,14 @@ pub fn run() -> ExitCode {
 }
 
 fn run_machine(config: PathBuf) -> ExitCode {
+    let began = Instant::now();
     log_to_stdout(&config);
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(machine::kept_from_others()));
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return end(&Failure::start(format!("no runtime: {error}")).outcome()),
     };
-    let outcome = runtime.block_on(start::run(config));
+    let outcome = runtime.block_on(start::run(config, began));
     runtime.shutdown_background();
     end(&outcome)
 }

@@ -6,6 +6,7 @@
 
 mod observe;
 mod storage;
+mod times;
 
 use super::agent::guest::GuestAgent;
 use super::agent::login::Desktop;
@@ -63,6 +64,10 @@ enum News {
 
 /// What the driver takes over from the start.
 pub struct Setup {
+    /// When this process began.
+    pub began: Instant,
+    /// When QEMU did.
+    pub qemu_began: Instant,
     /// The checked configuration that QEMU was started with.
     pub spec: Spec,
     /// Its generation.
@@ -99,6 +104,7 @@ pub struct Setup {
 
 /// A running machine.
 pub struct Driver {
+    process_began: Instant,
     began: Instant,
     state: State,
     spec: Spec,
@@ -165,7 +171,10 @@ impl Driver {
         tokio::spawn(vmop::run(setup.dirs.file(process::VMOP_AGENT), user, inputs, tell));
         let log = console::Log::default();
         tokio::spawn(console::serve(setup.line, setup.console, log.clone()));
+        let mut observed = setup.observed;
+        observed.times.qemu = Some(times::between(setup.began, setup.qemu_began));
         let driver = Self {
+            process_began: setup.began,
             began: Instant::now(),
             state: State::new(Duration::ZERO, setup.spec.live.powerdown_timeout),
             agent: GuestAgent::new(setup.dirs.file(process::GUEST_AGENT)),
@@ -182,7 +191,7 @@ impl Driver {
             desktop,
             log,
             wishes,
-            observed: setup.observed,
+            observed,
             reporter: setup.reporter,
             news,
             outcome: None,
@@ -205,6 +214,7 @@ impl Driver {
         if phase != before {
             tracing::info!(from = ?before, to = ?phase, after_ms = self.now().as_millis() as u64, "machine");
             self.observed.phase = phase;
+            self.took(phase);
             self.reporter.announce(Note::Phase(phase));
             if matches!(phase, Phase::Booting | Phase::Booted) {
                 self.wish(|desired| desired.booted = phase == Phase::Booted);

@@ -21,7 +21,9 @@ use super::watch::Files;
 use super::{console, harden, metrics, process, qemu, seed};
 use crate::api::names;
 use crate::api::outcome::{Outcome, TERMINATION_MESSAGE_PATH};
+use crate::api::start_times::StartTimes;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// Environment variable that replaces the path of the termination message.
 const ENV_TERMINATION_LOG: &str = "VMRUNNER_TERMINATION_LOG";
@@ -30,9 +32,9 @@ const ENV_IMAGE_REPOSITORY: &str = "VMRUNNER_IMAGE_REPOSITORY";
 /// Where a pod finds its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// Runs the machine of that configuration file until its end.
-pub async fn run(config: PathBuf) -> Outcome {
-    match prepare(config).await {
+/// Runs the machine of that configuration file until its end. This process began then.
+pub async fn run(config: PathBuf, began: Instant) -> Outcome {
+    match prepare(config, began).await {
         Ok((setup, signals, dirs)) => {
             let (outcome, reporter) = driver::run(setup, signals).await;
             leave_message(&outcome.to_message());
@@ -48,7 +50,7 @@ pub async fn run(config: PathBuf) -> Outcome {
     }
 }
 
-async fn prepare(path: PathBuf) -> Result<(Setup, Signals, Directories), Failure> {
+async fn prepare(path: PathBuf, began: Instant) -> Result<(Setup, Signals, Directories), Failure> {
     let signals = Signals::receive().map_err(|error| Failure::start(format!("no signals: {error}")))?;
     let files = Files::read(&path);
     let parsed = config::read(&path)?;
@@ -62,7 +64,7 @@ async fn prepare(path: PathBuf) -> Result<(Setup, Signals, Directories), Failure
     harden::give_up()?;
     // From here on, everything is tried with the rights that are left.
     dirs.make()?;
-    let started = start(&config, spec, &path, files, &dirs, taps);
+    let started = start(&config, spec, &path, files, &dirs, taps, began);
     match started {
         Ok(setup) => Ok((setup, signals, dirs)),
         Err(failure) => {
@@ -79,6 +81,7 @@ fn start(
     files: Files,
     dirs: &Directories,
     taps: Vec<(usize, Tap)>,
+    began: Instant,
 ) -> Result<Setup, Failure> {
     let ticketing = files.password.is_some() && spec.spice.is_some();
     let seed = config.cloud_init.as_ref().map(|_| dirs.file(seed::IMAGE));
@@ -107,6 +110,8 @@ fn start(
     line.set_nonblocking(true).map_err(unusable)?;
     counted.qemu = qemu.id();
     Ok(Setup {
+        began,
+        qemu_began: Instant::now(),
         type_is_alias: !machine.machine_type.starts_with("pc-"),
         spec: machine.spec,
         generation: config.generation,
@@ -153,6 +158,7 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
     let spec = &machine.spec;
     Observed {
         phase: Phase::Starting,
+        times: StartTimes::default(),
         generation: config.generation,
         cpus: 1,
         ram: spec.ram,

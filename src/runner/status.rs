@@ -7,6 +7,7 @@ use super::state::Phase;
 use crate::api::conditions::{self, Wanted};
 use crate::api::names;
 use crate::api::quantity::Bytes;
+use crate::api::start_times::StartTimes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -31,6 +32,8 @@ pub struct Identity {
 pub struct Observed {
     /// Where the machine is.
     pub phase: Phase,
+    /// How long the steps to there took.
+    pub times: StartTimes,
     /// Generation of the configuration that the machine has.
     pub generation: Option<i64>,
     /// Number of CPUs.
@@ -126,11 +129,12 @@ impl Observed {
     /// The conditions that the runner writes. Those beyond the reference's exist only while there is a machine.
     pub fn conditions(&self) -> Vec<Wanted> {
         let (reason, message) = announcement(self.phase);
+        let told = if self.runs() { self.times.behind(message) } else { message.to_owned() };
         let wanted =
             |type_, status, reason, message: &str| Wanted { type_, status, reason, message: message.to_owned() };
         let mut all = vec![
-            wanted(conditions::RUNNING, self.runs(), reason, message),
-            wanted(conditions::BOOTED, self.phase == Phase::Booted, reason, message),
+            wanted(conditions::RUNNING, self.runs(), reason, &told),
+            wanted(conditions::BOOTED, self.phase == Phase::Booted, reason, &told),
         ];
         let stopped = (conditions::REASON_VM_STOPPED, "the machine does not run");
         let console = match (&self.console, self.runs()) {
@@ -290,6 +294,7 @@ pub mod tests {
     pub fn observed(phase: Phase) -> Observed {
         Observed {
             phase,
+            times: StartTimes::default(),
             generation: Some(3),
             cpus: 2,
             ram: Bytes(1 << 30),
@@ -318,6 +323,7 @@ pub mod tests {
     #[test]
     fn a_running_machine_with_everything() {
         let mut observed = observed(Phase::Booted);
+        observed.times = StartTimes { qemu: Some(7), monitor: Some(103), guest: Some(111), boot: Some(2450) };
         observed.osinfo = json!({"id": "debian"}).as_object().cloned();
         observed.console = Some(("10.0.0.9".to_owned(), "4711".to_owned()));
         observed.login_wanted = Some("anna".to_owned());

@@ -18,4 +18,5 @@ mod seed;
 mod services;
 mod settings;
 mod start;
+mod traces;
 mod world;

@@ -59,6 +59,7 @@ fn reconciler(
     let accelerator = ours::accelerator(section.section("accelerator")?, notes)?;
     let tap = ours::tap(section.section("tap")?, notes)?;
     let device_access = section.take("deviceAccess").map(|node| ours::device_access(&node)).transpose()?;
+    let traces_endpoint = ours::open_telemetry(section.section("openTelemetry")?, notes)?;
     section.note_rest(notes);
     Ok(Reconciler {
         runner_data_pvc,
@@ -74,6 +75,7 @@ fn reconciler(
         accelerator,
         tap,
         device_access: device_access.unwrap_or_default(),
+        traces_endpoint,
     })
 }
 

@@ -144,6 +144,13 @@ pub const KEYS: &[Key] = &[
         "How VMs get at block devices: `cri` (the nodes' container runtime gives them to the pod's user) or `root` (VMs run \
          as root, to whom devices belong, without any of root's capabilities)",
     ),
+    ours(
+        "/Reconciler openTelemetry endpoint",
+        None,
+        "Address of an OpenTelemetry collector, such as `http://collector.monitoring:4318`, to which a trace of each start of a \
+         VM is sent (OTLP over HTTP, in JSON, path `/v1/traces`); without TLS. Default: none, and the durations are in the \
+         operator's log alone",
+    ),
 ];
 
 #[cfg(test)]

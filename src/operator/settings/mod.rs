@@ -69,6 +69,8 @@ pub struct Reconciler {
     pub tap: Tap,
     /// Ours: how VMs get at block devices.
     pub device_access: DeviceAccess,
+    /// Ours: the OpenTelemetry collector that traces of starts are sent to. Default: none.
+    pub traces_endpoint: Option<String>,
 }
 
 impl Default for Reconciler {
@@ -87,6 +89,7 @@ impl Default for Reconciler {
             accelerator: Accelerator::default(),
             tap: Tap::default(),
             device_access: DeviceAccess::default(),
+            traces_endpoint: None,
         }
     }
 }

@@ -44,7 +44,12 @@ pub fn vms(ctx: &Arc<Context>) -> Vms<impl Stream<Item = ObjectRef<VirtualMachin
         .filter_map(move |event| {
             note_definition(&ctx, event.as_ref().err());
             let event = match event {
-                Ok(event) => vm::unreadable::readable(event, |it| drop(unreadable.send(it))).map(Ok),
+                Ok(event) => vm::unreadable::readable(event, |it| drop(unreadable.send(it))).map(|event| {
+                    if let Event::Apply(vm) | Event::InitApply(vm) = &event {
+                        ctx.saw(vm);
+                    }
+                    Ok(event)
+                }),
                 // The controller would let all that it listens to pause, on top of the pause of this watch.
                 Err(error) => {
                     failed(&ctx, "vms", &error);

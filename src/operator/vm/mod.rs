@@ -15,7 +15,7 @@
 //! | [`report`] | all of the above | status and events: only what differs is written |
 //!
 //! [`fetch`] gets CD images into the image repository; [`ignored`] names fields that have no effect; [`end`] reads how a pod ended; [`unreadable`] keeps VMs that cannot be
-//! read from disturbing the others; [`explain`] reads a pod's and its claims' status and says what is in the way.
+//! read from disturbing the others; [`starting`] notes how far a start is; [`explain`] reads a pod's and its claims' status and says what is in the way.
 
 pub mod apply;
 pub mod build;
@@ -31,6 +31,7 @@ pub mod plan;
 pub mod poke;
 pub mod report;
 pub mod restart;
+pub mod starting;
 pub mod unreadable;
 
 use super::context::Context;
@@ -107,6 +108,7 @@ fn can_wait_to_be_told(observed: &observe::Observed, ctx: &Context) -> bool {
 pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome, Error> {
     let observed = report::take_back(observe::observe(vm, ctx), ctx).await?;
     let observed = fetch::progress::read(observed, ctx).await;
+    starting::note(&observed, ctx);
     if observed.vm.metadata.deletion_timestamp.is_some() {
         // The garbage collector takes its children away; nothing must bring them back.
         return Ok(Outcome::Done);
@@ -118,10 +120,8 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         Ok(plan) => apply::apply(build::build(plan), &observed, &decision, ctx).await,
         Err(_) => apply::end_pod(&observed, &decision, ctx).await.map(|()| Vec::new()),
     };
-    match decision {
-        Decision::Create if applied.is_ok() => ctx.started(&observed.vm.name_any(), observed.now),
-        _ if report::is_running(&observed) => ctx.runs(&observed.vm.name_any(), observed.now),
-        _ => {}
+    if applied.is_ok() && !matches!(decision, Decision::Wait(_)) {
+        ctx.dealt_with(&observed.name(), observed.vm.metadata.generation);
     }
     let problem = match (&plan, &applied) {
         (Err(invalid), _) => Some(Problem::from(invalid)),

@@ -66,6 +66,7 @@ impl Driver {
             self.catch_up();
         } else {
             self.connected_before = true;
+            self.monitor_took();
             self.take_agents_channel();
         }
         if std::mem::take(&mut self.type_is_alias) {

@@ -24,6 +24,7 @@ use crate::api::conditions::Wanted;
 use crate::api::names;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
+use crate::operator::trace::{Made, Span};
 use crate::operator::views::{ConfigMapView, PodView, SecretView, config_digest, logging_digest, vm_of};
 use crate::operator::write::Writer;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
@@ -57,10 +58,11 @@ pub async fn apply(
     } = objects;
     let claims = [&runner_data].into_iter().chain(&disks).chain(&image_repository);
     let claims = futures::future::join_all(claims.map(|claim| claims::ensure(claim, observed, ctx)));
-    let secret = ensure_secret(display_secret.as_ref(), observed, ctx);
+    let claims = timed("claims", claims, ctx);
+    let secret = timed("secret", ensure_secret(display_secret.as_ref(), observed, ctx), ctx);
+    let config_map = timed("config_map", ensure_config_map(&config_map, observed, ctx), ctx);
     // All are tried, and of several errors the first in this order is told: not whichever answer came first.
-    let (config_map, secret, claims) =
-        futures::future::join3(ensure_config_map(&config_map, observed, ctx), secret, claims).await;
+    let ((config_map, a), (secret, b), (claims, c)) = futures::future::join3(config_map, secret, claims).await;
     let versions =
         Versions { config_map: config_map?.resource_version(), secret: secret?.and_then(|s| s.resource_version()) };
     claims.into_iter().collect::<Result<(), Error>>()?;
@@ -68,7 +70,7 @@ pub async fn apply(
     let of_pod = match decision {
         Decision::Create => {
             pod.annotations_mut().extend(versions.annotations());
-            create_pod(&pod, ctx).await?;
+            create_pod(&pod, observed, vec![a, b, c], ctx).await?;
             Vec::new()
         }
         Decision::Keep => follow(&pod, &versions, observed, ctx).await?,
@@ -198,9 +200,19 @@ fn is_as_wanted(present: &ConfigMapView, wanted: &ConfigMap) -> bool {
         && owners.into_iter().all(|owner| present.owner_references().contains(owner))
 }
 
-async fn create_pod(pod: &Pod, ctx: &Context) -> Result<(), Error> {
+/// With when it began and ended.
+async fn timed<T>(name: &'static str, work: impl Future<Output = T>, ctx: &Context) -> (T, Span) {
+    let from = (ctx.now)();
+    let done = work.await;
+    (done, Span { name, from, to: (ctx.now)() })
+}
+
+async fn create_pod(pod: &Pod, observed: &Observed, objects: Vec<Span>, ctx: &Context) -> Result<(), Error> {
+    let asked = (ctx.now)();
     // By POST, which fails if there is a pod of that name: then that one is looked at, and the next reconcile decides.
-    let view = Writer::new(ctx).create_or_get(pod).await?;
+    let view: PodView = Writer::new(ctx).create_or_get(pod).await?;
+    let pod_uid = view.uid().unwrap_or_default();
+    ctx.started(&observed.name(), Made { began: observed.now, objects, asked, made: (ctx.now)(), pod_uid });
     ctx.caches.pods.wrote(view);
     Ok(())
 }
