@@ -1,5 +1,6 @@
 //! What matters of VMs' ConfigMaps: of the configuration in them, its hash.
 
+use super::metadata;
 use crate::api::names;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 #[resource(inherit = ConfigMap)]
 pub struct ConfigMapView {
     /// Metadata.
+    #[serde(deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     /// What we put into it. Keys of others do not matter.
     #[serde(default, rename = "data", serialize_with = "data_of_config", deserialize_with = "config_of_data")]

@@ -1,5 +1,6 @@
 //! What matters of events.
 
+use super::metadata;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -12,6 +13,7 @@ use serde::Deserialize;
 #[serde(rename_all = "camelCase")]
 pub struct EventView {
     /// Metadata.
+    #[serde(deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     /// `Normal` or `Warning`.
     #[serde(default, rename = "type")]

@@ -5,9 +5,11 @@
 
 mod config_map;
 mod event;
+mod metadata;
 
 pub use config_map::{ConfigDigest, ConfigMapView, ConfigView, config_digest, logging_digest};
 pub use event::{EventView, RegardingView, SeriesView};
+pub use metadata::metadata;
 
 use crate::api::names;
 use crate::api::quantity::Bytes;
@@ -23,6 +25,7 @@ use std::collections::BTreeMap;
 #[resource(inherit = Pod)]
 pub struct PodView {
     /// Metadata.
+    #[serde(deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     /// Spec.
     #[serde(default)]
@@ -152,6 +155,7 @@ pub struct TerminatedView {
 #[resource(inherit = PersistentVolumeClaim)]
 pub struct ClaimView {
     /// Metadata.
+    #[serde(deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     /// Spec.
     #[serde(default)]
@@ -253,6 +257,7 @@ impl PodView {
 #[resource(inherit = Service)]
 pub struct ServiceView {
     /// Metadata.
+    #[serde(deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     /// Spec.
     #[serde(default)]
@@ -279,6 +284,7 @@ pub struct ServiceSpecView {
 #[resource(inherit = Secret)]
 pub struct SecretView {
     /// Metadata.
+    #[serde(deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
 }
 
@@ -296,7 +302,6 @@ const PROTECTION: &str = "kubernetes.io/pvc-protection";
 /// Drops what nobody reads of an object's metadata and takes a third to a half of its size.
 pub fn trim<K: Resource>(object: &mut K) {
     let meta = object.meta_mut();
-    meta.managed_fields = None;
     meta.finalizers.iter_mut().for_each(|finalizers| finalizers.retain(|name| name != PROTECTION));
     if let Some(annotations) = &mut meta.annotations {
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");

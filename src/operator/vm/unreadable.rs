@@ -4,10 +4,11 @@
 
 use super::explain::Problem;
 use crate::api::conditions::{self, ReadyReason, Wanted};
-use crate::api::{VirtualMachine, names};
+use crate::api::{VirtualMachine, VirtualMachineSpec, VirtualMachineStatus, names};
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::events;
+use crate::operator::views::metadata;
 use crate::operator::write::Writer;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
@@ -15,6 +16,7 @@ use kube::Resource;
 use kube::runtime::events::EventType;
 use kube::runtime::watcher::Event;
 use serde::{Deserialize, Deserializer, de};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
@@ -38,14 +40,30 @@ pub struct Unreadable {
     status: Value,
 }
 
+/// A VM, of whose metadata only that is read which somebody uses.
+#[derive(Deserialize)]
+struct Stored {
+    #[serde(deserialize_with = "metadata")]
+    metadata: ObjectMeta,
+    spec: VirtualMachineSpec,
+    #[serde(default)]
+    status: Option<VirtualMachineStatus>,
+}
+
 impl<'de> Deserialize<'de> for Arriving {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let object = Value::deserialize(deserializer)?;
-        match serde_path_to_error::deserialize::<_, VirtualMachine>(&object) {
-            Ok(vm) => Ok(Self::Readable(Box::new(vm))),
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        if let Ok(Stored { metadata, spec, status }) = serde_json::from_str(text.get()) {
+            return Ok(Self::Readable(Box::new(VirtualMachine { metadata, spec, status })));
+        }
+        // Seldom: read once more as a value, which has no lines and columns to tell of.
+        let object: Value = serde_json::from_str(text.get()).map_err(de::Error::custom)?;
+        match serde_path_to_error::deserialize::<_, Stored>(&object) {
+            Ok(Stored { metadata, spec, status }) => {
+                Ok(Self::Readable(Box::new(VirtualMachine { metadata, spec, status })))
+            }
             Err(error) => {
-                let metadata = object.get("metadata").unwrap_or(&Value::Null);
-                let metadata = ObjectMeta::deserialize(metadata).map_err(de::Error::custom)?;
+                let metadata = metadata(object.get("metadata").unwrap_or(&Value::Null)).map_err(de::Error::custom)?;
                 let why = format!("{}: {}", error.path(), error.inner());
                 let status = object.get("status").cloned().unwrap_or_default();
                 Ok(Self::Unreadable(Box::new(Unreadable { metadata, why, status })))
