@@ -1,21 +1,20 @@
 //! The definitions, their defaults, and that every example and overlay is admitted.
 
-use crate::world::World;
+use crate::world::{World, root};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::Api;
 use serde_json::{Value, json};
 use std::path::Path;
 use vm_operator::api::conditions;
+use vm_operator::operator::settings::Settings;
 
-/// What is applied with `kubectl apply -k`.
-pub const OVERLAYS: &[&str] = &[
-    "deploy/overlays/local",
-    "deploy/overlays/dev",
-    "deploy/overlays/privileged",
-    "deploy/device-plugin",
-    "examples/local-path",
-    "examples/takeover",
-];
+/// What is applied with `kubectl apply -k`: the cluster's part, what is beside the operator, the overlays.
+pub fn kustomizations() -> Vec<String> {
+    let overlays = std::fs::read_dir(root().join("deploy/overlays")).unwrap();
+    let overlays = overlays.map(|entry| format!("deploy/overlays/{}", entry.unwrap().file_name().display()));
+    let others = ["deploy", "deploy/cluster", "deploy/device-plugin", "examples/takeover"];
+    overlays.chain(others.map(str::to_owned)).collect()
+}
 
 #[tokio::test]
 async fn the_definitions_are_established_with_all_columns() {
@@ -72,21 +71,60 @@ async fn every_example_is_admitted() {
 #[tokio::test]
 async fn every_overlay_is_admitted() {
     let world = World::new("overlays").await;
-    for overlay in OVERLAYS {
-        let objects = world.kustomize(overlay);
+    let overlays = kustomizations();
+    for named in ["local", "local-path", "rook-ceph", "privileged", "dev"] {
+        assert!(overlays.contains(&format!("deploy/overlays/{named}")), "{overlays:?}");
+    }
+    for overlay in overlays {
+        let objects = world.kustomize(&overlay);
         for object in objects.iter().filter(|object| object["kind"] != "Namespace") {
             world.dry_run_apply(object).await.unwrap_or_else(|e| panic!("{overlay}: {}: {e}", object["kind"]));
+            if let Some(settings) = object["data"]["config.yaml"].as_str() {
+                let (_, notes) = Settings::parse(settings, &overlay).unwrap();
+                assert!(notes.is_empty(), "{overlay}: {notes:?}");
+            }
         }
     }
-    let repository = |overlay| {
+    let repository = |overlay: &str| {
         let objects = world.kustomize(overlay);
         objects.into_iter().find(|object| object["kind"] == "PersistentVolumeClaim").unwrap()["spec"].clone()
     };
     let base = json!({"accessModes": ["ReadOnlyMany"], "resources": {"requests": {"storage": "100Gi"}}});
     assert_eq!(repository("deploy"), base);
-    let patched = repository("examples/local-path");
-    assert_eq!(
-        (&patched["accessModes"], &patched["storageClassName"]),
-        (&json!(["ReadWriteOnce"]), &json!("local-path"))
-    );
+    for (overlay, mode, class) in
+        [("local-path", "ReadWriteOnce", "local-path"), ("rook-ceph", "ReadWriteMany", "rook-cephfs")]
+    {
+        let patched = repository(&format!("deploy/overlays/{overlay}"));
+        assert_eq!((&patched["accessModes"], &patched["storageClassName"]), (&json!([mode]), &json!(class)));
+    }
+}
+
+/// For clusters with the Prometheus operator, whose kinds this one lacks: what is rendered fits what is installed.
+#[tokio::test]
+async fn monitoring_scrapes_the_operator_that_is_installed() {
+    let world = World::new("monitoring").await;
+    let find = |objects: &[Value], kind: &str| {
+        let mut found = objects.iter().filter(|object| object["kind"] == kind).cloned();
+        found.next().unwrap_or_else(|| panic!("no {kind}"))
+    };
+    let installed = find(&world.kustomize("deploy"), "Deployment");
+    let pod = &installed["spec"]["template"];
+    let rendered = world.kustomize("deploy/monitoring");
+    assert_eq!(rendered.len(), 3);
+
+    let monitor = find(&rendered, "PodMonitor");
+    let selected = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
+    assert!(selected.iter().all(|(name, value)| pod["metadata"]["labels"][name] == *value), "{selected:?}");
+    let [endpoint] = monitor["spec"]["podMetricsEndpoints"].as_array().unwrap().as_slice() else { panic!("one port") };
+    let ports = pod["spec"]["containers"][0]["ports"].as_array().unwrap();
+    assert!(ports.iter().any(|port| port["name"] == endpoint["port"]), "{ports:?}");
+    assert_eq!(endpoint["path"], "/metrics");
+
+    let rules = find(&rendered, "PrometheusRule");
+    assert!(rules["spec"]["groups"][0]["rules"].as_array().unwrap().len() > 4);
+    let dashboard = find(&rendered, "ConfigMap");
+    world.dry_run_apply(&dashboard).await.unwrap();
+    assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1", "Grafana's sidecar finds it");
+    let text = dashboard["data"]["dashboard.json"].as_str().unwrap();
+    assert!(serde_json::from_str::<Value>(text).unwrap()["panels"].as_array().unwrap().len() > 4);
 }
