@@ -73,6 +73,13 @@ impl World {
         vms.patch_status(vm, &PatchParams::apply(names::MANAGER_RUNNER).force(), &Patch::Apply(&body)).await
     }
 
+    /// Looks at a VM as a runner does.
+    async fn look(&self, client: &Client, vm: &str) -> Result<VirtualMachine, Error> {
+        let parameters = PatchParams { dry_run: true, ..PatchParams::default() };
+        let vms = Api::<VirtualMachine>::namespaced(client.clone(), &self.namespace);
+        vms.patch_status(vm, &parameters, &Patch::Merge(json!({}))).await
+    }
+
     /// Publishes an event as a runner does.
     async fn publish(&self, client: &Client, kind: &str, name: &str) -> Result<Event, Error> {
         let event = json!({
@@ -132,6 +139,22 @@ async fn a_runner_writes_the_status_and_events_of_its_own_vm_and_of_no_other() {
     // Others are not concerned.
     world.write_status(&world.client, "other").await.unwrap();
     world.publish(&world.client, "Pod", "vm").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_runner_sees_its_own_vm_as_it_is_and_no_other() {
+    let world = two_vms("sees").await;
+    let runner = world.runner(Some("vm")).await;
+    world.policy_is_in_force(&runner).await;
+    let now = world.vms().get("vm").await.unwrap();
+    let seen = world.look(&runner, "vm").await.unwrap();
+    assert_eq!((seen.uid(), seen.resource_version()), (now.uid(), now.resource_version()));
+    assert_eq!(
+        world.vms().get("vm").await.unwrap().resource_version(),
+        now.resource_version(),
+        "it has changed nothing"
+    );
+    refused(world.look(&runner, "other").await, "the runner of VM vm may not write to VM other");
 }
 
 #[tokio::test]

@@ -70,7 +70,8 @@ impl Api {
     /// The bodies of the status writes so far.
     pub fn statuses(&self) -> Vec<Value> {
         let requests = self.requests.lock().unwrap();
-        requests.iter().filter(|r| r.line.starts_with("PATCH")).map(|r| r.body.clone()).collect()
+        let kept = requests.iter().filter(|r| r.line.starts_with("PATCH") && !is_dry(&r.line));
+        kept.map(|r| r.body.clone()).collect()
     }
 
     /// The reasons of the events so far.
@@ -80,11 +81,20 @@ impl Api {
         events.map(|r| r.body["reason"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
-    /// Methods, paths and queries of the writes so far.
-    pub fn writes(&self) -> Vec<String> {
-        let requests = self.requests.lock().unwrap();
-        requests.iter().filter(|r| !r.line.starts_with("GET")).map(|r| r.line.clone()).collect()
+    /// Methods, paths and queries of the requests so far.
+    pub fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().iter().map(|r| r.line.clone()).collect()
     }
+
+    /// Those that change something.
+    pub fn writes(&self) -> Vec<String> {
+        self.requests().into_iter().filter(|line| !is_dry(line)).collect()
+    }
+}
+
+/// Whether what is written is not kept.
+fn is_dry(line: &str) -> bool {
+    line.contains("dryRun=All")
 }
 
 /// The status of a condition in an applied object.
@@ -119,7 +129,7 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<Request>>, uid: &str) {
         // All that is asked for is who the VM is; all that is given back of a write is not looked at.
         let (api_version, kind) = (&body["apiVersion"], &body["kind"]);
         let metadata = serde_json::json!({"name": "test-vm", "uid": uid, "resourceVersion": "7"});
-        let reply = match line.starts_with("GET") {
+        let reply = match is_dry(&line) {
             true => serde_json::json!({
                 "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata,
             }),

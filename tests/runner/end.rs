@@ -132,6 +132,9 @@ fn a_namesake_is_never_written() {
     vm.signal("-TERM");
     assert_eq!(vm.end(Duration::from_secs(5)).code, 10);
     assert!(api.writes().is_empty(), "{:#?}", api.writes());
+    // It has looked, by a request that reads no other VM where there is the admission policy.
+    let looks = "PATCH /apis/vmoperator.jdrupes.org/v1/namespaces/ns/vms/test-vm/status?&dryRun=All HTTP/1.1";
+    assert!(!api.requests().is_empty() && api.requests().iter().all(|line| line == looks), "{:#?}", api.requests());
 }
 
 #[test]
