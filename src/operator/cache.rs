@@ -46,6 +46,30 @@ struct Content {
     deleted: HashMap<String, u64>,
     /// What a list under way has named so far.
     listing: Vec<Arrival>,
+    /// How many lists are complete.
+    lists: u64,
+}
+
+/// A write that is under way, or an object that was read from the cache to be written again.
+pub struct Writing<'a, K> {
+    cache: &'a Cache<K>,
+    /// How many lists were complete when it began.
+    lists: u64,
+}
+
+impl<K: Resource + Serialize + DeserializeOwned> Writing<'_, K> {
+    /// Takes in the answer.
+    ///
+    /// One that a new list has overtaken says nothing: the object may be gone since, and a list does not tell of
+    /// deletions. Where it is not, list or watch tell of it.
+    pub fn answered(self, object: K) {
+        let arrival = self.cache.packed(object);
+        let mut content = self.cache.lock();
+        let deleted_later = content.deleted.get(&*arrival.name).is_some_and(|v| *v >= arrival.object.version);
+        if content.lists == self.lists && !deleted_later {
+            content.insert(arrival);
+        }
+    }
 }
 
 /// An object that is not read at the moment.
@@ -111,6 +135,7 @@ impl<K: Resource + Serialize + DeserializeOwned> Cache<K> {
             Event::InitDone => {
                 let mut content = self.lock();
                 let listed = std::mem::take(&mut content.listing);
+                content.lists += 1;
                 content.objects.clear();
                 content.groups.clear();
                 for arrival in listed {
@@ -123,14 +148,10 @@ impl<K: Resource + Serialize + DeserializeOwned> Cache<K> {
         }
     }
 
-    /// Takes in the answer to a write of the operator's own.
-    pub fn wrote(&self, object: K) {
-        let arrival = self.packed(object);
-        let mut content = self.lock();
-        let deleted_later = content.deleted.get(&*arrival.name).is_some_and(|v| *v >= arrival.object.version);
-        if !deleted_later {
-            content.insert(arrival);
-        }
+    /// To be called before a write of the operator's own is sent, for its answer to be taken in.
+    #[must_use]
+    pub fn writing(&self) -> Writing<'_, K> {
+        Writing { cache: self, lists: self.lock().lists }
     }
 
     fn packed(&self, mut object: K) -> Arrival {
@@ -250,7 +271,7 @@ mod tests {
     #[test]
     fn an_own_write_is_seen_before_the_watch_tells_and_older_news_does_not_undo_it() {
         let cache = cache();
-        cache.wrote(object("a", "vm", 7));
+        cache.writing().answered(object("a", "vm", 7));
         assert_eq!(cache.watched(Event::Apply(object("a", "vm", 5))), Change::None);
         assert_eq!(version_of(&cache, "a"), Some(7));
         assert_eq!(cache.watched(Event::Apply(object("a", "vm", 9))), Change::Group("vm".to_owned()));
@@ -262,9 +283,23 @@ mod tests {
         let cache = cache();
         cache.watched(Event::Apply(object("a", "vm", 5)));
         cache.watched(Event::Delete(object("a", "vm", 6)));
-        cache.wrote(object("a", "vm", 5));
+        cache.writing().answered(object("a", "vm", 5));
         assert_eq!(version_of(&cache, "a"), None);
-        cache.wrote(object("a", "vm", 8));
+        cache.writing().answered(object("a", "vm", 8));
+        assert_eq!(version_of(&cache, "a"), Some(8));
+    }
+
+    /// Else the operator would know a pod for ever that is not there, and its VM would never start.
+    #[test]
+    fn an_answer_that_a_new_list_has_overtaken_brings_nothing_back() {
+        let cache = cache();
+        let writing = cache.writing();
+        // It is made at 5 and deleted at 6; the connection of the watch is cut meanwhile, and the past forgotten.
+        cache.watched(Event::Init);
+        cache.watched(Event::InitDone);
+        writing.answered(object("a", "vm", 5));
+        assert_eq!(version_of(&cache, "a"), None);
+        cache.writing().answered(object("a", "vm", 8));
         assert_eq!(version_of(&cache, "a"), Some(8));
     }
 

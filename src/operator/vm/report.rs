@@ -128,7 +128,8 @@ pub(super) fn is_running(observed: &Observed) -> bool {
 
 /// Past ends that stay in the status: the new one, or the old ones while the VM should run. A VM that was stopped
 /// starts without a pause.
-fn restarts(observed: &Observed, decision: &Decision) -> Option<Restarts> {
+#[must_use]
+pub fn restarts(observed: &Observed, decision: &Decision) -> Option<Restarts> {
     match decision {
         Decision::Remember(restarts) => Some(restarts.clone()),
         _ if observed.vm.spec.vm.state == State::Stopped => None,

@@ -17,10 +17,11 @@ pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, c
     if observed.claims.contains_key(&name) {
         return Ok(());
     }
+    let writing = ctx.caches.claims.writing();
     let view: ClaimView = Writer::new(ctx).create_or_get(claim).await?;
     // A claim without our labels may have been made by the user for this VM; one with them is another VM's.
     let others = vm_of(&view).is_some_and(|vm| vm != observed.name());
-    ctx.caches.claims.wrote(view);
+    writing.answered(view);
     if others { Err(Error::Foreign { kind: "PersistentVolumeClaim", name }) } else { Ok(()) }
 }
 
@@ -75,9 +76,10 @@ async fn grow(
     let size = size.map(|size| ("resources".to_owned(), json!({"requests": {"storage": size}})));
     let class = attributes_class.map(|class| ("volumeAttributesClassName".to_owned(), json!(class)));
     let spec: Map<String, Value> = size.into_iter().chain(class).collect();
+    let writing = ctx.caches.claims.writing();
     match Writer::new(ctx).merge::<PersistentVolumeClaim, ClaimView>(name, &json!({"spec": spec})).await {
         Ok(view) => {
-            ctx.caches.claims.wrote(view);
+            writing.answered(view);
             Ok(None)
         }
         Err(error) if error.is_rejection() => {

@@ -117,8 +117,9 @@ pub async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) ->
         Decision::Delete { uid, why } => {
             tracing::info!(vm = observed.name(), ?why, "deleting the pod");
             let grace = observed.vm.spec.grace_period();
+            let writing = ctx.caches.pods.writing();
             if let Some(pod) = writer.delete::<Pod, _>(&observed.name(), uid, grace).await? {
-                ctx.caches.pods.wrote(pod);
+                writing.answered(pod);
             }
             Ok(())
         }
@@ -149,11 +150,12 @@ async fn ensure_secret(
         (names::SECRET_EXPIRY.to_owned(), "now".to_owned()),
     ];
     secret.string_data = Some(values.into());
+    let writing = ctx.caches.secrets.writing();
     let view: SecretView = Writer::new(ctx).create_or_get(&secret).await?;
     if !is_ours(&view, observed) {
         return Err(Error::Foreign { kind: "Secret", name: secret.name_any() });
     }
-    ctx.caches.secrets.wrote(view.clone());
+    writing.answered(view.clone());
     Ok(Some(Arc::new(view)))
 }
 
@@ -162,7 +164,7 @@ async fn ensure_config_map(
     observed: &Observed,
     ctx: &Context,
 ) -> Result<Arc<ConfigMapView>, Error> {
-    let writer = Writer::new(ctx);
+    let (writer, writing) = (Writer::new(ctx), ctx.caches.config_maps.writing());
     let present = match &observed.config_map {
         Some(present) => present.clone(),
         None => Arc::new(writer.create_or_get(wanted).await?),
@@ -173,7 +175,7 @@ async fn ensure_config_map(
     let newest = if is_as_wanted(&present, wanted) { present } else { Arc::new(writer.apply(wanted).await?) };
     let known = observed.config_map.as_ref().is_some_and(|known| Arc::ptr_eq(known, &newest));
     if !known {
-        ctx.caches.config_maps.wrote(newest.as_ref().clone());
+        writing.answered(newest.as_ref().clone());
     }
     Ok(newest)
 }
@@ -210,10 +212,11 @@ async fn timed<T>(name: &'static str, work: impl Future<Output = T>, ctx: &Conte
 async fn create_pod(pod: &Pod, observed: &Observed, objects: Vec<Span>, ctx: &Context) -> Result<(), Error> {
     let asked = (ctx.now)();
     // By POST, which fails if there is a pod of that name: then that one is looked at, and the next reconcile decides.
+    let writing = ctx.caches.pods.writing();
     let view: PodView = Writer::new(ctx).create_or_get(pod).await?;
     let pod_uid = view.uid().unwrap_or_default();
     ctx.started(&observed.name(), Made { began: observed.now, objects, asked, made: (ctx.now)(), pod_uid });
-    ctx.caches.pods.wrote(view);
+    writing.answered(view);
     Ok(())
 }
 
@@ -225,7 +228,7 @@ async fn announce(mut annotations: BTreeMap<String, String>, pod: &PodView, ctx:
         return Ok(());
     }
     let patch = json!({"metadata": {"uid": pod.uid(), "annotations": annotations}});
-    let view = Writer::new(ctx).merge::<Pod, _>(&pod.name_any(), &patch).await?;
-    ctx.caches.pods.wrote(view);
+    let writing = ctx.caches.pods.writing();
+    writing.answered(Writer::new(ctx).merge::<Pod, _>(&pod.name_any(), &patch).await?);
     Ok(())
 }

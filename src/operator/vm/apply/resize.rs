@@ -49,9 +49,10 @@ pub(super) async fn follow(
     let body = json!({"spec": {"containers": [container]}});
     let annotation = wanted.annotations().get(names::ANNOTATION_RESOURCES).cloned().unwrap_or_default();
     let annotations = [(names::ANNOTATION_RESOURCES.to_owned(), annotation)].into();
+    let writing = ctx.caches.pods.writing();
     match Writer::new(ctx).resize(&pod.name_any(), &body).await {
         Ok(view) => {
-            ctx.caches.pods.wrote(view);
+            writing.answered(view);
             Ok((annotations, None))
         }
         // Without the subresource, the path is not found.

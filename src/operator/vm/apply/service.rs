@@ -50,7 +50,7 @@ async fn ensure(
     observed: &Observed,
     ctx: &Context,
 ) -> Result<(), Error> {
-    let writer = Writer::new(ctx);
+    let (writer, writing) = (Writer::new(ctx), ctx.caches.services.writing());
     let mut view = match present {
         Some(present) => present.clone(),
         None => writer.create_or_get(wanted).await?,
@@ -61,7 +61,7 @@ async fn ensure(
     if !is_as_wanted(&view, wanted) {
         view = writer.merge::<Service, _>(&wanted.name_any(), &patch(&view, wanted)).await?;
     }
-    ctx.caches.services.wrote(view);
+    writing.answered(view);
     Ok(())
 }
 
@@ -71,9 +71,10 @@ async fn remove(present: &ServiceView, ctx: &Context) -> Result<(), Error> {
         return Ok(());
     }
     let uid = present.uid().unwrap_or_default();
+    let writing = ctx.caches.services.writing();
     let left: Option<ServiceView> = Writer::new(ctx).delete::<Service, _>(&present.name_any(), &uid, 0).await?;
     if let Some(view) = left {
-        ctx.caches.services.wrote(view);
+        writing.answered(view);
     }
     Ok(())
 }

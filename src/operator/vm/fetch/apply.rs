@@ -64,8 +64,9 @@ async fn create(pod: Option<&Pod>, url: &str, ctx: &Context) -> Result<(), Error
     let Some(pod) = pod else { return Ok(()) };
     tracing::info!(url, "fetching an image");
     // By POST: another VM's reconcile may have been first.
+    let writing = ctx.caches.pods.writing();
     let view: PodView = Writer::new(ctx).create_or_get(pod).await?;
-    ctx.caches.pods.wrote(view);
+    writing.answered(view);
     Ok(())
 }
 
@@ -73,16 +74,18 @@ async fn create(pod: Option<&Pod>, url: &str, ctx: &Context) -> Result<(), Error
 async fn record(fetch: &Fetch, ctx: &Context) -> Result<(), Error> {
     let patch = json!({"metadata": {"annotations": {fetch.remote.annotation(): fetch.remote.file_name()}}});
     let claim = names::IMAGE_REPOSITORY_CLAIM;
+    let writing = ctx.caches.claims.writing();
     let view: ClaimView = Writer::new(ctx).merge::<PersistentVolumeClaim, _>(claim, &patch).await?;
-    ctx.caches.claims.wrote(view);
+    writing.answered(view);
     Ok(())
 }
 
 /// Removes a pod that has ended.
 async fn remove(fetch: &Fetch, uid: &str, ctx: &Context) -> Result<(), Error> {
+    let writing = ctx.caches.pods.writing();
     let left = Writer::new(ctx).delete::<Pod, PodView>(&fetch.remote.pod_name(), uid, 0).await?;
     if let Some(pod) = left {
-        ctx.caches.pods.wrote(pod);
+        writing.answered(pod);
     }
     Ok(())
 }

@@ -51,8 +51,10 @@ pub async fn sweep(vms: &[Arc<VirtualMachine>], before: &BTreeSet<String>, ctx: 
         }
         if before.contains(&uid) {
             tracing::info!(pod = name, "nobody wants the image of this pod any more; removing it");
+            let writing = ctx.caches.pods.writing();
             match Writer::new(ctx).delete::<Pod, PodView>(&name, &uid, GRACE).await {
-                Ok(left) => left.into_iter().for_each(|pod| ctx.caches.pods.wrote(pod)),
+                Ok(Some(left)) => writing.answered(left),
+                Ok(None) => {}
                 Err(error) => tracing::warn!(%error, "cannot remove a fetch pod"),
             }
         }
