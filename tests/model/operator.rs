@@ -1,0 +1,218 @@
+//! What an operator does about what it knows: the decision is that of `lifecycle::decide`, the function that ships.
+
+use crate::world::{Phase, Pod, Uid, Vm};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use vm_operator::api::names;
+use vm_operator::operator::views::PodView;
+use vm_operator::operator::vm::lifecycle::{Decision, DeleteReason, WaitFor, decide};
+use vm_operator::operator::vm::observe::Observed;
+use vm_operator::operator::vm::{report, restart};
+
+/// A rule that is broken on purpose, to see that the checker sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mutation {
+    TakesAnothersPodForItsOwn,
+    DeletesAnothersPod,
+    MakesAPodThoughOneIsEnding,
+    StartsAStoppedVm,
+    LeavesThePodOfAStoppedVm,
+    NeverMakesAPod,
+    MakesAPodWithinThePause,
+    MakesAPodWithoutItsImage,
+    MakesAPodOfAnUnusableSpec,
+    EndsALivingPod,
+    IgnoresRestarts,
+    RestartsAgainAndAgain,
+    TakesAPowerOffForACrash,
+    TakesACrashForAPowerOff,
+    ForgetsHowAPodEnded,
+    RemovesADeadPodWithinThePause,
+    LeavesADeadPod,
+    // What surrounds the decision.
+    DeletesWithoutUid,
+    DeletesByForce,
+    NamesPodsByChance,
+    ForgetsItsOwnWrites,
+    LetsAnswersOvertakeLists,
+}
+
+/// What it knows when it decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Known {
+    pub vm: Vm,
+    pub pod: Option<Pod>,
+    pub image: bool,
+    /// The pause after the last end is not over.
+    pub early: bool,
+    pub guest_shutdown_stops: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    Nothing,
+    Create,
+    Delete(Uid),
+    StopVm,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decided {
+    pub what: What,
+    /// What the status should say afterwards.
+    pub past: Uid,
+    pub told_restart: u8,
+}
+
+/// Decides, and remembers what was decided.
+#[derive(Default)]
+pub struct Decider {
+    pub mutation: Option<Mutation>,
+    decided: HashMap<Known, Decided>,
+}
+
+impl Decider {
+    pub fn new(mutation: Option<Mutation>) -> Self {
+        Self { mutation, decided: HashMap::new() }
+    }
+
+    pub fn breaks(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    pub fn decide(&mut self, mut known: Known) -> Decided {
+        // Versions say nothing to a decision.
+        known.vm.version = 0;
+        known.pod.iter_mut().for_each(|pod| pod.version = 0);
+        let mutation = self.mutation;
+        *self.decided.entry(known).or_insert_with(|| decided(known, mutation))
+    }
+}
+
+fn decided(known: Known, mutation: Option<Mutation>) -> Decided {
+    let observed = observed(known);
+    let decision = mutated(&observed, known, mutation);
+    let what = match &decision {
+        Decision::Create => What::Create,
+        Decision::Delete { uid, .. } => What::Delete(uid.parse().unwrap()),
+        Decision::StopBySpec => What::StopVm,
+        Decision::Keep | Decision::Remember(_) | Decision::Wait(_) => What::Nothing,
+    };
+    let past = report::restarts(&observed, &decision).map_or(0, |past| past.pod_uid.parse().unwrap());
+    let told = restart::carried_out(&observed, decision == Decision::Create);
+    Decided { what, past, told_restart: told.map_or(0, |told| told.try_into().unwrap()) }
+}
+
+/// The decision of the operator.
+fn real(observed: &Observed, known: Known) -> Decision {
+    let medium = (!known.image).then_some(now());
+    decide(observed, known.vm.valid).once_there(medium)
+}
+
+fn mutated(observed: &Observed, known: Known, mutation: Option<Mutation>) -> Decision {
+    use Mutation as M;
+    let decision = real(observed, known);
+    let Some(mutation) = mutation else { return decision };
+    let uid = known.pod.map(|pod| pod.uid.to_string()).unwrap_or_default();
+    let delete = |why| Decision::Delete { uid: uid.clone(), why };
+    let has_ended = known.pod.is_some_and(|pod| pod.phase.has_ended());
+    let without_pod = || Observed { pod: None, ..observed.clone() };
+    match (mutation, &decision) {
+        (M::TakesAnothersPodForItsOwn, Decision::Wait(WaitFor::OtherPod)) => {
+            let pod = known.pod.map(|pod| Pod { owner: known.vm.uid, ..pod });
+            let known = Known { pod, ..known };
+            real(&self::observed(known), known)
+        }
+        (M::DeletesAnothersPod, Decision::Wait(WaitFor::OtherPod)) => delete(DeleteReason::Ended),
+        (M::MakesAPodThoughOneIsEnding | M::NamesPodsByChance, Decision::Wait(WaitFor::PodEnd)) => {
+            real(&without_pod(), Known { pod: None, ..known })
+        }
+        (M::StartsAStoppedVm, Decision::Keep) if known.pod.is_none() => Decision::Create,
+        (M::LeavesThePodOfAStoppedVm, Decision::Delete { why: DeleteReason::Stop, .. }) => Decision::Keep,
+        (M::NeverMakesAPod, Decision::Create) => Decision::Keep,
+        (M::MakesAPodWithinThePause, Decision::Wait(WaitFor::Pause { .. })) if known.pod.is_none() => Decision::Create,
+        (M::MakesAPodWithoutItsImage, Decision::Wait(WaitFor::Medium { .. })) => Decision::Create,
+        (M::MakesAPodOfAnUnusableSpec, Decision::Wait(WaitFor::ValidSpec)) => Decision::Create,
+        (M::EndsALivingPod, Decision::Keep) if known.pod.is_some() => delete(DeleteReason::Restart),
+        (M::IgnoresRestarts, Decision::Delete { why: DeleteReason::Restart, .. }) => Decision::Keep,
+        (M::RestartsAgainAndAgain, Decision::Keep) if known.vm.restart > 0 && known.pod.is_some() => {
+            delete(DeleteReason::Restart)
+        }
+        (M::TakesAPowerOffForACrash, Decision::StopBySpec) => {
+            real(&self::observed(Known { guest_shutdown_stops: false, ..known }), known)
+        }
+        (M::TakesACrashForAPowerOff, Decision::Remember(_)) => Decision::StopBySpec,
+        (M::ForgetsHowAPodEnded, Decision::Remember(_)) => delete(DeleteReason::Ended),
+        (M::RemovesADeadPodWithinThePause, Decision::Wait(WaitFor::Pause { .. })) if has_ended => {
+            delete(DeleteReason::Ended)
+        }
+        (M::LeavesADeadPod, Decision::Delete { why: DeleteReason::Ended, .. }) => Decision::Keep,
+        _ => decision,
+    }
+}
+
+fn now() -> Timestamp {
+    "2026-01-01T12:00:00Z".parse().unwrap()
+}
+
+/// What the operator sees who knows that.
+fn observed(known: Known) -> Observed {
+    let Known { vm, pod, early, guest_shutdown_stops, .. } = known;
+    let end = now().checked_sub(SignedDuration::from_hours(if early { 0 } else { 1 })).unwrap();
+    let past =
+        (vm.past != 0).then(|| json!({"attempts": 1, "podUid": vm.past.to_string(), "reason": "R", "time": end}));
+    let request = |n: u8| (n > 0).then_some(n);
+    let vm = json!({
+        "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine",
+        "metadata": {"name": "vm", "namespace": "ns", "uid": format!("vm-{}", vm.uid), "resourceVersion": "1"},
+        "spec": {
+            "guestShutdownStops": guest_shutdown_stops,
+            "vm": {"state": if vm.running { "Running" } else { "Stopped" }, "restartRequest": request(vm.restart)},
+        },
+        "status": {"restarts": past, "observedRestartRequest": request(vm.told_restart)},
+    });
+    Observed {
+        vm: Arc::new(serde_json::from_value(vm).unwrap()),
+        config_map: None,
+        pod: pod.map(|pod| Arc::new(view(pod))),
+        claims: BTreeMap::new(),
+        image_repository: None,
+        fetches: BTreeMap::new(),
+        display_secret: None,
+        pod_warning: None,
+        claim_warnings: BTreeMap::new(),
+        service: None,
+        now: now(),
+    }
+}
+
+fn view(pod: Pod) -> PodView {
+    let ended = |message: &str| json!([{"name": "vm", "state": {"terminated": {"exitCode": 1, "message": message, "finishedAt": now()}}}]);
+    let status = match pod.phase {
+        Phase::Pending => json!({"phase": "Pending"}),
+        Phase::Running => json!({"phase": "Running"}),
+        Phase::Ended => json!({"phase": "Failed", "containerStatuses": ended(r#"{"reason":"QemuCrashed"}"#)}),
+        Phase::PoweredOff => {
+            json!({"phase": "Failed", "containerStatuses": ended(r#"{"reason":"GuestShutdown","byGuest":true}"#)})
+        }
+    };
+    let owner = json!({
+        "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine", "name": "vm", "uid": format!("vm-{}", pod.owner),
+        "controller": true,
+    });
+    let annotations = match pod.restart {
+        0 => Value::Null,
+        n => json!({names::ANNOTATION_RESTART_REQUEST: n.to_string()}),
+    };
+    let deletion = pod.ending.then(|| now().to_string());
+    let pod = json!({
+        "metadata": {
+            "name": "vm", "uid": pod.uid.to_string(), "resourceVersion": "1", "ownerReferences": [owner],
+            "annotations": annotations, "deletionTimestamp": deletion,
+        },
+        "status": status,
+    });
+    serde_json::from_value(pod).unwrap()
+}
