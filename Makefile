@@ -31,12 +31,14 @@ test-e2e: ## Everything together: real kubelet, real QEMU
 test-demo: ## What `make demo` prints works as printed
 	@tests/run programs cluster images guests demo
 
-.PHONY: bench bench-scale lint golden
+.PHONY: bench bench-scale bench-density lint golden
 bench: ## Measure, and print a table for the README
 	@tests/bench/run
 bench-scale: ## Measure the operator with thousands of VMs (SCALE_VMS, default 10000) on an API server of its own
 	@tests/run programs
 	$(CARGO) bench --locked --bench scale
+bench-density: ## Measure many VMs (DENSITY_VMS, default 100) beside as many bare pods; needs `make cluster images guests`
+	@tests/bench/density
 lint: ## Format, clippy for the whole and for each half, shell syntax, dependencies' licences and sources
 	@tests/run lint
 golden: ## Write the golden files, crds/ and what is generated in docs/ anew; review what changed

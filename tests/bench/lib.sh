@@ -32,6 +32,16 @@ eventually() {
     done
 }
 
+# An operator of its own, as the local overlay has it.
+make_operator() {
+    k apply --filename "$REPO/crds" >/dev/null
+    kubectl kustomize "$REPO/deploy/overlays/local" | sed "s/vmop-demo/$NAMESPACE/" | k apply --filename - >/dev/null
+    k rollout status deployment/vm-operator --timeout 60s >/dev/null
+}
+
+pod_exists() { k get pod "$1" >/dev/null 2>&1; }
+pod_is_gone() { ! pod_exists "$1"; }
+
 remove_all() {
     local volume
     kubectl delete namespace "$NAMESPACE" --ignore-not-found >/dev/null
@@ -48,6 +58,27 @@ finish() {
         k get events --field-selector type=Warning >&2 || true
     fi
     remove_all
+}
+
+# --- processes ---------------------------------------------------------------------
+
+pod_uid() { k get pod "$@" --output 'jsonpath={.items[0].metadata.uid}'; }
+
+# process UID PROGRAM: the pid of the pod's program
+process() {
+    local entry
+    for entry in /proc/[0-9]*; do
+        if [[ $(cat "$entry/comm" 2>/dev/null) == "$2" ]] && grep --quiet "pod$1" "$entry/cgroup" 2>/dev/null; then
+            echo "${entry##*/}"
+            return
+        fi
+    done
+    die "the pod $1 has no process $2"
+}
+
+# memory PID: resident and proportional, in MiB
+memory() {
+    awk '/^Rss:/ { rss = $2 } /^Pss:/ { pss = $2 } END { printf "RSS %.1f MiB, PSS %.1f MiB", rss / 1024, pss / 1024 }' "/proc/$1/smaps_rollup"
 }
 
 # --- the audit log ---------------------------------------------------------------
@@ -96,11 +127,12 @@ row() {
     printf '  %-62s %s\n' "$1" "$2"
 }
 
+# print_table COMMAND: that prints it
 print_table() {
     local commit cpu
     commit=$(git -C "$REPO" rev-parse --short HEAD)
     cpu=$(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1)
-    printf '\n| `make bench` | |\n|---|---|\n'
+    printf '\n| `%s` | |\n|---|---|\n' "$1"
     printf '%s\n' "${ROWS[@]}"
     printf '\n%s, commit %s, on %s × %s, %s GiB, Linux %s, %s, Kubernetes %s; guests without hardware acceleration\n' \
         "$(date --utc +%F)" "$commit" "$(nproc)" "$cpu" "$(awk '/^MemTotal/ { printf "%.0f", $2 / 1048576 }' /proc/meminfo)" \
