@@ -52,6 +52,17 @@ impl Signals {
     }
 }
 
+impl Signals {
+    /// Comes back when the process is asked to end.
+    pub async fn asked_to_end(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
+    }
+}
+
 /// What a task comes back with.
 enum News {
     Event(Event),

@@ -34,6 +34,20 @@ impl Failure {
     }
 }
 
+/// How a program ended, by its exit code or minus its signal.
+pub fn ending(status: i32) -> String {
+    match status {
+        -9 => "signal 9; somebody killed it, or it was out of memory".to_owned(),
+        signal if signal < 0 => format!("signal {}", -signal),
+        code => format!("exit code {code}"),
+    }
+}
+
+/// The message, and what a program has said last, if it has.
+pub fn with_words(message: &str, words: &str) -> String {
+    if words.is_empty() { message.to_owned() } else { format!("{message}: {words}") }
+}
+
 /// A value of the configuration that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {problem}")]

@@ -16,6 +16,7 @@
 //! | `config`, `spec`, `machine` | the file as read; every value checked; every path and default settled |
 //! | `qemu` | a machine's command line |
 //! | `tap`, `harden` | host networks for the guest; what is given up once they are there |
+//! | `kvm` | whether it runs the machine |
 //! | `metrics` | what QEMU and the kernel count, for Prometheus |
 //! | `process` | QEMU as a child |
 //! | `state`, `driver` | what becomes of the machine (pure); its only owner |
@@ -34,6 +35,7 @@ mod driver;
 mod failure;
 mod fetch;
 mod harden;
+mod kvm;
 mod machine;
 mod metrics;
 mod problem;
@@ -70,4 +72,10 @@ pub fn seed(text: &str) -> Result<Vec<(&'static str, String)>, String> {
     let who = config.uid.unwrap_or_default();
     let Some(cloud_init) = &config.cloud_init else { return Ok(Vec::new()) };
     seed::files(cloud_init, &name, &who).map_err(|failure| failure.message)
+}
+
+/// The guest that KVM is tried with, as a BIOS, and QEMU's exit code when it is through.
+#[must_use]
+pub fn kvm_guest() -> (Vec<u8>, i32) {
+    (kvm::guest::bios(), kvm::guest::THROUGH)
 }

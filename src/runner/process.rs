@@ -37,6 +37,8 @@ const TPM_CONTROL: i32 = 3;
 /// How many lines of a child's output are kept for messages, and how long each can be.
 const LAST_LINES: usize = 10;
 const LONGEST_LINE: usize = 1000;
+/// What QEMU says where KVM has brought a CPU to a halt; it does not end then, and many lines follow.
+const HALTED: [&str; 2] = ["KVM internal error", "kvm run failed"];
 /// Time for the last of a child's output to arrive after its end.
 const OUTPUT_TIME: Duration = Duration::from_millis(200);
 
@@ -45,8 +47,15 @@ pub struct Child {
     program: &'static str,
     pid: Pid,
     ended: bool,
-    last_lines: Arc<Mutex<VecDeque<String>>>,
+    words: Arc<Mutex<Words>>,
     output: tokio::task::JoinHandle<()>,
+}
+
+/// What a child has said.
+#[derive(Default)]
+struct Words {
+    last: VecDeque<String>,
+    halted: Option<String>,
 }
 
 /// A machine's programs.
@@ -113,7 +122,8 @@ fn start_qemu(
     Ok((spawn(qemu::PROGRAM, arguments, reach, mappings)?, line))
 }
 
-fn spawn(
+/// Starts a program that can reach these files, with these descriptors.
+pub fn spawn(
     program: &'static str,
     arguments: &[String],
     reach: &[(PathBuf, Access)],
@@ -128,11 +138,11 @@ fn spawn(
     command.fd_mappings(mappings).map_err(io::Error::other)?;
     let child = harden::confined(reach, move || command.spawn())?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::Other)?;
-    let last_lines = Arc::default();
+    let words = Arc::default();
     let name = program.rsplit('/').next().unwrap_or(program);
     let reader = pipe::Receiver::from_owned_fd(reader.into())?;
-    let output = tokio::spawn(log_output(name, reader, Arc::clone(&last_lines)));
-    Ok(Child { program, pid, ended: false, last_lines, output })
+    let output = tokio::spawn(log_output(name, reader, Arc::clone(&words)));
+    Ok(Child { program, pid, ended: false, words, output })
 }
 
 impl Child {
@@ -160,16 +170,35 @@ impl Child {
         }
     }
 
+    /// Reaps the child if it has ended: its exit code or minus its signal. Only before anybody reaps all.
+    pub fn reaped(&mut self) -> Option<i32> {
+        let (_, status) = rustix::process::waitpid(Some(self.pid), WaitOptions::NOHANG).ok()??;
+        self.ended = true;
+        status.exit_status().or_else(|| status.terminating_signal().map(|signal| -signal))
+    }
+
+    /// Waits for the end of a child that was killed, unless it was reaped.
+    pub fn wait(&self) {
+        if !self.ended {
+            let _ = rustix::process::waitpid(Some(self.pid), WaitOptions::empty());
+        }
+    }
+
+    /// What QEMU has said if KVM has brought a CPU of the guest to a halt.
+    pub fn halted(&self) -> Option<String> {
+        self.words.lock().unwrap_or_else(PoisonError::into_inner).halted.clone()
+    }
+
     /// The child was reaped. Gives what it said last.
     pub async fn ended(&mut self) -> String {
         self.ended = true;
         let _ = tokio::time::timeout(OUTPUT_TIME, &mut self.output).await;
-        let lines = self.last_lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
+        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        words.last.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
     }
 }
 
-async fn log_output(name: &'static str, mut pipe: pipe::Receiver, last_lines: Arc<Mutex<VecDeque<String>>>) {
+async fn log_output(name: &'static str, mut pipe: pipe::Receiver, words: Arc<Mutex<Words>>) {
     let (mut line, mut buffer) = (Vec::new(), [0; 512]);
     while let Ok(n @ 1..) = pipe.read(&mut buffer).await {
         for byte in buffer.iter().take(n) {
@@ -183,10 +212,13 @@ async fn log_output(name: &'static str, mut pipe: pipe::Receiver, last_lines: Ar
             let text = String::from_utf8_lossy(&line).trim().to_owned();
             line.clear();
             tracing::info!("{name}: {text}");
-            let mut lines = last_lines.lock().unwrap_or_else(PoisonError::into_inner);
-            lines.push_back(text);
-            if lines.len() > LAST_LINES {
-                lines.pop_front();
+            let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
+            if words.halted.is_none() && HALTED.iter().any(|sign| text.contains(sign)) {
+                words.halted = Some(text.clone());
+            }
+            words.last.push_back(text);
+            if words.last.len() > LAST_LINES {
+                words.last.pop_front();
             }
         }
     }

@@ -9,7 +9,8 @@ use super::config::{self, RunnerConfig};
 use super::driver::{self, Setup, Signals};
 use super::failure::Failure;
 use super::harden::Reach;
-use super::machine::{self, Around, Directories, Environment, Machine, Resolved};
+use super::kvm::{self, Trial};
+use super::machine::{self, Acceleration, Around, Directories, Environment, Machine, Resolved};
 use super::process::Started;
 use super::reconcile::{self, Tray};
 use super::report::Reporter;
@@ -51,7 +52,7 @@ pub async fn run(config: PathBuf, began: Instant) -> Outcome {
 }
 
 async fn prepare(path: PathBuf, began: Instant) -> Result<(Setup, Signals, Directories), Failure> {
-    let signals = Signals::receive().map_err(|error| Failure::start(format!("no signals: {error}")))?;
+    let mut signals = Signals::receive().map_err(|error| Failure::start(format!("no signals: {error}")))?;
     let files = Files::read(&path);
     let parsed = config::read(&path)?;
     if !parsed.unknown.is_empty() {
@@ -64,9 +65,16 @@ async fn prepare(path: PathBuf, began: Instant) -> Result<(Setup, Signals, Direc
     harden::give_up()?;
     // From here on, everything is tried with the rights that are left.
     dirs.make()?;
-    let started = start(&config, spec, &path, files, &dirs, taps, began);
+    let trial = Trial {
+        program: qemu::PROGRAM,
+        device: Path::new(kvm::DEVICE),
+        reach: Reach::of_any(),
+        guest: dirs.file(kvm::GUEST),
+    };
+    let settled = kvm::settle(&spec, trial, signals.asked_to_end()).await;
+    let started = settled.and_then(|acceleration| start(&config, spec, acceleration, &path, files, &dirs, taps));
     match started {
-        Ok(setup) => Ok((setup, signals, dirs)),
+        Ok(setup) => Ok((Setup { began, ..setup }, signals, dirs)),
         Err(failure) => {
             dirs.remove_runtime();
             Err(failure)
@@ -77,17 +85,17 @@ async fn prepare(path: PathBuf, began: Instant) -> Result<(Setup, Signals, Direc
 fn start(
     config: &RunnerConfig,
     spec: Spec,
+    acceleration: Acceleration,
     path: &Path,
     files: Files,
     dirs: &Directories,
     taps: Vec<(usize, Tap)>,
-    began: Instant,
 ) -> Result<Setup, Failure> {
     let ticketing = files.password.is_some() && spec.spice.is_some();
     let seed = config.cloud_init.as_ref().map(|_| dirs.file(seed::IMAGE));
     let repository = std::env::var_os(ENV_IMAGE_REPOSITORY).unwrap_or_else(|| names::IMAGE_REPOSITORY_DIR.into());
     let repository = PathBuf::from(repository);
-    let around = Around { uid: config.uid.as_deref(), ticketing, seed, repository: &repository };
+    let around = Around { uid: config.uid.as_deref(), acceleration, ticketing, seed, repository: &repository };
     let Resolved { machine, held, warnings } = machine::resolve(spec, dirs, around)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     if let (Some(cloud_init), Some(image)) = (&config.cloud_init, &machine.seed) {
@@ -110,7 +118,7 @@ fn start(
     line.set_nonblocking(true).map_err(unusable)?;
     counted.qemu = qemu.id();
     Ok(Setup {
-        began,
+        began: Instant::now(),
         qemu_began: Instant::now(),
         type_is_alias: !machine.machine_type.starts_with("pc-"),
         spec: machine.spec,
@@ -147,6 +155,10 @@ fn counted(config: &RunnerConfig, machine: &Machine, taps: &[(usize, Tap)]) -> m
     let disk = |disk: &machine::Disk| (disk.path.display().to_string(), machine.aio.of_disk(disk.direct).as_str());
     metrics::Machine {
         labels: vec![("node", node), ("namespace", namespace), ("name", machine.spec.name.clone())],
+        accelerated: match machine.acceleration {
+            Acceleration::Unset => None,
+            _ => Some(machine.acceleration == Acceleration::Kvm),
+        },
         qemu: 0,
         ram: machine.spec.ram.0,
         disks: machine.disks.iter().map(disk).collect(),
@@ -166,7 +178,7 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
         osinfo: None,
         console: None,
         password_serial: if machine.ticketing { 0 } else { -1 },
-        acceleration: machine.acceleration,
+        acceleration: machine.acceleration.clone(),
         login_wanted: spec.live.logged_in_user.clone(),
         desktop: Desktop::default(),
         cpu_problem: None,

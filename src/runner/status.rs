@@ -110,6 +110,13 @@ impl Note {
     }
 }
 
+/// Reasons of `Accelerated`: there is no KVM that can be tried.
+pub const KVM_NOT_AVAILABLE: &str = "KvmNotAvailable";
+/// There is one, and it runs no guest.
+pub const KVM_DOES_NOT_WORK: &str = "KvmDoesNotWork";
+/// It runs guests, but none with the machine's CPU model.
+pub const CPU_MODEL_REFUSED: &str = "CpuModelRefused";
+
 /// Running, in one word and one sentence; also reason and note of an event.
 pub fn announcement(phase: Phase) -> (&'static str, &'static str) {
     match phase {
@@ -190,12 +197,13 @@ impl Observed {
     }
 
     fn accelerated(&self) -> Wanted {
-        let (status, reason, message) = match self.acceleration {
+        let (status, reason, message) = match &self.acceleration {
             Acceleration::Kvm => (true, "Kvm", "the processor runs the guest"),
             Acceleration::Tcg => (false, "TcgRequested", "the guest is emulated, as configured"),
             Acceleration::Unset => (false, "Unset", "the accelerator is left to QEMU"),
-            Acceleration::TcgForWantOfKvm => {
-                (false, "KvmNotAvailable", "the guest is emulated and slow: the pod cannot open /dev/kvm")
+            Acceleration::TcgForWantOfKvm(problem) => {
+                let message = format!("the guest is emulated and slow: {}", problem.message);
+                return Wanted { type_: conditions::ACCELERATED, status: false, reason: problem.reason, message };
             }
         };
         Wanted { type_: conditions::ACCELERATED, status, reason, message: message.to_owned() }

@@ -12,6 +12,7 @@ mod end;
 mod fetch;
 mod guest;
 mod hardware;
+mod kvm;
 mod live;
 mod media;
 mod metrics;

@@ -33,6 +33,7 @@ fn a_guest_is_counted_and_a_qemu_that_hangs_holds_up_nothing() {
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     let labels = "{node=\"node-1\",namespace=\"vms\",name=\"test-vm\"";
     assert_eq!(value(&answer, &format!("vmoperator_qemu_answers{labels}}}")), 1.0);
+    assert_eq!(value(&answer, &format!("vmoperator_accelerated{labels}}}")), 0.0);
     assert!(value(&answer, &format!("kubevirt_vmi_cpu_usage_seconds_total{labels}}}")) > 0.5);
     assert!(value(&answer, &format!("kubevirt_vmi_vcpu_seconds_total{labels},id=\"0\"}}")) > 0.5);
     assert!(value(&answer, &format!("kubevirt_vmi_vcpu_delay_seconds_total{labels},id=\"1\"}}")) >= 0.0);

@@ -35,6 +35,7 @@ if [ -n "$DISK" ]; then
     mknod -m 600 "$root/dev/system-disk" b $(stat -c '0x%t 0x%T' "$DISK")
     chown 107:107 "$root/dev/system-disk"
 fi
+if [ -n "$KVM" ]; then mknod -m "${KVM%% *}" "$root/dev/kvm" c ${KVM#* }; fi
 touch "$root/dev/termination-log" && chmod 666 "$root/dev/termination-log"
 mount -t proc proc "$root/proc"
 mount --rbind "$dir" "$root/tmp"
@@ -163,6 +164,23 @@ impl Rig {
             // The namespace is entered by the shell that sets the pod up.
             command.env("TAP", path);
         })
+    }
+
+    /// Starts it with a /dev/kvm of that mode and number, such as `666 10 232`.
+    pub fn start_with_kvm(&self, api: Option<&Api>, device: &str) -> Vm<'_> {
+        self.start_as(api, |command| {
+            command.env("KVM", device);
+        })
+    }
+
+    /// Runs the image's QEMU with these arguments, in which /tmp is the test's directory; gives its exit code.
+    pub fn qemu(&self, arguments: &[&str]) -> Option<i32> {
+        let pod = r#"root=$1 dir=$2; shift 2; mount --bind "$root" "$root" && mount -t tmpfs tmpfs "$root/dev"
+            for device in null zero random urandom; do mknod -m 666 "$root/dev/$device" c $(stat -c '0x%t 0x%T' /dev/$device); done
+            mount --rbind "$dir" "$root/tmp" && exec chroot "$root" /usr/bin/qemu-system-x86_64 "$@""#;
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation=private", "sh", "-c", pod, "pod"]).arg(&self.root).arg(self.dir.path());
+        command.args(arguments).stdin(Stdio::null()).status().unwrap().code()
     }
 
     /// Starts it as root, with root's capabilities and the group of the pod's usual user.

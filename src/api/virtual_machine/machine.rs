@@ -124,6 +124,12 @@ impl Firmware {
             Self::Secure4m => "secure-4m",
         }
     }
+
+    /// Whether it is that of Secure Boot.
+    #[must_use]
+    pub fn is_secure(self) -> bool {
+        matches!(self, Self::Secure | Self::Secure4m)
+    }
 }
 
 /// CPU topology; the product is the maximum number of CPUs, 0 counting as 1.

@@ -40,7 +40,9 @@ pub const REASONS: &[(&str, &[(&str, &str)])] = &[
         &[
             ("Kvm", "the processor runs the guest"),
             ("TcgRequested", "the guest is emulated, as configured"),
-            ("KvmNotAvailable", "the guest is emulated, as the pod cannot open /dev/kvm"),
+            ("KvmNotAvailable", "the guest is emulated: the pod has no /dev/kvm that it can open and that is KVM's"),
+            ("KvmDoesNotWork", "the guest is emulated: KVM was tried, and has run no guest"),
+            ("CpuModelRefused", "the guest is emulated: KVM works, but not with `cpuModel`; the message names others"),
             ("Unset", "the accelerator is left to QEMU"),
         ],
     ),

@@ -47,10 +47,15 @@ const DEVICES: [&str; 7] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/kvm", "/dev/vhost-net"];
 
 impl Reach {
+    /// What each program is made of, and nothing of a machine.
+    pub fn of_any() -> Vec<(PathBuf, Access)> {
+        let all = |paths: &[&str], access| paths.iter().map(|path| (path.into(), access)).collect::<Vec<_>>();
+        [all(&PROGRAMS, Access::Program), all(&READ, Access::Read), all(&DEVICES, Access::Write)].concat()
+    }
+
     /// That of the machine's programs; `repository` is where CD images are, also those that come later.
     pub fn of(machine: &Machine, dirs: &Directories, repository: &Path) -> Self {
-        let all = |paths: &[&str], access| paths.iter().map(|path| (path.into(), access)).collect::<Vec<_>>();
-        let common = [all(&PROGRAMS, Access::Program), all(&READ, Access::Read), all(&DEVICES, Access::Write)].concat();
+        let common = Self::of_any();
         let mut qemu = common.clone();
         qemu.push((repository.to_owned(), Access::Read));
         qemu.extend(machine.seed.iter().map(|seed| (seed.clone(), Access::Read)));

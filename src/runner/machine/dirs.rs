@@ -38,7 +38,8 @@ pub struct Directories {
 }
 
 /// Names in the runtime directory.
-const FILES: [&str; 5] = ["monitor.sock", "guest-agent.sock", "vmop-agent.sock", "console.sock", "seed.img"];
+const FILES: [&str; 6] =
+    ["monitor.sock", "guest-agent.sock", "vmop-agent.sock", "console.sock", "seed.img", crate::runner::kvm::GUEST];
 
 /// What the TPM keeps, in the data directory.
 const TPM_STATE: &str = "tpm2-00.permall";

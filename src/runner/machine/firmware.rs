@@ -75,7 +75,7 @@ fn choose(pairs: &[(PathBuf, PathBuf)], firmware: Firmware, data: &Path) -> Resu
     };
     let own = data.join(VARS_FILE);
     let unusable = |error| Failure::data(format!("{} cannot be written: {error}", own.display()));
-    let secure = matches!(firmware, Firmware::Secure | Firmware::Secure4m);
+    let secure = firmware.is_secure();
     let files = |rom: &PathBuf, put_aside| FirmwareFiles { rom: rom.clone(), vars: own.clone(), secure, put_aside };
     let mut put_aside = None;
     if let Some(own_size) = size(&own) {

@@ -24,10 +24,10 @@ pub use layout::{Fixed, Layout};
 pub use media::image;
 
 use super::failure::Failure;
-use super::spec::{Accelerator, Cd, Network, Spec};
+use super::problem::Problem;
+use super::spec::{Cd, Network, Spec};
 use crate::api::outcome::EndReason;
 use record::Record;
-use rustix::fs::{Mode, OFlags};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
@@ -63,16 +63,23 @@ pub struct Machine {
 }
 
 /// What runs the guest's instructions, after a look at the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acceleration {
     /// The processor.
     Kvm,
     /// Emulation, because it was asked for.
     Tcg,
-    /// Emulation, because KVM cannot be used.
-    TcgForWantOfKvm,
+    /// Emulation, because KVM cannot be used, and why.
+    TcgForWantOfKvm(Problem),
     /// Whatever QEMU takes by itself.
     Unset,
+}
+
+impl Acceleration {
+    /// Whether QEMU runs the guest's instructions.
+    pub fn is_emulation(&self) -> bool {
+        matches!(self, Self::Tcg | Self::TcgForWantOfKvm(_))
+    }
 }
 
 /// A machine and what must be kept while it runs.
@@ -91,6 +98,8 @@ pub struct Resolved {
 pub struct Around<'a> {
     /// UID of the VM's object, if there is one.
     pub uid: Option<&'a str>,
+    /// What runs the guest's instructions.
+    pub acceleration: Acceleration,
     /// Whether the display asks for a password.
     pub ticketing: bool,
     /// Where CD images are.
@@ -105,7 +114,6 @@ pub fn resolve(spec: Spec, dirs: &Directories, around: Around) -> Result<Resolve
     let before = record.clone();
     let uuid = identity::uuid(&dirs.data, spec.uuid.as_deref())?;
     let firmware = firmware::settle(spec.firmware, &dirs.data)?;
-    let acceleration = acceleration(spec.accelerator)?;
     let mut warnings: Vec<String> = firmware.iter().filter_map(|firmware| firmware.put_aside.clone()).collect();
     let (disks, held) = drives::disks(&spec.disks)?;
     let cds = drives::cds(&spec.cds, around.repository, &mut warnings);
@@ -117,8 +125,8 @@ pub fn resolve(spec: Spec, dirs: &Directories, around: Around) -> Result<Resolve
     let machine = Machine {
         uuid,
         machine_type: record.machine_type,
-        acceleration,
-        cpu_model: cpu_model(&spec.cpu_model, acceleration),
+        cpu_model: cpu_model(&spec.cpu_model, &around.acceleration),
+        acceleration: around.acceleration,
         firmware,
         macs,
         cds,
@@ -140,31 +148,10 @@ fn settle_layout(record: &mut Record, macs: &[String], disks: &[Disk], seed: boo
         .map_err(|invalid| Failure::new(EndReason::InvalidConfig, invalid.to_string()))
 }
 
-fn acceleration(wanted: Accelerator) -> Result<Acceleration, Failure> {
-    let kvm = || rustix::fs::open("/dev/kvm", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-    match wanted {
-        Accelerator::Tcg => Ok(Acceleration::Tcg),
-        Accelerator::Unset => Ok(Acceleration::Unset),
-        Accelerator::Auto => Ok(kvm().map_or(Acceleration::TcgForWantOfKvm, |_| Acceleration::Kvm)),
-        Accelerator::Kvm => match kvm() {
-            Ok(_) => Ok(Acceleration::Kvm),
-            Err(error) => {
-                let message = format!(
-                    "vm.accelerator is kvm, but /dev/kvm cannot be opened by uid {}: {error}; give the pod the device \
-                     (settings accelerator, and deviceAccess where it is root's), or use auto or tcg",
-                    uid()
-                );
-                Err(Failure::new(EndReason::AcceleratorUnavailable, message))
-            }
-        },
-    }
-}
-
 /// The processor's own model exists only where the processor runs the guest.
-fn cpu_model(wanted: &str, acceleration: Acceleration) -> String {
+fn cpu_model(wanted: &str, acceleration: &Acceleration) -> String {
     let (model, features) = wanted.split_once(',').map_or((wanted, None), |(model, features)| (model, Some(features)));
-    let emulated = matches!(acceleration, Acceleration::Tcg | Acceleration::TcgForWantOfKvm);
-    let model = if model == "host" && emulated { "max" } else { model };
+    let model = if model == "host" && acceleration.is_emulation() { "max" } else { model };
     features.map_or_else(|| model.to_owned(), |features| format!("{model},{features}"))
 }
 
@@ -212,10 +199,10 @@ mod tests {
 
     #[test]
     fn under_emulation_the_hosts_model_is_the_maximum() {
-        assert_eq!(cpu_model("host", Acceleration::Tcg), "max");
-        assert_eq!(cpu_model("host,-svm", Acceleration::TcgForWantOfKvm), "max,-svm");
-        assert_eq!(cpu_model("host", Acceleration::Kvm), "host");
-        assert_eq!(cpu_model("EPYC", Acceleration::Tcg), "EPYC");
+        assert_eq!(cpu_model("host", &Acceleration::Tcg), "max");
+        assert_eq!(cpu_model("host,-svm", &Acceleration::TcgForWantOfKvm(Problem::new("X", ""))), "max,-svm");
+        assert_eq!(cpu_model("host", &Acceleration::Kvm), "host");
+        assert_eq!(cpu_model("EPYC", &Acceleration::Tcg), "EPYC");
     }
 
     #[test]

@@ -20,6 +20,8 @@ const BALLOON: &str = "/machine/peripheral/balloon0";
 pub struct Machine {
     /// Labels of all samples: KubeVirt's `node`, `namespace`, `name`.
     pub labels: Vec<(&'static str, String)>,
+    /// Whether the processor runs the guest, where that is known.
+    pub accelerated: Option<bool>,
     /// Process id of QEMU.
     pub qemu: i32,
     /// Memory that the machine was started with, in bytes.
@@ -59,6 +61,8 @@ pub async fn gather(machine: &Machine, monitor: &Client) -> String {
     let mut text = Text::new(&labels);
     let help = "1 if QEMU's monitor has answered in time, else 0.";
     text.gauge("vmoperator_qemu_answers", help, &one(Some(f64::from(u8::from(complete)))));
+    let help = "1 if the processor runs the guest, 0 if it is emulated.";
+    text.gauge("vmoperator_accelerated", help, &one(machine.accelerated.map(|is| f64::from(u8::from(is)))));
     cpu(&mut text, machine, answers.cpus.as_ref());
     memory(&mut text, machine, &answers);
     storage(&mut text, machine, answers.blocks.as_ref());

@@ -88,7 +88,7 @@ pub fn processors(args: &mut Args, machine: &Machine) {
     args.plain("-smp", &smp);
     match machine.acceleration {
         Acceleration::Kvm => args.plain("-accel", "kvm"),
-        Acceleration::Tcg | Acceleration::TcgForWantOfKvm => args.plain("-accel", "tcg"),
+        Acceleration::Tcg | Acceleration::TcgForWantOfKvm(_) => args.plain("-accel", "tcg"),
         Acceleration::Unset => {}
     }
     args.device(&json!({"driver": "intel-iommu", "device-iotlb": true}));

@@ -8,9 +8,11 @@ mod args;
 mod board;
 mod drives;
 mod peripherals;
+mod trial;
 
 pub use drives::disk_node;
 pub use peripherals::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
+pub use trial::{asked_for_models, probe};
 
 use super::machine::Machine;
 use args::Args;
@@ -18,6 +20,9 @@ use serde_json::json;
 
 /// QEMU's program.
 pub const PROGRAM: &str = "/usr/bin/qemu-system-x86_64";
+
+/// No privilege, no program, no resource beyond what it starts with.
+const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
 /// File descriptors that QEMU inherits.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +72,7 @@ fn process(args: &mut Args, descriptors: Descriptors) {
         args.flag(flag);
     }
     args.plain("-display", "none");
-    args.plain("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
+    args.plain("-sandbox", SANDBOX);
     args.plain("-action", "shutdown=pause");
     args.plain("-chardev", &listener("charmonitor", descriptors.monitor));
     args.plain("-mon", "chardev=charmonitor,id=monitor,mode=control");

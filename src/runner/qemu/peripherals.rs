@@ -1,6 +1,6 @@
 //! (pure) What is plugged in besides drives: serial line, agents' channels, input, screen, sound, networks, SPICE.
 
-use super::super::machine::{Acceleration, Fixed, Machine};
+use super::super::machine::{Fixed, Machine};
 use super::super::spec::{Backend, Forward, Network};
 use super::args::Args;
 use super::{Descriptors, listener, tap_descriptor};
@@ -56,8 +56,7 @@ pub fn screen_and_sound(args: &mut Args, machine: &Machine) {
 /// what the firmware left and waits for that CPU.
 fn screen(machine: &Machine) -> Value {
     let outputs = machine.spec.outputs;
-    let emulated = matches!(machine.acceleration, Acceleration::Tcg | Acceleration::TcgForWantOfKvm);
-    if emulated && outputs == 1 {
+    if machine.acceleration.is_emulation() && outputs == 1 {
         return json!({"driver": "VGA", "id": "video0"});
     }
     json!({

@@ -2,6 +2,7 @@ use super::*;
 use crate::runner::config;
 use crate::runner::machine::testing;
 use crate::runner::machine::{Acceleration, Aio, Disk, DiskKind, FirmwareFiles};
+use crate::runner::problem::Problem;
 use crate::runner::spec::Spec;
 use std::path::PathBuf;
 
@@ -96,7 +97,7 @@ fn an_emulated_machine_has_no_screen_whose_reset_can_stop_it_for_good() {
         serde_json::from_str::<serde_json::Value>(screen).unwrap()["driver"].as_str().unwrap().to_owned()
     };
     assert_eq!(screen(Acceleration::Tcg, ""), "VGA");
-    assert_eq!(screen(Acceleration::TcgForWantOfKvm, ""), "VGA");
+    assert_eq!(screen(Acceleration::TcgForWantOfKvm(Problem::new("X", "")), ""), "VGA");
     // Only this one has more than one head.
     assert_eq!(screen(Acceleration::Tcg, "    display: {outputs: 2}\n"), "virtio-vga");
     assert_eq!(screen(Acceleration::Kvm, ""), "virtio-vga");

@@ -2,7 +2,7 @@
 
 use super::{Action, Phase, State};
 use crate::api::outcome::{EndReason, Outcome};
-use crate::runner::failure::Failure;
+use crate::runner::failure::{self, Failure};
 use std::time::Duration;
 
 /// Time between the ways to end QEMU: its monitor, SIGTERM, SIGKILL.
@@ -137,11 +137,11 @@ impl State {
             Some(Cause::Asked) => (EndReason::Stopped, String::new()),
             Some(Cause::Failed(failure)) => (failure.reason, with_last_words(&failure.message, last_words)),
             None if started => {
-                let how = format!("QEMU ended by itself with {}", describe(status));
+                let how = format!("QEMU ended by itself with {}", failure::ending(status));
                 (EndReason::QemuCrashed, with_last_words(&how, last_words))
             }
             None => {
-                let how = format!("QEMU ended with {} before the guest ran", describe(status));
+                let how = format!("QEMU ended with {} before the guest ran", failure::ending(status));
                 (EndReason::StartFailed, with_last_words(&how, last_words))
             }
         };
@@ -163,13 +163,5 @@ fn with_last_words(message: &str, last_words: &str) -> String {
              itself on newer hardware"
         );
     }
-    if last_words.is_empty() { message.to_owned() } else { format!("{message}: {last_words}") }
-}
-
-fn describe(status: i32) -> String {
-    match status {
-        -9 => "signal 9; somebody killed it, or it was out of memory".to_owned(),
-        signal if signal < 0 => format!("signal {}", -signal),
-        code => format!("exit code {code}"),
-    }
+    failure::with_words(message, last_words)
 }

@@ -286,8 +286,9 @@ pub const ENDS: &[(&str, &str, &str)] = &[
     ),
     (
         "AcceleratorUnavailable",
-        "Hardware acceleration is asked for and /dev/kvm cannot be opened",
-        "mend the node's /dev/kvm, or set accelerator.policy to auto; where it is root's, deviceAccess to root",
+        "Hardware acceleration is asked for, and KVM was tried and does not run the VM",
+        "mend the node's KVM, or set accelerator.policy to auto; where /dev/kvm is root's, deviceAccess to root; where the \
+         message names CPU models, one of them as cpuModel",
     ),
     ("StartFailed", "QEMU has ended or failed before the guest ran", "correct what QEMU's words in the message name"),
     (

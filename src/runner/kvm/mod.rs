@@ -1,0 +1,140 @@
+//! (io) Whether KVM runs this machine: tried before QEMU is started for good.
+//!
+//! That `/dev/kvm` opens says little: a KVM may give no virtual CPU the state that its model needs, or not carry out what
+//! every guest begins with. So a QEMU with the machine's CPU model runs a guest of a few dozen instructions to its end.
+//! Nothing is tried where there is no device.
+
+pub mod guest;
+mod models;
+mod probe;
+
+use super::failure::Failure;
+use super::harden::Access;
+use super::machine::Acceleration;
+use super::problem::Problem;
+use super::qemu;
+use super::spec::{Accelerator, Spec};
+use super::status::{CPU_MODEL_REFUSED, KVM_DOES_NOT_WORK, KVM_NOT_AVAILABLE};
+use crate::api::outcome::EndReason;
+use probe::Finding;
+use rustix::fs::{FileType, Mode, OFlags};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Where KVM is.
+pub const DEVICE: &str = "/dev/kvm";
+/// Its number, everywhere (Linux' list of devices: 10 is "misc").
+const NUMBER: (u32, u32) = (10, 232);
+/// Name of the guest's program in the runtime directory.
+pub const GUEST: &str = "kvm-probe.bin";
+/// The model that each host has.
+const HOST_MODEL: &str = "host";
+
+/// What KVM is tried with.
+pub struct Trial<'a> {
+    /// QEMU.
+    pub program: &'static str,
+    /// The device.
+    pub device: &'a Path,
+    /// Files that QEMU can reach.
+    pub reach: Vec<(PathBuf, Access)>,
+    /// Where the guest's program can be for a moment.
+    pub guest: PathBuf,
+}
+
+/// What runs the guest's instructions. `asked` is when somebody wants the end.
+pub async fn settle(spec: &Spec, trial: Trial<'_>, asked: impl Future<Output = ()>) -> Result<Acceleration, Failure> {
+    match spec.accelerator {
+        Accelerator::Tcg => return Ok(Acceleration::Tcg),
+        Accelerator::Unset => return Ok(Acceleration::Unset),
+        Accelerator::Auto | Accelerator::Kvm => {}
+    }
+    let problem = tokio::select! {
+        problem = trial.problem(spec) => problem,
+        () = asked => return Err(Failure::new(EndReason::Stopped, String::new())),
+    };
+    match problem {
+        None => Ok(Acceleration::Kvm),
+        Some(problem) if spec.accelerator == Accelerator::Auto => {
+            tracing::warn!("the guest is emulated: {}", problem.message);
+            Ok(Acceleration::TcgForWantOfKvm(problem))
+        }
+        Some(problem) => {
+            let ways = match problem.reason {
+                CPU_MODEL_REFUSED => "",
+                _ => "; mend the node, or use accelerator auto or tcg, with which the guest is emulated",
+            };
+            let message = format!("vm.accelerator is kvm, but {}{ways}", problem.message);
+            Err(Failure::new(EndReason::AcceleratorUnavailable, message))
+        }
+    }
+}
+
+impl Trial<'_> {
+    /// Why KVM does not run the machine, if it does not.
+    async fn problem(&self, spec: &Spec) -> Option<Problem> {
+        match usable(self.device) {
+            Ok(()) => self.of_guest(spec).await,
+            Err(why) => Some(Problem::new(KVM_NOT_AVAILABLE, why)),
+        }
+    }
+
+    /// Why no guest runs, if none does.
+    async fn of_guest(&self, spec: &Spec) -> Option<Problem> {
+        let began = Instant::now();
+        let finding = self.run(&spec.cpu_model, spec).await;
+        let took_ms = began.elapsed().as_millis() as u64;
+        tracing::info!(took_ms, model = spec.cpu_model, ?finding, "KVM was tried");
+        let device = self.device.display();
+        let why = match finding {
+            Finding::Works => return None,
+            Finding::Failed(why) => why,
+            Finding::Hangs => {
+                let why = format!("a hundred instructions were not done within {} s", probe::TIME.as_secs());
+                return Some(Problem::new(KVM_DOES_NOT_WORK, format!("the KVM of {device} runs no guest: {why}")));
+            }
+        };
+        if spec.cpu_model != HOST_MODEL && self.run(HOST_MODEL, spec).await == Finding::Works {
+            let models = models::of_host(self.program, &self.reach).await;
+            return Some(Problem::new(CPU_MODEL_REFUSED, models::refused(&spec.cpu_model, &why, &models)));
+        }
+        Some(Problem::new(KVM_DOES_NOT_WORK, format!("the KVM of {device} runs no guest: {why}")))
+    }
+
+    async fn run(&self, model: &str, spec: &Spec) -> Finding {
+        if let Err(error) = guest::write(&self.guest) {
+            return Finding::Failed(format!("{} cannot be written: {error}", self.guest.display()));
+        }
+        let mut reach = self.reach.clone();
+        reach.push((self.guest.clone(), Access::Read));
+        let arguments = qemu::probe(model, spec.firmware.is_secure(), &self.guest);
+        let finding = probe::run(self.program, &arguments, &reach).await;
+        let _ = std::fs::remove_file(&self.guest);
+        finding
+    }
+}
+
+/// Whether that is a KVM which this process may open.
+fn usable(device: &Path) -> Result<(), String> {
+    use rustix::io::Errno;
+    let (path, uid) = (device.display(), rustix::process::getuid().as_raw());
+    let file = rustix::fs::open(device, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|error| match error {
+        Errno::NOENT => format!("the pod has no {path}; give it the device (setting accelerator)"),
+        Errno::ACCESS | Errno::PERM => format!(
+            "{path} cannot be opened by uid {uid}: {error}; let that user open it on the node, or set deviceAccess where \
+             it is root's"
+        ),
+        Errno::NODEV | Errno::NXIO => format!("{path} has no KVM behind it ({error}); load kvm_amd or kvm_intel on the node"),
+        error => format!("{path} cannot be opened: {error}"),
+    })?;
+    let stat = rustix::fs::fstat(&file).map_err(|error| format!("{path} cannot be looked at: {error}"))?;
+    let number = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::CharacterDevice if number == NUMBER => Ok(()),
+        FileType::CharacterDevice => Err(format!("{path} is device {}:{} and not KVM's, 10:232", number.0, number.1)),
+        _ => Err(format!("{path} is no device; the pod needs the node's")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+use super::*;
+use crate::runner::config;
+use crate::runner::harden::Reach;
+use std::future::pending;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+/// A program in place of QEMU, and the directory that it is in.
+struct Fake {
+    dir: tempfile::TempDir,
+    program: &'static str,
+}
+
+impl Fake {
+    fn new(script: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("qemu");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let program = path.display().to_string().leak();
+        Self { dir, program }
+    }
+
+    fn trial<'a>(&self, device: &'a str) -> Trial<'a> {
+        let mut reach = Reach::of_any();
+        reach.extend([Access::Program, Access::Keep].map(|access| (self.dir.path().to_owned(), access)));
+        Trial { program: self.program, device: Path::new(device), reach, guest: self.dir.path().join(GUEST) }
+    }
+
+    async fn settle(&self, device: &str, vm: &str) -> Result<Acceleration, Failure> {
+        settle(&spec(vm), self.trial(device), pending()).await
+    }
+
+    /// The problem that the file of KVM's own device has with it.
+    async fn problem(&self, vm: &str) -> Option<Problem> {
+        let spec = spec(vm);
+        // As if the device were there.
+        self.trial("/dev/null").of_guest(&spec).await
+    }
+}
+
+fn spec(vm: &str) -> Spec {
+    let text = format!("\"/Runner\":\n  vm: {{name: test-vm, {vm}}}\n");
+    Spec::from_config(&config::parse(&text).unwrap().config).unwrap()
+}
+
+fn instead(settled: Result<Acceleration, Failure>) -> Problem {
+    match settled.unwrap() {
+        Acceleration::TcgForWantOfKvm(problem) => problem,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn without_a_device_that_is_kvms_nothing_is_tried_and_the_guest_is_emulated() {
+    let qemu = Fake::new("touch $(dirname $0)/started; exit 85");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kvm").display().to_string();
+    std::fs::write(&file, "").unwrap();
+    for (device, word) in
+        [("/none/kvm", "the pod has no /none/kvm"), ("/dev/null", "device 1:3 and not KVM's"), (&file, "is no device")]
+    {
+        let problem = instead(qemu.settle(device, "accelerator: auto").await);
+        assert_eq!(problem.reason, KVM_NOT_AVAILABLE);
+        assert!(problem.message.contains(word), "{}", problem.message);
+        let failure = qemu.settle(device, "accelerator: kvm").await.unwrap_err();
+        assert_eq!(failure.reason, EndReason::AcceleratorUnavailable);
+        assert!(failure.message.contains(word) && failure.message.contains("use accelerator auto"), "{failure}");
+    }
+    assert_eq!(qemu.settle("/none/kvm", "accelerator: tcg").await, Ok(Acceleration::Tcg));
+    assert_eq!(qemu.settle("/none/kvm", "accelerator: none").await, Ok(Acceleration::Unset));
+    assert!(!qemu.dir.path().join("started").exists());
+}
+
+#[tokio::test]
+async fn a_guest_that_comes_to_its_end_is_what_counts() {
+    assert_eq!(Fake::new("exit 85").problem("accelerator: kvm").await, None);
+    // A guest that resets the machine ends QEMU, too.
+    let problem = Fake::new("exit 0").problem("accelerator: kvm").await.unwrap();
+    assert_eq!(problem.reason, KVM_DOES_NOT_WORK);
+}
+
+#[tokio::test]
+async fn a_qemu_that_aborts_is_told_with_its_words() {
+    let qemu = Fake::new("echo 'error: failed to set MSR 0x10a' >&2; kill -ABRT $$");
+    let problem = qemu.problem("accelerator: auto").await.unwrap();
+    assert_eq!(problem.reason, KVM_DOES_NOT_WORK);
+    assert!(
+        problem.message.ends_with("QEMU ended with signal 6: error: failed to set MSR 0x10a"),
+        "{}",
+        problem.message
+    );
+    assert!(!qemu.dir.path().join(GUEST).exists());
+}
+
+#[tokio::test]
+async fn a_cpu_that_comes_to_a_halt_is_not_waited_for() {
+    let registers = "for n in 1 2 3 4 5 6 7 8 9 10 11 12; do echo EAX=$n >&2; done; sleep 60";
+    let qemu = Fake::new(&format!("echo 'KVM internal error. Suberror: 1' >&2; {registers}"));
+    let began = Instant::now();
+    let problem = qemu.problem("accelerator: auto").await.unwrap();
+    assert!(problem.message.ends_with("to a halt: KVM internal error. Suberror: 1"), "{}", problem.message);
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_qemu_that_hangs_is_ended_after_5_seconds_and_sooner_if_the_end_is_asked_for() {
+    let qemu = Fake::new("echo $$ > $(dirname $0)/pid; exec sleep 60");
+    let began = Instant::now();
+    let problem = qemu.problem("accelerator: auto, cpuModel: EPYC").await.unwrap();
+    let took = began.elapsed();
+    assert!(problem.message.contains("not done within 5 s"), "{}", problem.message);
+    assert!(took > Duration::from_secs(4) && took < Duration::from_secs(9), "{took:?}");
+
+    let began = Instant::now();
+    let spec = spec("accelerator: kvm");
+    let given_up = tokio::time::timeout(Duration::from_millis(300), qemu.trial("/dev/null").of_guest(&spec)).await;
+    assert!(given_up.is_err() && began.elapsed() < Duration::from_secs(3));
+    let pid = std::fs::read_to_string(qemu.dir.path().join("pid")).unwrap();
+    assert!(!Path::new("/proc").join(pid.trim()).exists(), "it is killed and reaped");
+}
+
+#[tokio::test]
+async fn a_model_that_the_host_refuses_is_told_with_those_that_work() {
+    let script = r#"case "$*" in
+*fd=3*) while read -r question; do case $question in *quit*) break;; esac; done <&3
+    echo '{"return": {}}' >&3
+    echo '{"return": [{"name": "EPYC", "unavailable-features": []}, {"name": "Haswell", "unavailable-features": ["tsx"]}]}' >&3;;
+*-cpu\ host*) exit 85;;
+*) echo "qemu: Host doesn't support requested features" >&2; exit 1;;
+esac"#;
+    let qemu = Fake::new(script);
+    let problem = qemu.problem("accelerator: kvm, cpuModel: 'Haswell,enforce'").await.unwrap();
+    assert_eq!(problem.reason, CPU_MODEL_REFUSED);
+    for word in ["\"Haswell,enforce\"", "support requested features", "those that work: EPYC"] {
+        assert!(problem.message.contains(word), "{}", problem.message);
+    }
+    // The host's own model is not compared with itself.
+    let broken = Fake::new("exit 1").problem("accelerator: kvm, cpuModel: host").await.unwrap();
+    assert_eq!(broken.reason, KVM_DOES_NOT_WORK);
+}

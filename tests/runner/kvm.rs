@@ -1,0 +1,86 @@
+//! Hardware acceleration: that it is tried before it is relied on. Whether this machine's KVM works does not matter here.
+
+use crate::api::{Api, condition};
+use crate::rig::{BOOT, Rig};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// The mode that lets the pod's user open the device, and KVM's number.
+const KVM: &str = "666 10 232";
+
+/// How the guest runs, as the runner reports it once it runs.
+fn accelerated(rig: &Rig, device: &str) -> Value {
+    let api = Api::start();
+    rig.configure(&json!({"namespace": "ns"}), &json!({"accelerator": "auto"}));
+    let vm = rig.start_with_kvm(Some(&api), device);
+    vm.logged("to=Booted", BOOT);
+    vm.until("a report", BOOT, || {
+        let last = api.statuses().pop()?;
+        let booted = condition(&last, "Booted")["status"] == "True";
+        booted.then(|| condition(&last, "Accelerated").clone())
+    })
+}
+
+#[test]
+fn a_kvm_that_cannot_be_used_is_explained_and_the_guest_is_emulated() {
+    let rig = Rig::with_guest();
+    for (device, word) in [
+        ("666 1 3", "/dev/kvm is device 1:3 and not KVM's"),
+        ("600 10 232", "/dev/kvm cannot be opened by uid 107: Permission denied"),
+    ] {
+        let accelerated = accelerated(&rig, device);
+        assert_eq!((&accelerated["status"], &accelerated["reason"]), (&json!("False"), &json!("KvmNotAvailable")));
+        assert!(accelerated["message"].as_str().unwrap().contains(word), "{accelerated}");
+        assert!(!rig.log().contains("KVM was tried"), "{}", rig.log());
+        rig.configure(&json!({}), &json!({"accelerator": "kvm"}));
+        let end = rig.start_with_kvm(None, device).end(Duration::from_secs(10));
+        assert_eq!((end.code, &end.outcome["reason"]), (69, &json!("AcceleratorUnavailable")), "{}", end.log);
+        assert!(end.outcome["message"].as_str().unwrap().contains(word), "{}", end.outcome);
+    }
+}
+
+#[test]
+fn the_machines_own_kvm_runs_the_guest_or_it_is_said_why_not() {
+    if !Path::new("/dev/kvm").exists() {
+        return;
+    }
+    let rig = Rig::with_guest();
+    let accelerated = accelerated(&rig, KVM);
+    let log = rig.log();
+    assert!(log.contains("KVM was tried"), "{log}");
+    if accelerated["status"] == "True" {
+        assert!(log.contains(" -accel kvm "), "{log}");
+        return;
+    }
+    // The guest has booted all the same, and nothing of the attempt is left.
+    assert_eq!(accelerated["reason"], "KvmDoesNotWork");
+    assert!(accelerated["message"].as_str().unwrap().contains("/dev/kvm runs no guest: "), "{accelerated}");
+    assert!(log.contains(" -accel tcg "), "{log}");
+    assert!(!rig.path("run/kvm-probe.bin").exists());
+    rig.configure(&json!({}), &json!({"accelerator": "kvm"}));
+    let end = rig.start_with_kvm(None, KVM).end(Duration::from_secs(20));
+    assert_eq!((end.code, &end.outcome["reason"]), (69, &json!("AcceleratorUnavailable")), "{}", end.log);
+}
+
+#[test]
+fn the_guest_that_kvm_is_tried_with_comes_to_its_end_and_to_64_bits() {
+    let rig = Rig::new();
+    let (bios, through) = vm_operator::runner::kvm_guest();
+    let ends = |name: &str, bios: &[u8], model: &str| {
+        fs::write(rig.path(name), bios).unwrap();
+        let bios = format!("/tmp/{name}");
+        let arguments = "-nodefaults -no-user-config -no-reboot -display none -machine q35 -accel tcg -m 16M -device \
+            isa-debug-exit,iobase=0xf4,iosize=4 -bios";
+        rig.qemu(&[&arguments.split_whitespace().collect::<Vec<_>>()[..], &[&bios, "-cpu", model]].concat())
+    };
+    // Also models that have no 64 bits, or do not know how to tell.
+    for model in ["max", "qemu64", "qemu32", "486"] {
+        assert_eq!(ends("whole.bin", &bios, model), Some(through), "{model}");
+    }
+    // Without its first page table it fails where it takes 64 bits only.
+    let table = bios.windows(4).position(|bytes| bytes == [0x03, 0x20, 0, 0]).unwrap();
+    let broken = [&bios[..table], &[0x02], &bios[table + 1..]].concat();
+    assert_eq!((ends("broken.bin", &broken, "max"), ends("broken.bin", &broken, "qemu32")), (Some(0), Some(through)));
+}
