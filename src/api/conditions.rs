@@ -28,6 +28,8 @@ pub const MEMORY_IN_SYNC: &str = "MemoryInSync";
 pub const STORAGE_HEALTHY: &str = "StorageHealthy";
 /// Condition: each CD drive has the medium that it should have. Written by the runner while a machine with CD drives runs.
 pub const MEDIA_READY: &str = "MediaReady";
+/// Condition: the machine's TPM runs. Written by the runner while a machine with a TPM runs.
+pub const TPM_HEALTHY: &str = "TpmHealthy";
 /// Condition: the firmware has the variables that it had before. Written by the runner while a machine runs that had to
 /// begin with others.
 pub const FIRMWARE_VARIABLES_KEPT: &str = "FirmwareVariablesKept";
@@ -47,14 +49,24 @@ pub const SERVICE_IN_SYNC: &str = "ServiceInSync";
 /// Condition: the VM has changed in a way that a running machine cannot follow. Written by the operator while it is true,
 /// and then absent.
 pub const RESTART_REQUIRED: &str = "RestartRequired";
+/// Condition: what the VM needs of its volumes can be read and written by the runner. Written by the operator while it is
+/// false, and then absent.
+pub const DATA_ACCESSIBLE: &str = "DataAccessible";
 /// Condition: each CD image that the VM names by URL is in the image repository. Written by the operator while a VM that
 /// should run names one.
 pub const MEDIA_FETCHED: &str = "MediaFetched";
 }}
 
 /// Conditions of the operator that are there only while there is something to tell.
-pub const NOTES: [&str; 6] =
-    [RESOURCES_IN_SYNC, DISKS_IN_SYNC, SERVICE_IN_SYNC, IGNORED_FIELD, RESTART_REQUIRED, MEDIA_FETCHED];
+pub const NOTES: [&str; 7] = [
+    RESOURCES_IN_SYNC,
+    DISKS_IN_SYNC,
+    SERVICE_IN_SYNC,
+    IGNORED_FIELD,
+    RESTART_REQUIRED,
+    MEDIA_FETCHED,
+    DATA_ACCESSIBLE,
+];
 
 listed! {
 /// Reasons of the operator's conditions besides [`READY`], and what they say.
@@ -79,6 +91,8 @@ pub const REASON_NAME_TAKEN: &str = "NameTaken";
 pub const REASON_REJECTED: &str = "Rejected";
 /// Reason: the pod has other resources than the operator asked for.
 pub const REASON_DIFFERS: &str = "Differs";
+/// Reason: the runner cannot read or write something; the message says what, as whom, and the command that helps.
+pub const REASON_DATA_NOT_ACCESSIBLE: &str = "DataNotAccessible";
 /// Reason: each image is in the image repository.
 pub const REASON_FETCHED: &str = "Fetched";
 /// Reason: an image is on its way.

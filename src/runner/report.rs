@@ -265,6 +265,7 @@ async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Re
 }
 
 fn event(identity: &Identity, note: &Note, now: Timestamp) -> Event {
+    let type_ = if note.is_warning() { "Warning" } else { "Normal" };
     let (action, reason, note) = note.texts();
     Event {
         metadata: ObjectMeta {
@@ -286,7 +287,7 @@ fn event(identity: &Identity, note: &Note, now: Timestamp) -> Event {
         }),
         reporting_controller: Some(names::REPORTER_RUNNER.to_owned()),
         reporting_instance: Some(identity.name.clone()),
-        type_: Some("Normal".to_owned()),
+        type_: Some(type_.to_owned()),
         ..Event::default()
     }
 }

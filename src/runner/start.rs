@@ -186,6 +186,7 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
         stalled: None,
         disk_error: None,
         media: (!spec.cds.is_empty()).then_some(None),
+        tpm: spec.tpm.then_some(None),
         reset_request: config.reset_counter,
         firmware_problem: machine.firmware.as_ref().and_then(|firmware| firmware.put_aside.clone()),
         config_problem: None,

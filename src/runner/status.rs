@@ -64,6 +64,8 @@ pub struct Observed {
     pub disk_error: Option<Problem>,
     /// Whether the machine has CD drives, and why one has not the medium that it should have.
     pub media: Option<Option<Problem>>,
+    /// Whether the machine has a TPM, and why it has it no longer.
+    pub tpm: Option<Option<Problem>>,
     /// The last request for a reset that was carried out.
     pub reset_request: Option<i64>,
     /// Why the firmware has not the variables that it had before.
@@ -90,6 +92,8 @@ pub enum Note {
     ConsoleConnected(String),
     /// The console from that host is gone.
     ConsoleDisconnected(String),
+    /// The machine's TPM has ended before it.
+    TpmEnded(String),
 }
 
 impl Note {
@@ -106,7 +110,13 @@ impl Note {
             Self::ConsoleDisconnected(host) => {
                 ("ConsoleConnectionUpdate", "ConsoleDisconnected", format!("the console from {host} is gone"))
             }
+            Self::TpmEnded(what) => ("StatusUpdate", TPM_ENDED, what.clone()),
         }
+    }
+
+    /// Whether somebody should look at it.
+    pub fn is_warning(&self) -> bool {
+        matches!(self, Self::TpmEnded(_))
     }
 }
 
@@ -116,6 +126,9 @@ pub const KVM_NOT_AVAILABLE: &str = "KvmNotAvailable";
 pub const KVM_DOES_NOT_WORK: &str = "KvmDoesNotWork";
 /// It runs guests, but none with the machine's CPU model.
 pub const CPU_MODEL_REFUSED: &str = "CpuModelRefused";
+
+/// Reason of the condition and of the event: the machine's TPM has ended before the machine.
+pub const TPM_ENDED: &str = "TpmEnded";
 
 /// Running, in one word and one sentence; also reason and note of an event.
 pub fn announcement(phase: Phase) -> (&'static str, &'static str) {
@@ -157,6 +170,7 @@ impl Observed {
             all.extend([self.accelerated(), self.cpus_in_sync(), self.memory_in_sync(), self.config_in_sync()]);
             all.push(self.storage_healthy());
             all.extend(self.media_ready());
+            all.extend(self.tpm_healthy());
             let put_aside = self.firmware_problem.as_deref();
             all.extend(put_aside.map(|why| wanted(conditions::FIRMWARE_VARIABLES_KEPT, false, "PutAside", why)));
         }
@@ -239,6 +253,14 @@ impl Observed {
         Some(Wanted { type_: conditions::MEDIA_READY, status: problem.is_none(), reason, message })
     }
 
+    /// There is nothing to say about a TPM where there is none.
+    fn tpm_healthy(&self) -> Option<Wanted> {
+        let problem = self.tpm.as_ref()?;
+        let (reason, message) =
+            problem.as_ref().map_or(("Runs", String::new()), |problem| (problem.reason, problem.message.clone()));
+        Some(Wanted { type_: conditions::TPM_HEALTHY, status: problem.is_none(), reason, message })
+    }
+
     fn config_in_sync(&self) -> Wanted {
         let (status, reason, message) = match &self.config_problem {
             None => (true, "Applied", String::new()),
@@ -318,6 +340,7 @@ pub mod tests {
             stalled: None,
             disk_error: None,
             media: None,
+            tpm: None,
             reset_request: None,
             firmware_problem: None,
             config_problem: None,
@@ -339,6 +362,7 @@ pub mod tests {
         observed.cpu_problem = Some("no room".to_owned());
         observed.memory_problem = Some("no driver".to_owned());
         observed.media = Some(Some(Problem::new("ImageMissing", "CD drive 0: a.iso is not there")));
+        observed.tpm = Some(Some(Problem::new(TPM_ENDED, "the machine's TPM has ended")));
         observed.reset_request = Some(7);
         observed.stalled = Some(Problem::new("DiskFull", "there is no room left for disk /dev/x"));
         observed.firmware_problem = Some("the store of 131072 bytes is kept as /d/fw-vars-131072.fd".to_owned());

@@ -81,6 +81,13 @@ impl Api {
         events.map(|r| r.body["reason"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
+    /// The reasons of those among them that are warnings.
+    pub fn warnings(&self) -> Vec<String> {
+        let requests = self.requests.lock().unwrap();
+        let warnings = requests.iter().filter(|r| r.line.starts_with("POST") && r.body["type"] == "Warning");
+        warnings.map(|r| r.body["reason"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
     /// Methods, paths and queries of the requests so far.
     pub fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().iter().map(|r| r.line.clone()).collect()

@@ -94,7 +94,11 @@ const DEFECTS: [(u32, &str, Held); 44] = [
             "what_was_said_to_somebody_else_is_not_taken_for_an_answer",
         ]),
     ),
-    (24, "a QEMU that does not end is never killed", By(&["a_stopped_qemu_is_killed_in_the_end"])),
+    (
+        24,
+        "a QEMU that does not end is never killed, a TPM that has ended is never missed",
+        By(&["a_stopped_qemu_is_killed_in_the_end", "b24_a_tpm_that_ends_is_told_and_the_guest_goes_on"]),
+    ),
     (
         25,
         "a reboot leaves the guest booted",

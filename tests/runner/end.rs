@@ -106,6 +106,7 @@ fn a_data_directory_of_somebody_else_is_explained() {
     let end = rig.start(None).end(Duration::from_secs(5));
     assert_eq!(end.code, 66, "{}", end.log);
     assert!(end.log.contains("/tmp/data is not writable by uid 107"), "{}", end.log);
+    assert!(end.log.contains("chown -R 107:107 /tmp/data"), "{}", end.log);
 }
 
 #[test]

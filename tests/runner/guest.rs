@@ -1,7 +1,7 @@
 //! Guests that boot and are told to stop, or stop by themselves.
 
 use crate::api::{Api, condition};
-use crate::rig::{BOOT, LoopDevice, Rig};
+use crate::rig::{BOOT, LoopDevice, Rig, run};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -123,6 +123,35 @@ fn a_machine_has_a_tpm_whose_state_stays() {
     assert_eq!(end.code, 0, "{}", end.log);
     assert!(fs::metadata(rig.path("data/tpm2-00.permall")).unwrap().len() > 1000);
     assert!(!end.log.contains("TPM has ended"), "{}", end.log);
+}
+
+#[test]
+fn b24_a_tpm_that_ends_is_told_and_the_guest_goes_on() {
+    let (rig, api) = (Rig::with_guest(), Api::start());
+    rig.configure(&json!({"namespace": "ns"}), &json!({"useTpm": true}));
+    let vm = rig.start(Some(&api));
+    let mut console = vm.console();
+    console.wait("ready");
+    let told = |status: &str| {
+        vm.until("a report", BOOT, || {
+            let last = api.statuses().pop()?;
+            let healthy = condition(&last, "TpmHealthy").clone();
+            (healthy["status"] == status).then_some(healthy)
+        })
+    };
+    told("True");
+    run("kill", &["-KILL".as_ref(), vm.child("swtpm").to_string().as_ref()]);
+    let healthy = told("False");
+    assert_eq!(healthy["reason"], "TpmEnded");
+    for word in ["signal 9", "runs on without it", "restartRequest"] {
+        assert!(healthy["message"].as_str().unwrap().contains(word), "{healthy}");
+    }
+    vm.until("an event", BOOT, || (api.warnings() == ["TpmEnded"]).then_some(()));
+    console.type_line("sh echo still here");
+    console.wait("TINY sh still here");
+    console.type_line("poweroff");
+    let end = vm.end(Duration::from_secs(30));
+    assert_eq!((end.code, &end.outcome["reason"]), (0, &json!("GuestShutdown")), "{}", end.log);
 }
 
 #[test]

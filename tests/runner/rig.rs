@@ -227,9 +227,14 @@ impl Vm<'_> {
 
     /// QEMU's process id, as the host counts.
     pub fn qemu(&self) -> u32 {
-        self.until("QEMU runs", Duration::from_secs(10), || {
+        self.child("qemu")
+    }
+
+    /// That of the child whose name begins so.
+    pub fn child(&self, program: &str) -> u32 {
+        self.until(program, Duration::from_secs(10), || {
             let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            children(self.pid()).into_iter().find(|pid| name(pid).starts_with("qemu"))
+            children(self.pid()).into_iter().find(|pid| name(pid).starts_with(program))
         })
     }
 

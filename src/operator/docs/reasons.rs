@@ -88,6 +88,13 @@ pub const REASONS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "TpmHealthy",
+        &[
+            ("Runs", "the machine's TPM runs"),
+            ("TpmEnded", "it has ended; the guest runs on without it until the VM is started anew; also an event"),
+        ],
+    ),
+    (
         "FirmwareVariablesKept",
         &[(
             "PutAside",
@@ -129,6 +136,13 @@ pub const REASONS: &[(&str, &[(&str, &str)])] = &[
                 "the pod that fetches an image has ended without a word; what else there is stands in troubleshooting.md",
             ),
         ],
+    ),
+    (
+        "DataAccessible",
+        &[(
+            "DataNotAccessible",
+            "something cannot be read or written; the message has uid, path and the command that helps",
+        )],
     ),
     ("RestartRequired", &[("SpecChanged", "the message names the fields that take effect at the next start")]),
 ];

@@ -137,8 +137,9 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     if applied.is_ok() || problem.is_some() {
         // Where not everything was tried, what was told before stays.
         let notes = applied.as_deref().ok().filter(|_| plan.is_ok());
-        let notes =
-            notes.map(|notes| notes.iter().cloned().chain(ignored::ignored(&observed.vm.spec)).collect::<Vec<_>>());
+        let ignored = ignored::ignored(&observed.vm.spec);
+        let data = report::data_not_accessible(&observed, &decision);
+        let notes = notes.map(|notes| notes.iter().cloned().chain(ignored).chain(data).collect::<Vec<_>>());
         report::report(&observed, &decision, problem, notes.as_deref(), ctx).await?;
     }
     // Nobody tells when a name or a quota is free again.

@@ -137,6 +137,19 @@ pub fn restarts(observed: &Observed, decision: &Decision) -> Option<Restarts> {
     }
 }
 
+/// The condition of a VM whose runner could not read or write what it needs, until a runner has come further.
+#[must_use]
+pub fn data_not_accessible(observed: &Observed, decision: &Decision) -> Option<Wanted> {
+    let last = restarts(observed, decision).filter(|_| !is_running(observed))?;
+    let reason = conditions::REASON_DATA_NOT_ACCESSIBLE;
+    (last.reason == reason).then_some(Wanted {
+        type_: conditions::DATA_ACCESSIBLE,
+        status: false,
+        reason,
+        message: last.message,
+    })
+}
+
 /// What the operator tells in a VM's status.
 #[derive(Clone, Copy, Debug)]
 pub struct Told<'a> {
@@ -257,6 +270,28 @@ mod tests {
         assert_eq!(reason(&crashed, None), ("RestartBackoff", false));
         let problem = Problem { reason: ReadyReason::ImagePullFailed, message: String::new() };
         assert_eq!(reason(&with_pod(running(), alive()), Some(problem)), ("ImagePullFailed", false));
+    }
+
+    #[test]
+    fn data_that_cannot_be_used_is_told_until_the_guest_runs_or_is_not_wanted() {
+        let message = "/d is not writable by uid 107: Permission denied; run once as root: chown -R 107:107 /d";
+        let outcome = json!({"reason": "DataNotAccessible", "message": message}).to_string();
+        let failed = with_pod(vm(json!({"state": "Running"})), pod(ended(&outcome, 5)));
+        let told = data_not_accessible(&failed, &decide(&failed, true)).unwrap();
+        assert_eq!((told.type_, told.status, told.message.as_str()), ("DataAccessible", false, message));
+        // The same end, remembered while the next pod comes up.
+        let remember = |mut vm: VirtualMachine| {
+            let Decision::Remember(restarts) = decide(&failed, true) else { panic!("{:?}", decide(&failed, true)) };
+            vm.status.as_mut().unwrap().restarts = Some(restarts);
+            vm
+        };
+        let told = |observed: &Observed| data_not_accessible(observed, &decide(observed, true)).is_some();
+        let alive = || pod(json!({"phase": "Running"}));
+        assert!(told(&with_pod(remember(vm(json!({"state": "Running"}))), alive())));
+        assert!(!told(&with_pod(remember(seen_running(vm(json!({"state": "Running"})))), alive())));
+        assert!(!told(&with_pod(remember(vm(json!({"state": "Stopped"}))), alive())));
+        let crashed = with_pod(vm(json!({"state": "Running"})), pod(ended("", 5)));
+        assert!(!told(&crashed));
     }
 
     #[test]

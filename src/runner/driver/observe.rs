@@ -3,12 +3,14 @@
 use super::{Driver, News};
 use crate::api::quantity::Bytes;
 use crate::runner::agent::vmop;
+use crate::runner::failure;
+use crate::runner::problem::Problem;
 use crate::runner::process;
 use crate::runner::qemu::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
 use crate::runner::qmp::{Command, Event as QemuEvent, Signal};
 use crate::runner::reconcile::Progress;
 use crate::runner::state::{Event, Phase};
-use crate::runner::status::Note;
+use crate::runner::status::{Note, TPM_ENDED};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -29,7 +31,7 @@ impl Driver {
             if let Some(tpm) = self.tpm.as_mut().filter(|tpm| tpm.is(pid)) {
                 let last_words = tpm.ended().await;
                 if !self.qemu.has_ended() && self.state.phase() != Phase::Terminating {
-                    tracing::error!(status, last_words, "the machine's TPM has ended; a new start brings it back");
+                    self.lost_tpm(&failure::with_words(&failure::ending(status), &last_words));
                 }
             } else if self.qemu.is(pid) {
                 let last_words = self.qemu.ended().await;
@@ -37,6 +39,18 @@ impl Driver {
                 self.step(Event::QemuEnded { status, last_words });
             }
         }
+    }
+
+    /// QEMU goes on without its TPM, and cannot be given another one.
+    fn lost_tpm(&mut self, how: &str) {
+        let message = format!(
+            "the machine's TPM (swtpm) has ended with {how}; the guest runs on without it, and what needs it there fails \
+             until the VM is started anew (spec.vm.restartRequest); what the TPM had stored is kept"
+        );
+        tracing::error!("{message}");
+        self.reporter.announce(Note::TpmEnded(message.clone()));
+        self.observed.tpm = Some(Some(Problem::new(TPM_ENDED, message)));
+        self.reporter.publish(&self.observed);
     }
 
     /// The TPM ends with QEMU's connection; it has a moment to write its state.

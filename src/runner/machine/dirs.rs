@@ -1,5 +1,6 @@
 //! (io) The two directories of a VM: what outlives it (data) and what does not (sockets, seed).
 
+use super::access::User;
 use super::{durable, uid, writable};
 use crate::runner::config::RunnerConfig;
 use crate::runner::failure::Failure;
@@ -65,10 +66,8 @@ impl Directories {
     pub fn make(&self) -> Result<(), Failure> {
         let mut private = DirBuilder::new();
         private.recursive(true).mode(0o700);
-        let hint = "make it writable: a pod needs the runner's group as fsGroup";
-        let problem = |path: &Path, error: std::io::Error| {
-            Failure::data(format!("{} is not writable by uid {}: {error}; {hint}", path.display(), uid()))
-        };
+        let problem =
+            |path: &Path, error: std::io::Error| User::of_process().cannot("is not writable", path, path, &error);
         for path in [&self.data, &self.runtime] {
             let made = if path.is_dir() { Ok(()) } else { private.create(path) };
             made.map_err(|error| problem(path, error))?;
@@ -90,14 +89,8 @@ impl Directories {
                 continue;
             }
             let owner = fs::metadata(&path).map(|metadata| metadata.uid()).unwrap_or_default();
-            let (group, dir) = (rustix::process::getgid().as_raw(), self.data.display());
-            return Err(Failure::data(format!(
-                "{} belongs to uid {owner} and cannot be used by uid {}: {error}; its volume does not follow \
-                 the pod's fsGroup, so run once as root where it is mounted: chown -R {}:{group} {dir}",
-                path.display(),
-                uid(),
-                uid()
-            )));
+            let what = format!("belongs to uid {owner} and cannot be used");
+            return Err(User::of_process().cannot(&what, &path, &self.data, &error.into()));
         }
         Ok(())
     }
@@ -110,7 +103,7 @@ impl Directories {
         if !fs::metadata(&path).is_ok_and(is_anothers) {
             return Ok(());
         }
-        let problem = |error| Failure::data(format!("{} cannot be made uid {}'s own: {error}", path.display(), uid()));
+        let problem = |error| User::of_process().cannot("cannot be made one's own", &path, &self.data, &error);
         durable::copy(&path, &path).map_err(problem)
     }
 

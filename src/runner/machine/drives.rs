@@ -1,5 +1,6 @@
 //! (io) What disks and CD drives are made of, after a look at the host.
 
+use super::access::User;
 use super::{media, uid};
 use crate::api::outcome::EndReason;
 use crate::runner::failure::Failure;
@@ -41,8 +42,8 @@ pub fn disks(configured: &[spec::Disk]) -> Result<(Vec<Disk>, Vec<Held>), Failur
         let path = disk.source.path().clone();
         if let Some(size) = disk.size {
             enlarge(&path, size.0).map_err(|error| {
-                let path = path.display();
-                Failure::data(format!("disk {path} cannot be made or enlarged to {} bytes: {error}", size.0))
+                let what = format!("cannot be made or enlarged to {} bytes", size.0);
+                User::of_process().cannot(&what, &path, path.parent().unwrap_or(&path), &error)
             })?;
         }
         let kind = kind(&disk.source)?;
@@ -94,17 +95,16 @@ fn enlarge(path: &Path, size: u64) -> io::Result<()> {
 
 fn kind(source: &Source) -> Result<DiskKind, Failure> {
     let path = source.path();
-    let metadata = fs::metadata(path).map_err(|error| {
-        Failure::data(format!(
-            "disk {} cannot be used by uid {}: {error}; is its volume mounted?",
-            path.display(),
-            uid()
-        ))
-    })?;
+    let problem = |error: io::Error| User::of_process().cannot("cannot be used", path, path, &error);
+    let metadata = fs::metadata(path).map_err(problem)?;
     let is_device = metadata.file_type().is_block_device();
     match source {
         Source::Device(_) | Source::Either(_) if is_device => Ok(DiskKind::Device),
-        Source::File(_) | Source::Either(_) if metadata.is_file() => Ok(DiskKind::File),
+        Source::File(_) | Source::Either(_) if metadata.is_file() => {
+            let both = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
+            rustix::fs::access(path, both).map_err(|error| problem(error.into()))?;
+            Ok(DiskKind::File)
+        }
         Source::Device(_) => Err(Failure::data(format!("disk {} is not a block device", path.display()))),
         _ => Err(Failure::data(format!("disk {} is neither an image file nor a block device", path.display()))),
     }

@@ -1,5 +1,6 @@
 //! (io) The firmware's code and variables, always as a pair that belongs together.
 
+use super::access::User;
 use super::durable;
 use crate::api::outcome::EndReason;
 use crate::runner::failure::Failure;
@@ -74,7 +75,7 @@ fn choose(pairs: &[(PathBuf, PathBuf)], firmware: Firmware, data: &Path) -> Resu
         return Err(Failure::new(EndReason::FirmwareMissing, message));
     };
     let own = data.join(VARS_FILE);
-    let unusable = |error| Failure::data(format!("{} cannot be written: {error}", own.display()));
+    let unusable = |error| User::of_process().cannot("cannot be written", &own, data, &error);
     let secure = firmware.is_secure();
     let files = |rom: &PathBuf, put_aside| FirmwareFiles { rom: rom.clone(), vars: own.clone(), secure, put_aside };
     let mut put_aside = None;

@@ -1,5 +1,6 @@
 //! (io) What a guest knows its machine by: the UUID and the machine type, which outlive the pod and QEMU's versions.
 
+use super::access::User;
 use super::durable;
 use super::record::{Record, newest_machine};
 use crate::runner::failure::Failure;
@@ -51,7 +52,7 @@ pub fn uuid(data: &Path, configured: Option<&str>) -> Result<String, Failure> {
     match configured {
         Some(uuid) => Ok(uuid.to_owned()),
         None => stored_uuid(data).map_err(|error| {
-            Failure::data(format!("{} cannot be read or written: {error}", data.join(UUID_FILE).display()))
+            User::of_process().cannot("cannot be read or written", &data.join(UUID_FILE), data, &error)
         }),
     }
 }

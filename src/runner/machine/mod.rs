@@ -3,6 +3,7 @@
 //! In: a checked [`Spec`], the host's directories. Out: [`Machine`], and warnings about what it does without. What
 //! always holds: whatever this leaves in the data directory is whole, and is the same at the next start.
 
+mod access;
 mod aio;
 mod dirs;
 mod drives;

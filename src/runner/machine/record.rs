@@ -2,6 +2,7 @@
 //!
 //! What always holds: the file is whole; keys of a newer runner stay where an older one writes.
 
+use super::access::User;
 use super::durable;
 use crate::runner::failure::Failure;
 use serde::{Deserialize, Serialize};
@@ -61,14 +62,14 @@ impl Record {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         };
-        parsed.map_err(|error| Failure::data(format!("{} cannot be read: {error}", path.display())))
+        parsed.map_err(|error| User::of_process().cannot("cannot be read", &path, data, &error))
     }
 
     /// Keeps it.
     pub fn write(&self, data: &Path) -> Result<(), Failure> {
         let path = data.join(FILE);
         let written = serde_json::to_vec(self).map_err(io::Error::from).and_then(|text| durable::write(&path, &text));
-        written.map_err(|error| Failure::data(format!("{} cannot be written: {error}", path.display())))
+        written.map_err(|error| User::of_process().cannot("cannot be written", &path, data, &error))
     }
 
     /// Changes what is kept.
