@@ -5,6 +5,7 @@ use crate::api::fetch::FetchReason;
 use http::header::{self, HeaderMap, HeaderName};
 use http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// What tells that two answers are of the same bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +62,8 @@ pub fn understand(status: StatusCode, headers: &HeaderMap, asked: Asked<'_>) -> 
             None => refused(format!("the server sends on, but doesn't say whereto (status {status})")),
         },
         408 | 429 | 500..=599 => {
-            Err(Problem::new(FetchReason::ServerFailed, format!("the server cannot now (status {status})")))
+            let problem = Problem::new(FetchReason::ServerFailed, format!("the server cannot now (status {status})"));
+            Err(Problem { again_after: again_after(headers), ..problem })
         }
         401 | 403 | 407 => {
             refused(format!("may not be read without leave (status {status}); give a URL that anybody may read"))
@@ -136,6 +138,17 @@ fn extent(headers: &HeaderMap) -> Option<Extent> {
     let (first, last) = range.split_once('-')?;
     let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
     (first <= last).then_some(Extent { first, total })
+}
+
+/// How long the server wants to be left alone: seconds, or a date by its own clock. RFC 9110, 10.2.3.
+fn again_after(headers: &HeaderMap) -> Option<Duration> {
+    let told = text(headers, &header::RETRY_AFTER)?.trim();
+    if let Ok(seconds) = told.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = |text: &str| jiff::fmt::rfc2822::parse(text.trim()).ok();
+    let (now, then) = (date(text(headers, &header::DATE)?)?, date(told)?);
+    Some(Duration::try_from(now.duration_until(&then)).unwrap_or_default())
 }
 
 fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
@@ -246,5 +259,26 @@ mod tests {
         }
         let on = answer(308, &[("location", "/b")], Asked::default());
         assert_eq!(on, Ok(Answer::Elsewhere("/b".to_owned())));
+    }
+
+    #[test]
+    fn a_server_says_in_seconds_or_by_its_clock_how_long_it_wants_to_be_left_alone() {
+        let after = |headers: &[(&'static str, &str)]| {
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                map.insert(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
+            }
+            understand(StatusCode::SERVICE_UNAVAILABLE, &map, Asked::default()).unwrap_err().again_after
+        };
+        let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!(after(&[("retry-after", "120")]), seconds(120));
+        assert_eq!(after(&[date, ("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT")]), seconds(30));
+        assert_eq!(after(&[date, ("retry-after", "Sun, 06 Nov 1994 08:49:07 GMT")]), seconds(0));
+        // Without the server's clock, its date says nothing.
+        assert_eq!(after(&[("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT")]), None);
+        for nothing in [&[("retry-after", "soon")][..], &[("retry-after", "-1")], &[date]] {
+            assert_eq!(after(nothing), None, "{nothing:?}");
+        }
     }
 }

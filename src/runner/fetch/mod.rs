@@ -115,7 +115,7 @@ async fn supervise(arguments: Arguments) -> FetchOutcome {
     };
     match end {
         Ok((reason, bytes)) => FetchOutcome { reason, message: String::new(), bytes },
-        Err(Problem { reason, message }) => FetchOutcome { reason, message, bytes: left(part.get()).await },
+        Err(Problem { reason, message, .. }) => FetchOutcome { reason, message, bytes: left(part.get()).await },
     }
 }
 

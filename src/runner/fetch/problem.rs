@@ -2,6 +2,7 @@
 
 use crate::api::fetch::FetchReason;
 use std::error::Error;
+use std::time::Duration;
 
 /// What ends a fetch, or one try of it. The message says what is wrong, where, and what to do next.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -11,12 +12,14 @@ pub struct Problem {
     pub reason: FetchReason,
     /// One line for the user.
     pub message: String,
+    /// How long the server wants to be left alone, if it says so.
+    pub again_after: Option<Duration>,
 }
 
 impl Problem {
     /// A problem for that reason.
     pub fn new(reason: FetchReason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
+        Self { reason, message: message.into(), again_after: None }
     }
 
     /// The same, of that place.

@@ -19,6 +19,28 @@ const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), D
 const CHUNK: usize = 256 << 10;
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
+/// How long a server that says so is left alone, all waits of a fetch together, and how often.
+const PATIENCE: (Duration, u32) = (Duration::from_secs(300), 5);
+
+/// What is left of it.
+struct Patience(Duration, u32);
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self(PATIENCE.0, PATIENCE.1)
+    }
+}
+
+impl Patience {
+    /// The time to wait, at least a second; `None`: that is for others, after a longer time.
+    fn wait(&mut self, wanted: Duration) -> Option<Duration> {
+        let pause = wanted.max(Duration::from_secs(1));
+        self.0 = self.0.checked_sub(pause)?;
+        self.1 = self.1.checked_sub(1)?;
+        Some(pause)
+    }
+}
+
 /// A part, and the right to write it: also for what has to leave it in order when the fetch is given up.
 pub type Shared = Arc<Mutex<Part>>;
 
@@ -57,7 +79,7 @@ impl Transfer {
 
     /// Brings the image to its place; gives its size.
     pub async fn run(&mut self) -> Result<u64, Problem> {
-        let mut pauses = PAUSES.into_iter();
+        let (mut pauses, mut patience) = (PAUSES.into_iter(), Patience::default());
         loop {
             self.received = 0;
             match self.once().await {
@@ -71,7 +93,13 @@ impl Transfer {
                     tracing::warn!("{problem}; another try in {} s", pause.as_secs());
                     tokio::time::sleep(pause).await;
                 }
-                Err(problem) => return Err(problem),
+                Err(problem) => match problem.again_after.and_then(|wanted| patience.wait(wanted)) {
+                    Some(pause) => {
+                        tracing::warn!("{problem}; another try in {} s, as the server wants", pause.as_secs());
+                        tokio::time::sleep(pause).await;
+                    }
+                    None => return Err(problem),
+                },
             }
         }
     }
@@ -209,5 +237,22 @@ impl Transfer {
 
     fn place(&self) -> String {
         self.address.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_left_alone_as_long_as_it_wants_within_bounds() {
+        let seconds = Duration::from_secs;
+        let mut patience = Patience::default();
+        assert_eq!(patience.wait(seconds(200)), Some(seconds(200)));
+        assert_eq!(patience.wait(seconds(101)), None);
+        let mut patience = Patience::default();
+        assert_eq!(patience.wait(Duration::ZERO), Some(seconds(1)));
+        assert_eq!((0..10).filter_map(|_| patience.wait(Duration::ZERO)).count(), 4);
+        assert_eq!(Patience::default().wait(Duration::MAX), None);
     }
 }

@@ -25,6 +25,42 @@ fn what_the_server_answers_is_told_with_its_status() {
 }
 
 #[test]
+fn a_server_that_wants_to_be_left_alone_for_a_while_is_asked_again_then() {
+    for status in [429, 503] {
+        let repository = Repository::new();
+        let web = Web::start(move |request| match request.n {
+            0 => Reply::new(status, &[("Retry-After", "2")], Vec::new()),
+            _ => Reply::image(request, b"an image", "\"one\""),
+        });
+        let begin = Instant::now();
+        let end = repository.fetch(&["--url", &web.url("/a.iso")]);
+        end.is("Fetched", 0);
+        assert!(begin.elapsed() >= Duration::from_secs(2) && end.log.contains("as the server wants"), "{}", end.log);
+        assert_eq!(web.requests().len(), 2);
+    }
+    // For longer than anybody should wait here.
+    let repository = Repository::new();
+    let web = Web::start(|_| Reply::new(503, &[("Retry-After", "86400")], Vec::new()));
+    let end = repository.fetch(&["--url", &web.url("/a.iso")]);
+    end.is("ServerFailed", 24);
+    assert_eq!(web.requests().len(), 1);
+}
+
+#[test]
+fn a_server_that_is_waited_for_does_not_hold_up_the_end() {
+    let repository = Repository::new();
+    let web = Web::start(|_| Reply::new(503, &[("Retry-After", "60")], Vec::new()));
+    let url = web.url("/a.iso");
+    let fetch = repository.start(&["--url", &url]);
+    fetch.until("the first answer", || web.requests().len() == 1 && fetch.read("log").contains("another try in 60 s"));
+    let begin = Instant::now();
+    fetch.signal("-TERM");
+    fetch.end().is("Interrupted", 30);
+    assert!(begin.elapsed() < Duration::from_secs(3));
+    repository.fetch(&["--url", &url, "--deadline", "2"]).is("DeadlineExceeded", 29);
+}
+
+#[test]
 fn what_is_no_image_is_refused() {
     for (reply, text) in [
         (Reply::new(200, &[("Content-Encoding", "gzip")], vec![1; 100]), "as gzip though asked not to"),
