@@ -8,7 +8,7 @@ use super::agent::login::Desktop;
 use super::config::{self, RunnerConfig};
 use super::driver::{self, Setup, Signals};
 use super::failure::Failure;
-use super::harden::Reach;
+use super::harden::{Places, Reach};
 use super::kvm::{self, Trial};
 use super::machine::{self, Acceleration, Around, Directories, Environment, Machine, Resolved};
 use super::process::Started;
@@ -20,9 +20,9 @@ use super::status::{Identity, Observed};
 use super::tap::{self, Tap};
 use super::watch::Files;
 use super::{console, harden, metrics, process, qemu, seed};
-use crate::api::names;
 use crate::api::outcome::{Outcome, TERMINATION_MESSAGE_PATH};
 use crate::api::start_times::StartTimes;
+use crate::api::{names, runner_config};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -30,6 +30,8 @@ use std::time::Instant;
 const ENV_TERMINATION_LOG: &str = "VMRUNNER_TERMINATION_LOG";
 /// Environment variable that replaces the directory of the CD images.
 const ENV_IMAGE_REPOSITORY: &str = "VMRUNNER_IMAGE_REPOSITORY";
+/// Environment variable with the path of a kubeconfig.
+const ENV_KUBECONFIG: &str = "KUBECONFIG";
 /// Where a pod finds its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
@@ -65,6 +67,8 @@ async fn prepare(path: PathBuf, began: Instant) -> Result<(Setup, Signals, Direc
     harden::give_up()?;
     // From here on, everything is tried with the rights that are left.
     dirs.make()?;
+    let places = Places { read: read(&config, &path), repository: repository(), termination: termination() };
+    harden::confine(&Reach::of_runner(&spec, &dirs, &places))?;
     let trial = Trial {
         program: qemu::PROGRAM,
         device: Path::new(kvm::DEVICE),
@@ -93,8 +97,7 @@ fn start(
 ) -> Result<Setup, Failure> {
     let ticketing = files.password.is_some() && spec.spice.is_some();
     let seed = config.cloud_init.as_ref().map(|_| dirs.file(seed::IMAGE));
-    let repository = std::env::var_os(ENV_IMAGE_REPOSITORY).unwrap_or_else(|| names::IMAGE_REPOSITORY_DIR.into());
-    let repository = PathBuf::from(repository);
+    let repository = repository();
     let around = Around { uid: config.uid.as_deref(), acceleration, ticketing, seed, repository: &repository };
     let Resolved { machine, held, warnings } = machine::resolve(spec, dirs, around)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -210,14 +213,35 @@ fn identity(config: &RunnerConfig, name: &str) -> Option<Identity> {
     })
 }
 
+/// The configuration file and what it is a link to, what it names, and the kubeconfig.
+fn read(config: &RunnerConfig, path: &Path) -> Vec<PathBuf> {
+    let parts = |seed: &runner_config::CloudInit| [seed.user_data_file.clone(), seed.network_config_file.clone()];
+    let seed = config.cloud_init.iter().flat_map(parts).map(|file| file.map(PathBuf::from));
+    let kubeconfig = std::env::var_os(ENV_KUBECONFIG).map(PathBuf::from);
+    [Some(path.to_owned()), path.canonicalize().ok(), kubeconfig].into_iter().chain(seed).flatten().collect()
+}
+
+/// Where CD images are.
+fn repository() -> PathBuf {
+    std::env::var_os(ENV_IMAGE_REPOSITORY).map_or_else(|| names::IMAGE_REPOSITORY_DIR.into(), PathBuf::from)
+}
+
+/// The file for the outcome. One that is configured is made, so that it can be written when nothing else can be any more.
+pub fn termination() -> PathBuf {
+    let Some(path) = std::env::var_os(ENV_TERMINATION_LOG).map(PathBuf::from) else {
+        return TERMINATION_MESSAGE_PATH.into();
+    };
+    let _ = std::fs::OpenOptions::new().create(true).append(true).open(&path);
+    path
+}
+
 /// Leaves the outcome where the kubelet looks for it. Outside a pod there is no such file, and none is made.
 pub fn leave_message(message: &str) {
-    let configured = std::env::var_os(ENV_TERMINATION_LOG);
-    let path = configured.as_ref().map_or(Path::new(TERMINATION_MESSAGE_PATH), Path::new);
-    if configured.is_none() && !path.exists() {
+    let path = termination();
+    if std::env::var_os(ENV_TERMINATION_LOG).is_none() && !path.exists() {
         return;
     }
-    if let Err(error) = std::fs::write(path, message) {
+    if let Err(error) = std::fs::write(&path, message) {
         tracing::warn!(%error, "{} cannot be written", path.display());
     }
 }

@@ -19,6 +19,7 @@ mod progress;
 mod simulation;
 mod transfer;
 
+use super::harden::Reach;
 use super::{harden, start};
 use crate::api::fetch::{FetchOutcome, FetchReason, SCHEMES, is_sha256};
 use address::Address;
@@ -80,7 +81,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).with_target(false).init();
     // VMs with other users read the image.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    let outcome = match prepare() {
+    let outcome = match prepare(&arguments.to) {
         Ok(runtime) => {
             let outcome = runtime.block_on(supervise(arguments));
             runtime.shutdown_background();
@@ -98,8 +99,12 @@ pub fn run(arguments: Arguments) -> ExitCode {
     ExitCode::from(reason.exit_code())
 }
 
-fn prepare() -> Result<tokio::runtime::Runtime, String> {
+fn prepare(to: &Path) -> Result<tokio::runtime::Runtime, String> {
     harden::give_up().map_err(|failure| failure.message)?;
+    // The folder may have to be made.
+    let there = to.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
+    let trusted = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    harden::confine(&Reach::of_fetch(there, trusted, &start::termination())).map_err(|failure| failure.message)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| format!("no runtime: {error}"))
 }

@@ -1,7 +1,8 @@
-//! (io) Landlock: from a thread that has confined itself, programs are started that can reach a few files only.
+//! (io) Landlock: the process can reach a few files only, and the programs that it starts fewer still.
 //!
-//! The kernel confines the thread that asks and all that it starts, never the rest of the process; so nothing has to be
-//! done between fork and exec. The kernel has no safe wrapper; each request is one call with one structure.
+//! The kernel confines the thread that asks and all that it starts, never the rest of the process. So a process with one
+//! thread confines itself for good, and a program is started from a thread of its own, so that nothing has to be done
+//! between fork and exec. The kernel has no safe wrapper; each request is one call with one structure.
 #![allow(unsafe_code)]
 
 use super::reach::Access;
@@ -15,6 +16,7 @@ const EXECUTE: u64 = 1 << 0;
 const WRITE_FILE: u64 = 1 << 1;
 const READ_FILE: u64 = 1 << 2;
 const READ_DIR: u64 = 1 << 3;
+const REMOVE_DIR: u64 = 1 << 4;
 /// Removing and making of every kind: bits 4 to 12.
 const CHANGE_DIR: u64 = 0x1ff0;
 /// Linking and renaming between directories, since the second version.
@@ -46,6 +48,15 @@ pub fn confined<T: Send>(reach: &[(PathBuf, Access)], start: impl FnOnce() -> io
     })
 }
 
+/// Confines this process, as long as it has one thread, and all that it will start. Needs that no privilege can be gained
+/// any more.
+pub fn confine_process(reach: &[(PathBuf, Access)]) -> io::Result<()> {
+    if handled().is_none() {
+        tracing::info!("this kernel has no Landlock; files are guarded by their permissions alone");
+    }
+    confine(reach)
+}
+
 /// What the kernel can confine; none if it has no Landlock, or it is switched off.
 fn handled() -> Option<u64> {
     // SAFETY: asks for the version only; nothing is read or written.
@@ -61,10 +72,7 @@ fn handled() -> Option<u64> {
 }
 
 fn confine(reach: &[(PathBuf, Access)]) -> io::Result<()> {
-    let Some(handled) = handled() else {
-        tracing::info!("this kernel has no Landlock; files are guarded by their permissions alone");
-        return Ok(());
-    };
+    let Some(handled) = handled() else { return Ok(()) };
     // SAFETY: the kernel reads eight bytes, which outlive the call; a result that is not negative is a new descriptor.
     let rules = unsafe {
         let rules = libc::syscall(libc::SYS_landlock_create_ruleset, &raw const handled, size_of::<u64>(), 0);
@@ -95,9 +103,11 @@ fn allow(rules: &OwnedFd, path: &Path, access: Access, handled: u64) -> io::Resu
         Access::Program => EXECUTE | READ_FILE,
         Access::Read => READ_FILE,
         Access::Write | Access::Keep => READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV,
+        Access::Leave => 0,
     };
     let dir = match access {
         Access::Keep => READ_DIR | CHANGE_DIR,
+        Access::Leave => REMOVE_DIR,
         _ => READ_DIR,
     };
     let allowed = handled & if path.is_dir() { file | dir } else { file };

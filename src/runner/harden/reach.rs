@@ -1,7 +1,8 @@
 //! (pure) Which files the programs of a machine can reach: what they are made of, and the machine's own. The pod's token,
-//! the configuration with the display's password and the termination message are not among them.
+//! the configuration with the display's password and the termination message are the runner's alone.
 
 use crate::runner::machine::{Directories, Machine};
+use crate::runner::spec::Spec;
 use std::path::{Path, PathBuf};
 
 /// What may be done below a path.
@@ -15,6 +16,8 @@ pub enum Access {
     Write,
     /// The same, make and remove.
     Keep,
+    /// Remove empty directories.
+    Leave,
 }
 
 /// Files that programs can reach.
@@ -26,9 +29,23 @@ pub struct Reach {
     pub tpm: Vec<(PathBuf, Access)>,
 }
 
+/// What the runner reads and writes besides what its machine has.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// Files of configuration; their neighbours are read too.
+    pub read: Vec<PathBuf>,
+    /// Where CD images are.
+    pub repository: PathBuf,
+    /// The file for the outcome.
+    pub termination: PathBuf,
+}
+
+/// Where a pod finds what it needs to talk to the API server.
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
 /// What every program is made of, and what its libraries read.
 const PROGRAMS: [&str; 4] = ["/usr", "/lib", "/lib64", "/bin"];
-const READ: [&str; 12] = [
+const READ: [&str; 14] = [
     "/etc/ld.so.cache",
     "/etc/localtime",
     "/etc/passwd",
@@ -39,6 +56,8 @@ const READ: [&str; 12] = [
     // QEMU's user network hands on names to the servers there.
     "/etc/resolv.conf",
     "/etc/ssl",
+    "/etc/pki",
+    "/etc/ca-certificates",
     "/etc/qemu",
     "/proc",
     "/sys",
@@ -51,6 +70,38 @@ impl Reach {
     pub fn of_any() -> Vec<(PathBuf, Access)> {
         let all = |paths: &[&str], access| paths.iter().map(|path| (path.into(), access)).collect::<Vec<_>>();
         [all(&PROGRAMS, Access::Program), all(&READ, Access::Read), all(&DEVICES, Access::Write)].concat()
+    }
+
+    /// That of the runner, which is never less than that of the programs it starts.
+    pub fn of_runner(spec: &Spec, dirs: &Directories, places: &Places) -> Vec<(PathBuf, Access)> {
+        let parent = |path: &Path| path.parent().map(Path::to_path_buf);
+        let mut all = Self::of_any();
+        all.extend([&dirs.data, &dirs.runtime].map(|dir| (dir.clone(), Access::Keep)));
+        all.extend(parent(&dirs.runtime).map(|dir| (dir, Access::Leave)));
+        all.push((places.repository.clone(), Access::Read));
+        all.push((TOKEN.into(), Access::Read));
+        all.extend(places.read.iter().filter_map(|file| Some((parent(file)?, Access::Read))));
+        all.push((places.termination.clone(), Access::Write));
+        for disk in &spec.disks {
+            let path = disk.source.path();
+            all.push((path.clone(), Access::Write));
+            // An image file with a size may have to be made.
+            all.extend(disk.size.and_then(|_| parent(path)).map(|dir| (dir, Access::Keep)));
+        }
+        all
+    }
+
+    /// That of a fetch: where images are kept, and whom to trust.
+    pub fn of_fetch(
+        images: &Path,
+        trusted: impl Iterator<Item = PathBuf>,
+        termination: &Path,
+    ) -> Vec<(PathBuf, Access)> {
+        let mut all = Self::of_any();
+        all.push((images.to_owned(), Access::Keep));
+        all.extend(trusted.map(|path| (path, Access::Read)));
+        all.push((termination.to_owned(), Access::Write));
+        all
     }
 
     /// That of the machine's programs; `repository` is where CD images are, also those that come later.

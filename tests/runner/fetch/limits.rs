@@ -162,3 +162,24 @@ fn wrong_arguments_are_explained() {
         assert!(end.log.contains("error:"), "{}", end.log);
     }
 }
+
+#[test]
+fn nothing_outside_of_the_repository_can_be_written() {
+    let repository = Repository::new();
+    let body = image(4 * MIB);
+    let web =
+        Web::start(move |request| Reply { pace: Duration::from_millis(50), ..Reply::image(request, &body, "\"one\"") });
+    let url = web.url("/a.iso");
+    let fetch = repository.start(&["--url", &url]);
+    fetch.until("a part", || web.served() > MIB as u64);
+    // Somebody else who may write there puts another folder in the place of this one.
+    fs::create_dir(repository.path("outside")).unwrap();
+    fs::rename(repository.path("images/fetched"), repository.path("outside/fetched")).unwrap();
+    std::os::unix::fs::symlink("../outside/fetched", repository.path("images/fetched")).unwrap();
+    let end = fetch.end();
+    if end.log.contains("this kernel has no Landlock") {
+        return;
+    }
+    assert_ne!(end.code, Some(0), "{end:#?}");
+    assert!(!repository.path("outside/fetched/a.iso").exists());
+}

@@ -1,0 +1,55 @@
+//! Files that the runner itself cannot reach any more. (QEMU: `nobody_has_a_privilege_and_qemu_is_confined`.)
+
+use crate::rig::{BOOT, Rig};
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::thread::sleep;
+use std::time::Duration;
+
+const NO_LANDLOCK: &str = "this kernel has no Landlock";
+
+#[test]
+fn a_runner_does_not_follow_its_configuration_out_of_its_folder() {
+    let rig = Rig::with_guest();
+    let cpus = |cpus: u32| rig.configure(&json!({}), &json!({"maximumCpus": 4, "currentCpus": cpus}));
+    cpus(1);
+    let vm = rig.start(None);
+    let mut console = vm.console();
+    console.wait("ready");
+    if rig.log().contains(NO_LANDLOCK) {
+        return;
+    }
+    // Readable for its user, as everything else is that is tried here.
+    fs::create_dir(rig.path("elsewhere")).unwrap();
+    let own = fs::read(rig.path("config/config.yaml")).unwrap();
+    cpus(3);
+    fs::rename(rig.path("config/config.yaml"), rig.path("elsewhere/config.yaml")).unwrap();
+    symlink("../elsewhere/config.yaml", rig.path("config/config.yaml")).unwrap();
+    sleep(Duration::from_secs(3));
+    let seen = |console: &mut crate::rig::Console| {
+        console.type_line("sh echo cpus=$(nproc)");
+        console.wait("TINY sh cpus=");
+        console.wait("\n").trim().to_owned()
+    };
+    assert_eq!(seen(&mut console), "1");
+    // What is there again, it takes.
+    fs::remove_file(rig.path("config/config.yaml")).unwrap();
+    fs::write(rig.path("config/config.yaml"), own).unwrap();
+    cpus(2);
+    vm.until("the second CPU", BOOT, || (seen(&mut console) == "2").then_some(()));
+}
+
+#[test]
+fn what_the_configuration_names_is_read_wherever_it_is() {
+    let rig = Rig::new();
+    fs::create_dir(rig.path("seed")).unwrap();
+    rig.write("seed/user-data", "#cloud-config\n");
+    let seed = json!({"metaData": {"instance-id": "one"}, "userDataFile": "/tmp/seed/user-data"});
+    rig.configure(&json!({"cloudInit": seed}), &json!({"drives": [], "powerdownTimeout": 0}));
+    let vm = rig.start(None);
+    vm.logged("to=Booting", Duration::from_secs(20));
+    vm.signal("-TERM");
+    let end = vm.end(Duration::from_secs(20));
+    assert_eq!(end.code, 10, "{}", end.log);
+}
