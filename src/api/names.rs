@@ -114,6 +114,12 @@ pub const IMAGE_REPOSITORY_DIR: &str = "/var/local/vmop-image-repository";
 pub const SECRET_PASSWORD: &str = "display-password";
 /// Key of the display secret: when the password expires, in the syntax of QEMU's `expire_password`.
 pub const SECRET_EXPIRY: &str = "password-expiry";
+/// Keys of the display's secret, as a secret of type `kubernetes.io/tls` has them: its certificate.
+pub const SECRET_TLS_CERTIFICATE: &str = "tls.crt";
+/// The certificate's key.
+pub const SECRET_TLS_KEY: &str = "tls.key";
+/// The certificate's authority; optional.
+pub const SECRET_TLS_AUTHORITY: &str = "ca.crt";
 
 /// Where a VM's pod has the parts of its seed for cloud-init that come from secrets.
 pub const SEED_DIR: &str = "/etc/opt/vmrunner-seed";

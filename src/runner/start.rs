@@ -10,7 +10,7 @@ use super::driver::{self, Setup, Signals};
 use super::failure::Failure;
 use super::harden::{Places, Reach};
 use super::kvm::{self, Trial};
-use super::machine::{self, Acceleration, Around, Directories, Environment, Machine, Resolved};
+use super::machine::{self, Acceleration, Around, Certificate, Directories, Environment, Machine, Resolved};
 use super::process::Started;
 use super::reconcile::{self, Tray};
 use super::report::Reporter;
@@ -97,8 +97,12 @@ fn start(
 ) -> Result<Setup, Failure> {
     let ticketing = files.password.is_some() && spec.spice.is_some();
     let seed = config.cloud_init.as_ref().map(|_| dirs.file(seed::IMAGE));
-    let repository = repository();
-    let around = Around { uid: config.uid.as_deref(), acceleration, ticketing, seed, repository: &repository };
+    let certificate = match &spec.spice {
+        Some(_) => Certificate::find(path.parent().unwrap_or(Path::new(".")))?,
+        None => None,
+    };
+    let (repository, uid) = (repository(), config.uid.as_deref());
+    let around = Around { uid, acceleration, ticketing, certificate, seed, repository: &repository };
     let Resolved { machine, held, warnings } = machine::resolve(spec, dirs, around)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     if let (Some(cloud_init), Some(image)) = (&config.cloud_init, &machine.seed) {

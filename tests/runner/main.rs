@@ -9,6 +9,7 @@ mod api;
 mod confined;
 mod defects;
 mod desktop;
+mod display;
 mod end;
 mod fetch;
 mod guest;

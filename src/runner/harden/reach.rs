@@ -115,6 +115,8 @@ impl Reach {
             qemu.push((firmware.rom.clone(), Access::Read));
             qemu.push((firmware.vars.clone(), Access::Write));
         }
+        let certificate = machine.certificate.iter().flat_map(|certificate| certificate.files());
+        qemu.extend(certificate.map(|file| (file.clone(), Access::Read)));
         let mut tpm = common;
         tpm.push((dirs.data.clone(), Access::Keep));
         Self { qemu, tpm }

@@ -5,6 +5,7 @@
 
 mod access;
 mod aio;
+mod certificate;
 mod dirs;
 mod drives;
 mod durable;
@@ -15,6 +16,7 @@ mod media;
 mod record;
 
 pub use aio::Aio;
+pub use certificate::Certificate;
 pub use dirs::{Directories, Environment};
 pub use drives::{Disk, DiskKind, Held};
 pub use firmware::FirmwareFiles;
@@ -61,6 +63,8 @@ pub struct Machine {
     pub layout: Layout,
     /// Whether the display asks for a password.
     pub ticketing: bool,
+    /// With what the display is encrypted; without, it is not.
+    pub certificate: Option<Certificate>,
 }
 
 /// What runs the guest's instructions, after a look at the host.
@@ -103,6 +107,8 @@ pub struct Around<'a> {
     pub acceleration: Acceleration,
     /// Whether the display asks for a password.
     pub ticketing: bool,
+    /// With what the display is encrypted.
+    pub certificate: Option<Certificate>,
     /// Where CD images are.
     pub repository: &'a Path,
     /// Path of the seed for cloud-init, if there is to be one.
@@ -136,6 +142,7 @@ pub fn resolve(spec: Spec, dirs: &Directories, around: Around) -> Result<Resolve
         seed: around.seed,
         layout,
         ticketing: around.ticketing,
+        certificate: around.certificate,
         spec,
     };
     Ok(Resolved { machine, held, warnings })

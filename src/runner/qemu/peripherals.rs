@@ -1,8 +1,8 @@
 //! (pure) What is plugged in besides drives: serial line, agents' channels, input, screen, sound, networks, SPICE.
 
-use super::super::machine::{Fixed, Machine};
+use super::super::machine::{Certificate, Fixed, Machine};
 use super::super::spec::{Backend, Forward, Network};
-use super::args::Args;
+use super::args::{Args, escape};
 use super::{Descriptors, listener, tap_descriptor};
 use serde_json::{Value, json};
 
@@ -110,16 +110,23 @@ fn user_backend(id: &str, net: Option<&String>, forwards: &[Forward]) -> Value {
     backend
 }
 
-/// The SPICE server, its agent's channel, sound and USB redirection. Its password comes through the monitor.
+/// The SPICE server, its agent's channel, sound and USB redirection. Its password comes through the monitor. With a
+/// certificate its port is encrypted; there is none beside it that is not.
 pub fn spice(args: &mut Args, machine: &Machine) {
     let Some(spice) = &machine.spec.spice else { return };
     let ticketing = if machine.ticketing { "off" } else { "on" };
-    let mut options = format!("port={},disable-ticketing={ticketing},seamless-migration=on", spice.port);
+    let secure = if machine.certificate.is_some() { "tls-" } else { "" };
+    let mut options = format!("{secure}port={},disable-ticketing={ticketing},seamless-migration=on", spice.port);
+    if let Some(Certificate { chain, key, authority }) = &machine.certificate {
+        for (option, path) in [("key", key), ("cert", chain), ("cacert", authority)] {
+            options.push_str(&format!(",x509-{option}-file={}", escape(&path.display().to_string())));
+        }
+    }
     if let Some(address) = &spice.address {
         options.push_str(&format!(",addr={address}"));
     }
     if let Some(video) = &spice.streaming_video {
-        options.push_str(&format!(",streaming-video={}", super::args::escape(video)));
+        options.push_str(&format!(",streaming-video={}", escape(video)));
     }
     args.plain("-spice", &options);
     args.plain("-chardev", "spicevmc,id=vdagentdev,name=vdagent");

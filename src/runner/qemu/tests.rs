@@ -1,7 +1,7 @@
 use super::*;
 use crate::runner::config;
 use crate::runner::machine::testing;
-use crate::runner::machine::{Acceleration, Aio, Disk, DiskKind, FirmwareFiles};
+use crate::runner::machine::{Acceleration, Aio, Certificate, Disk, DiskKind, FirmwareFiles};
 use crate::runner::problem::Problem;
 use crate::runner::spec::Spec;
 use std::path::PathBuf;
@@ -22,6 +22,7 @@ fn machine(vm: &str) -> Machine {
         seed: None,
         layout: testing::layout(&[], &[]),
         ticketing: false,
+        certificate: None,
         spec,
     }
 }
@@ -101,4 +102,21 @@ fn an_emulated_machine_has_no_screen_whose_reset_can_stop_it_for_good() {
     // Only this one has more than one head.
     assert_eq!(screen(Acceleration::Tcg, "    display: {outputs: 2}\n"), "virtio-vga");
     assert_eq!(screen(Acceleration::Kvm, ""), "virtio-vga");
+}
+
+#[test]
+fn with_a_certificate_the_displays_port_is_encrypted_and_no_other_is_open() {
+    let mut machine = machine("    network: []\n    display: {spice: {port: 5900}}\n");
+    let of_spice = |machine: &Machine| {
+        let arguments = arguments(machine, DESCRIPTORS);
+        let at = arguments.iter().position(|argument| argument == "-spice").unwrap();
+        arguments[at + 1].clone()
+    };
+    assert!(of_spice(&machine).starts_with("port=5900,"));
+    let [chain, key, authority] = ["/c/tls.crt", "/c,d/tls.key", "/c/ca.crt"].map(PathBuf::from);
+    machine.certificate = Some(Certificate { chain, key, authority });
+    let options = of_spice(&machine);
+    assert!(options.starts_with("tls-port=5900,") && !options.contains(",port="), "{options}");
+    let files = ",x509-key-file=/c,,d/tls.key,x509-cert-file=/c/tls.crt,x509-cacert-file=/c/ca.crt";
+    assert!(options.ends_with(files), "{options}");
 }

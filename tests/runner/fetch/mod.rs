@@ -2,7 +2,7 @@
 
 mod limits;
 mod resume;
-mod server;
+pub mod server;
 mod servers;
 
 use serde_json::Value;

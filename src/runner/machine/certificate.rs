@@ -1,0 +1,73 @@
+//! (io) The display's certificate: files beside the configuration, as the display's secret has them.
+
+use super::access::User;
+use crate::api::names;
+use crate::api::outcome::EndReason;
+use crate::runner::failure::Failure;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Files of a certificate, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// The certificate, and those between it and its authority.
+    pub chain: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// Its authority; itself, if none is given.
+    pub authority: PathBuf,
+}
+
+impl Certificate {
+    /// The one in that folder, if there is one. A display that should be encrypted must never come up without.
+    pub fn find(folder: &Path) -> Result<Option<Self>, Failure> {
+        let file = |name: &str| Some(folder.join(name)).filter(|path| path.exists());
+        let found = [names::SECRET_TLS_CERTIFICATE, names::SECRET_TLS_KEY].map(file);
+        let (chain, key) = match found {
+            [None, None] => return Ok(None),
+            [Some(chain), Some(key)] => (chain, key),
+            [chain, _] => {
+                let (there, missing) = match chain {
+                    Some(_) => (names::SECRET_TLS_CERTIFICATE, names::SECRET_TLS_KEY),
+                    None => (names::SECRET_TLS_KEY, names::SECRET_TLS_CERTIFICATE),
+                };
+                let message = format!(
+                    "the display's secret has {there} and no {missing}; give both, and the display is encrypted, or none"
+                );
+                return Err(Failure::new(EndReason::InvalidConfig, message));
+            }
+        };
+        let authority = file(names::SECRET_TLS_AUTHORITY).unwrap_or_else(|| chain.clone());
+        for path in [&chain, &key, &authority] {
+            File::open(path).map_err(|error| User::of_process().cannot("cannot be read", path, path, &error))?;
+        }
+        Ok(Some(Self { chain, key, authority }))
+    }
+
+    /// All of its files.
+    pub fn files(&self) -> [&PathBuf; 3] {
+        [&self.chain, &self.key, &self.authority]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_certificate_is_none_and_no_display_comes_up_without_the_other_half() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str| std::fs::write(dir.path().join(name), "x").unwrap();
+        assert_eq!(Certificate::find(dir.path()), Ok(None));
+        write("ca.crt");
+        assert_eq!(Certificate::find(dir.path()), Ok(None));
+        write("tls.crt");
+        let failure = Certificate::find(dir.path()).unwrap_err();
+        assert_eq!(failure.reason, EndReason::InvalidConfig);
+        assert!(failure.message.contains("has tls.crt and no tls.key"), "{failure}");
+        write("tls.key");
+        assert_eq!(Certificate::find(dir.path()).unwrap().unwrap().authority, dir.path().join("ca.crt"));
+        std::fs::remove_file(dir.path().join("ca.crt")).unwrap();
+        assert_eq!(Certificate::find(dir.path()).unwrap().unwrap().authority, dir.path().join("tls.crt"));
+    }
+}
