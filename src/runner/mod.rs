@@ -25,6 +25,7 @@
 //! | `console`, `seed` | the serial console; the seed for cloud-init |
 //! | `fetch` | brings images into the repository, in pods of their own |
 //! | `status`, `problem`, `report` | what is told about the machine (pure); tells it |
+//! | `memory` | what the program needs for a moment only |
 
 mod agent;
 pub mod cli;
@@ -37,6 +38,7 @@ mod fetch;
 mod harden;
 mod kvm;
 mod machine;
+mod memory;
 mod metrics;
 mod problem;
 mod process;

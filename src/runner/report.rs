@@ -162,7 +162,9 @@ impl Task {
         if self.client.is_some() && timeout(IDLE_TIME, self.statuses.changed()).await.is_ok() {
             return;
         }
-        self.client = None;
+        if self.client.take().is_some() {
+            super::memory::let_go_of_program();
+        }
         let _ = self.statuses.changed().await;
     }
 

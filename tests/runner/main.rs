@@ -17,6 +17,7 @@ mod hardware;
 mod kvm;
 mod live;
 mod media;
+mod memory;
 mod metrics;
 mod network;
 mod processes;
