@@ -8,7 +8,7 @@ use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 use vm_operator::api::VirtualMachine;
 
-const SHOWN: &[&str] = &["README.md", "docs/takeover.md"];
+const SHOWN: &[&str] = &["README.md", "docs/nodes.md", "docs/takeover.md"];
 
 /// What needs more than an API server: where it is tried, and with which words.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
@@ -51,10 +51,11 @@ fn dry(command: &str) -> String {
 }
 
 async fn prepare(world: &World) {
-    let example: Value =
-        serde_saphyr::from_str(&std::fs::read_to_string(root().join("examples/test-vm.yaml")).unwrap()).unwrap();
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
-    vms.create(&PostParams::default(), &serde_json::from_value(example).unwrap()).await.unwrap();
+    for example in ["smallest", "test-vm"] {
+        let text = std::fs::read_to_string(root().join(format!("examples/{example}.yaml"))).unwrap();
+        vms.create(&PostParams::default(), &serde_saphyr::from_str(&text).unwrap()).await.unwrap();
+    }
     let secrets = Api::<Secret>::namespaced(world.client.clone(), &world.namespace);
     let secret = json!({"metadata": {"name": "test-vm-display-secret"}});
     secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();

@@ -2,7 +2,7 @@
 //! policy of `deploy/cluster`.
 
 use crate::objects::homeless;
-use crate::world::{World, eventually};
+use crate::world::{World, eventually, root};
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::authorization::v1::SelfSubjectRulesReview;
 use k8s_openapi::api::core::v1::{Event as CoreEvent, Pod, ServiceAccount};
@@ -158,7 +158,7 @@ async fn a_runner_sees_its_own_vm_as_it_is_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_runners_role_is_three_verbs() {
+async fn a_runners_role_is_two_verbs() {
     let world = two_vms("rules").await;
     let runner = world.runner(Some("vm")).await;
     let review = json!({"spec": {"namespace": world.namespace}});
@@ -173,12 +173,33 @@ async fn a_runners_role_is_three_verbs() {
             }
         }
     }
-    let wanted =
-        ["create events.k8s.io/events", "get vmoperator.jdrupes.org/vms", "patch vmoperator.jdrupes.org/vms/status"];
+    let wanted = ["create events.k8s.io/events", "patch vmoperator.jdrupes.org/vms/status"];
     assert_eq!(rules, wanted.map(str::to_owned).into());
     let vms = Api::<VirtualMachine>::namespaced(runner, &world.namespace);
     let spec = json!({"spec": {"vm": {"state": "Stopped"}}});
     refused(vms.patch("vm", &PatchParams::default(), &Patch::Merge(&spec)).await, "cannot patch resource \"vms\"");
+    refused(vms.get("vm").await, "cannot get resource \"vms\"");
+}
+
+/// Of a namespace with runners of before, and with the reference's.
+#[tokio::test]
+async fn the_components_give_runners_the_right_to_read() {
+    let world = World::new("components").await;
+    for component in ["earlier-runners", "reference-runner"] {
+        let dir = format!(".cache/{}-{component}", world.namespace);
+        std::fs::create_dir_all(root().join(&dir)).unwrap();
+        let overlay =
+            json!({"resources": ["../../deploy"], "components": [format!("../../deploy/components/{component}")]});
+        std::fs::write(root().join(&dir).join("kustomization.yaml"), overlay.to_string()).unwrap();
+        let objects = world.kustomize(&dir);
+        std::fs::remove_dir_all(root().join(&dir)).unwrap();
+        let of_runners = |object: &&Value| object["kind"] == "Role" && object["metadata"]["name"] == "vm-runner";
+        let role = objects.iter().find(of_runners).unwrap();
+        world.dry_run_apply(role).await.unwrap();
+        let rule = role["rules"].as_array().unwrap().last().unwrap();
+        assert!(rule["verbs"].as_array().unwrap().contains(&json!("get")), "{component}: {rule}");
+        assert_eq!(rule["resources"], json!(["vms"]));
+    }
 }
 
 #[tokio::test]

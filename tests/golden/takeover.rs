@@ -160,6 +160,8 @@ fn what_documents_link_to_is_there() {
         ("docs/reference.md", "docs/"),
         ("docs/troubleshooting.md", "docs/"),
         ("docs/security.md", "docs/"),
+        ("docs/nodes.md", "docs/"),
+        ("docs/runner.md", "docs/"),
     ] {
         let text = std::fs::read_to_string(root().join(document)).unwrap();
         let linked = text.split("](").skip(1).filter_map(|link| link.split([')', '#']).next());
