@@ -119,6 +119,21 @@ fn the_device_plugin_has_two_directories_of_the_host_and_no_privilege() {
     assert_eq!(kinds, ["DaemonSet", "Kustomization", "ServiceAccount"]);
 }
 
+#[test]
+fn the_part_of_a_namespace_has_nothing_of_the_cluster() {
+    let kinds = |dir: &str| -> Vec<String> {
+        let files = std::fs::read_dir(root().join("deploy").join(dir)).unwrap();
+        let texts = files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+        let kinds = texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
+        kinds.filter_map(|line| line.strip_prefix("kind: ").map(str::to_owned)).collect()
+    };
+    let of_a_namespace =
+        ["ConfigMap", "Deployment", "Kustomization", "PersistentVolumeClaim", "Role", "RoleBinding", "ServiceAccount"];
+    let base = kinds("base");
+    assert!(base.len() > 8 && base.iter().all(|kind| of_a_namespace.contains(&kind.as_str())), "{base:?}");
+    assert!(kinds("cluster").contains(&"ValidatingAdmissionPolicy".to_owned()));
+}
+
 /// Whether a file below has a function of that name that is a test.
 fn is_tested(dir: &Path, test: &str) -> bool {
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
