@@ -10,7 +10,8 @@ FROM docker.io/library/rust:1.95-slim-trixie AS build
 WORKDIR /src
 COPY . .
 # One static file each: the operator's image has no libc, and the runner doesn't depend on its image's.
-ENV RUSTFLAGS="-C target-feature=+crt-static"
+# Nor do they know where they were built: the same sources give the same bytes.
+ENV RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=/src=. --remap-path-prefix=/usr/local/cargo=cargo"
 RUN cargo build --locked --release --target x86_64-unknown-linux-gnu --no-default-features --features operator --bin vm-operator \
  && cargo build --locked --release --target x86_64-unknown-linux-gnu --no-default-features --features runner --bin vm-runner \
  && cp target/x86_64-unknown-linux-gnu/release/vm-operator target/x86_64-unknown-linux-gnu/release/vm-runner /
