@@ -13,7 +13,7 @@ demo: ## From nothing to a running VM on a local cluster (CLUSTER=current: on th
 demo-down: ## Remove the demo, and the local cluster if the demo has started it
 	@tests/cluster/demo down
 
-.PHONY: test test-unit test-apiserver test-faults test-runner test-cluster test-e2e test-demo
+.PHONY: test test-unit test-apiserver test-faults test-runner test-cluster test-e2e test-demo soak
 test: ## Every test; ends with `N passed, N failed`
 	@tests/run
 test-unit: ## Unit, golden and scenario tests, examples in the documentation, each half alone
@@ -28,6 +28,8 @@ test-cluster: ## The local cluster and the guests, by themselves
 	@tests/run cluster images guests selftests
 test-e2e: ## Everything together: real kubelet, real QEMU
 	@tests/run programs cluster images guests previous e2e
+soak: ## An hour (SOAK_MINUTES) of everything that can happen, at random (SOAK_SEED); not part of `make test`
+	@tests/run programs cluster images guests soak
 test-demo: ## What `make demo` prints works as printed
 	@tests/run programs cluster images guests demo
 

@@ -54,6 +54,16 @@ YAML
         --audit-log-maxsize 200 --audit-log-maxbackup 2
 }
 
+# As a crash does it: without a word to anybody. Objects are in etcd, which goes on.
+restart_apiserver() {
+    need_root
+    need_cluster
+    lock
+    end_recorded kube-apiserver KILL
+    start_apiserver
+    wait_for 60 "the API server" api_ready
+}
+
 api_ready() { [[ $(kubectl get --raw /readyz) == ok ]]; }
 
 has_default_account() { kubectl get serviceaccount default --namespace default; }

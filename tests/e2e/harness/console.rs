@@ -26,6 +26,20 @@ pub async fn power_off(space: &Space, pod: &str) {
     assert!(ended.is_ok(), "the console is still there {PATIENCE:?} after `poweroff`");
 }
 
+/// Types a line, and does not wait for what comes of it.
+///
+/// # Errors
+/// If it cannot be typed.
+#[allow(dead_code, reason = "most tests wait for the answer")]
+pub async fn write_line(space: &Space, pod: &str, line: &str) -> Result<(), String> {
+    let mut console = attach(space, pod);
+    let typed = console.stdin.as_mut().ok_or("no input")?.write_all(format!("{line}\n").as_bytes()).await;
+    typed.map_err(|e| e.to_string())?;
+    // Until it has come to the guest.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    console.kill().await.map_err(|e| e.to_string())
+}
+
 /// What a shell command prints in the guest, in one line.
 ///
 /// # Errors

@@ -69,6 +69,14 @@ impl Watched {
         state.ever.iter().filter(|seen| seen.object["metadata"]["name"] == name).cloned().collect()
     }
 
+    /// Names of all objects that were ever there, by their UIDs.
+    #[allow(dead_code, reason = "not every test looks at all")]
+    pub fn names_by_uid(&self) -> BTreeMap<String, String> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let named = |seen: &Seen| (text(&seen.object["metadata"]["uid"]), text(&seen.object["metadata"]["name"]));
+        self.state().ever.iter().map(named).collect()
+    }
+
     /// UIDs of all objects that ever had that name, in order.
     pub fn uids(&self, name: &str) -> Vec<String> {
         let mut uids: Vec<String> = Vec::new();

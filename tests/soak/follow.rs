@@ -1,0 +1,158 @@
+//! The API server's audit log, followed while it is written: it is begun anew at 200 MB, and an API server that is killed goes on
+//! with it.
+
+use super::harness::rig;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// Who writes on behalf of this project.
+const ACCOUNTS: [&str; 2] = ["vm-operator", "vm-runner"];
+
+/// A request that writes, by operator or runner.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// `vm-operator` or `vm-runner`.
+    account: String,
+    /// `create`, `patch` and so on.
+    verb: String,
+    /// Such as `vms/status`.
+    resource: String,
+    /// Name of the object.
+    name: String,
+    /// The pod that it came from.
+    pod: String,
+    /// The answer.
+    code: u64,
+    #[expect(dead_code, reason = "it is shown where something is wrong")]
+    at: String,
+}
+
+/// The log from a moment on, of one namespace.
+pub struct Follow {
+    namespace: String,
+    file: File,
+    rest: Vec<u8>,
+    all: Vec<Write>,
+}
+
+fn path() -> PathBuf {
+    rig::dir().join("logs/audit.log")
+}
+
+impl Follow {
+    pub fn from_now(namespace: &str) -> Self {
+        let file = File::open(path()).unwrap();
+        std::io::Seek::seek(&mut &file, std::io::SeekFrom::End(0)).unwrap();
+        Self { namespace: namespace.to_owned(), file, rest: Vec::new(), all: Vec::new() }
+    }
+
+    /// Takes in what has been written since.
+    pub fn read(&mut self) {
+        self.file.read_to_end(&mut self.rest).unwrap();
+        let begun_anew =
+            fs::metadata(path()).is_ok_and(|now| self.file.metadata().is_ok_and(|ours| ours.ino() != now.ino()));
+        if begun_anew && let Ok(file) = File::open(path()) {
+            self.file = file;
+            self.file.read_to_end(&mut self.rest).unwrap();
+        }
+        let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else { return };
+        let lines: Vec<u8> = self.rest.drain(..=end).collect();
+        for line in String::from_utf8_lossy(&lines).lines().filter(|line| line.contains(&self.namespace)) {
+            // A killed API server may leave half a line.
+            self.all.extend(serde_json::from_str(line).ok().and_then(|entry| self.write(&entry)));
+        }
+    }
+
+    fn write(&self, entry: &Value) -> Option<Write> {
+        let user = entry["user"]["username"].as_str()?;
+        let account = user.strip_prefix(&format!("system:serviceaccount:{}:", self.namespace))?.to_owned();
+        let verb = entry["verb"].as_str()?.to_owned();
+        let writes = ["create", "patch", "update", "delete", "deletecollection"].contains(&verb.as_str());
+        if !ACCOUNTS.contains(&account.as_str()) || !writes || entry["stage"] != "ResponseComplete" {
+            return None;
+        }
+        let object = &entry["objectRef"];
+        let part = |name: &str| object[name].as_str().unwrap_or_default().to_owned();
+        let slash = if object["subresource"].is_string() { "/" } else { "" };
+        let from = &entry["user"]["extra"]["authentication.kubernetes.io/pod-name"][0];
+        Some(Write {
+            account,
+            verb,
+            resource: format!("{}{slash}{}", part("resource"), part("subresource")),
+            name: part("name"),
+            pod: from.as_str().unwrap_or_default().to_owned(),
+            code: entry["responseStatus"]["code"].as_u64().unwrap_or_default(),
+            at: entry["stageTimestamp"].as_str().unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// All but events and the lease by which one operator leads.
+    fn of_objects(&self) -> impl Iterator<Item = &Write> {
+        self.all.iter().filter(|write| !["events", "leases"].contains(&write.resource.as_str()))
+    }
+
+    /// How many there were.
+    pub fn writes(&self) -> usize {
+        self.of_objects().count()
+    }
+
+    /// The last ones.
+    pub fn last(&self, n: usize) -> Vec<Write> {
+        let all: Vec<&Write> = self.of_objects().collect();
+        all.iter().rev().take(n).rev().map(|write| (*write).clone()).collect()
+    }
+
+    /// Those of one pod.
+    pub fn by_pod(&self, pod: &str) -> Vec<Write> {
+        self.of_objects().filter(|write| write.pod == pod).cloned().collect()
+    }
+
+    /// How often a pod has written a lease.
+    pub fn leases_by(&self, pod: &str) -> usize {
+        self.all.iter().filter(|write| write.pod == pod && write.resource == "leases").count()
+    }
+
+    fn must_not_be(&self, what: &str, is_so: impl Fn(&Write) -> bool) {
+        let found: Vec<&Write> = self.all.iter().filter(|write| is_so(write)).collect();
+        assert!(found.is_empty(), "{what}: {found:#?}");
+    }
+
+    /// What must hold of all writes, whatever has happened.
+    pub fn judge(&self) {
+        assert!(self.writes() > 20, "the log knows of writes");
+        self.must_not_be("claims are never deleted", |write| {
+            write.resource.starts_with("persistentvolumeclaims") && write.verb.starts_with("delete")
+        });
+        self.must_not_be("a spec is the user's alone", |write| write.resource == "vms");
+        self.must_not_be("VMs are never deleted, nor made", |write| {
+            write.resource.starts_with("vms") && ["create", "delete", "deletecollection"].contains(&write.verb.as_str())
+        });
+        self.must_not_be("nobody deletes more than one at a time", |write| write.verb == "deletecollection");
+        self.must_not_be("a runner writes to its own VM only", |write| {
+            write.account == "vm-runner"
+                && write.resource != "events"
+                && (write.resource != "vms/status" || write.name != write.pod)
+        });
+        // Who has been deleted, or whose token is of a pod that is gone, may be refused.
+        self.must_not_be("the operator has the rights that it needs", |write| {
+            write.account == "vm-operator" && write.code == 403
+        });
+        self.must_not_be("no request is one that the API server cannot take", |write| {
+            [400, 415, 422].contains(&write.code)
+        });
+    }
+
+    /// How many writes there were, by whom and to what.
+    pub fn told(&self) -> String {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for write in self.of_objects() {
+            *counts.entry(format!("{} {} {}", write.account, write.verb, write.resource)).or_default() += 1;
+        }
+        let counts: Vec<String> = counts.into_iter().map(|(what, n)| format!("{what} {n}")).collect();
+        format!("writes: {}", counts.join(", "))
+    }
+}
