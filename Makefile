@@ -20,7 +20,7 @@ test-unit: ## Unit, golden and scenario tests, examples in the documentation, ea
 	@tests/run unit
 test-apiserver: ## The operator on a real API server
 	@tests/run cluster apiserver
-test-faults: ## Every fault at every call of the operator, on an API server of its own; not part of `make test`
+test-faults: ## Every fault at every call of the operator, on an API server of its own
 	@tests/run faults
 test-runner: ## The runner with a real QEMU
 	@tests/run programs images guests runner

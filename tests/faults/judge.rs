@@ -1,7 +1,7 @@
 //! What must hold: at the end, the same objects as without a fault; at every revision, the invariants.
 
 use crate::cluster::{Cluster, Entry};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The objects of a namespace without what differs from run to run.
@@ -61,7 +61,8 @@ const PASSING: [&str; 14] = [
     "clusterIP",
 ];
 
-fn strip(value: &mut Value) {
+/// Takes away what differs from run to run.
+pub fn strip(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             fields.retain(|name, _| !PASSING.contains(&name.as_str()) && name != "clusterIPs" && name != "nodePort");
@@ -88,7 +89,20 @@ pub fn difference(expected: &BTreeMap<String, Value>, found: &BTreeMap<String, V
     lines.join("\n    ")
 }
 
+/// Conditions by their types.
+fn by_type(value: &Value) -> Option<Value> {
+    let items = value.as_array().filter(|items| !items.is_empty())?;
+    items
+        .iter()
+        .map(|item| Some((item["type"].as_str()?.to_owned(), item.clone())))
+        .collect::<Option<Map<_, _>>>()
+        .map(Value::Object)
+}
+
 fn differ(path: &str, expected: &Value, found: &Value, lines: &mut Vec<String>) {
+    if let (Some(expected), Some(found)) = (by_type(expected), by_type(found)) {
+        return differ(path, &expected, &found, lines);
+    }
     match (expected, found) {
         (Value::Object(a), Value::Object(b)) => {
             for key in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {

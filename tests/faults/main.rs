@@ -1,12 +1,13 @@
 //! Every fault at every call: a VM's life on a real API server, with one thing that goes wrong at one place, for every
 //! place and everything that can go wrong there. The end is always the same, and nothing forbidden ever happens.
 //!
-//! `make test-faults` runs it. It starts an API server and an etcd of its own; the rest of Kubernetes is played.
+//! `make test-faults` runs it, and so does `make test`. It starts an API server and an etcd of its own; the rest of Kubernetes is played.
 //!
 //! | file | what |
 //! |---|---|
 //! | `server` | API server and etcd |
 //! | `cluster` | scheduler, volume binder, kubelet, runner and garbage collector, played; the history of all objects |
+//! | `install` | the definition of VMs |
 //! | `layer` | between operator and API server: counts what passes, and lets one thing go wrong |
 //! | `scenario` | what happens to a VM, and one run of it |
 //! | `judge` | what must hold at the end, and at every revision |
@@ -21,6 +22,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 mod cluster;
+mod install;
 mod judge;
 mod layer;
 mod scenario;
@@ -29,18 +31,17 @@ mod server;
 
 use cluster::Cluster;
 use futures::StreamExt;
-use http::Request;
 use layer::Fault;
 use scenario::{Reference, Scenario, Step, Verdict, is_final};
 use server::Server;
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 const SPEC: &str = r#"{"vm": {"state": "Running", "maximumCpus": 4, "maximumRam": "2Gi", "currentRam": "1Gi", "disks": [
     {"volumeClaimTemplate": {"metadata": {"name": "system"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}}]}}"#;
 const STOPPED_BY_GUEST: &str = r#"{"guestShutdownStops": true, "vm": {"state": "Running"}}"#;
 const LARGER_DISK: &str = r#"{"disks": [{"volumeClaimTemplate": {"metadata": {"name": "system"}, "spec": {"resources": {"requests": {"storage": "2Gi"}}}}}]}"#;
+const WITH_CD: &str = r#"{"vm": {"state": "Running", "disks": [{"cdrom": {"image": "a.iso"}}]}}"#;
 const RUNNING: &[Step] = &[Step::Operator, Step::Create];
 const STOP: Step = Step::Machine(r#"{"state": "Stopped"}"#);
 const NO_SERVICE: Step = Step::Spec(r#"{"loadBalancerService": {}}"#);
@@ -60,6 +61,10 @@ const SCENARIOS: &[Scenario] = &[
     scenario("cpus", RUNNING, &[Step::Machine(r#"{"currentCpus": 2}"#)], "Running"),
     scenario("memory", RUNNING, &[Step::Machine(r#"{"currentRam": "2Gi"}"#)], "Running"),
     scenario("disk-size", RUNNING, &[Step::Machine(LARGER_DISK)], "Running"),
+    Scenario {
+        spec: WITH_CD,
+        ..scenario("cd", RUNNING, &[Step::Machine(r#"{"disks": [{"cdrom": {"image": "b.iso"}}]}"#)], "Running")
+    },
     scenario("reset", RUNNING, &[Step::Machine(r#"{"resetRequest": 1}"#)], "Running"),
     scenario("restart-request", RUNNING, &[Step::Machine(r#"{"restartRequest": 1}"#)], "Running"),
     scenario("password", RUNNING, &[Step::Password], "Running"),
@@ -78,23 +83,6 @@ const SCENARIOS: &[Scenario] = &[
     scenario("delete", RUNNING, &[Step::Delete], ""),
     scenario("adopt", &[Step::Adopt], &[Step::Operator], "Running"),
 ];
-
-/// Installs the definition.
-async fn install(client: &kube::Client) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds/vms.vmoperator.jdrupes.org.yaml");
-    let crd: serde_json::Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let request = Request::post(crds).header("Content-Type", "application/json").body(crd.to_string().into_bytes());
-    client.request::<serde_json::Value>(request.unwrap()).await.unwrap();
-    for _ in 0..200 {
-        let vms = Request::get("/apis/vmoperator.jdrupes.org/v1/vms").body(Vec::new()).unwrap();
-        if client.request_text(vms).await.is_ok() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("the definition is not established");
-}
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number")))
@@ -203,7 +191,7 @@ async fn at_random(
 async fn every_fault_at_every_place(server: &Server) -> Vec<String> {
     let began = Instant::now();
     let client = server.client().await;
-    install(&client).await;
+    install::install(&client).await;
     let cluster = &Cluster::start(client).await;
     let only = std::env::var("FAULTS_ONLY").unwrap_or_default();
     let at_once = number("FAULTS_AT_ONCE").and_then(|n| n.try_into().ok()).unwrap_or(16);

@@ -93,6 +93,7 @@ impl Operator {
         let mut ctx = Context::new(layer.client(namespace), namespace.to_owned(), settings);
         ctx.random_password = || "secret".to_owned();
         ctx.failures = Failures::pausing(Duration::from_millis(100));
+        // What hangs costs that.
         ctx.deadline = Duration::from_secs(2);
         let ctx = Arc::new(ctx);
         let task = tokio::spawn(async move {
@@ -322,7 +323,10 @@ impl Scenario {
         for step in self.before {
             run.step(*step, self.spec).await;
             if *step != Step::Operator {
-                run.wait_for_rest_of(&reference.ends[0], self.before.last() == Some(step)).await;
+                let is_last = self.before.last() == Some(step);
+                if let Err(difference) = run.wait_for_rest_of(&reference.ends[0], is_last).await {
+                    return Verdict::Wrong(format!("before the fault, it is different:\n    {difference}"));
+                }
             }
         }
         let told_instead = faults.iter().any(|(place, fault)| is_final(place, *fault));
@@ -370,11 +374,12 @@ impl Run<'_> {
     }
 
     /// Between steps: at rest, or as it was at this point without a fault.
-    async fn wait_for_rest_of(&mut self, expected: &Content, is_last: bool) {
+    async fn wait_for_rest_of(&mut self, expected: &Content, is_last: bool) -> Result<(), String> {
         if is_last {
-            self.become_like(expected).await.expect("what comes before the fault goes well");
+            self.become_like(expected).await
         } else {
             self.rest().await;
+            Ok(())
         }
     }
 }

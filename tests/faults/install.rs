@@ -1,0 +1,22 @@
+//! The definition of VMs, on an API server that does not know them.
+
+use http::Request;
+use std::path::Path;
+use std::time::Duration;
+
+/// Installs the definition.
+pub async fn install(client: &kube::Client) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds/vms.vmoperator.jdrupes.org.yaml");
+    let crd: serde_json::Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let request = Request::post(crds).header("Content-Type", "application/json").body(crd.to_string().into_bytes());
+    client.request::<serde_json::Value>(request.unwrap()).await.unwrap();
+    for _ in 0..200 {
+        let vms = Request::get("/apis/vmoperator.jdrupes.org/v1/vms").body(Vec::new()).unwrap();
+        if client.request_text(vms).await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the definition is not established");
+}
