@@ -57,7 +57,7 @@ programs: ## Build the two programs, static
 	@tests/run programs
 images: ## Build the two images: .cache/images/*.tar
 	@tests/run programs images
-guests: ## Build the two test guests: .cache/guests/*.img
+guests: ## Build the three test guests: .cache/guests/*.img
 	@tests/run images guests
 cluster: ## Start the local cluster
 	@$(CLUSTER_SCRIPT) up

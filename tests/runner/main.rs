@@ -24,4 +24,5 @@ mod processes;
 mod rig;
 mod root;
 mod seccomp;
+mod secure_boot;
 mod storage;

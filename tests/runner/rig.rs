@@ -103,8 +103,13 @@ impl Rig {
 
     /// One with the tiny guest's disk as an image file.
     pub fn with_guest() -> Self {
+        Self::with_image("tiny")
+    }
+
+    /// One with the disk of that guest as an image file.
+    pub fn with_image(name: &str) -> Self {
         let rig = Self::new();
-        let image = artefact(".cache/guests/tiny.img", "make guests");
+        let image = artefact(&format!(".cache/guests/{name}.img"), "make guests");
         run("cp", &["--sparse=always".as_ref(), image.as_ref(), rig.path("disk.img").as_ref()]);
         rig.own("disk.img");
         rig
