@@ -122,7 +122,11 @@ const DEFECTS: [(u32, &str, Held); 44] = [
         ]),
     ),
     (28, "QEMU adds devices by itself", By(&["the_smallest_machine"])),
-    (29, "disks have one queue", By(&["the_fullest_machine"])),
+    (
+        29,
+        "disks have one queue and keep what the guest gives back",
+        By(&["the_fullest_machine", "b29_what_the_guest_gives_back_or_fills_with_zeros_takes_no_room"]),
+    ),
     (
         30,
         "variables do not fit the firmware",

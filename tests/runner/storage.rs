@@ -4,6 +4,7 @@ use crate::api::{Api, condition};
 use crate::rig::{BOOT, LoopDevice, Rig, SmallVolume, run};
 use serde_json::{Value, json};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 fn drives(size: &str) -> Value {
@@ -31,6 +32,26 @@ fn an_image_file_is_made_and_grows_while_the_guest_runs() {
 }
 
 #[test]
+fn b29_what_the_guest_gives_back_or_fills_with_zeros_takes_no_room() {
+    let rig = Rig::with_guest();
+    fs::create_dir(rig.path("volume")).unwrap();
+    rig.own("volume");
+    rig.configure(&json!({}), &drives("64 MiB"));
+    let vm = rig.start(None);
+    let mut console = vm.console();
+    console.wait("ready");
+    let mut mebibytes_after = |command: &str| {
+        console.type_line(&format!("sh {command} && sync && echo done"));
+        console.wait("TINY sh done");
+        fs::metadata(rig.path("volume/disk.img")).unwrap().blocks() / 2048
+    };
+    let ones = "tr '\\0' x </dev/zero | dd of=/dev/vdb bs=1M count=32 iflag=fullblock conv=fsync";
+    assert_eq!(mebibytes_after(ones), 32);
+    assert_eq!(mebibytes_after("blkdiscard -l 16777216 /dev/vdb"), 16);
+    assert_eq!(mebibytes_after("dd if=/dev/zero of=/dev/vdb bs=1M count=64 conv=fsync"), 0);
+}
+
+#[test]
 fn a_device_that_has_grown_is_announced_to_the_guest() {
     let image = Rig::with_guest();
     let device = LoopDevice::of(&image.path("disk.img"));
@@ -55,7 +76,10 @@ fn a_full_volume_pauses_the_guest_says_so_and_the_guest_goes_on_when_there_is_ro
     let vm = rig.start(Some(&api));
     let mut console = vm.console();
     console.wait("ready");
-    console.type_line("sh dd if=/dev/zero of=/dev/vdb bs=1M count=8 conv=fsync && echo written");
+    // Zeros would take no room.
+    console.type_line(
+        "sh tr '\\0' x </dev/zero | dd of=/dev/vdb bs=1M count=8 iflag=fullblock conv=fsync && echo written",
+    );
     let storage = |status: &str| {
         vm.until("a report", BOOT, || {
             let last = api.statuses().pop()?;

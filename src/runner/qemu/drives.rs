@@ -24,7 +24,8 @@ pub fn cds(args: &mut Args, machine: &Machine) {
     }
 }
 
-/// Disks, past the page cache where that is possible.
+/// Disks, past the page cache where that is possible. Each has a thread of its own, so that neither QEMU's main loop nor
+/// another disk holds it up.
 pub fn disks(args: &mut Args, machine: &Machine) {
     for (n, disk) in machine.disks.iter().enumerate() {
         let driver = match disk.kind {
@@ -73,17 +74,21 @@ fn blk(
 ) {
     args.json("-blockdev", resource);
     let backend = disk_node(n);
-    args.json(
-        "-blockdev",
-        &json!({
-            "driver": "raw", "node-name": backend, "file": self::resource(n), "read-only": read_only,
-        }),
-    );
+    let mut node = json!({"driver": "raw", "node-name": backend, "file": self::resource(n), "read-only": read_only});
+    // What the guest gives back, or fills with zeros, takes no room: each node on the way must let it through.
+    if let (Some(fields), false) = (node.as_object_mut(), read_only) {
+        fields.insert("discard".to_owned(), json!("unmap"));
+        fields.insert("detect-zeroes".to_owned(), json!("unmap"));
+    }
+    args.json("-blockdev", &node);
+    let thread = format!("iothread-{n}");
+    args.json("-object", &json!({"qom-type": "iothread", "id": thread}));
     // By itself QEMU takes as many queues as there are CPUs at its start, and that is one.
     let queues = machine.spec.maximum_cpus.min(MAXIMUM_QUEUES);
     // A full volume, or one that cannot be reached, stops the guest until it can go on; an error of a write is its own.
     let device = json!({
-        "driver": "virtio-blk-pci", "drive": backend, "num-queues": queues, "werror": "enospc", "rerror": "stop",
+        "driver": "virtio-blk-pci", "drive": backend, "num-queues": queues, "iothread": thread, "werror": "enospc",
+        "rerror": "stop",
     });
     args.pci_device(slot, bootable(device, bootindex));
 }
