@@ -13,11 +13,13 @@ demo: ## From nothing to a running VM on a local cluster (CLUSTER=current: on th
 demo-down: ## Remove the demo, and the local cluster if the demo has started it
 	@tests/cluster/demo down
 
-.PHONY: test test-unit test-apiserver test-faults test-runner test-cluster test-e2e test-demo soak
+.PHONY: test test-unit fuzz test-apiserver test-faults test-runner test-cluster test-e2e test-demo soak
 test: ## Every test; ends with `N passed, N failed`
 	@tests/run
 test-unit: ## Unit, golden and scenario tests, examples in the documentation, each half alone
 	@tests/run unit
+fuzz: ## Look for inputs that break the readers of QMP, configuration, agents and sizes (FUZZ_SECONDS, default 5, each)
+	@tests/run fuzz
 test-apiserver: ## The operator on a real API server
 	@tests/run cluster apiserver
 test-faults: ## Every fault at every call of the operator, on an API server of its own

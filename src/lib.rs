@@ -12,6 +12,8 @@
 pub mod api;
 #[cfg(feature = "operator")]
 pub mod device_plugin;
+#[cfg(test)]
+mod fuzz;
 #[cfg(feature = "operator")]
 pub mod operator;
 #[cfg(feature = "runner")]

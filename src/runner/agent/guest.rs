@@ -3,6 +3,7 @@
 //! What always holds: a reply is that to the question, because each exchange begins with a mark that the agent must
 //! repeat; nothing waits for a silent agent longer than its time.
 
+use super::lines::{Lines, TooLong};
 use serde_json::{Map, Value, json};
 use std::io;
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ const REPLY_TIME: Duration = Duration::from_secs(5);
 /// Time in which an agent that does not want to shut down says so; one that does says nothing.
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
 /// Longest reply.
-const MAXIMUM: usize = 256 << 10;
+pub(super) const MAXIMUM: usize = 256 << 10;
 /// Ends whatever was half said, in both directions.
 const DELIMITER: u8 = 0xFF;
 
@@ -31,7 +32,7 @@ pub struct GuestAgent {
 
 struct Connection {
     stream: UnixStream,
-    buffer: Vec<u8>,
+    lines: Lines,
     mark: u64,
 }
 
@@ -46,7 +47,7 @@ impl GuestAgent {
         let mut connection = self.connection.lock().await;
         if connection.is_none() {
             let stream = UnixStream::connect(&self.path).await?;
-            *connection = Some(Connection { stream, buffer: Vec::new(), mark: 0 });
+            *connection = Some(Connection { stream, lines: Lines::new(MAXIMUM), mark: 0 });
         }
         Ok(())
     }
@@ -96,17 +97,11 @@ impl Connection {
 
     async fn synchronize(&mut self) -> io::Result<()> {
         self.mark += 1;
-        self.buffer.clear();
+        self.lines.clear();
         let mark = json!(self.mark);
         self.say(&json!({"execute": "guest-sync-delimited", "arguments": {"id": mark}}), true).await?;
-        loop {
-            let line = self.line().await?;
-            let after = line.iter().rposition(|byte| *byte == DELIMITER).map_or(0, |at| at + 1);
-            let reply: Option<Value> = serde_json::from_slice(line.get(after..).unwrap_or_default()).ok();
-            if reply.is_some_and(|reply| reply.get("return") == Some(&mark)) {
-                return Ok(());
-            }
-        }
+        while !repeats(&self.line().await?, &mark) {}
+        Ok(())
     }
 
     async fn say(&mut self, message: &Value, delimited: bool) -> io::Result<()> {
@@ -117,18 +112,28 @@ impl Connection {
     }
 
     async fn line(&mut self) -> io::Result<Vec<u8>> {
+        let mut bytes = [0; 4096];
         loop {
-            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                return Ok(self.buffer.drain(..=end).collect());
+            match self.lines.next() {
+                Some(Ok(line)) => return Ok(line),
+                Some(Err(TooLong)) => {
+                    return Err(io::Error::other("the guest's agent says more than anybody wants to know"));
+                }
+                None => {}
             }
-            if self.buffer.len() > MAXIMUM {
-                return Err(io::Error::other("the guest's agent says more than anybody wants to know"));
-            }
-            if self.stream.read_buf(&mut self.buffer).await? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+            match self.stream.read(&mut bytes).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                n => self.lines.push(bytes.get(..n).unwrap_or_default()),
             }
         }
     }
+}
+
+/// Whether the line ends with the reply that repeats the mark. Before it may be what was said to somebody else.
+pub(super) fn repeats(line: &[u8], mark: &Value) -> bool {
+    let after = line.iter().rposition(|byte| *byte == DELIMITER).map_or(0, |at| at + 1);
+    let reply: Option<Value> = serde_json::from_slice(line.get(after..).unwrap_or_default()).ok();
+    reply.is_some_and(|reply| reply.get("return") == Some(mark))
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! Programs in the guest that the runner talks to.
 
+#[cfg(test)]
+mod fuzz;
 pub mod guest;
+mod lines;
 pub mod login;
 pub mod vmop;

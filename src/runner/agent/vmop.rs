@@ -3,6 +3,7 @@
 //! What always holds: the channel's end is taken from the start, so that the agent's greeting is heard; nothing is said
 //! before it.
 
+use super::lines::Lines;
 use super::login::{Desktop, Login, TRY_AGAIN};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
 /// Longest line.
-const MAXIMUM: usize = 4096;
+pub(super) const MAXIMUM: usize = 4096;
 /// Pause before the channel is taken again.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -56,21 +57,21 @@ async fn talk(
     inputs: &mut mpsc::UnboundedReceiver<Input>,
     tell: &impl Fn(Desktop),
 ) -> Option<()> {
-    let (mut buffer, mut bytes) = (Vec::new(), [0; 512]);
+    let (mut lines, mut bytes) = (Lines::new(MAXIMUM), [0; 512]);
     loop {
         let before = login.desktop().clone();
         let again = login.waits_to_try_again();
         let answer = tokio::select! {
             input = inputs.recv() => match input? {
                 Input::Want(user) => login.want(user),
-                Input::Closed => { buffer.clear(); login.closed(); None }
-                Input::Reset => { buffer.clear(); login.reset(); None }
+                Input::Closed => { lines.clear(); login.closed(); None }
+                Input::Reset => { lines.clear(); login.reset(); None }
             },
             () = tokio::time::sleep(TRY_AGAIN), if again => login.try_again(),
             read = stream.read(&mut bytes) => match read {
                 Ok(n @ 1..) => {
-                    buffer.extend(bytes.iter().take(n));
-                    hear(&mut buffer, login)
+                    lines.push(bytes.get(..n).unwrap_or_default());
+                    hear(&mut lines, login)
                 }
                 _ => return Some(()),
             },
@@ -86,17 +87,11 @@ async fn talk(
     }
 }
 
-/// Takes all whole lines; gives what is to be said to the last that wants an answer.
-fn hear(buffer: &mut Vec<u8>, login: &mut Login) -> Option<String> {
-    let mut answer = None;
-    while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
-        let line: Vec<u8> = buffer.drain(..=end).collect();
-        answer = login.heard(String::from_utf8_lossy(&line).trim()).or(answer);
-    }
-    if buffer.len() > MAXIMUM {
-        buffer.clear();
-    }
-    answer
+/// Takes all whole lines; gives what is to be said to them.
+pub(super) fn hear(lines: &mut Lines, login: &mut Login) -> Option<String> {
+    let heard = lines.filter_map(Result::ok);
+    let answers: String = heard.filter_map(|line| login.heard(String::from_utf8_lossy(&line).trim())).collect();
+    (!answers.is_empty()).then_some(answers)
 }
 
 #[cfg(test)]
