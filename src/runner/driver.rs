@@ -69,6 +69,7 @@ enum News {
     Osinfo(Map<String, Value>),
     MachineType(String),
     DiskGrown(usize, u64),
+    Addresses(Vec<String>),
     Stalled,
     Desktop(Desktop),
 }
@@ -283,14 +284,16 @@ impl Driver {
     fn ask_agent(&mut self) {
         let (agent, news) = (self.agent.clone(), self.news.clone());
         self.ask(async move {
-            let answer = match agent.osinfo().await {
-                Ok(osinfo) => News::Osinfo(osinfo),
+            match agent.osinfo().await {
+                Ok(osinfo) => {
+                    let _ = news.send(News::Osinfo(osinfo));
+                    agent.follow_addresses(|addresses| drop(news.send(News::Addresses(addresses)))).await;
+                }
                 Err(error) => {
                     tracing::info!(%error, "the guest's agent does not answer yet");
-                    News::Event(Event::AgentSilent)
+                    let _ = news.send(News::Event(Event::AgentSilent));
                 }
-            };
-            let _ = news.send(answer);
+            }
         });
     }
 
@@ -316,6 +319,7 @@ impl Driver {
             question.abort();
         }
         self.observed.osinfo = None;
+        self.observed.addresses.clear();
         let _ = self.desktop.send(vmop::Input::Reset);
         self.log.clear();
     }

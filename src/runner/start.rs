@@ -183,6 +183,7 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
         ram: spec.ram,
         ram_target: spec.live.ram.unwrap_or(spec.ram),
         osinfo: None,
+        addresses: Vec::new(),
         console: None,
         password_serial: if machine.ticketing { 0 } else { -1 },
         acceleration: machine.acceleration.clone(),

@@ -44,6 +44,8 @@ pub struct Observed {
     pub ram_target: Bytes,
     /// What the guest is.
     pub osinfo: Option<Map<String, Value>>,
+    /// Which addresses the guest has.
+    pub addresses: Vec<String>,
     /// Address and port of the connected console.
     pub console: Option<(String, String)>,
     /// Counts the display's passwords; -1 where there is none.
@@ -293,6 +295,8 @@ impl Observed {
             set("observedResetRequest", self.reset_request.map(|request| json!(request)));
             let user = self.desktop.user.as_ref().filter(|_| runs && self.desktop.connected);
             set("loggedInUser", user.map(|user| json!(user)));
+            let addresses = Some(&self.addresses).filter(|addresses| runs && !addresses.is_empty());
+            set("guestIPs", addresses.map(|addresses| json!(addresses)));
             set("osinfo", self.osinfo.as_ref().filter(|_| runs).map(|osinfo| json!(osinfo)));
         }
         let mut metadata = json!({"name": identity.name, "namespace": identity.namespace});
@@ -330,6 +334,7 @@ pub mod tests {
             ram: Bytes(1 << 30),
             ram_target: Bytes(1 << 30),
             osinfo: None,
+            addresses: Vec::new(),
             console: None,
             password_serial: 1,
             acceleration: Acceleration::Tcg,
@@ -356,6 +361,7 @@ pub mod tests {
         let mut observed = observed(Phase::Booted);
         observed.times = StartTimes { qemu: Some(7), monitor: Some(103), guest: Some(111), boot: Some(2450) };
         observed.osinfo = json!({"id": "debian"}).as_object().cloned();
+        observed.addresses = vec!["10.0.2.15".to_owned()];
         observed.console = Some(("10.0.0.9".to_owned(), "4711".to_owned()));
         observed.login_wanted = Some("anna".to_owned());
         observed.desktop = Desktop { connected: true, user: Some("anna".to_owned()), problem: None };
@@ -374,6 +380,7 @@ pub mod tests {
     fn a_stopped_machine_keeps_no_field_of_its_run() {
         let mut observed = observed(Phase::Stopped);
         observed.osinfo = json!({"id": "debian"}).as_object().cloned();
+        observed.addresses = vec!["10.0.2.15".to_owned()];
         observed.console = Some(("10.0.0.9".to_owned(), "4711".to_owned()));
         insta::assert_yaml_snapshot!(observed.object(&identity(), &[], at(10)).0);
     }

@@ -86,14 +86,15 @@ fn a_guest_with_secure_boot_firmware_a_seed_and_no_medium_boots() {
 }
 
 #[test]
-fn a_seed_and_ports_reach_the_guest() {
+fn a_seed_and_ports_reach_the_guest_whose_addresses_are_told() {
     let rig = Rig::with_guest();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     rig.configure(
-        &json!({"cloudInit": {"userData": {"hostname": "h"}}}),
+        &json!({"namespace": "ns", "cloudInit": {"userData": {"hostname": "h"}}}),
         &json!({"network": [{"type": "user", "forward": [{"port": port, "guestPort": 8080, "protocol": "TCP"}]}]}),
     );
-    let vm = rig.start(None);
+    let api = Api::start();
+    let vm = rig.start(Some(&api));
     let mut console = vm.console();
     console.wait("TINY boot=1");
     console.type_line("sh strings /dev/vdb | head -c 300000 | grep -o -e CIDATA -e '#cloud-config' | sort -u");
@@ -107,6 +108,10 @@ fn a_seed_and_ports_reach_the_guest() {
         std::io::Read::read_to_string(&mut stream, &mut answer).ok()?;
         answer.contains("TINY http").then_some(())
     });
+    let addresses = vm.until("the guest's addresses", BOOT, || {
+        api.statuses().pop()?["status"]["guestIPs"].as_array().cloned().filter(|addresses| !addresses.is_empty())
+    });
+    assert!(addresses.contains(&json!("10.0.2.15")), "{addresses:?}");
 }
 
 #[test]

@@ -35,6 +35,9 @@ pub struct VirtualMachineStatus {
     /// Address of the VM's pod.
     #[serde(rename = "podIP", skip_serializing_if = "Option::is_none")]
     pub pod_ip: Option<String>,
+    /// Addresses that the guest has, as its agent tells them; without those of loopback and link-local ones.
+    #[serde(rename = "guestIPs", skip_serializing_if = "Vec::is_empty")]
+    pub guest_ips: Vec<String>,
     /// Host of the connected console.
     pub console_client: String,
     /// User who last asked for a console; written by console front ends.
@@ -68,6 +71,7 @@ impl Default for VirtualMachineStatus {
             ram: "0".to_owned(),
             node_name: None,
             pod_ip: None,
+            guest_ips: Vec::new(),
             console_client: String::new(),
             console_user: String::new(),
             logged_in_user: None,

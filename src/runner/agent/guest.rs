@@ -3,6 +3,7 @@
 //! What always holds: a reply is that to the question, because each exchange begins with a mark that the agent must
 //! repeat; nothing waits for a silent agent longer than its time.
 
+use super::answers;
 use super::lines::{Lines, TooLong};
 use serde_json::{Map, Value, json};
 use std::io;
@@ -12,12 +13,14 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Time for the agent to repeat the mark, and to answer a question.
 const REPLY_TIME: Duration = Duration::from_secs(5);
 /// Time in which an agent that does not want to shut down says so; one that does says nothing.
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
+/// Pauses between questions for the addresses: short at first, as networks come up after the agent.
+const ADDRESS_PAUSE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 /// Longest reply.
 pub(super) const MAXIMUM: usize = 256 << 10;
 /// Ends whatever was half said, in both directions.
@@ -56,8 +59,36 @@ impl GuestAgent {
     pub async fn osinfo(&self) -> io::Result<Map<String, Value>> {
         let reply = self.exchange("guest-get-osinfo", &json!({}), REPLY_TIME).await?;
         match reply {
-            Some(Value::Object(osinfo)) => Ok(osinfo),
+            Some(Value::Object(osinfo)) => Ok(answers::osinfo(osinfo)),
             _ => Err(io::Error::from(io::ErrorKind::TimedOut)),
+        }
+    }
+
+    /// The guest's addresses.
+    pub async fn addresses(&self) -> io::Result<Vec<String>> {
+        let reply = self.exchange("guest-network-get-interfaces", &json!({}), REPLY_TIME).await?;
+        reply.map(|interfaces| answers::addresses(&interfaces)).ok_or_else(|| io::ErrorKind::TimedOut.into())
+    }
+
+    /// Tells the guest's addresses, and each change of them, which nothing announces. Ends where the agent does not know
+    /// them.
+    pub async fn follow_addresses(&self, tell: impl Fn(Vec<String>)) {
+        let (mut known, mut pause) = (Vec::new(), ADDRESS_PAUSE.0);
+        loop {
+            match self.addresses().await {
+                Ok(addresses) if addresses != known => {
+                    known.clone_from(&addresses);
+                    tell(addresses);
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Other => {
+                    return tracing::debug!(%error, "the guest's addresses");
+                }
+                // The guest is busy, or boots.
+                Err(error) => tracing::debug!(%error, "the guest's addresses"),
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(ADDRESS_PAUSE.1);
         }
     }
 
@@ -177,6 +208,13 @@ mod tests {
     async fn what_was_said_to_somebody_else_is_not_taken_for_an_answer() {
         let (agent, _dir) = agent(&[r#"{"return": {"id": "debian"}}"#], b"{\"return\": {\"id\": \"stale\"}}\n{\"half");
         assert_eq!(agent.osinfo().await.unwrap()["id"], "debian");
+    }
+
+    #[tokio::test]
+    async fn a_guest_tells_its_addresses() {
+        let (agent, _dir) =
+            agent(&[r#"{"return": [{"name": "e", "ip-addresses": [{"ip-address": "10.0.2.15"}]}]}"#], b"");
+        assert_eq!(agent.addresses().await.unwrap(), ["10.0.2.15"]);
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! Programs in the guest that the runner talks to.
 
+mod answers;
 #[cfg(test)]
 mod fuzz;
 pub mod guest;

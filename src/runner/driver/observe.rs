@@ -205,6 +205,10 @@ impl Driver {
                     self.observed.osinfo = None;
                 }
             }
+            News::Addresses(addresses) => {
+                self.observed.addresses = addresses;
+                self.reporter.publish(&self.observed);
+            }
             News::DiskGrown(disk, size) => self.disk_grown(disk, size),
             News::Stalled => self.stalled(),
             News::Desktop(desktop) => {
