@@ -211,6 +211,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_agent_that_goes_in_the_middle_of_an_answer_is_asked_again_by_a_new_connection() {
+        let dir = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(dir.path().join("ga.sock")).unwrap();
+        let agent = GuestAgent::new(dir.path().join("ga.sock"));
+        let asked = tokio::spawn({
+            let agent = agent.clone();
+            async move { (agent.osinfo().await, agent.osinfo().await) }
+        });
+        for answer in ["{\"return\": {\"id\": \"deb", "{\"return\": {\"id\": \"debian\"}}\n"] {
+            let mut stream = BufReader::new(listener.accept().await.unwrap().0);
+            let mut line = Vec::new();
+            stream.read_until(b'\n', &mut line).await.unwrap();
+            stream.write_all(b"\xff{\"return\": 1}\n").await.unwrap();
+            stream.read_until(b'\n', &mut line).await.unwrap();
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+        let (first, second) = asked.await.unwrap();
+        assert_eq!(first.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(second.unwrap()["id"], "debian");
+    }
+
+    #[tokio::test]
     async fn a_guest_tells_its_addresses() {
         let (agent, _dir) =
             agent(&[r#"{"return": [{"name": "e", "ip-addresses": [{"ip-address": "10.0.2.15"}]}]}"#], b"");

@@ -26,6 +26,11 @@ impl Peer {
         self.writer.write_all(format!("{line}\r\n").as_bytes()).await.unwrap();
     }
 
+    /// Without an end.
+    pub async fn say_part(&mut self, part: &str) {
+        self.writer.write_all(part.as_bytes()).await.unwrap();
+    }
+
     pub async fn hear(&mut self) -> Value {
         serde_json::from_str(&self.lines.next_line().await.unwrap().unwrap()).unwrap()
     }

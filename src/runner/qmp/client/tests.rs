@@ -77,3 +77,47 @@ async fn nonsense_ends_the_connection_and_not_the_program() {
     peer.say("not json").await;
     assert!(matches!(signals.recv().await, Some(Signal::Lost(_))));
 }
+
+#[tokio::test]
+async fn half_an_answer_is_none_and_the_next_connection_begins_anew() {
+    let Rig { _dir, listener, client, signals: _signals } = rig();
+    let mut peer = Peer::accept(&listener).await;
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { client.execute(Command::query_status()).await }
+    });
+    let first = peer.hear().await;
+    peer.say_part(r#"{"return": {"status": "runn"#).await;
+    drop(peer);
+    assert_eq!(waiting.await.unwrap(), Err(Error::NotConnected("query-status")));
+    let mut again = Peer::accept(&listener).await;
+    let asked = tokio::spawn(async move { client.execute(Command::query_status()).await });
+    let second = again.hear().await;
+    // Commands are counted for each connection: that number was somebody's before.
+    assert_eq!(first["id"], second["id"]);
+    again.say(&format!(r#"{{"return": {{"status": "paused"}}, "id": {}}}"#, second["id"])).await;
+    assert_eq!(asked.await.unwrap().unwrap()["status"], "paused");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_comes_twice_or_too_late_is_nobodys() {
+    let Rig { _dir, listener, client, signals: _signals } = rig();
+    let mut peer = Peer::accept(&listener).await;
+    let ask = || {
+        let client = client.clone();
+        tokio::spawn(async move { client.execute(Command::query_status()).await })
+    };
+    let given_up = ask();
+    let first = peer.hear().await;
+    assert_eq!(given_up.await.unwrap(), Err(Error::Timeout("query-status")));
+    let waiting = ask();
+    let second = peer.hear().await;
+    for (status, id) in [("late", &first["id"]), ("right", &second["id"]), ("again", &second["id"])] {
+        peer.say(&format!(r#"{{"return": {{"status": "{status}"}}, "id": {id}}}"#)).await;
+    }
+    assert_eq!(waiting.await.unwrap().unwrap()["status"], "right");
+    let next = ask();
+    let third = peer.hear().await;
+    peer.say(&format!(r#"{{"return": {{"status": "next"}}, "id": {}}}"#, third["id"])).await;
+    assert_eq!(next.await.unwrap().unwrap()["status"], "next");
+}
