@@ -101,13 +101,13 @@ fn run(target: &Target, plan: &Plan, check: &dyn Fn(&[u8])) -> Result<Summary, S
         let input = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         return try_input(target, check, &input).map(|()| Summary { runs: 1, edges: 0, inputs: 1 });
     }
-    let _watchdog = Watchdog::start(target, plan);
+    let watchdog = Watchdog::start(target, plan);
     let mut random = Random(plan.seed);
     let mut coverage = Coverage::default();
     let mut inputs = committed(target.name);
     let mut runs = 0;
     let mut attempt = |input: &[u8], coverage: &mut Coverage| {
-        _watchdog.look_at(input);
+        watchdog.look_at(input);
         coverage.forget_run();
         runs += 1;
         match try_input(target, check, input) {
@@ -191,12 +191,15 @@ fn keep(name: &str, plan: &Plan, input: &[u8]) -> PathBuf {
     path
 }
 
+/// What is tried, and since when.
+type Current = Mutex<Option<(Instant, Vec<u8>)>>;
+
 /// Ends the process if an input is worked on for very long: no thread can be ended from outside.
-struct Watchdog(Arc<Mutex<Option<(Instant, Vec<u8>)>>>);
+struct Watchdog(Arc<Current>);
 
 impl Watchdog {
     fn start(target: &Target, plan: &Plan) -> Self {
-        let current: Arc<Mutex<Option<(Instant, Vec<u8>)>>> = Arc::default();
+        let current: Arc<Current> = Arc::default();
         let weak = Arc::downgrade(&current);
         let (name, limit) = (target.name.to_owned(), target.limits.time * 15);
         let plan = Plan { input: None, failures: plan.failures.clone(), ..*plan };

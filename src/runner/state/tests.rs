@@ -224,12 +224,17 @@ proptest! {
         let events: Vec<_> = before.into_iter().map(|(gap, event)| { now += gap; (now, event) }).collect();
         let (state, _) = play(&events);
         let time = state.powerdown_timeout.as_secs();
+        let runs = matches!(state.phase(), Phase::Booting | Phase::Booted);
         let (state, _) = state.step(secs(now), Event::Stop);
         prop_assert_eq!(state.phase(), Phase::Terminating);
         // A guest that does nothing and a QEMU that does not end: every way is used, the strongest in time.
         let (state, later) = wait(state);
         prop_assert_eq!(state.ending.map(|ending| ending.force), Some(Force::Nothing));
         prop_assert!(later.iter().all(|(second, _)| *second <= now + time + 4));
+        // But none of them as long as a guest may still do it by itself.
+        let is_force = |action: &Action| matches!(action, Action::Quit | Action::Terminate | Action::Kill);
+        let too_early = later.iter().find(|(second, action)| runs && is_force(action) && *second < now + time);
+        prop_assert_eq!(too_early, None);
     }
 
     #[test]
