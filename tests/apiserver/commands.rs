@@ -5,7 +5,7 @@ use crate::world::{World, root};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, PostParams};
-use serde_json::{Value, json};
+use serde_json::json;
 use vm_operator::api::VirtualMachine;
 
 const SHOWN: &[&str] = &["README.md", "docs/nodes.md", "docs/takeover.md"];
