@@ -22,16 +22,22 @@ pub fn let_go_of_program() {
     }
 }
 
-/// Places and sizes of the file's mappings that are as in the file: not writable, and without a page of this process' own. (What
-/// the linker has adjusted at the start has such pages, and is not writable any more.)
+/// Places and sizes of the file's mappings that are as in the file: not writable, and without a page of this process' own, in
+/// memory or swapped out. (What the linker has adjusted at the start has such pages, and is not writable any more.)
 fn unchanged(maps: &str, program: &str) -> Vec<(u64, u64)> {
     let (mut found, mut candidate) = (Vec::new(), None);
     for line in maps.lines() {
         if let Some(mapping) = mapping(line) {
             let (from, to, is_unwritten, path) = mapping;
             candidate = (is_unwritten && path == program).then_some((from, to - from));
-        } else if line.split_whitespace().eq(["Anonymous:", "0", "kB"]) {
-            found.extend(candidate.take());
+            continue;
+        }
+        match line.split_whitespace().collect::<Vec<_>>().as_slice() {
+            ["Anonymous:", "0", "kB"] => {}
+            ["Anonymous:", ..] => candidate = None,
+            // Comes later; a kernel without swap has the line as well.
+            ["Swap:", "0", "kB"] => found.extend(candidate.take()),
+            _ => {}
         }
     }
     found
@@ -55,18 +61,27 @@ mod tests {
 7f0000000000-7f0000002000 r--p 00000000 fd:00 42   /usr/bin/vm-runner
 Size:                  8 kB
 Anonymous:             0 kB
+Swap:                  0 kB
 7f0000002000-7f0000009000 r-xp 00002000 fd:00 42   /usr/bin/vm-runner
 Anonymous:             0 kB
 AnonHugePages:         0 kB
+Swap:                  0 kB
 7f0000009000-7f000000a000 r--p 00009000 fd:00 42   /usr/bin/vm-runner
 Anonymous:             4 kB
+Swap:                  0 kB
 7f000000a000-7f000000b000 rw-p 0000a000 fd:00 42   /usr/bin/vm-runner
 Anonymous:             0 kB
-7f000000b000-7f000000c000 r-xp 00000000 fd:00 43   /lib/libc.so.6
+Swap:                  0 kB
+7f000000b000-7f000000c000 r--p 0000b000 fd:00 42   /usr/bin/vm-runner
 Anonymous:             0 kB
-7f000000c000-7f000000d000 rw-p 00000000 00:00 0    [heap]
+Swap:                  4 kB
+7f000000c000-7f000000d000 r-xp 00000000 fd:00 43   /lib/libc.so.6
+Anonymous:             0 kB
+Swap:                  0 kB
+7f000000d000-7f000000e000 rw-p 00000000 00:00 0    [heap]
 Anonymous:             4 kB
-7f000000d000-7f000000e000 rw-p 00000000 00:00 0
+Swap:                  0 kB
+7f000000e000-7f000000f000 rw-p 00000000 00:00 0
 ";
 
     #[test]
