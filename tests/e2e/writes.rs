@@ -1,7 +1,7 @@
 //! How many requests a VM costs. Events, the operator's lease and the image repository, which is the namespace's, are not
 //! counted.
 
-use super::harness::vm::{SHUTDOWN, ready_reason};
+use super::harness::vm::{BOOT, SHUTDOWN, ready_reason};
 use super::harness::{Space, audit::Write, e2e, eventually};
 use serde_json::{Value, json};
 
@@ -42,6 +42,8 @@ fn a_vm_costs_few_writes_and_a_settled_one_none() {
         // A second VM, stopped, so that the new operator has more than one to look at.
         let stopped = space.create("stopped", json!({"spec": {"vm": {"state": "Stopped"}}})).await;
         stopped.becomes("Stopped", SHUTDOWN).await;
+        // The guest's agent tells them when the network is up, which is the last that changes.
+        vm.until("has told its addresses", BOOT, |vm| vm["status"]["guestIPs"].is_array()).await;
         let before: Vec<Value> = [vm.now(), stopped.now()].into();
         let old = space.operator().await;
         let uid = |pod: &Value| pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
