@@ -7,6 +7,7 @@
 //! | [`outcome`] | how the runner tells the operator why it ended |
 //! | [`conditions`] | condition types, reasons, and how a condition changes |
 //! | [`fetch`] | how images get into the image repository |
+//! | [`hex`] | bytes as text |
 //! | [`logging`] | what of Java's way to configure logging has a meaning |
 //! | [`names`] | labels, annotations, field managers, names of children |
 //! | [`quantity`] | sizes |
@@ -23,6 +24,7 @@ macro_rules! listed {
 
 pub mod conditions;
 pub mod fetch;
+pub mod hex;
 pub mod logging;
 pub mod names;
 pub mod outcome;

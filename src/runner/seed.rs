@@ -5,6 +5,7 @@
 mod json;
 
 use super::failure::Failure;
+use crate::api::hex::hex;
 use crate::api::runner_config::CloudInit;
 use fatfs::{FileSystem, FormatVolumeOptions, FsOptions};
 use serde_json::{Map, Value, json};
@@ -89,8 +90,7 @@ fn instance_id(cloud_init: &CloudInit, mounted: &Mounted, who: &str) -> String {
         list.extend([json!(mounted.user_data), json!(mounted.network_config)]);
     }
     let hash = Sha256::digest(content.to_string().as_bytes());
-    let hex: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("i-{hex}")
+    format!("i-{}", hex(hash.iter().take(8)))
 }
 
 fn image(path: &Path, files: &[(&str, String)]) -> io::Result<()> {

@@ -4,6 +4,7 @@
 //! before and after the guest has booted, is one trace, and whoever knows the pod finds it.
 
 use super::{Cause, Span, Trace};
+use crate::api::hex::hex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -69,16 +70,16 @@ fn nanos(time: k8s_openapi::jiff::Timestamp) -> String {
 fn trace_id(pod_uid: &str) -> String {
     let digits: String = pod_uid.chars().filter(|c| *c != '-').collect::<String>().to_ascii_lowercase();
     let is_id = digits.len() == 32 && digits.chars().all(|c| c.is_ascii_hexdigit()) && digits.contains(|c| c != '0');
-    if is_id { digits } else { hexadecimal(pod_uid, 16) }
+    if is_id { digits } else { hash(pod_uid, 16) }
 }
 
 /// 8 bytes in hexadecimal.
 fn span_id(pod_uid: &str, name: &str) -> String {
-    hexadecimal(&format!("{pod_uid}/{name}"), 8)
+    hash(&format!("{pod_uid}/{name}"), 8)
 }
 
-fn hexadecimal(text: &str, bytes: usize) -> String {
-    Sha256::digest(text).iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
+fn hash(text: &str, bytes: usize) -> String {
+    hex(Sha256::digest(text).iter().take(bytes))
 }
 
 #[cfg(test)]

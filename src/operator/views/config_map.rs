@@ -1,6 +1,7 @@
 //! What matters of VMs' ConfigMaps: of the configuration in them, its hash.
 
 use super::metadata;
+use crate::api::hex::hex;
 use crate::api::names;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -97,10 +98,6 @@ fn media(text: &str) -> Vec<String> {
     let drives = drives.into_iter().flatten().filter(|drive| drive["type"] == "ide-cd");
     let files: Vec<String> = drives.map(|drive| drive["file"].as_str().unwrap_or_default().to_owned()).collect();
     if files.iter().all(String::is_empty) { Vec::new() } else { files }
-}
-
-fn hex(digest: &ConfigDigest) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn of_hex(hex: &str) -> Option<ConfigDigest> {

@@ -6,6 +6,7 @@
 use super::answer::Validator;
 use super::problem::{Problem, size};
 use crate::api::fetch::FetchReason;
+use crate::api::hex::hex;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -188,8 +189,7 @@ impl Part {
 
     /// The sum of all bytes so far, in lower-case hexadecimal digits; nothing if it wasn't asked for.
     pub fn sum(&self) -> Option<String> {
-        let sum = self.sum.clone()?.finalize();
-        Some(sum.iter().map(|byte| format!("{byte:02x}")).collect())
+        Some(hex(&self.sum.clone()?.finalize()))
     }
 
     /// Makes the file of it.

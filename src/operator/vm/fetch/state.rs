@@ -13,6 +13,7 @@
 use super::{Remote, Seen, is_fetch_pod};
 use crate::api::conditions;
 use crate::api::fetch::{FetchOutcome, FetchReason, Progress};
+use crate::api::hex::hex;
 use crate::api::names;
 use crate::api::virtual_machine::State as Wanted;
 use crate::operator::backoff::pause;
@@ -169,7 +170,7 @@ fn repository_problem(repository: Option<&ClaimView>, settings: &settings::Recon
 /// The settings that a fetch depends on.
 fn settings_hash(settings: &settings::Reconciler) -> String {
     let said = format!("{:?} {:?}", settings.image_repository.fetch, settings.runner_image);
-    Sha256::digest(said).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+    hex(Sha256::digest(said).iter().take(4))
 }
 
 fn scheme_problem(remote: &Remote, settings: &settings::Reconciler) -> Option<Look> {

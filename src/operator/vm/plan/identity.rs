@@ -4,6 +4,7 @@
 //! look necessary.
 
 use crate::api::VirtualMachine;
+use crate::api::hex::hex;
 use crate::api::logging::level;
 use crate::api::quantity::Bytes;
 use crate::api::runner_config::{DriveConfig, VmConfig};
@@ -70,7 +71,7 @@ fn value(part: &impl Serialize) -> Value {
 }
 
 fn hash(value: &Value) -> String {
-    Sha256::digest(said(value).to_string()).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+    hex(Sha256::digest(said(value).to_string()).iter().take(4))
 }
 
 /// What is said in it: a later version's field that is not set says nothing, so that it makes no difference to a pod of

@@ -4,6 +4,7 @@
 //! (the reference's follows every edit of the VM, B7). A VM that was taken over keeps the one that it had until its seed
 //! changes: else its guest would be set up a second time.
 
+use crate::api::hex::hex;
 use crate::api::runner_config as config;
 use crate::api::virtual_machine::{CloudInit, SecretKeyRef};
 use crate::api::{VirtualMachine, names};
@@ -77,6 +78,5 @@ fn derived(vm: &VirtualMachine, seed: &CloudInit) -> String {
     let mut hash = Sha256::new();
     hash.update(vm.uid().unwrap_or_default());
     hash.update(serde_json::to_vec(seed).unwrap_or_default());
-    let digest: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-    format!("v{digest}")
+    format!("v{}", hex(hash.finalize().iter().take(6)))
 }
