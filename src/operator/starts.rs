@@ -47,7 +47,7 @@ impl Starts {
     /// A pod is made for the VM.
     pub fn add(&mut self, name: &str, made: Made) {
         let now = made.began;
-        let start = Start::new(self.changes.remove(name), made);
+        let start = Start { change: self.changes.remove(name), made, scheduled: None };
         self.booting.remove(name);
         self.under_way.insert(name.to_owned(), start);
         let [last, before] = &mut self.last;
@@ -69,7 +69,7 @@ impl Starts {
         let start = self.under_way.remove(name)?;
         self.booting.retain(|_, since| now.duration_since(*since) < LONGEST_BOOT);
         self.booting.insert(name.to_owned(), now);
-        Some((start.began, start.running(name, times, now)))
+        Some((start.made.began, start.running(name, times, now)))
     }
 
     /// The guest has booted. Gives what there is to tell of that, once.
@@ -88,7 +88,7 @@ impl Starts {
     /// Whether the VM's pod was made in the last three seconds, and pods of other VMs in the last 250 ms.
     #[must_use]
     pub fn is_one_of_many(&self, name: &str, now: Timestamp) -> bool {
-        let is_new = self.under_way.get(name).is_some_and(|start| now.duration_since(start.began) < PATIENCE);
+        let is_new = self.under_way.get(name).is_some_and(|start| now.duration_since(start.made.began) < PATIENCE);
         let others = self.last.iter().flatten().filter(|(other, _)| other != name);
         is_new && others.into_iter().any(|(_, at)| now.duration_since(*at) < AT_ONCE)
     }

@@ -71,7 +71,7 @@ pub struct Change {
     pub generation: i64,
     /// When it was seen.
     pub at: Timestamp,
-    /// For a VM that was made: how many whole seconds it was there before that.
+    /// For a VM that was made: how many whole seconds it was there before that, which are many where no operator ran.
     pub unseen: Option<i64>,
 }
 
@@ -93,23 +93,11 @@ pub struct Made {
 /// A VM's start, up to its pod.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// Why.
-    pub cause: Cause,
-    /// When the operator saw the reason.
-    pub seen: Timestamp,
-    /// Whole seconds that the VM was there before that, which are many where no operator ran.
-    pub unseen: Option<i64>,
-    /// When the reconcile began that has made the pod.
-    pub began: Timestamp,
-    /// What was written before the pod, kind by kind, at the same time.
-    pub objects: Vec<Span>,
-    /// When the request for the pod was sent.
-    pub asked: Timestamp,
-    /// When the pod was there.
-    pub made: Timestamp,
-    /// Its UID.
-    pub pod_uid: String,
-    /// When a node was found for it.
+    /// The change that it follows from, if there was one.
+    pub change: Option<Change>,
+    /// What was made for it.
+    pub made: Made,
+    /// When a node was found for the pod.
     pub scheduled: Option<Timestamp>,
 }
 
@@ -136,30 +124,22 @@ fn before(moment: Timestamp, millis: u64) -> Timestamp {
 }
 
 impl Start {
-    /// What was made because of that change; without one, because of something else.
-    #[must_use]
-    pub fn new(change: Option<Change>, made: Made) -> Self {
-        let Made { began, objects, asked, made, pod_uid } = made;
-        let cause = match change {
+    fn cause(&self) -> Cause {
+        match self.change {
             Some(Change { unseen: Some(_), .. }) => Cause::Created,
             Some(_) => Cause::Changed,
             None => Cause::Again,
-        };
-        let seen = change.map_or(began, |change| change.at);
-        let unseen = change.and_then(|change| change.unseen);
-        Self { cause, seen, unseen, began, objects, asked, made, pod_uid, scheduled: None }
+        }
     }
 
     /// The guest runs: all steps to there. `times` is what the runner tells, `now` when it was heard.
     #[must_use]
     pub fn running(self, vm: &str, times: Option<StartTimes>, now: Timestamp) -> Trace {
-        let scheduled = self.scheduled.unwrap_or(self.made);
-        let mut ends = vec![
-            ("queue", Some(self.began)),
-            ("objects", Some(self.asked)),
-            ("pod", Some(self.made)),
-            ("schedule", self.scheduled),
-        ];
+        let cause = self.cause();
+        let Self { change, made: Made { began, objects, asked, made, pod_uid }, scheduled } = self;
+        let mut ends =
+            vec![("queue", Some(began)), ("objects", Some(asked)), ("pod", Some(made)), ("schedule", scheduled)];
+        let scheduled = scheduled.unwrap_or(made);
         match times.and_then(|times| Some((times, times.guest?))) {
             Some((times, guest)) => {
                 let at = |step: u64| before(now, guest.saturating_sub(step)).max(scheduled);
@@ -172,11 +152,11 @@ impl Start {
         }
         Trace {
             vm: vm.to_owned(),
-            pod_uid: self.pod_uid,
-            cause: Some(self.cause),
-            unseen: self.unseen,
-            steps: one_after_another(self.seen, ends),
-            objects: self.objects,
+            pod_uid,
+            cause: Some(cause),
+            unseen: change.and_then(|change| change.unseen),
+            steps: one_after_another(change.map_or(began, |change| change.at), ends),
+            objects,
         }
     }
 }
@@ -244,14 +224,14 @@ pub(super) mod tests {
 
     pub fn start() -> Start {
         Start {
-            cause: Cause::Created,
-            seen: at(0),
-            unseen: Some(0),
-            began: at(1),
-            objects: vec![Span { name: "config_map", from: at(1), to: at(9) }],
-            asked: at(12),
-            made: at(20),
-            pod_uid: "0a0b0c0d-1111-2222-3333-444455556666".to_owned(),
+            change: Some(Change { generation: 1, at: at(0), unseen: Some(0) }),
+            made: Made {
+                began: at(1),
+                objects: vec![Span { name: "config_map", from: at(1), to: at(9) }],
+                asked: at(12),
+                made: at(20),
+                pod_uid: "0a0b0c0d-1111-2222-3333-444455556666".to_owned(),
+            },
             scheduled: Some(at(30)),
         }
     }

@@ -11,10 +11,7 @@ use crate::operator::context::Context;
 pub fn note(observed: &Observed, ctx: &Context) {
     let Some(pod) = observed.own_pod() else { return };
     let name = observed.name();
-    let found = |condition: &crate::operator::views::PodConditionView| {
-        condition.type_ == "PodScheduled" && condition.status == "True"
-    };
-    if pod.status.conditions.iter().any(found) {
+    if pod.condition("PodScheduled").is_some() {
         ctx.scheduled(&name, observed.now);
     }
     if !is_running(observed) {

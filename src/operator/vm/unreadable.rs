@@ -50,18 +50,22 @@ struct Stored {
     status: Option<VirtualMachineStatus>,
 }
 
+impl From<Stored> for Arriving {
+    fn from(Stored { metadata, spec, status }: Stored) -> Self {
+        Self::Readable(Box::new(VirtualMachine { metadata, spec, status }))
+    }
+}
+
 impl<'de> Deserialize<'de> for Arriving {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
-        if let Ok(Stored { metadata, spec, status }) = serde_json::from_str(text.get()) {
-            return Ok(Self::Readable(Box::new(VirtualMachine { metadata, spec, status })));
+        if let Ok(stored) = serde_json::from_str::<Stored>(text.get()) {
+            return Ok(stored.into());
         }
         // Seldom: read once more as a value, which has no lines and columns to tell of.
         let object: Value = serde_json::from_str(text.get()).map_err(de::Error::custom)?;
         match serde_path_to_error::deserialize::<_, Stored>(&object) {
-            Ok(Stored { metadata, spec, status }) => {
-                Ok(Self::Readable(Box::new(VirtualMachine { metadata, spec, status })))
-            }
+            Ok(stored) => Ok(stored.into()),
             Err(error) => {
                 let metadata = metadata(object.get("metadata").unwrap_or(&Value::Null)).map_err(de::Error::custom)?;
                 let why = format!("{}: {}", error.path(), error.inner());
