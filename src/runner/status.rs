@@ -1,5 +1,9 @@
 //! (pure) The runner's part of the VM's status, made of what is observed.
 
+mod note;
+
+pub use note::{Note, announcement};
+
 use super::agent::login::Desktop;
 use super::machine::Acceleration;
 use super::problem::Problem;
@@ -85,43 +89,6 @@ pub enum ConfigProblem {
     RestartNeeded(String),
 }
 
-/// What is worth an event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Note {
-    /// The machine is somewhere else.
-    Phase(Phase),
-    /// A console was connected from that host.
-    ConsoleConnected(String),
-    /// The console from that host is gone.
-    ConsoleDisconnected(String),
-    /// The machine's TPM has ended before it.
-    TpmEnded(String),
-}
-
-impl Note {
-    /// Action, reason and note of the event; addresses are in the note alone (B42).
-    pub fn texts(&self) -> (&'static str, &'static str, String) {
-        match self {
-            Self::Phase(phase) => {
-                let (reason, note) = announcement(*phase);
-                ("StatusUpdate", reason, note.to_owned())
-            }
-            Self::ConsoleConnected(host) => {
-                ("ConsoleConnectionUpdate", "ConsoleConnected", format!("a console is connected from {host}"))
-            }
-            Self::ConsoleDisconnected(host) => {
-                ("ConsoleConnectionUpdate", "ConsoleDisconnected", format!("the console from {host} is gone"))
-            }
-            Self::TpmEnded(what) => ("StatusUpdate", TPM_ENDED, what.clone()),
-        }
-    }
-
-    /// Whether somebody should look at it.
-    pub fn is_warning(&self) -> bool {
-        matches!(self, Self::TpmEnded(_))
-    }
-}
-
 /// Reasons of `Accelerated`: there is no KVM that can be tried.
 pub const KVM_NOT_AVAILABLE: &str = "KvmNotAvailable";
 /// There is one, and it runs no guest.
@@ -131,17 +98,6 @@ pub const CPU_MODEL_REFUSED: &str = "CpuModelRefused";
 
 /// Reason of the condition and of the event: the machine's TPM has ended before the machine.
 pub const TPM_ENDED: &str = "TpmEnded";
-
-/// Running, in one word and one sentence; also reason and note of an event.
-pub fn announcement(phase: Phase) -> (&'static str, &'static str) {
-    match phase {
-        Phase::Starting => ("RunnerStarted", "QEMU is being started"),
-        Phase::Booting => ("VmStarted", "QEMU runs the guest"),
-        Phase::Booted => ("VmBooted", "the guest's agent has answered"),
-        Phase::Terminating => ("VmTerminating", "the guest is being shut down"),
-        Phase::Stopped => (conditions::REASON_VM_STOPPED, "the machine is shut down"),
-    }
-}
 
 impl Observed {
     fn runs(&self) -> bool {
