@@ -18,6 +18,7 @@ use super::process::{self, Child};
 use super::qmp::{Client, Command, Signal};
 use super::reconcile::Progress;
 use super::report::Reporter;
+use super::signals::Signals;
 use super::spec::Spec;
 use super::state::{Action, Event, Phase, State};
 use super::status::{ConfigProblem, Note, Observed};
@@ -28,40 +29,8 @@ use rustix::process::Signal as ProcessSignal;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tokio::signal::unix::{Signal as UnixSignal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-
-/// Signals that this process receives. Made before the first child, so that none is missed.
-pub struct Signals {
-    terminate: UnixSignal,
-    interrupt: UnixSignal,
-    hangup: UnixSignal,
-    child: UnixSignal,
-}
-
-impl Signals {
-    /// Receives them from now on.
-    pub fn receive() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-            child: signal(SignalKind::child())?,
-        })
-    }
-}
-
-impl Signals {
-    /// Comes back when the process is asked to end.
-    pub async fn asked_to_end(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-            _ = self.hangup.recv() => {}
-        }
-    }
-}
 
 /// What a task comes back with.
 enum News {
@@ -76,10 +45,6 @@ enum News {
 
 /// What the driver takes over from the start.
 pub struct Setup {
-    /// When this process began.
-    pub began: Instant,
-    /// When QEMU did.
-    pub qemu_began: Instant,
     /// The checked configuration that QEMU was started with.
     pub spec: Spec,
     /// Its generation.
@@ -149,7 +114,7 @@ struct Inbox {
 }
 
 impl Driver {
-    fn new(setup: Setup, signals: Signals) -> (Self, Inbox) {
+    fn new(setup: Setup, signals: Signals, process_began: Instant) -> (Self, Inbox) {
         let (news, news_inbox) = mpsc::unbounded_channel();
         let (monitor_signals, monitor_inbox) = mpsc::unbounded_channel();
         let (monitor, connection) = qmp::connect(setup.dirs.file(process::MONITOR), monitor_signals);
@@ -184,9 +149,9 @@ impl Driver {
         let log = console::Log::default();
         tokio::spawn(console::serve(setup.line, setup.console, log.clone()));
         let mut observed = setup.observed;
-        observed.times.qemu = Some(times::between(setup.began, setup.qemu_began));
+        observed.times.qemu = Some(times::since(process_began));
         let driver = Self {
-            process_began: setup.began,
+            process_began,
             began: Instant::now(),
             state: State::new(Duration::ZERO, setup.spec.live.powerdown_timeout),
             agent: GuestAgent::new(setup.dirs.file(process::GUEST_AGENT)),
@@ -380,9 +345,10 @@ impl Driver {
     }
 }
 
-/// Follows the machine until QEMU has ended. Gives the outcome, and who tells the last status.
-pub async fn run(setup: Setup, signals: Signals) -> (Outcome, Reporter) {
-    let (mut driver, mut inbox) = Driver::new(setup, signals);
+/// Follows the machine, whose QEMU was just started, until that has ended. This process began then. Gives the outcome, and who
+/// tells the last status.
+pub async fn run(setup: Setup, signals: Signals, process_began: Instant) -> (Outcome, Reporter) {
+    let (mut driver, mut inbox) = Driver::new(setup, signals, process_began);
     driver.reporter.announce(Note::Phase(Phase::Starting));
     loop {
         let deadline = driver.state.deadline().map(|at| tokio::time::Instant::from_std(driver.began + at));
@@ -393,9 +359,7 @@ pub async fn run(setup: Setup, signals: Signals) -> (Outcome, Reporter) {
             }
         };
         tokio::select! {
-            Some(_) = inbox.signals.terminate.recv() => driver.asked_to_end(),
-            Some(_) = inbox.signals.interrupt.recv() => driver.asked_to_end(),
-            Some(_) = inbox.signals.hangup.recv() => driver.asked_to_end(),
+            () = inbox.signals.end.asked() => driver.asked_to_end(),
             Some(_) = inbox.signals.child.recv() => driver.children_ended().await,
             Some(signal) = inbox.monitor.recv() => driver.monitor_signal(signal),
             Some(progress) = inbox.progress.recv() => driver.progressed(progress),

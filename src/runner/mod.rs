@@ -25,7 +25,7 @@
 //! | `console`, `seed` | the serial console; the seed for cloud-init |
 //! | `fetch` | brings images into the repository, in pods of their own |
 //! | `status`, `problem`, `report` | what is told about the machine (pure); tells it |
-//! | `memory` | what the program needs for a moment only |
+//! | `signals`, `memory` | what asks the process to end; what it needs for a moment only |
 
 mod agent;
 pub mod cli;
@@ -47,6 +47,7 @@ mod qmp;
 mod reconcile;
 mod report;
 mod seed;
+mod signals;
 mod spec;
 mod start;
 mod state;

@@ -6,7 +6,7 @@
 
 use super::agent::login::Desktop;
 use super::config::{self, RunnerConfig};
-use super::driver::{self, Setup, Signals};
+use super::driver::{self, Setup};
 use super::failure::Failure;
 use super::harden::{Places, Reach};
 use super::kvm::{self, Trial};
@@ -14,6 +14,7 @@ use super::machine::{self, Acceleration, Around, Certificate, Directories, Envir
 use super::process::Started;
 use super::reconcile::{self, Tray};
 use super::report::Reporter;
+use super::signals::Signals;
 use super::spec::{Backend, Network, Spec};
 use super::state::Phase;
 use super::status::{Identity, Observed};
@@ -37,9 +38,9 @@ const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/name
 
 /// Runs the machine of that configuration file until its end. This process began then.
 pub async fn run(config: PathBuf, began: Instant) -> Outcome {
-    match prepare(config, began).await {
+    match prepare(config).await {
         Ok((setup, signals, dirs)) => {
-            let (outcome, reporter) = driver::run(setup, signals).await;
+            let (outcome, reporter) = driver::run(setup, signals, began).await;
             leave_message(&outcome.to_message());
             reporter.finish().await;
             dirs.remove_runtime();
@@ -53,7 +54,7 @@ pub async fn run(config: PathBuf, began: Instant) -> Outcome {
     }
 }
 
-async fn prepare(path: PathBuf, began: Instant) -> Result<(Setup, Signals, Directories), Failure> {
+async fn prepare(path: PathBuf) -> Result<(Setup, Signals, Directories), Failure> {
     let mut signals = Signals::receive().map_err(|error| Failure::start(format!("no signals: {error}")))?;
     let files = Files::read(&path);
     let parsed = config::read(&path)?;
@@ -67,7 +68,7 @@ async fn prepare(path: PathBuf, began: Instant) -> Result<(Setup, Signals, Direc
     harden::give_up()?;
     // From here on, everything is tried with the rights that are left.
     dirs.make()?;
-    let places = Places { read: read(&config, &path), repository: repository(), termination: termination() };
+    let places = Places { read: read(&config, &path), repository: repository(), termination: make_termination() };
     harden::confine(&Reach::of_runner(&spec, &dirs, &places))?;
     let trial = Trial {
         program: qemu::PROGRAM,
@@ -75,10 +76,10 @@ async fn prepare(path: PathBuf, began: Instant) -> Result<(Setup, Signals, Direc
         reach: Reach::of_any(),
         guest: dirs.file(kvm::GUEST),
     };
-    let settled = kvm::settle(&spec, trial, signals.asked_to_end()).await;
+    let settled = kvm::settle(&spec, trial, signals.end.asked()).await;
     let started = settled.and_then(|acceleration| start(&config, spec, acceleration, &path, files, &dirs, taps));
     match started {
-        Ok(setup) => Ok((Setup { began, ..setup }, signals, dirs)),
+        Ok(setup) => Ok((setup, signals, dirs)),
         Err(failure) => {
             dirs.remove_runtime();
             Err(failure)
@@ -125,8 +126,6 @@ fn start(
     line.set_nonblocking(true).map_err(unusable)?;
     counted.qemu = qemu.id();
     Ok(Setup {
-        began: Instant::now(),
-        qemu_began: Instant::now(),
         type_is_alias: !machine.machine_type.starts_with("pc-"),
         spec: machine.spec,
         generation: config.generation,
@@ -231,21 +230,25 @@ fn repository() -> PathBuf {
     std::env::var_os(ENV_IMAGE_REPOSITORY).map_or_else(|| names::IMAGE_REPOSITORY_DIR.into(), PathBuf::from)
 }
 
+/// The file for the outcome, if another than that of a pod is configured.
+fn configured_termination() -> Option<PathBuf> {
+    std::env::var_os(ENV_TERMINATION_LOG).map(PathBuf::from)
+}
+
 /// The file for the outcome. One that is configured is made, so that it can be written when nothing else can be any more.
-pub fn termination() -> PathBuf {
-    let Some(path) = std::env::var_os(ENV_TERMINATION_LOG).map(PathBuf::from) else {
-        return TERMINATION_MESSAGE_PATH.into();
-    };
+pub fn make_termination() -> PathBuf {
+    let Some(path) = configured_termination() else { return TERMINATION_MESSAGE_PATH.into() };
     let _ = std::fs::OpenOptions::new().create(true).append(true).open(&path);
     path
 }
 
 /// Leaves the outcome where the kubelet looks for it. Outside a pod there is no such file, and none is made.
 pub fn leave_message(message: &str) {
-    let path = termination();
-    if std::env::var_os(ENV_TERMINATION_LOG).is_none() && !path.exists() {
-        return;
-    }
+    let path = match configured_termination() {
+        Some(path) => path,
+        None if Path::new(TERMINATION_MESSAGE_PATH).exists() => TERMINATION_MESSAGE_PATH.into(),
+        None => return,
+    };
     if let Err(error) = std::fs::write(&path, message) {
         tracing::warn!(%error, "{} cannot be written", path.display());
     }

@@ -104,7 +104,7 @@ fn prepare(to: &Path) -> Result<tokio::runtime::Runtime, String> {
     // The folder may have to be made.
     let there = to.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
     let trusted = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
-    harden::confine(&Reach::of_fetch(there, trusted, &start::termination())).map_err(|failure| failure.message)?;
+    harden::confine(&Reach::of_fetch(there, trusted, &start::make_termination())).map_err(|failure| failure.message)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| format!("no runtime: {error}"))
 }

@@ -88,18 +88,17 @@ impl Transfer {
                         return Ok(bytes);
                     }
                 }
-                Err(problem) if problem.reason == FetchReason::ServerUnreachable && self.received > 0 => {
-                    let Some(pause) = pauses.next() else { return Err(problem) };
-                    tracing::warn!("{problem}; another try in {} s", pause.as_secs());
+                Err(problem) => {
+                    let broke_off = problem.reason == FetchReason::ServerUnreachable && self.received > 0;
+                    let (pause, why) = match problem.again_after {
+                        _ if broke_off => (pauses.next(), ""),
+                        Some(wanted) => (patience.wait(wanted), ", as the server wants"),
+                        None => (None, ""),
+                    };
+                    let Some(pause) = pause else { return Err(problem) };
+                    tracing::warn!("{problem}; another try in {} s{why}", pause.as_secs());
                     tokio::time::sleep(pause).await;
                 }
-                Err(problem) => match problem.again_after.and_then(|wanted| patience.wait(wanted)) {
-                    Some(pause) => {
-                        tracing::warn!("{problem}; another try in {} s, as the server wants", pause.as_secs());
-                        tokio::time::sleep(pause).await;
-                    }
-                    None => return Err(problem),
-                },
             }
         }
     }

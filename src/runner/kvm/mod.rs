@@ -85,20 +85,22 @@ impl Trial<'_> {
         let finding = self.run(&spec.cpu_model, spec).await;
         let took_ms = began.elapsed().as_millis() as u64;
         tracing::info!(took_ms, model = spec.cpu_model, ?finding, "KVM was tried");
-        let device = self.device.display();
+        let broken = |why: &str| {
+            let device = self.device.display();
+            Some(Problem::new(KVM_DOES_NOT_WORK, format!("the KVM of {device} runs no guest: {why}")))
+        };
         let why = match finding {
             Finding::Works => return None,
             Finding::Failed(why) => why,
             Finding::Hangs => {
-                let why = format!("a hundred instructions were not done within {} s", probe::TIME.as_secs());
-                return Some(Problem::new(KVM_DOES_NOT_WORK, format!("the KVM of {device} runs no guest: {why}")));
+                return broken(&format!("a hundred instructions were not done within {} s", probe::TIME.as_secs()));
             }
         };
         if spec.cpu_model != HOST_MODEL && self.run(HOST_MODEL, spec).await == Finding::Works {
             let models = models::of_host(self.program, &self.reach).await;
             return Some(Problem::new(CPU_MODEL_REFUSED, models::refused(&spec.cpu_model, &why, &models)));
         }
-        Some(Problem::new(KVM_DOES_NOT_WORK, format!("the KVM of {device} runs no guest: {why}")))
+        broken(&why)
     }
 
     async fn run(&self, model: &str, spec: &Spec) -> Finding {

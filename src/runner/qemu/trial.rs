@@ -10,10 +10,7 @@ fn machine(args: &mut Args, secure: bool) {
     }
     args.plain("-display", "none");
     args.plain("-sandbox", super::SANDBOX);
-    args.plain(
-        "-machine",
-        if secure { "q35,usb=off,vmport=off,hpet=off,smm=on" } else { "q35,usb=off,vmport=off,hpet=off" },
-    );
+    args.plain("-machine", &format!("q35,usb=off,vmport=off,hpet=off{}", if secure { ",smm=on" } else { "" }));
     args.plain("-accel", "kvm");
     args.plain("-m", "16M");
 }

@@ -211,8 +211,8 @@ mod tests {
     fn holds<D: Decoder<Item = Message, Error = io::Error>>(input: &[u8], new: impl Fn() -> D) {
         let (size, bytes) = input.split_first().unwrap_or((&0, &[]));
         let (messages, ended) = decode_pieces(new(), bytes, usize::from(*size));
-        assert_eq!((&messages, ended), (&decode_pieces(new(), bytes, bytes.len()).0, ended));
-        assert_eq!(ended, decode_pieces(new(), bytes, bytes.len()).1);
+        let (whole, whole_ended) = decode_pieces(new(), bytes, bytes.len());
+        assert_eq!((&messages, ended), (&whole, whole_ended));
         for message in &messages {
             if let Message::Event { name, data } = message {
                 let _ = super::super::Event::of(name, data);
