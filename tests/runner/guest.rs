@@ -1,7 +1,8 @@
 //! Guests that boot and are told to stop, or stop by themselves.
 
 use crate::api::{Api, condition};
-use crate::rig::{BOOT, LoopDevice, Rig, run};
+use crate::host::LoopDevice;
+use crate::rig::{BOOT, Rig, run};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -14,6 +14,7 @@ mod end;
 mod fetch;
 mod guest;
 mod hardware;
+mod host;
 mod kvm;
 mod live;
 mod media;

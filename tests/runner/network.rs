@@ -1,7 +1,8 @@
 //! Guests on a bridge of the host, and what the runner and its children may do.
 
+use crate::host::Network;
 use crate::processes::{children, field, without_capabilities};
-use crate::rig::{Network, Rig};
+use crate::rig::Rig;
 use serde_json::json;
 use std::fs;
 use std::time::Duration;

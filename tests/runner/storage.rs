@@ -1,7 +1,8 @@
 //! Disks that are made, grow, fill up, and what they are read with.
 
 use crate::api::{Api, condition};
-use crate::rig::{BOOT, LoopDevice, Rig, SmallVolume, run};
+use crate::host::{LoopDevice, SmallVolume};
+use crate::rig::{BOOT, Rig, run};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,12 +12,18 @@ fn drives(size: &str) -> Value {
     json!({"drives": [{"type": "raw", "resource": "/tmp/disk.img"}, {"type": "raw", "file": "/tmp/volume/disk.img", "size": size}]})
 }
 
-#[test]
-fn an_image_file_is_made_and_grows_while_the_guest_runs() {
+/// A rig with an image file of that size on a volume.
+fn with_volume(size: &str) -> Rig {
     let rig = Rig::with_guest();
     fs::create_dir(rig.path("volume")).unwrap();
     rig.own("volume");
-    rig.configure(&json!({}), &drives("16 MiB"));
+    rig.configure(&json!({}), &drives(size));
+    rig
+}
+
+#[test]
+fn an_image_file_is_made_and_grows_while_the_guest_runs() {
+    let rig = with_volume("16 MiB");
     let vm = rig.start(None);
     let mut console = vm.console();
     console.wait("ready");
@@ -33,10 +40,7 @@ fn an_image_file_is_made_and_grows_while_the_guest_runs() {
 
 #[test]
 fn b29_what_the_guest_gives_back_or_fills_with_zeros_takes_no_room() {
-    let rig = Rig::with_guest();
-    fs::create_dir(rig.path("volume")).unwrap();
-    rig.own("volume");
-    rig.configure(&json!({}), &drives("64 MiB"));
+    let rig = with_volume("64 MiB");
     let vm = rig.start(None);
     let mut console = vm.console();
     console.wait("ready");
