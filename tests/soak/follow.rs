@@ -1,7 +1,7 @@
 //! The API server's audit log, followed while it is written: it is begun anew at 200 MB, and an API server that is killed goes on
 //! with it.
 
-use super::harness::rig;
+use super::harness::{audit, rig};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,18 +17,10 @@ const ACCOUNTS: [&str; 2] = ["vm-operator", "vm-runner"];
 pub struct Write {
     /// `vm-operator` or `vm-runner`.
     account: String,
-    /// `create`, `patch` and so on.
-    verb: String,
-    /// Such as `vms/status`.
-    resource: String,
-    /// Name of the object.
-    name: String,
-    /// The pod that it came from.
-    pod: String,
+    /// What it asks for.
+    asked: audit::Write,
     /// The answer.
     code: u64,
-    #[expect(dead_code, reason = "it is shown where something is wrong")]
-    at: String,
 }
 
 /// The log from a moment on, of one namespace.
@@ -70,29 +62,17 @@ impl Follow {
     fn write(&self, entry: &Value) -> Option<Write> {
         let user = entry["user"]["username"].as_str()?;
         let account = user.strip_prefix(&format!("system:serviceaccount:{}:", self.namespace))?.to_owned();
-        let verb = entry["verb"].as_str()?.to_owned();
-        let writes = ["create", "patch", "update", "delete", "deletecollection"].contains(&verb.as_str());
-        if !ACCOUNTS.contains(&account.as_str()) || !writes || entry["stage"] != "ResponseComplete" {
+        if !ACCOUNTS.contains(&account.as_str()) || entry["stage"] != "ResponseComplete" {
             return None;
         }
-        let object = &entry["objectRef"];
-        let part = |name: &str| object[name].as_str().unwrap_or_default().to_owned();
-        let slash = if object["subresource"].is_string() { "/" } else { "" };
-        let from = &entry["user"]["extra"]["authentication.kubernetes.io/pod-name"][0];
-        Some(Write {
-            account,
-            verb,
-            resource: format!("{}{slash}{}", part("resource"), part("subresource")),
-            name: part("name"),
-            pod: from.as_str().unwrap_or_default().to_owned(),
-            code: entry["responseStatus"]["code"].as_u64().unwrap_or_default(),
-            at: entry["stageTimestamp"].as_str().unwrap_or_default().to_owned(),
-        })
+        let code = entry["responseStatus"]["code"].as_u64().unwrap_or_default();
+        Some(Write { account, asked: audit::Write::read(entry)?, code })
     }
 
-    /// All but events and the lease by which one operator leads.
+    /// All that are kept, but for events and the lease by which one operator leads.
     fn of_objects(&self) -> impl Iterator<Item = &Write> {
-        self.all.iter().filter(|write| !["events", "leases"].contains(&write.resource.as_str()))
+        let apart = |write: &audit::Write| ["events", "leases"].contains(&write.resource.as_str());
+        self.all.iter().filter(move |write| write.asked.is_kept && !apart(&write.asked))
     }
 
     /// How many there were.
@@ -108,12 +88,12 @@ impl Follow {
 
     /// Those of one pod.
     pub fn by_pod(&self, pod: &str) -> Vec<Write> {
-        self.of_objects().filter(|write| write.pod == pod).cloned().collect()
+        self.of_objects().filter(|write| write.asked.pod == pod).cloned().collect()
     }
 
     /// How often a pod has written a lease.
     pub fn leases_by(&self, pod: &str) -> usize {
-        self.all.iter().filter(|write| write.pod == pod && write.resource == "leases").count()
+        self.all.iter().filter(|write| write.asked.pod == pod && write.asked.resource == "leases").count()
     }
 
     fn must_not_be(&self, what: &str, is_so: impl Fn(&Write) -> bool) {
@@ -125,17 +105,18 @@ impl Follow {
     pub fn judge(&self) {
         assert!(self.writes() > 20, "the log knows of writes");
         self.must_not_be("claims are never deleted", |write| {
-            write.resource.starts_with("persistentvolumeclaims") && write.verb.starts_with("delete")
+            write.asked.resource.starts_with("persistentvolumeclaims") && write.asked.verb.starts_with("delete")
         });
-        self.must_not_be("a spec is the user's alone", |write| write.resource == "vms");
+        self.must_not_be("a spec is the user's alone", |write| write.asked.resource == "vms");
         self.must_not_be("VMs are never deleted, nor made", |write| {
-            write.resource.starts_with("vms") && ["create", "delete", "deletecollection"].contains(&write.verb.as_str())
+            write.asked.resource.starts_with("vms")
+                && ["create", "delete", "deletecollection"].contains(&write.asked.verb.as_str())
         });
-        self.must_not_be("nobody deletes more than one at a time", |write| write.verb == "deletecollection");
+        self.must_not_be("nobody deletes more than one at a time", |write| write.asked.verb == "deletecollection");
         self.must_not_be("a runner writes to its own VM only", |write| {
             write.account == "vm-runner"
-                && write.resource != "events"
-                && (write.resource != "vms/status" || write.name != write.pod)
+                && write.asked.resource != "events"
+                && (write.asked.resource != "vms/status" || write.asked.object.1 != write.asked.pod)
         });
         // Who has been deleted, or whose token is of a pod that is gone, may be refused.
         self.must_not_be("the operator has the rights that it needs", |write| {
@@ -150,7 +131,7 @@ impl Follow {
     pub fn told(&self) -> String {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for write in self.of_objects() {
-            *counts.entry(format!("{} {} {}", write.account, write.verb, write.resource)).or_default() += 1;
+            *counts.entry(format!("{} {} {}", write.account, write.asked.verb, write.asked.resource)).or_default() += 1;
         }
         let counts: Vec<String> = counts.into_iter().map(|(what, n)| format!("{what} {n}")).collect();
         format!("writes: {}", counts.join(", "))

@@ -25,6 +25,8 @@ pub struct Write {
     pub object: (String, String),
     /// The pod that it came from.
     pub pod: String,
+    /// Whether it changes anything: a runner looks at its VM by a write that does not.
+    pub is_kept: bool,
 }
 
 impl AuditLog {
@@ -52,7 +54,7 @@ impl AuditLog {
         let entries = entries.lines().filter(|line| line.contains(&user));
         let entries = entries.filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let entries = entries.filter(|entry| entry["user"]["username"] == user && entry["stage"] == "ResponseComplete");
-        entries.filter_map(|entry| Write::read(&entry)).collect()
+        entries.filter_map(|entry| Write::read(&entry)).filter(|write| write.is_kept).collect()
     }
 
     fn text(&self) -> String {
@@ -67,13 +69,10 @@ impl AuditLog {
 }
 
 impl Write {
-    fn read(entry: &Value) -> Option<Self> {
+    /// That of an entry of the log, if it is one.
+    pub fn read(entry: &Value) -> Option<Self> {
         let verb = entry["verb"].as_str()?;
         if !["create", "patch", "update", "delete", "deletecollection"].contains(&verb) {
-            return None;
-        }
-        // A runner looks at its VM by a write that is not kept.
-        if entry["requestURI"].as_str()?.contains("dryRun=All") {
             return None;
         }
         let object = &entry["objectRef"];
@@ -86,6 +85,7 @@ impl Write {
             resource: format!("{}{slash}{}", part("resource"), part("subresource")),
             object: (part("namespace"), part("name")),
             pod: from.as_str().unwrap_or_default().to_owned(),
+            is_kept: !entry["requestURI"].as_str()?.contains("dryRun=All"),
         })
     }
 }
