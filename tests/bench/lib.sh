@@ -76,6 +76,9 @@ process() {
     die "the pod $1 has no process $2"
 }
 
+# pss PID: its proportional share of memory, in kibibytes
+pss() { awk '/^Pss:/ { print $2 }' "/proc/$1/smaps_rollup"; }
+
 # memory PID: resident and proportional, in MiB
 memory() {
     awk '/^Rss:/ { rss = $2 } /^Pss:/ { pss = $2 } END { printf "RSS %.1f MiB, PSS %.1f MiB", rss / 1024, pss / 1024 }' "/proc/$1/smaps_rollup"

@@ -42,7 +42,7 @@ measure_reserve() {
         # What comes after the boot: the guest agent, the network.
         sleep 10
         uid=$(k get pod "$name" --output 'jsonpath={.metadata.uid}')
-        runner=$(awk '/^Pss:/ { print $2 }' "/proc/$(process "$uid" vm-runner)/smaps_rollup")
+        runner=$(pss "$(process "$uid" vm-runner)")
         measured=$((runner + $(besides_guest "$(process "$uid" qemu-system-x86)")))
         reserve=$(reserved "$name")
         row "$cpus CPUs, $RESERVE_RAM MiB: QEMU and runner besides the guest, of the reserve" \

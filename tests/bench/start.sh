@@ -117,7 +117,8 @@ runner_start() {
     between "$first" "$continued"
 }
 
-# Requests that write, but for events and for what is not kept: by the operator and the runner for this VM. The image repository's claim is shared.
+# Requests that write, but for events and for what is not kept: by the operator and the runner for this VM. The image
+# repository's claim is shared.
 writes() {
     audit | jq --raw-output --arg name "$1" --arg user "system:serviceaccount:$NAMESPACE:" '
         select((.user.username | startswith($user)) and (.verb | IN("create", "update", "patch", "delete"))

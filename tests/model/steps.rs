@@ -140,7 +140,11 @@ impl Steps<'_> {
                 self.hear(&mut w, operator)?;
                 None
             }
-            step if is_of_operator(step) => {
+            Step::GivesUpItsRequest(_)
+            | Step::IsToldOfTheVm(_)
+            | Step::IsToldOfThePod(_)
+            | Step::ListsAnew(_)
+            | Step::IsKilledAndStarts(_) => {
                 operator_happens(&mut w, step)?;
                 None
             }
@@ -353,18 +357,6 @@ fn of_operator(operator: usize) -> [Step; 10] {
         S::ListsAnew(operator),
         S::IsKilledAndStarts(operator),
     ]
-}
-
-fn is_of_operator(step: Step) -> bool {
-    use Step as S;
-    matches!(
-        step,
-        S::GivesUpItsRequest(_)
-            | S::IsToldOfTheVm(_)
-            | S::IsToldOfThePod(_)
-            | S::ListsAnew(_)
-            | S::IsKilledAndStarts(_)
-    )
 }
 
 fn of_node(node: usize, world: &World) -> Vec<Step> {
