@@ -89,7 +89,7 @@ pub const ENTRIES: &[Entry] = &[
         ReadyReason::ClaimPending,
         "A claim has no volume for longer than making one takes, or is not there",
         "pod condition `PodScheduled` and the claim's phase",
-        "provide a volume that fits it, or change its class, selector or size: see kubectl describe pvc {}",
+        "provide a volume that fits it; or correct class, selector or size in the VM and delete the claim, which holds nothing yet and is made anew: see kubectl describe pvc {}",
     ),
     entry(
         ReadyReason::ClaimLost,
@@ -101,7 +101,7 @@ pub const ENTRIES: &[Entry] = &[
         ReadyReason::ProvisioningFailed,
         "The storage class of a claim does not exist or makes no volume",
         "event `ProvisioningFailed` of the claim",
-        "correct the claim's storage class, or mend its provisioner: see kubectl describe pvc {}",
+        "mend the class's provisioner; or correct the storage class in the VM and delete the claim, which holds nothing yet and is made anew: see kubectl describe pvc {}",
     ),
     entry(
         ReadyReason::VolumeBindingFailed,
