@@ -46,9 +46,9 @@ bench-density: ## Measure many VMs (DENSITY_VMS, default 100) beside as many bar
 lint: ## Format, clippy for the whole and for each half, shell syntax, dependencies' licences and sources
 	@tests/run lint
 golden: ## Write the golden files, crds/ and what is generated in docs/ anew; review what changed
-	INSTA_UPDATE=always $(CARGO) test --test golden
 	$(CARGO) run --bin vm-operator -- crds --dir crds
 	$(CARGO) run --bin vm-operator -- docs --dir docs
+	INSTA_UPDATE=always $(CARGO) test --test golden
 
 .PHONY: install programs images guests cluster cluster-down
 install: ## Install the Debian packages that all of this needs, where missing
