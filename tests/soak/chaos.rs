@@ -1,11 +1,10 @@
 //! What happens, at random but by a seed: to VMs, to their guests, to the node and to the control plane.
 
-use super::harness::vm::Vm;
-use super::harness::vm::tiny;
+use super::harness::vm::{BOOT, SHUTDOWN, Vm, tiny};
 use super::harness::{Space, console, eventually, kubectl, process, rig};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How many VMs there are. Without hardware acceleration each that boots is busy.
 pub const VMS: u32 = 3;
@@ -98,6 +97,13 @@ impl<'a> Chaos<'a> {
         told.join(", ")
     }
 
+    /// Everything has happened.
+    pub fn judge(&self) {
+        let done = |what: &str| self.counts.get(what).is_some_and(|(done, _)| *done > 0);
+        let never: Vec<_> = EVENTS.iter().filter(|(what, _)| !done(what)).collect();
+        assert!(never.is_empty(), "it never happened: {never:?}");
+    }
+
     /// One thing happens. What cannot happen at the moment, as there is no pod or no API server, is left.
     pub async fn happen(&mut self) {
         let mut at = self.random(EVENTS.iter().map(|(_, often)| often).sum());
@@ -166,8 +172,8 @@ impl<'a> Chaos<'a> {
         let names: Vec<&str> = self.vms.iter().map(|vm| vm.name.as_str()).collect();
         let ours = format!("--pod-selector=app.kubernetes.io/instance in ({})", names.join(","));
         self.node.0 = Some(node.clone());
-        // What it cannot evict in this time, another thing happens to.
-        kubectl::run(&["drain", &node, "--ignore-daemonsets", "--timeout=5s", &ours]).await.map(drop)
+        let timeout = format!("--timeout={SHUTDOWN}s");
+        kubectl::run(&["drain", &node, "--ignore-daemonsets", &timeout, &ours]).await.map(drop)
     }
 }
 
@@ -203,10 +209,15 @@ fn kill_one(pod_uid: &str, program: &str) -> Result<(), String> {
     if killed.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&killed.stderr).into_owned()) }
 }
 
+/// The VM is started, if need be: there is seldom a guest that is up by chance.
 async fn type_in(space: &Space, vm: &Vm<'_>, line: &str) -> Result<(), String> {
-    let log = console::log(space, &vm.name).await?;
-    if !log.contains(" ready") {
-        return Err("the guest is not up".to_owned());
+    patch(vm, &json!({"state": "Running"})).await?;
+    let began = Instant::now();
+    while !console::log(space, &vm.name).await.is_ok_and(|log| log.contains(" ready")) {
+        if began.elapsed().as_secs() >= BOOT {
+            return Err("the guest does not come up".to_owned());
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
     console::write_line(space, &vm.name, line).await
 }

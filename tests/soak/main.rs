@@ -33,6 +33,8 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+/// A run of this length has seen everything that can happen.
+const ALL_HAPPENS: Duration = Duration::from_secs(30 * 60);
 /// How long nothing may be written before all is taken as settled.
 const QUIET: Duration = Duration::from_secs(15);
 
@@ -70,20 +72,33 @@ async fn soak(space: &Space, seed: u64, time: Duration) {
     let mut watch = host::Watch::default();
     let end = Instant::now() + time;
     while Instant::now() < end {
-        let next = Instant::now() + chaos.pause();
-        chaos.happen().await;
-        while Instant::now() < next {
-            watch.look(space);
-            audit.read();
-            tokio::time::sleep(Duration::from_millis(100)).await;
+        let happening = async {
+            chaos.happen().await;
+            tokio::time::sleep(chaos.pause()).await;
+        };
+        tokio::select! {
+            () = happening => {}
+            () = look_always(space, &mut audit, &mut watch) => {}
         }
     }
     println!("it happened: {}", chaos.told());
+    if time >= ALL_HAPPENS {
+        chaos.judge();
+    }
     drop(chaos);
     settle(space, &vms, &mut audit, &mut watch).await;
     watch.judge();
     audit.judge();
     println!("{}\n{}", watch.told(), audit.told());
+}
+
+/// Looks until the caller has enough.
+async fn look_always(space: &Space, audit: &mut Follow, watch: &mut host::Watch) {
+    loop {
+        watch.look(space);
+        audit.read();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// Whatever has happened: all come back when that is wanted, and then nobody writes any more, not even a new operator.
