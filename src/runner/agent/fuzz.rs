@@ -5,7 +5,7 @@ use super::lines::{Lines, TooLong};
 use super::login::{Desktop, Login};
 use super::vmop;
 use crate::fuzz::{Limits, Target, fuzz};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Short, so that inputs are too long, too.
 const MAXIMUM: usize = 64;
@@ -36,13 +36,15 @@ fn holds_of_lines(input: &[u8], next: Split) {
     assert_eq!(seen, expected);
 }
 
-fn holds_of_desktops(input: &[u8]) {
+type Hear = fn(&mut Lines, &mut Login) -> Option<String>;
+
+fn holds_of_desktops(input: &[u8], hear_lines: Hear) {
     let hear = |pieces: &mut dyn Iterator<Item = &[u8]>| {
         let (mut lines, mut login) = (Lines::new(vmop::MAXIMUM), Login::new(Some("anna".to_owned())));
         let mut said = String::new();
         for piece in pieces {
             lines.push(piece);
-            said.extend(vmop::hear(&mut lines, &mut login));
+            said.extend(hear_lines(&mut lines, &mut login));
         }
         (said, login.desktop().clone())
     };
@@ -51,6 +53,14 @@ fn holds_of_desktops(input: &[u8]) {
     // Nothing but requests leaves, and nobody is somebody else.
     assert!(said.lines().all(|line| line == "login anna"), "{said}");
     assert!(desktop == Desktop { user: desktop.user.clone().filter(|user| user == "anna"), ..desktop.clone() });
+}
+
+fn holds_of_marks(input: &[u8], repeats: fn(&[u8], &Value) -> bool) {
+    if repeats(input, &json!(7)) {
+        // Not without the mark, and not if something else is said behind it.
+        assert!(input.contains(&b'7') && !repeats(&[input, b"\xff{}"].concat(), &json!(7)));
+        assert!(!repeats(input, &json!(8)));
+    }
 }
 
 #[test]
@@ -64,7 +74,9 @@ fn fuzz_agent_lines() {
 #[test]
 fn fuzz_agent_desktop() {
     let words = ["\n", "220 Hello\n", "201 in\n", "202 out\n", "240\n", "102 wait\n", "451 no\n", "504 no\n"];
-    fuzz(&Target { name: "agent_desktop", words: &words, limits: Limits::default() }, holds_of_desktops);
+    fuzz(&Target { name: "agent_desktop", words: &words, limits: Limits::default() }, |input| {
+        holds_of_desktops(input, vmop::hear);
+    });
 }
 
 #[test]
@@ -72,11 +84,7 @@ fn fuzz_agent_guest() {
     let words =
         ["{\"return\": ", "7", "}", "\u{ff}", "{\"error\": {\"class\": \"x\", \"desc\": \"y\"}}", "[", "7.0", "7e0"];
     fuzz(&Target { name: "agent_guest", words: &words, limits: Limits::default() }, |input| {
-        if guest::repeats(input, &json!(7)) {
-            // Not without the mark, and not if something else is said behind it.
-            assert!(input.contains(&b'7') && !guest::repeats(&[input, b"\xff{}"].concat(), &json!(7)));
-            assert!(!guest::repeats(input, &json!(8)));
-        }
+        holds_of_marks(input, guest::repeats);
     });
 }
 
@@ -90,5 +98,44 @@ fn lines_that_depend_on_the_pieces_are_noticed() {
             lines.clear();
         }
         line
+    });
+}
+
+#[test]
+#[should_panic(expected = "left == right")]
+fn a_desktop_that_depends_on_the_pieces_is_noticed() {
+    // As one does that hears a line of each piece and leaves the rest: `login` is said once, whatever follows.
+    holds_of_desktops(b"\x00220 Hello\n201 in\n", vmop::hear);
+    holds_of_desktops(b"\x0a220 Hello\n201 in\n", |lines, login| {
+        let line = lines.next()?.ok()?;
+        lines.clear();
+        login.heard(&String::from_utf8_lossy(&line))
+    });
+}
+
+#[test]
+#[should_panic(expected = "login root")]
+fn a_desktop_that_says_what_the_guest_wants_is_noticed() {
+    holds_of_desktops(b"\x00220 root\n", |lines, _| {
+        let line = String::from_utf8(lines.next()?.ok()?).ok()?;
+        line.strip_prefix("220 ").map(|user| format!("login {user}\n"))
+    });
+}
+
+#[test]
+#[should_panic(expected = "&& !repeats")]
+fn a_mark_before_something_else_is_noticed() {
+    // As a reader does that takes the first of the answers.
+    holds_of_marks(b"{\"return\": 7}", |line, mark| {
+        let first = line.split(|byte| *byte == 0xff).next().unwrap_or_default();
+        serde_json::from_slice(first).is_ok_and(|reply: Value| reply.get("return") == Some(mark))
+    });
+}
+
+#[test]
+#[should_panic(expected = "!repeats(input")]
+fn an_answer_that_is_taken_for_any_mark_is_noticed() {
+    holds_of_marks(b"{\"return\": 7}", |line, _| {
+        serde_json::from_slice::<Value>(line).is_ok_and(|reply| reply.get("return").is_some())
     });
 }
