@@ -89,6 +89,8 @@ pub struct Driver {
     dirs: Directories,
     type_is_alias: bool,
     ticketing: bool,
+    /// The display's certificate at the start.
+    certificate: [Option<[u8; 32]>; 3],
     qemu: Child,
     tpm: Option<Child>,
     monitor: Client,
@@ -137,6 +139,7 @@ impl Driver {
         let (progress, progress_inbox) = mpsc::unbounded_channel();
         tokio::spawn(reconcile::run(monitor.clone(), setup.start, wish, progress));
         let (changes, files_inbox) = mpsc::unbounded_channel();
+        let certificate = setup.files.certificate;
         tokio::spawn(super::watch::follow(setup.config.clone(), setup.files, changes));
         tokio::spawn(storage::follow(setup.held, news.clone()));
         let (desktop, inputs) = mpsc::unbounded_channel();
@@ -160,6 +163,7 @@ impl Driver {
             dirs: setup.dirs,
             type_is_alias: setup.type_is_alias,
             ticketing: setup.ticketing,
+            certificate,
             qemu: setup.qemu,
             tpm: setup.tpm,
             monitor,
@@ -292,18 +296,27 @@ impl Driver {
     /// Takes a change of the followed files.
     fn files_changed(&mut self, files: Files) {
         let ticketing = self.ticketing;
-        if !ticketing && files.password.is_some() && self.spec.spice.is_some() {
-            tracing::warn!("the display was started without a password; it asks for one from the next start on");
-        }
+        let display = self.display_waits_with(&files);
         self.wish(|desired| {
             desired.password = files.password.clone().filter(|_| ticketing).or(desired.password.take())
         });
         let text = files.config.unwrap_or_default();
         let checked = config::parse(&text).and_then(|parsed| Ok((Spec::from_config(&parsed.config)?, parsed.config)));
         match checked {
-            Ok((spec, config)) => self.reconfigure(spec, &config),
+            Ok((spec, config)) => self.reconfigure(spec, &config, display),
             Err(invalid) => self.reject(config::in_file(&self.config, &invalid).message),
         }
+    }
+
+    /// What QEMU can give no display that it has: whether it asks for a password, and its certificate.
+    fn display_waits_with(&self, files: &Files) -> Option<&'static str> {
+        self.spec.spice.as_ref()?;
+        if files.certificate != self.certificate {
+            return Some("the display's certificate has changed, and is used from the next start of the VM on");
+        }
+        let is_open = files.password.is_some() && !self.ticketing;
+        is_open
+            .then_some("the display was started without a password; it asks for one from the next start of the VM on")
     }
 
     fn reject(&mut self, why: String) {
@@ -312,15 +325,19 @@ impl Driver {
         self.reporter.publish(&self.observed);
     }
 
-    fn reconfigure(&mut self, spec: Spec, config: &RunnerConfig) {
+    fn reconfigure(&mut self, spec: Spec, config: &RunnerConfig, display: Option<&'static str>) {
         let mut live = spec.live.clone();
         if spec.cds.len() != self.spec.cds.len() {
             // Which image was meant for which drive, the next start knows.
             live.media = self.wishes.borrow().live.media.clone();
         }
-        self.observed.config_problem = (!self.spec.differs_in_live_only(&spec)).then(|| {
-            let why = "some of it takes effect at the next start of the VM".to_owned();
-            tracing::warn!("the configuration has changed; {why}");
+        let of_machine = (!self.spec.differs_in_live_only(&spec))
+            .then_some("the configuration has changed, and some of it takes effect at the next start of the VM");
+        let waiting: Vec<&str> = [of_machine, display].into_iter().flatten().collect();
+        let before = self.observed.config_problem.take();
+        self.observed.config_problem = (!waiting.is_empty()).then(|| {
+            let why = waiting.join("; ");
+            tracing::warn!("{why}");
             ConfigProblem::RestartNeeded(why)
         });
         self.observed.login_wanted.clone_from(&live.logged_in_user);
@@ -328,12 +345,17 @@ impl Driver {
         self.observed.ram_target = live.ram.unwrap_or(self.spec.ram);
         let timeout = live.powerdown_timeout;
         let sizes = live.sizes.clone();
+        let wished = self.wishes.borrow().clone();
         self.wish(|desired| {
             desired.generation = config.generation;
             desired.live = live;
             desired.reset = config.reset_counter;
             desired.grow(&sizes);
         });
+        // What is followed is told once it is done.
+        if *self.wishes.borrow() == wished && self.observed.config_problem != before {
+            self.reporter.publish(&self.observed);
+        }
         self.step(Event::PowerdownTimeout(timeout));
     }
 

@@ -1,4 +1,4 @@
-//! (io) Follows the files of the configuration directory: the configuration, and the display's password.
+//! (io) Follows the files of the configuration directory: the configuration, the display's password and its certificate.
 //!
 //! Looks four times a second at what a `stat` tells; that works alike for a volume that the kubelet swaps, a file that
 //! an editor replaces and one that is written in place, and costs a few microseconds. What always holds: files whose
@@ -6,6 +6,7 @@
 
 use super::desired::display::Password;
 use crate::api::names;
+use sha2::{Digest, Sha256};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -22,25 +23,32 @@ pub struct Files {
     pub config: Option<String>,
     /// The display's password.
     pub password: Option<Password>,
+    /// What its certificate, key and authority are known by; nothing of the key is kept.
+    pub certificate: [Option<[u8; 32]>; 3],
 }
 
 impl Files {
     /// Reads them.
     pub fn read(config: &Path) -> Self {
-        let [config, password, expiry] = paths(config).map(|path| fs::read_to_string(path).ok());
-        Self { config, password: Password::of_files(password, expiry) }
+        let [config, password, expiry, certificate @ ..] = paths(config);
+        let [config, password, expiry] = [config, password, expiry].map(|path| fs::read_to_string(path).ok());
+        let certificate = certificate.map(|path| fs::read(path).ok().map(|content| Sha256::digest(content).into()));
+        Self { config, password: Password::of_files(password, expiry), certificate }
     }
 }
 
-fn paths(config: &Path) -> [PathBuf; 3] {
-    let dir = config.parent().unwrap_or(Path::new("."));
-    [config.to_owned(), dir.join(names::SECRET_PASSWORD), dir.join(names::SECRET_EXPIRY)]
+fn paths(config: &Path) -> [PathBuf; 6] {
+    let beside = |name| config.parent().unwrap_or(Path::new(".")).join(name);
+    let [password, expiry] = [names::SECRET_PASSWORD, names::SECRET_EXPIRY].map(beside);
+    let [certificate, key, authority] =
+        [names::SECRET_TLS_CERTIFICATE, names::SECRET_TLS_KEY, names::SECRET_TLS_AUTHORITY].map(beside);
+    [config.to_owned(), password, expiry, certificate, key, authority]
 }
 
 /// What tells that a file may have changed.
 type Mark = Option<(u64, u64, i64, i64, u64)>;
 
-fn marks(config: &Path) -> [Mark; 3] {
+fn marks(config: &Path) -> [Mark; 6] {
     paths(config).map(|path| {
         let metadata = fs::metadata(path).ok()?;
         Some((metadata.dev(), metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.size()))
@@ -49,7 +57,7 @@ fn marks(config: &Path) -> [Mark; 3] {
 
 /// Sends the files' content whenever it has changed from the one given.
 pub async fn follow(config: PathBuf, mut known: Files, changes: mpsc::UnboundedSender<Files>) {
-    let mut seen = [None; 3];
+    let mut seen = [None; 6];
     loop {
         let now = marks(&config);
         if now != seen {
@@ -101,6 +109,12 @@ mod tests {
         fs::write(dir.path().join("password-expiry"), "now\n").unwrap();
         let password = changes.recv().await.unwrap().password.unwrap();
         assert_eq!(password.expiry.as_deref(), Some("now"));
+        for name in ["tls.crt", "tls.key", "ca.crt"] {
+            fs::write(dir.path().join(name), "one").unwrap();
+            let one = changes.recv().await.unwrap().certificate;
+            fs::write(dir.path().join(name), "another").unwrap();
+            assert_ne!(changes.recv().await.unwrap().certificate, one, "{name}");
+        }
         assert!(changes.try_recv().is_err());
     }
 }
