@@ -119,6 +119,14 @@ mod tests {
     }
 
     #[test]
+    fn b11_streaming_video_is_read_by_either_of_its_names() {
+        for name in ["streamingVideo", "streaming-video"] {
+            let spice = vm(&format!("    display: {{spice: {{{name}: all}}}}\n")).display.unwrap().spice.unwrap();
+            assert_eq!(spice.streaming_video.as_deref(), Some("all"), "{name}");
+        }
+    }
+
+    #[test]
     fn unknown_keys_are_named_once_and_do_not_matter() {
         let parsed = parse("\"/Runner\": {vm: {name: t, watchdog: 1, drives: [{speed: 9}]}, x: {y: 1}}\nother: 1\n");
         assert_eq!(parsed.unwrap().unknown, ["vm.drives.0.speed", "vm.watchdog", "x"]);

@@ -123,8 +123,11 @@ mod tests {
     }
 
     fn read_back(cloud_init: &CloudInit) -> (String, Vec<(String, String)>) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(IMAGE);
+        write_to(tempfile::tempdir().unwrap().path(), cloud_init)
+    }
+
+    fn write_to(dir: &Path, cloud_init: &CloudInit) -> (String, Vec<(String, String)>) {
+        let path = dir.join(IMAGE);
         write(&path, cloud_init, "test-vm", "uid").unwrap();
         let volume =
             FileSystem::new(File::options().read(true).write(true).open(path).unwrap(), FsOptions::new()).unwrap();
@@ -146,6 +149,16 @@ mod tests {
         // Strings stay strings for readers to whom `no` is false and 0123 is 83.
         assert_eq!(files[1].1, "#cloud-config\n{\"hostname\":\"no\",\"n\":\"0123\"}\n");
         assert!(files[0].1.contains("\"local-hostname\":\"test-vm\""));
+    }
+
+    #[test]
+    fn b06_a_network_configuration_that_is_removed_is_in_no_later_seed() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = |cloud_init: &CloudInit| write_to(dir.path(), cloud_init).1.into_iter().map(|(name, _)| name);
+        let network_config = json!({"version": 2}).as_object().cloned();
+        let with = CloudInit { network_config, ..cloud_init(json!({})) };
+        assert!(names(&with).eq(["meta-data", "user-data", "network-config"]));
+        assert!(names(&cloud_init(json!({}))).eq(["meta-data", "user-data"]));
     }
 
     #[test]

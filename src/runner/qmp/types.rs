@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_never_shown() {
+    fn b40_a_password_is_in_no_log() {
         let command = Command::set_password("geheim");
         assert!(!format!("{command:?}").contains("geheim"));
         assert_eq!(command.arguments["password"], "geheim");
