@@ -101,21 +101,24 @@ pub(super) fn resources(
     if let Some(given) = &vm.spec.resources {
         return ResourceRequirements { limits: given.limits.clone(), requests: given.requests.clone(), claims: None };
     }
+    let has_display = vm.spec.vm.display.spice.is_some();
     let millicpus = (f64::from(cpus) * 1000.0 / settings.cpu_overcommit).ceil() as u64;
     let memory = (current.unwrap_or(maximum).0 as f64 / settings.ram_overcommit).floor() as u64;
-    let memory = memory.saturating_add(overhead(cpus, maximum).0);
+    let memory = memory.saturating_add(overhead(cpus, maximum, has_display).0);
     let requests = [("cpu", format!("{millicpus}m")), ("memory", memory.to_string())];
     let requests = requests.map(|(name, amount)| (name.to_owned(), Quantity(amount))).into();
     ResourceRequirements { requests: Some(requests), ..ResourceRequirements::default() }
 }
 
-/// Memory of the pod besides the guest's: 128 MiB, 8 MiB for each CPU, and a 512th of the machine's memory.
+/// Memory of the pod besides the guest's: 104 MiB, 1 MiB for each CPU, 24 MiB for a display, and a 512th of the machine's
+/// memory.
 ///
-/// Measured with the image's QEMU 10.0, a Debian guest of 1 GiB and SPICE without a client (`/proc/<pid>/smaps`):
-/// QEMU 82 MiB besides the guest's memory and translated code, of which 34 MiB are program files; the runner 7 MiB; the
-/// kernel 2 MiB. What is left of the 128 MiB is for the pictures of screens. An idle virtual CPU takes 0.4 MiB; 8 MiB
-/// leave room for its thread's heap, and are what `KubeVirt` reckons too. Page tables take 8 bytes for each page of 4 KiB.
+/// Measured by `make bench-density` with the image's QEMU 10.0 and no display: QEMU and runner take 88 MiB with one CPU, 91
+/// with 4 and 100 with 16, besides the guest's memory and translated code; up to a fifth more is reserved. Of that, 34 MiB are
+/// program files, which pods of one node share. A display nobody looks at takes no more; what it has is for the pictures
+/// of screens, 8 MiB each in full HD, and what is kept of them to send less. Page tables take 8 bytes for each page of 4 KiB.
 /// Emulation (no KVM) needs more: QEMU keeps up to 1 GiB of translated code, which is not reckoned here.
-fn overhead(cpus: u32, maximum_ram: Bytes) -> Bytes {
-    Bytes((128 << 20) + (u64::from(cpus) * (8 << 20)) + maximum_ram.0 / 512)
+fn overhead(cpus: u32, maximum_ram: Bytes, has_display: bool) -> Bytes {
+    let display = if has_display { 24 << 20 } else { 0 };
+    Bytes((104 << 20) + (u64::from(cpus) << 20) + display + maximum_ram.0 / 512)
 }

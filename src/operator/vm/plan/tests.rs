@@ -149,11 +149,16 @@ fn a_stored_balloon_above_the_memory_means_all_of_it() {
 
 #[test]
 fn requests_follow_the_current_size_and_leave_room_for_qemu() {
-    let machine = json!({"maximumCpus": 4, "currentCpus": 3, "maximumRam": "8Gi", "currentRam": "5Gi"});
-    let requests = planned(machine).unwrap().resources.requests.unwrap();
-    assert_eq!(requests["cpu"].0, "1500m");
-    // 5 GiB / 1.25, and 128 MiB + 3 × 8 MiB + 8 GiB / 512.
-    assert_eq!(requests["memory"].0, ((4096u64 + 128 + 24 + 16) << 20).to_string());
+    let mut machine = json!({
+        "maximumCpus": 4, "currentCpus": 3, "maximumRam": "8Gi", "currentRam": "5Gi", "display": {},
+    });
+    let requests = |machine| planned(machine).unwrap().resources.requests.unwrap();
+    let without_display = requests(machine.clone());
+    assert_eq!(without_display["cpu"].0, "1500m");
+    // 5 GiB / 1.25, and 104 MiB + 3 × 1 MiB + 8 GiB / 512.
+    assert_eq!(without_display["memory"].0, ((4096u64 + 104 + 3 + 16) << 20).to_string());
+    machine["display"] = json!({"spice": {"port": 5910}});
+    assert_eq!(requests(machine)["memory"].0, ((4096u64 + 104 + 3 + 16 + 24) << 20).to_string());
 }
 
 #[test]
