@@ -32,6 +32,8 @@ pub enum EndReason {
     StartFailed,
     /// QEMU ended by itself while the guest ran.
     QemuCrashed,
+    /// QEMU has stopped the guest by itself, for good: an error of KVM or of the host, or a guest that has crashed.
+    GuestHalted,
     /// The connection to QEMU's monitor was lost and did not come back.
     MonitorLost,
     /// A message by a newer runner.
@@ -55,6 +57,7 @@ impl EndReason {
             Self::StartFailed => 70,
             Self::QemuCrashed => 71,
             Self::MonitorLost | Self::Unknown => 72,
+            Self::GuestHalted => 73,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! comes back as an event.
 
 mod observe;
+mod stops;
 mod storage;
 mod times;
 
@@ -39,7 +40,7 @@ enum News {
     MachineType(String),
     DiskGrown(usize, u64),
     Addresses(Vec<String>),
-    Stalled,
+    Stopped(stops::Stop),
     Desktop(Desktop),
 }
 

@@ -64,6 +64,8 @@ pub enum Event {
     Reset,
     /// The guest has powered itself off.
     GuestOff,
+    /// QEMU has stopped the guest by itself, for good, and why.
+    Halted(String),
     /// Somebody asks for the end.
     Stop,
     /// The configured time to shut down has changed.
@@ -161,6 +163,7 @@ impl State {
             Event::AgentSilent => self.agent_silent(now),
             Event::Reset => self.reset(),
             Event::GuestOff => self.guest_off(now),
+            Event::Halted(why) => self.halted(now, why),
             Event::Stop => self.stop(now),
             Event::PowerdownTimeout(timeout) => self.timeout_changed(timeout),
             Event::Tick => self.tick(now),

@@ -105,16 +105,9 @@ impl Driver {
 
     /// Finds out what was missed while the monitor was lost.
     fn catch_up(&self) {
+        self.ask_why_it_stopped();
         let (monitor, news) = (self.monitor.clone(), self.news.clone());
         tokio::spawn(async move {
-            if let Ok(status) = monitor.execute(Command::query_status()).await {
-                let missed = match status.get("status").and_then(Value::as_str) {
-                    Some("shutdown") => Some(News::Event(Event::GuestOff)),
-                    Some("io-error") => Some(News::Stalled),
-                    _ => None,
-                };
-                missed.map(|missed| news.send(missed));
-            }
             if let Ok(Value::Array(channels)) = monitor.execute(Command::query_chardev()).await {
                 let ours = |c: &&Value| c.get("label").and_then(Value::as_str) == Some("guest-agent-socket");
                 let open = channels.iter().find(ours).and_then(|c| c.get("frontend-open")?.as_bool());
@@ -127,8 +120,9 @@ impl Driver {
 
     fn qemu_event(&mut self, event: QemuEvent) {
         match event {
-            QemuEvent::Shutdown { guest: true } => self.step(Event::GuestOff),
-            QemuEvent::Shutdown { guest: false } => {}
+            QemuEvent::Shutdown { guest: true, .. } => self.step(Event::GuestOff),
+            QemuEvent::Shutdown { guest: false, reason } => self.shut_down_by(&reason),
+            QemuEvent::Stopped => self.ask_why_it_stopped(),
             QemuEvent::Reset => self.step(Event::Reset),
             QemuEvent::Channel { id, open } if id == GUEST_AGENT_CHANNEL => self.step(Event::AgentChannel(open)),
             QemuEvent::Channel { id, open: false } if id == VMOP_AGENT_CHANNEL => {
@@ -210,7 +204,7 @@ impl Driver {
                 self.reporter.publish(&self.observed);
             }
             News::DiskGrown(disk, size) => self.disk_grown(disk, size),
-            News::Stalled => self.stalled(),
+            News::Stopped(by) => self.stopped(by),
             News::Desktop(desktop) => {
                 tracing::info!(connected = desktop.connected, user = desktop.user, "the guest's desktop");
                 self.observed.desktop = desktop;

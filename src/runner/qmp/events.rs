@@ -9,7 +9,11 @@ pub enum Event {
     Shutdown {
         /// Whether the guest did it.
         guest: bool,
+        /// QEMU's word for the cause.
+        reason: String,
     },
+    /// The guest was stopped; why, only the run state tells.
+    Stopped,
     /// The machine was reset.
     Reset,
     /// The guest has opened or closed a channel.
@@ -85,7 +89,8 @@ impl Event {
         };
         let channel_type = || data.get("client")?.get("channel-type")?.as_u64();
         match name {
-            "SHUTDOWN" => Some(Self::Shutdown { guest: flag("guest") }),
+            "SHUTDOWN" => Some(Self::Shutdown { guest: flag("guest"), reason: text("reason") }),
+            "STOP" => Some(Self::Stopped),
             "RESET" => Some(Self::Reset),
             "VSERPORT_CHANGE" => Some(Self::Channel { id: text("id"), open: flag("open") }),
             "BALLOON_CHANGE" => data.get("actual").and_then(Value::as_u64).map(|actual| Self::Balloon { actual }),
@@ -121,7 +126,9 @@ mod tests {
     fn events_are_read() {
         let client = json!({"client": {"host": "10.0.0.9", "port": "4711", "channel-type": 1, "family": "ipv4"}});
         let (host, port) = ("10.0.0.9".to_owned(), "4711".to_owned());
-        assert_eq!(event("SHUTDOWN", json!({"guest": true})), Some(Event::Shutdown { guest: true }));
+        let reason = "guest-shutdown".to_owned();
+        let off = json!({"guest": true, "reason": reason});
+        assert_eq!(event("SHUTDOWN", off), Some(Event::Shutdown { guest: true, reason }));
         assert_eq!(
             event("VSERPORT_CHANGE", json!({"id": "channel0", "open": true})),
             Some(Event::Channel { id: "channel0".to_owned(), open: true })

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::UnixListener;
 use tokio::net::unix::OwnedWriteHalf;
+use tokio::net::{UnixListener, UnixStream};
 
 /// A scripted QEMU.
 pub struct Peer {
@@ -12,9 +12,13 @@ pub struct Peer {
 }
 
 impl Peer {
+    pub fn of(stream: UnixStream) -> Self {
+        let (reader, writer) = stream.into_split();
+        Self { lines: BufReader::new(reader).lines(), writer }
+    }
+
     pub async fn accept(listener: &UnixListener) -> Self {
-        let (reader, writer) = listener.accept().await.unwrap().0.into_split();
-        let mut peer = Self { lines: BufReader::new(reader).lines(), writer };
+        let mut peer = Self::of(listener.accept().await.unwrap().0);
         peer.say(r#"{"QMP": {"version": {}, "capabilities": []}}"#).await;
         let first = peer.hear().await;
         assert_eq!(first["execute"], "qmp_capabilities");

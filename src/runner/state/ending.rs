@@ -64,6 +64,15 @@ impl State {
         self.escalate(now)
     }
 
+    /// A guest that is stopped for good does not shut down any more, also where it was asked to.
+    pub(super) fn halted(&mut self, now: Duration, why: String) -> Vec<Action> {
+        match &self.ending {
+            Some(ending) if ending.force == Force::Quit => self.escalate(now),
+            Some(_) => Vec::new(),
+            None => self.fail(now, Failure::new(EndReason::GuestHalted, why)),
+        }
+    }
+
     pub(super) fn stop(&mut self, now: Duration) -> Vec<Action> {
         if self.ending.is_some() {
             // Asked again: no more patience.

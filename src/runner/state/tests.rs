@@ -175,6 +175,21 @@ fn a_qemu_that_ends_before_the_guest_ran_has_failed_to_start() {
 }
 
 #[test]
+fn a_guest_that_qemu_has_stopped_for_good_ends_the_machine_and_says_why() {
+    let halted = || Event::Halted("KVM internal error".to_owned());
+    let (state, actions) = play(&[booted(), vec![(9, halted()), (9, halted()), (9, ended(0))]].concat());
+    assert_eq!((state.phase(), &actions[3]), (Phase::Stopped, &(9, Action::Quit)));
+    let outcome_of = |actions: &[(u64, Action)]| outcome(actions).clone();
+    let end = outcome_of(&actions);
+    assert_eq!((end.reason, end.message.as_str()), (EndReason::GuestHalted, "KVM internal error: last words"));
+    assert!(!end.by_guest);
+    // It was asked to shut down, and does not any more: nobody waits for it.
+    let (_, actions) = play(&[booted(), vec![(9, Event::Stop), (10, halted()), (10, ended(0))]].concat());
+    assert_eq!(actions[3..5], [(9, Action::ShutDownByAgent), (10, Action::Quit)]);
+    assert_eq!(outcome_of(&actions).reason, EndReason::Stopped);
+}
+
+#[test]
 fn a_machine_type_that_qemu_no_longer_has_is_explained() {
     let last_words = "qemu-system-x86_64: unsupported machine type: \"pc-q35-2.1\"; Use -machine help".to_owned();
     let (_, actions) = play(&[(0, Event::QemuEnded { status: 1, last_words })]);
@@ -211,6 +226,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         Just(Event::AgentSilent),
         Just(Event::Reset),
         Just(Event::GuestOff),
+        Just(Event::Halted(String::new())),
         Just(Event::Stop),
         (0u64..1000).prop_map(|seconds| Event::PowerdownTimeout(secs(seconds))),
         Just(Event::Tick),

@@ -296,6 +296,12 @@ pub const ENDS: &[(&str, &str, &str)] = &[
         "QEMU has ended while the guest ran",
         "see kubectl logs of the pod, which stays until the next start",
     ),
+    (
+        "GuestHalted",
+        "QEMU has stopped the guest for good: KVM cannot run it any further, the guest has crashed, or the host has failed",
+        "nothing, the VM starts again; where it comes back, mend what QEMU's words in the message name, use another node or \
+         another cpuModel",
+    ),
     ("MonitorLost", "The runner has lost QEMU's monitor", "see kubectl logs of the pod"),
     ("Stopped", "Somebody has ended the runner, and the guest was shut down", "nothing"),
     ("OOMKilled", "The pod has used more memory than its limit", "raise spec.resources.limits, or leave it out"),

@@ -293,6 +293,7 @@ fn every_end_that_a_runner_can_tell_of_is_in_the_table() {
         AcceleratorUnavailable,
         StartFailed,
         QemuCrashed,
+        GuestHalted,
         MonitorLost,
     ];
     for end in all {

@@ -1,0 +1,179 @@
+//! A driver whose QEMU is a test: its monitor says what the test wants, and its process only talks and waits.
+
+use super::*;
+use crate::api::outcome::EndReason;
+use crate::runner::config;
+use crate::runner::driver::{Inbox, Setup};
+use crate::runner::harden::Reach;
+use crate::runner::machine::Directories;
+use crate::runner::qmp::testing::Peer;
+use crate::runner::report::Reporter;
+use crate::runner::signals::Signals;
+use crate::runner::spec::Spec;
+use crate::runner::state::Phase;
+use crate::runner::status::tests::observed;
+use crate::runner::watch::Files;
+use crate::runner::{process, reconcile};
+use rustix::process::Signal;
+use serde_json::json;
+use std::time::{Duration, Instant};
+use tokio::net::{UnixListener, UnixStream};
+
+const WORDS: &str = "KVM internal error. Suberror: 1";
+
+struct Rig {
+    _dir: tempfile::TempDir,
+    driver: Driver,
+    inbox: Inbox,
+    monitor: UnixListener,
+    peer: Peer,
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.driver.qemu.signal(Signal::KILL);
+        self.driver.qemu.wait();
+    }
+}
+
+fn setup(dirs: Directories) -> Setup {
+    let config = config::parse(r#"{"/Runner": {"vm": {"name": "test-vm"}}}"#).unwrap().config;
+    let script = ["-c".to_owned(), format!("echo '{WORDS}' >&2; echo EAX=0 >&2; exec sleep 60")];
+    let first = observed(Phase::Starting);
+    let (line, _) = std::os::unix::net::UnixStream::pair().unwrap();
+    line.set_nonblocking(true).unwrap();
+    Setup {
+        spec: Spec::from_config(&config).unwrap(),
+        generation: None,
+        config: dirs.file("config.yaml"),
+        files: Files::default(),
+        type_is_alias: false,
+        ticketing: false,
+        qemu: process::spawn("/bin/sh", &script, &Reach::of_any(), Vec::new()).unwrap(),
+        tpm: None,
+        line: UnixStream::from_std(line).unwrap(),
+        console: UnixListener::bind(dirs.file("console.sock")).unwrap(),
+        held: Vec::new(),
+        metrics: None,
+        start: reconcile::Start { repository: dirs.data.clone(), trays: Vec::new(), sizes: Vec::new(), reset: None },
+        observed: first.clone(),
+        reporter: Reporter::start(None, first),
+        dirs,
+    }
+}
+
+/// A machine whose guest runs.
+async fn rig() -> Rig {
+    let dir = tempfile::tempdir().unwrap();
+    let dirs = Directories { data: dir.path().to_owned(), runtime: dir.path().to_owned() };
+    let monitor = UnixListener::bind(dirs.file(process::MONITOR)).unwrap();
+    let (driver, inbox) = Driver::new(setup(dirs), Signals::receive().unwrap(), Instant::now());
+    let peer = Peer::accept(&monitor).await;
+    let mut rig = Rig { _dir: dir, driver, inbox, monitor, peer };
+    rig.until("running", |driver| driver.connected_before).await;
+    rig.driver.step(Event::Configured);
+    rig.driver.step(Event::Continued);
+    assert_eq!(rig.driver.state.phase(), Phase::Booting);
+    rig
+}
+
+impl Rig {
+    /// Lets the driver work, on a QEMU with that run state, until that holds.
+    async fn until(&mut self, run_state: &str, holds: impl Fn(&Driver) -> bool) {
+        let work = async {
+            while !holds(&self.driver) {
+                tokio::select! {
+                    Some(signal) = self.inbox.monitor.recv() => self.driver.monitor_signal(signal),
+                    Some(progress) = self.inbox.progress.recv() => self.driver.progressed(progress),
+                    Some(news) = self.inbox.news.recv() => self.driver.heard(news),
+                    command = self.peer.hear() => {
+                        let known = command["execute"] == "query-status";
+                        let answer = if known { json!({"status": run_state}) } else { json!({}) };
+                        self.peer.say(&json!({"return": answer, "id": command["id"]}).to_string()).await;
+                    }
+                }
+            }
+        };
+        assert!(tokio::time::timeout(Duration::from_secs(10), work).await.is_ok(), "nothing of it in {run_state}");
+    }
+
+    async fn stop(&mut self) {
+        self.peer.say(r#"{"event": "STOP", "timestamp": {"seconds": 1, "microseconds": 2}}"#).await;
+    }
+
+    /// The outcome, when QEMU has ended.
+    fn outcome(&mut self) -> crate::api::outcome::Outcome {
+        self.driver.step(Event::QemuEnded { status: 0, last_words: String::new() });
+        self.driver.outcome.take().unwrap()
+    }
+}
+
+fn terminates(driver: &Driver) -> bool {
+    driver.state.phase() == Phase::Terminating
+}
+
+#[tokio::test]
+async fn a_guest_that_kvm_cannot_run_any_further_ends_the_machine_with_qemus_words() {
+    let mut rig = rig().await;
+    while rig.driver.qemu.halted().is_none() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    rig.stop().await;
+    rig.until("internal-error", terminates).await;
+    let outcome = rig.outcome();
+    assert_eq!((outcome.reason, outcome.by_guest), (EndReason::GuestHalted, false));
+    assert!(outcome.message.ends_with(WORDS), "{}", outcome.message);
+}
+
+#[tokio::test]
+async fn a_guest_that_has_crashed_ends_the_machine_and_is_no_shutdown_by_the_guest() {
+    let mut rig = rig().await;
+    rig.stop().await;
+    rig.until("guest-panicked", terminates).await;
+    let outcome = rig.outcome();
+    assert_eq!((outcome.reason, outcome.by_guest), (EndReason::GuestHalted, false));
+    assert!(outcome.message.contains("has crashed"), "{}", outcome.message);
+}
+
+#[tokio::test]
+async fn a_disk_that_stops_the_guest_is_told_also_where_its_own_event_is_missing() {
+    let mut rig = rig().await;
+    rig.stop().await;
+    rig.until("io-error", |driver| driver.observed.stalled.is_some()).await;
+    assert_eq!(rig.driver.state.phase(), Phase::Booting);
+    let conditions = rig.driver.observed.conditions();
+    let storage = conditions.iter().find(|condition| condition.type_ == "StorageHealthy").unwrap();
+    assert_eq!((storage.status, storage.reason), (false, "DiskError"));
+}
+
+#[tokio::test]
+async fn a_host_that_fails_shuts_no_guest_down_by_its_own_wish() {
+    let mut rig = rig().await;
+    // That of a signal is QEMU's own end.
+    for reason in ["host-signal", "host-error"] {
+        let event = json!({"event": "SHUTDOWN", "data": {"guest": false, "reason": reason}});
+        assert_eq!(rig.driver.state.phase(), Phase::Booting, "{reason}");
+        rig.peer.say(&event.to_string()).await;
+        if reason == "host-signal" {
+            rig.stop().await;
+            let nothing = tokio::time::timeout(Duration::from_millis(300), rig.until("running", terminates));
+            assert!(nothing.await.is_err());
+        }
+    }
+    rig.until("shutdown", terminates).await;
+    let outcome = rig.outcome();
+    assert_eq!((outcome.reason, outcome.by_guest), (EndReason::GuestHalted, false));
+    assert!(outcome.message.contains("host-error"), "{}", outcome.message);
+}
+
+#[tokio::test]
+async fn what_stops_a_guest_while_the_monitor_is_lost_is_found_out() {
+    for (run_state, reason) in [("internal-error", EndReason::GuestHalted), ("shutdown", EndReason::GuestShutdown)] {
+        let mut rig = rig().await;
+        let (other, _) = UnixStream::pair().unwrap();
+        drop(std::mem::replace(&mut rig.peer, Peer::of(other)));
+        rig.peer = Peer::accept(&rig.monitor).await;
+        rig.until(run_state, terminates).await;
+        assert_eq!(rig.outcome().reason, reason, "{run_state}");
+    }
+}
