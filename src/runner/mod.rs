@@ -16,7 +16,7 @@
 //! | `config`, `spec`, `machine` | the file as read; every value checked; every path and default settled |
 //! | `qemu` | a machine's command line |
 //! | `tap`, `harden` | host networks for the guest; what is given up once they are there |
-//! | `kvm` | whether it runs the machine |
+//! | `kvm`, `models` | whether it runs the machine; CPU models that work |
 //! | `metrics` | what QEMU and the kernel count, for Prometheus |
 //! | `process` | QEMU as a child |
 //! | `state`, `driver` | what becomes of the machine (pure); its only owner |
@@ -40,6 +40,7 @@ mod kvm;
 mod machine;
 mod memory;
 mod metrics;
+mod models;
 mod problem;
 mod process;
 mod qemu;

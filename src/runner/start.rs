@@ -11,6 +11,7 @@ use super::failure::Failure;
 use super::harden::{Places, Reach};
 use super::kvm::{self, Trial};
 use super::machine::{self, Acceleration, Around, Certificate, Directories, Environment, Machine, Resolved};
+use super::models::Chosen;
 use super::process::Started;
 use super::reconcile::{self, Tray};
 use super::report::Reporter;
@@ -40,7 +41,11 @@ const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/name
 pub async fn run(config: PathBuf, began: Instant) -> Outcome {
     match prepare(config).await {
         Ok((setup, signals, dirs)) => {
+            let (file, model) = (setup.config.clone(), setup.spec.cpu_model.clone());
+            let accelerator = setup.observed.acceleration.name();
             let (outcome, reporter) = driver::run(setup, signals, began).await;
+            let chosen = Chosen { program: qemu::PROGRAM, file: &file, model: &model, accelerator };
+            let outcome = chosen.explain(outcome).await;
             leave_message(&outcome.to_message());
             reporter.finish().await;
             dirs.remove_runtime();

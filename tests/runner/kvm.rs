@@ -42,6 +42,26 @@ fn a_kvm_that_cannot_be_used_is_explained_and_the_guest_is_emulated() {
 }
 
 #[test]
+fn a_cpu_model_that_qemu_does_not_have_is_a_wrong_configuration_and_told_with_those_that_work() {
+    let rig = Rig::new();
+    for (accelerator, model, word, hint) in [
+        ("tcg", "nehalem-9", "unable to find CPU model 'nehalem-9'", "among those that work: max, Nehalem, "),
+        ("auto", "nehalem-9", "unable to find CPU model 'nehalem-9'", "among those that work: max, Nehalem, "),
+        ("tcg", "Haswell,enforce", "TCG doesn't support requested features", "among those that work: max, "),
+        ("tcg", "max,+sse9", "Property 'max-x86_64-cpu.sse9' not found", "correct its features"),
+    ] {
+        rig.configure(&json!({}), &json!({"drives": [], "accelerator": accelerator, "cpuModel": model}));
+        let end = rig.start(None).end(Duration::from_secs(20));
+        assert_eq!((end.code, &end.outcome["reason"]), (64, &json!("InvalidConfig")), "{}", end.log);
+        let message = end.outcome["message"].as_str().unwrap();
+        assert!(message.starts_with(&format!("/tmp/config/config.yaml: vm.cpuModel: {model:?} ")), "{message}");
+        assert!(message.contains(word) && message.contains(hint), "{message}");
+        // Those that lack something here are not among them.
+        assert!(!message.contains("host,") && !message.contains("Skylake"), "{message}");
+    }
+}
+
+#[test]
 fn the_machines_own_kvm_runs_the_guest_or_it_is_said_why_not() {
     if !Path::new("/dev/kvm").exists() {
         return;
@@ -73,7 +93,8 @@ fn the_guest_that_kvm_is_tried_with_comes_to_its_end_and_to_64_bits() {
         let bios = format!("/tmp/{name}");
         let arguments = "-nodefaults -no-user-config -no-reboot -display none -machine q35 -accel tcg -m 16M -device \
             isa-debug-exit,iobase=0xf4,iosize=4 -bios";
-        rig.qemu(&[&arguments.split_whitespace().collect::<Vec<_>>()[..], &[&bios, "-cpu", model]].concat())
+        let arguments = [&arguments.split_whitespace().collect::<Vec<_>>()[..], &[&bios, "-cpu", model]].concat();
+        rig.qemu(&arguments).status().unwrap().code()
     };
     // Also models that have no 64 bits, or do not know how to tell.
     for model in ["max", "qemu64", "qemu32", "486"] {

@@ -178,14 +178,15 @@ impl Rig {
         })
     }
 
-    /// Runs the image's QEMU with these arguments, in which /tmp is the test's directory; gives its exit code.
-    pub fn qemu(&self, arguments: &[&str]) -> Option<i32> {
+    /// The image's QEMU with these arguments, in which /tmp is the test's directory.
+    pub fn qemu(&self, arguments: &[&str]) -> Command {
         let pod = r#"root=$1 dir=$2; shift 2; mount --bind "$root" "$root" && mount -t tmpfs tmpfs "$root/dev"
             for device in null zero random urandom; do mknod -m 666 "$root/dev/$device" c $(stat -c '0x%t 0x%T' /dev/$device); done
             mount --rbind "$dir" "$root/tmp" && exec chroot "$root" /usr/bin/qemu-system-x86_64 "$@""#;
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation=private", "sh", "-c", pod, "pod"]).arg(&self.root).arg(self.dir.path());
-        command.args(arguments).stdin(Stdio::null()).status().unwrap().code()
+        command.args(arguments).stdin(Stdio::null());
+        command
     }
 
     /// Starts it as root, with root's capabilities and the group of the pod's usual user.
@@ -233,6 +234,12 @@ impl Vm<'_> {
     /// QEMU's process id, as the host counts.
     pub fn qemu(&self) -> u32 {
         self.child("qemu")
+    }
+
+    /// QEMU's arguments.
+    pub fn arguments(&self) -> Vec<String> {
+        let line = fs::read_to_string(format!("/proc/{}/cmdline", self.qemu())).unwrap();
+        line.split_terminator('\0').map(str::to_owned).collect()
     }
 
     /// That of the child whose name begins so.

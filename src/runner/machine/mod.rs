@@ -81,6 +81,15 @@ pub enum Acceleration {
 }
 
 impl Acceleration {
+    /// QEMU's name for it; none where QEMU chooses.
+    pub fn name(&self) -> Option<&'static str> {
+        match self {
+            Self::Kvm => Some("kvm"),
+            Self::Tcg | Self::TcgForWantOfKvm(_) => Some("tcg"),
+            Self::Unset => None,
+        }
+    }
+
     /// Whether QEMU runs the guest's instructions.
     pub fn is_emulation(&self) -> bool {
         matches!(self, Self::Tcg | Self::TcgForWantOfKvm(_))

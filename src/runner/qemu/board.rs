@@ -86,10 +86,8 @@ pub fn processors(args: &mut Args, machine: &Machine) {
         smp.push_str(&format!(",{name}={count}"));
     }
     args.plain("-smp", &smp);
-    match machine.acceleration {
-        Acceleration::Kvm => args.plain("-accel", "kvm"),
-        Acceleration::Tcg | Acceleration::TcgForWantOfKvm(_) => args.plain("-accel", "tcg"),
-        Acceleration::Unset => {}
+    if let Some(accelerator) = machine.acceleration.name() {
+        args.plain("-accel", accelerator);
     }
     args.device(&json!({"driver": "intel-iommu", "device-iotlb": true}));
 }
