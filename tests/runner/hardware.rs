@@ -3,6 +3,8 @@
 use crate::rig::{Console, Rig};
 use serde_json::json;
 use std::fs;
+use std::io::Write;
+use std::process::Stdio;
 use std::time::Duration;
 
 /// Slots, each with the vendor and the device there, as the guest sees them; the chipset is left out.
@@ -80,6 +82,81 @@ fn a_machine_of_the_reference_keeps_its_type_its_places_and_its_address() {
     assert!(ask("cat /sys/class/net/eth0/address").contains("52:54:00:12:34:56"));
     assert!(ask("cat /sys/class/dmi/id/product_version").contains("pc-q35-9.1"));
     assert!(ask("cat /sys/class/dmi/id/product_uuid").contains("2f3c1f9e-8e6e-4d6e-9f0e-0d5f6f2d9b11"));
+}
+
+/// What a guest sees of its network cards and disks: slot, and what tells one from another.
+fn cards_and_disks(console: &mut Console) -> Vec<String> {
+    console.type_line(
+        "sh modprobe virtio_net; cd /sys/bus/pci/devices; for f in */virtio*/net/*/address */virtio*/block/*/size; do echo dev ${f%%/*} $(cat $f); done; echo done",
+    );
+    let lines = console.wait("TINY sh done");
+    let devices = lines.lines().filter_map(|line| line.trim().strip_prefix("TINY sh dev 0000:00:"));
+    devices.map(str::to_owned).collect()
+}
+
+/// As a runner has kept it of a VM with two networks, two disks and a seed.
+const KEPT: &str = r#"{"machineType": "pc-q35-9.2", "pci": {"first": 1, "slots": {"network 52:54:00:00:00:01": 7,
+    "network 52:54:00:00:00:02": 8, "disk /tmp/disk.img": 9, "disk /tmp/two.img": 10, "seed": 11}}}"#;
+
+#[test]
+fn a_vm_that_we_have_installed_keeps_each_card_and_disk_where_it_was_when_others_come_and_go() {
+    let rig = Rig::with_guest();
+    rig.write("data/machine.json", KEPT);
+    rig.own("data/machine.json");
+    for (disk, mebibytes) in [("two.img", 2), ("three.img", 3)] {
+        fs::File::create(rig.path(disk)).unwrap().set_len(mebibytes << 20).unwrap();
+        rig.own(disk);
+    }
+    let card =
+        |n: u32| (format!("52:54:00:00:00:0{n}"), json!({"type": "user", "mac": format!("52:54:00:00:00:0{n}")}));
+    let run = |cards: &[u32], disks: &[&str]| {
+        let cards: Vec<_> = cards.iter().map(|n| card(*n).1).collect();
+        let drives: Vec<_> =
+            disks.iter().map(|disk| json!({"type": "raw", "resource": format!("/tmp/{disk}")})).collect();
+        rig.configure(&json!({}), &json!({"network": cards, "drives": drives}));
+        let vm = rig.start(None);
+        let mut console = vm.console();
+        console.wait("ready");
+        let seen = cards_and_disks(&mut console);
+        console.type_line("sh cat /sys/class/dmi/id/product_version; echo done");
+        assert!(console.wait("TINY sh done").contains("pc-q35-9.2"));
+        console.type_line("poweroff");
+        assert_eq!(vm.end(Duration::from_secs(30)).code, 0);
+        seen.into_iter().filter(|device| !device.starts_with("09.0 ")).collect::<Vec<_>>()
+    };
+    let (one, two, three) = (card(1).0, card(2).0, card(3).0);
+    assert_eq!(run(&[2], &["disk.img", "two.img"]), [format!("08.0 {two}"), "0a.0 4096".to_owned()]);
+    // A new card, and a new disk before the others.
+    let seen = run(&[3, 2], &["three.img", "disk.img", "two.img"]);
+    assert_eq!(seen, [format!("08.0 {two}"), format!("0c.0 {three}"), "0a.0 4096".to_owned(), "0d.0 6144".to_owned()]);
+    // What was away is back, what was there is gone.
+    assert_eq!(run(&[1], &["disk.img", "three.img"]), [format!("07.0 {one}"), "0d.0 6144".to_owned()]);
+}
+
+#[test]
+fn a_network_card_has_the_queues_and_interrupts_that_qemu_gives_by_itself() {
+    let rig = Rig::new();
+    rig.configure(&json!({}), &json!({"drives": [], "network": [{"type": "user"}], "powerdownTimeout": 0}));
+    let vm = rig.start(None);
+    let card = vm.arguments().into_iter().find(|argument| argument.contains("virtio-net")).unwrap();
+    let mut card: serde_json::Value = serde_json::from_str(&card).unwrap();
+    let properties = |card: &serde_json::Value| {
+        let card = card.to_string();
+        let machine = ["-nodefaults", "-display", "none", "-machine", "q35", "-S", "-monitor", "stdio"];
+        let network = ["-netdev", "user,id=hostnet0", "-device", &card];
+        let mut qemu = rig.qemu(&[&machine[..], &network].concat());
+        let mut qemu = qemu.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        qemu.stdin.take().unwrap().write_all(b"info qtree\nquit\n").unwrap();
+        String::from_utf8(qemu.wait_with_output().unwrap().stdout).unwrap()
+    };
+    let explicit = properties(&card);
+    for own in ["mq", "rx_queue_size", "tx_queue_size", "vectors"] {
+        assert!(card.as_object_mut().unwrap().remove(own).is_some(), "{own} is not among {card}");
+    }
+    let by_itself = properties(&card);
+    assert!(by_itself.contains("vectors = 4 "), "{by_itself}");
+    let differs: Vec<_> = explicit.lines().zip(by_itself.lines()).filter(|(one, two)| one != two).collect();
+    assert!(differs.is_empty(), "{differs:?}");
 }
 
 #[test]

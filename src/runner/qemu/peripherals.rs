@@ -71,13 +71,31 @@ pub fn networks(args: &mut Args, machine: &Machine) {
     for (n, ((network, mac), slot)) in networks.enumerate() {
         let id = format!("hostnet{n}");
         args.json("-netdev", &backend(&id, n, network));
-        let device = json!({"driver": network.device, "netdev": id, "mac": mac});
+        let device = nic(network, &id, mac);
         if is_on_pci(&network.device) {
             args.pci_device(*slot, device);
         } else {
             args.device(&device);
         }
     }
+}
+
+/// QEMU's names for its virtio card.
+const VIRTIO: [&str; 4] =
+    ["virtio-net", "virtio-net-pci", "virtio-net-pci-transitional", "virtio-net-pci-non-transitional"];
+/// A pair of queues of so many descriptors each: what QEMU (10.0) and the reference's guests have. Spelled out, so that no
+/// guest finds another card when QEMU changes its mind.
+const QUEUE_SIZE: u16 = 256;
+/// Interrupts of the card: one for each queue, the control queue and its configuration.
+const VECTORS: u16 = 4;
+
+fn nic(network: &Network, id: &str, mac: &str) -> Value {
+    let mut device = json!({"driver": network.device, "netdev": id, "mac": mac});
+    if let Some(fields) = device.as_object_mut().filter(|_| VIRTIO.contains(&network.device.as_str())) {
+        let own = json!({"mq": false, "rx_queue_size": QUEUE_SIZE, "tx_queue_size": QUEUE_SIZE, "vectors": VECTORS});
+        fields.extend(own.as_object().cloned().unwrap_or_default());
+    }
+    device
 }
 
 /// Whether QEMU's device model is one for the PCI bus; of its network cards, few are not.
