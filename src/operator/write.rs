@@ -101,6 +101,24 @@ impl<'a> Writer<'a> {
         self.client.request(request.map_err(failed::<K>("patch", name))?).await.map_err(failed::<K>("patch", name))
     }
 
+    /// Merges the object into the one that there is, lists by the keys of their items, and the other patch besides.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn merge_by_key<K, V>(&self, object: &K, besides: &serde_json::Value) -> Result<V, Error>
+    where
+        K: Resource<DynamicType = ()> + Serialize,
+        V: DeserializeOwned,
+    {
+        let name = object.name_any();
+        let mut body = with_type(object).map_err(failed::<K>("patch", &name))?;
+        overlay(&mut body, besides);
+        let params = PatchParams { field_manager: Some(names::MANAGER_OPERATOR.to_owned()), ..PatchParams::default() };
+        let request = self.request::<K>().patch(&name, &params, &Patch::Strategic(&body));
+        let request = request.map_err(kube::Error::BuildRequest).map_err(failed::<K>("patch", &name))?;
+        self.client.request(request).await.map_err(failed::<K>("patch", &name))
+    }
+
     /// Changes the resources of a pod's containers, which are merged by name.
     ///
     /// # Errors
@@ -176,6 +194,17 @@ impl<'a> Writer<'a> {
             Err(error) if is_code(&error, 404) || is_code(&error, 409) => Ok(None),
             Err(error) => Err(failed::<K>("delete", name)(error)),
         }
+    }
+}
+
+/// Puts the fields of the second into the first.
+fn overlay(object: &mut serde_json::Value, fields: &serde_json::Value) {
+    let (Some(target), Some(fields)) = (object.as_object_mut(), fields.as_object()) else {
+        object.clone_from(fields);
+        return;
+    };
+    for (name, value) in fields {
+        overlay(target.entry(name.as_str()).or_insert(serde_json::Value::Null), value);
     }
 }
 

@@ -297,6 +297,11 @@ fn merge(into: &mut Value, from: &Value) {
                 }
             }
         }
+        // Nulls in it take away what is not there.
+        (into @ Value::Null, Value::Object(_)) => {
+            *into = json!({});
+            merge(into, from);
+        }
         (into, from) => *into = from.clone(),
     }
 }

@@ -208,5 +208,8 @@ async fn the_config_map_keeps_how_logging_is_configured_and_no_vm_restarts_by_it
     world.api.change(VMS, "vm", |vm| drop(vm["spec"].as_object_mut().unwrap().remove("loggingProperties")));
     world.settle().await;
     assert_eq!(logging(&world).as_deref(), Some(lines), "those of the settings again");
+    follower.saw(Some(&config_map("cpuOvercommit: 2")), &world.ctx).await;
+    world.settle().await;
+    assert_eq!(logging(&world), None, "nobody says anything any more");
     assert_eq!(world.api.get(PODS, "vm").unwrap()["metadata"]["uid"], pod);
 }

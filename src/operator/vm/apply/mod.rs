@@ -13,6 +13,7 @@
 //! at once; then the pod. An object that is another's is never taken over, whatever its name.
 
 mod claims;
+mod config_map;
 mod resize;
 mod service;
 
@@ -25,9 +26,9 @@ use crate::api::names;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::trace::{Made, Span};
-use crate::operator::views::{ConfigMapView, PodView, SecretView, config_digest, logging_digest, vm_of};
+use crate::operator::views::{PodView, SecretView, vm_of};
 use crate::operator::write::Writer;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -60,7 +61,7 @@ pub async fn apply(
     let claims = futures::future::join_all(claims.map(|claim| claims::ensure(claim, observed, ctx)));
     let claims = timed("claims", claims, ctx);
     let secret = timed("secret", ensure_secret(display_secret.as_ref(), observed, ctx), ctx);
-    let config_map = timed("config_map", ensure_config_map(&config_map, observed, ctx), ctx);
+    let config_map = timed("config_map", config_map::ensure(&config_map, observed, ctx), ctx);
     // All are tried, and of several errors the first in this order is told: not whichever answer came first.
     let ((config_map, a), (secret, b), (claims, c)) = futures::future::join3(config_map, secret, claims).await;
     let versions =
@@ -159,47 +160,11 @@ async fn ensure_secret(
     Ok(Some(Arc::new(view)))
 }
 
-async fn ensure_config_map(
-    wanted: &ConfigMap,
-    observed: &Observed,
-    ctx: &Context,
-) -> Result<Arc<ConfigMapView>, Error> {
-    let (writer, writing) = (Writer::new(ctx), ctx.caches.config_maps.writing());
-    let present = match &observed.config_map {
-        Some(present) => present.clone(),
-        None => Arc::new(writer.create_or_get(wanted).await?),
-    };
-    if !is_ours(present.as_ref(), observed) {
-        return Err(Error::Foreign { kind: "ConfigMap", name: wanted.name_any() });
-    }
-    let newest = if is_as_wanted(&present, wanted) { present } else { Arc::new(writer.apply(wanted).await?) };
-    let known = observed.config_map.as_ref().is_some_and(|known| Arc::ptr_eq(known, &newest));
-    if !known {
-        writing.answered(newest.as_ref().clone());
-    }
-    Ok(newest)
-}
-
 /// Whether the object is this VM's, or was one's of its name.
 fn is_ours<K: kube::Resource>(view: &K, observed: &Observed) -> bool {
     let labels = view.meta().labels.as_ref();
     let is_a_vms = labels.is_some_and(|labels| labels.get(names::LABEL_NAME).is_some_and(|app| app == names::APP_NAME));
     is_a_vms && vm_of(view).is_some_and(|vm| vm == observed.name())
-}
-
-fn is_as_wanted(present: &ConfigMapView, wanted: &ConfigMap) -> bool {
-    let labels = wanted.metadata.labels.iter().flatten();
-    let owners = wanted.metadata.owner_references.iter().flatten();
-    let digest = wanted.data.as_ref().map(config_digest).unwrap_or_default();
-    // One that is there and is not wanted may stay: the reference gives each ConfigMap one, which an apply in our name
-    // does not remove, and nobody reads it.
-    let logging = wanted.data.as_ref().and_then(logging_digest);
-    let kept = |annotations: &BTreeMap<String, String>| annotations.get(names::ANNOTATION_INSTANCE_ID).cloned();
-    present.config.digest == digest
-        && (logging.is_none() || present.config.logging == logging)
-        && kept(present.annotations()) == kept(wanted.annotations())
-        && labels.into_iter().all(|(key, value)| present.labels().get(key) == Some(value))
-        && owners.into_iter().all(|owner| present.owner_references().contains(owner))
 }
 
 /// With when it began and ended.

@@ -1,0 +1,79 @@
+//! (client) The ConfigMap: made where it is missing, written where it differs.
+
+use super::is_ours;
+use crate::api::names;
+use crate::operator::context::Context;
+use crate::operator::error::Error;
+use crate::operator::views::{ConfigMapView, config_digest, logging_digest};
+use crate::operator::vm::observe::Observed;
+use crate::operator::write::Writer;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Makes the ConfigMap, or brings it in line; gives it as it is then.
+///
+/// # Errors
+/// If it is another's, or a write fails.
+pub(super) async fn ensure(
+    wanted: &ConfigMap,
+    observed: &Observed,
+    ctx: &Context,
+) -> Result<Arc<ConfigMapView>, Error> {
+    let (writer, writing) = (Writer::new(ctx), ctx.caches.config_maps.writing());
+    let present = match &observed.config_map {
+        Some(present) => present.clone(),
+        None => Arc::new(writer.create_or_get(wanted).await?),
+    };
+    if !is_ours(present.as_ref(), observed) {
+        return Err(Error::Foreign { kind: "ConfigMap", name: wanted.name_any() });
+    }
+    let newest = match differs(&present, wanted) {
+        Differs::No => present,
+        Differs::Yes => Arc::new(writer.apply(wanted).await?),
+        Differs::TooMuch => Arc::new(writer.merge_by_key(wanted, &too_much(wanted)).await?),
+    };
+    let known = observed.config_map.as_ref().is_some_and(|known| Arc::ptr_eq(known, &newest));
+    if !known {
+        writing.answered(newest.as_ref().clone());
+    }
+    Ok(newest)
+}
+
+/// How a ConfigMap differs from the one that is wanted.
+#[derive(Debug, PartialEq, Eq)]
+enum Differs {
+    No,
+    Yes,
+    /// It says how logging is configured, and nothing says so any more. An apply removes only what an apply has written:
+    /// not what was there when the ConfigMap was made, by us or by the reference.
+    TooMuch,
+}
+
+/// What takes away what is not wanted any more.
+fn too_much(wanted: &ConfigMap) -> Value {
+    let data = json!({names::LOGGING_FILE: null});
+    match wanted.annotations().contains_key(names::ANNOTATION_INSTANCE_ID) {
+        true => json!({"data": data}),
+        false => json!({"data": data, "metadata": {"annotations": {names::ANNOTATION_INSTANCE_ID: null}}}),
+    }
+}
+
+fn differs(present: &ConfigMapView, wanted: &ConfigMap) -> Differs {
+    let labels = wanted.metadata.labels.iter().flatten();
+    let owners = wanted.metadata.owner_references.iter().flatten();
+    let digest = wanted.data.as_ref().map(config_digest).unwrap_or_default();
+    let logging = wanted.data.as_ref().and_then(logging_digest);
+    let kept = |annotations: &BTreeMap<String, String>| annotations.get(names::ANNOTATION_INSTANCE_ID).cloned();
+    if logging.is_none() && present.config.logging.is_some() {
+        return Differs::TooMuch;
+    }
+    let same = present.config.digest == digest
+        && present.config.logging == logging
+        && kept(present.annotations()) == kept(wanted.annotations())
+        && labels.into_iter().all(|(key, value)| present.labels().get(key) == Some(value))
+        && owners.into_iter().all(|owner| present.owner_references().contains(owner));
+    if same { Differs::No } else { Differs::Yes }
+}
