@@ -13,7 +13,7 @@ demo: ## From nothing to a running VM on a local cluster (CLUSTER=current: on th
 demo-down: ## Remove the demo, and the local cluster if the demo has started it
 	@tests/cluster/demo down
 
-.PHONY: test test-unit fuzz test-apiserver test-faults test-runner test-cluster test-e2e test-demo soak
+.PHONY: test test-unit fuzz test-apiserver test-faults test-changes test-runner test-cluster test-e2e test-demo soak
 test: ## Every test; ends with `N passed, N failed`
 	@tests/run
 test-unit: ## Unit, golden and scenario tests, examples in the documentation, each half alone
@@ -22,8 +22,10 @@ fuzz: ## Look for inputs that break the readers of QMP, configuration, agents an
 	@tests/run fuzz
 test-apiserver: ## The operator on a real API server
 	@tests/run cluster apiserver
-test-faults: ## Every fault at every call of the operator, on an API server of its own
+test-faults: ## Every fault at every call of the operator; or several at random, for FAULTS_MINUTES (FAULTS_SEED)
 	@tests/run faults
+test-changes: ## Running VMs changed at random for CHANGES_MINUTES (2) end as if made so, and back (CHANGES_SEED)
+	@tests/run changes
 test-runner: ## The runner with a real QEMU
 	@tests/run programs images guests runner
 test-cluster: ## The local cluster and the guests, by themselves

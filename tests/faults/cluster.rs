@@ -126,6 +126,26 @@ impl Cluster {
         self.seen.lock().unwrap().present.get(namespace)?.get(&(kind, name.to_owned())).cloned()
     }
 
+    /// The state that the object is in, without the object.
+    pub fn version(&self, namespace: &str, kind: &'static str, name: &str) -> Option<String> {
+        let seen = self.seen.lock().unwrap();
+        let object = seen.present.get(namespace)?.get(&(kind, name.to_owned()))?;
+        object["metadata"]["resourceVersion"].as_str().map(ToOwned::to_owned)
+    }
+
+    /// Kinds and names of all that belongs to a VM.
+    pub fn of_vm(&self, namespace: &str, vm: &str) -> BTreeSet<(&'static str, String)> {
+        let seen = self.seen.lock().unwrap();
+        let present = seen.present.get(namespace).into_iter().flatten();
+        let of_vm = present.filter(|(_, object)| object["metadata"]["labels"]["app.kubernetes.io/instance"] == vm);
+        of_vm.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Forgets what has happened, where nobody asks for it.
+    pub fn forget_history(&self) {
+        self.seen.lock().unwrap().history.clear();
+    }
+
     /// All that has happened in a namespace, in order; it is forgotten.
     pub fn take_history(&self, namespace: &str) -> Vec<Entry> {
         let mut seen = self.seen.lock().unwrap();
@@ -219,13 +239,23 @@ impl Cluster {
             let request = request.header("Content-Type", "application/json").body(binding.to_string().into_bytes());
             let _ = self.client.request::<Value>(request.unwrap()).await;
         } else if pod["status"]["phase"] == "Pending" {
-            let state = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
+            // An image is there as soon as somebody fetches it.
+            let fetches = pod["metadata"]["labels"]["app.kubernetes.io/name"] == names::APP_FETCH;
+            let phase = if fetches { "Succeeded" } else { "Running" };
+            let state = match fetches {
+                true => {
+                    let time = "2026-01-01T00:00:00Z";
+                    let message = r#"{"reason":"Fetched","message":"","bytes":1}"#;
+                    json!({"terminated": {"exitCode": 0, "startedAt": time, "finishedAt": time, "message": message}})
+                }
+                false => json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}}),
+            };
             let container = json!({
                 "name": pod["spec"]["containers"][0]["name"], "image": "i", "imageID": "i", "ready": true, "restartCount": 0, "state": state,
                 "resources": pod["spec"]["containers"][0]["resources"],
             });
             let ready = json!({"type": "Ready", "status": "True", "reason": "Ready"});
-            let status = json!({"phase": "Running", "conditions": [ready], "containerStatuses": [container]});
+            let status = json!({"phase": phase, "conditions": [ready], "containerStatuses": [container]});
             let metadata = json!({"uid": pod["metadata"]["uid"]});
             let _ = self.merge("Pod", namespace, name, "status", json!({"metadata": metadata, "status": status})).await;
         } else if pod["status"]["phase"] == "Running" {

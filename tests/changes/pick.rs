@@ -1,0 +1,184 @@
+//! Changes at random: fields of a VM get the values that they have in another one, or go; now and then, one gets a value
+//! that nobody would write.
+//!
+//! The other VMs are those that the generator makes, from the schema, and the examples, which together show every field.
+
+use crate::generator;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Numbers at random, the same for the same seed.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64, n: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (n + 1).wrapping_mul(0xD1B5_4A32_D192_ED03))
+    }
+
+    pub fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % limit.max(1) as u64).unwrap_or_default()
+    }
+}
+
+/// All VMs that there are to choose from, the same for the same seed.
+pub fn specs(seed: u64) -> Vec<Value> {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let generated = generator::specs(bytes, 400);
+    let examples = examples();
+    // Those that only the examples have come often enough.
+    generated.into_iter().chain(examples.iter().cycle().take(100).cloned()).map(startable).collect()
+}
+
+fn examples() -> Vec<Value> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let mut paths: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    paths.sort();
+    let objects =
+        paths.iter().map(|path| serde_saphyr::from_str::<Value>(&std::fs::read_to_string(path).unwrap()).unwrap());
+    let vms = objects.filter(|object| object["kind"] == "VirtualMachine");
+    vms.map(|mut vm| vm["spec"].take()).collect()
+}
+
+/// A spec, and what becomes of it.
+pub struct Change {
+    pub before: Value,
+    pub after: Value,
+    /// Where they differ.
+    pub fields: Vec<String>,
+}
+
+/// The same spec with what the API server takes of claims and pods: a definition cannot check all of that, and a VM that
+/// does not start is not changed while it runs.
+fn startable(mut spec: Value) -> Value {
+    if let Some(fields) = spec.as_object_mut() {
+        fields.remove("nodeName");
+    }
+    for disk in spec["vm"]["disks"].as_array_mut().into_iter().flatten() {
+        let Some(template) = disk.get_mut("volumeClaimTemplate").filter(|template| !template.is_null()) else {
+            continue;
+        };
+        let claim = &mut template["spec"];
+        if let Some(fields) = claim.as_object_mut() {
+            fields.remove("dataSource");
+            fields.remove("dataSourceRef");
+        }
+        claim["resources"] = json!({"requests": {"storage": "1Gi"}});
+    }
+    spec
+}
+
+/// One or two fields of a running VM, with the values of another.
+pub fn change(specs: &[Value], random: &mut Random) -> Change {
+    let mut before = specs[random.below(specs.len())].clone();
+    before["vm"]["state"] = "Running".into();
+    let other = &specs[random.below(specs.len())];
+    if random.below(8) == 0 {
+        return nonsense(before, random);
+    }
+    let mut after = before.clone();
+    let wanted = 1 + random.below(2);
+    let mut fields = Vec::new();
+    // Fields that are equal in both change nothing.
+    for _ in 0..50 {
+        let mut paths = BTreeSet::new();
+        paths_of(&before, "", &mut paths);
+        paths_of(other, "", &mut paths);
+        let paths: Vec<String> = paths.into_iter().collect();
+        let path = &paths[random.below(paths.len())];
+        if before.pointer(path) != other.pointer(path) && put(&mut after, path, other.pointer(path)) {
+            fields.push(format!("spec{}", path.replace('/', ".")));
+        }
+        if fields.len() == wanted {
+            break;
+        }
+    }
+    Change { before, after, fields }
+}
+
+/// One or two values of a running VM with something else instead, at any place.
+fn nonsense(before: Value, random: &mut Random) -> Change {
+    let mut seed = [0; 32];
+    seed.fill_with(|| u8::try_from(random.below(256)).unwrap());
+    let after = generator::mutated(vec![before.clone()], seed, 1).remove(0);
+    let (mut was, mut is) = (BTreeSet::new(), BTreeSet::new());
+    leaves_of(&before, "spec", &mut was);
+    leaves_of(&after, "spec", &mut is);
+    let fields = is.difference(&was).map(|(path, value)| format!("{path} = {value:.60}")).collect();
+    Change { before, after, fields }
+}
+
+/// All values in it, with where they are.
+fn leaves_of(value: &Value, path: &str, leaves: &mut BTreeSet<(String, String)>) {
+    match value {
+        Value::Object(fields) if !fields.is_empty() => {
+            fields.iter().for_each(|(name, value)| leaves_of(value, &format!("{path}.{name}"), leaves));
+        }
+        Value::Array(items) if !items.is_empty() => {
+            items.iter().for_each(|item| leaves_of(item, &format!("{path}[]"), leaves));
+        }
+        other => drop(leaves.insert((path.to_owned(), other.to_string()))),
+    }
+}
+
+impl Change {
+    /// Where it puts, takes away or changes values.
+    pub fn places(&self) -> BTreeSet<String> {
+        let (mut was, mut is) = (BTreeSet::new(), BTreeSet::new());
+        leaves_of(&self.before, "spec", &mut was);
+        leaves_of(&self.after, "spec", &mut is);
+        was.symmetric_difference(&is).map(|(path, _)| path.clone()).collect()
+    }
+}
+
+/// Those fields of the schema that none of the places is at or below.
+pub fn untouched(places: &BTreeSet<String>) -> (Vec<String>, usize) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds/vms.vmoperator.jdrupes.org.yaml");
+    let crd: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let mut fields = BTreeSet::new();
+    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    fields_of(schema, "spec", &mut fields);
+    let is_touched = |field: &String| {
+        places.iter().any(|place| {
+            place.strip_prefix(field).is_some_and(|rest| rest.is_empty() || !rest.starts_with(char::is_alphanumeric))
+        })
+    };
+    let count = fields.len();
+    (fields.into_iter().filter(|field| !is_touched(field)).collect(), count)
+}
+
+/// All leaves of a schema.
+fn fields_of(schema: &Value, path: &str, fields: &mut BTreeSet<String>) {
+    if let Some(properties) = schema["properties"].as_object() {
+        properties.iter().for_each(|(name, schema)| fields_of(schema, &format!("{path}.{name}"), fields));
+    } else if schema["items"].is_object() {
+        fields_of(&schema["items"], &format!("{path}[]"), fields);
+    } else {
+        fields.insert(path.to_owned());
+    }
+}
+
+/// All fields, at any depth, outside of lists.
+fn paths_of(value: &Value, path: &str, paths: &mut BTreeSet<String>) {
+    for (name, value) in value.as_object().into_iter().flatten() {
+        let path = format!("{path}/{}", name.replace('~', "~0").replace('/', "~1"));
+        paths_of(value, &path, paths);
+        paths.insert(path);
+    }
+}
+
+/// Puts a value there, or takes it away. Says whether there is such a place.
+fn put(target: &mut Value, path: &str, value: Option<&Value>) -> bool {
+    let Some((parent, name)) = path.rsplit_once('/') else { return false };
+    let name = name.replace("~1", "/").replace("~0", "~");
+    let Some(parent) = target.pointer_mut(parent).and_then(Value::as_object_mut) else { return false };
+    match value {
+        Some(value) => parent.insert(name, value.clone()).as_ref() != Some(value),
+        None => parent.remove(&name).is_some(),
+    }
+}
