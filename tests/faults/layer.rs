@@ -63,10 +63,15 @@ impl Fault {
         Self::Killed { carried_out: false },
         Self::Killed { carried_out: true },
     ];
-    pub const OF_LISTS: [Self; 8] = [
+    /// Of lists and watches. A 404 comes from an API server that does not know the definition (yet, or any more); 409 and
+    /// 422 from nobody but what stands between.
+    pub const OF_LISTS: [Self; 11] = [
         Self::NotSent,
         Self::Refused(403),
+        Self::Refused(404),
+        Self::Refused(409),
         Self::Refused(410),
+        Self::Refused(422),
         Self::Refused(429),
         Self::Refused(500),
         Self::Hangs { carried_out: false },
@@ -79,8 +84,9 @@ impl Fault {
     pub fn at(place: &str) -> &'static [Self] {
         match place.split(' ').next() {
             Some("EVENT") => &Self::OF_EVENTS,
-            Some("LIST" | "WATCH" | "VERSION") if place.starts_with("LIST") => &Self::OF_LISTS,
-            Some("WATCH" | "VERSION") => &Self::OF_LISTS[..7],
+            Some("LIST") => &Self::OF_LISTS,
+            // All but an old state.
+            Some("WATCH" | "VERSION") => &Self::OF_LISTS[..Self::OF_LISTS.len() - 1],
             _ => &Self::OF_REQUESTS,
         }
     }

@@ -21,6 +21,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
+#[allow(dead_code, reason = "the test of changes uses all of it")]
 mod cluster;
 mod install;
 mod judge;
@@ -178,14 +179,21 @@ async fn at_random(
             }
             let verdict = scenario.with_faults(cluster, &format!("random-{n}"), reference, faults.clone()).await;
             match verdict {
-                Verdict::Wrong(why) => Some(format!("run {n} of seed {seed}: {}: {faults:?}: {why}", scenario.name)),
-                Verdict::Same | Verdict::NotReached => None,
+                Verdict::Wrong(why) => {
+                    (false, Some(format!("run {n} of seed {seed}: {}: {faults:?}: {why}", scenario.name)))
+                }
+                verdict => (matches!(verdict, Verdict::Same), None),
             }
         },
     );
     let verdicts: Vec<_> = runs.buffer_unordered(at_once).collect().await;
-    println!("{} runs with up to 3 faults each, seed {seed}", verdicts.len());
-    verdicts.into_iter().flatten().collect()
+    let whole = verdicts.iter().filter(|(whole, _)| *whole).count();
+    println!("{} runs with up to 3 faults each, seed {seed}; in {whole} all three have happened", verdicts.len());
+    let mut wrong: Vec<String> = verdicts.into_iter().filter_map(|(_, wrong)| wrong).collect();
+    if whole == 0 {
+        wrong.push("in none have all faults happened".to_owned());
+    }
+    wrong
 }
 
 async fn every_fault_at_every_place(server: &Server) -> Vec<String> {
