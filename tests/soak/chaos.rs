@@ -2,14 +2,16 @@
 
 use super::harness::vm::{BOOT, SHUTDOWN, Vm, tiny};
 use super::harness::{Space, console, eventually, kubectl, process, rig};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// How many VMs there are. Without hardware acceleration each that boots is busy.
 pub const VMS: u32 = 3;
 /// Between two things that happen.
-const PAUSES: std::ops::Range<u64> = 1_000..8_000;
+const PAUSES: Range<u64> = 1_000..8_000;
 
 /// Names that no other namespace has, so that a drain can be of these alone.
 pub fn name(namespace: &str, n: u32) -> String {
@@ -51,6 +53,7 @@ pub struct Chaos<'a> {
     vms: &'a [Vm<'a>],
     random: u64,
     counts: BTreeMap<&'static str, (u32, u32)>,
+    away: Vec<Range<Timestamp>>,
     node: Cordon,
 }
 
@@ -74,7 +77,7 @@ impl Drop for Cordon {
 
 impl<'a> Chaos<'a> {
     pub fn new(space: &'a Space, vms: &'a [Vm<'a>], seed: u64) -> Self {
-        Self { space, vms, random: seed, counts: BTreeMap::new(), node: Cordon::default() }
+        Self { space, vms, random: seed, counts: BTreeMap::new(), away: Vec::new(), node: Cordon::default() }
     }
 
     /// SplitMix64.
@@ -95,6 +98,11 @@ impl<'a> Chaos<'a> {
         let told: Vec<String> =
             self.counts.iter().map(|(what, (done, tried))| format!("{what}: {done} of {tried}")).collect();
         told.join(", ")
+    }
+
+    /// When the API server was not there, or not ready.
+    pub fn away(&self) -> &[Range<Timestamp>] {
+        &self.away
     }
 
     /// Everything has happened.
@@ -148,13 +156,18 @@ impl<'a> Chaos<'a> {
             DELETED_OR_MADE if vm.now().is_null() => make(vm).await,
             DELETED_OR_MADE => self.kubectl(&["delete", "vm", &vm.name, "--wait=false"]).await,
             "its pod is deleted" => self.kubectl(&["delete", "pod", &vm.name, "--wait=false"]).await,
-            "its QEMU is killed" => kill(vm, "qemu-system-x86"),
-            "its runner is killed" => kill(vm, "vm-runner"),
+            "its QEMU is killed" => kill(vm, "qemu-system-x86").await,
+            "its runner is killed" => kill(vm, "vm-runner").await,
             "its guest panics" => type_in(self.space, vm, "crash").await,
             "its guest powers itself off" => type_in(self.space, vm, "poweroff").await,
             "the operator is killed" => kill_operator_process(self.space),
             "the operator is killed with its pod" => try_kill_operator(self.space).await,
-            "the API server is killed" => cluster("restart-apiserver").await,
+            "the API server is killed" => {
+                let from = Timestamp::now();
+                let done = cluster("restart-apiserver").await;
+                self.away.push(from..Timestamp::now());
+                done
+            }
             "the kubelet is restarted" => cluster("restart-kubelet").await,
             "the node is drained" => self.drain().await,
             other => Err(format!("nobody knows how: {other}")),
@@ -197,9 +210,8 @@ pub async fn make_again(vm: &Vm<'_>) {
     eventually("the VM is made again", 60, async || make(vm).await).await;
 }
 
-fn kill(vm: &Vm<'_>, program: &str) -> Result<(), String> {
-    let uid = vm.pod().map(|pod| super::harness::vm::uid(&pod)).ok_or("no pod")?;
-    kill_one(&uid, program)
+async fn kill(vm: &Vm<'_>, program: &str) -> Result<(), String> {
+    once_up(vm, async || kill_one(&vm.pod().map(|pod| super::harness::vm::uid(&pod)).ok_or("no pod")?, program)).await
 }
 
 fn kill_one(pod_uid: &str, program: &str) -> Result<(), String> {
@@ -209,17 +221,23 @@ fn kill_one(pod_uid: &str, program: &str) -> Result<(), String> {
     if killed.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&killed.stderr).into_owned()) }
 }
 
-/// The VM is started, if need be: there is seldom a guest that is up by chance.
 async fn type_in(space: &Space, vm: &Vm<'_>, line: &str) -> Result<(), String> {
+    let is_up = async || console::log(space, &vm.name).await.map(|log| log.contains(" ready"));
+    once_up(vm, async || if is_up().await? { Ok(()) } else { Err("the guest is not up".to_owned()) }).await?;
+    console::write_line(space, &vm.name, line).await
+}
+
+/// Starts the VM, if need be, and does that as soon as it can be done: by chance there is seldom a guest that is up.
+async fn once_up(vm: &Vm<'_>, mut deed: impl AsyncFnMut() -> Result<(), String>) -> Result<(), String> {
     patch(vm, &json!({"state": "Running"})).await?;
     let began = Instant::now();
-    while !console::log(space, &vm.name).await.is_ok_and(|log| log.contains(" ready")) {
-        if began.elapsed().as_secs() >= BOOT {
-            return Err("the guest does not come up".to_owned());
+    loop {
+        let done = deed().await;
+        if done.is_ok() || began.elapsed().as_secs() >= BOOT {
+            return done;
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    console::write_line(space, &vm.name, line).await
 }
 
 fn operators(space: &Space) -> Vec<Value> {

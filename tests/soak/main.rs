@@ -85,10 +85,11 @@ async fn soak(space: &Space, seed: u64, time: Duration) {
     if time >= ALL_HAPPENS {
         chaos.judge();
     }
+    let away = chaos.away().to_vec();
     drop(chaos);
     settle(space, &vms, &mut audit, &mut watch).await;
     watch.judge();
-    audit.judge();
+    audit.judge(&away);
     println!("{}\n{}", watch.told(), audit.told());
 }
 
