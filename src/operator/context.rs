@@ -8,7 +8,7 @@ use super::metrics::Metrics;
 use super::progress::Progresses;
 use super::settings::Settings;
 use super::starts::Starts;
-use super::trace::{self, Change, Made, Trace};
+use super::trace::{Change, Made, Trace};
 use super::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, vm_of};
 use super::warnings::Warnings;
 use crate::api::VirtualMachine;
@@ -19,6 +19,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 /// What every reconcile needs.
 pub struct Context {
@@ -45,7 +46,7 @@ pub struct Context {
     /// The VMs that are being started.
     starts: Mutex<Starts>,
     /// Where traces of starts are handed in to be sent to a collector.
-    pub traces: Option<trace::export::Sender>,
+    pub traces: Option<mpsc::Sender<Trace>>,
     /// Whether this operator may write.
     pub leadership: Leadership,
     /// The clock.
