@@ -30,6 +30,8 @@ pub struct Request {
     pub deadline: Option<u64>,
     /// The schemes that the URL, and each URL that a server sends on to, may have. Default [`SCHEMES`].
     pub schemes: Vec<String>,
+    /// A file with certificate authorities in PEM that are trusted besides those of the image; an absolute path.
+    pub authorities: Option<String>,
 }
 
 impl Request {
@@ -41,6 +43,7 @@ impl Request {
         arguments.extend(self.max_bytes.map(|bytes| format!("--max-bytes={bytes}")));
         arguments.extend(self.deadline.map(|seconds| format!("--deadline={seconds}")));
         arguments.push(format!("--schemes={}", self.schemes.join(",")));
+        arguments.extend(self.authorities.iter().map(|path| format!("--authorities={path}")));
         arguments
     }
 }

@@ -1,10 +1,17 @@
-//! The display's password, with a real client: who has it gets a picture, whoever has another does not.
+//! The display's password and its certificate, with a real client: who has the one and trusts the other gets a picture,
+//! nobody else does.
 
 use super::harness::display::{self, Entry};
 use super::harness::vm::{BOOT, Vm, condition, ready_reason};
 use super::harness::{Space, e2e, eventually, kubectl, process};
+use super::web::Authority;
 use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Child;
 
 /// Seconds until the kubelet has brought a new secret into the pod. Its own look at all volumes is a minute apart: what
 /// is quicker than this was announced.
@@ -49,6 +56,39 @@ async fn expect(vm: &Vm<'_>, password: Option<&str>, entry: Entry) {
     let address = vm.now()["status"]["podIP"].as_str().unwrap().to_owned();
     let got = display::enter(&address, 5900, password).await;
     assert_eq!(got, entry, "with the password {password:?}");
+}
+
+/// A display secret of the user's own, named of-my-own, for the VM named vm.
+async fn create_own(space: &Space, values: &Value) {
+    let labels = json!({
+        "app.kubernetes.io/name": "vm-runner",
+        "app.kubernetes.io/instance": "vm",
+        "app.kubernetes.io/component": "display-secret",
+    });
+    let own = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"namespace": space.name, "name": "of-my-own", "labels": labels},
+        "stringData": values,
+    });
+    kubectl::create(&own).await.unwrap();
+}
+
+/// A certificate as cert-manager puts it into a secret.
+fn certificate(dir: &Path) -> Value {
+    let file = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
+    json!({"tls.crt": file("server.pem"), "tls.key": file("server.key"), "ca.crt": file("ca.pem")})
+}
+
+/// The display's port, by `kubectl port-forward`, on this host: its certificate says that it is localhost. For one client:
+/// it ends with a connection that is cut.
+async fn forwarded(space: &Space) -> (Child, u16) {
+    let mut command = kubectl::command(&["--namespace", &space.name, "port-forward", "pod/vm", ":5900"]);
+    let mut forwarding = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut lines = BufReader::new(forwarding.stdout.as_mut().unwrap()).lines();
+    let line = lines.next_line().await.unwrap().unwrap_or_default();
+    let port = line.split_whitespace().find_map(|word| word.strip_prefix("127.0.0.1:")?.parse().ok());
+    (forwarding, port.unwrap_or_else(|| panic!("no port in {line:?}")))
 }
 
 /// Since the VM ran first, nothing has disturbed it.
@@ -110,18 +150,7 @@ fn a_new_password_is_in_effect_at_once_and_the_old_one_is_not() {
 #[test]
 fn a_secret_of_the_users_own_is_followed_and_never_written_and_without_one_the_display_is_open() {
     e2e(2, async |space| {
-        let labels = json!({
-            "app.kubernetes.io/name": "vm-runner",
-            "app.kubernetes.io/instance": "vm",
-            "app.kubernetes.io/component": "display-secret",
-        });
-        let own = json!({
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"namespace": space.name, "name": "of-my-own", "labels": labels},
-            "stringData": {"display-password": "fixed"},
-        });
-        kubectl::create(&own).await.unwrap();
+        create_own(space, &json!({"display-password": "fixed"})).await;
         let vm = space.create("vm", json!({})).await;
         let open = json!({"spec": {"vm": {"display": {"spice": {"generateSecret": false}}}}});
         let open = space.create("open", open).await;
@@ -149,5 +178,48 @@ fn a_secret_of_the_users_own_is_followed_and_never_written_and_without_one_the_d
         assert_eq!(space.kubectl(&all).await.trim(), "secret/of-my-own");
         was_never_disturbed(&vm);
         assert!(secret(space, "open-display-secret").await.is_none());
+    });
+}
+
+#[test]
+fn a_display_with_a_certificate_is_encrypted_and_a_renewed_one_is_told_until_the_next_start() {
+    e2e(1, async |space| {
+        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        Authority::make(first.path());
+        Authority::make(second.path());
+        let mut values = certificate(first.path());
+        values["display-password"] = json!("word");
+        create_own(space, &values).await;
+        let vm = space.create("vm", json!({})).await;
+        vm.booted().await;
+        let admitted = async |dir: &Path| {
+            let (_forwarding, port) = forwarded(space).await;
+            display::enter_by_tls(port, "word", &dir.join("ca.pem")).await
+        };
+        let in_sync = async |status: &str, reason: &str| {
+            let holds = |vm: &Value| {
+                let told = condition(vm, "ConfigInSync");
+                told["status"] == status && told["reason"] == reason
+            };
+            condition(&vm.until(&format!("is told {reason}"), 120, holds).await, "ConfigInSync")
+        };
+        in_sync("True", "Applied").await;
+        assert!(admitted(first.path()).await && !admitted(second.path()).await);
+        let (_forwarding, port) = forwarded(space).await;
+        let (has_picture, said) = display::connect(&format!("spice://localhost:{port}"), Some("word"), None).await;
+        assert!(!has_picture, "the port speaks TLS alone: {said}");
+
+        let pod = vm.pod_uid();
+        set(space, "of-my-own", &certificate(second.path())).await;
+        let told = in_sync("False", "RestartNeeded").await;
+        assert!(told["message"].as_str().unwrap().contains("certificate"), "{told}");
+        assert!(admitted(first.path()).await && !admitted(second.path()).await);
+        assert_eq!(vm.pod_uid(), pod, "nothing is started anew for it");
+
+        vm.patch(&json!({"spec": {"vm": {"restartRequest": 1}}})).await;
+        vm.until("is started anew", BOOT, |vm| vm["status"]["observedRestartRequest"] == 1).await;
+        vm.booted().await;
+        in_sync("True", "Applied").await;
+        assert!(admitted(second.path()).await && !admitted(first.path()).await);
     });
 }

@@ -21,7 +21,7 @@
 //! | [`mistakes`] | each mistake is explained in `kubectl describe vm` |
 //! | [`changes`] | CPUs change while the guest runs |
 //! | [`media`] | CD images that are given by URL |
-//! | [`display`] | the display's password is changed while the guest runs |
+//! | [`display`] | the display's password is changed while the guest runs; encryption |
 //! | [`seed`] | what cloud-init gets: from secrets, and large |
 //! | [`isolation`] | two operators in two namespaces |
 //! | [`devices`] | what the device plugin gives to pods |
@@ -52,4 +52,7 @@ mod rights;
 mod seed;
 mod takeover;
 mod upgrade;
+#[path = "../runner/fetch/server.rs"]
+#[allow(dead_code)] // The fetches by the runner alone use the rest.
+mod web;
 mod writes;

@@ -1,7 +1,9 @@
 //! CD images that are given by URL: fetched once by a pod of their own, and in the drive when they are there.
 
 use super::harness::vm::{BOOT, Vm, condition, ready_reason};
-use super::harness::{Space, e2e, eventually, process};
+use super::harness::{Space, e2e, eventually, kubectl, process};
+use super::rights::configure;
+use super::web::{Authority, Reply, Web, tunnel_at};
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
@@ -150,5 +152,39 @@ fn a_cd_that_nothing_waits_for_comes_into_the_drive_of_the_running_machine() {
         vm.patch(&disks).await;
         until_cd(&vm, true).await;
         assert_eq!(vm.pod_uid(), pod, "all that without a restart");
+    });
+}
+
+#[test]
+fn an_image_comes_through_the_companys_proxy_from_a_server_that_the_companys_authority_has_signed() {
+    e2e(1, async |space| {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::make(dir.path());
+        let server = Web::start_secure(&authority, |request| Reply::image(request, &image(), "\"one\""));
+        let (proxy, asked) = tunnel_at(NODE.trim_end_matches(":0"));
+        let proxy = format!("http://anna:sesame@{}:{proxy}", NODE.trim_end_matches(":0"));
+        let ours = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"namespace": space.name, "name": name}});
+        let mut secret = ours("Secret", "proxy");
+        secret["stringData"] = json!({"HTTPS_PROXY": proxy});
+        kubectl::create(&secret).await.unwrap();
+        let fetch = json!({"proxySecret": "proxy", "authorities": {"configMap": "company"}});
+        configure(space, &json!({"imageRepository": {"fetch": fetch}})).await;
+
+        // The server is the node's own: without the proxy, no pod would reach it by that name.
+        let cdrom = json!({"image": server.url("/install.iso"), "checksum": checksum()});
+        let vm = space.create("vm", with_cd(space, "vm", &cdrom, true)).await;
+        let missing =
+            |vm: &Value| condition(vm, "MediaFetched")["message"].as_str().is_some_and(|m| m.contains("company"));
+        vm.until("says that there is no such ConfigMap", 120, missing).await;
+        let mut company = ours("ConfigMap", "company");
+        company["data"] = json!({"ca.crt": fs::read_to_string(dir.path().join("ca.pem")).unwrap()});
+        kubectl::create(&company).await.unwrap();
+        vm.booted().await;
+        assert_eq!(condition(&vm.now(), "MediaFetched")["status"], "True", "{:#}", vm.now()["status"]);
+        assert!(has_cd(&vm));
+        let asked = asked.lock().unwrap().concat();
+        assert!(asked.starts_with("CONNECT localhost:") && asked.contains("Proxy-Authorization: Basic "), "{asked}");
+        let pods = space.kubectl(&["get", "pods,events", "--output", "yaml"]).await;
+        assert!(!pods.contains("sesame") && !vm.now().to_string().contains("sesame"));
     });
 }

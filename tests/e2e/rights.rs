@@ -23,7 +23,7 @@ impl DevicesBelongToPods {
     }
 }
 
-async fn configure(space: &Space, settings: &Value) {
+pub async fn configure(space: &Space, settings: &Value) {
     let told = async || {
         let log = space.kubectl(&["logs", "--selector", "app.kubernetes.io/name=vm-operator", "--tail=-1"]).await;
         log.matches("the settings of ConfigMap vm-operator are in force").count()

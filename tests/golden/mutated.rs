@@ -53,6 +53,17 @@ fn a_configuration_of_nonsense_is_taken_or_refused_by_its_key() {
     assert!(taken > 200 && refused > 500, "{taken} and {refused}");
 }
 
+/// A value for a setting without a default.
+fn such_as(place: &str) -> Value {
+    match place.rsplit(' ').next() {
+        Some("httpProxy" | "httpsProxy" | "endpoint") => json!("http://example.org:3128"),
+        Some("kvmResource") => json!("example.org/kvm"),
+        Some("nodeSelector") => json!({"vms": "here"}),
+        Some("tolerations" | "imagePullSecrets") => json!([]),
+        _ => json!("text"),
+    }
+}
+
 #[test]
 fn settings_of_nonsense_are_taken_or_refused_with_line_and_key() {
     let mut file = json!({});
@@ -61,7 +72,7 @@ fn settings_of_nonsense_are_taken_or_refused_with_line_and_key() {
         let at = place
             .split(' ')
             .fold(&mut file, |at, step| at.as_object_mut().unwrap().entry(step).or_insert_with(|| json!({})));
-        *at = key.default.map_or(json!("text"), |default| serde_json::from_str(default).unwrap());
+        *at = key.default.map_or_else(|| such_as(key.place), |default| serde_json::from_str(default).unwrap());
     }
     let (mut taken, mut refused) = (0, 0);
     for settings in mutated(vec![file], SEED, 4000) {

@@ -13,21 +13,21 @@ use vm_operator::operator::settings::Settings;
 use vm_operator::operator::vm::fetch::sweep::sweep;
 use vm_operator::operator::vm::reconcile;
 
-const URL: &str = "https://example.org/debian.iso";
+pub const URL: &str = "https://example.org/debian.iso";
 const OTHER: &str = "https://example.org/drivers.iso";
 const CLAIM: &str = "vmop-image-repository";
-const FETCHED: &str = r#"{"reason":"Fetched","bytes":4096}"#;
+pub const FETCHED: &str = r#"{"reason":"Fetched","bytes":4096}"#;
 
-fn pod_of(url: &str) -> String {
+pub fn pod_of(url: &str) -> String {
     fetch::pod_name(url, None)
 }
 
-fn path_of(url: &str) -> String {
+pub fn path_of(url: &str) -> String {
     format!("/var/local/vmop-image-repository/{}", fetch::file_name(url, None))
 }
 
 /// A machine that boots from the CD.
-fn boots_from(url: &str) -> Value {
+pub fn boots_from(url: &str) -> Value {
     json!({"state": "Running", "disks": [
         {"volumeClaimTemplate": {"metadata": {"name": "system"}}, "bootindex": 1},
         {"cdrom": {"image": url}, "bootindex": 0},
@@ -35,7 +35,7 @@ fn boots_from(url: &str) -> Value {
 }
 
 /// A machine that has something else to boot from.
-fn has_besides(url: &str) -> Value {
+pub fn has_besides(url: &str) -> Value {
     json!({"state": "Running", "disks": [
         {"volumeClaimTemplate": {"metadata": {"name": "system"}}, "bootindex": 0}, {"cdrom": {"image": url}},
     ]})
@@ -47,7 +47,7 @@ fn fetch_runs(world: &World, url: &str, log: &str) {
     world.deliver();
 }
 
-fn fetch_ends(world: &World, url: &str, outcome: &str) {
+pub fn fetch_ends(world: &World, url: &str, outcome: &str) {
     let success = outcome.contains("Fetched") || outcome.contains("AlreadyThere");
     let began = now().checked_sub(SignedDuration::from_secs(5)).unwrap();
     let terminated =
@@ -61,13 +61,13 @@ fn fetch_ends(world: &World, url: &str, outcome: &str) {
 }
 
 /// Status, reason and message of the condition `MediaFetched`.
-fn told(world: &World) -> (String, String, String) {
+pub fn told(world: &World) -> (String, String, String) {
     let conditions = world.vm().status.unwrap().conditions;
     let condition = conditions.into_iter().find(|c| c.type_ == "MediaFetched").expect("MediaFetched");
     (condition.status, condition.reason, condition.message)
 }
 
-fn cd(world: &World) -> String {
+pub fn cd(world: &World) -> String {
     let text = world.api.get(CONFIG_MAPS, "vm").unwrap()["data"]["config.yaml"].clone();
     let config: Value = serde_json::from_str(text.as_str().unwrap()).unwrap();
     let drives = config["/Runner"]["vm"]["drives"].as_array().unwrap().clone();
@@ -366,23 +366,6 @@ async fn a_fetch_pod_that_does_not_start_says_why() {
     world.settle().await;
     assert_eq!((told(&world).1.as_str(), world.ready().0.as_str()), ("VolumeBindingFailed", "MediaFetchFailed"));
     assert!(told(&world).2.contains(&pod_of(URL)), "{:?}", told(&world));
-}
-
-#[tokio::test]
-async fn without_a_repository_or_with_a_scheme_that_is_not_allowed_no_pod_is_made() {
-    let world = World::new(has_besides("http://example.org/a.iso"));
-    let mut settings = Settings::default();
-    settings.reconciler.image_repository.fetch.schemes = vec!["https".to_owned()];
-    world.ctx.set_settings(settings.clone());
-    world.settle().await;
-    assert_eq!(told(&world).1, "SchemeNotAllowed");
-    assert!(told(&world).2.contains("use https"), "{:?}", told(&world));
-    let world = World::new(has_besides(URL));
-    settings.reconciler.image_repository.create = false;
-    world.ctx.set_settings(settings);
-    world.settle().await;
-    assert_eq!(told(&world).1, "RepositoryMissing");
-    assert!(!world.api.list(PODS).iter().any(|pod| pod["metadata"]["name"] != "vm"));
 }
 
 #[tokio::test]

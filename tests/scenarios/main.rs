@@ -7,6 +7,7 @@ mod disks;
 mod explain;
 mod fake_api;
 mod fetch;
+mod fetch_settings;
 mod health;
 mod ignored;
 mod lives;

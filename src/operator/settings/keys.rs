@@ -101,6 +101,29 @@ pub const KEYS: &[Key] = &[
         Some("600"),
         "Seconds that the start of a VM waits for the image that it boots from; then it starts with the drive empty",
     ),
+    ours(
+        "/Reconciler imageRepository fetch httpProxy",
+        None,
+        "The proxy for URLs of http, such as `http://proxy.example.org:3128`. Default: none",
+    ),
+    ours("/Reconciler imageRepository fetch httpsProxy", None, "That for URLs of https. Default: none"),
+    ours(
+        "/Reconciler imageRepository fetch noProxy",
+        None,
+        "Hosts, domains and networks that are asked without one, such as `.example.org,10.0.0.0/8`",
+    ),
+    ours(
+        "/Reconciler imageRepository fetch proxySecret",
+        None,
+        "A Secret for proxies that want a password: its keys, such as `HTTPS_PROXY` with \
+         `http://user:password@proxy.example.org:3128`, are the environment of the pods that fetch",
+    ),
+    ours(
+        "/Reconciler imageRepository fetch authorities configMap",
+        None,
+        "A ConfigMap with certificate authorities in PEM that are trusted besides the public ones",
+    ),
+    ours("/Reconciler imageRepository fetch authorities key", None, "The key that has them. Default: `ca.crt`"),
     ours("/Reconciler podDefaults nodeSelector", None, "Labels of the nodes for VMs that have no spec.nodeSelector"),
     ours("/Reconciler podDefaults tolerations", None, "Tolerations of VMs that have no spec.tolerations"),
     ours(
@@ -182,7 +205,7 @@ mod tests {
 
     #[test]
     fn every_key_that_is_read_is_described_and_no_other() {
-        let source = [include_str!("file.rs"), include_str!("ours.rs")].join("\n");
+        let source = [include_str!("file.rs"), include_str!("ours.rs"), include_str!("fetch.rs")].join("\n");
         let asked = source.split(['.', ' ', '\n']).filter_map(|call| {
             let name = call.strip_prefix("take(\"").or_else(|| call.strip_prefix("section(\""))?;
             name.split_once('"').map(|(name, _)| name)
@@ -193,6 +216,6 @@ mod tests {
         let mut described: BTreeSet<&str> = KEYS.iter().flat_map(|key| key.place.split(' ')).collect();
         // Taken by a constant.
         assert!(described.remove("passwordValidity"));
-        assert_eq!(asked, described, "each key that settings/file.rs or ours.rs takes stands in KEYS");
+        assert_eq!(asked, described, "each key that settings/file.rs, ours.rs or fetch.rs takes stands in KEYS");
     }
 }

@@ -11,14 +11,16 @@
 //! | [`follow`] | later versions of the ConfigMap |
 //! | [`keys`] | the keys, for the documentation |
 
+mod fetch;
 mod file;
 pub mod follow;
 pub mod keys;
 mod ours;
 mod tree;
 
-use crate::api::quantity::Bytes;
-use crate::api::{fetch, names};
+pub use fetch::{Authorities, FetchSettings, Proxies};
+
+use crate::api::names;
 use k8s_openapi::api::core::v1::{LocalObjectReference, Toleration};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -113,30 +115,6 @@ impl Default for ImageRepository {
     fn default() -> Self {
         let (size, access_modes) = ("100Gi".to_owned(), vec!["ReadOnlyMany".to_owned()]);
         Self { create: true, storage_class_name: None, size, access_modes, fetch: FetchSettings::default() }
-    }
-}
-
-/// How CD images given by URL are fetched. A change takes effect for fetches that begin, and for those that have failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FetchSettings {
-    /// Schemes of URLs that are allowed. Default: `https` and `http`.
-    pub schemes: Vec<String>,
-    /// The largest image. Default: 20 GiB.
-    pub max_size: Bytes,
-    /// How long one fetch may take. Default: an hour.
-    pub deadline: Duration,
-    /// How long the start of a VM waits for the image that it boots from. Default: 10 minutes.
-    pub start_deadline: Duration,
-}
-
-impl Default for FetchSettings {
-    fn default() -> Self {
-        Self {
-            schemes: fetch::SCHEMES.map(str::to_owned).into(),
-            max_size: Bytes(20 << 30),
-            deadline: Duration::from_secs(3600),
-            start_deadline: Duration::from_secs(600),
-        }
     }
 }
 

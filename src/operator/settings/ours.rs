@@ -1,10 +1,10 @@
 //! (pure) The settings that the reference does not have: what VMs' pods are given besides what a VM says.
 
+use super::fetch;
 use super::tree::{Node, Section};
-use super::{Accelerator, DeviceAccess, FetchSettings, ImageRepository, Note, PodDefaults, Policy, SettingsError, Tap};
+use super::{Accelerator, DeviceAccess, ImageRepository, Note, PodDefaults, Policy, SettingsError, Tap};
+use crate::api::names;
 use crate::api::quantity::Bytes;
-use crate::api::{fetch, names};
-use std::time::Duration;
 
 pub(super) fn image_repository(
     mut section: Section<'_>,
@@ -15,44 +15,12 @@ pub(super) fn image_repository(
     let storage_class_name = section.take("storageClassName").map(|node| node.text()).transpose()?;
     let size = section.take("size").map(|node| size(&node)).transpose()?.unwrap_or(default.size);
     let access_modes = section.take("accessModes").map(access_modes).transpose()?.unwrap_or(default.access_modes);
-    let fetch = fetching(section.section("fetch")?, notes)?;
+    let fetch = fetch::settings(section.section("fetch")?, notes)?;
     section.note_rest(notes);
     Ok(ImageRepository { create, storage_class_name, size, access_modes, fetch })
 }
 
-fn fetching(mut section: Section<'_>, notes: &mut Vec<Note>) -> Result<FetchSettings, SettingsError> {
-    let default = FetchSettings::default();
-    let schemes = section.take("schemes").map(schemes).transpose()?.unwrap_or(default.schemes);
-    let max_size = section.take("maxSize").map(|node| size(&node)).transpose()?;
-    let max_size = max_size.and_then(|text| text.parse().ok()).unwrap_or(default.max_size);
-    let deadline = section.take("deadline").map(|node| seconds(&node, 1)).transpose()?;
-    let start_deadline = section.take("startDeadline").map(|node| seconds(&node, 0)).transpose()?;
-    section.note_rest(notes);
-    Ok(FetchSettings {
-        schemes,
-        max_size,
-        deadline: deadline.unwrap_or(default.deadline),
-        start_deadline: start_deadline.unwrap_or(default.start_deadline),
-    })
-}
-
-/// None at all is a way to say that no image is fetched.
-fn schemes(node: Node<'_>) -> Result<Vec<String>, SettingsError> {
-    let scheme = |node: &Node<'_>| match node.text() {
-        Ok(scheme) if fetch::SCHEMES.contains(&scheme.as_str()) => Ok(scheme),
-        _ => node.refuse(format!("give {}", fetch::SCHEMES.join(" or "))),
-    };
-    node.items()?.iter().map(scheme).collect()
-}
-
-/// Whole seconds, up to a week.
-fn seconds(node: &Node<'_>, least: u32) -> Result<Duration, SettingsError> {
-    const MOST: u32 = 7 * 24 * 3600;
-    let seconds = node.number().filter(|n| n.fract() == 0.0 && *n >= f64::from(least) && *n <= f64::from(MOST));
-    seconds.map_or_else(|| node.refuse(format!("give {least} to {MOST} seconds")), |n| Ok(Duration::from_secs_f64(n)))
-}
-
-fn size(node: &Node<'_>) -> Result<String, SettingsError> {
+pub(super) fn size(node: &Node<'_>) -> Result<String, SettingsError> {
     let size = node.text().ok().filter(|text| text.parse::<Bytes>().is_ok_and(|bytes| bytes.0 > 0));
     size.map_or_else(|| node.refuse("give a size, such as 20Gi"), Ok)
 }
@@ -180,16 +148,6 @@ mod tests {
     }
 
     #[test]
-    fn fetching_can_be_limited_and_switched_off() {
-        let text = "imageRepository:\n  fetch: {schemes: [https], maxSize: 5Gi, deadline: 60, startDeadline: 0}";
-        let fetch = parse(text).unwrap().image_repository.fetch;
-        assert_eq!((fetch.schemes.as_slice(), fetch.max_size), (&["https".to_owned()][..], Bytes(5 << 30)));
-        assert_eq!((fetch.deadline, fetch.start_deadline), (Duration::from_mins(1), Duration::ZERO));
-        let none = parse("imageRepository: {fetch: {schemes: []}}").unwrap().image_repository.fetch.schemes;
-        assert_eq!(none, Vec::<String>::new());
-    }
-
-    #[test]
     fn what_pods_get_by_default_is_what_kubernetes_takes() {
         let text = "podDefaults:\n  nodeSelector: {vms: \"yes\"}\n  tolerations: [{key: vms, operator: Exists}]\n  \
                     priorityClassName: vms\n  imagePullSecrets: [{name: registry}]";
@@ -237,14 +195,6 @@ mod tests {
             ("imageRepository: {create: maybe}", "give true or false"),
             ("imageRepository: {accessModes: [ReadMany]}", "accessModes[0]: \"ReadMany\""),
             ("imageRepository: {accessModes: []}", "at least one"),
-            (
-                "imageRepository: {fetch: {schemes: [ftp]}}",
-                "fetch.schemes[0]: \"ftp\" is not allowed; give https or http",
-            ),
-            ("imageRepository: {fetch: {schemes: https}}", "give a list"),
-            ("imageRepository: {fetch: {maxSize: lots}}", "give a size"),
-            ("imageRepository: {fetch: {deadline: 0}}", "give 1 to 604800 seconds"),
-            ("imageRepository: {fetch: {startDeadline: -1}}", "give 0 to 604800 seconds"),
             ("podDefaults: {tolerations: {key: a}}", "podDefaults.tolerations"),
             ("podDefaults: {nodeSelector: {a: 1}}", "podDefaults.nodeSelector"),
             ("podDefaults: {imagePullSecrets: [registry]}", "- name: registry"),

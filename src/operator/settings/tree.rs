@@ -126,11 +126,23 @@ impl<'a> Node<'a> {
     /// Always.
     pub fn refuse<T>(&self, allowed: impl Into<String>) -> Result<T, SettingsError> {
         let value = self.value.value.json();
+        self.refuse_as(value.as_str().map_or_else(|| value.to_string(), |text| format!("{text:?}")), allowed)
+    }
+
+    /// The refusal of a value that may be a secret.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn refuse_unseen<T>(&self, allowed: impl Into<String>) -> Result<T, SettingsError> {
+        self.refuse_as("what stands there".to_owned(), allowed)
+    }
+
+    fn refuse_as<T>(&self, value: String, allowed: impl Into<String>) -> Result<T, SettingsError> {
         Err(SettingsError::NotAllowed {
             file: self.file.to_owned(),
             line: self.value.referenced.line(),
             key: self.key.clone(),
-            value: value.as_str().map_or_else(|| value.to_string(), |text| format!("{text:?}")),
+            value,
             allowed: allowed.into(),
         })
     }

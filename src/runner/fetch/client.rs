@@ -12,7 +12,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use std::error::Error;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -30,13 +33,14 @@ pub struct Client {
     schemes: Vec<String>,
     silence: Duration,
     proxies: Matcher,
+    authorities: Option<PathBuf>,
     tls: OnceLock<Arc<rustls::ClientConfig>>,
 }
 
 impl Client {
-    /// One that follows to these schemes, and waits so long for a byte.
-    pub fn new(schemes: Vec<String>, silence: Duration) -> Self {
-        Self { schemes, silence, proxies: Matcher::from_env(), tls: OnceLock::new() }
+    /// One that follows to these schemes, waits so long for a byte, and trusts the authorities of that file, too.
+    pub fn new(schemes: Vec<String>, silence: Duration, authorities: Option<PathBuf>) -> Self {
+        Self { schemes, silence, proxies: Matcher::from_env(), authorities, tls: OnceLock::new() }
     }
 
     /// Asks, and follows to where the image is.
@@ -129,7 +133,8 @@ impl Client {
         }
     }
 
-    /// Trusts whom the image trusts, or the file or folder that SSL_CERT_FILE or SSL_CERT_DIR names.
+    /// Trusts whom the image trusts, or the file or folder that SSL_CERT_FILE or SSL_CERT_DIR names; and those of the
+    /// file that was given.
     fn tls(&self) -> Result<Arc<rustls::ClientConfig>, BoxError> {
         if let Some(config) = self.tls.get() {
             return Ok(Arc::clone(config));
@@ -137,10 +142,14 @@ impl Client {
         let found = rustls_native_certs::load_native_certs();
         let mut roots = rustls::RootCertStore::empty();
         let (good, _) = roots.add_parsable_certificates(found.certs);
-        if good == 0 {
+        let (given, _) = match self.authorities.as_deref() {
+            Some(path) => roots.add_parsable_certificates(read_authorities(path)?),
+            None => (0, 0),
+        };
+        if good + given == 0 {
             let errors: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
             return Err(format!(
-                "no certificate authority is known here; SSL_CERT_FILE can name some {}",
+                "no certificate authority is known here; --authorities can name some {}",
                 errors.join("; ")
             )
             .into());
@@ -153,11 +162,25 @@ impl Client {
     }
 }
 
+/// The certificates of a file in PEM.
+fn read_authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, BoxError> {
+    let name = path.display();
+    let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match certificates {
+        Ok(certificates) if certificates.is_empty() => Err(format!("{name} has no certificate in PEM").into()),
+        Ok(certificates) => Ok(certificates),
+        Err(error) => Err(format!("the certificate authorities of {name} cannot be read: {error}").into()),
+    }
+}
+
 /// The server cannot be reached, or was cut off.
 pub fn unreachable(what: impl Into<String>) -> Problem {
     let mut what = what.into();
     if what.contains("UnknownIssuer") {
-        what.push_str("; let SSL_CERT_FILE name a file with the authority that has signed the server's certificate");
+        what.push_str(
+            "; give the authority that has signed the server's certificate (--authorities, or in a cluster the setting \
+             imageRepository.fetch.authorities)",
+        );
     }
     Problem::new(FetchReason::ServerUnreachable, what)
 }

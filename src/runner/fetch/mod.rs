@@ -63,6 +63,9 @@ pub struct Arguments {
     /// Schemes that the URL, and each that a server sends on to, may have.
     #[arg(long, value_delimiter = ',', default_values = SCHEMES)]
     schemes: Vec<String>,
+    /// A file with certificate authorities in PEM that are trusted besides those that are anyway; an absolute path.
+    #[arg(long, value_name = "FILE", value_parser = absolute)]
+    authorities: Option<PathBuf>,
 }
 
 fn absolute(text: &str) -> Result<PathBuf, String> {
@@ -81,7 +84,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).with_target(false).init();
     // VMs with other users read the image.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    let outcome = match prepare(&arguments.to) {
+    let outcome = match prepare(&arguments) {
         Ok(runtime) => {
             let outcome = runtime.block_on(supervise(arguments));
             runtime.shutdown_background();
@@ -99,11 +102,14 @@ pub fn run(arguments: Arguments) -> ExitCode {
     ExitCode::from(reason.exit_code())
 }
 
-fn prepare(to: &Path) -> Result<tokio::runtime::Runtime, String> {
+fn prepare(arguments: &Arguments) -> Result<tokio::runtime::Runtime, String> {
     harden::give_up().map_err(|failure| failure.message)?;
     // The folder may have to be made.
-    let there = to.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
+    let there = arguments.to.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
     let trusted = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    // All of the folder: in a volume the file is a link to another there.
+    let given = arguments.authorities.iter().filter_map(|file| Some(file.parent()?.to_owned()));
+    let trusted = trusted.chain(given);
     harden::confine(&Reach::of_fetch(there, trusted, &start::make_termination())).map_err(|failure| failure.message)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| format!("no runtime: {error}"))
@@ -177,7 +183,7 @@ async fn fetch(arguments: Arguments, ours: &OnceLock<Shared>) -> Result<(FetchRe
         _ => tracing::info!("fetching {address} to {}, of which there are {}", arguments.to.display(), size(bytes)),
     }
     teller.tell(bytes, total);
-    let client = Client::new(arguments.schemes, Duration::from_secs(arguments.silence));
+    let client = Client::new(arguments.schemes, Duration::from_secs(arguments.silence), arguments.authorities);
     let mut transfer = Transfer::new(client, address, part);
     (transfer.max_bytes, transfer.sha256, transfer.teller) = (arguments.max_bytes, arguments.sha256, teller);
     transfer.run().await.map(|bytes| (FetchReason::Fetched, bytes))
@@ -238,6 +244,7 @@ mod tests {
             max_bytes: Some(7),
             deadline: Some(8),
             schemes: vec!["https".to_owned(), "http".to_owned()],
+            authorities: Some("/ca/ca.crt".to_owned()),
         };
         let typed = |request: &Request| {
             let arguments = std::iter::once("vm-runner".to_owned()).chain(request.arguments());
@@ -250,6 +257,7 @@ mod tests {
             (Some("a".repeat(64)), Some(7), Some(8))
         );
         assert_eq!(arguments.schemes, ["https", "http"]);
+        assert_eq!(arguments.authorities.as_deref(), Some(Path::new("/ca/ca.crt")));
         for wrong in [
             Request { to: "images/a".to_owned(), ..request.clone() },
             Request { to: "/".to_owned(), ..request.clone() },

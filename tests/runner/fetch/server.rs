@@ -197,7 +197,12 @@ fn send(stream: &mut impl Write, reply: &Reply, served: &AtomicU64) -> std::io::
 
 /// Lets each connection through to where it wants to go, as a proxy does for https; gives its port and what was asked.
 pub fn tunnel() -> (u16, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    tunnel_at("127.0.0.1")
+}
+
+/// One at that address.
+pub fn tunnel_at(address: &str) -> (u16, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind((address, 0)).unwrap();
     let (port, asked) = (listener.local_addr().unwrap().port(), Arc::new(Mutex::new(Vec::new())));
     let seen = Arc::clone(&asked);
     thread::spawn(move || {

@@ -4,6 +4,7 @@ use super::server::{Authority, Reply, Web, tunnel};
 use super::{MIB, Repository, image};
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -141,7 +142,7 @@ fn who_is_trusted_is_asked_and_nobody_else() {
     let web = Web::start_secure(&authority, move |request| Reply::image(request, &body, "\"one\""));
     let end = repository.fetch(&["--url", &web.url("/a.iso")]);
     end.is("ServerUnreachable", 22);
-    assert!(end.message.contains("UnknownIssuer") && end.message.contains("SSL_CERT_FILE"), "{}", end.message);
+    assert!(end.message.contains("UnknownIssuer") && end.message.contains("--authorities"), "{}", end.message);
     assert_eq!(web.requests().len(), 0);
     repository.env.push(("SSL_CERT_FILE".to_owned(), dir.path().join("ca.pem").display().to_string()));
     let other_name = web.url("/a.iso").replace("localhost", "127.0.0.1");
@@ -150,6 +151,42 @@ fn who_is_trusted_is_asked_and_nobody_else() {
     assert!(end.message.contains("not valid for name"), "{}", end.message);
     repository.fetch(&["--url", &web.url("/a.iso")]).is("Fetched", 0);
     assert_eq!(fs::read(repository.file()).unwrap(), image);
+}
+
+#[test]
+fn who_is_given_is_trusted_besides_who_is_anyway() {
+    let mut repository = Repository::new();
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let servers: Vec<Web> = dirs
+        .iter()
+        .map(|dir| {
+            Web::start_secure(&Authority::make(dir.path()), |request| Reply::image(request, b"an image", "\"one\""))
+        })
+        .collect();
+    repository.env.push(("SSL_CERT_FILE".to_owned(), dirs[0].path().join("ca.pem").display().to_string()));
+    // As a volume has it: a link to a link.
+    let volume = repository.path("authorities");
+    fs::create_dir_all(volume.join("..1")).unwrap();
+    fs::copy(dirs[1].path().join("ca.pem"), volume.join("..1/ca.crt")).unwrap();
+    symlink("..1", volume.join("..data")).unwrap();
+    symlink("..data/ca.crt", volume.join("ca.crt")).unwrap();
+    let file = volume.join("ca.crt").display().to_string();
+    let fetch = |server: &Web, options: &[&str]| {
+        let _ = fs::remove_file(repository.file());
+        repository.fetch(&[&["--url", &server.url("/a.iso")], options].concat())
+    };
+    fetch(&servers[1], &[]).is("ServerUnreachable", 22);
+    for server in &servers {
+        fetch(server, &["--authorities", &file]).is("Fetched", 0);
+    }
+    fs::write(volume.join("..1/ca.crt"), "no certificate").unwrap();
+    let end = fetch(&servers[0], &["--authorities", &file]);
+    end.is("ServerUnreachable", 22);
+    assert!(end.message.contains("ca.crt has no certificate in PEM"), "{}", end.message);
+    fs::remove_file(volume.join("..1/ca.crt")).unwrap();
+    let end = fetch(&servers[0], &["--authorities", &file]);
+    end.is("ServerUnreachable", 22);
+    assert!(end.message.contains(&file), "{}", end.message);
 }
 
 #[test]

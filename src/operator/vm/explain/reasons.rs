@@ -217,7 +217,8 @@ pub const FETCHES: &[(&str, &str, &str)] = &[
     (
         "ServerUnreachable",
         "No answer, or none to its end: name, connection, TLS, silence",
-        "mend the network, or the NetworkPolicy of the fetch pods; it is tried again",
+        "mend the network, or the NetworkPolicy of the fetch pods; behind a proxy, or with a certificate authority of one's own, \
+         see imageRepository.fetch.httpsProxy and .authorities; it is tried again",
     ),
     (
         "ServerRefused",

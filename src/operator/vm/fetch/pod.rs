@@ -4,11 +4,12 @@
 use super::{Attempt, Remote};
 use crate::api::fetch::{Request, shown};
 use crate::api::names;
-use crate::operator::settings;
+use crate::operator::settings::{self, Authorities, Proxies};
 use crate::operator::vm::build::{pod_security, restricted, version_annotation};
 use crate::operator::vm::plan::Rights;
 use k8s_openapi::api::core::v1::{
-    Container, PersistentVolumeClaimVolumeSource, Pod, PodSpec, ResourceRequirements, Volume, VolumeMount,
+    ConfigMapVolumeSource, Container, EnvFromSource, EnvVar, KeyToPath, PersistentVolumeClaimVolumeSource, Pod,
+    PodSpec, ResourceRequirements, SecretEnvSource, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -18,6 +19,9 @@ use std::collections::BTreeMap;
 const SLACK: u64 = 120;
 /// Seconds that the program has to end.
 const GRACE: i64 = 10;
+/// Volume and file of the certificate authorities that the settings name.
+const AUTHORITIES: &str = "authorities";
+const AUTHORITIES_FILE: &str = "ca.crt";
 
 /// The pod.
 #[must_use]
@@ -31,8 +35,9 @@ pub fn build(remote: &Remote, attempt: &Attempt, namespace: &str, settings: &set
         max_bytes: Some(fetch.max_size.0),
         deadline: Some(fetch.deadline.as_secs()),
         schemes: fetch.schemes.clone(),
+        authorities: fetch.authorities.as_ref().map(|_| format!("{}/{AUTHORITIES_FILE}", authorities_dir())),
     };
-    let repository = names::IMAGE_REPOSITORY_CLAIM.to_owned();
+    let (volumes, volume_mounts) = volumes(fetch.authorities.as_ref());
     let container = Container {
         name: name.clone(),
         image: Some(settings.runner_image.source.clone()),
@@ -40,18 +45,17 @@ pub fn build(remote: &Remote, attempt: &Attempt, namespace: &str, settings: &set
         args: Some(request.arguments()),
         resources: Some(resources()),
         security_context: Some(restricted()),
-        volume_mounts: Some(vec![VolumeMount {
-            name: repository.clone(),
-            mount_path: names::IMAGE_REPOSITORY_DIR.to_owned(),
-            ..VolumeMount::default()
-        }]),
+        env: environment(&fetch.proxies),
+        env_from: fetch.proxies.secret.clone().map(|name| {
+            let secret_ref = Some(SecretEnvSource { name, optional: None });
+            vec![EnvFromSource { secret_ref, ..EnvFromSource::default() }]
+        }),
+        volume_mounts: Some(volume_mounts),
         ..Container::default()
     };
-    let claim = PersistentVolumeClaimVolumeSource { claim_name: repository.clone(), read_only: None };
-    let volume = Volume { name: repository, persistent_volume_claim: Some(claim), ..Volume::default() };
     let spec = PodSpec {
         containers: vec![container],
-        volumes: Some(vec![volume]),
+        volumes: Some(volumes),
         security_context: Some(pod_security(&Rights::default())),
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
@@ -73,6 +77,50 @@ pub fn build(remote: &Remote, attempt: &Attempt, namespace: &str, settings: &set
         ..ObjectMeta::default()
     };
     Pod { metadata, spec: Some(spec), status: None }
+}
+
+fn authorities_dir() -> String {
+    format!("{}/{AUTHORITIES}", names::CONFIG_DIR)
+}
+
+/// The repository, and the certificate authorities if there are some.
+fn volumes(authorities: Option<&Authorities>) -> (Vec<Volume>, Vec<VolumeMount>) {
+    let mount = |name: &str, mount_path: String| VolumeMount {
+        name: name.to_owned(),
+        mount_path,
+        read_only: (name == AUTHORITIES).then_some(true),
+        ..VolumeMount::default()
+    };
+    let claim =
+        PersistentVolumeClaimVolumeSource { claim_name: names::IMAGE_REPOSITORY_CLAIM.to_owned(), read_only: None };
+    let repository = Volume {
+        name: names::IMAGE_REPOSITORY_CLAIM.to_owned(),
+        persistent_volume_claim: Some(claim),
+        ..Volume::default()
+    };
+    let mut volumes = vec![repository];
+    let mut mounts = vec![mount(names::IMAGE_REPOSITORY_CLAIM, names::IMAGE_REPOSITORY_DIR.to_owned())];
+    if let Some(Authorities { config_map, key }) = authorities {
+        let item = KeyToPath { key: key.clone(), path: AUTHORITIES_FILE.to_owned(), mode: None };
+        let source = ConfigMapVolumeSource {
+            name: config_map.clone(),
+            items: Some(vec![item]),
+            ..ConfigMapVolumeSource::default()
+        };
+        volumes.push(Volume { name: AUTHORITIES.to_owned(), config_map: Some(source), ..Volume::default() });
+        mounts.push(mount(AUTHORITIES, authorities_dir()));
+    }
+    (volumes, mounts)
+}
+
+/// What the settings name by value; it wins over the same of the Secret.
+fn environment(proxies: &Proxies) -> Option<Vec<EnvVar>> {
+    let named = [("HTTP_PROXY", &proxies.http), ("HTTPS_PROXY", &proxies.https), ("NO_PROXY", &proxies.except)];
+    let variables = named.into_iter().filter_map(|(name, value)| {
+        let value = Some(value.clone()?);
+        Some(EnvVar { name: name.to_owned(), value, value_from: None })
+    });
+    Some(variables.collect::<Vec<_>>()).filter(|variables| !variables.is_empty())
 }
 
 fn labels() -> BTreeMap<String, String> {

@@ -1,0 +1,80 @@
+//! What the settings say of images that are fetched.
+
+use super::fake_api::PODS;
+use super::fetch::{FETCHED, URL, boots_from, cd, fetch_ends, has_besides, path_of, pod_of, told};
+use super::world::{World, pass};
+use serde_json::json;
+use std::time::Duration;
+use vm_operator::operator::settings::{Authorities, Proxies, Settings};
+
+#[tokio::test]
+async fn how_long_a_start_waits_is_a_setting() {
+    let world = World::new(boots_from(URL));
+    let mut settings = Settings::default();
+    settings.reconciler.image_repository.fetch.start_deadline = Duration::from_secs(30);
+    world.ctx.set_settings(settings.clone());
+    world.settle().await;
+    pass(29);
+    world.settle().await;
+    assert!(world.api.get(PODS, "vm").is_none());
+    assert!(world.ready().1.contains("image"), "{:?}", world.ready());
+    pass(1);
+    world.settle().await;
+    assert!(world.api.get(PODS, "vm").is_some());
+    assert_eq!((cd(&world).as_str(), told(&world).1.as_str()), ("", "Fetching"));
+    // None at all: the machine starts, and the image comes into its drive.
+    let world = World::new(boots_from(URL));
+    settings.reconciler.image_repository.fetch.start_deadline = Duration::ZERO;
+    world.ctx.set_settings(settings);
+    world.settle().await;
+    assert!(world.api.get(PODS, "vm").is_some());
+    world.run();
+    fetch_ends(&world, URL, FETCHED);
+    world.settle().await;
+    assert_eq!(cd(&world), path_of(URL));
+}
+
+#[tokio::test]
+async fn fetch_pods_have_the_companys_proxies_and_authorities() {
+    let world = World::new(has_besides(URL));
+    let mut settings = Settings::default();
+    let fetch = &mut settings.reconciler.image_repository.fetch;
+    fetch.proxies = Proxies {
+        http: Some("http://p:1".to_owned()),
+        https: Some("http://p:2".to_owned()),
+        except: Some(".example.org".to_owned()),
+        secret: Some("proxy".to_owned()),
+    };
+    fetch.authorities = Some(Authorities { config_map: "company".to_owned(), key: "root.pem".to_owned() });
+    world.ctx.set_settings(settings);
+    world.settle().await;
+    let spec = world.api.get(PODS, &pod_of(URL)).unwrap()["spec"].clone();
+    let container = &spec["containers"][0];
+    let variable = |name: &str, value: &str| json!({"name": name, "value": value});
+    let named = [("HTTP_PROXY", "http://p:1"), ("HTTPS_PROXY", "http://p:2"), ("NO_PROXY", ".example.org")];
+    assert_eq!(container["env"], json!(named.map(|(name, value)| variable(name, value))));
+    assert_eq!(container["envFrom"], json!([{"secretRef": {"name": "proxy"}}]));
+    let folder = "/etc/opt/vmrunner/authorities";
+    let argument = json!(format!("--authorities={folder}/ca.crt"));
+    assert!(container["args"].as_array().unwrap().contains(&argument), "{container:#}");
+    assert_eq!(container["volumeMounts"][1], json!({"name": "authorities", "mountPath": folder, "readOnly": true}));
+    let source = json!({"name": "company", "items": [{"key": "root.pem", "path": "ca.crt"}]});
+    assert_eq!(spec["volumes"][1], json!({"name": "authorities", "configMap": source}));
+}
+
+#[tokio::test]
+async fn without_a_repository_or_with_a_scheme_that_is_not_allowed_no_pod_is_made() {
+    let world = World::new(has_besides("http://example.org/a.iso"));
+    let mut settings = Settings::default();
+    settings.reconciler.image_repository.fetch.schemes = vec!["https".to_owned()];
+    world.ctx.set_settings(settings.clone());
+    world.settle().await;
+    assert_eq!(told(&world).1, "SchemeNotAllowed");
+    assert!(told(&world).2.contains("use https"), "{:?}", told(&world));
+    let world = World::new(has_besides(URL));
+    settings.reconciler.image_repository.create = false;
+    world.ctx.set_settings(settings);
+    world.settle().await;
+    assert_eq!(told(&world).1, "RepositoryMissing");
+    assert!(!world.api.list(PODS).iter().any(|pod| pod["metadata"]["name"] != "vm"));
+}
