@@ -111,6 +111,9 @@ pub struct VirtualMachineSpec {
     /// stay as they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_annotations: Option<BTreeMap<String, String>>,
+    /// Port of `/metrics` in the VM's pod. Absent: 9180; with `tap` networks none, as it would be open on the node's address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics_port: Option<i64>,
     /// Template of the reference's runner. Accepted and not used: arguments are built from the machine's fields.
     #[serde(default)]
     pub runner_template: RunnerTemplate,

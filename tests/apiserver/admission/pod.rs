@@ -35,6 +35,7 @@ pub fn cases() -> Vec<Case> {
         case("spec.nodeName", "no name of a node", json!(["", "node-1.example.org"]), json!(["Node", "-a", "a_b"])),
         label("spec.nodeSelector{}"),
         label("spec.podLabels{}"),
+        case("spec.metricsPort", "1024 to 65535", json!([1024, 9180, 65535]), json!([-1, 0, 80, 65536])),
         label("spec.loadBalancerService.labels{}"),
         case(
             "spec.cloudInit",

@@ -110,6 +110,7 @@ pub const RULES: &[Rule] = &[
     ),
     value("spec.nodeSelector{}", LABEL_VALUE, LABEL_VALUE_MESSAGE),
     value("spec.podLabels{}", LABEL_VALUE, LABEL_VALUE_MESSAGE),
+    value("spec.metricsPort", "self >= 1024 && self <= 65535", "is no port that a runner can open; give 1024 to 65535"),
     value("spec.loadBalancerService.labels{}", LABEL_VALUE, LABEL_VALUE_MESSAGE),
     value("spec.cloudInit", "!(has(self.userData) && has(self.userDataFrom))", "give either userData or userDataFrom"),
     value(

@@ -39,6 +39,7 @@ pub(super) fn fields(
         ("spec.imagePullSecrets", value(&spec.image_pull_secrets)),
         ("spec.podLabels", value(&spec.pod_labels)),
         ("spec.podAnnotations", value(&spec.pod_annotations)),
+        ("spec.metricsPort", value(&spec.metrics_port)),
         ("spec.resources", fixed_resources(spec)),
         ("spec.loggingProperties", value(&spec.logging_properties.as_deref().and_then(|text| level(text).0))),
         // As text: what is false or empty in it is the guest's business.

@@ -53,8 +53,15 @@ pub(super) fn cpus(machine: &Machine) -> Result<(u32, u32), Invalid> {
 }
 
 /// Ports that lead into the guest; each port of the pod can be used once.
-pub(super) fn forwards(machine: &Machine, spice_port: Option<i64>) -> Result<Vec<Forward>, Invalid> {
+pub(super) fn forwards(
+    machine: &Machine,
+    spice_port: Option<i64>,
+    metrics_port: Option<i64>,
+) -> Result<Vec<Forward>, Invalid> {
     let mut taken: BTreeSet<(i64, &str)> = spice_port.map(|port| (port, "TCP")).into_iter().collect();
+    if let Some(port) = metrics_port.filter(|port| !taken.insert((*port, "TCP"))) {
+        return invalid("spec.metricsPort", format!("{port} is the display's port"), "choose another port");
+    }
     let mut forwards = Vec::new();
     for (i, network) in machine.networks.iter().enumerate() {
         for (j, forward) in network.user.iter().flat_map(|user| &user.forward).enumerate() {

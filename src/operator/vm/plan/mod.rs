@@ -128,7 +128,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     let spice = spec.vm.display.spice.as_ref();
     let present_secret = observed.display_secret.as_ref().map(|s| s.name_any());
     let generate_secret = present_secret.is_none() && spice.is_some_and(|s| s.generate_secret);
-    let forwards = machine::forwards(&spec.vm, spice.map(|s| s.port))?;
+    let forwards = machine::forwards(&spec.vm, spice.map(|s| s.port), spec.metrics_port)?;
     let spice_port = spice.and_then(|s| u16::try_from(s.port).ok());
     let memory = machine::memory(&spec.vm)?;
     let cpus = machine::cpus(&spec.vm)?;
@@ -141,7 +141,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     let rights = Rights::of(&spec.vm, &image, settings);
     let display_secret = present_secret.or_else(|| generate_secret.then(|| names::display_secret(&name)));
     let mut config = RunnerConfig {
-        metrics_port: rights.metrics_port(spice_port, &forwards),
+        metrics_port: rights.metrics_port(spec.metrics_port, spice_port, &forwards),
         ..config::runner_config(vm, cpus, memory, (&disks, &media), settings, seed)?
     };
     if rights.tap.is_some() && display_secret.is_none() {

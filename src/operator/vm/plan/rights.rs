@@ -62,9 +62,17 @@ impl Rights {
         }
     }
 
-    /// The port of `/metrics`; none where the VM uses it for something else, nor in the node's network, where it would
-    /// be open to all, and taken by another VM.
-    pub(super) fn metrics_port(&self, spice_port: Option<u16>, forwards: &[Forward]) -> Option<u16> {
+    /// The port of `/metrics`: the VM's, or else the usual one; that not where the VM uses it for something else, nor in
+    /// the node's network, where it would be open to all, and taken by another VM.
+    pub(super) fn metrics_port(
+        &self,
+        wanted: Option<i64>,
+        spice_port: Option<u16>,
+        forwards: &[Forward],
+    ) -> Option<u16> {
+        if wanted.is_some() {
+            return wanted.and_then(|port| u16::try_from(port).ok()).filter(|_| !self.as_reference);
+        }
         let port = names::METRICS_PORT;
         let is_forwarded = |f: &Forward| f.port == i32::from(port) && protocol(f.protocol) == "TCP";
         let is_free = spice_port != Some(port) && !forwards.iter().any(is_forwarded);

@@ -61,6 +61,24 @@ fn metrics_give_way_to_a_port_of_the_vms_own() {
 }
 
 #[test]
+fn metrics_are_on_the_port_that_the_vm_names_also_in_the_nodes_network() {
+    let planned = |networks: Value, display: Value| {
+        let mut vm = vm(json!({"networks": networks, "display": display}));
+        vm.spec.metrics_port = Some(9281);
+        plan(&alone(vm), &settings::Reconciler::default())
+    };
+    let spice = |port: u16| json!({"spice": {"port": port}});
+    let tap = json!([{"tap": {"bridge": "br1"}}]);
+    for networks in [json!([]), tap] {
+        assert_eq!(planned(networks, spice(5900)).unwrap().config.metrics_port, Some(9281));
+    }
+    let forward = json!([{"user": {"forward": [{"port": 9281, "guestPort": 80}]}}]);
+    let field = |planned: Result<Plan, Invalid>| planned.unwrap_err().field;
+    assert_eq!(field(planned(json!([]), spice(9281))), "spec.metricsPort");
+    assert_eq!(field(planned(forward, spice(5900))), "spec.vm.networks[0].user.forward[0].port");
+}
+
+#[test]
 fn a_tap_needs_the_nodes_network_and_its_device_and_other_vms_need_nothing() {
     let tap = json!({"networks": [{"user": {}}, {"tap": {"bridge": "br1", "mac": "52:54:00:00:00:01"}}]});
     let of = |settings: &settings::Reconciler| plan(&alone(vm(tap.clone())), settings).unwrap();
