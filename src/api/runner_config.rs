@@ -96,6 +96,13 @@ pub struct VmConfig {
     /// What the balloon leaves to the guest, as text with a unit. Default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_ram: Option<String>,
+    /// Ours: size of the node's huge pages that the memory is made of, `2Mi` or `1Gi`; it is a whole number of them. Absent:
+    /// ordinary pages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hugepages: Option<String>,
+    /// Ours: whether QEMU can share the memory with other programs.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub shared_memory: bool,
     /// QEMU's CPU model. Default `host`; under emulation `host` means `max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_model: Option<String>,

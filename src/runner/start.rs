@@ -43,9 +43,10 @@ pub async fn run(config: PathBuf, began: Instant) -> Outcome {
         Ok((setup, signals, dirs)) => {
             let (file, model) = (setup.config.clone(), setup.spec.cpu_model.clone());
             let accelerator = setup.observed.acceleration.name();
+            let (memory, ram) = (setup.spec.memory, setup.spec.ram);
             let (outcome, reporter) = driver::run(setup, signals, began).await;
             let chosen = Chosen { program: qemu::PROGRAM, file: &file, model: &model, accelerator };
-            let outcome = chosen.explain(outcome).await;
+            let outcome = memory.explain(chosen.explain(outcome).await, ram);
             leave_message(&outcome.to_message());
             reporter.finish().await;
             dirs.remove_runtime();

@@ -172,6 +172,15 @@ fn changes() -> Vec<Change> {
         change("spec.vm.firmware", json!("bios"), &["/config/vm/firmware"]),
         change("spec.vm.powerdownTimeout", json!(1), &["/pod/spec/terminationGracePeriodSeconds"]),
         change("spec.vm.maximumRam", json!("2Gi"), &["/config/vm/maximumRam", "/pod/spec/containers/0/resources"]),
+        Change {
+            with: json!({"vm": {"maximumRam": "2Gi"}}),
+            ..change(
+                "spec.vm.memory.hugepages.pageSize",
+                json!("2Mi"),
+                &["/config/vm/hugepages", "/pod/spec/containers/0/resources/limits/hugepages-2Mi"],
+            )
+        },
+        change("spec.vm.memory.shared", json!(true), &["/config/vm/sharedMemory"]),
         change("spec.vm.currentRam", json!("512Mi"), &["/config/vm/currentRam"]),
         change("spec.vm.currentCpus", json!(3), &["/config/vm/maximumCpus", "/pod/spec/containers/0/resources"]),
         change("spec.vm.cpuTopology.sockets", json!(2), &["/config/vm/maximumCpus", "/config/vm/currentCpus"]),
@@ -255,6 +264,7 @@ pub const OURS: &[&str] = &[
     "spec.tolerations",
     "spec.topologySpreadConstraints",
     "spec.vm.disks[].volumeClaimTemplate.spec.volumeAttributesClassName",
+    "spec.vm.memory",
     "spec.vm.networks[].user.forward",
     "spec.vm.resetRequest",
     "spec.vm.restartRequest",

@@ -13,6 +13,7 @@ mod display;
 mod end;
 mod fetch;
 mod guest;
+mod guest_memory;
 mod hardware;
 mod host;
 mod kvm;

@@ -1,5 +1,6 @@
 //! `spec.vm`: the machine itself.
 
+use super::memory::Memory;
 use k8s_openapi::api::core::v1::{TypedLocalObjectReference, TypedObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use schemars::JsonSchema;
@@ -46,6 +47,9 @@ pub struct Machine {
     /// What the balloon leaves to the guest. Absent: the maximum.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_ram: Option<String>,
+    /// What the memory is made of. Absent: the pod's ordinary memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Memory>,
     /// Start of the clock: `utc`, `localtime` or a date.
     pub rtc_base: String,
     /// What drives the clock: `rt`, `host` or `vm`.
@@ -75,6 +79,7 @@ impl Default for Machine {
             current_cpus: None,
             maximum_ram: "1G".to_owned(),
             current_ram: None,
+            memory: None,
             rtc_base: "utc".to_owned(),
             rtc_clock: "rt".to_owned(),
             networks: Vec::new(),

@@ -9,11 +9,13 @@
 
 mod cloud_init;
 mod machine;
+mod memory;
 pub mod rules;
 mod status;
 
 pub use cloud_init::*;
 pub use machine::*;
+pub use memory::*;
 pub use status::*;
 
 use super::names;

@@ -1,9 +1,10 @@
 //! (pure) What a machine is before anything is plugged in: type, firmware, memory, processors, clock.
 
 use super::super::machine::{Acceleration, Fixed, Machine};
+use super::super::spec::Memory;
 use super::Descriptors;
 use super::args::{Args, escape};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Who the machine is.
 pub fn identity(args: &mut Args, machine: &Machine) {
@@ -54,12 +55,26 @@ pub fn firmware(args: &mut Args, machine: &Machine) {
 /// Memory, and the balloon that takes it away again; it gives way before the guest runs out of memory.
 pub fn memory(args: &mut Args, machine: &Machine) {
     let bytes = machine.spec.ram.0;
-    args.json("-object", &json!({"qom-type": "memory-backend-ram", "id": "pc.ram", "size": bytes}));
+    args.json("-object", &backend(machine.spec.memory, bytes));
     args.plain("-m", &format!("{bytes}B"));
     let balloon = json!({
         "driver": "virtio-balloon-pci", "id": "balloon0", "deflate-on-oom": true, "free-page-reporting": true,
     });
     args.pci_device(machine.layout.fixed(Fixed::Balloon), balloon);
+}
+
+/// Where the memory comes from. What is huge or shared is a file without a name, so that no volume has to be mounted for it;
+/// huge pages are set aside for such a file at once, or QEMU does not start.
+fn backend(memory: Memory, bytes: u64) -> Value {
+    if memory == Memory::default() {
+        return json!({"qom-type": "memory-backend-ram", "id": "pc.ram", "size": bytes});
+    }
+    let mut file = json!({"qom-type": "memory-backend-memfd", "id": "pc.ram", "size": bytes, "share": true});
+    if let (Some(page), Some(fields)) = (memory.page, file.as_object_mut()) {
+        fields.insert("hugetlb".to_owned(), json!(true));
+        fields.insert("hugetlbsize".to_owned(), json!(page.0));
+    }
+    file
 }
 
 /// The TPM, which is another process at the end of that descriptor.

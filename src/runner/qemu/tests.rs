@@ -83,6 +83,24 @@ fn the_fullest_machine() {
 }
 
 #[test]
+fn memory_is_ordinary_unless_huge_pages_or_sharing_are_wanted() {
+    let memory = |more: &str| {
+        let arguments = arguments(&machine(&format!("    network: []\n    maximumRam: 2 GiB\n{more}")), DESCRIPTORS);
+        arguments.into_iter().find(|argument| argument.contains("pc.ram\"")).unwrap()
+    };
+    let ordinary = r#"{"id":"pc.ram","qom-type":"memory-backend-ram","size":2147483648}"#;
+    assert_eq!((memory("").as_str(), memory("    sharedMemory: false\n").as_str()), (ordinary, ordinary));
+    let shared = r#"{"id":"pc.ram","qom-type":"memory-backend-memfd","share":true,"size":2147483648}"#;
+    assert_eq!(memory("    sharedMemory: true\n"), shared);
+    for (size, bytes) in [("2Mi", 2 << 20), ("1Gi", 1 << 30)] {
+        let huge = format!(
+            r#"{{"hugetlb":true,"hugetlbsize":{bytes},"id":"pc.ram","qom-type":"memory-backend-memfd","share":true,"size":2147483648}}"#
+        );
+        assert_eq!(memory(&format!("    hugepages: {size}\n")), huge);
+    }
+}
+
+#[test]
 fn the_same_machine_gives_the_same_arguments() {
     let machine = machine("    network: [{type: user}]\n");
     assert_eq!(arguments(&machine, DESCRIPTORS), arguments(&machine, DESCRIPTORS));

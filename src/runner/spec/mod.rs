@@ -5,8 +5,10 @@
 
 mod check;
 mod devices;
+mod memory;
 
 pub use devices::{Backend, Cd, Disk, Forward, Network, Source, Spice};
+pub use memory::Memory;
 
 use super::failure::Invalid;
 use crate::api::quantity::Bytes;
@@ -30,6 +32,8 @@ pub struct Spec {
     pub firmware: Firmware,
     /// Size of the memory; whole MiB, because QEMU refuses anything else.
     pub ram: Bytes,
+    /// What the memory is made of.
+    pub memory: Memory,
     /// CPU model, as QEMU names it.
     pub cpu_model: String,
     /// How many CPUs the machine can have.
@@ -115,6 +119,7 @@ impl Spec {
             boot_menu: vm.boot_menu,
             firmware: firmware(vm.firmware.as_deref())?,
             ram,
+            memory: memory::memory(vm, ram)?,
             cpu_model: check::word("vm.cpuModel", vm.cpu_model.as_deref().unwrap_or("host"), check::CPU_MODEL)?,
             maximum_cpus,
             topology: topology(vm),

@@ -42,6 +42,8 @@ pub(super) fn runner_config(
             firmware: Some(machine.firmware.as_str().to_owned()),
             maximum_ram: Some(maximum_ram.to_string()),
             current_ram: current_ram.map(|size| size.to_string()),
+            hugepages: super::machine::hugepages(machine).map(|size| size.as_str().to_owned()),
+            shared_memory: machine.memory.as_ref().is_some_and(|memory| memory.shared),
             cpu_model: Some(machine.cpu_model.clone()),
             maximum_cpus: Some(maximum_cpus),
             current_cpus: Some(current_cpus),

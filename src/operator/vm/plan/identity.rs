@@ -8,7 +8,7 @@ use crate::api::hex::hex;
 use crate::api::logging::level;
 use crate::api::quantity::Bytes;
 use crate::api::runner_config::{DriveConfig, VmConfig};
-use crate::api::virtual_machine::{Resources, VirtualMachineSpec};
+use crate::api::virtual_machine::{Memory, Resources, VirtualMachineSpec};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -54,6 +54,7 @@ pub(super) fn fields(
         ("spec.vm.maximumCpus", value(&config.and_then(|vm| vm.maximum_cpus))),
         ("spec.vm.cpuTopology", value(&machine.cpu_topology)),
         ("spec.vm.maximumRam", value(&maximum_ram.0)),
+        ("spec.vm.memory", value(&machine.memory.as_ref().filter(|memory| **memory != Memory::default()))),
         ("spec.vm.rtcBase", value(&machine.rtc_base)),
         ("spec.vm.rtcClock", value(&machine.rtc_clock)),
         ("spec.vm.networks", value(&machine.networks)),

@@ -2,7 +2,7 @@
 
 use super::{Invalid, invalid};
 use crate::api::quantity::Bytes;
-use crate::api::virtual_machine::{CpuTopology, Forward, Machine, Protocol};
+use crate::api::virtual_machine::{CpuTopology, Forward, Machine, PageSize, Protocol};
 use std::collections::BTreeSet;
 
 /// What an x86 machine can address.
@@ -24,7 +24,25 @@ pub(super) fn size(field: &str, text: &str) -> Result<Bytes, Invalid> {
 pub(super) fn memory(machine: &Machine) -> Result<(Bytes, Option<Bytes>), Invalid> {
     let maximum = size("spec.vm.maximumRam", &machine.maximum_ram)?;
     let current = machine.current_ram.as_deref().map(|text| size("spec.vm.currentRam", text)).transpose()?;
+    if let Some(size) = hugepages(machine)
+        && !whole_mebibytes(maximum).0.is_multiple_of(size.bytes())
+    {
+        let (text, pages) = (&machine.maximum_ram, size.as_str());
+        let next = Bytes(maximum.0.next_multiple_of(size.bytes())).to_quantity();
+        let why = format!("{text:?} is no whole number of the huge pages of {pages} (spec.vm.memory.hugepages)");
+        return invalid("spec.vm.maximumRam", why, format!("give a multiple of {pages}, such as {next}"));
+    }
     Ok((maximum, current.map(|current| current.min(maximum))))
+}
+
+/// The size of the huge pages that the memory is made of, if it is.
+pub(super) fn hugepages(machine: &Machine) -> Option<PageSize> {
+    Some(machine.memory.as_ref()?.hugepages.as_ref()?.page_size)
+}
+
+/// The memory as the runner takes it.
+pub(super) fn whole_mebibytes(ram: Bytes) -> Bytes {
+    Bytes(ram.0 >> 20 << 20)
 }
 
 /// CPUs of the machine: maximum and current.

@@ -150,6 +150,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     // A privileged pod of the reference has all devices.
     let accelerator = settings.accelerator.requested().filter(|_| !rights.as_reference);
     let devices = accelerator.into_iter().chain(rights.tun_resource());
+    let resources = pod::resources(vm, cpus, memory, settings);
     let logging_properties = config::logging_properties(vm, settings).cloned();
     let config_file = config::file(&config);
     config::fits(vm, &config_file, logging_properties.as_deref())?;
@@ -167,7 +168,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         uid: vm.uid().unwrap_or_default(),
         image,
         pull_policy,
-        resources: pod::with_devices(pod::resources(vm, cpus, memory, settings), devices),
+        resources: pod::with_hugepages(pod::with_devices(resources, devices), &spec.vm, memory.0),
         pull_secrets: spec.image_pull_secrets.clone().or_else(|| settings.pod_defaults.image_pull_secrets.clone()),
         rights,
         placement: Placement::of(spec, &settings.pod_defaults),

@@ -1,7 +1,8 @@
 //! (pure) What the pod is made of besides the machine: image, placement, metadata, resources.
 
+use super::machine::{hugepages, whole_mebibytes};
 use crate::api::quantity::Bytes;
-use crate::api::virtual_machine::{Image, PullPolicy};
+use crate::api::virtual_machine::{Image, Machine, PullPolicy};
 use crate::api::{VirtualMachine, VirtualMachineSpec, names};
 use crate::operator::settings;
 use k8s_openapi::api::core::v1::{Affinity, ResourceRequirements, Toleration, TopologySpreadConstraint};
@@ -55,6 +56,21 @@ pub(super) fn with_devices<'a>(
     resources
 }
 
+/// The resources with the huge pages of the machine's memory: Kubernetes wants as many requested as the limit is.
+pub(super) fn with_hugepages(
+    mut resources: ResourceRequirements,
+    machine: &Machine,
+    maximum: Bytes,
+) -> ResourceRequirements {
+    if let Some(size) = hugepages(machine) {
+        for amounts in [&mut resources.limits, &mut resources.requests] {
+            let amount = Quantity(whole_mebibytes(maximum).to_quantity());
+            amounts.get_or_insert_default().entry(format!("hugepages-{}", size.as_str())).or_insert(amount);
+        }
+    }
+    resources
+}
+
 /// The user's annotations of the pod, without those whose names are the operator's or the runner's.
 pub(super) fn annotations(spec: &VirtualMachineSpec) -> BTreeMap<String, String> {
     let ours = |name: &String| names::ANNOTATION_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
@@ -103,7 +119,9 @@ pub(super) fn resources(
     }
     let has_display = vm.spec.vm.display.spice.is_some();
     let millicpus = (f64::from(cpus) * 1000.0 / settings.cpu_overcommit).ceil() as u64;
-    let memory = (current.unwrap_or(maximum).0 as f64 / settings.ram_overcommit).floor() as u64;
+    // Huge pages are counted apart.
+    let of_guest = hugepages(&vm.spec.vm).map_or(current.unwrap_or(maximum), |_| Bytes(0));
+    let memory = (of_guest.0 as f64 / settings.ram_overcommit).floor() as u64;
     let memory = memory.saturating_add(overhead(cpus, maximum, has_display).0);
     let requests = [("cpu", format!("{millicpus}m")), ("memory", memory.to_string())];
     let requests = requests.map(|(name, amount)| (name.to_owned(), Quantity(amount))).into();

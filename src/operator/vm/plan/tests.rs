@@ -1,6 +1,7 @@
 use super::*;
 use crate::api::virtual_machine::Image;
 use crate::operator::vm::fixtures::{alone, vm};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
 
 fn planned(machine: Value) -> Result<Plan, Invalid> {
@@ -305,4 +306,28 @@ fn a_repository_that_fetch_pods_can_write_is_no_read_only_volume_whoever_mounts_
         !is_read_only(Some(json!(["ReadOnlyMany", "ReadWriteMany"]))) && !is_read_only(Some(json!(["ReadWriteOnce"])))
     );
     assert!(is_read_only(None), "the settings' default is the reference's");
+}
+
+#[test]
+fn huge_pages_are_asked_for_apart_and_the_memory_must_be_a_whole_number_of_them() {
+    let machine = |ram: &str, size: &str| json!({"maximumRam": ram, "memory": {"hugepages": {"pageSize": size}}});
+    let (ordinary, huge) = (planned(json!({"maximumRam": "4Gi"})).unwrap(), planned(machine("4Gi", "2Mi")).unwrap());
+    let amount = |amounts: &Option<BTreeMap<String, Quantity>>, name: &str| {
+        amounts.as_ref().and_then(|amounts| amounts.get(name)).map(|amount| amount.0.clone())
+    };
+    for amounts in [&huge.resources.requests, &huge.resources.limits] {
+        assert_eq!(amount(amounts, "hugepages-2Mi").as_deref(), Some("4Gi"));
+    }
+    assert_eq!(amount(&huge.resources.limits, "memory"), None);
+    let memory = |plan: &Plan| amount(&plan.resources.requests, "memory").unwrap().parse::<u64>().unwrap();
+    assert!(memory(&ordinary) > 3 << 30 && memory(&huge) < 256 << 20);
+    let vm = huge.config.vm.unwrap();
+    assert_eq!((vm.hugepages.as_deref(), vm.shared_memory), (Some("2Mi"), false));
+    let refused = planned(machine("1536Mi", "1Gi")).unwrap_err();
+    assert_eq!(
+        (refused.field.as_str(), refused.next_step.as_str()),
+        ("spec.vm.maximumRam", "give a multiple of 1Gi, such as 2Gi")
+    );
+    // Also where it was not written in whole MiB.
+    assert!(planned(machine("1G", "2Mi")).unwrap_err().why.contains("\"1G\""));
 }

@@ -1,0 +1,78 @@
+//! What the machine's memory is made of, as the kernel sees it.
+
+use crate::rig::{BOOT, Rig};
+use serde_json::json;
+use std::fs;
+use std::time::Duration;
+
+/// Of QEMU's mapping of the guest's memory, if that is a file without a name: its rights, and the size of its pages.
+fn mapping(pid: u32) -> Option<(String, String)> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let (_, of_file) = maps.split_once("/memfd:memory-backend-memfd")?;
+    let rights = maps.lines().find(|line| line.contains("/memfd:memory-backend-memfd"))?.split_whitespace().nth(1)?;
+    let page = of_file.lines().find_map(|line| line.strip_prefix("KernelPageSize:"))?;
+    Some((rights.to_owned(), page.trim().to_owned()))
+}
+
+#[test]
+fn shared_memory_is_a_file_that_qemu_can_hand_on_and_ordinary_memory_is_not() {
+    for shared in [true, false] {
+        let rig = Rig::with_guest();
+        rig.configure(&json!({}), &json!({"sharedMemory": shared, "powerdownTimeout": 0}));
+        let vm = rig.start(None);
+        vm.console().wait("ready");
+        let expected = shared.then(|| ("rw-s".to_owned(), "4 kB".to_owned()));
+        assert_eq!(mapping(vm.qemu()), expected, "shared: {shared}");
+        vm.signal("-TERM");
+        assert_eq!(vm.end(BOOT).code, 10);
+    }
+}
+
+/// The node's huge pages of 2 MiB, put back in the end as they were.
+struct HugePages(String);
+
+const SET_ASIDE: &str = "/proc/sys/vm/nr_hugepages";
+
+impl HugePages {
+    /// So many; none if the machine does not give them.
+    fn set_aside(count: u32) -> Option<Self> {
+        let pages = Self(fs::read_to_string(SET_ASIDE).ok()?);
+        fs::write(SET_ASIDE, count.to_string()).ok()?;
+        (fs::read_to_string(SET_ASIDE).ok()?.trim() == count.to_string()).then_some(pages)
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        let _ = fs::write(SET_ASIDE, &self.0);
+    }
+}
+
+#[test]
+fn memory_is_made_of_huge_pages_and_where_there_are_none_it_is_explained() {
+    let rig = Rig::new();
+    let huge = json!({"drives": [], "hugepages": "2Mi", "maximumRam": "64 MiB", "powerdownTimeout": 0});
+    rig.configure(&json!({}), &huge);
+    let Some(pages) = HugePages::set_aside(0) else {
+        println!("huge pages were not looked at: {SET_ASIDE} cannot be written here");
+        return;
+    };
+    let end = rig.start(None).end(Duration::from_secs(20));
+    assert_eq!((end.code, &end.outcome["reason"]), (70, &json!("StartFailed")), "{}", end.log);
+    let message = end.outcome["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("vm.hugepages: the machine's 64 MiB cannot be had in huge pages of 2 MiB: "),
+        "{message}"
+    );
+    assert!(message.contains("Cannot allocate memory") && message.contains("vm.nr_hugepages"), "{message}");
+    let Some(_some) = HugePages::set_aside(40) else {
+        println!("huge pages were not used: the kernel has no room for 40 of them");
+        return;
+    };
+    let vm = rig.start(None);
+    vm.logged("to=Booting", Duration::from_secs(20));
+    assert_eq!(mapping(vm.qemu()), Some(("rw-s".to_owned(), "2048 kB".to_owned())));
+    vm.signal("-TERM");
+    assert_eq!(vm.end(BOOT).code, 10);
+    drop(pages);
+}
