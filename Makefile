@@ -37,12 +37,15 @@ soak: ## An hour (SOAK_MINUTES) of everything that can happen, at random (SOAK_S
 test-demo: ## What `make demo` prints works as printed
 	@tests/run programs cluster images guests demo
 
-.PHONY: bench bench-scale bench-density lint golden
+.PHONY: bench bench-scale bench-slope bench-density lint golden
 bench: ## Measure, and print a table for the README
 	@tests/bench/run
 bench-scale: ## Measure the operator with thousands of VMs (SCALE_VMS, default 10000) on an API server of its own
 	@tests/run programs
 	$(CARGO) bench --locked --bench scale
+bench-slope: ## Whether the operator's memory grows over a million (SLOPE_RECONCILES) reconciles of SCALE_VMS (500) VMs
+	@tests/run programs
+	SCALE_VMS=$${SCALE_VMS:-500} SLOPE_RECONCILES=$${SLOPE_RECONCILES:-1000000} $(CARGO) bench --locked --bench scale
 bench-density: ## Measure many VMs (DENSITY_VMS, default 100) beside as many bare pods; needs `make cluster images guests`
 	@tests/bench/density
 lint: ## Format, clippy for the whole and for each half, shell syntax, dependencies' licences and sources

@@ -8,8 +8,10 @@
 //! | `proxy` | between operator and API server; sees when what is asked for |
 //! | `kubelet` | all that is played |
 //! | `operator` | the operator's process |
+//! | `slope` | what it takes after many reconciles |
 //!
-//! `SCALE_VMS` (default 10000) says how many VMs there are in the end.
+//! `SCALE_VMS` (default 10000) says how many VMs there are in the end. `make bench-slope` looks at something else instead:
+//! with `SLOPE_RECONCILES` (a million there), whether the operator's memory grows with the number of its reconciles.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -18,6 +20,7 @@ mod api_server;
 mod kubelet;
 mod operator;
 mod proxy;
+mod slope;
 
 use api_server::{Server, free_port};
 use futures::StreamExt;
@@ -71,6 +74,10 @@ async fn measure(count: usize) {
     bench.prepare().await;
 
     let operator = bench.operator().await;
+    if let Ok(reconciles) = std::env::var("SLOPE_RECONCILES") {
+        let reconciles = reconciles.parse().expect("SLOPE_RECONCILES is a number");
+        return bench.slope(operator, count, reconciles).await;
+    }
     tokio::time::sleep(Duration::from_secs(3)).await;
     row("operator's memory without a VM", &format!("{:.1} MiB", operator.memory()));
     let operator = bench.burst(operator).await;

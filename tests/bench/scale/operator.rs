@@ -13,10 +13,15 @@ pub struct Operator {
     process: Child,
     /// From its start to its readiness.
     pub ready_after: Duration,
+    http: u16,
     _directory: TempDir,
 }
 
+/// The one that ships, if `BENCH_OPERATOR` names no other.
 fn program() -> PathBuf {
+    if let Some(other) = std::env::var_os("BENCH_OPERATOR") {
+        return other.into();
+    }
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/x86_64-unknown-linux-gnu/release/vm-operator");
     assert!(program.exists(), "the programs are not built; run `make programs`");
     program
@@ -50,7 +55,7 @@ impl Operator {
             .spawn()
             .unwrap();
         wait_until_ready(http).await;
-        Self { process, ready_after: began.elapsed(), _directory: directory }
+        Self { process, ready_after: began.elapsed(), http, _directory: directory }
     }
 
     /// Memory that it has now, in MiB.
@@ -58,6 +63,15 @@ impl Operator {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1024.0
+    }
+
+    /// How many reconciles it has done, by its own count.
+    pub async fn reconciles(&self) -> u64 {
+        let config = kube::Config::new(format!("http://127.0.0.1:{}", self.http).parse().unwrap());
+        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+        let text = Client::try_from(config).unwrap().request_text(request).await.unwrap();
+        let counts = text.lines().filter_map(|line| line.strip_prefix("vm_operator_reconciles_total{"));
+        counts.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
     }
 
     /// Processor time that it has used.

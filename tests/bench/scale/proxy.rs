@@ -1,16 +1,17 @@
 //! Between operator and API server: passes everything on, and notes when the operator is told of a VM, and when which
 //! request for a VM begins and ends. So the very program that ships is measured, from outside.
 
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{Method, Response};
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use http_body_util::BodyExt;
 use kube::Client;
 use serde::Deserialize;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
+use tokio::sync::broadcast::{self, error::RecvError};
 
 /// What was seen of a VM since the last [`Record::forget`].
 #[derive(Clone, Default)]
@@ -53,9 +54,27 @@ impl Seen {
 pub struct Record {
     vms: Mutex<HashMap<String, Seen>>,
     writes: Mutex<HashMap<String, usize>>,
+    /// The last news of each VM, as it came.
+    news: Mutex<HashMap<String, Bytes>>,
+    /// To whoever watches VMs.
+    again: OnceLock<broadcast::Sender<Bytes>>,
 }
 
+/// News that are repeated and not yet sent: more than a round has.
+const AHEAD: usize = 16_384;
+
 impl Record {
+    fn again(&self) -> &broadcast::Sender<Bytes> {
+        self.again.get_or_init(|| broadcast::Sender::new(AHEAD))
+    }
+
+    /// Tells the operator once more what it has been told last of each VM. Gives of how many.
+    pub fn tell_again(&self) -> usize {
+        let news: Vec<Bytes> = self.news.lock().unwrap().values().cloned().collect();
+        news.iter().for_each(|line| drop(self.again().send(line.clone())));
+        news.len()
+    }
+
     /// Begins anew.
     pub fn forget(&self) {
         self.vms.lock().unwrap().clear();
@@ -90,7 +109,8 @@ impl Record {
         }
     }
 
-    fn told(&self, vm: &str) {
+    fn told(&self, vm: &str, line: &[u8]) {
+        self.news.lock().unwrap().insert(vm.to_owned(), [line, b"\n"].concat().into());
         self.vms.lock().unwrap().entry(vm.to_owned()).or_default().told.get_or_insert_with(Instant::now);
     }
 }
@@ -130,24 +150,53 @@ async fn pass_on(State(proxy): State<Proxy>, request: Request) -> Response<Body>
     for header in ["connection", "transfer-encoding"] {
         parts.headers.remove(header);
     }
+    if watch && path.ends_with("/vms") {
+        return Response::from_parts(
+            parts,
+            Body::from_stream(with_news_again(proxy.record, answer.into_data_stream())),
+        );
+    }
     if watch {
-        let record = proxy.record.clone();
-        let mut lines = Lines::default();
-        let news = path.ends_with("/vms");
-        let pieces = answer.into_data_stream().inspect(move |piece| {
-            if let Ok(piece) = piece
-                && news
-            {
-                lines.take(piece, |line| told(&record, line));
-            }
-        });
-        return Response::from_parts(parts, Body::from_stream(pieces));
+        return Response::from_parts(parts, Body::from_stream(answer.into_data_stream()));
     }
     let Ok(answer) = answer.collect().await else {
         return Response::builder().status(502).body(Body::empty()).unwrap();
     };
     proxy.record.request(&method, &path, &body, began);
     Response::from_parts(parts, Body::from(answer.to_bytes()))
+}
+
+/// What the API server tells of VMs, line by line, and between the lines what it has told before.
+fn with_news_again<E>(
+    record: Arc<Record>,
+    answer: impl Stream<Item = Result<Bytes, E>>,
+) -> impl Stream<Item = Result<Bytes, E>> {
+    let again = futures::stream::unfold(record.again().subscribe(), |mut again| async move {
+        loop {
+            match again.recv().await {
+                Ok(line) => return Some((Some(Ok(line)), again)),
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    });
+    let mut lines = Lines::default();
+    let whole = answer.map(move |piece| {
+        piece.map(|piece| {
+            let mut whole = Vec::new();
+            lines.take(&piece, |line| {
+                told(&record, line);
+                whole.extend_from_slice(line);
+                whole.push(b'\n');
+            });
+            Bytes::from(whole)
+        })
+    });
+    // It ends with the API server's answer.
+    let whole = whole.map(Some).chain(futures::stream::once(async { None }));
+    futures::stream::select(whole, again).take_while(|piece| futures::future::ready(piece.is_some())).filter_map(
+        |piece| futures::future::ready(piece.filter(|piece| !piece.as_ref().is_ok_and(|piece| piece.is_empty()))),
+    )
 }
 
 #[derive(Deserialize)]
@@ -167,7 +216,7 @@ struct Metadata {
 
 fn told(record: &Record, line: &[u8]) {
     if let Some(vm) = serde_json::from_slice::<News>(line).ok().and_then(|news| news.object.metadata.name) {
-        record.told(&vm);
+        record.told(&vm, line);
     }
 }
 
