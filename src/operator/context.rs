@@ -13,13 +13,14 @@ use super::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, v
 use super::warnings::Warnings;
 use crate::api::VirtualMachine;
 use crate::api::start_times::StartTimes;
+use k8s_openapi::apimachinery::pkg::version::Info;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{OnceCell, mpsc};
 
 /// What every reconcile needs.
 pub struct Context {
@@ -31,6 +32,8 @@ pub struct Context {
     pub home: Option<String>,
     /// What is known of the VMs' children.
     pub caches: Caches,
+    /// What the API server is, once it has said so.
+    pub server: OnceCell<Info>,
     /// Failures in a row, by VM.
     pub failures: Failures,
     /// How far the fetches of CD images are.
@@ -148,6 +151,7 @@ impl Context {
             home: None,
             settings: Mutex::new(Arc::new(settings)),
             caches: Caches::default(),
+            server: OnceCell::new(),
             failures: Failures::default(),
             progresses: Progresses::default(),
             deadline: DEADLINE,

@@ -86,7 +86,7 @@ impl Watch {
             + Sync
             + 'static,
     {
-        let events = events(Api::<K>::namespaced(self.ctx.client.clone(), &self.ctx.namespace), labels);
+        let events = events::<K>(&self.ctx, labels);
         tokio::spawn(async move {
             let mut events = std::pin::pin!(events);
             let mut complete = false;
@@ -139,7 +139,7 @@ impl Watch {
     /// Keeps the warnings about pods and claims, from now on.
     fn follow_warnings(self) {
         let api = Api::<EventView>::namespaced(self.ctx.client.clone(), &self.ctx.namespace);
-        let asked = futures::stream::once(listing(self.ctx.client.clone()));
+        let asked = futures::stream::once(listing(self.ctx.clone()));
         let events = asked.flat_map(move |listing| {
             // The server can tell warnings from the rest, but not whose objects they are about.
             watcher(api.clone(), listing.config().fields("type=Warning")).backoff(Short::default())

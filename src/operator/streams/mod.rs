@@ -15,13 +15,16 @@ pub use vms::{Vms, stand_by, vms};
 use super::backoff::pause;
 use super::context::Context;
 use futures::{Stream, StreamExt};
+use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::api::Api;
+use kube::core::NamespaceResourceScope;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How the first list of a watch is had.
@@ -48,27 +51,37 @@ impl Listing {
     }
 }
 
-/// Asks the server what it is until it answers, and then for how to list.
-async fn listing(client: Client) -> Listing {
-    for failures in 1.. {
+/// Asks the server what it is until it answers, once for all watches, and then for how to list.
+async fn listing(ctx: Arc<Context>) -> Listing {
+    let server = ctx.server.get_or_init(|| asked(&ctx.client)).await;
+    Listing::of_version(&server.major, &server.minor)
+}
+
+async fn asked(client: &Client) -> Info {
+    let mut failures = 0;
+    loop {
         match client.apiserver_version().await {
-            Ok(version) => return Listing::of_version(&version.major, &version.minor),
+            Ok(version) => return version,
             Err(error) => {
                 tracing::warn!(%error, "the API server does not answer; trying again");
+                failures += 1;
                 tokio::time::sleep(pause(failures).min(LONGEST_PAUSE)).await;
             }
         }
     }
-    Listing::Paged
 }
 
 /// The events of all objects of a kind that have the labels; it begins anew after errors.
-fn events<K>(api: Api<K>, labels: &str) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static + use<K>
+fn events<K>(
+    ctx: &Arc<Context>,
+    labels: &str,
+) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static + use<K>
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let labels = Some(labels.to_owned()).filter(|labels| !labels.is_empty());
-    let asked = futures::stream::once(listing(api.clone().into_client()));
+    let api = Api::<K>::namespaced(ctx.client.clone(), &ctx.namespace);
+    let asked = futures::stream::once(listing(ctx.clone()));
     asked.flat_map(move |listing| {
         let config = watcher::Config { label_selector: labels.clone(), ..listing.config() };
         watcher(api.clone(), config).backoff(Short::default())
@@ -105,6 +118,31 @@ fn failed(ctx: &Context, kind: &'static str, error: &watcher::Error) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operator::settings::Settings;
+    use kube::client::Body;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[tokio::test]
+    async fn the_server_is_asked_once_what_it_is_however_many_watches_begin() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let server = tower::service_fn(move |request: http::Request<Body>| {
+            assert_eq!(request.uri().path(), "/version");
+            count.fetch_add(1, Ordering::Relaxed);
+            async {
+                tokio::task::yield_now().await;
+                let version = serde_json::json!({
+                    "major": "1", "minor": "34", "gitVersion": "", "gitCommit": "", "gitTreeState": "",
+                    "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
+                });
+                Ok::<_, tower::BoxError>(http::Response::new(Body::from(version.to_string().into_bytes())))
+            }
+        });
+        let ctx = Arc::new(Context::new(Client::new(server, "ns"), "ns".to_owned(), Settings::default()));
+        let listings = futures::future::join_all((0..7).map(|_| listing(ctx.clone()))).await;
+        assert_eq!(listings, [Listing::Streamed; 7]);
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+    }
 
     #[test]
     fn lists_are_streamed_where_the_server_surely_can() {

@@ -36,7 +36,7 @@ pub fn vms(ctx: &Arc<Context>) -> Vms<impl Stream<Item = ObjectRef<VirtualMachin
     let api = Api::<Arriving>::namespaced(ctx.client.clone(), &ctx.namespace);
     let (unreadable, arrived) = mpsc::unbounded_channel();
     tokio::spawn(report_unreadable(ctx.clone(), arrived));
-    let asked = futures::stream::once(listing(ctx.client.clone()));
+    let asked = futures::stream::once(listing(ctx.clone()));
     let events = asked.flat_map(move |listing| watcher(api.clone(), listing.config()).backoff(Short::default()));
     let ctx = ctx.clone();
     let stream = events
