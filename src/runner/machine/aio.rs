@@ -24,13 +24,18 @@ pub enum Aio {
 impl Aio {
     /// The best that works.
     pub fn probe() -> Self {
-        match (io_uring(), native()) {
-            (Ok(()), _) => Self::IoUring,
-            (Err(error), Ok(())) => {
+        Self::best(io_uring, native)
+    }
+
+    /// The second is asked only if the first cannot be used: giving it back takes tens of milliseconds.
+    fn best(io_uring: impl FnOnce() -> io::Result<()>, native: impl FnOnce() -> io::Result<()>) -> Self {
+        let Err(error) = io_uring() else { return Self::IoUring };
+        match native() {
+            Ok(()) => {
                 tracing::info!(%error, "io_uring cannot be used; disks use native AIO");
                 Self::Native
             }
-            (Err(error), Err(native)) => {
+            Err(native) => {
                 tracing::info!(%error, %native, "neither io_uring nor native AIO can be used; disks use threads");
                 Self::Threads
             }
@@ -66,15 +71,19 @@ fn io_uring() -> io::Result<()> {
 
 fn native() -> io::Result<()> {
     let mut context: libc::c_ulong = 0;
-    // SAFETY: the kernel writes the context's number there; the context is given back and never used.
-    let result = unsafe {
-        let result = libc::syscall(libc::SYS_io_setup, ENTRIES, &raw mut context);
-        if result == 0 {
-            libc::syscall(libc::SYS_io_destroy, context);
-        }
-        result
+    // SAFETY: the kernel writes the context's number there.
+    let result = unsafe { libc::syscall(libc::SYS_io_setup, ENTRIES, &raw mut context) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // The kernel waits there until no processor can look at the context any more, 10 to 25 ms: not a start's business. Where
+    // there is no thread to be had, the context is given back with the process.
+    let give_back = move || {
+        // SAFETY: the context is this function's own, and never used.
+        unsafe { libc::syscall(libc::SYS_io_destroy, context) };
     };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    drop(std::thread::Builder::new().name("aio-probe".to_owned()).spawn(give_back));
+    Ok(())
 }
 
 #[cfg(test)]
@@ -87,5 +96,13 @@ mod tests {
         assert_eq!(Aio::IoUring.of_disk(false), Aio::IoUring);
         // Whatever this machine allows, asking has no other effect.
         assert_eq!(Aio::probe(), Aio::probe());
+    }
+
+    #[test]
+    fn the_next_best_is_asked_only_where_the_best_cannot_be_used() {
+        let no = || Err(io::Error::from(io::ErrorKind::PermissionDenied));
+        assert_eq!(Aio::best(|| Ok(()), || panic!("asked in vain")), Aio::IoUring);
+        assert_eq!(Aio::best(no, || Ok(())), Aio::Native);
+        assert_eq!(Aio::best(no, no), Aio::Threads);
     }
 }
