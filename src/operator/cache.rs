@@ -23,10 +23,36 @@ use tokio::sync::watch;
 pub enum Change {
     /// Nothing that matters.
     None,
+    /// The object is just as the operator made it.
+    Known,
     /// The object of this group changed: the group is that of [`Cache::new`]'s function.
     Group(String),
     /// The whole content was listed anew: anything may have changed.
     Relisted,
+}
+
+/// The object that is there after the operator wanted to create it.
+pub enum Given<V> {
+    /// It was created now.
+    Made(V),
+    /// There was one of its name.
+    There(V),
+}
+
+impl<V> Given<V> {
+    /// The object.
+    pub fn object(&self) -> &V {
+        match self {
+            Self::Made(object) | Self::There(object) => object,
+        }
+    }
+
+    /// The object, however it came to be.
+    pub fn into_object(self) -> V {
+        match self {
+            Self::Made(object) | Self::There(object) => object,
+        }
+    }
 }
 
 /// The objects of one kind, in groups; of most kinds a group is a VM.
@@ -44,6 +70,8 @@ struct Content {
     /// Names that were deleted, with the version of the deletion: an answer to a write that comes after the news of
     /// the object's deletion must not bring it back.
     deleted: HashMap<String, u64>,
+    /// Names and versions of what the operator has made, until the watch tells of it.
+    made: HashMap<Arc<str>, u64>,
     /// What a list under way has named so far.
     listing: Vec<Arrival>,
     /// How many lists are complete.
@@ -63,10 +91,25 @@ impl<K: Resource + Serialize + DeserializeOwned> Writing<'_, K> {
     /// One that a new list has overtaken says nothing: the object may be gone since, and a list does not tell of
     /// deletions. Where it is not, list or watch tell of it.
     pub fn answered(self, object: K) {
+        self.take_in(object, false);
+    }
+
+    /// Takes in the answer to a creation. When the watch tells of the object as it was made, that is no news.
+    pub fn given(self, given: Given<K>) {
+        match given {
+            Given::Made(object) => self.take_in(object, true),
+            Given::There(object) => self.take_in(object, false),
+        }
+    }
+
+    fn take_in(self, object: K, is_made: bool) {
         let arrival = self.cache.packed(object);
         let mut content = self.cache.lock();
         let deleted_later = content.deleted.get(&*arrival.name).is_some_and(|v| *v >= arrival.object.version);
         if content.lists == self.lists && !deleted_later {
+            if is_made && content.made.len() < REMEMBERED {
+                content.made.insert(arrival.name.clone(), arrival.object.version);
+            }
             content.insert(arrival);
         }
     }
@@ -86,8 +129,8 @@ struct Arrival {
     object: Packed,
 }
 
-/// Deletions remembered; more than could ever be overtaken by a write that is under way.
-const DELETIONS: usize = 4096;
+/// Deletions and creations remembered; more than could ever be overtaken by a write that is under way, or not be told yet.
+const REMEMBERED: usize = 4096;
 
 fn version<K: Resource>(object: &K) -> u64 {
     object.meta().resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(u64::MAX)
@@ -111,13 +154,14 @@ impl<K: Resource + Serialize + DeserializeOwned> Cache<K> {
     /// Takes in what the watch tells.
     pub fn watched(&self, event: Event<K>) -> Change {
         match event {
+            Event::Apply(object) if self.lock().is_as_made(&object) => Change::Known,
             Event::Apply(object) => {
                 let arrival = self.packed(object);
                 self.lock().insert(arrival).map_or(Change::None, Change::Group)
             }
             Event::Delete(object) => {
                 let mut content = self.lock();
-                if content.deleted.len() >= DELETIONS {
+                if content.deleted.len() >= REMEMBERED {
                     content.deleted.clear();
                 }
                 content.deleted.insert(name(&object), version(&object));
@@ -138,6 +182,7 @@ impl<K: Resource + Serialize + DeserializeOwned> Cache<K> {
                 content.lists += 1;
                 content.objects.clear();
                 content.groups.clear();
+                content.made.clear();
                 for arrival in listed {
                     content.insert(arrival);
                 }
@@ -222,6 +267,12 @@ impl Packed {
 }
 
 impl Content {
+    /// Whether the watch tells of the object as it was made. It does so once, at the latest when it has changed.
+    fn is_as_made<K: Resource>(&mut self, object: &K) -> bool {
+        let name = object.meta().name.as_deref().unwrap_or_default();
+        self.made.remove(name).is_some_and(|made| made == version(object))
+    }
+
     /// Gives the group, if anything changed.
     fn insert(&mut self, arrival: Arrival) -> Option<String> {
         let Arrival { name, group, object } = arrival;
@@ -244,156 +295,4 @@ impl Content {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::api::names;
-    use crate::operator::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView};
-    use k8s_openapi::api::core::v1::ConfigMap;
-    use serde_json::{Value, json};
-    use std::fmt::Debug;
-
-    fn object(name: &str, vm: &str, version: u64) -> ConfigMap {
-        let mut object = ConfigMap::default();
-        object.metadata.name = Some(name.to_owned());
-        object.metadata.resource_version = Some(version.to_string());
-        object.metadata.labels = Some(names::labels(vm));
-        object
-    }
-
-    fn cache() -> Cache<ConfigMap> {
-        Cache::new(|o| o.metadata.labels.as_ref()?.get(names::LABEL_INSTANCE).cloned())
-    }
-
-    fn version_of(cache: &Cache<ConfigMap>, name: &str) -> Option<u64> {
-        cache.get(name).map(|o| version(o.as_ref()))
-    }
-
-    #[test]
-    fn an_own_write_is_seen_before_the_watch_tells_and_older_news_does_not_undo_it() {
-        let cache = cache();
-        cache.writing().answered(object("a", "vm", 7));
-        assert_eq!(cache.watched(Event::Apply(object("a", "vm", 5))), Change::None);
-        assert_eq!(version_of(&cache, "a"), Some(7));
-        assert_eq!(cache.watched(Event::Apply(object("a", "vm", 9))), Change::Group("vm".to_owned()));
-        assert_eq!(version_of(&cache, "a"), Some(9));
-    }
-
-    #[test]
-    fn an_answer_that_comes_after_the_deletion_brings_nothing_back() {
-        let cache = cache();
-        cache.watched(Event::Apply(object("a", "vm", 5)));
-        cache.watched(Event::Delete(object("a", "vm", 6)));
-        cache.writing().answered(object("a", "vm", 5));
-        assert_eq!(version_of(&cache, "a"), None);
-        cache.writing().answered(object("a", "vm", 8));
-        assert_eq!(version_of(&cache, "a"), Some(8));
-    }
-
-    /// Else the operator would know a pod for ever that is not there, and its VM would never start.
-    #[test]
-    fn an_answer_that_a_new_list_has_overtaken_brings_nothing_back() {
-        let cache = cache();
-        let writing = cache.writing();
-        // It is made at 5 and deleted at 6; the connection of the watch is cut meanwhile, and the past forgotten.
-        cache.watched(Event::Init);
-        cache.watched(Event::InitDone);
-        writing.answered(object("a", "vm", 5));
-        assert_eq!(version_of(&cache, "a"), None);
-        cache.writing().answered(object("a", "vm", 8));
-        assert_eq!(version_of(&cache, "a"), Some(8));
-    }
-
-    #[test]
-    fn what_a_new_list_does_not_name_is_gone() {
-        let cache = cache();
-        for name in ["a", "b"] {
-            cache.watched(Event::Apply(object(name, "vm", 1)));
-        }
-        cache.watched(Event::Init);
-        cache.watched(Event::InitApply(object("b", "vm", 2)));
-        assert_eq!(cache.len(), 2);
-        assert_eq!(cache.watched(Event::InitDone), Change::Relisted);
-        assert_eq!((version_of(&cache, "a"), version_of(&cache, "b")), (None, Some(2)));
-        assert!(cache.is_ready());
-    }
-
-    #[test]
-    fn a_group_holds_its_own_objects_even_after_one_has_moved() {
-        let cache = cache();
-        for (name, vm) in [("a", "vm"), ("b", "vm"), ("c", "vm-2"), ("d", "other")] {
-            cache.watched(Event::Apply(object(name, vm, 1)));
-        }
-        cache.watched(Event::Apply(object("b", "other", 2)));
-        let names = |group: &str| cache.group(group).iter().map(|o| name(o.as_ref())).collect::<Vec<_>>();
-        assert_eq!(
-            (names("vm"), names("vm-2"), names("other")),
-            (vec!["a".into()], vec!["c".into()], vec!["b".into(), "d".into()])
-        );
-        assert_eq!(cache.groups("vm").iter().map(|o| name(o.as_ref())).collect::<Vec<_>>(), ["a", "c"]);
-    }
-
-    /// What is read of an object that has come in as `object`.
-    fn read<K: Resource + Serialize + DeserializeOwned>(object: &Value) -> Arc<K> {
-        let cache = Cache::<K>::new(|_| Some("vm".to_owned()));
-        cache.watched(Event::Apply(serde_json::from_value(object.clone()).unwrap()));
-        cache.get("a").unwrap()
-    }
-
-    #[test]
-    fn nothing_that_the_operator_reads_is_lost_while_an_object_lies_here() {
-        let meta = json!({
-            "name": "a", "uid": "u", "resourceVersion": "7", "generation": 2, "labels": {"l": "1"}, "annotations": {"a": "2"},
-            "creationTimestamp": "2026-01-01T00:00:00Z", "deletionTimestamp": "2026-01-02T00:00:00Z",
-            "ownerReferences": [{"apiVersion": "v", "kind": "k", "name": "o", "uid": "ou", "controller": true}],
-            "finalizers": ["example.org/hold"],
-        });
-        fn same<K: Resource + Serialize + DeserializeOwned + Debug>(object: &Value) {
-            let came: K = serde_json::from_value(object.clone()).unwrap();
-            assert_eq!(format!("{:?}", read::<K>(object)), format!("{came:?}"));
-        }
-        let condition = json!({"type": "t", "status": "s", "reason": "r", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        let waiting = json!({"reason": "r", "message": "m"});
-        let terminated = json!({
-            "exitCode": 3, "reason": "r", "message": "m", "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:01Z",
-        });
-        let state = json!({"waiting": waiting, "terminated": terminated});
-        let resources = json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2"}});
-        same::<PodView>(&json!({
-            "metadata": meta,
-            "spec": {"containers": [{"name": "c", "resources": resources}], "terminationGracePeriodSeconds": 30},
-            "status": {
-                "phase": "p", "reason": "r", "message": "m", "conditions": [condition],
-                "containerStatuses": [{"name": "c", "image": "i", "state": state}],
-            },
-        }));
-        same::<ClaimView>(&json!({
-            "metadata": meta,
-            "spec": {
-                "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeMode": "Block", "volumeAttributesClassName": "a",
-                "resources": {"requests": {"storage": "1Gi"}},
-            },
-            "status": {"phase": "Bound", "capacity": {"storage": "2Gi"}},
-        }));
-        same::<ServiceView>(&json!({
-            "metadata": meta, "spec": {"type": "t", "selector": {"a": "b"}, "ports": [{"name": "n", "port": 1, "targetPort": "t"}]},
-        }));
-        same::<SecretView>(&json!({"metadata": meta}));
-        let config = "/Runner:\n  cloudInit:\n    metaData:\n      instance-id: of-the-reference\n";
-        let config_map = json!({"metadata": meta, "data": {names::CONFIG_FILE: config, names::LOGGING_FILE: ".level=FINE", "other": "x"}});
-        same::<ConfigMapView>(&config_map);
-        assert_eq!(
-            read::<ConfigMapView>(&config_map).config.references_instance_id.as_deref(),
-            Some("of-the-reference")
-        );
-        same::<ConfigMapView>(&json!({"metadata": meta}));
-    }
-
-    #[test]
-    fn what_holds_a_pod_back_is_kept_and_what_holds_every_claim_is_not() {
-        let of = |finalizers: Value| json!({"metadata": {"name": "a", "finalizers": finalizers}});
-        let held = read::<PodView>(&of(json!(["example.org/hold"])));
-        assert_eq!(held.metadata.finalizers.as_deref(), Some(&["example.org/hold".to_owned()][..]));
-        let claim = read::<ClaimView>(&of(json!(["kubernetes.io/pvc-protection"])));
-        assert_eq!(claim.metadata.finalizers, None);
-    }
-}
+mod tests;

@@ -1,5 +1,6 @@
 //! (client) The few ways in which the operator writes, each of which says in its error what it tried.
 
+use super::cache::Given;
 use super::context::Context;
 use super::error::Error;
 use super::views::PodView;
@@ -48,7 +49,7 @@ impl<'a> Writer<'a> {
     ///
     /// # Errors
     /// If the request fails.
-    pub async fn create_or_get<K, V>(&self, object: &K) -> Result<V, Error>
+    pub async fn create_or_get<K, V>(&self, object: &K) -> Result<Given<V>, Error>
     where
         K: Resource<DynamicType = ()> + Serialize,
         V: DeserializeOwned,
@@ -59,8 +60,8 @@ impl<'a> Writer<'a> {
         let params = PostParams { field_manager: Some(names::MANAGER_OPERATOR.to_owned()), ..PostParams::default() };
         let request = self.request::<K>().create(&params, body).map_err(kube::Error::BuildRequest);
         match self.client.request(request.map_err(failed::<K>("create", &name))?).await {
-            Err(error) if is_code(&error, 409) => self.get::<K, V>(&name).await,
-            answer => answer.map_err(failed::<K>("create", &name)),
+            Err(error) if is_code(&error, 409) => self.get::<K, V>(&name).await.map(Given::There),
+            answer => answer.map(Given::Made).map_err(failed::<K>("create", &name)),
         }
     }
 

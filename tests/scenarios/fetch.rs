@@ -344,10 +344,11 @@ async fn a_fetch_pod_that_is_refused_is_explained_and_keeps_nobody_from_running(
     let quota =
         "pods \"vmop-fetch-1\" is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3";
     world.api.refuse_creation(Some(("vmop-fetch", 403, quota)));
-    let outcome = world.reconcile().await.unwrap();
+    world.reconcile().await.unwrap();
     assert_eq!(told(&world).1, "QuotaExceeded");
     assert!(told(&world).2.contains("exceeded quota: small"), "{:?}", told(&world));
     assert!(world.api.get(PODS, "vm").is_some());
+    let outcome = world.reconcile().await.unwrap();
     // Nobody tells when there is room again.
     assert_eq!(outcome, vm_operator::operator::controller::Outcome::Recheck(Duration::from_secs(60)));
     world.api.refuse_creation(None);

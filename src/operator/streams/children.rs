@@ -98,7 +98,12 @@ impl Watch {
                             Event::Apply(object) | Event::Delete(object) => object.meta().name.clone(),
                             Event::Init | Event::InitApply(_) | Event::InitDone => None,
                         };
-                        self.changed(cache(&self.ctx).watched(event), &mut complete);
+                        let change = cache(&self.ctx).watched(event);
+                        // Its own VM made it, and no other VM waits for it.
+                        if change == Change::Known {
+                            continue;
+                        }
+                        self.changed(change, &mut complete);
                         name.iter().for_each(|name| changed(&self, name));
                     }
                     Err(error) => failed(&self.ctx, kind, &error),
@@ -215,7 +220,7 @@ impl Watch {
     fn changed(&self, change: Change, complete: &mut bool) {
         match change {
             Change::Group(vm) if !vm.is_empty() => drop(self.changes.send(vm)),
-            Change::None | Change::Group(_) => {}
+            Change::None | Change::Known | Change::Group(_) => {}
             // Deletions may have been missed. After the very first list the controller looks at every VM anyway.
             Change::Relisted if *complete => self.all_changed(),
             Change::Relisted => *complete = true,

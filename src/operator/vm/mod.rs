@@ -59,6 +59,9 @@ const SERVICE_RECHECK: Duration = Duration::from_secs(300);
 /// When a VM is looked at again whose status can wait.
 const DEEDS_FIRST: Duration = Duration::from_secs(1);
 
+/// When a VM is looked at again whose pod was made, if nobody tells of that pod before.
+const AFTER_CREATION: Duration = Duration::from_secs(1);
+
 /// Runs the controller until `stop` completes and the reconciles under way have ended.
 pub async fn run<S, T>(
     ctx: Arc<Context>,
@@ -153,5 +156,6 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
             .sooner(again)
             .sooner(fetches)
             .sooner(poke::recheck(&observed))
+            .sooner((decision == Decision::Create).then_some(AFTER_CREATION))
     })
 }

@@ -1,6 +1,7 @@
 //! (client) Claims: made where they are missing, enlarged where the VM says so, and nothing else.
 
 use crate::api::conditions::{self, Wanted};
+use crate::api::names;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::views::{ClaimView, vm_of};
@@ -18,10 +19,15 @@ pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, c
         return Ok(());
     }
     let writing = ctx.caches.claims.writing();
-    let view: ClaimView = Writer::new(ctx).create_or_get(claim).await?;
+    let given = Writer::new(ctx).create_or_get::<_, ClaimView>(claim).await?;
     // A claim without our labels may have been made by the user for this VM; one with them is another VM's.
-    let others = vm_of(&view).is_some_and(|vm| vm != observed.name());
-    writing.answered(view);
+    let others = vm_of(given.object()).is_some_and(|vm| vm != observed.name());
+    if name == names::IMAGE_REPOSITORY_CLAIM {
+        // Other VMs wait for it, too.
+        writing.answered(given.into_object());
+    } else {
+        writing.given(given);
+    }
     if others { Err(Error::Foreign { kind: "PersistentVolumeClaim", name }) } else { Ok(()) }
 }
 

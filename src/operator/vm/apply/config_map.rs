@@ -2,6 +2,7 @@
 
 use super::is_ours;
 use crate::api::names;
+use crate::operator::cache::Given;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::views::{ConfigMapView, config_digest, logging_digest};
@@ -25,7 +26,13 @@ pub(super) async fn ensure(
     let (writer, writing) = (Writer::new(ctx), ctx.caches.config_maps.writing());
     let present = match &observed.config_map {
         Some(present) => present.clone(),
-        None => Arc::new(writer.create_or_get(wanted).await?),
+        None => match writer.create_or_get::<_, ConfigMapView>(wanted).await? {
+            Given::There(present) => Arc::new(present),
+            Given::Made(made) => {
+                writing.given(Given::Made(made.clone()));
+                return Ok(Arc::new(made));
+            }
+        },
     };
     if !is_ours(present.as_ref(), observed) {
         return Err(Error::Foreign { kind: "ConfigMap", name: wanted.name_any() });

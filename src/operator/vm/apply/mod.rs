@@ -152,12 +152,13 @@ async fn ensure_secret(
     ];
     secret.string_data = Some(values.into());
     let writing = ctx.caches.secrets.writing();
-    let view: SecretView = Writer::new(ctx).create_or_get(&secret).await?;
-    if !is_ours(&view, observed) {
+    let given = Writer::new(ctx).create_or_get::<_, SecretView>(&secret).await?;
+    if !is_ours(given.object(), observed) {
         return Err(Error::Foreign { kind: "Secret", name: secret.name_any() });
     }
-    writing.answered(view.clone());
-    Ok(Some(Arc::new(view)))
+    let view = Arc::new(given.object().clone());
+    writing.given(given);
+    Ok(Some(view))
 }
 
 /// Whether the object is this VM's, or was one's of its name.
@@ -178,10 +179,10 @@ async fn create_pod(pod: &Pod, observed: &Observed, objects: Vec<Span>, ctx: &Co
     let asked = (ctx.now)();
     // By POST, which fails if there is a pod of that name: then that one is looked at, and the next reconcile decides.
     let writing = ctx.caches.pods.writing();
-    let view: PodView = Writer::new(ctx).create_or_get(pod).await?;
-    let pod_uid = view.uid().unwrap_or_default();
+    let given = Writer::new(ctx).create_or_get::<_, PodView>(pod).await?;
+    let pod_uid = given.object().uid().unwrap_or_default();
     ctx.started(&observed.name(), Made { began: observed.now, objects, asked, made: (ctx.now)(), pod_uid });
-    writing.answered(view);
+    writing.given(given);
     Ok(())
 }
 

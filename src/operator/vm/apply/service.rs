@@ -53,7 +53,7 @@ async fn ensure(
     let (writer, writing) = (Writer::new(ctx), ctx.caches.services.writing());
     let mut view = match present {
         Some(present) => present.clone(),
-        None => writer.create_or_get(wanted).await?,
+        None => writer.create_or_get(wanted).await?.into_object(),
     };
     if !is_ours(&view, observed) {
         return Err(Error::Foreign { kind: "Service", name: wanted.name_any() });

@@ -65,7 +65,7 @@ async fn create(pod: Option<&Pod>, url: &str, ctx: &Context) -> Result<(), Error
     tracing::info!(url, "fetching an image");
     // By POST: another VM's reconcile may have been first.
     let writing = ctx.caches.pods.writing();
-    let view: PodView = Writer::new(ctx).create_or_get(pod).await?;
+    let view: PodView = Writer::new(ctx).create_or_get(pod).await?.into_object();
     writing.answered(view);
     Ok(())
 }
