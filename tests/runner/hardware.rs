@@ -5,7 +5,7 @@ use serde_json::json;
 use std::fs;
 use std::io::Write;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Slots, each with the vendor and the device there, as the guest sees them; the chipset is left out.
 fn devices(console: &mut Console) -> Vec<String> {
@@ -84,14 +84,22 @@ fn a_machine_of_the_reference_keeps_its_type_its_places_and_its_address() {
     assert!(ask("cat /sys/class/dmi/id/product_uuid").contains("2f3c1f9e-8e6e-4d6e-9f0e-0d5f6f2d9b11"));
 }
 
-/// What a guest sees of its network cards and disks: slot, and what tells one from another.
-fn cards_and_disks(console: &mut Console) -> Vec<String> {
-    console.type_line(
-        "sh modprobe virtio_net; cd /sys/bus/pci/devices; for f in */virtio*/net/*/address */virtio*/block/*/size; do echo dev ${f%%/*} $(cat $f); done; echo done",
-    );
-    let lines = console.wait("TINY sh done");
-    let devices = lines.lines().filter_map(|line| line.trim().strip_prefix("TINY sh dev 0000:00:"));
-    devices.map(str::to_owned).collect()
+/// What a guest sees of its network cards and disks: slot, and what tells one from another. It finds one after the other; so
+/// many are waited for.
+fn cards_and_disks(console: &mut Console, count: usize) -> Vec<String> {
+    let began = Instant::now();
+    loop {
+        console.type_line(
+            "sh modprobe virtio_net; cd /sys/bus/pci/devices; for f in */virtio*/net/*/address */virtio*/block/*/size; do test -e \"$f\" && echo dev ${f%%/*} $(cat $f); done; echo done",
+        );
+        let lines = console.wait("TINY sh done");
+        let devices = lines.lines().filter_map(|line| line.trim().strip_prefix("TINY sh dev 0000:00:"));
+        let devices: Vec<String> = devices.map(str::to_owned).collect();
+        if devices.len() >= count || began.elapsed() > Duration::from_secs(20) {
+            return devices;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
 
 /// As a runner has kept it of a VM with two networks, two disks and a seed.
@@ -110,6 +118,7 @@ fn a_vm_that_we_have_installed_keeps_each_card_and_disk_where_it_was_when_others
     let card =
         |n: u32| (format!("52:54:00:00:00:0{n}"), json!({"type": "user", "mac": format!("52:54:00:00:00:0{n}")}));
     let run = |cards: &[u32], disks: &[&str]| {
+        let count = cards.len() + disks.len();
         let cards: Vec<_> = cards.iter().map(|n| card(*n).1).collect();
         let drives: Vec<_> =
             disks.iter().map(|disk| json!({"type": "raw", "resource": format!("/tmp/{disk}")})).collect();
@@ -117,7 +126,7 @@ fn a_vm_that_we_have_installed_keeps_each_card_and_disk_where_it_was_when_others
         let vm = rig.start(None);
         let mut console = vm.console();
         console.wait("ready");
-        let seen = cards_and_disks(&mut console);
+        let seen = cards_and_disks(&mut console, count);
         console.type_line("sh cat /sys/class/dmi/id/product_version; echo done");
         assert!(console.wait("TINY sh done").contains("pc-q35-9.2"));
         console.type_line("poweroff");
