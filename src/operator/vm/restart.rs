@@ -37,7 +37,8 @@ pub fn carried_out(observed: &Observed, created: bool) -> Option<i64> {
         // Where nothing runs there is nothing to restart.
         None => asked.filter(|_| observed.vm.spec.vm.state == State::Stopped && observed.pod.is_none()),
     };
-    now.max(told(observed))
+    // The count begins at 0, with which nothing is asked for: whoever waits for it has it.
+    now.max(told(observed)).max(asked.filter(|asked| *asked == 0))
 }
 
 /// The condition that says which fields wait for the next start, if there are such.

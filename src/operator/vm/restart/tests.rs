@@ -164,3 +164,16 @@ fn pods_that_are_there_keep_their_hashes() {
     let changed: Vec<_> = stored.iter().filter(|(field, hash)| now.get(*field) != Some(hash)).collect();
     assert!(changed.is_empty(), "{changed:?}; now {}", serde_json::to_string_pretty(&now).unwrap());
 }
+
+#[test]
+fn a_count_that_begins_asks_for_nothing_and_is_told_as_it_is() {
+    let base: VirtualMachine = serde_json::from_value(running(&[])).unwrap();
+    let pod = seen(&pod_of(&base, &Reconciler::default()));
+    let counted = |request: u8| {
+        let vm = running(&[json!({"vm": {"restartRequest": request}})]);
+        let observed = with_pod(serde_json::from_value(vm).unwrap(), pod.clone());
+        (is_due(&observed), carried_out(&observed, false))
+    };
+    assert_eq!([counted(0), counted(1)], [(false, Some(0)), (true, None)]);
+    assert_eq!(carried_out(&with_pod(base, pod), false), None);
+}
