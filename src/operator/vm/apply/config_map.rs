@@ -54,18 +54,24 @@ pub(super) async fn ensure(
 enum Differs {
     No,
     Yes,
-    /// It says how logging is configured, and nothing says so any more. An apply removes only what an apply has written:
-    /// not what was there when the ConfigMap was made, by us or by the reference.
+    /// It says how logging is configured, or that the guest keeps the name of an instance, and nothing says so any more. An
+    /// apply removes only what an apply has written: not what was there when the ConfigMap was made, by us or by the
+    /// reference, nor what was merged.
     TooMuch,
 }
 
 /// What takes away what is not wanted any more.
 fn too_much(wanted: &ConfigMap) -> Value {
-    let data = json!({names::LOGGING_FILE: null});
-    match wanted.annotations().contains_key(names::ANNOTATION_INSTANCE_ID) {
-        true => json!({"data": data}),
-        false => json!({"data": data, "metadata": {"annotations": {names::ANNOTATION_INSTANCE_ID: null}}}),
-    }
+    let no_logging = wanted.data.as_ref().and_then(logging_digest).is_none();
+    let no_instance = kept_instance(wanted.annotations()).is_none();
+    let data = no_logging.then(|| ("data".to_owned(), json!({names::LOGGING_FILE: null})));
+    let annotations = json!({"annotations": {names::ANNOTATION_INSTANCE_ID: null}});
+    let metadata = no_instance.then(|| ("metadata".to_owned(), annotations));
+    Value::Object(data.into_iter().chain(metadata).collect())
+}
+
+fn kept_instance(annotations: &BTreeMap<String, String>) -> Option<&String> {
+    annotations.get(names::ANNOTATION_INSTANCE_ID)
 }
 
 fn differs(present: &ConfigMapView, wanted: &ConfigMap) -> Differs {
@@ -73,13 +79,13 @@ fn differs(present: &ConfigMapView, wanted: &ConfigMap) -> Differs {
     let owners = wanted.metadata.owner_references.iter().flatten();
     let digest = wanted.data.as_ref().map(config_digest).unwrap_or_default();
     let logging = wanted.data.as_ref().and_then(logging_digest);
-    let kept = |annotations: &BTreeMap<String, String>| annotations.get(names::ANNOTATION_INSTANCE_ID).cloned();
-    if logging.is_none() && present.config.logging.is_some() {
+    let (kept, keeps) = (kept_instance(present.annotations()), kept_instance(wanted.annotations()));
+    if logging.is_none() && present.config.logging.is_some() || keeps.is_none() && kept.is_some() {
         return Differs::TooMuch;
     }
     let same = present.config.digest == digest
         && present.config.logging == logging
-        && kept(present.annotations()) == kept(wanted.annotations())
+        && kept == keeps
         && labels.into_iter().all(|(key, value)| present.labels().get(key) == Some(value))
         && owners.into_iter().all(|owner| present.owner_references().contains(owner));
     if same { Differs::No } else { Differs::Yes }
