@@ -19,7 +19,7 @@ test: ## Every test; ends with `N passed, N failed`
 test-unit: ## Unit, golden and scenario tests, examples in the documentation, each half alone
 	@tests/run unit
 fuzz: ## Look for inputs that break the readers of QMP, configuration, agents and sizes (FUZZ_SECONDS, default 5, each)
-	@tests/run fuzz
+	@FUZZ_SEED=$${FUZZ_SEED:-$$(date +%s)} tests/run fuzz
 test-apiserver: ## The operator on a real API server
 	@tests/run cluster apiserver
 test-faults: ## Every fault at every call of the operator; or several at random, for FAULTS_MINUTES (FAULTS_SEED)
