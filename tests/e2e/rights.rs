@@ -23,7 +23,9 @@ impl DevicesBelongToPods {
     }
 }
 
+/// Gives the operator those settings, once it is there to take them, and waits until it has.
 pub async fn configure(space: &Space, settings: &Value) {
+    space.operator().await;
     let told = async || {
         let log = space.kubectl(&["logs", "--selector", "app.kubernetes.io/name=vm-operator", "--tail=-1"]).await;
         log.matches("the settings of ConfigMap vm-operator are in force").count()
