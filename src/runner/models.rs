@@ -13,8 +13,6 @@ use std::path::{Path, PathBuf};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-/// QEMU's name for KVM.
-pub const KVM: &str = "kvm";
 /// The number that the monitor has in QEMU.
 const MONITOR: i32 = 3;
 /// So many models are named.

@@ -46,7 +46,7 @@ impl PageSize {
 
     /// In bytes.
     #[must_use]
-    pub fn bytes(self) -> u64 {
+    pub const fn bytes(self) -> u64 {
         match self {
             Self::Large => 2 << 20,
             Self::Huge => 1 << 30,

@@ -12,7 +12,7 @@ pub use probe::{Running, TIME};
 use super::failure::Failure;
 use super::harden::Access;
 use super::machine::Acceleration;
-use super::models::{self, KVM};
+use super::models;
 use super::problem::Problem;
 use super::qemu;
 use super::spec::{Accelerator, Spec};
@@ -99,7 +99,7 @@ impl Trial<'_> {
             }
         };
         if spec.cpu_model != HOST_MODEL && self.run(HOST_MODEL, spec).await == Finding::Works {
-            let models = models::that_work(self.program, Some(KVM), &self.reach).await;
+            let models = models::that_work(self.program, Acceleration::Kvm.name(), &self.reach).await;
             return Some(Problem::new(CPU_MODEL_REFUSED, models::refused(&spec.cpu_model, &why, &models)));
         }
         broken(&why)

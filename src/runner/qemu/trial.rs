@@ -1,7 +1,7 @@
 //! (pure) Command lines of QEMUs that are gone before the machine's own is started.
 
 use super::args::Args;
-use crate::runner::models::KVM;
+use crate::runner::machine::Acceleration;
 use std::path::Path;
 
 /// The machine of both: like the real one where KVM makes a difference.
@@ -21,7 +21,7 @@ fn machine(args: &mut Args, secure: bool, accelerator: Option<&str>) {
 /// One with that guest in place of a BIOS, and the port by which the guest ends it.
 pub fn probe(model: &str, secure: bool, guest: &Path) -> Vec<String> {
     let mut args = Args::default();
-    machine(&mut args, secure, Some(KVM));
+    machine(&mut args, secure, Acceleration::Kvm.name());
     args.plain("-cpu", model);
     args.plain("-bios", &guest.display().to_string());
     args.device(&serde_json::json!({"driver": "isa-debug-exit", "iobase": GUEST_PORT, "iosize": 4}));

@@ -4,9 +4,10 @@ use super::super::failure::Invalid;
 use crate::api::outcome::{EndReason, Outcome};
 use crate::api::quantity::Bytes;
 use crate::api::runner_config::VmConfig;
+use crate::api::virtual_machine::PageSize;
 
 /// The sizes that huge pages have on x86.
-const SIZES: [Bytes; 2] = [Bytes(2 << 20), Bytes(1 << 30)];
+const SIZES: [Bytes; 2] = [Bytes(PageSize::Large.bytes()), Bytes(PageSize::Huge.bytes())];
 /// What QEMU says where the kernel does not give it the memory.
 const NO_MEMORY: &str = "backing store for guest RAM";
 /// Minus the signal by which the kernel tells that there is no huge page left for a program that was to have one.
