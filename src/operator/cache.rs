@@ -96,10 +96,8 @@ impl<K: Resource + Serialize + DeserializeOwned> Writing<'_, K> {
 
     /// Takes in the answer to a creation. When the watch tells of the object as it was made, that is no news.
     pub fn given(self, given: Given<K>) {
-        match given {
-            Given::Made(object) => self.take_in(object, true),
-            Given::There(object) => self.take_in(object, false),
-        }
+        let is_made = matches!(given, Given::Made(_));
+        self.take_in(given.into_object(), is_made);
     }
 
     fn take_in(self, object: K, is_made: bool) {
