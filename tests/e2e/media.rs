@@ -2,7 +2,6 @@
 
 use super::harness::vm::{BOOT, Vm, condition, ready_reason};
 use super::harness::{Space, e2e, eventually, kubectl, process};
-use super::rights::configure;
 use super::web::{Authority, Reply, Web, tunnel_at};
 use axum::Router;
 use axum::extract::State;
@@ -168,7 +167,7 @@ fn an_image_comes_through_the_companys_proxy_from_a_server_that_the_companys_aut
         secret["stringData"] = json!({"HTTPS_PROXY": proxy});
         kubectl::create(&secret).await.unwrap();
         let fetch = json!({"proxySecret": "proxy", "authorities": {"configMap": "company"}});
-        configure(space, &json!({"imageRepository": {"fetch": fetch}})).await;
+        space.configure(&json!({"imageRepository": {"fetch": fetch}})).await;
 
         // The server is the node's own: without the proxy, no pod would reach it by that name.
         let cdrom = json!({"image": server.url("/install.iso"), "checksum": checksum()});

@@ -1,7 +1,7 @@
 //! Nodes that keep devices for root: the settings for clusters without a device plugin.
 
 use super::harness::vm::{condition, uid};
-use super::harness::{Space, e2e_with, eventually, process, rig};
+use super::harness::{e2e_with, eventually, process, rig};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -21,23 +21,6 @@ impl DevicesBelongToPods {
         rig::cluster(&["device-ownership", "false"]);
         elsewhere
     }
-}
-
-/// Gives the operator those settings, once it is there to take them, and waits until it has.
-pub async fn configure(space: &Space, settings: &Value) {
-    space.operator().await;
-    let told = async || {
-        let log = space.kubectl(&["logs", "--selector", "app.kubernetes.io/name=vm-operator", "--tail=-1"]).await;
-        log.matches("the settings of ConfigMap vm-operator are in force").count()
-    };
-    let before = told().await;
-    let data = json!({"data": {"config.yaml": Space::config(settings).to_string()}}).to_string();
-    space.kubectl(&["patch", "configmap", "vm-operator", "--type", "merge", "--patch", &data]).await;
-    eventually("the operator has the new settings", 30, async || {
-        let now = told().await;
-        if now > before { Ok(()) } else { Err(format!("it has said so {now} times")) }
-    })
-    .await;
 }
 
 /// Runner and QEMU are root, without any of what makes root mighty.
@@ -64,7 +47,7 @@ fn where_devices_are_roots_vms_run_as_root_and_privileged_if_that_is_wanted() {
         are_roots_without_capabilities(&pod);
 
         let settings = json!({"deviceAccess": "root", "accelerator": {"privileged": true}});
-        configure(space, &settings).await;
+        space.configure(&settings).await;
         vm.patch(&json!({"metadata": {"labels": {"looked": "at"}}})).await;
         tokio::time::sleep(std::time::Duration::from_secs(2)).await;
         assert_eq!(vm.pod_uid(), uid(&pod), "new settings start nothing anew");
@@ -83,7 +66,7 @@ fn where_devices_are_roots_vms_run_as_root_and_privileged_if_that_is_wanted() {
 
         // And back.
         drop(elsewhere);
-        configure(space, &json!({})).await;
+        space.configure(&json!({})).await;
         vm.patch(&json!({"spec": {"vm": {"restartRequest": 2}}})).await;
         let user = || vm.pod().map(|pod| pod["spec"]["securityContext"]["runAsUser"].clone());
         eventually("the VM's next pod is the usual user's", 60, async || match user() {

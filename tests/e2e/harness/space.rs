@@ -174,6 +174,23 @@ impl Space {
         self.operator_other_than(&[]).await
     }
 
+    /// Gives the operator those settings of the reconciler, once it is there to take them, and waits until it has.
+    pub async fn configure(&self, settings: &Value) {
+        self.operator().await;
+        let told = async || {
+            let log = self.kubectl(&["logs", "--selector", "app.kubernetes.io/name=vm-operator", "--tail=-1"]).await;
+            log.matches("the settings of ConfigMap vm-operator are in force").count()
+        };
+        let before = told().await;
+        let data = json!({"data": {"config.yaml": Self::config(settings).to_string()}}).to_string();
+        self.kubectl(&["patch", "configmap", "vm-operator", "--type", "merge", "--patch", &data]).await;
+        eventually("the operator has the new settings", 30, async || {
+            let now = told().await;
+            if now > before { Ok(()) } else { Err(format!("it has said so {now} times")) }
+        })
+        .await;
+    }
+
     /// What is there, for whoever has to find out why the test failed.
     async fn show(&self) {
         eprintln!("---- namespace {}", self.name);
