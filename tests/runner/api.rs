@@ -74,6 +74,14 @@ impl Api {
         kept.map(|r| r.body.clone()).collect()
     }
 
+    /// The bodies of the status writes since the last time; all requests so far are forgotten.
+    #[allow(dead_code, reason = "there are many of them only in the bench")]
+    pub fn take_statuses(&self) -> Vec<Value> {
+        let requests = std::mem::take(&mut *self.requests.lock().unwrap());
+        let kept = requests.into_iter().filter(|r| r.line.starts_with("PATCH") && !is_dry(&r.line));
+        kept.map(|r| r.body).collect()
+    }
+
     /// The reasons of the events so far.
     pub fn events(&self) -> Vec<String> {
         let requests = self.requests.lock().unwrap();

@@ -1,0 +1,47 @@
+//! What the runner costs its guest and its node, without the cluster: a part of `make bench`, and by itself
+//! `cargo test --test bench_runner -- --nocapture --test-threads 1`. It is the runner of the image that is measured, as it ships,
+//! not the one that is built with the tests.
+//!
+//! | file | what |
+//! |---|---|
+//! | `throughput` | what the guest's disk and network carry, beside QEMU alone |
+//! | `writes` | the runner's memory after ten thousand writes of its VM's status |
+//!
+//! Like the runner's tests it needs root, `make images` and `make guests`, and uses their rig. Each figure is a line
+//! `| what | figure |`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+#[allow(dead_code, reason = "the runner's tests use all of it")]
+#[path = "../../runner/api.rs"]
+mod api;
+#[allow(dead_code, reason = "the runner's tests use all of it")]
+#[path = "../../runner/host.rs"]
+mod host;
+#[allow(dead_code, reason = "the runner's tests use all of it")]
+#[path = "../../runner/processes.rs"]
+mod processes;
+#[allow(dead_code, reason = "the runner's tests use all of it")]
+#[path = "../../runner/rig.rs"]
+mod rig;
+#[allow(dead_code, reason = "the runner's tests use all of it")]
+#[path = "../../runner/seccomp.rs"]
+mod seccomp;
+mod throughput;
+mod writes;
+
+use rig::Rig;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What the runner's image holds.
+fn image() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(".cache/images/runner-root")
+}
+
+/// One with the tiny guest and the image's runner.
+fn shipped() -> Rig {
+    let rig = Rig::with_guest();
+    fs::copy(image().join("usr/local/bin/vm-runner"), rig.path("vm-runner")).unwrap();
+    rig
+}
