@@ -132,7 +132,7 @@ impl Driver {
             reset: setup.start.reset,
             sizes: setup.start.sizes.clone(),
             stalls: 0,
-            password: setup.files.password.clone().filter(|_| setup.ticketing),
+            password: setup.files.password.clone().ok().flatten().filter(|_| setup.ticketing),
             booted: false,
             attempt: 0,
         };
@@ -296,11 +296,13 @@ impl Driver {
 
     /// Takes a change of the followed files.
     fn files_changed(&mut self, files: Files) {
-        let ticketing = self.ticketing;
+        let password = match &files.password {
+            Ok(password) => password.clone().filter(|_| self.ticketing),
+            Err(failure) if self.spec.spice.is_some() => return self.reject(failure.message.clone()),
+            Err(_) => None,
+        };
+        self.wish(|desired| desired.password = password.or(desired.password.take()));
         let display = self.display_waits_with(&files);
-        self.wish(|desired| {
-            desired.password = files.password.clone().filter(|_| ticketing).or(desired.password.take())
-        });
         let text = files.config.unwrap_or_default();
         let checked = config::parse(&text).and_then(|parsed| Ok((Spec::from_config(&parsed.config)?, parsed.config)));
         match checked {
@@ -315,7 +317,7 @@ impl Driver {
         if files.certificate != self.certificate {
             return Some("the display's certificate has changed, and is used from the next start of the VM on");
         }
-        let is_open = files.password.is_some() && !self.ticketing;
+        let is_open = matches!(files.password, Ok(Some(_))) && !self.ticketing;
         is_open
             .then_some("the display was started without a password; it asks for one from the next start of the VM on")
     }

@@ -102,7 +102,7 @@ fn start(
     dirs: &Directories,
     taps: Vec<(usize, Tap)>,
 ) -> Result<Setup, Failure> {
-    let ticketing = files.password.is_some() && spec.spice.is_some();
+    let ticketing = spec.spice.is_some() && files.password.clone()?.is_some();
     let seed = config.cloud_init.as_ref().map(|_| dirs.file(seed::IMAGE));
     let certificate = match &spec.spice {
         Some(_) => Certificate::find(path.parent().unwrap_or(Path::new(".")))?,

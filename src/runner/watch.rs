@@ -5,6 +5,8 @@
 //! content is the same are no change.
 
 use super::desired::display::Password;
+use super::failure::Failure;
+use super::machine;
 use crate::api::names;
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -16,13 +18,13 @@ use tokio::sync::mpsc;
 /// Pause between looks.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// What the files hold. Not readable is not there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What the files hold. Not readable is not there, but for the password.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     /// The configuration's text.
     pub config: Option<String>,
-    /// The display's password.
-    pub password: Option<Password>,
+    /// The display's password, or why it cannot be used.
+    pub password: Result<Option<Password>, Failure>,
     /// What its certificate, key and authority are known by; nothing of the key is kept.
     pub certificate: [Option<[u8; 32]>; 3],
 }
@@ -30,28 +32,37 @@ pub struct Files {
 impl Files {
     /// Reads them.
     pub fn read(config: &Path) -> Self {
-        let [config, password, expiry, certificate @ ..] = paths(config);
-        let [config, password, expiry] = [config, password, expiry].map(|path| fs::read_to_string(path).ok());
-        let certificate = certificate.map(|path| fs::read(path).ok().map(|content| Sha256::digest(content).into()));
-        Self { config, password: Password::of_files(password, expiry), certificate }
+        let [.., chain, key, authority] = paths(config);
+        let digest = |path| fs::read(path).ok().map(|content| Sha256::digest(content).into());
+        Self {
+            config: fs::read_to_string(config).ok(),
+            password: machine::password(folder(config)),
+            certificate: [chain, key, authority].map(digest),
+        }
     }
 }
 
+fn folder(config: &Path) -> &Path {
+    config.parent().unwrap_or(Path::new("."))
+}
+
 fn paths(config: &Path) -> [PathBuf; 6] {
-    let beside = |name| config.parent().unwrap_or(Path::new(".")).join(name);
+    let beside = |name| folder(config).join(name);
     let [password, expiry] = [names::SECRET_PASSWORD, names::SECRET_EXPIRY].map(beside);
     let [certificate, key, authority] =
         [names::SECRET_TLS_CERTIFICATE, names::SECRET_TLS_KEY, names::SECRET_TLS_AUTHORITY].map(beside);
     [config.to_owned(), password, expiry, certificate, key, authority]
 }
 
-/// What tells that a file may have changed.
-type Mark = Option<(u64, u64, i64, i64, u64)>;
+/// What tells that a file may have changed, or who may read it.
+type Mark = Option<(u64, u64, (i64, i64), (i64, i64), u64)>;
 
 fn marks(config: &Path) -> [Mark; 6] {
     paths(config).map(|path| {
         let metadata = fs::metadata(path).ok()?;
-        Some((metadata.dev(), metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.size()))
+        let written = (metadata.mtime(), metadata.mtime_nsec());
+        let changed = (metadata.ctime(), metadata.ctime_nsec());
+        Some((metadata.dev(), metadata.ino(), written, changed, metadata.size()))
     })
 }
 
@@ -98,7 +109,7 @@ mod tests {
         let config = dir.path().join("config.yaml");
         swap(dir.path(), "one", &[("config.yaml", "a"), ("display-password", "p")]);
         let known = Files::read(&config);
-        assert_eq!(known.password.as_ref().unwrap().text, "p");
+        assert_eq!(known.password.clone().unwrap().unwrap().text, "p");
         let (sender, mut changes) = mpsc::unbounded_channel();
         tokio::spawn(follow(config, known, sender));
         swap(dir.path(), "two", &[("config.yaml", "a"), ("display-password", "p")]);
@@ -107,7 +118,7 @@ mod tests {
         swap(dir.path(), "three", &[("config.yaml", "b"), ("display-password", "p")]);
         assert_eq!(changes.recv().await.unwrap().config.as_deref(), Some("b"));
         fs::write(dir.path().join("password-expiry"), "now\n").unwrap();
-        let password = changes.recv().await.unwrap().password.unwrap();
+        let password = changes.recv().await.unwrap().password.unwrap().unwrap();
         assert_eq!(password.expiry.as_deref(), Some("now"));
         for name in ["tls.crt", "tls.key", "ca.crt"] {
             fs::write(dir.path().join(name), "one").unwrap();

@@ -6,6 +6,7 @@ use crate::rig::{BOOT, Rig, Vm};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -176,6 +177,53 @@ fn a_display_that_should_be_encrypted_never_comes_up_without() {
     rig.write("config/tls.key", "nonsense");
     let end = rig.start(None).end(TIME);
     assert_eq!((end.code, &end.outcome["reason"]), (70, &json!("StartFailed")), "{}", end.log);
+}
+
+/// What is not text, as a file of UTF-16 begins.
+const NO_TEXT: [u8; 2] = [0xff, 0xfe];
+
+#[test]
+fn a_display_that_should_ask_for_a_password_never_comes_up_open() {
+    let rig = Rig::new();
+    rig.configure(&json!({}), &json!({"drives": [], "display": {"spice": {"port": 5999}}}));
+    for (name, code, word) in [("display-password", 64, "UTF-8"), ("password-expiry", 64, "UTF-8")] {
+        rig.write("config/display-password", "geheim");
+        fs::write(rig.path("config").join(name), NO_TEXT).unwrap();
+        let end = rig.start(None).end(TIME);
+        assert_eq!((end.code, &end.outcome["reason"]), (code, &json!("InvalidConfig")), "{}", end.log);
+        let message = end.outcome["message"].as_str().unwrap();
+        assert!(message.contains(&format!("config/{name}")) && message.contains(word), "{message}");
+    }
+    rig.write("config/password-expiry", "never");
+    fs::set_permissions(rig.path("config/display-password"), fs::Permissions::from_mode(0o000)).unwrap();
+    let end = rig.start(None).end(TIME);
+    assert_eq!((end.code, &end.outcome["reason"]), (66, &json!("DataNotAccessible")), "{}", end.log);
+}
+
+#[test]
+fn a_password_that_cannot_be_read_leaves_the_one_before_and_is_told() {
+    let (rig, api) = (Rig::new(), Api::start());
+    rig.write("config/display-password", "first");
+    let (vm, port) = start_with(&rig, json!({}), Some(&api));
+    let told = |status: &str, reason: &str| {
+        vm.until(reason, IN_EFFECT, || {
+            let condition = condition(&api.statuses().pop()?, "ConfigInSync").clone();
+            (condition["status"] == status && condition["reason"] == reason).then_some(condition)
+        })
+    };
+    vm.until("a password", TIME, || serials(&api).contains(&1).then_some(()));
+    told("True", "Applied");
+    for name in ["display-password", "password-expiry"] {
+        fs::write(rig.path("config").join(name), NO_TEXT).unwrap();
+        let condition = told("False", "InvalidConfig");
+        assert!(condition["message"].as_str().unwrap().contains(name), "{condition}");
+        assert!(admitted(port, "first"));
+        rig.write("config/display-password", "first");
+        let _ = fs::remove_file(rig.path("config/password-expiry"));
+        told("True", "Applied");
+    }
+    rig.write("config/display-password", "second");
+    vm.until("the new password", IN_EFFECT, || admitted(port, "second").then_some(()));
 }
 
 #[test]

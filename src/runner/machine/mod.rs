@@ -13,6 +13,7 @@ mod firmware;
 mod identity;
 mod layout;
 mod media;
+mod password;
 mod record;
 
 pub use aio::Aio;
@@ -25,6 +26,7 @@ pub use identity::record_machine_type;
 pub use layout::testing;
 pub use layout::{Fixed, Layout};
 pub use media::image;
+pub use password::password;
 
 use super::failure::Failure;
 use super::problem::Problem;
