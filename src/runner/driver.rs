@@ -347,7 +347,7 @@ impl Driver {
         let _ = self.desktop.send(vmop::Input::Want(live.logged_in_user.clone()));
         self.observed.ram_target = live.ram.unwrap_or(self.spec.ram);
         let timeout = live.powerdown_timeout;
-        let sizes = live.sizes.clone();
+        let sizes = self.sizes(&spec);
         let wished = self.wishes.borrow().clone();
         self.wish(|desired| {
             desired.generation = config.generation;

@@ -83,7 +83,7 @@ pub async fn run(
         cpus: None,
         waits_since: None,
         trays: start.trays,
-        sizes: start.sizes,
+        sizes: start.sizes.into_iter().map(|size| (size, size)).collect(),
         stalls: 0,
         tried_to_go_on: None,
         reset: start.reset,
@@ -124,8 +124,8 @@ struct Machine {
     /// Since when CPUs wait for the guest.
     waits_since: Option<Instant>,
     trays: Vec<Tray>,
-    /// Sizes of the disks, as QEMU knows them.
-    sizes: Vec<u64>,
+    /// Sizes of the disks: as QEMU knows them, and as it was asked for last.
+    sizes: Vec<(u64, u64)>,
     /// How many of the guest's stops by a disk are over, and when it was tried last to end one.
     stalls: u64,
     tried_to_go_on: Option<Instant>,

@@ -39,6 +39,19 @@ fn an_image_file_is_made_and_grows_while_the_guest_runs() {
 }
 
 #[test]
+fn a_disk_that_is_taken_from_the_configuration_gives_its_place_to_no_other() {
+    let rig = with_volume("16 MiB");
+    let disk = |name: &str, size: &str| json!({"type": "raw", "file": format!("/tmp/volume/{name}.img"), "size": size});
+    rig.configure(&json!({}), &json!({"drives": [disk("small", "1 MiB"), disk("large", "16 MiB")]}));
+    let vm = rig.start(None);
+    vm.logged("to=Booting", BOOT);
+    rig.configure(&json!({}), &json!({"drives": [disk("large", "32 MiB")]}));
+    vm.logged("the disk has grown", BOOT);
+    let length = |name: &str| fs::metadata(rig.path("volume").join(name)).unwrap().len() >> 20;
+    assert_eq!((length("small.img"), length("large.img")), (1, 32));
+}
+
+#[test]
 fn b29_what_the_guest_gives_back_or_fills_with_zeros_takes_no_room() {
     let rig = with_volume("64 MiB");
     let vm = rig.start(None);

@@ -86,14 +86,7 @@ pub mod tests {
 
     /// A machine of that many CPUs that should be there.
     pub fn desired(cpus: u32) -> Desired {
-        let live = Live {
-            cpus,
-            ram: None,
-            powerdown_timeout: Duration::ZERO,
-            logged_in_user: None,
-            sizes: Vec::new(),
-            media: Vec::new(),
-        };
+        let live = Live { cpus, ram: None, powerdown_timeout: Duration::ZERO, logged_in_user: None, media: Vec::new() };
         Desired {
             generation: None,
             live,

@@ -37,10 +37,10 @@ pub struct Desired {
 }
 
 impl Desired {
-    /// Disks grow and never shrink; what is not given stays.
+    /// Takes the sizes of the machine's disks, in their order; what is not given stays. No disk shrinks by that.
     pub fn grow(&mut self, sizes: &[Option<Bytes>]) {
         for (have, want) in self.sizes.iter_mut().zip(sizes) {
-            *have = want.map_or(*have, |want| want.0.max(*have));
+            *have = want.map_or(*have, |want| want.0);
         }
     }
 }

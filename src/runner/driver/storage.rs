@@ -1,9 +1,11 @@
 //! (io) What becomes of disks while the guest runs: volumes that grow, and errors.
 
 use super::{Driver, News};
+use crate::api::quantity::Bytes;
 use crate::runner::machine::Held;
 use crate::runner::problem::Problem;
 use crate::runner::qmp::IoError;
+use crate::runner::spec::{Disk, Spec};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -26,6 +28,12 @@ pub(super) async fn follow(held: Vec<Held>, news: mpsc::UnboundedSender<News>) {
 }
 
 impl Driver {
+    /// The sizes that a configuration gives to the machine's disks, which it may have in another order, or not at all.
+    pub(super) fn sizes(&self, spec: &Spec) -> Vec<Option<Bytes>> {
+        let same = |disk: &Disk| spec.disks.iter().find(|other| other.source == disk.source);
+        self.spec.disks.iter().map(|disk| same(disk).and_then(|other| other.size)).collect()
+    }
+
     pub(super) fn disk_grown(&mut self, disk: usize, size: u64) {
         tracing::info!(disk, size, "the disk's device has grown");
         self.wish(|desired| {

@@ -12,20 +12,21 @@ use tokio::time::Instant;
 const PAUSE: Duration = Duration::from_secs(5);
 
 impl Machine {
-    /// Tells QEMU of each disk that has to be larger than it was, once.
+    /// Tells QEMU of each disk that has to be larger than it is, once; what it refuses leaves the disk as it is.
     pub(super) async fn follow_sizes(&mut self, desired: &Desired) -> Result<(), Error> {
         for n in 0..self.sizes.len() {
-            let (Some(have), Some(want)) = (self.sizes.get(n).copied(), desired.sizes.get(n).copied()) else {
+            let (Some((have, asked)), Some(want)) = (self.sizes.get(n).copied(), desired.sizes.get(n).copied()) else {
                 continue;
             };
-            if want <= have {
+            if want <= have || want == asked {
                 continue;
             }
-            if self.give(Command::resize(&disk_node(n), want)).await? {
+            let taken = self.give(Command::resize(&disk_node(n), want)).await?;
+            if taken {
                 tracing::info!(disk = n, bytes = want, "the disk has grown");
             }
             if let Some(size) = self.sizes.get_mut(n) {
-                *size = want;
+                *size = (if taken { want } else { have }, want);
             }
         }
         Ok(())

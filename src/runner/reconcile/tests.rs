@@ -312,3 +312,25 @@ async fn a_disk_that_has_grown_is_told_once_and_none_shrinks() {
     });
     rig.peer.answer(places).await;
 }
+
+#[tokio::test]
+async fn a_disk_that_qemu_does_not_let_grow_is_as_large_as_before_and_can_grow_by_less() {
+    let mut first = desired(1);
+    first.sizes = vec![1 << 20];
+    let mut rig = rig(first).await;
+    rig.peer.answer(places).await;
+    rig.wishes.send_modify(|desired| desired.grow(&[Some(Bytes(9 << 20))]));
+    rig.peer.answer(|command, _| (command != "block_resize").then(|| json!({})).ok_or("no room")).await;
+    rig.peer.answer(places).await;
+    // Once is enough.
+    rig.wishes.send_modify(|desired| desired.attempt += 1);
+    rig.peer.answer(places).await;
+    rig.wishes.send_modify(|desired| desired.grow(&[Some(Bytes(2 << 20))]));
+    rig.peer
+        .answer(|command, arguments| {
+            assert_eq!((command, &arguments["size"]), ("block_resize", &json!(2 << 20)));
+            Ok(json!({}))
+        })
+        .await;
+    rig.peer.answer(places).await;
+}

@@ -71,8 +71,6 @@ pub struct Live {
     pub powerdown_timeout: Duration,
     /// User whom the agent in the guest logs in.
     pub logged_in_user: Option<String>,
-    /// Least size of each disk, if one is given.
-    pub sizes: Vec<Option<Bytes>>,
     /// The image in each CD drive.
     pub media: Vec<Option<PathBuf>>,
 }
@@ -133,7 +131,6 @@ impl Spec {
                 cpus: vm.current_cpus.unwrap_or(1),
                 ram: current_ram(vm, ram)?,
                 powerdown_timeout: powerdown_timeout(vm)?,
-                sizes: disks.iter().map(|disk| disk.size).collect(),
                 media: cds.iter().map(|cd| cd.file.clone()).collect(),
                 logged_in_user: user(display.logged_in_user)?,
             },

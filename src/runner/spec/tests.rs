@@ -98,7 +98,7 @@ fn a_change_of_live_values_needs_no_new_start() {
 fn only_an_image_file_has_a_size_and_that_may_grow_in_place() {
     let disk = |keys: &str| spec(&format!("    drives: [{{type: raw, {keys}}}]\n"));
     let one = disk("file: /d/disk.img, size: 1 GiB").unwrap();
-    assert_eq!(one.live.sizes, [Some(Bytes(1 << 30))]);
+    assert_eq!(one.disks[0].size, Some(Bytes(1 << 30)));
     assert!(one.differs_in_live_only(&disk("file: /d/disk.img, size: 2 GiB").unwrap()));
     assert!(!one.differs_in_live_only(&disk("file: /d/other.img, size: 2 GiB").unwrap()));
     assert_eq!(disk("resource: /dev/x, size: 1 GiB").unwrap_err().key, "vm.drives[0].size");
