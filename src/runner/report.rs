@@ -8,6 +8,8 @@ mod pace;
 
 use super::status::{Identity, Note, Observed};
 use crate::api::{VirtualMachine, names};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use http::header::{ACCEPT, HeaderValue};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -48,7 +50,8 @@ impl Reporter {
         let (notes, queue) = mpsc::channel(16);
         let task = tokio::spawn(async move {
             if let Some(identity) = identity {
-                Task { identity, statuses, queue, client: None, written: Vec::new() }.run().await;
+                let connect: Connect = Box::new(|| connect().boxed());
+                Task { identity, connect, statuses, queue, client: None, written: Vec::new() }.run().await;
             }
         });
         Self { newest, notes, task }
@@ -112,8 +115,12 @@ impl Error {
     }
 }
 
+/// The way to the API server.
+type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<Client, Error>> + Send + Sync>;
+
 struct Task {
     identity: Identity,
+    connect: Connect,
     statuses: watch::Receiver<Observed>,
     queue: mpsc::Receiver<Note>,
     client: Option<Client>,
@@ -125,10 +132,10 @@ impl Task {
         let mut last: Option<Observed> = None;
         loop {
             let Some(observed) = self.next(last.as_ref()).await else { return };
-            if last.as_ref() != Some(&observed) && !self.write(&observed).await {
-                return;
+            if last.as_ref() != Some(&observed) {
+                let Some(written) = self.write(observed).await else { return };
+                last = Some(written);
             }
-            last = Some(observed);
             while let Ok(note) = self.queue.try_recv() {
                 self.note(&note).await;
             }
@@ -168,20 +175,20 @@ impl Task {
         let _ = self.statuses.changed().await;
     }
 
-    /// Writes the status, or a newer one, until it is written; says whether there is still somebody to write for.
-    async fn write(&mut self, observed: &Observed) -> bool {
-        let mut observed = observed.clone();
+    /// Writes the status, or a newer one, until it is written. Gives the one that was; none if there is nobody to write for
+    /// any more.
+    async fn write(&mut self, mut observed: Observed) -> Option<Observed> {
         let mut pause = pace::Backoff::default();
         loop {
             let (object, conditions) = observed.object(&self.identity, &self.written, Timestamp::now());
             match self.apply(object).await {
                 Ok(()) => {
                     self.written = conditions;
-                    return true;
+                    return Some(observed);
                 }
                 Err(error) if error.is_gone() => {
                     tracing::warn!(%error, "the VM's object is gone; nothing is reported any more");
-                    return false;
+                    return None;
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the status was not written; trying again");
@@ -250,16 +257,20 @@ impl Task {
         if let Some(client) = &self.client {
             return Ok(client.clone());
         }
-        // Signing keys are needed nowhere else in this program.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let config = match std::env::var_os("KUBECONFIG") {
-            Some(_) => Config::from_kubeconfig(&kube::config::KubeConfigOptions::default()).await?,
-            None => Config::incluster()?,
-        };
-        let client = Client::try_from(config)?;
+        let client = (self.connect)().await?;
         self.client = Some(client.clone());
         Ok(client)
     }
+}
+
+async fn connect() -> Result<Client, Error> {
+    // Signing keys are needed nowhere else in this program.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let config = match std::env::var_os("KUBECONFIG") {
+        Some(_) => Config::from_kubeconfig(&kube::config::KubeConfigOptions::default()).await?,
+        None => Config::incluster()?,
+    };
+    Ok(Client::try_from(config)?)
 }
 
 async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
@@ -293,3 +304,6 @@ fn event(identity: &Identity, note: &Note, now: Timestamp) -> Event {
         ..Event::default()
     }
 }
+
+#[cfg(test)]
+mod tests;
