@@ -78,7 +78,7 @@ fn choose(pairs: &[(PathBuf, PathBuf)], firmware: Firmware, data: &Path) -> Resu
     let unusable = |error| User::of_process().cannot("cannot be written", &own, data, &error);
     let secure = firmware.is_secure();
     let files = |rom: &PathBuf, put_aside| FirmwareFiles { rom: rom.clone(), vars: own.clone(), secure, put_aside };
-    let mut put_aside = None;
+    let mut aside = None;
     if let Some(own_size) = size(&own) {
         // Code of one layout with variables of another does not boot; the size tells the layouts apart.
         if let Some((rom, _)) = present.iter().find(|(_, vars)| size(vars) == Some(own_size)) {
@@ -86,20 +86,29 @@ fn choose(pairs: &[(PathBuf, PathBuf)], firmware: Firmware, data: &Path) -> Resu
         }
         let kept = kept(data, own_size);
         fs::rename(&own, &kept).map_err(unusable)?;
-        put_aside = Some(format!(
+        aside = Some(kept);
+    }
+    let waiting = |(rom, vars): &&(PathBuf, PathBuf)| {
+        let kept = kept(data, size(vars)?);
+        kept.is_file().then(|| (rom.clone(), kept))
+    };
+    let (rom, before) = present.iter().find_map(waiting).unzip();
+    // Also by a start before this one, which has come so far and no further.
+    let put_aside = aside.or_else(|| last_kept(data, before.as_deref())).map(|kept| {
+        format!(
             "the firmware's variables, among them boot entries and keys, are not those that the guest had: the store of \
-             {own_size} bytes fits no firmware {} of this image and is kept as {}; it is used again with its firmware",
+             {} bytes fits no firmware {} of this image and is kept as {}; it is used again with its firmware",
+            size(&kept).unwrap_or_default(),
             firmware.as_str(),
             kept.display()
-        ));
-    }
-    let before = size(template).map(|size| kept(data, size)).filter(|kept| kept.is_file());
+        )
+    });
     match before {
         Some(before) => fs::rename(before, &own),
         None => durable::copy(template, &own),
     }
     .map_err(unusable)?;
-    Ok(files(first_rom, put_aside))
+    Ok(files(rom.as_ref().unwrap_or(first_rom), put_aside))
 }
 
 fn size(path: &Path) -> Option<u64> {
@@ -109,6 +118,14 @@ fn size(path: &Path) -> Option<u64> {
 /// Where variables of that size wait for their firmware.
 fn kept(data: &Path, size: u64) -> PathBuf {
     data.join(format!("fw-vars-{size}.fd"))
+}
+
+/// Those that were used last of all that wait, but for one.
+fn last_kept(data: &Path, but: Option<&Path>) -> Option<PathBuf> {
+    let paths = fs::read_dir(data).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let waits =
+        |path: &PathBuf| size(path).is_some_and(|size| *path == kept(data, size)) && Some(path.as_path()) != but;
+    paths.filter(waits).max_by_key(|path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok())
 }
 
 #[cfg(test)]
@@ -166,6 +183,25 @@ mod tests {
         choose(only_2m, Firmware::Uefi, data.path()).unwrap();
         assert_eq!((content("fw-vars.fd"), content("fw-vars-528.fd")), (Some(vec![1; 128]), Some(vec![2; 528])));
         assert_eq!(fs::read_dir(data.path()).unwrap().count(), 2, "each is there once");
+    }
+
+    #[test]
+    fn b30_variables_that_were_put_aside_by_a_start_that_did_not_come_to_its_end_are_told_by_the_next() {
+        let (_image, pairs) = image();
+        let only_4m = &pairs[2..];
+        let data = tempfile::tempdir().unwrap();
+        let content = |name: &str| fs::read(data.path().join(name)).ok();
+        fs::write(data.path().join("fw-vars-128.fd"), vec![1; 128]).unwrap();
+        let told = choose(only_4m, Firmware::Uefi4m, data.path()).unwrap().put_aside.unwrap();
+        assert!(told.contains("128 bytes") && told.contains("fw-vars-128.fd"), "{told}");
+        assert_eq!((content("fw-vars.fd"), content("fw-vars-128.fd")), (Some(vec![7; 528]), Some(vec![1; 128])));
+        // An image that has their firmware too takes them back, and has nothing to tell.
+        fs::remove_file(data.path().join("fw-vars.fd")).unwrap();
+        fs::rename(data.path().join("fw-vars-128.fd"), data.path().join("fw-vars-528.fd")).unwrap();
+        fs::write(data.path().join("fw-vars-528.fd"), vec![2; 528]).unwrap();
+        let files = choose(&pairs, Firmware::Uefi, data.path()).unwrap();
+        assert_eq!((files.rom, files.put_aside), (pairs[2].0.clone(), None));
+        assert_eq!((content("fw-vars.fd"), content("fw-vars-528.fd")), (Some(vec![2; 528]), None));
     }
 
     #[test]
