@@ -24,7 +24,7 @@ test-apiserver: ## The operator on a real API server
 	@tests/run cluster apiserver
 test-faults: ## Every fault at every call of the operator; or several at random, for FAULTS_MINUTES (FAULTS_SEED)
 	@tests/run faults
-test-changes: ## Running VMs changed at random for CHANGES_MINUTES (2) end as if made so, and back (CHANGES_SEED)
+test-changes: ## Running VMs changed at random, CHANGES (200) times or for CHANGES_MINUTES, end as if made so, and back (CHANGES_SEED)
 	@tests/run changes
 test-runner: ## The runner with a real QEMU
 	@tests/run programs images guests runner

@@ -99,7 +99,8 @@ impl Case<'_> {
 
     fn vm(&self, spec: &Value, restart: u8) -> Value {
         let mut spec = spec.clone();
-        if let Some(machine) = spec["vm"].as_object_mut().filter(|_| restart > 0) {
+        // What is nonsense may be no object.
+        if let Some(machine) = spec.pointer_mut("/vm").and_then(Value::as_object_mut).filter(|_| restart > 0) {
             machine.insert("restartRequest".to_owned(), restart.into());
         }
         let version = "vmoperator.jdrupes.org/v1";

@@ -6,8 +6,8 @@
 //!
 //! | variable | default | what |
 //! |---|---|---|
-//! | `CHANGES_MINUTES` | 2 | for how long |
-//! | `CHANGES` | | how many changes, instead of that |
+//! | `CHANGES` | 200 | how many changes: the same ones on each machine |
+//! | `CHANGES_MINUTES` | | for how long, instead of that |
 //! | `CHANGES_SEED` | 1 | which ones: a change is known by this and its number |
 //! | `CHANGES_ONLY` | | only the change of that number |
 //! | `CHANGES_TELL` | | if set: what is in the way of each of those that do not run, and which fields were not changed |
@@ -72,15 +72,15 @@ async fn operate(client: &Client, namespace: &'static str) {
     });
 }
 
-/// Changes VMs until the time is over, or the number reached. Gives what came of it, by the number of the change.
+/// Changes VMs until the number is reached, or the time over. Gives what came of it, by the number of the change.
 async fn verdicts(cluster: &Cluster, seed: u64) -> Vec<(u64, Change, Verdict)> {
     let only = std::env::var_os("CHANGES_ONLY").map(|_| number("CHANGES_ONLY", 0));
     let (first, count) = match only {
         Some(only) => (only, 1),
-        None => (0, number("CHANGES", u64::MAX)),
+        None if std::env::var_os("CHANGES_MINUTES").is_some() => (0, u64::MAX),
+        None => (0, number("CHANGES", 200)),
     };
-    let minutes = if count == u64::MAX { number("CHANGES_MINUTES", 2) } else { 24 * 60 };
-    let ends = Instant::now() + Duration::from_secs(60 * minutes);
+    let ends = Instant::now() + Duration::from_secs(60 * number("CHANGES_MINUTES", 24 * 60));
     let specs = &specs(seed);
     let numbers = (first..first.saturating_add(count)).take_while(|_| Instant::now() < ends);
     let cases = numbers.map(|n| async move {
