@@ -8,6 +8,7 @@
 //! | `proxy` | between operator and API server; sees when what is asked for |
 //! | `kubelet` | all that is played |
 //! | `operator` | the operator's process |
+//! | `burst` | how fast many VMs become pods, beside a client that makes the same objects |
 //! | `slope` | what it takes after many reconciles |
 //!
 //! `SCALE_VMS` (default 10000) says how many VMs there are in the end. `make bench-slope` looks at something else instead:
@@ -17,6 +18,7 @@
 
 #[path = "../../common/api_server.rs"]
 mod api_server;
+mod burst;
 mod kubelet;
 mod operator;
 mod proxy;
@@ -24,10 +26,10 @@ mod slope;
 
 use api_server::{Server, free_port};
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
-use kube::{Client, Resource, ResourceExt};
+use kube::{Client, Resource};
 use operator::Operator;
 use proxy::Record;
 use serde_json::{Value, json};
@@ -39,8 +41,6 @@ use vm_operator::api::{VirtualMachine, conditions};
 
 /// Where the VMs are.
 const NAMESPACE: &str = "scale";
-/// VMs that are made at once, to see how many become pods in a second.
-const BURST: usize = 500;
 /// VMs that are made one by one, to see how long each takes.
 const SAMPLES: usize = 300;
 /// Pause between two of those.
@@ -73,6 +73,9 @@ async fn measure(count: usize) {
     let bench = Bench { client, record, proxy };
     bench.prepare().await;
 
+    if std::env::var_os("SLOPE_RECONCILES").is_none() {
+        bench.bursts().await;
+    }
     let operator = bench.operator().await;
     if let Ok(reconciles) = std::env::var("SLOPE_RECONCILES") {
         let reconciles = reconciles.parse().expect("SLOPE_RECONCILES is a number");
@@ -80,16 +83,14 @@ async fn measure(count: usize) {
     }
     tokio::time::sleep(Duration::from_secs(3)).await;
     row("operator's memory without a VM", &format!("{:.1} MiB", operator.memory()));
-    let operator = bench.burst(operator).await;
     kubelet::start(&bench.client, NAMESPACE);
-    bench.settled(BURST).await;
-    let mut there = BURST;
-    for step in [1_000, count].into_iter().filter(|step| *step > BURST) {
-        if step == there {
+    let mut there = 0;
+    for step in [count.min(1_000), count] {
+        if step <= there {
             break;
         }
         let (began, cpu) = (Instant::now(), operator.cpu());
-        bench.create(there..step).await;
+        bench.create(NAMESPACE, there..step).await;
         bench.settled(step).await;
         let (took, used) = (began.elapsed().as_secs_f64(), (operator.cpu() - cpu).as_secs_f64());
         row(&format!("operator's memory with {step} VMs running"), &format!("{:.1} MiB", operator.memory()));
@@ -158,18 +159,20 @@ impl Bench {
             let name = crd["metadata"]["name"].as_str().unwrap();
             definitions.patch(name, &PatchParams::apply("bench"), &Patch::Apply(&crd)).await.unwrap();
         }
-        for name in [NAMESPACE, "bare"] {
-            let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
-            Api::all(self.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
-        }
+        self.namespace(NAMESPACE).await;
         let vms = self.api::<VirtualMachine>(NAMESPACE);
         while vms.list(&ListParams::default()).await.is_err() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
-    async fn create(&self, numbers: Range<usize>) {
-        let vms = &self.api::<VirtualMachine>(NAMESPACE);
+    async fn namespace(&self, name: &str) {
+        let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        Api::all(self.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+    }
+
+    async fn create(&self, namespace: &str, numbers: Range<usize>) {
+        let vms = &self.api::<VirtualMachine>(namespace);
         let made = futures::stream::iter(numbers).for_each_concurrent(CLIENTS, |n| async move {
             let vm = json!({
                 "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine",
@@ -202,30 +205,6 @@ impl Bench {
         panic!("not {count} VMs are ready after 20 minutes");
     }
 
-    /// How fast many VMs become pods, beside a client that makes the same objects.
-    async fn burst(&self, operator: Operator) -> Operator {
-        operator.stop().await;
-        self.create(0..BURST).await;
-        self.record.forget();
-        let operator = self.operator().await;
-        let pods = self.api::<Pod>(NAMESPACE);
-        let began = Instant::now();
-        while pods.list_metadata(&ListParams::default()).await.unwrap().items.len() < BURST {
-            assert!(began.elapsed() < Duration::from_secs(300), "the VMs have no pods");
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        let seen = self.record.vms();
-        let first = seen.iter().flat_map(proxy::Seen::first_request).min().unwrap();
-        let last = seen.iter().filter_map(|seen| Some(seen.pod?.1)).max().unwrap();
-        let ours = BURST as f64 / last.duration_since(first).as_secs_f64();
-        self.quiet().await;
-        let bare = self.bare().await;
-        row("VMs per second to pods", &format!("{ours:.0}"));
-        row("the same objects per second by a bare client", &format!("{bare:.0}"));
-        row("ratio", &format!("{:.2}", ours / bare));
-        operator
-    }
-
     /// Waits until the operator writes no more: what it tells of VMs comes after their pods, and would be in the way of
     /// whoever else is measured.
     async fn quiet(&self) {
@@ -236,37 +215,11 @@ impl Bench {
         }
     }
 
-    /// Sets of objects per second that a client makes who does nothing else, through the same proxy.
-    async fn bare(&self) -> f64 {
-        let config = kube::Config::new(format!("http://127.0.0.1:{}", self.proxy).parse().unwrap());
-        let client = &Client::try_from(config).unwrap();
-        let name = vm_name(0);
-        let ours = ListParams::default().labels(&format!("app.kubernetes.io/instance={name}"));
-        let claims = self.api::<PersistentVolumeClaim>(NAMESPACE).list(&ours).await.unwrap().items;
-        let secrets = self.api::<Secret>(NAMESPACE).list(&ours).await.unwrap().items;
-        let config_map = self.api::<ConfigMap>(NAMESPACE).get(&name).await.unwrap();
-        let pod = self.api::<Pod>(NAMESPACE).get(&name).await.unwrap();
-        let objects = &(config_map, claims, secrets, pod);
-        let began = Instant::now();
-        let made = futures::stream::iter(0..BURST).for_each_concurrent(CLIENTS, |n| async move {
-            create_copy(client, &objects.0, n).await;
-            for claim in &objects.1 {
-                create_copy(client, claim, n).await;
-            }
-            for secret in &objects.2 {
-                create_copy(client, secret, n).await;
-            }
-            create_copy(client, &objects.3, n).await;
-        });
-        made.await;
-        BURST as f64 / began.elapsed().as_secs_f64()
-    }
-
     /// How long the operator takes for one VM beside all those that are there.
     async fn one_by_one(&self, there: usize) {
         self.record.forget();
         for n in there..there + SAMPLES {
-            self.create(n..n + 1).await;
+            self.create(NAMESPACE, n..n + 1).await;
             tokio::time::sleep(PAUSE).await;
         }
         self.settled(there + SAMPLES).await;
@@ -307,21 +260,4 @@ impl Bench {
         row("restart: memory", &format!("{:.1} MiB", operator.memory()));
         operator.stop().await;
     }
-}
-
-/// Makes an object like that one in the namespace `bare`.
-async fn create_copy<K>(client: &Client, object: &K, n: usize)
-where
-    K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + serde::Serialize
-        + serde::de::DeserializeOwned,
-{
-    let mut copy = object.clone();
-    let name = format!("bare-{n}-{}", object.name_any());
-    let meta = copy.meta_mut();
-    (meta.name, meta.namespace, meta.uid, meta.resource_version) = (Some(name), Some("bare".to_owned()), None, None);
-    (meta.managed_fields, meta.creation_timestamp) = (None, None);
-    Api::<K>::namespaced(client.clone(), "bare").create(&PostParams::default(), &copy).await.unwrap();
 }

@@ -8,6 +8,7 @@ use futures::{Stream, StreamExt};
 use http_body_util::BodyExt;
 use kube::Client;
 use serde::Deserialize;
+use serde_json::json;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -49,13 +50,34 @@ impl Seen {
     }
 }
 
+/// What the API server has told last.
+#[derive(Default)]
+struct News {
+    /// Of each VM, as it came.
+    lines: HashMap<String, String>,
+    /// The newest of all versions.
+    version: u64,
+}
+
+impl News {
+    /// All of it once more. After each line stands how far the watch is: with an old version alone, one that begins anew
+    /// there would be told of states that are gone.
+    fn again(&self) -> Vec<Bytes> {
+        let object = json!({
+            "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine",
+            "metadata": {"resourceVersion": self.version.to_string()},
+        });
+        let bookmark = json!({"type": "BOOKMARK", "object": object});
+        self.lines.values().map(|line| format!("{line}\n{bookmark}\n").into()).collect()
+    }
+}
+
 /// All that was noted.
 #[derive(Default)]
 pub struct Record {
     vms: Mutex<HashMap<String, Seen>>,
     writes: Mutex<HashMap<String, usize>>,
-    /// The last news of each VM, as it came.
-    news: Mutex<HashMap<String, Bytes>>,
+    news: Mutex<News>,
     /// To whoever watches VMs.
     again: OnceLock<broadcast::Sender<Bytes>>,
 }
@@ -70,7 +92,7 @@ impl Record {
 
     /// Tells the operator once more what it has been told last of each VM. Gives of how many.
     pub fn tell_again(&self) -> usize {
-        let news: Vec<Bytes> = self.news.lock().unwrap().values().cloned().collect();
+        let news = self.news.lock().unwrap().again();
         news.iter().for_each(|line| drop(self.again().send(line.clone())));
         news.len()
     }
@@ -109,8 +131,11 @@ impl Record {
         }
     }
 
-    fn told(&self, vm: &str, line: &[u8]) {
-        self.news.lock().unwrap().insert(vm.to_owned(), [line, b"\n"].concat().into());
+    fn told(&self, vm: &str, version: u64, line: &[u8]) {
+        let mut news = self.news.lock().unwrap();
+        news.lines.insert(vm.to_owned(), String::from_utf8_lossy(line).into_owned());
+        news.version = news.version.max(version);
+        drop(news);
         self.vms.lock().unwrap().entry(vm.to_owned()).or_default().told.get_or_insert_with(Instant::now);
     }
 }
@@ -200,7 +225,7 @@ fn with_news_again<E>(
 }
 
 #[derive(Deserialize)]
-struct News {
+struct Event {
     object: Named,
 }
 
@@ -210,13 +235,17 @@ struct Named {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Metadata {
     name: Option<String>,
+    resource_version: Option<String>,
 }
 
 fn told(record: &Record, line: &[u8]) {
-    if let Some(vm) = serde_json::from_slice::<News>(line).ok().and_then(|news| news.object.metadata.name) {
-        record.told(&vm, line);
+    let Ok(Event { object: Named { metadata } }) = serde_json::from_slice(line) else { return };
+    let version = metadata.resource_version.and_then(|version| version.parse().ok());
+    if let (Some(vm), Some(version)) = (metadata.name, version) {
+        record.told(&vm, version, line);
     }
 }
 

@@ -14,7 +14,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 impl Bench {
     pub(super) async fn slope(&self, operator: Operator, vms: usize, reconciles: u64) {
         kubelet::start(&self.client, NAMESPACE);
-        self.create(0..vms).await;
+        self.create(NAMESPACE, 0..vms).await;
         self.settled(vms).await;
         self.quiet().await;
         self.record.forget();

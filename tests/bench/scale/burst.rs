@@ -1,0 +1,108 @@
+//! How fast many VMs become pods, beside a client that makes the same objects and does nothing else. Both go through the
+//! same proxy, in turns, each round in namespaces of its own: what the machine does besides hits both alike.
+
+use super::operator::Operator;
+use super::{Bench, CLIENTS, proxy, row, vm_name};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
+use kube::api::{Api, ListParams, PostParams};
+use kube::{Client, Resource, ResourceExt};
+use std::time::{Duration, Instant};
+
+/// VMs that are made at once.
+const BURST: usize = 500;
+const ROUNDS: usize = 7;
+
+impl Bench {
+    pub(super) async fn bursts(&self) {
+        let (mut ours, mut bare, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        for round in 0..ROUNDS {
+            let (of_operator, of_client) = (format!("burst-{round}"), format!("bare-{round}"));
+            self.namespace(&of_operator).await;
+            self.namespace(&of_client).await;
+            let by_operator = self.by_operator(&of_operator).await;
+            let by_client = self.by_client(&of_operator, &of_client).await;
+            ours.push(by_operator);
+            bare.push(by_client);
+            ratios.push(by_operator / by_client);
+        }
+        let [ours, bare] = [ours, bare].map(|mut rates| quartiles(&mut rates)[1]);
+        let [low, median, high] = quartiles(&mut ratios);
+        row("VMs per second to pods", &format!("{ours:.0}"));
+        row("the same objects per second by a bare client", &format!("{bare:.0}"));
+        row(
+            &format!("ratio, median of {ROUNDS} rounds of {BURST} VMs"),
+            &format!("{median:.2} (quartiles {low:.2} and {high:.2})"),
+        );
+    }
+
+    /// VMs per second, from the first request for one to the last pod: they are there when the operator begins.
+    async fn by_operator(&self, namespace: &str) -> f64 {
+        self.create(namespace, 0..BURST).await;
+        self.record.forget();
+        let operator = Operator::start(self.proxy, namespace).await;
+        let began = Instant::now();
+        let seen = loop {
+            let seen = self.record.vms();
+            if seen.iter().filter(|seen| seen.pod.is_some()).count() == BURST {
+                break seen;
+            }
+            assert!(began.elapsed() < Duration::from_secs(300), "the VMs have no pods");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        };
+        let first = seen.iter().flat_map(proxy::Seen::first_request).min().unwrap();
+        let last = seen.iter().filter_map(|seen| Some(seen.pod?.1)).max().unwrap();
+        self.quiet().await;
+        operator.stop().await;
+        BURST as f64 / last.duration_since(first).as_secs_f64()
+    }
+
+    /// Sets of objects per second, like those of a VM of the operator's.
+    async fn by_client(&self, of_operator: &str, namespace: &str) -> f64 {
+        let config = kube::Config::new(format!("http://127.0.0.1:{}", self.proxy).parse().unwrap());
+        let client = &Client::try_from(config).unwrap();
+        let name = vm_name(0);
+        let ours = ListParams::default().labels(&format!("app.kubernetes.io/instance={name}"));
+        let claims = self.api::<PersistentVolumeClaim>(of_operator).list(&ours).await.unwrap().items;
+        let secrets = self.api::<Secret>(of_operator).list(&ours).await.unwrap().items;
+        let config_map = self.api::<ConfigMap>(of_operator).get(&name).await.unwrap();
+        let pod = self.api::<Pod>(of_operator).get(&name).await.unwrap();
+        let objects = &(config_map, claims, secrets, pod);
+        let began = Instant::now();
+        let made = futures::stream::iter(0..BURST).for_each_concurrent(CLIENTS, |n| async move {
+            create_copy(client, namespace, &objects.0, n).await;
+            for claim in &objects.1 {
+                create_copy(client, namespace, claim, n).await;
+            }
+            for secret in &objects.2 {
+                create_copy(client, namespace, secret, n).await;
+            }
+            create_copy(client, namespace, &objects.3, n).await;
+        });
+        made.await;
+        BURST as f64 / began.elapsed().as_secs_f64()
+    }
+}
+
+/// The values below which a quarter, half and three quarters of the values are.
+fn quartiles(values: &mut [f64]) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])
+}
+
+/// Makes an object like that one in the namespace.
+async fn create_copy<K>(client: &Client, namespace: &str, object: &K, n: usize)
+where
+    K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + serde::Serialize
+        + serde::de::DeserializeOwned,
+{
+    let mut copy = object.clone();
+    let name = format!("bare-{n}-{}", object.name_any());
+    let meta = copy.meta_mut();
+    (meta.name, meta.namespace, meta.uid, meta.resource_version) = (Some(name), Some(namespace.to_owned()), None, None);
+    (meta.managed_fields, meta.creation_timestamp) = (None, None);
+    Api::<K>::namespaced(client.clone(), namespace).create(&PostParams::default(), &copy).await.unwrap();
+}
