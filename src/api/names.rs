@@ -10,6 +10,8 @@ pub const VERSION: &str = "v1";
 
 /// `app.kubernetes.io/name` of everything that belongs to one VM.
 pub const APP_NAME: &str = "vm-runner";
+/// The same in the examples of the reference, for claims that users make themselves.
+pub const OLD_APP_NAME: &str = "vmrunner";
 /// `app.kubernetes.io/managed-by` of everything that the operator made for a VM.
 pub const MANAGED_BY: &str = "vm-operator";
 
@@ -46,6 +48,9 @@ pub const ANNOTATION_RESOURCES: &str = "vmoperator.jdrupes.org/resources";
 /// Annotation on the pod: for each field of the VM that a pod cannot follow, a hash of what it was when the pod was made,
 /// as JSON.
 pub const ANNOTATION_STARTED_WITH: &str = "vmoperator.jdrupes.org/started-with";
+/// Annotation on the pod: a hash of all that it was made of, but for CPU and memory. A pod that has not run yet is made
+/// anew where this differs.
+pub const ANNOTATION_MADE_OF: &str = "vmoperator.jdrupes.org/made-of";
 /// Annotation on the pod: `spec.vm.restartRequest` when the pod was made.
 pub const ANNOTATION_RESTART_REQUEST: &str = "vmoperator.jdrupes.org/restart-request";
 /// Annotation on the service: names of the labels and annotations that are on it because the VM or the settings say so,

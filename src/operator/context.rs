@@ -9,7 +9,7 @@ use super::progress::Progresses;
 use super::settings::Settings;
 use super::starts::Starts;
 use super::trace::{Change, Made, Trace};
-use super::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, vm_of};
+use super::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, owner_of, vm_of};
 use super::warnings::Warnings;
 use crate::api::VirtualMachine;
 use crate::api::start_times::StartTimes;
@@ -91,7 +91,7 @@ impl Default for Caches {
             // A pod has the name of its VM. One that is not ours can have it too, and is then in the way.
             pods: Cache::new(|pod| pod.metadata.name.clone()),
             config_maps: Cache::new(vm_of::<ConfigMapView>),
-            claims: Cache::new(|claim| Some(vm_of(claim).unwrap_or_default())),
+            claims: Cache::new(|claim| Some(owner_of(claim).unwrap_or_default())),
             secrets: Cache::new(vm_of::<SecretView>),
             warnings: Warnings::default(),
             services: Cache::new(vm_of::<ServiceView>),

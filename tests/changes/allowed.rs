@@ -7,6 +7,8 @@
 //! | the display secret stays when no display wants it any more, mounted and listed among what the pod was started with | a password may be the user's, and nobody can tell it from a generated one; who turns the display off and on again has the same one; it goes with the VM. The reference keeps it, too |
 //! | with `tap` networks, whether the display is at 127.0.0.1 only | with a secret, also one that stays, it needs not hide |
 //! | claims stay, and keep their size and class | nothing removes data, and no volume shrinks (`DisksInSync` says so) |
+//! | a claim that is there has its mode, and another selector or class of its template is not looked at | none of these can change; the data is in it |
+//! | a VM that is stopped has images that were fetched while it ran | they stay; for a stopped VM none is fetched |
 //! | the seed's `instance-id` | it follows the VM's UID |
 //! | conditions of the runner | they tell of the past: the last reset, the last boot |
 //!
@@ -37,10 +39,25 @@ pub fn without(object: &mut Value) {
     object["status"]["conditions"] = Value::Null;
 }
 
+/// Takes what was fetched out of the configuration of a VM that is stopped.
+pub fn without_fetched(config_map: &mut Value) {
+    let drives = config_map.pointer_mut("/data/config.yaml/~1Runner/vm/drives").and_then(Value::as_array_mut);
+    for drive in drives.into_iter().flatten().filter(|drive| drive["type"] == "ide-cd") {
+        if drive["file"].as_str().is_some_and(|file| file.contains("/fetched/")) {
+            drive["file"] = json!("");
+        }
+    }
+}
+
 /// Whether a condition of the VM has to be the same.
-pub fn is_compared(condition: &Value) -> bool {
+pub fn is_compared(condition: &Value, vm: &Value) -> bool {
     let is_runners = conditions::INITIAL.iter().any(|initial| condition["type"] == *initial);
-    condition["type"] != conditions::DISKS_IN_SYNC && !is_runners
+    let is_of_the_past = condition["type"] == conditions::MEDIA_FETCHED && is_stopped(vm);
+    condition["type"] != conditions::DISKS_IN_SYNC && !is_runners && !is_of_the_past
+}
+
+pub fn is_stopped(vm: &Value) -> bool {
+    vm["spec"]["vm"]["state"] == "Stopped"
 }
 
 fn without_display_secret(object: &mut Value) {

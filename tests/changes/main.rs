@@ -72,6 +72,19 @@ async fn operate(client: &Client, namespace: &'static str) {
     });
 }
 
+/// What the examples name and an administrator would make.
+async fn make_classes(client: &Client) {
+    let priority =
+        json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "vms"}, "value": 1});
+    let runtime = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "runc"}, "handler": "runc"});
+    for (path, class) in
+        [("/apis/scheduling.k8s.io/v1/priorityclasses", priority), ("/apis/node.k8s.io/v1/runtimeclasses", runtime)]
+    {
+        let request = Request::post(path).header("Content-Type", "application/json");
+        client.request::<Value>(request.body(class.to_string().into_bytes()).unwrap()).await.unwrap();
+    }
+}
+
 /// Changes VMs until the number is reached, or the time over. Gives what came of it, by the number of the change.
 async fn verdicts(cluster: &Cluster, seed: u64) -> Vec<(u64, Change, Verdict)> {
     let only = std::env::var_os("CHANGES_ONLY").map(|_| number("CHANGES_ONLY", 0));
@@ -87,6 +100,9 @@ async fn verdicts(cluster: &Cluster, seed: u64) -> Vec<(u64, Change, Verdict)> {
         let change = change(specs, &mut Random::new(seed, n));
         let case = Case { cluster, name: format!("vm-{n}"), change };
         let verdict = case.run().await;
+        if let Verdict::Wrong(why) = &verdict {
+            println!("change {n}, {}: {why}", case.change.fields.join(" and "));
+        }
         (n, case.change, verdict)
     });
     let at_once = number("CHANGES_AT_ONCE", 24).try_into().unwrap_or(24);
@@ -96,6 +112,7 @@ async fn verdicts(cluster: &Cluster, seed: u64) -> Vec<(u64, Change, Verdict)> {
 async fn all_changes(server: &Server) -> Vec<String> {
     let client = server.client().await;
     install::install(&client).await;
+    make_classes(&client).await;
     let cluster = &Cluster::start(client.clone()).await;
     for namespace in NAMESPACES {
         operate(&client, namespace).await;

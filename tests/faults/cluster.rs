@@ -213,6 +213,9 @@ impl Cluster {
     }
 
     async fn play_volumes(&self, namespace: &str, claim: &Value) {
+        if claim["metadata"]["deletionTimestamp"].is_string() {
+            return self.let_go(namespace, claim).await;
+        }
         let wanted = &claim["spec"]["resources"]["requests"]["storage"];
         if claim["status"]["phase"] == "Bound" && claim["status"]["capacity"]["storage"] == *wanted {
             return;
@@ -221,6 +224,24 @@ impl Cluster {
             json!({"phase": "Bound", "capacity": {"storage": wanted}, "accessModes": claim["spec"]["accessModes"]});
         let name = claim["metadata"]["name"].as_str().unwrap();
         let _ = self.merge("PersistentVolumeClaim", namespace, name, "status", json!({"status": status})).await;
+    }
+
+    /// A claim goes when no pod uses it any more.
+    async fn let_go(&self, namespace: &str, claim: &Value) {
+        let name = &claim["metadata"]["name"];
+        let is_used = || {
+            let pods = self.present(namespace).into_iter().filter(|((kind, _), _)| *kind == "Pod");
+            let mut volumes = pods.flat_map(|(_, pod)| pod["spec"]["volumes"].as_array().cloned().unwrap_or_default());
+            volumes.any(|volume| volume["persistentVolumeClaim"]["claimName"] == *name)
+        };
+        for _ in 0..300 {
+            if !is_used() {
+                let free = json!({"metadata": {"uid": claim["metadata"]["uid"], "finalizers": null}});
+                let _ = self.merge("PersistentVolumeClaim", namespace, name.as_str().unwrap(), "", free).await;
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     async fn play_pod(&self, namespace: &str, pod: &Value) {

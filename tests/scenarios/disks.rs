@@ -1,6 +1,6 @@
 //! Disks' claims: which are used, how they grow, and what is refused.
 
-use super::fake_api::{CLAIMS, Fault, PODS};
+use super::fake_api::{CLAIMS, CONFIG_MAPS, Fault, PODS};
 use super::world::{World, request};
 use serde_json::{Value, json};
 
@@ -134,10 +134,42 @@ async fn claims_of_a_former_stateful_set_are_used_and_none_is_made_beside_them()
 #[tokio::test]
 async fn a_claim_that_another_vm_has_from_a_stateful_set_is_not_used() {
     let world = World::new(machine("10Gi"));
-    let labels = json!({"app.kubernetes.io/instance": "another"});
+    let labels = json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "another"});
     world.api.put(CLAIMS, json!({"metadata": {"name": "system-disk-vm-0", "labels": labels}}));
     world.settle().await;
     assert!(world.api.get(CLAIMS, "vm-system-disk").is_some());
+}
+
+#[tokio::test]
+async fn a_claim_that_was_deployed_with_an_application_is_the_vms_all_the_same() {
+    let world = World::new(machine("10Gi"));
+    // As Helm and Argo CD label what they deploy.
+    let labels = json!({"app.kubernetes.io/instance": "shop", "app.kubernetes.io/managed-by": "Helm"});
+    world.api.put(CLAIMS, json!({"metadata": {"name": "vm-system-disk", "labels": labels}}));
+    world.settle().await;
+    let pod = world.api.get(PODS, "vm").unwrap_or_else(|| panic!("{:?}", world.ready()));
+    assert!(pod["spec"]["volumes"].to_string().contains("vm-system-disk"), "{pod:#}");
+}
+
+#[tokio::test]
+async fn an_image_file_grows_when_its_volume_has_and_not_before() {
+    let world = World::new(machine("10Gi"));
+    let status = json!({"phase": "Bound", "capacity": {"storage": "10Gi"}});
+    let spec = json!({"volumeMode": "Filesystem", "resources": {"requests": {"storage": "10Gi"}}});
+    world.api.put(CLAIMS, json!({"metadata": {"name": "vm-system-disk"}, "spec": spec, "status": status}));
+    world.settle().await;
+    let size = |world: &World| {
+        let config = world.api.get(CONFIG_MAPS, "vm").unwrap()["data"]["config.yaml"].clone();
+        let config: Value = serde_json::from_str(config.as_str().unwrap()).unwrap();
+        config["/Runner"]["vm"]["drives"][0]["size"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(size(&world), "9676 MiB");
+    resize(&world, "20Gi");
+    world.settle().await;
+    assert_eq!(size(&world), "9676 MiB", "the claim was asked to grow, and has not");
+    world.api.change(CLAIMS, "vm-system-disk", |claim| claim["status"]["capacity"]["storage"] = "20Gi".into());
+    world.settle().await;
+    assert_eq!(size(&world), "19353 MiB");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 use std::time::Duration;
 use vm_operator::operator::controller::Outcome;
+use vm_operator::operator::settings::Settings;
 
 fn warn(world: &World, reason: &str, note: &str) {
     let pod = world.api.get(PODS, "vm").unwrap();
@@ -80,6 +81,66 @@ async fn a_pod_for_which_there_is_no_room_is_told_of_at_once_and_one_that_waits_
     pass(3);
     assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
     assert_eq!(world.ready().0, "ClaimPending");
+}
+
+/// A pod whose image cannot be had.
+async fn without_image() -> World {
+    let world = World::new(one_disk());
+    world.settle().await;
+    let waiting = json!({"waiting": {"reason": "ImagePullBackOff", "message": "not found"}});
+    world
+        .pod_status(json!({"phase": "Pending", "containerStatuses": [{"name": "vm", "image": "i", "state": waiting}]}));
+    world.settle().await;
+    assert_eq!(world.ready().0, "ImagePullFailed");
+    world.api.requests();
+    world
+}
+
+/// The pod that is to go is gone.
+async fn ends(world: &World) {
+    assert!(world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"].is_string());
+    world.api.remove(PODS, "vm");
+    world.settle().await;
+}
+
+fn image(world: &World) -> Value {
+    world.api.get(PODS, "vm").unwrap()["spec"]["containers"][0]["image"].clone()
+}
+
+#[tokio::test]
+async fn a_pod_that_has_not_run_is_made_anew_when_the_vm_or_the_settings_are_mended() {
+    let world = without_image().await;
+    world.api.change(VMS, "vm", |vm| {
+        vm["spec"]["image"] = json!({"source": "registry.example/runner:2"});
+        vm["metadata"]["generation"] = 2.into();
+    });
+    world.reconcile().await.unwrap();
+    assert!(world.api.requests().contains(&request("DELETE", PODS, "vm")));
+    assert_eq!(world.ready().0, "Starting");
+    ends(&world).await;
+    assert_eq!(image(&world), "registry.example/runner:2");
+
+    let world = without_image().await;
+    let mut settings = Settings::default();
+    settings.reconciler.runner_image.source = "registry.example/runner:3".to_owned();
+    world.ctx.set_settings(settings);
+    world.settle().await;
+    ends(&world).await;
+    assert_eq!(image(&world), "registry.example/runner:3");
+}
+
+#[tokio::test]
+async fn a_pod_that_has_not_run_is_kept_where_nothing_of_it_changes() {
+    let mut world = without_image().await;
+    world.edit(|machine| machine["currentCpus"] = 1.into());
+    world.restart_operator();
+    world.settle().await;
+    assert_eq!(world.ready().0, "ImagePullFailed");
+    let is_deleted = |world: &World| world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"].is_string();
+    assert!(!is_deleted(&world));
+    world.edit(|machine| machine["powerdownTimeout"] = 30.into());
+    world.settle().await;
+    assert!(is_deleted(&world));
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use super::fake_api::PODS;
 use super::fetch::{FETCHED, URL, boots_from, cd, fetch_ends, has_besides, path_of, pod_of, told};
-use super::world::{World, pass};
+use super::world::{World, now, pass};
 use serde_json::json;
 use std::time::Duration;
 use vm_operator::operator::settings::{Authorities, Proxies, Settings};
@@ -32,6 +32,29 @@ async fn how_long_a_start_waits_is_a_setting() {
     fetch_ends(&world, URL, FETCHED);
     world.settle().await;
     assert_eq!(cd(&world), path_of(URL));
+}
+
+#[tokio::test]
+async fn a_fetch_that_does_not_start_begins_anew_with_the_settings_that_mend_it() {
+    let world = World::new(has_besides(URL));
+    world.settle().await;
+    let condition = json!({
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": now(),
+        "message": "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector",
+    });
+    world.api.change(PODS, &pod_of(URL), |pod| {
+        pod["status"] = json!({"phase": "Pending", "conditions": [condition]});
+    });
+    world.settle().await;
+    assert_eq!(told(&world).1, "Unschedulable");
+    let uid = |world: &World| world.api.get(PODS, &pod_of(URL)).unwrap()["metadata"]["uid"].clone();
+    let before = uid(&world);
+    let mut settings = Settings::default();
+    settings.reconciler.pod_defaults.node_selector = Some([("room".to_owned(), "1".to_owned())].into());
+    world.ctx.set_settings(settings);
+    world.settle().await;
+    assert_ne!(uid(&world), before);
+    assert_eq!(told(&world).1, "Fetching");
 }
 
 #[tokio::test]

@@ -129,6 +129,7 @@ async fn resources_of_the_users_own_are_taken_as_they_are_and_followed() {
     let present =
         |world: &World| -> Value { world.api.get(PODS, "vm").unwrap()["spec"]["containers"][0]["resources"].clone() };
     assert_eq!(present(&world), resources);
+    world.run();
     // A device is none of the things that can change while the pod is there.
     world.api.change(VMS, "vm", |vm| {
         vm["spec"]["resources"] =

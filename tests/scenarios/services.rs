@@ -58,6 +58,8 @@ async fn a_service_leads_to_the_display_and_follows_its_port() {
     assert_eq!(made["spec"]["ports"], port);
     let selector = json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "vm"});
     assert_eq!(made["spec"]["selector"], selector);
+    world.run();
+    world.settle().await;
     world.edit(|machine| machine["display"] = json!({"spice": {"port": 5910}}));
     assert!(world.step().await.contains(&request("PATCH", SERVICES, "vm")));
     assert_eq!(service(&world)["spec"]["ports"][0]["port"], 5910);

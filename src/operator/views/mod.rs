@@ -244,6 +244,13 @@ impl PodView {
         self.status.container_statuses.iter().find(|container| container.name == name)
     }
 
+    /// Whether the VM's part in the pod has begun, as far as is known.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        let waits = |container: &ContainerView| container.state.waiting.is_some();
+        !matches!(self.status.phase.as_str(), "Pending" | "") || !self.container().is_none_or(waits)
+    }
+
     /// Whether the VM's part in the pod has ended for good.
     #[must_use]
     pub fn has_ended(&self) -> bool {
@@ -291,6 +298,12 @@ pub struct SecretView {
 /// The VM that an object belongs to, by its label.
 pub fn vm_of<K: Resource>(object: &K) -> Option<String> {
     object.meta().labels.as_ref()?.get(names::LABEL_INSTANCE).cloned()
+}
+
+/// The VM that a claim belongs to, if it is one of a VM: what deploys applications uses the label, too.
+pub fn owner_of(claim: &ClaimView) -> Option<String> {
+    let name = claim.metadata.labels.as_ref()?.get(names::LABEL_NAME)?;
+    vm_of(claim).filter(|_| [names::APP_NAME, names::OLD_APP_NAME].contains(&name.as_str()))
 }
 
 /// Annotations of those who bind claims; nobody here reads them.

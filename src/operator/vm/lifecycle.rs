@@ -11,7 +11,7 @@
 //! | Stopped | none | keep |
 //! | Stopped | any other | delete |
 //! | Running | none | create, or wait for the end of the pause, or for the image that the guest boots from |
-//! | Running | alive | keep; delete if a restart is asked for |
+//! | Running | alive | keep; delete if a restart is asked for, or if it has not run yet and would be made differently now |
 //! | Running | ended by the guest, and `guestShutdownStops` | stop the VM by its spec |
 //! | Running | ended, not yet in the status | remember |
 //! | Running | ended, in the status | delete at the end of the pause |
@@ -21,12 +21,14 @@
 use super::end::End;
 use super::observe::Observed;
 use super::restart;
+use crate::api::names;
 use crate::api::virtual_machine::{Restarts, State};
 use crate::operator::backoff;
 use crate::operator::controller::Outcome;
 use crate::operator::views::PodView;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
 use std::time::Duration;
 
 /// What becomes of the pod.
@@ -60,6 +62,8 @@ pub enum DeleteReason {
     Ended,
     /// A restart is asked for.
     Restart,
+    /// It has not run yet, and what it is made of has changed.
+    Outdated,
 }
 
 /// What is waited for.
@@ -108,6 +112,18 @@ impl Decision {
             (decision, _) => decision,
         }
     }
+
+    /// The same; a pod that has not run yet goes if it would be made differently now: what kept it from starting may be
+    /// mended, and nothing is lost. `made_of` is what it would be made of ([`names::ANNOTATION_MADE_OF`]).
+    #[must_use]
+    pub fn unless_outdated(self, observed: &Observed, made_of: Option<&str>) -> Self {
+        let (Self::Keep, Some(pod), Some(now)) = (&self, observed.own_pod(), made_of) else { return self };
+        let is_outdated = pod.annotations().get(names::ANNOTATION_MADE_OF).is_some_and(|before| before != now);
+        match pod.uid() {
+            Some(uid) if is_outdated && !pod.has_begun() => Self::Delete { uid, why: DeleteReason::Outdated },
+            _ => self,
+        }
+    }
 }
 
 /// Decides. `valid` says whether the VM's spec can be used.
@@ -117,7 +133,7 @@ pub fn decide(observed: &Observed, valid: bool) -> Decision {
     let wanted = vm.spec.vm.state;
     let past = vm.status.as_ref().and_then(|status| status.restarts.as_ref());
     let restart = valid && restart::is_due(observed);
-    let past_pause = past.map(due).filter(|_| !restart);
+    let past_pause = past.map(|past| due(past, observed.now)).filter(|_| !restart);
     let Some(any_pod) = &observed.pod else {
         return match (wanted, past_pause) {
             (State::Stopped, _) => Decision::Keep,
@@ -148,7 +164,7 @@ fn after_end(
 ) -> Decision {
     let end = End::of(pod);
     if let Some(past) = remembered {
-        let until = due(past);
+        let until = due(past, observed.now);
         return if until > observed.now && !restart {
             Decision::Wait(WaitFor::Pause { until })
         } else {
@@ -168,8 +184,12 @@ fn after_end(
     Decision::Remember(Restarts { attempts, pod_uid: uid, reason: end.reason, message: end.message, time })
 }
 
-/// When the next start is due.
-fn due(past: &Restarts) -> Timestamp {
+/// When the next start is due. An end that lies in the future was noted by a clock that was ahead and has been set
+/// right since: nobody waits until then.
+fn due(past: &Restarts, now: Timestamp) -> Timestamp {
+    if past.time.0 > now {
+        return now;
+    }
     let pause = SignedDuration::try_from(backoff::pause(past.attempts)).unwrap_or(SignedDuration::ZERO);
     past.time.0.checked_add(pause).unwrap_or(past.time.0)
 }

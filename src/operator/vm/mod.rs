@@ -40,6 +40,7 @@ use super::error::Error;
 use super::streams::Vms;
 use crate::api::VirtualMachine;
 use crate::api::conditions::{self, Wanted};
+use crate::api::names;
 use explain::Problem;
 use futures::{Stream, StreamExt};
 use kube::ResourceExt;
@@ -118,10 +119,14 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     }
     let plan = plan::plan(&observed, &ctx.settings().reconciler);
     let medium = plan.as_ref().ok().and_then(|plan| plan.media.wait);
-    let decision = lifecycle::decide(&observed, plan.is_ok()).once_there(medium);
-    let applied = match &plan {
-        Ok(plan) => apply::apply(build::build(plan), &observed, &decision, ctx).await,
-        Err(_) => apply::end_pod(&observed, &decision, ctx).await.map(|()| Vec::new()),
+    let objects = plan.as_ref().ok().map(build::build);
+    let made_of = objects.as_ref().and_then(|objects| objects.pod.annotations().get(names::ANNOTATION_MADE_OF));
+    let decision = lifecycle::decide(&observed, plan.is_ok())
+        .once_there(medium)
+        .unless_outdated(&observed, made_of.map(String::as_str));
+    let applied = match objects {
+        Some(objects) => apply::apply(objects, &observed, &decision, ctx).await,
+        None => apply::end_pod(&observed, &decision, ctx).await.map(|()| Vec::new()),
     };
     if applied.is_ok() && !matches!(decision, Decision::Wait(_)) {
         ctx.dealt_with(&observed.name(), observed.vm.metadata.generation);

@@ -2,7 +2,7 @@
 
 use crate::api::{VirtualMachine, names};
 use crate::operator::context::Context;
-use crate::operator::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, vm_of};
+use crate::operator::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, owner_of};
 use crate::operator::vm::fetch;
 use crate::operator::warnings::Warning;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -97,7 +97,7 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
     let runner_data = (names::legacy_claim(&name, RUNNER_DATA), names::runner_data_claim(&name));
     let claim = |(legacy, claim): (String, String)| {
         // One of a former stateful set holds the data of this VM; it goes before one that was made since.
-        let legacy = ctx.caches.claims.get(&legacy).filter(|view| vm_of(view.as_ref()).is_none_or(|vm| vm == name));
+        let legacy = ctx.caches.claims.get(&legacy).filter(|view| owner_of(view.as_ref()).is_none_or(|vm| vm == name));
         let view = legacy.or_else(|| ctx.caches.claims.get(&claim))?;
         Some((view.name_any(), view))
     };

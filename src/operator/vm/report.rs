@@ -83,6 +83,10 @@ impl Ready {
 pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>) -> Ready {
     let name = observed.name();
     let (reason, message) = match (problem, decision) {
+        (_, Decision::Delete { why: DeleteReason::Outdated, .. }) => {
+            let what = format!("pod {name:?} has not run yet and is made anew, as what it is made of has changed");
+            (ReadyReason::Starting, what)
+        }
         (Some(problem), _) => (problem.reason, problem.message),
         (None, Decision::Delete { why: DeleteReason::Ended, .. }) => {
             (ReadyReason::Starting, format!("pod {name:?} has ended; a new one follows"))

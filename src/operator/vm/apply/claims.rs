@@ -4,7 +4,7 @@ use crate::api::conditions::{self, Wanted};
 use crate::api::names;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
-use crate::operator::views::{ClaimView, vm_of};
+use crate::operator::views::{ClaimView, owner_of};
 use crate::operator::vm::observe::Observed;
 use crate::operator::vm::plan::ClaimChange;
 use crate::operator::write::Writer;
@@ -21,7 +21,7 @@ pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, c
     let writing = ctx.caches.claims.writing();
     let given = Writer::new(ctx).create_or_get::<_, ClaimView>(claim).await?;
     // A claim without our labels may have been made by the user for this VM; one with them is another VM's.
-    let others = vm_of(given.object()).is_some_and(|vm| vm != observed.name());
+    let others = owner_of(given.object()).is_some_and(|vm| vm != observed.name());
     if name == names::IMAGE_REPOSITORY_CLAIM {
         // Other VMs wait for it, too.
         writing.answered(given.into_object());

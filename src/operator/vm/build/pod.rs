@@ -3,6 +3,7 @@
 //! no flag that deletes data; what the runner writes for its own life time goes to the pod's `/dev/shm`.
 
 use super::{Plan, owned, version_annotation};
+use crate::api::hex::hex;
 use crate::api::names;
 use crate::api::virtual_machine::SecretKeyRef;
 use crate::operator::vm::plan::{Place, Rights, Tun, protocol};
@@ -13,6 +14,8 @@ use k8s_openapi::api::core::v1::{
     VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::ResourceExt;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 const CONFIG: &str = "config";
@@ -52,13 +55,33 @@ pub(super) fn build(plan: &Plan) -> Pod {
         runtime_class_name: placement.runtime_class_name,
         ..PodSpec::default()
     };
-    Pod { metadata, spec: Some(spec), status: None }
+    let made_of = made_of(&spec, plan);
+    let mut pod = Pod { metadata, spec: Some(spec), status: None };
+    pod.annotations_mut().insert(names::ANNOTATION_MADE_OF.to_owned(), made_of);
+    pod
+}
+
+/// A hash of all that needs another pod where it changes.
+fn made_of(spec: &PodSpec, plan: &Plan) -> String {
+    let mut spec = spec.clone();
+    for resources in spec.containers.iter_mut().filter_map(|container| container.resources.as_mut()) {
+        for amounts in [&mut resources.limits, &mut resources.requests].into_iter().flatten() {
+            amounts.retain(|name, _| !can_follow(name));
+        }
+    }
+    // Serializing plain data cannot fail.
+    let said = serde_json::to_vec(&(spec, &plan.started_with)).unwrap_or_default();
+    hex(Sha256::digest(said).iter().take(8))
+}
+
+/// Whether a pod that is there can get another amount of it.
+fn can_follow(resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory")
 }
 
 fn annotations(plan: &Plan) -> impl Iterator<Item = (String, String)> {
-    // Only these two can change while the pod is there.
     let of = |amounts: &Option<BTreeMap<String, Quantity>>| {
-        let amounts = amounts.clone().into_iter().flatten().filter(|(name, _)| name == "cpu" || name == "memory");
+        let amounts = amounts.clone().into_iter().flatten().filter(|(name, _)| can_follow(name));
         Some(amounts.collect::<BTreeMap<_, _>>()).filter(|amounts| !amounts.is_empty())
     };
     let (requests, limits) = (of(&plan.resources.requests), of(&plan.resources.limits));

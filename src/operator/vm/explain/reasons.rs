@@ -57,7 +57,7 @@ pub const ENTRIES: &[Entry] = &[
         ReadyReason::NotAuthorized,
         "The operator may not make or change an object",
         "the API server's answer, `cannot … resource`",
-        "apply the operator's role again (kubectl apply -k deploy)",
+        "apply the overlay again with which the operator was installed (kubectl apply -k OVERLAY)",
     ),
     entry(
         ReadyReason::Rejected,

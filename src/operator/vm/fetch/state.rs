@@ -137,7 +137,7 @@ fn looked(
     }
     match is_over(pod) {
         true => after_end(remote, pod, repository, observed.now, settings),
-        false => under_way(seen, pod, observed),
+        false => under_way(remote, seen, pod, observed, settings),
     }
 }
 
@@ -169,7 +169,7 @@ fn repository_problem(repository: Option<&ClaimView>, settings: &settings::Recon
 
 /// The settings that a fetch depends on.
 fn settings_hash(settings: &settings::Reconciler) -> String {
-    let said = format!("{:?} {:?}", settings.image_repository.fetch, settings.runner_image);
+    let said = format!("{:?} {:?} {:?}", settings.image_repository.fetch, settings.runner_image, settings.pod_defaults);
     hex(Sha256::digest(said).iter().take(4))
 }
 
@@ -203,9 +203,18 @@ fn attempt(pod: &PodView) -> Option<Attempt> {
     serde_json::from_str(pod.annotations().get(names::ANNOTATION_FETCH_TRY)?).ok()
 }
 
-fn under_way(seen: &Seen, pod: &PodView, observed: &Observed) -> Look {
+fn under_way(
+    remote: &Remote,
+    seen: &Seen,
+    pod: &PodView,
+    observed: &Observed,
+    settings: &settings::Reconciler,
+) -> Look {
     let (problem, recheck) = explain::of_fetch(observed, pod, seen.warning.clone());
     if let Some(problem) = problem {
+        if let Some(anew) = anew(remote, pod, settings) {
+            return anew;
+        }
         let message = format!("pod {:?} does not start: {}", pod.name_any(), problem.message);
         return (State::Failed { reason: problem.reason.as_str(), message }, Step::None, recheck);
     }
@@ -218,6 +227,18 @@ fn under_way(seen: &Seen, pod: &PodView, observed: &Observed) -> Look {
         Some(last) => (told(&last), Step::None, recheck),
         None => (State::Fetching(seen.progress), Step::None, recheck),
     }
+}
+
+/// Begins anew where the settings are others than the pod was made by.
+fn anew(remote: &Remote, pod: &PodView, settings: &settings::Reconciler) -> Option<Look> {
+    let now = settings_hash(settings);
+    if attempt(pod).is_some_and(|before| before.settings == now) {
+        return None;
+    }
+    let again = Attempt { number: 1, settings: now, last: None };
+    let uid = pod.uid().unwrap_or_default();
+    let retry = (State::Fetching(None), Step::Retry(uid, again), Some(RECHECK));
+    Some(scheme_problem(remote, settings).unwrap_or(retry))
 }
 
 /// What an end is called and says.
@@ -256,16 +277,10 @@ fn after_end(
         None if outcome.reason.is_success() => return (State::Fetching(None), Step::None, Some(RECHECK)),
         _ => {}
     }
-    let before = attempt(pod);
-    let settings_now = settings_hash(settings);
-    if before.as_ref().is_none_or(|before| before.settings != settings_now) {
-        let again = Attempt { number: 1, settings: settings_now, last: None };
-        return scheme_problem(remote, settings).unwrap_or((
-            State::Fetching(None),
-            Step::Retry(uid, again),
-            Some(RECHECK),
-        ));
+    if let Some(anew) = anew(remote, pod, settings) {
+        return anew;
     }
+    let (before, settings_now) = (attempt(pod), settings_hash(settings));
     let state = told(&outcome);
     if !retries(&outcome) {
         return (state, Step::None, None);

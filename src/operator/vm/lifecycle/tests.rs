@@ -113,6 +113,44 @@ fn a_clock_that_is_ahead_does_not_delay_the_next_start() {
 }
 
 #[test]
+fn a_clock_that_was_ahead_and_is_set_right_delays_nothing() {
+    for attempts in [1, 20] {
+        let vm = with_past(attempts, "pod-uid", -3600);
+        assert_eq!(decide(&alone(vm.clone()), true), Decision::Create);
+        assert_eq!(decide(&with_pod(vm, pod(ended(CRASHED, 5))), true), delete(DeleteReason::Ended));
+    }
+}
+
+#[test]
+fn a_pod_that_has_not_run_goes_when_it_would_be_made_differently() {
+    let state = |state: Value| json!({"phase": "Pending", "containerStatuses": [{"name": "vm", "state": state}]});
+    let waits = json!({"waiting": {"reason": "ErrImagePull"}});
+    let runs = json!({"running": {}});
+    let cases = [
+        (json!({"phase": "Pending"}), true),
+        (json!({}), true),
+        (state(waits), true),
+        // Another container keeps the pod pending.
+        (state(runs), false),
+        (json!({"phase": "Running"}), false),
+        (json!({"phase": "Unknown"}), false),
+    ];
+    for (status, goes) in cases {
+        let mut pod = pod(status.clone());
+        pod.annotations_mut().insert(names::ANNOTATION_MADE_OF.to_owned(), "before".to_owned());
+        let observed = with_pod(running(), pod.clone());
+        let decided = |made_of| decide(&observed, true).unless_outdated(&observed, made_of);
+        let expected = if goes { delete(DeleteReason::Outdated) } else { Decision::Keep };
+        assert_eq!((decided(Some("now")), decided(Some("before"))), (expected, Decision::Keep), "{status}");
+        assert_eq!(decided(None), Decision::Keep, "a spec that cannot be used makes nothing");
+        // What the reference or an earlier version has made is not known to differ.
+        pod.annotations_mut().clear();
+        let observed = with_pod(running(), pod);
+        assert_eq!(decide(&observed, true).unless_outdated(&observed, Some("now")), Decision::Keep);
+    }
+}
+
+#[test]
 fn an_injected_container_neither_keeps_a_dead_vm_alive_nor_ends_a_living_one() {
     let terminated = json!({"terminated": {"exitCode": 0}});
     let containers = |vm: Value, other: Value| json!([{"name": "other", "state": other}, {"name": "vm", "state": vm}]);
@@ -261,7 +299,7 @@ fn a_guest_that_powers_itself_off_again_and_again_waits_longer_and_longer() {
         let mut off = pod(ended(POWERED_OFF, 5));
         off.metadata.uid = Some(format!("pod-{n}"));
         let Decision::Remember(past) = decide(&with_pod(machine.clone(), off), true) else { panic!() };
-        pauses.push(due(&past).duration_since(now()).as_secs());
+        pauses.push(due(&past, now()).duration_since(now()).as_secs());
         machine.status.as_mut().unwrap().restarts = Some(past);
     }
     assert_eq!(pauses, [1, 2, 4, 8]);

@@ -4,7 +4,7 @@ use super::{Invalid, invalid};
 use crate::api::names;
 use crate::api::quantity::Bytes;
 use crate::api::virtual_machine::{ClaimMetadata, ClaimSpec};
-use crate::operator::views::{ClaimView, vm_of};
+use crate::operator::views::{ClaimView, owner_of};
 use crate::operator::vm::observe::{self, Observed};
 use kube::ResourceExt;
 use std::collections::BTreeSet;
@@ -97,7 +97,7 @@ pub(super) fn disks(observed: &Observed) -> Result<Vec<DiskPlan>, Invalid> {
         }
         let claim = observed.claim_name(&name, claim);
         let present = observed.claims.get(&claim).map(AsRef::as_ref);
-        let owner = observed.claims.get(&claim).and_then(|claim| vm_of(claim.as_ref()));
+        let owner = observed.claims.get(&claim).and_then(|claim| owner_of(claim.as_ref()));
         if let Some(owner) = owner.filter(|owner| *owner != vm.name_any()) {
             let why = format!("its claim {claim:?} is there already and belongs to VM {owner:?}");
             return invalid(field("metadata.name"), why, "give the disk another name");
@@ -123,7 +123,13 @@ fn place(spec: &ClaimSpec, present: Option<&ClaimView>) -> Result<Place, (&'stat
     match mode.as_str() {
         "Block" => Ok(Place::Device),
         "Filesystem" => {
-            let size = wanted_size(spec).map(|(_, size)| size).or_else(|| present?.capacity());
+            let wanted = wanted_size(spec).map(|(_, size)| size);
+            // The image does not grow before its volume has: it would never shrink again.
+            let there = present.filter(|claim| claim.status.phase == "Bound").and_then(ClaimView::capacity);
+            let size = match (wanted, there) {
+                (Some(wanted), Some(there)) => Some(wanted.min(there)),
+                (wanted, there) => wanted.or(there),
+            };
             let why = "a disk in Filesystem mode needs a size for its image file".to_owned();
             let Some(size) = size else { return Err(("spec.resources.requests.storage", why, "give the size")) };
             let mebibytes = (u128::from(size.0) * u128::from(USABLE) / 1000) >> 20;
