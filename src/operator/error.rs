@@ -29,6 +29,14 @@ pub enum Error {
         /// Name of the object.
         name: String,
     },
+    /// An object is left from an earlier VM of this name, and goes.
+    #[error("{kind} {name} of an earlier VM of this name is being removed")]
+    OfEarlier {
+        /// Kind of the object.
+        kind: &'static str,
+        /// Name of the object.
+        name: String,
+    },
     /// The reconcile took too long.
     #[error("not done within {0:?}; the API server answers slowly or not at all")]
     Timeout(Duration),
@@ -67,7 +75,7 @@ impl Error {
     /// Whether the API server refuses the object as it is: trying again does not help before something changes.
     #[must_use]
     pub fn is_rejection(&self) -> bool {
-        matches!(self, Self::Foreign { .. }) || matches!(self.code(), Some(400 | 403 | 422))
+        matches!(self, Self::Foreign { .. } | Self::OfEarlier { .. }) || matches!(self.code(), Some(400 | 403 | 422))
     }
 
     /// Metric label and event reason.
@@ -97,6 +105,7 @@ impl Error {
                 (429 | 500.., _) => Retry::Backoff(LONGEST_AWAY),
                 _ => Retry::Backoff(backoff::LONGEST),
             },
+            Self::OfEarlier { .. } => Retry::After(Duration::from_secs(1)),
             Self::Api { .. } | Self::Timeout(_) => Retry::Backoff(LONGEST_AWAY),
             Self::Foreign { .. } | Self::Panic(_) => Retry::Backoff(backoff::LONGEST),
         }

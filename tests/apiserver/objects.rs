@@ -101,7 +101,9 @@ async fn the_pods_requests_follow_a_change_of_cpus() {
     let operator = world.start_operator().await;
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
     let pods = Api::<Pod>::namespaced(world.client.clone(), &world.namespace);
-    vms.create(&PostParams::default(), &homeless("Running")).await.unwrap();
+    let mut vm = homeless("Running");
+    vm.spec.vm.maximum_cpus = Some(2);
+    vms.create(&PostParams::default(), &vm).await.unwrap();
     let cpu = async |amount: &str| {
         let pod = pods.get_opt("vm").await.unwrap();
         let resources = pod.and_then(|pod| pod.spec?.containers.into_iter().next()?.resources?.requests);

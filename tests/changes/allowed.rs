@@ -25,6 +25,8 @@ pub fn without(object: &mut Value) {
     if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
         // The versions of ConfigMap and secret that the kubelet was told of.
         annotations.retain(|name, _| !name.starts_with("vmrunner.jdrupes.org/"));
+        // A hash of what is compared.
+        annotations.remove(names::ANNOTATION_MADE_OF);
     }
     without_display_secret(object);
     if let Some(text) = object.pointer("/data/config.yaml").and_then(Value::as_str) {

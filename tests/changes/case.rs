@@ -15,7 +15,7 @@ pub const NAMESPACES: [&str; 3] = ["changed", "as-changed", "as-before"];
 /// What does not change for that long is at rest.
 const REST: Duration = Duration::from_millis(600);
 /// By when it has to be.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(180);
 /// What is compared of a VM.
 const COMPARED: [&str; 4] = ["VirtualMachine", "ConfigMap", "Pod", "Service"];
 

@@ -11,6 +11,7 @@ mod fetch_settings;
 mod health;
 mod ignored;
 mod lives;
+mod namesake;
 mod poke;
 mod resources;
 mod restart;

@@ -7,7 +7,7 @@ use crate::operator::vm::fetch;
 use crate::operator::warnings::Warning;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -82,10 +82,19 @@ pub fn disk_names(vm: &VirtualMachine) -> Vec<(String, String)> {
     disks.collect()
 }
 
+/// Whether the object goes with an earlier VM of this name: two VMs cannot control it, and the garbage collector is about to
+/// take it away.
+pub(super) fn is_of_earlier<K: Resource>(view: &K, vm: &VirtualMachine) -> bool {
+    let owners = view.meta().owner_references.iter().flatten();
+    let mut vms = owners.filter(|owner| owner.kind == VirtualMachine::kind(&()) && owner.controller == Some(true));
+    vms.any(|owner| Some(&owner.uid) != vm.metadata.uid.as_ref())
+}
+
 /// The display secret: the user's own before the generated one, else the first by name.
-fn display_secret(secrets: Vec<Arc<SecretView>>, vm: &str) -> Option<Arc<SecretView>> {
-    let generated = names::display_secret(vm);
-    secrets.into_iter().min_by_key(|secret| (secret.name_any() == generated, secret.name_any()))
+fn display_secret(secrets: Vec<Arc<SecretView>>, vm: &VirtualMachine) -> Option<Arc<SecretView>> {
+    let generated = names::display_secret(&vm.name_any());
+    let secrets = secrets.into_iter().filter(|secret| !is_of_earlier(secret.as_ref(), vm));
+    secrets.min_by_key(|secret| (secret.name_any() == generated, secret.name_any()))
 }
 
 /// Looks at the VM.
@@ -120,7 +129,7 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
         pod,
         claims,
         image_repository,
-        display_secret: display_secret(ctx.caches.secrets.group(&name), &name),
+        display_secret: display_secret(ctx.caches.secrets.group(&name), &vm),
         service: ctx.caches.services.get(&name),
         now: (ctx.now)(),
         vm,

@@ -6,7 +6,7 @@ use crate::operator::cache::Given;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::views::{ConfigMapView, config_digest, logging_digest};
-use crate::operator::vm::observe::Observed;
+use crate::operator::vm::observe::{Observed, is_of_earlier};
 use crate::operator::write::Writer;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
@@ -36,6 +36,9 @@ pub(super) async fn ensure(
     };
     if !is_ours(present.as_ref(), observed) {
         return Err(Error::Foreign { kind: "ConfigMap", name: wanted.name_any() });
+    }
+    if is_of_earlier(present.as_ref(), &observed.vm) {
+        return Err(Error::OfEarlier { kind: "ConfigMap", name: wanted.name_any() });
     }
     let newest = match differs(&present, wanted) {
         Differs::No => present,

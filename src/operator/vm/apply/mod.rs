@@ -19,7 +19,7 @@ mod service;
 
 use super::build::Objects;
 use super::lifecycle::Decision;
-use super::observe::Observed;
+use super::observe::{Observed, is_of_earlier};
 use super::{fetch, poke, restart};
 use crate::api::conditions::Wanted;
 use crate::api::names;
@@ -155,6 +155,9 @@ async fn ensure_secret(
     let given = Writer::new(ctx).create_or_get::<_, SecretView>(&secret).await?;
     if !is_ours(given.object(), observed) {
         return Err(Error::Foreign { kind: "Secret", name: secret.name_any() });
+    }
+    if is_of_earlier(given.object(), &observed.vm) {
+        return Err(Error::OfEarlier { kind: "Secret", name: secret.name_any() });
     }
     let view = Arc::new(given.object().clone());
     writing.given(given);

@@ -6,7 +6,7 @@ use crate::api::names;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::views::{ServiceView, vm_of};
-use crate::operator::vm::observe::Observed;
+use crate::operator::vm::observe::{Observed, is_of_earlier};
 use crate::operator::write::Writer;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use kube::ResourceExt;
@@ -57,6 +57,9 @@ async fn ensure(
     };
     if !is_ours(&view, observed) {
         return Err(Error::Foreign { kind: "Service", name: wanted.name_any() });
+    }
+    if is_of_earlier(&view, &observed.vm) {
+        return Err(Error::OfEarlier { kind: "Service", name: wanted.name_any() });
     }
     if !is_as_wanted(&view, wanted) {
         view = writer.merge::<Service, _>(&wanted.name_any(), &patch(&view, wanted)).await?;

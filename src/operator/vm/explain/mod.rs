@@ -50,6 +50,9 @@ impl Problem {
             return Self { reason: ReadyReason::NameTaken, message };
         }
         let what = error.to_string();
+        if matches!(error, Error::OfEarlier { .. }) {
+            return Self { reason: ReadyReason::Starting, message: what };
+        }
         if what.contains("violates PodSecurity") {
             let message = format!("{what}; {}", reasons::POD_SECURITY);
             return Self { reason: ReadyReason::PolicyRefused, message };
