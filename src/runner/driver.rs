@@ -8,13 +8,14 @@ mod observe;
 mod stops;
 mod storage;
 mod times;
+mod tpm;
 
 use super::agent::guest::GuestAgent;
 use super::agent::login::Desktop;
 use super::agent::vmop;
 use super::config::{self, RunnerConfig};
 use super::desired::Desired;
-use super::machine::{self, Directories, Held};
+use super::machine::{Directories, Held};
 use super::process::{self, Child};
 use super::qmp::{Client, Command, Signal};
 use super::reconcile::Progress;
@@ -32,6 +33,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tpm::Tpm;
 
 /// What a task comes back with.
 enum News {
@@ -42,6 +44,7 @@ enum News {
     Addresses(Vec<String>),
     Stopped(stops::Stop),
     Desktop(Desktop),
+    TpmEnded,
 }
 
 /// What the driver takes over from the start.
@@ -93,7 +96,7 @@ pub struct Driver {
     /// The display's certificate at the start.
     certificate: [Option<[u8; 32]>; 3],
     qemu: Child,
-    tpm: Option<Child>,
+    tpm: Option<Tpm>,
     monitor: Client,
     connected_before: bool,
     agent: GuestAgent,
@@ -166,7 +169,7 @@ impl Driver {
             ticketing: setup.ticketing,
             certificate,
             qemu: setup.qemu,
-            tpm: setup.tpm,
+            tpm: setup.tpm.map(Tpm::new),
             monitor,
             connected_before: false,
             question: None,
@@ -197,6 +200,7 @@ impl Driver {
             tracing::info!(from = ?before, to = ?phase, after_ms = self.now().as_millis() as u64, "machine");
             self.observed.phase = phase;
             self.took(phase);
+            self.judge_tpm_soon();
             self.reporter.announce(Note::Phase(phase));
             if matches!(phase, Phase::Booting | Phase::Booted) {
                 self.wish(|desired| desired.booted = phase == Phase::Booted);
@@ -360,13 +364,6 @@ impl Driver {
             self.reporter.publish(&self.observed);
         }
         self.step(Event::PowerdownTimeout(timeout));
-    }
-
-    fn record_machine_type(&self, type_: &str) {
-        match machine::record_machine_type(&self.dirs.data, type_) {
-            Ok(()) => tracing::info!(type_, "this machine type is kept for the VM"),
-            Err(error) => tracing::warn!(%error, "the machine type is not recorded"),
-        }
     }
 }
 

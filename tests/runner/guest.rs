@@ -132,6 +132,19 @@ fn a_machine_has_a_tpm_whose_state_stays() {
 }
 
 #[test]
+fn a_tpm_that_cannot_use_its_state_is_a_failed_start_that_tells_why() {
+    let (rig, api) = (Rig::with_guest(), Api::start());
+    rig.configure(&json!({"namespace": "ns"}), &json!({"useTpm": true}));
+    rig.write("data/tpm2-00.permall", "nonsense");
+    rig.own("data/tpm2-00.permall");
+    let end = rig.start(Some(&api)).end(Duration::from_secs(30));
+    assert_eq!((end.code, &end.outcome["reason"]), (70, &json!("StartFailed")), "{}", end.log);
+    let message = end.outcome["message"].as_str().unwrap();
+    assert!(message.contains("TPM (swtpm)") && message.contains("libtpms"), "{message}");
+    assert!(api.warnings().is_empty() && !end.log.contains("runs on without it"), "{}", end.log);
+}
+
+#[test]
 fn b24_a_tpm_that_ends_is_told_and_the_guest_goes_on() {
     let (rig, api) = (Rig::with_guest(), Api::start());
     rig.configure(&json!({"namespace": "ns"}), &json!({"useTpm": true}));

@@ -3,20 +3,14 @@
 use super::{Driver, News};
 use crate::api::quantity::Bytes;
 use crate::runner::agent::vmop;
-use crate::runner::failure;
-use crate::runner::problem::Problem;
-use crate::runner::process;
 use crate::runner::qemu::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
 use crate::runner::qmp::{Command, Event as QemuEvent, Signal};
 use crate::runner::reconcile::Progress;
 use crate::runner::state::{Event, Phase};
-use crate::runner::status::{Note, TPM_ENDED};
+use crate::runner::status::Note;
+use crate::runner::{machine, process};
+use rustix::process::Pid;
 use serde_json::Value;
-use std::time::Duration;
-
-/// How often, and in which steps, the end of the TPM is looked for.
-const TPM_STEPS: u32 = 40;
-const TPM_STEP: Duration = Duration::from_millis(50);
 
 impl Driver {
     /// SIGTERM, or what a terminal sends.
@@ -25,44 +19,21 @@ impl Driver {
         self.step(Event::Stop);
     }
 
-    /// Children have ended, QEMU or what other processes of the container have left behind.
+    /// Children have ended, QEMU or its TPM or what other processes of the container have left behind.
     pub(super) async fn children_ended(&mut self) {
-        for (pid, status) in process::reap() {
-            if let Some(tpm) = self.tpm.as_mut().filter(|tpm| tpm.is(pid)) {
-                let last_words = tpm.ended().await;
-                if !self.qemu.has_ended() && self.state.phase() != Phase::Terminating {
-                    self.lost_tpm(&failure::with_words(&failure::ending(status), &last_words));
-                }
-            } else if self.qemu.is(pid) {
-                let last_words = self.qemu.ended().await;
-                tracing::info!(status, "QEMU has ended");
-                self.step(Event::QemuEnded { status, last_words });
-            }
-        }
+        self.have_ended(&process::reap()).await;
     }
 
-    /// QEMU goes on without its TPM, and cannot be given another one.
-    fn lost_tpm(&mut self, how: &str) {
-        let message = format!(
-            "the machine's TPM (swtpm) has ended with {how}; the guest runs on without it, and what needs it there fails \
-             until the VM is started anew (spec.vm.restartRequest); what the TPM had stored is kept"
-        );
-        tracing::error!("{message}");
-        self.reporter.announce(Note::TpmEnded(message.clone()));
-        self.observed.tpm = Some(Some(Problem::new(TPM_ENDED, message)));
-        self.reporter.publish(&self.observed);
-    }
-
-    /// The TPM ends with QEMU's connection; it has a moment to write its state.
-    pub(super) async fn end_tpm(&mut self) {
-        for left in (0..TPM_STEPS).rev() {
-            self.children_ended().await;
-            let Some(tpm) = self.tpm.as_ref().filter(|tpm| !tpm.has_ended()) else { return };
-            if left == 0 {
-                tpm.signal(rustix::process::Signal::KILL);
-            }
-            tokio::time::sleep(TPM_STEP).await;
+    /// Those have ended, each with that exit code or minus that signal.
+    pub(super) async fn have_ended(&mut self, ended: &[(Pid, i32)]) {
+        self.tpm_among(ended).await;
+        let Some((_, status)) = ended.iter().copied().find(|(pid, _)| self.qemu.is(*pid)) else { return };
+        let mut last_words = self.qemu.ended().await;
+        if self.state.phase() == Phase::Starting {
+            last_words = self.words_of_start(last_words).await;
         }
+        tracing::info!(status, "QEMU has ended");
+        self.step(Event::QemuEnded { status, last_words });
     }
 
     /// QEMU says something, or is gone.
@@ -205,12 +176,20 @@ impl Driver {
             }
             News::DiskGrown(disk, size) => self.disk_grown(disk, size),
             News::Stopped(by) => self.stopped(by),
+            News::TpmEnded => self.judge_tpm(),
             News::Desktop(desktop) => {
                 tracing::info!(connected = desktop.connected, user = desktop.user, "the guest's desktop");
                 self.observed.desktop = desktop;
                 self.reporter.publish(&self.observed);
             }
             News::MachineType(type_) => self.record_machine_type(&type_),
+        }
+    }
+
+    fn record_machine_type(&self, type_: &str) {
+        match machine::record_machine_type(&self.dirs.data, type_) {
+            Ok(()) => tracing::info!(type_, "this machine type is kept for the VM"),
+            Err(error) => tracing::warn!(%error, "the machine type is not recorded"),
         }
     }
 }

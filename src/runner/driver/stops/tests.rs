@@ -3,7 +3,7 @@
 use super::*;
 use crate::api::outcome::EndReason;
 use crate::runner::config;
-use crate::runner::driver::{Inbox, Setup};
+use crate::runner::driver::{Inbox, Setup, Tpm};
 use crate::runner::harden::Reach;
 use crate::runner::machine::Directories;
 use crate::runner::qmp::testing::Peer;
@@ -14,7 +14,7 @@ use crate::runner::state::Phase;
 use crate::runner::status::tests::observed;
 use crate::runner::watch::Files;
 use crate::runner::{process, reconcile};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use serde_json::json;
 use std::time::{Duration, Instant};
 use tokio::net::{UnixListener, UnixStream};
@@ -64,6 +64,15 @@ fn setup(dirs: Directories) -> Setup {
 
 /// A machine whose guest runs.
 async fn rig() -> Rig {
+    let mut rig = starting().await;
+    rig.driver.step(Event::Configured);
+    rig.driver.step(Event::Continued);
+    assert_eq!(rig.driver.state.phase(), Phase::Booting);
+    rig
+}
+
+/// One that is not configured yet.
+async fn starting() -> Rig {
     let dir = tempfile::tempdir().unwrap();
     let dirs = Directories { data: dir.path().to_owned(), runtime: dir.path().to_owned() };
     let monitor = UnixListener::bind(dirs.file(process::MONITOR)).unwrap();
@@ -71,9 +80,6 @@ async fn rig() -> Rig {
     let peer = Peer::accept(&monitor).await;
     let mut rig = Rig { _dir: dir, driver, inbox, monitor, peer };
     rig.until("running", |driver| driver.connected_before).await;
-    rig.driver.step(Event::Configured);
-    rig.driver.step(Event::Continued);
-    assert_eq!(rig.driver.state.phase(), Phase::Booting);
     rig
 }
 
@@ -87,14 +93,36 @@ impl Rig {
                     Some(progress) = self.inbox.progress.recv() => self.driver.progressed(progress),
                     Some(news) = self.inbox.news.recv() => self.driver.heard(news),
                     command = self.peer.hear() => {
-                        let known = command["execute"] == "query-status";
-                        let answer = if known { json!({"status": run_state}) } else { json!({}) };
+                        let answer = match command["execute"].as_str() {
+                            Some("query-status") => json!({"status": run_state}),
+                            _ => json!({}),
+                        };
                         self.peer.say(&json!({"return": answer, "id": command["id"]}).to_string()).await;
                     }
                 }
             }
         };
         assert!(tokio::time::timeout(Duration::from_secs(10), work).await.is_ok(), "nothing of it in {run_state}");
+    }
+
+    /// Loses the monitor's connection and gets another.
+    async fn lose_the_monitor(&mut self) {
+        let (other, _) = UnixStream::pair().unwrap();
+        drop(std::mem::replace(&mut self.peer, Peer::of(other)));
+        self.peer = Peer::accept(&self.monitor).await;
+    }
+
+    /// Gives the machine a TPM that has said that and ended; gives its process id.
+    fn take_tpm(&mut self, words: &str) -> Pid {
+        let script = ["-c".to_owned(), format!("echo '{words}' >&2")];
+        let tpm = process::spawn("/bin/sh", &script, &Reach::of_any(), Vec::new()).unwrap();
+        let pid = Pid::from_raw(tpm.id()).unwrap();
+        self.driver.tpm = Some(Tpm::new(tpm));
+        pid
+    }
+
+    fn qemu(&self) -> Pid {
+        Pid::from_raw(self.driver.qemu.id()).unwrap()
     }
 
     async fn stop(&mut self) {
@@ -170,10 +198,54 @@ async fn a_host_that_fails_shuts_no_guest_down_by_its_own_wish() {
 async fn what_stops_a_guest_while_the_monitor_is_lost_is_found_out() {
     for (run_state, reason) in [("internal-error", EndReason::GuestHalted), ("shutdown", EndReason::GuestShutdown)] {
         let mut rig = rig().await;
-        let (other, _) = UnixStream::pair().unwrap();
-        drop(std::mem::replace(&mut rig.peer, Peer::of(other)));
-        rig.peer = Peer::accept(&rig.monitor).await;
+        rig.lose_the_monitor().await;
         rig.until(run_state, terminates).await;
         assert_eq!(rig.outcome().reason, reason, "{run_state}");
     }
+}
+
+#[tokio::test]
+async fn a_qemu_that_crashes_takes_its_tpm_along_whichever_is_reaped_first() {
+    for apart in [false, true] {
+        let mut rig = rig().await;
+        let (tpm, qemu) = (rig.take_tpm("Data client disconnected"), rig.qemu());
+        rig.driver.qemu.signal(Signal::KILL);
+        match apart {
+            false => rig.driver.have_ended(&[(tpm, 0), (qemu, -11)]).await,
+            true => {
+                rig.driver.have_ended(&[(tpm, 0)]).await;
+                rig.driver.have_ended(&[(qemu, -11)]).await;
+            }
+        }
+        assert_eq!(rig.driver.outcome.take().unwrap().reason, EndReason::QemuCrashed);
+        let nothing = tokio::time::timeout(Duration::from_secs(1), rig.until("running", |d| d.observed.tpm.is_some()));
+        assert!(nothing.await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_tpm_that_ends_before_the_guest_runs_is_told_when_it_does() {
+    let mut rig = starting().await;
+    let tpm = rig.take_tpm("killed");
+    rig.driver.have_ended(&[(tpm, -9)]).await;
+    let nothing = tokio::time::timeout(Duration::from_secs(1), rig.until("running", |d| d.observed.tpm.is_some()));
+    assert!(nothing.await.is_err());
+    rig.driver.step(Event::Configured);
+    rig.driver.step(Event::Continued);
+    rig.until("running", |driver| driver.observed.tpm.is_some()).await;
+}
+
+#[tokio::test]
+async fn a_start_that_fails_for_its_tpm_is_told_with_the_tpms_words() {
+    let mut rig = starting().await;
+    let (tpm, qemu) = (rig.take_tpm("libtpms: bad magic"), rig.qemu());
+    rig.driver.qemu.signal(Signal::KILL);
+    rig.driver.have_ended(&[(tpm, 1)]).await;
+    rig.driver.have_ended(&[(qemu, 1)]).await;
+    let outcome = rig.driver.outcome.take().unwrap();
+    assert_eq!(outcome.reason, EndReason::StartFailed);
+    for words in [WORDS, "libtpms: bad magic", "tpm2-00.permall"] {
+        assert!(outcome.message.contains(words), "{}", outcome.message);
+    }
+    assert_eq!(rig.driver.observed.tpm, None);
 }
