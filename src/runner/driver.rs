@@ -44,6 +44,7 @@ enum News {
     Addresses(Vec<String>),
     Stopped(stops::Stop),
     Desktop(Desktop),
+    Consoles(Vec<(String, String)>),
     TpmEnded,
 }
 

@@ -8,5 +8,5 @@ pub mod testing;
 mod types;
 
 pub use client::{Client, Error, Signal, connect};
-pub use events::{Event, IoError};
+pub use events::{Event, IoError, consoles};
 pub use types::{Command, CpuSlot};

@@ -68,6 +68,11 @@ impl Command {
         Self::new("query-chardev", json!({}))
     }
 
+    /// Who is connected to the display.
+    pub fn query_spice() -> Self {
+        Self::new("query-spice", json!({}))
+    }
+
     /// Plugs a CPU in.
     pub fn add_cpu(id: &str, slot: &CpuSlot) -> Self {
         let mut arguments = slot.props.clone();

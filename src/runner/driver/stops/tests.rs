@@ -17,6 +17,7 @@ use crate::runner::{process, reconcile};
 use rustix::process::{Pid, Signal};
 use serde_json::json;
 use std::time::{Duration, Instant};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
 
 const WORDS: &str = "KVM internal error. Suberror: 1";
@@ -26,6 +27,7 @@ struct Rig {
     driver: Driver,
     inbox: Inbox,
     monitor: UnixListener,
+    desktop: UnixListener,
     peer: Peer,
 }
 
@@ -37,7 +39,7 @@ impl Drop for Rig {
 }
 
 fn setup(dirs: Directories) -> Setup {
-    let config = config::parse(r#"{"/Runner": {"vm": {"name": "test-vm"}}}"#).unwrap().config;
+    let config = config::parse(r#"{"/Runner": {"vm": {"name": "test-vm", "display": {"spice": {}}}}}"#).unwrap().config;
     let script = ["-c".to_owned(), format!("echo '{WORDS}' >&2; echo EAX=0 >&2; exec sleep 60")];
     let first = observed(Phase::Starting);
     let (line, _) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -76,9 +78,10 @@ async fn starting() -> Rig {
     let dir = tempfile::tempdir().unwrap();
     let dirs = Directories { data: dir.path().to_owned(), runtime: dir.path().to_owned() };
     let monitor = UnixListener::bind(dirs.file(process::MONITOR)).unwrap();
+    let desktop = UnixListener::bind(dirs.file(process::VMOP_AGENT)).unwrap();
     let (driver, inbox) = Driver::new(setup(dirs), Signals::receive().unwrap(), Instant::now());
     let peer = Peer::accept(&monitor).await;
-    let mut rig = Rig { _dir: dir, driver, inbox, monitor, peer };
+    let mut rig = Rig { _dir: dir, driver, inbox, monitor, desktop, peer };
     rig.until("running", |driver| driver.connected_before).await;
     rig
 }
@@ -95,6 +98,8 @@ impl Rig {
                     command = self.peer.hear() => {
                         let answer = match command["execute"].as_str() {
                             Some("query-status") => json!({"status": run_state}),
+                            Some("query-spice") => json!({"enabled": true, "channels": []}),
+                            Some("query-chardev") => json!([{"label": "vmop-agent-socket", "frontend-open": false}]),
                             _ => json!({}),
                         };
                         self.peer.say(&json!({"return": answer, "id": command["id"]}).to_string()).await;
@@ -202,6 +207,18 @@ async fn what_stops_a_guest_while_the_monitor_is_lost_is_found_out() {
         rig.until(run_state, terminates).await;
         assert_eq!(rig.outcome().reason, reason, "{run_state}");
     }
+}
+
+#[tokio::test]
+async fn who_leaves_while_the_monitor_is_lost_is_not_there_any_more() {
+    let mut rig = rig().await;
+    let client = json!({"host": "10.0.0.9", "port": "4711", "channel-type": 1, "family": "ipv4"});
+    rig.peer.say(&json!({"event": "SPICE_INITIALIZED", "data": {"client": client}}).to_string()).await;
+    let (mut agent, _) = rig.desktop.accept().await.unwrap();
+    agent.write_all(b"220 Hello\n").await.unwrap();
+    rig.until("running", |driver| driver.observed.console.is_some() && driver.observed.desktop.connected).await;
+    rig.lose_the_monitor().await;
+    rig.until("running", |driver| driver.observed.console.is_none() && !driver.observed.desktop.connected).await;
 }
 
 #[tokio::test]
