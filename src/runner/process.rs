@@ -18,7 +18,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
@@ -41,6 +41,9 @@ const LONGEST_LINE: usize = 1000;
 const HALTED: [&str; 2] = ["KVM internal error", "kvm run failed"];
 /// Time for the last of a child's output to arrive after its end.
 const OUTPUT_TIME: Duration = Duration::from_millis(200);
+/// Time for a killed child to end, and the pause between looks.
+const KILL_TIME: Duration = Duration::from_secs(1);
+const KILL_STEP: Duration = Duration::from_millis(3);
 
 /// A program that was started.
 pub struct Child {
@@ -177,10 +180,16 @@ impl Child {
         status.exit_status().or_else(|| status.terminating_signal().map(|signal| -signal))
     }
 
-    /// Waits for the end of a child that was killed, unless it was reaped.
-    pub fn wait(&self) {
-        if !self.ended {
-            let _ = rustix::process::waitpid(Some(self.pid), WaitOptions::empty());
+    /// Waits for the end of a child that was killed, unless it was reaped; for a moment only, because one that is stuck in the
+    /// kernel ends when that lets it, and whoever reaps all reaps it then.
+    pub fn wait(&mut self) {
+        let began = Instant::now();
+        while !self.ended && self.reaped().is_none() {
+            if began.elapsed() > KILL_TIME {
+                tracing::warn!(pid = self.id(), program = self.program, "killed, and has not ended");
+                return;
+            }
+            std::thread::sleep(KILL_STEP);
         }
     }
 
@@ -232,4 +241,21 @@ pub fn reap() -> Vec<(Pid, i32)> {
         ended.extend(code.map(|code| (pid, code)));
     }
     ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_child_that_does_not_end_when_it_is_killed_is_not_waited_for() {
+        // As one that is stuck in the kernel: here the signal is not even sent.
+        let mut child = spawn("/bin/sleep", &["20".to_owned()], &Reach::of_any(), Vec::new()).unwrap();
+        let began = Instant::now();
+        child.wait();
+        assert!(began.elapsed() < Duration::from_secs(10) && !child.has_ended(), "{:?}", began.elapsed());
+        child.signal(Signal::KILL);
+        child.wait();
+        assert!(child.has_ended());
+    }
 }

@@ -21,7 +21,7 @@ use crate::api::outcome::EndReason;
 use probe::Finding;
 use rustix::fs::{FileType, Mode, OFlags};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Where KVM is.
 pub const DEVICE: &str = "/dev/kvm";
@@ -29,6 +29,8 @@ pub const DEVICE: &str = "/dev/kvm";
 const NUMBER: (u32, u32) = (10, 232);
 /// Name of the guest's program in the runtime directory.
 pub const GUEST: &str = "kvm-probe.bin";
+/// Time for all that is tried, one after the other; each of them has [`TIME`] at most.
+const IN_ALL: Duration = Duration::from_secs(10);
 /// The model that each host has.
 const HOST_MODEL: &str = "host";
 
@@ -99,7 +101,8 @@ impl Trial<'_> {
             }
         };
         if spec.cpu_model != HOST_MODEL && self.run(HOST_MODEL, spec).await == Finding::Works {
-            let models = models::that_work(self.program, Acceleration::Kvm.name(), &self.reach).await;
+            let models = models::that_work(self.program, Acceleration::Kvm.name(), &self.reach);
+            let models = tokio::time::timeout_at((began + IN_ALL).into(), models).await.unwrap_or_default();
             return Some(Problem::new(CPU_MODEL_REFUSED, models::refused(&spec.cpu_model, &why, &models)));
         }
         broken(&why)

@@ -3,7 +3,6 @@ use crate::runner::config;
 use crate::runner::harden::Reach;
 use std::future::pending;
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
 
 /// A program in place of QEMU, and the directory that it is in.
 struct Fake {
@@ -138,4 +137,17 @@ esac"#;
     // The host's own model is not compared with itself.
     let broken = Fake::new("exit 1").problem("accelerator: kvm, cpuModel: host").await.unwrap();
     assert_eq!(broken.reason, KVM_DOES_NOT_WORK);
+}
+
+#[tokio::test]
+async fn all_that_is_tried_takes_10_seconds_at_most() {
+    let script = r#"case "$*" in
+*fd=3*) exec sleep 60;;
+*-cpu\ host*) sleep 3.8; exit 85;;
+*) sleep 3.8; echo "qemu: Host doesn't support requested features" >&2; exit 1;;
+esac"#;
+    let began = Instant::now();
+    let problem = Fake::new(script).problem("accelerator: kvm, cpuModel: EPYC").await.unwrap();
+    assert_eq!(problem.reason, CPU_MODEL_REFUSED);
+    assert!(began.elapsed() < Duration::from_millis(11_500), "{:?}", began.elapsed());
 }
