@@ -26,6 +26,7 @@ use crate::api::outcome::{Outcome, TERMINATION_MESSAGE_PATH};
 use crate::api::start_times::StartTimes;
 use crate::api::{names, runner_config};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Environment variable that replaces the path of the termination message.
@@ -145,7 +146,13 @@ fn start(
         console,
         held,
         metrics: config.metrics_port.map(|port| (port, counted)),
-        start: reconcile::Start { repository, trays, sizes, reset: config.reset_counter },
+        start: reconcile::Start {
+            repository,
+            find: Arc::new(machine::image),
+            trays,
+            sizes,
+            reset: config.reset_counter,
+        },
         observed,
         reporter,
     })

@@ -13,6 +13,10 @@ struct Rig {
 }
 
 async fn rig(first: Desired) -> Rig {
+    rig_with(first, Arc::new(crate::runner::machine::image)).await
+}
+
+async fn rig_with(first: Desired, find: Find) -> Rig {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("monitor.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -24,6 +28,7 @@ async fn rig(first: Desired) -> Rig {
     let (sender, progress) = mpsc::unbounded_channel();
     let start = Start {
         repository: dir.path().to_owned(),
+        find,
         trays: vec![Tray::at_start(0, None)],
         sizes: vec![1 << 20],
         reset: Some(3),
@@ -174,6 +179,35 @@ async fn b05_an_image_that_cannot_be_had_leaves_the_drive_as_it_is_until_it_come
     tokio::time::pause();
     assert_eq!(drive.play(&mut rig).await, None);
     assert_ne!(drive.node, before);
+}
+
+#[tokio::test]
+async fn a_repository_that_does_not_answer_delays_nothing_else() {
+    let (answer, answers) = std::sync::mpsc::channel::<()>();
+    let answers = std::sync::Mutex::new((answers, 0));
+    let find: Find = Arc::new(move |repository, file| {
+        let mut looks = answers.lock().unwrap();
+        looks.1 += 1;
+        assert_eq!(looks.1, 1, "one look at a time");
+        let _ = looks.0.recv();
+        crate::runner::machine::image(repository, file)
+    });
+    let (mut rig, mut drive) = (rig_with(desired(1), find).await, FakeDrive::default());
+    drive.play(&mut rig).await;
+    let a = image(&rig, "a.iso");
+    rig.wishes.send_modify(|desired| desired.live.media = vec![a]);
+    let told = tokio::time::timeout(Duration::from_secs(20), drive.play(&mut rig)).await.unwrap().unwrap();
+    assert!(told.reason == "ImageNotReadable" && told.message.contains("has not answered"), "{told:?}");
+    let began = std::time::Instant::now();
+    rig.wishes.send_modify(|desired| desired.password = Password::of_files(Some("p".to_owned()), None));
+    rig.peer.answer(|command, _| (command == "set_password").then(|| json!({})).ok_or("?")).await;
+    assert_eq!(drive.play(&mut rig).await, Some(told));
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    answer.send(()).unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    rig.wishes.send_modify(|desired| desired.attempt += 1);
+    assert_eq!(drive.play(&mut rig).await, None);
+    assert!(drive.node.is_some());
 }
 
 #[tokio::test]

@@ -13,9 +13,10 @@ use crate::runner::spec::Spec;
 use crate::runner::state::Phase;
 use crate::runner::status::tests::observed;
 use crate::runner::watch::Files;
-use crate::runner::{process, reconcile};
+use crate::runner::{machine, process, reconcile};
 use rustix::process::{Pid, Signal};
 use serde_json::json;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
@@ -57,7 +58,13 @@ fn setup(dirs: Directories) -> Setup {
         console: UnixListener::bind(dirs.file("console.sock")).unwrap(),
         held: Vec::new(),
         metrics: None,
-        start: reconcile::Start { repository: dirs.data.clone(), trays: Vec::new(), sizes: Vec::new(), reset: None },
+        start: reconcile::Start {
+            repository: dirs.data.clone(),
+            find: Arc::new(machine::image),
+            trays: Vec::new(),
+            sizes: Vec::new(),
+            reset: None,
+        },
         observed: first.clone(),
         reporter: Reporter::start(None, first),
         dirs,
