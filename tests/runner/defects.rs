@@ -161,6 +161,7 @@ const DEFECTS: [(u32, &str, Held); 44] = [
         "variables do not fit the firmware",
         By(&[
             "b30_variables_that_fit_no_firmware_are_kept_and_come_back_with_theirs",
+            "b30_variables_that_were_put_aside_by_a_start_that_did_not_come_to_its_end_are_told_by_the_next",
             "every_kind_but_bios_has_pairs_of_code_and_variables",
         ]),
     ),
