@@ -60,8 +60,15 @@ restart_apiserver() {
     need_cluster
     lock
     end_recorded kube-apiserver KILL
-    start_apiserver
-    wait_for 60 "the API server" api_ready
+    local tries
+    # Now and then the address is still taken though the process is gone.
+    for ((tries = 0; tries < 5; tries++)); do
+        start_apiserver
+        if (wait_for 60 "the API server" api_ready); then return; fi
+        end_recorded kube-apiserver KILL
+        sleep 1
+    done
+    die "the API server does not come back"
 }
 
 api_ready() { [[ $(kubectl get --raw /readyz) == ok ]]; }
