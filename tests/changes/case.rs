@@ -8,6 +8,7 @@ use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
+use vm_operator::api::conditions;
 
 /// Where the VM is changed, where one is made as it becomes, and where one is made as it was.
 pub const NAMESPACES: [&str; 3] = ["changed", "as-changed", "as-before"];
@@ -209,7 +210,13 @@ fn is_final(vm: &Value, reason: &str) -> bool {
             restart.is_null() || vm["status"]["observedRestartRequest"] == *restart
         }
         "" | "Stopping" | "RestartBackoff" => false,
-        "Starting" => message.contains("the start waits for"),
+        // An image that is on its way comes.
+        "Starting" => {
+            let mut conditions = vm["status"]["conditions"].as_array().into_iter().flatten();
+            let fetched = conditions.find(|condition| condition["type"] == conditions::MEDIA_FETCHED);
+            message.contains("the start waits for")
+                && fetched.is_some_and(|c| c["reason"] != conditions::REASON_FETCHING)
+        }
         _ => !message.is_empty(),
     }
 }
