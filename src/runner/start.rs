@@ -82,6 +82,7 @@ async fn prepare(path: PathBuf) -> Result<(Setup, Signals, Directories), Failure
         device: Path::new(kvm::DEVICE),
         reach: Reach::of_any(),
         guest: dirs.file(kvm::GUEST),
+        time: kvm::IN_ALL,
     };
     let settled = kvm::settle(&spec, trial, signals.end.asked()).await;
     let started = settled.and_then(|acceleration| start(&config, spec, acceleration, &path, files, &dirs, taps));

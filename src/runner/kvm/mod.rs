@@ -29,8 +29,8 @@ pub const DEVICE: &str = "/dev/kvm";
 const NUMBER: (u32, u32) = (10, 232);
 /// Name of the guest's program in the runtime directory.
 pub const GUEST: &str = "kvm-probe.bin";
-/// Time for all that is tried, one after the other; each of them has [`TIME`] at most.
-const IN_ALL: Duration = Duration::from_secs(10);
+/// Time for all that is tried, one after the other; each of them has [`probe::TIME`] at most.
+pub const IN_ALL: Duration = Duration::from_secs(10);
 /// The model that each host has.
 const HOST_MODEL: &str = "host";
 
@@ -44,6 +44,8 @@ pub struct Trial<'a> {
     pub reach: Vec<(PathBuf, Access)>,
     /// Where the guest's program can be for a moment.
     pub guest: PathBuf,
+    /// Time for all of it: [`IN_ALL`].
+    pub time: Duration,
 }
 
 /// What runs the guest's instructions. `asked` is when somebody wants the end.
@@ -102,7 +104,7 @@ impl Trial<'_> {
         };
         if spec.cpu_model != HOST_MODEL && self.run(HOST_MODEL, spec).await == Finding::Works {
             let models = models::that_work(self.program, Acceleration::Kvm.name(), &self.reach);
-            let models = tokio::time::timeout_at((began + IN_ALL).into(), models).await.unwrap_or_default();
+            let models = tokio::time::timeout_at((began + self.time).into(), models).await.unwrap_or_default();
             return Some(Problem::new(CPU_MODEL_REFUSED, models::refused(&spec.cpu_model, &why, &models)));
         }
         broken(&why)
