@@ -102,7 +102,7 @@ async fn the_pods_requests_follow_a_change_of_cpus() {
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
     let pods = Api::<Pod>::namespaced(world.client.clone(), &world.namespace);
     let mut vm = homeless("Running");
-    vm.spec.vm.maximum_cpus = Some(2);
+    (vm.spec.vm.maximum_cpus, vm.spec.vm.current_cpus) = (Some(2), Some(1));
     vms.create(&PostParams::default(), &vm).await.unwrap();
     let cpu = async |amount: &str| {
         let pod = pods.get_opt("vm").await.unwrap();
