@@ -209,7 +209,7 @@ fn is_final(vm: &Value, reason: &str) -> bool {
             let restart = &vm["spec"]["vm"]["restartRequest"];
             restart.is_null() || vm["status"]["observedRestartRequest"] == *restart
         }
-        "" | "Stopping" | "RestartBackoff" => false,
+        "" | "Stopping" | "RestartBackoff" | "TerminationOverdue" => false,
         // An image that is on its way comes.
         "Starting" => {
             let mut conditions = vm["status"]["conditions"].as_array().into_iter().flatten();

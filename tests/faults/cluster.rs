@@ -247,9 +247,17 @@ impl Cluster {
     async fn play_pod(&self, namespace: &str, pod: &Value) {
         let name = pod["metadata"]["name"].as_str().unwrap();
         if pod["metadata"]["deletionTimestamp"].is_string() {
-            // The kubelet: the guest has shut down.
+            // The kubelet: the guest has shut down. It does not give up before the pod is gone.
             tokio::time::sleep(Duration::from_millis(50)).await;
-            return self.delete("Pod", namespace, pod, 0).await;
+            for _ in 0..30 {
+                self.delete("Pod", namespace, pod, 0).await;
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                let present = self.get(namespace, "Pod", name);
+                if present.is_none_or(|present| present["metadata"]["uid"] != pod["metadata"]["uid"]) {
+                    break;
+                }
+            }
+            return;
         }
         if pod["spec"]["nodeName"].is_null() {
             let binding = json!({
