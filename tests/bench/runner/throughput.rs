@@ -61,6 +61,10 @@ impl Alone {
 
 impl Drop for Alone {
     fn drop(&mut self) {
+        // QEMU is told of its parent's end no more: that is forgotten when it becomes another user.
+        for qemu in children(self.0.id()) {
+            let _ = Command::new("kill").args(["-KILL", &qemu.to_string()]).status();
+        }
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
