@@ -195,10 +195,12 @@ impl Case<'_> {
     }
 }
 
+fn condition<'a>(vm: &'a Value, type_: &str) -> Option<&'a Value> {
+    vm["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == type_)
+}
+
 fn message(vm: &Value) -> String {
-    let mut conditions = vm["status"]["conditions"].as_array().into_iter().flatten();
-    let ready = conditions.find(|condition| condition["type"] == "Ready");
-    ready.and_then(|ready| ready["message"].as_str()).unwrap_or_default().to_owned()
+    condition(vm, conditions::READY).and_then(|ready| ready["message"].as_str()).unwrap_or_default().to_owned()
 }
 
 /// Whether the VM is where it was to go, or it is told why not.
@@ -212,10 +214,9 @@ fn is_final(vm: &Value, reason: &str) -> bool {
         "" | "Stopping" | "RestartBackoff" | "TerminationOverdue" => false,
         // An image that is on its way comes.
         "Starting" => {
-            let mut conditions = vm["status"]["conditions"].as_array().into_iter().flatten();
-            let fetched = conditions.find(|condition| condition["type"] == conditions::MEDIA_FETCHED);
+            let fetched = condition(vm, conditions::MEDIA_FETCHED);
             message.contains("the start waits for")
-                && fetched.is_some_and(|c| c["reason"] != conditions::REASON_FETCHING)
+                && fetched.is_some_and(|fetched| fetched["reason"] != conditions::REASON_FETCHING)
         }
         _ => !message.is_empty(),
     }

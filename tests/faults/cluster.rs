@@ -230,8 +230,10 @@ impl Cluster {
     async fn let_go(&self, namespace: &str, claim: &Value) {
         let name = &claim["metadata"]["name"];
         let is_used = || {
-            let pods = self.present(namespace).into_iter().filter(|((kind, _), _)| *kind == "Pod");
-            let mut volumes = pods.flat_map(|(_, pod)| pod["spec"]["volumes"].as_array().cloned().unwrap_or_default());
+            let seen = self.seen.lock().unwrap();
+            let present = seen.present.get(namespace).into_iter().flatten();
+            let pods = present.filter(|((kind, _), _)| *kind == "Pod");
+            let mut volumes = pods.flat_map(|(_, pod)| pod["spec"]["volumes"].as_array().into_iter().flatten());
             volumes.any(|volume| volume["persistentVolumeClaim"]["claimName"] == *name)
         };
         for _ in 0..300 {

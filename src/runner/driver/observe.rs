@@ -3,7 +3,7 @@
 use super::{Driver, News};
 use crate::api::quantity::Bytes;
 use crate::runner::agent::vmop;
-use crate::runner::qemu::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
+use crate::runner::qemu::{GUEST_AGENT_CHANNEL, GUEST_AGENT_SOCKET, VMOP_AGENT_CHANNEL, VMOP_AGENT_SOCKET};
 use crate::runner::qmp::{self, Command, Event as QemuEvent, Signal};
 use crate::runner::reconcile::Progress;
 use crate::runner::state::{Event, Phase};
@@ -85,10 +85,10 @@ impl Driver {
                     let ours = |c: &&Value| c.get("label").and_then(Value::as_str) == Some(label);
                     channels.iter().find(ours).and_then(|c| c.get("frontend-open")?.as_bool())
                 };
-                if let Some(open) = open("guest-agent-socket") {
+                if let Some(open) = open(GUEST_AGENT_SOCKET) {
                     let _ = news.send(News::Event(Event::AgentChannel(open)));
                 }
-                if open("vmop-agent-socket") == Some(false) {
+                if open(VMOP_AGENT_SOCKET) == Some(false) {
                     let _ = desktop.send(vmop::Input::Closed);
                 }
             }

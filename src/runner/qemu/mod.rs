@@ -11,7 +11,7 @@ mod peripherals;
 mod trial;
 
 pub use drives::disk_node;
-pub use peripherals::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
+pub use peripherals::{GUEST_AGENT_CHANNEL, GUEST_AGENT_SOCKET, VMOP_AGENT_CHANNEL, VMOP_AGENT_SOCKET};
 pub use trial::{asked_for_models, probe};
 
 use super::machine::Machine;

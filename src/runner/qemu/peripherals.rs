@@ -13,6 +13,10 @@ const SCREEN_MEMORY: u64 = 256 << 20;
 pub const GUEST_AGENT_CHANNEL: &str = "channel0";
 /// Channel of the agent of the guest's desktop.
 pub const VMOP_AGENT_CHANNEL: &str = "channel1";
+/// The runner's end of the first, as QEMU names it.
+pub const GUEST_AGENT_SOCKET: &str = "guest-agent-socket";
+/// The runner's end of the second.
+pub const VMOP_AGENT_SOCKET: &str = "vmop-agent-socket";
 
 /// The serial line; its other end is the runner's console.
 pub fn serial(args: &mut Args, descriptors: Descriptors) {
@@ -25,8 +29,8 @@ pub fn agents(args: &mut Args, machine: &Machine, descriptors: Descriptors) {
     let bus = json!({"driver": "virtio-serial-pci", "id": "virtio-serial0"});
     args.pci_device(machine.layout.fixed(Fixed::Serial), bus);
     let channels = [
-        (GUEST_AGENT_CHANNEL, "org.qemu.guest_agent.0", "guest-agent-socket", descriptors.guest_agent),
-        (VMOP_AGENT_CHANNEL, "org.jdrupes.vmop_agent.0", "vmop-agent-socket", descriptors.vmop_agent),
+        (GUEST_AGENT_CHANNEL, "org.qemu.guest_agent.0", GUEST_AGENT_SOCKET, descriptors.guest_agent),
+        (VMOP_AGENT_CHANNEL, "org.jdrupes.vmop_agent.0", VMOP_AGENT_SOCKET, descriptors.vmop_agent),
     ];
     for (id, name, chardev, descriptor) in channels {
         args.plain("-chardev", &listener(chardev, descriptor));

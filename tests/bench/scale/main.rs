@@ -73,14 +73,12 @@ async fn measure(count: usize) {
     let bench = Bench { client, record, proxy };
     bench.prepare().await;
 
-    if std::env::var_os("SLOPE_RECONCILES").is_none() {
-        bench.bursts().await;
-    }
-    let operator = bench.operator().await;
     if let Ok(reconciles) = std::env::var("SLOPE_RECONCILES") {
         let reconciles = reconciles.parse().expect("SLOPE_RECONCILES is a number");
-        return bench.slope(operator, count, reconciles).await;
+        return bench.slope(bench.operator().await, count, reconciles).await;
     }
+    bench.bursts().await;
+    let operator = bench.operator().await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     row("operator's memory without a VM", &format!("{:.1} MiB", operator.memory()));
     kubelet::start(&bench.client, NAMESPACE);

@@ -1,12 +1,12 @@
 //! (client) The ConfigMap: made where it is missing, written where it differs.
 
-use super::is_ours;
+use super::{ensure_ours, is_ours};
 use crate::api::names;
 use crate::operator::cache::Given;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::views::{ConfigMapView, config_digest, logging_digest};
-use crate::operator::vm::observe::{Observed, is_of_earlier};
+use crate::operator::vm::observe::Observed;
 use crate::operator::write::Writer;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
@@ -34,12 +34,7 @@ pub(super) async fn ensure(
             }
         },
     };
-    if !is_ours(present.as_ref(), observed) {
-        return Err(Error::Foreign { kind: "ConfigMap", name: wanted.name_any() });
-    }
-    if is_of_earlier(present.as_ref(), &observed.vm) {
-        return Err(Error::OfEarlier { kind: "ConfigMap", name: wanted.name_any() });
-    }
+    ensure_ours("ConfigMap", present.as_ref(), is_ours(present.as_ref(), observed), observed)?;
     let newest = match differs(&present, wanted) {
         Differs::No => present,
         Differs::Yes => Arc::new(writer.apply(wanted).await?),

@@ -29,7 +29,7 @@ use crate::operator::trace::{Made, Span};
 use crate::operator::views::{PodView, SecretView, vm_of};
 use crate::operator::write::Writer;
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -153,22 +153,26 @@ async fn ensure_secret(
     secret.string_data = Some(values.into());
     let writing = ctx.caches.secrets.writing();
     let given = Writer::new(ctx).create_or_get::<_, SecretView>(&secret).await?;
-    if !is_ours(given.object(), observed) {
-        return Err(Error::Foreign { kind: "Secret", name: secret.name_any() });
-    }
-    if is_of_earlier(given.object(), &observed.vm) {
-        return Err(Error::OfEarlier { kind: "Secret", name: secret.name_any() });
-    }
+    ensure_ours("Secret", given.object(), is_ours(given.object(), observed), observed)?;
     let view = Arc::new(given.object().clone());
     writing.given(given);
     Ok(Some(view))
 }
 
 /// Whether the object is this VM's, or was one's of its name.
-fn is_ours<K: kube::Resource>(view: &K, observed: &Observed) -> bool {
+fn is_ours<K: Resource>(view: &K, observed: &Observed) -> bool {
     let labels = view.meta().labels.as_ref();
     let is_a_vms = labels.is_some_and(|labels| labels.get(names::LABEL_NAME).is_some_and(|app| app == names::APP_NAME));
     is_a_vms && vm_of(view).is_some_and(|vm| vm == observed.name())
+}
+
+/// Whether the object can be written to and stood on: it is this VM's, and does not go with an earlier one.
+fn ensure_ours<K: Resource>(kind: &'static str, view: &K, is_ours: bool, observed: &Observed) -> Result<(), Error> {
+    match is_ours {
+        false => Err(Error::Foreign { kind, name: view.name_any() }),
+        true if is_of_earlier(view, &observed.vm) => Err(Error::OfEarlier { kind, name: view.name_any() }),
+        true => Ok(()),
+    }
 }
 
 /// With when it began and ended.

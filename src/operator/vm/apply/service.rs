@@ -1,12 +1,13 @@
 //! (client) The load balancer service: made, followed, and taken away where it is not wanted. One of somebody else's is
 //! left alone. No trouble with it is in the way of the VM.
 
+use super::ensure_ours;
 use crate::api::conditions::{self, Wanted};
 use crate::api::names;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::views::{ServiceView, vm_of};
-use crate::operator::vm::observe::{Observed, is_of_earlier};
+use crate::operator::vm::observe::Observed;
 use crate::operator::write::Writer;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use kube::ResourceExt;
@@ -55,12 +56,7 @@ async fn ensure(
         Some(present) => present.clone(),
         None => writer.create_or_get(wanted).await?.into_object(),
     };
-    if !is_ours(&view, observed) {
-        return Err(Error::Foreign { kind: "Service", name: wanted.name_any() });
-    }
-    if is_of_earlier(&view, &observed.vm) {
-        return Err(Error::OfEarlier { kind: "Service", name: wanted.name_any() });
-    }
+    ensure_ours("Service", &view, is_ours(&view, observed), observed)?;
     if !is_as_wanted(&view, wanted) {
         view = writer.merge::<Service, _>(&wanted.name_any(), &patch(&view, wanted)).await?;
     }
