@@ -130,11 +130,12 @@ struct Task {
 impl Task {
     async fn run(mut self) {
         let mut last: Option<Observed> = None;
+        let mut at = None;
         loop {
-            let Some(observed) = self.next(last.as_ref()).await else { return };
+            let Some(observed) = self.next(last.as_ref(), at).await else { return };
             if last.as_ref() != Some(&observed) {
                 let Some(written) = self.write(observed).await else { return };
-                last = Some(written);
+                (last, at) = (Some(written), Some(Instant::now()));
             }
             while let Ok(note) = self.queue.try_recv() {
                 self.note(&note).await;
@@ -142,9 +143,9 @@ impl Task {
         }
     }
 
-    /// The next status that is worth a write, at its time; nothing after the last.
-    async fn next(&mut self, last: Option<&Observed>) -> Option<Observed> {
-        let mut pace = Pace::default();
+    /// The next status that is worth a write, at its time, after the last one that was written; nothing after the last.
+    async fn next(&mut self, last: Option<&Observed>, written: Option<Instant>) -> Option<Observed> {
+        let mut pace = Pace::after(written);
         loop {
             let newest = self.statuses.borrow_and_update().clone();
             let closed = self.statuses.has_changed().is_err();

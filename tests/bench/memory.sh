@@ -4,7 +4,7 @@
 RESERVE_RAM=256
 
 tiny_with_cpus() {
-    tiny_vm "$1" | sed "s/^    firmware: bios/    firmware: bios\n    maximumCpus: $2\n    currentCpus: $2/; s/maximumRam: .*/maximumRam: ${RESERVE_RAM}Mi/"
+    tiny_vm "$1" | sed "s/^    firmware: bios/    firmware: bios\n    maximumCpus: $2\n    currentCpus: $2/; s/maximumRam: .*/maximumRam: ${RESERVE_RAM}Mi/; s/port: 5910/port: 5910, generateSecret: false/"
 }
 
 allow_many_cpus() {
@@ -14,15 +14,19 @@ allow_many_cpus() {
 
 kibibytes() { awk -v k="$1" 'BEGIN { printf "%.1f MiB", k / 1024 }'; }
 
-# besides_guest PID: kibibytes of QEMU in PSS, but for two mappings: the guest's memory, known by its size, and the code that is
-# made where there is no hardware acceleration, which can be written and executed.
+# besides_guest PID: kibibytes of QEMU as if it were alone on its node, but for two mappings: the guest's memory, known by its
+# size, and the code that is made where there is no hardware acceleration, which can be written and executed. A share of what
+# several QEMUs have in common would depend on how many there are.
 besides_guest() {
     awk -v ram=$((RESERVE_RAM * 1024)) '
         /^[0-9a-f]+-[0-9a-f]+ / { code = $2 ~ /^rwx/; next }
         /^Size:/ { guest = $2 == ram; found += guest }
-        /^Pss:/ && !guest && !code { sum += $2 }
+        /^Rss:/ && !guest && !code { sum += $2 }
         END { if (found != 1) exit 1; print sum }' "/proc/$1/smaps" || die "QEMU $1 has not one mapping of $RESERVE_RAM MiB"
 }
+
+# rss PID: its resident memory, in kibibytes
+rss() { awk '/^Rss:/ { print $2 }' "/proc/$1/smaps_rollup"; }
 
 # reserved NAME: kibibytes that the pod requests besides the guest's share, which is the memory by ramOvercommit 1.25
 reserved() {
@@ -31,8 +35,37 @@ reserved() {
     awk -v request="$request" -v ram=$RESERVE_RAM 'BEGIN { printf "%d", request / 1024 - ram * 1024 / 1.25 }'
 }
 
+# besides NAME: kibibytes that its pod takes besides the guest
+besides() {
+    local uid
+    uid=$(k get pod "$1" --output 'jsonpath={.metadata.uid}')
+    say $(($(rss "$(process "$uid" vm-runner)") + $(besides_guest "$(process "$uid" qemu-system-x86)")))
+}
+
+# watched NAME: the same while somebody looks at its display
+watched() {
+    local address viewer most=0 now
+    address=$(k get pod "$1" --output 'jsonpath={.status.podIP}')
+    HOME=$WORK spicy-stats --host "$address" --port 5910 >"$WORK/viewer" 2>&1 &
+    viewer=$!
+    for _ in {1..20}; do
+        sleep 0.5
+        now=$(besides "$1")
+        ((now < most)) || most=$now
+    done
+    kill -0 "$viewer" 2>/dev/null || die "the viewer has gone: $(tail -n 3 "$WORK/viewer")"
+    k get vm "$1" --output 'jsonpath={.status.conditions[?(@.type=="ConsoleConnected")].status}' | grep --quiet True ||
+        die "the viewer is not connected: $(tail -n 3 "$WORK/viewer")"
+    kill "$viewer"
+    wait "$viewer" || true
+    say "$most"
+}
+
+# of_reserve MEASURED RESERVE
+of_reserve() { say "$(kibibytes "$1") ($(($1 * 100 / $2)) %)"; }
+
 measure_reserve() {
-    local cpus name uid measured runner reserve
+    local cpus name idle reserve
     allow_many_cpus
     for cpus in 1 4 16; do
         name=cpus-$cpus
@@ -41,12 +74,10 @@ measure_reserve() {
         eventually 180 has_booted "$name"
         # What comes after the boot: the guest agent, the network.
         sleep 10
-        uid=$(k get pod "$name" --output 'jsonpath={.metadata.uid}')
-        runner=$(pss "$(process "$uid" vm-runner)")
-        measured=$((runner + $(besides_guest "$(process "$uid" qemu-system-x86)")))
         reserve=$(reserved "$name")
-        row "$cpus CPUs, $RESERVE_RAM MiB: QEMU and runner besides the guest, of the reserve" \
-            "$(kibibytes "$measured") of $(kibibytes "$reserve") ($((measured * 100 / reserve)) %)"
+        idle=$(besides "$name")
+        row "$cpus CPUs, $RESERVE_RAM MiB: QEMU and runner besides the guest, of the reserve of $(kibibytes "$reserve")" \
+            "$(of_reserve "$idle" "$reserve"); with a viewer $(of_reserve "$(watched "$name")" "$reserve")"
         k delete vm "$name" >/dev/null
         eventually 60 pod_is_gone "$name"
         k delete pvc --selector "app.kubernetes.io/instance=$name" >/dev/null

@@ -3,7 +3,7 @@
 use http::Request;
 use kube::config::Kubeconfig;
 use kube::{Client, Config};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs::File;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -87,18 +87,22 @@ impl Server {
         self.processes.push(child.expect("setpriv is missing"));
     }
 
-    /// A client, as soon as the server answers.
-    pub async fn client(&self) -> Client {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let kubeconfig: Kubeconfig = serde_json::from_value(json!({
+    /// The administrator's way to it.
+    pub fn kubeconfig(&self) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "x",
             "clusters": [{"name": "c", "cluster": {
                 "server": format!("https://127.0.0.1:{}", self.port), "insecure-skip-tls-verify": true,
             }}],
             "users": [{"name": "u", "user": {"token": TOKEN}}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }))
-        .unwrap();
+        })
+    }
+
+    /// A client, as soon as the server answers.
+    pub async fn client(&self) -> Client {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let kubeconfig: Kubeconfig = serde_json::from_value(self.kubeconfig()).unwrap();
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
         config.proxy_url = None;
         let client = Client::try_from(config).unwrap();

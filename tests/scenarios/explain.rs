@@ -70,15 +70,15 @@ async fn a_pod_for_which_there_is_no_room_is_told_of_at_once_and_one_that_waits_
     let world = World::new(one_disk());
     world.settle().await;
     unscheduled(&world, "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.");
-    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(2)));
+    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(10)));
     assert_eq!((world.ready().0.as_str(), world.api.requests()), ("Starting", vec![]));
-    pass(2);
-    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(3)));
+    pass(10);
+    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(20)));
     assert_eq!(world.api.requests(), [request("PATCH", VMS, "vm/status")]);
     assert_eq!(world.ready().0, "Starting");
     assert!(world.ready().1.contains("unbound immediate"), "{}", world.ready().1);
     assert_eq!(events(&world, "ClaimPending"), [Value::Null; 0]);
-    pass(3);
+    pass(20);
     assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
     assert_eq!(world.ready().0, "ClaimPending");
 }

@@ -5,23 +5,37 @@ use super::super::status::Observed;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The start is over by then, on a busy node too, and one write tells both.
-const START: Duration = Duration::from_secs(2);
+/// The start is over by then, on a node that starts many VMs too, and one write tells both. Until then the VM is what the
+/// operator says of it.
+const START: Duration = Duration::from_secs(10);
 /// Changes come in groups.
 const GROUP: Duration = Duration::from_millis(30);
+/// Between two writes, where the machine is what it was and only something of it has changed: on a busy node the changes of
+/// one group come as far from each other as that.
+const SPACING: Duration = Duration::from_secs(1);
 /// A moving balloon is reported this often.
 const BALLOON: Duration = Duration::from_secs(15);
 
 /// How long a status waits for its successor.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Pace {
+    written: Option<Instant>,
     since: Option<Instant>,
 }
 
 impl Pace {
+    /// For the status after the one that was written then, if any was.
+    pub fn after(written: Option<Instant>) -> Self {
+        Self { written, since: None }
+    }
+
     /// When to write the newest status, given the last written one.
     pub fn due(&mut self, now: Instant, last: Option<&Observed>, newest: &Observed) -> Instant {
-        *self.since.get_or_insert(now) + patience(last, newest)
+        let due = *self.since.get_or_insert(now) + patience(last, newest);
+        match (self.written, last) {
+            (Some(written), Some(last)) if last.phase == newest.phase => due.max(written + SPACING),
+            _ => due,
+        }
     }
 }
 
@@ -68,11 +82,23 @@ mod tests {
         assert_eq!(patience(None, &observed(Phase::Starting)), START);
         assert_eq!(patience(None, &observed(Phase::Booting)), GROUP);
         let now = Instant::now();
-        let mut pace = Pace::default();
+        let mut pace = Pace::after(None);
         assert_eq!(pace.due(now, None, &observed(Phase::Starting)), now + START);
         let later = now + Duration::from_millis(200);
         assert_eq!(pace.due(later, None, &observed(Phase::Starting)), now + START);
         assert!(pace.due(later, None, &observed(Phase::Booting)) <= later);
+    }
+
+    #[test]
+    fn what_follows_a_write_closely_waits_unless_the_machine_is_in_another_phase() {
+        let (last, booted) = (observed(Phase::Booting), observed(Phase::Booted));
+        let changed = Observed { password_serial: 1, ..last.clone() };
+        let written = Instant::now();
+        let soon = written + Duration::from_millis(100);
+        assert_eq!(Pace::after(Some(written)).due(soon, Some(&last), &changed), written + SPACING);
+        assert_eq!(Pace::after(Some(written)).due(soon, Some(&last), &booted), soon + GROUP);
+        let later = written + SPACING * 2;
+        assert_eq!(Pace::after(Some(written)).due(later, Some(&last), &changed), later + GROUP);
     }
 
     #[test]

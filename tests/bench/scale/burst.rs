@@ -40,7 +40,7 @@ impl Bench {
     async fn by_operator(&self, namespace: &str) -> f64 {
         self.create(namespace, 0..BURST).await;
         self.record.forget();
-        let operator = Operator::start(self.proxy, namespace).await;
+        let operator = Operator::start(&proxy::kubeconfig(self.proxy), namespace).await;
         let began = Instant::now();
         let seen = loop {
             let seen = self.record.vms();

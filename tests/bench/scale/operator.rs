@@ -3,6 +3,7 @@
 use super::api_server::free_port;
 use kube::Client;
 use kube::config::Kubeconfig;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,20 +29,14 @@ fn program() -> PathBuf {
 }
 
 impl Operator {
-    /// Starts it; its API server is the one at that port of loopback. Returns when it is ready.
-    pub async fn start(api: u16, namespace: &str) -> Self {
+    /// Starts it with that way to the API server. Returns when it is ready.
+    pub async fn start(kubeconfig: &Value, namespace: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: String| {
             let path = directory.path().join(name);
             std::fs::write(&path, text).unwrap();
             path
         };
-        let kubeconfig = serde_json::json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "bench",
-            "clusters": [{"name": "bench", "cluster": {"server": format!("http://127.0.0.1:{api}")}}],
-            "users": [{"name": "bench", "user": {}}],
-            "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
-        });
         let kubeconfig = write("kubeconfig", kubeconfig.to_string());
         assert!(Kubeconfig::read_from(&kubeconfig).is_ok());
         let config = write("config.yaml", format!("\"/Manager\": {{\"/Controller\": {{namespace: {namespace}}}}}\n"));

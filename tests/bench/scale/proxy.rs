@@ -8,7 +8,7 @@ use futures::{Stream, StreamExt};
 use http_body_util::BodyExt;
 use kube::Client;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -150,6 +150,16 @@ fn vm_in(text: &str) -> Option<String> {
 struct Proxy {
     client: Client,
     record: Arc<Record>,
+}
+
+/// The operator's way to the API server, past that port of loopback.
+pub fn kubeconfig(port: u16) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "bench",
+        "clusters": [{"name": "bench", "cluster": {"server": format!("http://127.0.0.1:{port}")}}],
+        "users": [{"name": "bench", "user": {}}],
+        "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
+    })
 }
 
 /// Serves on that port of loopback, for good.

@@ -8,14 +8,16 @@ use crate::operator::warnings::Warning;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 
-/// Volumes that are made for claims take seconds, and meanwhile no node takes the pod: only what lasts longer is a
-/// problem. The times that this is compared with are whole seconds, so it is up to one second less.
-pub const GRACE: SignedDuration = SignedDuration::from_secs(5);
-/// What is waited for without being a problem yet is told from then on, as part of the start.
-pub const GRACE_TOLD: SignedDuration = SignedDuration::from_secs(2);
+/// Volumes that are made for claims take seconds, in a cloud half a minute, and meanwhile no node takes the pod: only what
+/// lasts longer is a problem. The times that this is compared with are whole seconds, so it is up to one second less.
+pub const GRACE: SignedDuration = SignedDuration::from_secs(30);
+/// What is waited for without being a problem yet is told from then on, as part of the start. Each word before that would be
+/// a write and an event for every VM of a node that starts many.
+pub const GRACE_TOLD: SignedDuration = SignedDuration::from_secs(10);
 /// The same where no volume is made, but one that is there has to be found.
-pub const GRACE_STATIC: SignedDuration = SignedDuration::from_secs(2);
-/// A warning that nobody knows is passed on where the pod has not started that long after it.
+pub const GRACE_STATIC: SignedDuration = SignedDuration::from_secs(10);
+/// A warning that nobody knows, or that a busy kubelet gives of itself, is passed on where the pod has not started that long
+/// after it.
 pub const GRACE_UNKNOWN: SignedDuration = SignedDuration::from_secs(10);
 
 /// A problem, or the time when there will be more to tell if it lasts.
@@ -161,7 +163,12 @@ fn without_volume(observed: &Observed) -> Vec<&ClaimView> {
 fn warned(observed: &Observed, pod: &str) -> Option<Finding> {
     let Warning { reason, note, at } = observed.pod_warning.as_deref()?;
     let problem = |reason, what: &str| Problem::new(reason, &format!("{what} ({note})"), pod);
+    let passed_on = || {
+        let what = format!("Kubernetes warns of pod {pod:?}: {reason}");
+        Some(lasting(problem(Reason::PodWarning, &what), Some(*at), observed.now, GRACE_UNKNOWN))
+    };
     let known = match reason.as_str() {
+        "FailedMount" if is_a_busy_kubelets(note) => return passed_on(),
         "FailedMount" | "FailedMapVolume" if note.contains("volumeMode") => {
             problem(Reason::ClaimWrongMode, "a claim has the wrong volume mode")
         }
@@ -170,12 +177,16 @@ fn warned(observed: &Observed, pod: &str) -> Option<Finding> {
         "FailedMount" => problem(Reason::VolumeMountFailed, "a volume cannot be mounted on the node"),
         "FailedMapVolume" => problem(Reason::VolumeMountFailed, "a volume cannot be mapped on the node"),
         "FailedCreatePodSandBox" => problem(Reason::SandboxFailed, "the pod cannot be set up on the node"),
-        other => {
-            let what = format!("Kubernetes warns of pod {pod:?}: {other}");
-            return Some(lasting(problem(Reason::PodWarning, &what), Some(*at), observed.now, GRACE_UNKNOWN));
-        }
+        _ => return passed_on(),
     };
     Some(Finding::Now(known))
+}
+
+/// Whether a kubelet with much to do has not yet heard of a pod's ConfigMaps or Secrets, in its words. It tries again at once.
+fn is_a_busy_kubelets(note: &str) -> bool {
+    ["failed to sync configmap cache: timed out", "failed to sync secret cache: timed out"]
+        .iter()
+        .any(|words| note.contains(words))
 }
 
 /// In the kubelet's words.

@@ -120,16 +120,16 @@ const UNBOUND: &str = "0/1 nodes are available: pod has unbound immediate Persis
 #[test]
 fn a_volume_that_is_being_made_is_a_problem_only_if_that_lasts() {
     let made_for = |seconds| with_claim(unschedulable_for(seconds, UNBOUND), "vm-runner-data", "fast", "Pending");
-    is_told_after(&made_for(0), 2);
-    is_told_after(&made_for(1), 1);
-    is_told_as_waiting(&made_for(2), 3, &["\"vm-runner-data\"", "has no volume"]);
+    is_told_after(&made_for(0), 10);
+    is_told_after(&made_for(9), 1);
+    is_told_as_waiting(&made_for(10), 20, &["\"vm-runner-data\"", "has no volume"]);
     let next_step = "kubectl describe pvc vm-runner-data";
-    is_told(&made_for(5), Reason::ClaimPending, &["\"vm-runner-data\"", "provide a volume", next_step]);
+    is_told(&made_for(30), Reason::ClaimPending, &["\"vm-runner-data\"", "provide a volume", next_step]);
     // The claim has just been made and the scheduler has not seen it yet.
     let missing = "0/1 nodes are available: persistentvolumeclaim \"vm-runner-data\" not found.";
-    is_told_after(&unschedulable_for(0, missing), 2);
-    is_told_as_waiting(&unschedulable_for(4, missing), 1, &["missing"]);
-    is_told(&unschedulable_for(5, missing), Reason::ClaimPending, &["missing"]);
+    is_told_after(&unschedulable_for(0, missing), 10);
+    is_told_as_waiting(&unschedulable_for(29, missing), 1, &["missing"]);
+    is_told(&unschedulable_for(30, missing), Reason::ClaimPending, &["missing"]);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_volume_that_must_be_there_already_is_waited_for_less_long() {
         with_claim(dynamic, "vm-system-disk", "", "Pending")
     };
     is_told_after(&two(0), GRACE_STATIC.as_secs().unsigned_abs());
-    is_told(&two(2), Reason::ClaimPending, &["kubectl describe pvc vm-system-disk"]);
+    is_told(&two(10), Reason::ClaimPending, &["kubectl describe pvc vm-system-disk"]);
     is_told(&with_claim(two(0), "vm-a-disk", "fast", "Lost"), Reason::ClaimLost, &["\"vm-a-disk\"", "restore"]);
 }
 
@@ -182,9 +182,20 @@ fn what_is_published_as_an_event_only_is_told_with_its_words() {
 
 #[test]
 fn an_unknown_warning_is_passed_on_where_the_pod_does_not_start() {
-    is_told_after(&warned("Strange", "never heard of", 0), 2);
-    is_told_as_waiting(&warned("Strange", "never heard of", 2), 8, &["Strange", "never heard of"]);
+    is_told_after(&warned("Strange", "never heard of", 0), 10);
+    is_told_after(&warned("Strange", "never heard of", 9), 1);
     is_told(&warned("Strange", "never heard of", 10), Reason::PodWarning, &["\"vm\"", "Strange", "never heard of"]);
+}
+
+#[test]
+fn that_a_kubelet_has_much_to_do_is_told_only_where_the_pod_does_not_start() {
+    for kind in ["configmap", "secret"] {
+        let note = format!(
+            "MountVolume.SetUp failed for volume \"config\" : failed to sync {kind} cache: timed out waiting for the condition"
+        );
+        is_told_after(&warned("FailedMount", &note, 0), 10);
+        is_told(&warned("FailedMount", &note, 10), Reason::PodWarning, &[&note]);
+    }
 }
 
 #[test]
