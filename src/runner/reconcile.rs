@@ -37,7 +37,7 @@ pub enum Progress {
         /// How many there are.
         count: u32,
         /// Why there are not as many as wanted.
-        problem: Option<String>,
+        problem: Option<Problem>,
     },
     /// How much memory the guest has, and why not as much as wanted.
     Memory {
@@ -132,8 +132,8 @@ struct Machine {
     /// What the balloon was asked for, and when.
     balloon: Option<(Bytes, Instant)>,
     password: Option<Password>,
-    /// Number of CPUs that was tried, whether the guest was up then, and why QEMU has refused.
-    cpus: Option<((u32, bool), Option<String>)>,
+    /// The number of CPUs that was asked for last, where there is another.
+    cpus: Option<cpus::Asked>,
     /// Since when CPUs wait for the guest.
     waits_since: Option<Instant>,
     trays: Vec<Tray>,

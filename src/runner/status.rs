@@ -61,7 +61,7 @@ pub struct Observed {
     /// What is known of the guest's desktop.
     pub desktop: Desktop,
     /// Why there are not as many CPUs as wanted.
-    pub cpu_problem: Option<String>,
+    pub cpu_problem: Option<Problem>,
     /// Why the guest has not as much memory as wanted.
     pub memory_problem: Option<String>,
     /// Which disk cannot go on, so that the guest waits.
@@ -95,6 +95,9 @@ pub const KVM_NOT_AVAILABLE: &str = "KvmNotAvailable";
 pub const KVM_DOES_NOT_WORK: &str = "KvmDoesNotWork";
 /// It runs guests, but none with the machine's CPU model.
 pub const CPU_MODEL_REFUSED: &str = "CpuModelRefused";
+
+/// Reason of `CpusInSync`: the guest keeps a CPU that it was asked for.
+pub const REFUSED_BY_GUEST: &str = "RefusedByGuest";
 
 /// Reason of the condition and of the event: the machine's TPM has ended before the machine.
 pub const TPM_ENDED: &str = "TpmEnded";
@@ -182,10 +185,10 @@ impl Observed {
     }
 
     fn cpus_in_sync(&self) -> Wanted {
-        let status = self.cpu_problem.is_none();
-        let reason = if status { "AsConfigured" } else { "NotFollowed" };
-        let message = self.cpu_problem.clone().unwrap_or_default();
-        Wanted { type_: conditions::CPUS_IN_SYNC, status, reason, message }
+        let (type_, problem) = (conditions::CPUS_IN_SYNC, self.cpu_problem.as_ref());
+        let (reason, message) =
+            problem.map_or(("AsConfigured", String::new()), |problem| (problem.reason, problem.message.clone()));
+        Wanted { type_, status: problem.is_none(), reason, message }
     }
 
     fn memory_in_sync(&self) -> Wanted {
@@ -321,7 +324,7 @@ pub mod tests {
         observed.console = Some(("10.0.0.9".to_owned(), "4711".to_owned()));
         observed.login_wanted = Some("anna".to_owned());
         observed.desktop = Desktop { connected: true, user: Some("anna".to_owned()), problem: None };
-        observed.cpu_problem = Some("no room".to_owned());
+        observed.cpu_problem = Some(Problem::new("NotFollowed", "no room"));
         observed.memory_problem = Some("no driver".to_owned());
         observed.media = Some(Some(Problem::new("ImageMissing", "CD drive 0: a.iso is not there")));
         observed.tpm = Some(Some(Problem::new(TPM_ENDED, "the machine's TPM has ended")));

@@ -101,3 +101,44 @@ fn a_guest_that_reboots_is_not_booted_until_its_agent_answers_again() {
     let last = api.statuses();
     assert!(last[last.len() - 2]["status"]["osinfo"].is_null(), "what it was is not what it is");
 }
+
+#[test]
+fn a_cpu_that_the_guest_does_not_give_back_is_told_and_asked_for_again_with_another_number_only() {
+    let (rig, api) = (Rig::with_guest(), Api::start());
+    let configure = |generation: i64, cpus: u32| {
+        let runner = json!({"namespace": "ns", "generation": generation, "logLevel": "debug"});
+        rig.configure(&runner, &json!({"maximumCpus": 4, "currentCpus": cpus}));
+    };
+    configure(1, 2);
+    let vm = rig.start(Some(&api));
+    let mut console = vm.console();
+    console.wait("TINY boot=1");
+    vm.logged("to=Booted", BOOT);
+    let mut gives = |back: u32| {
+        console.type_line(&format!("sh echo {back} >/sys/firmware/acpi/hotplug/processor/enabled && echo set {back}"));
+        console.wait(&format!("TINY sh set {back}"));
+    };
+    gives(0);
+    configure(2, 1);
+    let told = |reason: &str, generation: i64| {
+        vm.until(reason, BOOT, || {
+            let last = api.statuses().pop()?;
+            let told = condition(&last, "CpusInSync").clone();
+            (told["reason"] == reason && told["observedGeneration"] == generation).then_some((last, told))
+        })
+    };
+    let (status, refused) = told("RefusedByGuest", 2);
+    assert_eq!((&status["status"]["cpus"], &refused["status"]), (&json!(2), &json!("False")));
+    for word in ["keeps cpu-1", "_OST status 0x80", "currentCpus"] {
+        assert!(refused["message"].as_str().unwrap().contains(word), "{refused}");
+    }
+    gives(1);
+    std::thread::sleep(Duration::from_secs(12));
+    let asked = || rig.log().matches("device_del").count();
+    assert_eq!(asked(), 1, "{}", rig.log());
+    configure(3, 2);
+    told("AsConfigured", 3);
+    configure(4, 1);
+    let (status, _) = told("AsConfigured", 4);
+    assert_eq!((&status["status"]["cpus"], asked()), (&json!(1), 2), "{}", rig.log());
+}

@@ -48,7 +48,11 @@ pub const REASONS: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "CpusInSync",
-        &[("AsConfigured", "as it should be"), ("NotFollowed", "the guest has not followed; the message says why")],
+        &[
+            ("AsConfigured", "as it should be"),
+            ("RefusedByGuest", "the guest keeps a CPU that it was asked for; the message has what it says about it"),
+            ("NotFollowed", "the guest has not followed; the message says why"),
+        ],
     ),
     (
         "MemoryInSync",

@@ -25,6 +25,14 @@ pub fn count(slots: &[CpuSlot]) -> u32 {
     u32::try_from(slots.iter().filter(|slot| slot.qom_path.is_some()).count()).unwrap_or(u32::MAX)
 }
 
+/// The CPUs that the guest was asked for and keeps, each with what it says about it.
+pub fn refusals(desired: &Desired, slots: &[CpuSlot]) -> Vec<String> {
+    let there = slots.iter().filter_map(plugged_id).filter_map(|id| desired.refused.get_key_value(id));
+    let mut words: Vec<String> = there.map(|(id, why)| format!("{id} and {why}")).collect();
+    words.sort();
+    words
+}
+
 /// What takes the machine from the CPUs that it has to those that it should have.
 pub fn plan(desired: &Desired, slots: &[CpuSlot]) -> Plan {
     let (have, want) = (count(slots), desired.live.cpus);
@@ -82,6 +90,7 @@ pub mod tests {
     use crate::runner::spec::Live;
     use proptest::prelude::*;
     use serde_json::json;
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     /// A machine of that many CPUs that should be there.
@@ -96,6 +105,8 @@ pub mod tests {
             stalls: 0,
             password: None,
             booted: true,
+            reboots: 0,
+            refused: BTreeMap::new(),
             attempt: 0,
         }
     }
@@ -143,6 +154,19 @@ pub mod tests {
     fn a_guest_that_is_not_up_gives_nothing_back() {
         let wanted = Desired { booted: false, ..desired(1) };
         assert_eq!(plan(&wanted, &slots(2, &[(1, "cpu-1")])), Plan::WaitForGuest);
+    }
+
+    #[test]
+    fn what_the_guest_keeps_is_told_as_long_as_it_has_it() {
+        let refused = BTreeMap::from([("cpu-1", "says no"), ("cpu-2", "says nothing")]);
+        let refused = refused.into_iter().map(|(id, why)| (id.to_owned(), why.to_owned())).collect();
+        let wanted = Desired { refused, ..desired(1) };
+        assert_eq!(refusals(&wanted, &slots(4, &[(1, "cpu-1"), (2, "cpu-3")])), ["cpu-1 and says no"]);
+        let mut next = wanted.clone();
+        next.take(wanted.live.clone());
+        assert_eq!(next.refused, wanted.refused);
+        next.take(desired(2).live);
+        assert!(next.refused.is_empty(), "that was another question");
     }
 
     #[test]

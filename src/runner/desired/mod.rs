@@ -12,6 +12,7 @@ pub mod memory;
 use super::spec::Live;
 use crate::api::quantity::Bytes;
 use display::Password;
+use std::collections::BTreeMap;
 
 /// What a running machine should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +33,10 @@ pub struct Desired {
     pub password: Option<Password>,
     /// Whether the guest is up, and can give CPUs back.
     pub booted: bool,
+    /// Counts the guest's boots after the first.
+    pub reboots: u64,
+    /// Devices that the guest, since it boots, was asked for and does not let go: their ids, and what it says.
+    pub refused: BTreeMap<String, String>,
     /// Counts the occasions to look again at what the machine is.
     pub attempt: u64,
 }
@@ -42,5 +47,19 @@ impl Desired {
         for (have, want) in self.sizes.iter_mut().zip(sizes) {
             *have = want.map_or(*have, |want| want.0);
         }
+    }
+
+    /// Takes another configuration; what the guest has refused of the one before is another question then.
+    pub fn take(&mut self, live: Live) {
+        if live.cpus != self.live.cpus {
+            self.refused.clear();
+        }
+        self.live = live;
+    }
+
+    /// The guest boots anew, and has refused nothing yet.
+    pub fn reboot(&mut self) {
+        self.reboots += 1;
+        self.refused.clear();
     }
 }

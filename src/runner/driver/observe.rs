@@ -135,9 +135,19 @@ impl Driver {
             }
             QemuEvent::IoError(error) => self.io_error(&error),
             QemuEvent::TrayMoved => self.wish(|desired| desired.attempt += 1),
-            QemuEvent::DeviceUnplugged { done } => {
-                tracing::info!(done, "the guest was asked to give a device back");
-                self.wish(|desired| desired.attempt += 1);
+            QemuEvent::DeviceUnplugged { device } => {
+                tracing::info!(device, "the guest has given a device back");
+                self.wish(|desired| {
+                    desired.refused.remove(&device);
+                    desired.attempt += 1;
+                });
+            }
+            QemuEvent::UnplugRefused { device, why } => {
+                tracing::warn!("the guest keeps {device} and {why}");
+                self.wish(|desired| {
+                    desired.refused.insert(device, why);
+                    desired.attempt += 1;
+                });
             }
         }
         self.reporter.publish(&self.observed);
@@ -148,7 +158,7 @@ impl Driver {
         match progress {
             Progress::Cpus { count, problem } => {
                 if let Some(problem) = problem.as_ref().filter(|_| problem != self.observed.cpu_problem) {
-                    tracing::warn!("the guest has {count} CPUs: {problem}");
+                    tracing::warn!("the guest has {count} CPUs: {}", problem.message);
                 }
                 self.observed.cpus = count;
                 self.observed.cpu_problem = problem;

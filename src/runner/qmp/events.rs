@@ -46,10 +46,17 @@ pub enum Event {
     IoError(IoError),
     /// The tray of a CD drive has moved.
     TrayMoved,
-    /// A device is unplugged, or the guest did not let it go.
+    /// A device is unplugged.
     DeviceUnplugged {
-        /// Whether it is gone.
-        done: bool,
+        /// Its id.
+        device: String,
+    },
+    /// The guest does not let a device go.
+    UnplugRefused {
+        /// Its id.
+        device: String,
+        /// What the guest says, for people.
+        why: String,
     },
 }
 
@@ -106,11 +113,35 @@ impl Event {
                 reason: text("reason"),
             })),
             "DEVICE_TRAY_MOVED" => Some(Self::TrayMoved),
-            "DEVICE_DELETED" => Some(Self::DeviceUnplugged { done: true }),
-            "DEVICE_UNPLUG_GUEST_ERROR" => Some(Self::DeviceUnplugged { done: false }),
+            "DEVICE_DELETED" => Some(Self::DeviceUnplugged { device: text("device") }),
+            "DEVICE_UNPLUG_GUEST_ERROR" => {
+                Some(Self::UnplugRefused { device: text("device"), why: "gives no reason".to_owned() })
+            }
+            "ACPI_DEVICE_OST" => refused(data.get("info")?),
             _ => None,
         }
     }
+}
+
+/// By what a guest can be asked for a device, as it names that in its answer (ACPI, `_OST`): by a notification, and its
+/// processing.
+const EJECT: [u64; 2] = [0x03, 0x103];
+
+/// The device that a guest does not let go, if its answer says that. While it works on it, it says so too.
+fn refused(info: &Value) -> Option<Event> {
+    let number = |key| info.get(key).and_then(Value::as_u64);
+    let status = number("status").filter(|_| number("source").is_some_and(|source| EJECT.contains(&source)))?;
+    let words = match status {
+        0x00 | 0x84 => return None,
+        0x80 => "it cannot give such a device back",
+        0x81 => "a program of it uses the device",
+        0x82 => "the device is busy",
+        0x83 => "a device that depends on it is busy",
+        _ => "it could not",
+    };
+    // A place without a device has none to lose.
+    let device = info.get("device")?.as_str()?.to_owned();
+    Some(Event::UnplugRefused { device, why: format!("says that {words} (_OST status {status:#x})") })
 }
 
 /// Address and port of each SPICE client, by what QEMU knows of its display's channels.
@@ -148,9 +179,34 @@ mod tests {
         assert_eq!(event("SPICE_INITIALIZED", json!({"client": {"channel-type": 2}})), None);
         assert_eq!(event("SPICE_CONNECTED", client), None);
         assert_eq!(event("BALLOON_CHANGE", json!({})), None);
+        let gone = json!({"device": "cpu-1", "path": "/machine/peripheral/cpu-1"});
+        let device = "cpu-1".to_owned();
+        assert_eq!(event("DEVICE_DELETED", gone.clone()), Some(Event::DeviceUnplugged { device: device.clone() }));
+        let why = "gives no reason".to_owned();
+        assert_eq!(event("DEVICE_UNPLUG_GUEST_ERROR", gone), Some(Event::UnplugRefused { device, why }));
         let full = json!({"device": "", "node-name": "drive-12-host-resource", "operation": "write", "action": "stop",
             "nospace": true, "reason": "No space left on device"});
         let Some(Event::IoError(error)) = event("BLOCK_IO_ERROR", full) else { panic!() };
         assert_eq!((error.disk(), error.write, error.stopped, error.full), (Some(12), true, true, true));
+    }
+
+    #[test]
+    fn a_guest_that_does_not_let_a_device_go_says_so_by_the_status_of_its_answer() {
+        let answer = |source: u64, status: u64| {
+            let info = json!({"device": "cpu-2", "slot": "2", "slot-type": "CPU", "source": source, "status": status});
+            event("ACPI_DEVICE_OST", json!({"info": info}))
+        };
+        for (source, status, word) in
+            [(3, 0x80, "cannot"), (0x103, 0x82, "busy"), (3, 1, "could not"), (3, 0x99, "0x99")]
+        {
+            let Some(Event::UnplugRefused { device, why }) = answer(source, status) else { panic!("{status:#x}") };
+            assert!(device == "cpu-2" && why.contains(word) && why.contains(&format!("{status:#x}")), "{why}");
+        }
+        // Done, under way, and what is said of a device that has come.
+        for (source, status) in [(3, 0), (0x103, 0), (3, 0x84), (0x103, 0x84), (1, 0x80), (0x200, 1)] {
+            assert_eq!(answer(source, status), None, "{source:#x} {status:#x}");
+        }
+        let empty = json!({"info": {"slot": "2", "slot-type": "CPU", "source": 3, "status": 1}});
+        assert_eq!(event("ACPI_DEVICE_OST", empty), None);
     }
 }

@@ -3,7 +3,9 @@
 use super::{Machine, Progress};
 use crate::runner::desired::Desired;
 use crate::runner::desired::cpus::{self, Plan};
+use crate::runner::problem::Problem;
 use crate::runner::qmp::{Command, CpuSlot, Error};
+use crate::runner::status::REFUSED_BY_GUEST;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -12,12 +14,38 @@ const SETTLE_STEPS: u32 = 10;
 const SETTLE_STEP: Duration = Duration::from_millis(200);
 /// A guest that has run that long without an answer of its agent has none, and is asked for CPUs all the same.
 const NO_AGENT: Duration = Duration::from_secs(120);
+/// Pause before a guest is asked again for CPUs that it has kept.
+const ASK_AGAIN: Duration = Duration::from_secs(600);
+
+/// Reason of the condition.
+const NOT_FOLLOWED: &str = "NotFollowed";
+
+/// A number of CPUs that was asked for.
+pub(super) struct Asked {
+    wish: Wish,
+    at: Instant,
+    /// Why QEMU has refused.
+    refusal: Option<String>,
+}
+
+/// What is asked for once: how many CPUs, whether the guest is up, and which of its boots that is.
+type Wish = (u32, bool, u64);
+
+impl Asked {
+    /// Whether nothing but another wish is worth another try.
+    fn is_settled(&self) -> bool {
+        self.refusal.is_some()
+    }
+
+    fn holds(&self, wish: Wish) -> bool {
+        self.wish == wish && (self.is_settled() || self.at.elapsed() < ASK_AGAIN)
+    }
+}
 
 impl Machine {
     /// Follows the number of CPUs; says whether it need not be looked at again before something happens.
     pub(super) async fn follow_cpus(&mut self, desired: &Desired) -> Result<bool, Error> {
         let slots: Vec<CpuSlot> = self.client.query(Command::query_cpu_slots()).await?;
-        let wanted = desired.live.cpus;
         let mut plan = cpus::plan(desired, &slots);
         if plan == Plan::WaitForGuest && self.waits_since.get_or_insert_with(Instant::now).elapsed() > NO_AGENT {
             plan = cpus::plan(&Desired { booted: true, ..desired.clone() }, &slots);
@@ -26,45 +54,49 @@ impl Machine {
         if !waits && desired.booted || plan == Plan::Equal {
             self.waits_since = None;
         }
+        let not_followed = |why: String| Some(Problem::new(NOT_FOLLOWED, why));
         let (slots, problem) = match plan {
             Plan::Equal => {
                 self.cpus = None;
                 (slots, None)
             }
-            Plan::Impossible(why) => (slots, Some(why)),
-            Plan::WaitForGuest => (
-                slots,
-                Some("the guest is asked for CPUs when its agent has answered, or two minutes later".to_owned()),
-            ),
-            Plan::Run(commands) => self.run_plan(commands, (wanted, desired.booted), slots).await?,
+            Plan::Impossible(why) => (slots, not_followed(why)),
+            Plan::WaitForGuest => {
+                let why = "the guest is asked for CPUs when its agent has answered, or two minutes later";
+                (slots, not_followed(why.to_owned()))
+            }
+            Plan::Run(commands) => self.run_plan(commands, desired, slots).await?,
         };
+        let asks_again = problem.is_some() && self.cpus.as_ref().is_some_and(|asked| !asked.is_settled());
         let _ = self.progress.send(Progress::Cpus { count: cpus::count(&slots), problem });
-        Ok(!waits)
+        Ok(!waits && !asks_again)
     }
 
     /// Gives the commands, unless they were given for the same wish before.
     async fn run_plan(
         &mut self,
         commands: Vec<Command>,
-        wish: (u32, bool),
-        slots: Vec<CpuSlot>,
-    ) -> Result<(Vec<CpuSlot>, Option<String>), Error> {
-        if let Some((_, why)) = self.cpus.as_ref().filter(|(tried, _)| *tried == wish) {
-            return Ok((slots, Some(not_followed(wish.0, why.as_deref()))));
-        }
-        let mut refusal = None;
-        for command in commands {
-            match self.client.execute(command).await {
-                Err(Error::Refused { description, .. }) => {
-                    refusal = Some(description);
-                    break;
+        desired: &Desired,
+        mut slots: Vec<CpuSlot>,
+    ) -> Result<(Vec<CpuSlot>, Option<Problem>), Error> {
+        let wanted = desired.live.cpus;
+        let wish = (wanted, desired.booted, desired.reboots);
+        if !self.cpus.as_ref().is_some_and(|asked| asked.holds(wish)) {
+            let mut refusal = None;
+            for command in commands {
+                match self.client.execute(command).await {
+                    Err(Error::Refused { description, .. }) => {
+                        refusal = Some(description);
+                        break;
+                    }
+                    result => drop(result?),
                 }
-                result => drop(result?),
             }
+            self.cpus = Some(Asked { wish, at: Instant::now(), refusal });
+            slots = self.settled(wanted).await?;
         }
-        self.cpus = Some((wish, refusal.clone()));
-        let slots = self.settled(wish.0).await?;
-        let problem = (cpus::count(&slots) != wish.0).then(|| not_followed(wish.0, refusal.as_deref()));
+        let refusal = self.cpus.as_ref().and_then(|asked| asked.refusal.as_deref());
+        let problem = (cpus::count(&slots) != wanted).then(|| problem(desired, refusal, &slots));
         Ok((slots, problem))
     }
 
@@ -81,9 +113,21 @@ impl Machine {
     }
 }
 
-fn not_followed(wanted: u32, refusal: Option<&str>) -> String {
-    match refusal {
-        Some(why) => format!("QEMU refuses {wanted} CPUs: {why}; a new start has them"),
-        None => format!("the guest has not followed to {wanted} CPUs (yet); a new start has them"),
+fn problem(desired: &Desired, refusal_of_qemu: Option<&str>, slots: &[CpuSlot]) -> Problem {
+    let wanted = desired.live.cpus;
+    if let Some(why) = refusal_of_qemu {
+        return Problem::new(NOT_FOLLOWED, format!("QEMU refuses {wanted} CPUs: {why}; a new start has them"));
+    }
+    let again = format!(
+        "it is asked again when currentCpus changes, when it has booted anew, or after {} minutes; a new start of the VM \
+         has {wanted} CPUs",
+        ASK_AGAIN.as_secs() / 60
+    );
+    match cpus::refusals(desired, slots).as_slice() {
+        [] => Problem::new(
+            NOT_FOLLOWED,
+            format!("the guest has not answered the request for {wanted} CPUs (yet); {again}"),
+        ),
+        kept => Problem::new(REFUSED_BY_GUEST, format!("the guest keeps {}; {again}", kept.join(", and "))),
     }
 }

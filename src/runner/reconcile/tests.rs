@@ -1,3 +1,5 @@
+mod cpus;
+
 use super::*;
 use crate::runner::desired::cpus::tests::desired;
 use crate::runner::qmp::{self, testing::Peer};
@@ -44,35 +46,6 @@ fn places(command: &str, _: &Value) -> Result<Value, &'static str> {
         {"type": "t", "props": {"core-id": 1}, "vcpus-count": 1},
         {"type": "t", "props": {"core-id": 0}, "vcpus-count": 1, "qom-path": "/machine/unattached/device[0]"},
     ]))
-}
-
-fn no_more(command: &str, _: &Value) -> Result<Value, &'static str> {
-    assert_eq!(command, "device_add");
-    Err("no more")
-}
-
-#[tokio::test]
-async fn a_refused_cpu_is_tried_once_and_told() {
-    let mut rig = rig(desired(2)).await;
-    rig.peer.answer(places).await;
-    rig.peer.answer(no_more).await;
-    rig.peer.answer(places).await;
-    let told = rig.progress.recv().await.unwrap();
-    assert!(matches!(told, Progress::Cpus { count: 1, problem: Some(_) }), "{told:?}");
-    assert_eq!(rig.progress.recv().await, Some(Progress::Complete(None)));
-    // Another look is no other wish.
-    rig.wishes.send_modify(|desired| desired.attempt += 1);
-    rig.peer.answer(places).await;
-    assert_eq!(rig.progress.recv().await, Some(told));
-    assert_eq!(rig.progress.recv().await, Some(Progress::Complete(None)));
-    // Another number is.
-    rig.wishes.send_modify(|desired| desired.live.cpus = 1);
-    rig.peer.answer(places).await;
-    assert_eq!(rig.progress.recv().await, Some(Progress::Cpus { count: 1, problem: None }));
-    rig.progress.recv().await.unwrap();
-    rig.wishes.send_modify(|desired| desired.live.cpus = 2);
-    rig.peer.answer(places).await;
-    rig.peer.answer(no_more).await;
 }
 
 #[tokio::test]
