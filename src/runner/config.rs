@@ -8,6 +8,7 @@ use crate::api::outcome::EndReason;
 use crate::api::runner_config::ConfigFile;
 pub use crate::api::runner_config::RunnerConfig;
 use serde_json::{Map, Value};
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// Most values that YAML's aliases may stand for.
@@ -28,14 +29,32 @@ pub fn read(path: &Path) -> Result<Parsed, Failure> {
     parse(&text).map_err(|invalid| in_file(path, &invalid))
 }
 
+/// The file's text; none where there is no file, which is about to be replaced then.
+pub fn text(path: &Path) -> Result<Option<String>, Failure> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unreadable(path, &error)),
+    }
+}
+
 /// The failure for an invalid value, with the file's name.
 pub fn in_file(path: &Path, invalid: &Invalid) -> Failure {
     Failure::new(EndReason::InvalidConfig, format!("{}: {invalid}", path.display()))
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
-    let path = path.display();
-    Failure::new(EndReason::InvalidConfig, format!("{path} cannot be read: {error}; name the file with --config"))
+    let (path, uid) = (path.display(), rustix::process::getuid().as_raw());
+    let message = match error.kind() {
+        ErrorKind::InvalidData => format!("{path} is not text in UTF-8; write it anew"),
+        ErrorKind::PermissionDenied => {
+            format!(
+                "{path} cannot be read by uid {uid}: {error}; let that user read it, and the file itself be in its folder"
+            )
+        }
+        _ => format!("{path} cannot be read: {error}; name the file with --config"),
+    };
+    Failure::new(EndReason::InvalidConfig, message)
 }
 
 /// Brings the text of the file into shape.

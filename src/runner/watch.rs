@@ -4,6 +4,7 @@
 //! an editor replaces and one that is written in place, and costs a few microseconds. What always holds: files whose
 //! content is the same are no change.
 
+use super::config;
 use super::desired::display::Password;
 use super::failure::Failure;
 use super::machine;
@@ -18,11 +19,11 @@ use tokio::sync::mpsc;
 /// Pause between looks.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// What the files hold. Not readable is not there, but for the password.
+/// What the files hold. A certificate that is not readable is not there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// The configuration's text.
-    pub config: Option<String>,
+    /// The configuration's text, if there is a file, or why it cannot be used.
+    pub config: Result<Option<String>, Failure>,
     /// The display's password, or why it cannot be used.
     pub password: Result<Option<Password>, Failure>,
     /// What its certificate, key and authority are known by; nothing of the key is kept.
@@ -35,7 +36,7 @@ impl Files {
         let [.., chain, key, authority] = paths(config);
         let digest = |path| fs::read(path).ok().map(|content| Sha256::digest(content).into());
         Self {
-            config: fs::read_to_string(config).ok(),
+            config: config::text(config),
             password: machine::password(folder(config)),
             certificate: [chain, key, authority].map(digest),
         }
@@ -75,7 +76,7 @@ pub async fn follow(config: PathBuf, mut known: Files, changes: mpsc::UnboundedS
             seen = now;
             let files = Files::read(&config);
             // A file that is not there is about to be replaced; nobody configures a machine by that.
-            if files.config.is_some() && files != known {
+            if files.config != Ok(None) && files != known {
                 known = files.clone();
                 if changes.send(files).is_err() {
                     return;
@@ -116,7 +117,7 @@ mod tests {
         tokio::time::sleep(PAUSE * 2).await;
         assert!(changes.try_recv().is_err());
         swap(dir.path(), "three", &[("config.yaml", "b"), ("display-password", "p")]);
-        assert_eq!(changes.recv().await.unwrap().config.as_deref(), Some("b"));
+        assert_eq!(changes.recv().await.unwrap().config, Ok(Some("b".to_owned())));
         fs::write(dir.path().join("password-expiry"), "now\n").unwrap();
         let password = changes.recv().await.unwrap().password.unwrap().unwrap();
         assert_eq!(password.expiry.as_deref(), Some("now"));
@@ -127,5 +128,26 @@ mod tests {
             assert_ne!(changes.recv().await.unwrap().certificate, one, "{name}");
         }
         assert!(changes.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_read_is_a_change_and_one_that_is_not_there_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("config.yaml");
+        fs::write(&config, "a").unwrap();
+        let (sender, mut changes) = mpsc::unbounded_channel();
+        tokio::spawn(follow(config.clone(), Files::read(&config), sender));
+        let mut next = async || changes.recv().await.unwrap().config;
+        fs::write(&config, [b'a', 0xff]).unwrap();
+        let failure = next().await.unwrap_err();
+        assert_eq!(failure.message, format!("{} is not text in UTF-8; write it anew", config.display()));
+        fs::remove_file(&config).unwrap();
+        tokio::time::sleep(PAUSE * 2).await;
+        fs::create_dir(&config).unwrap();
+        let failure = next().await.unwrap_err();
+        assert!(failure.message.contains("config.yaml cannot be read"), "{failure}");
+        fs::remove_dir(&config).unwrap();
+        fs::write(&config, "a").unwrap();
+        assert_eq!(next().await, Ok(Some("a".to_owned())), "also what was there before");
     }
 }

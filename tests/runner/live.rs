@@ -3,6 +3,8 @@
 use crate::api::{Api, condition};
 use crate::rig::{BOOT, Rig};
 use serde_json::json;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 #[test]
@@ -141,4 +143,38 @@ fn a_cpu_that_the_guest_does_not_give_back_is_told_and_asked_for_again_with_anot
     configure(4, 1);
     let (status, _) = told("AsConfigured", 4);
     assert_eq!((&status["status"]["cpus"], asked()), (&json!(1), 2), "{}", rig.log());
+}
+
+#[test]
+fn a_configuration_that_is_no_text_or_cannot_be_read_changes_nothing_and_is_told() {
+    let (rig, api) = (Rig::new(), Api::start());
+    let configure = |generation: i64| {
+        rig.configure(
+            &json!({"namespace": "ns", "generation": generation}),
+            &json!({"drives": [], "powerdownTimeout": 0, "maximumCpus": 2}),
+        );
+    };
+    configure(1);
+    let vm = rig.start(Some(&api));
+    let told = |status: &str, generation: i64, word: &str| {
+        vm.until(word, Duration::from_secs(20), || {
+            let last = api.statuses().pop()?;
+            let told = condition(&last, "ConfigInSync");
+            let message = told["message"].as_str()?.contains(word);
+            (told["status"] == status && told["observedGeneration"] == generation && message).then_some(())
+        });
+    };
+    told("True", 1, "");
+    let path = rig.path("config/config.yaml");
+    fs::write(&path, [b'{', 0xff, 0xfe, b'}']).unwrap();
+    told("False", 1, "/tmp/config/config.yaml is not text in UTF-8");
+    configure(2);
+    told("True", 2, "");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    told("False", 2, "/tmp/config/config.yaml cannot be read by uid 107");
+    // The same again is no news, and the file is good as it was.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    told("True", 2, "");
+    vm.signal("-TERM");
+    assert_eq!(vm.end(Duration::from_secs(10)).code, 10);
 }

@@ -3,6 +3,7 @@
 use super::Driver;
 use crate::runner::agent::vmop;
 use crate::runner::config::{self, RunnerConfig};
+use crate::runner::failure::Failure;
 use crate::runner::spec::Spec;
 use crate::runner::state::Event;
 use crate::runner::status::ConfigProblem;
@@ -18,12 +19,15 @@ impl Driver {
         };
         self.wish(|desired| desired.password = password.or(desired.password.take()));
         let display = self.display_waits_with(&files);
-        let text = files.config.unwrap_or_default();
-        let checked = config::parse(&text).and_then(|parsed| Ok((Spec::from_config(&parsed.config)?, parsed.config)));
-        match checked {
+        match files.config.and_then(|text| self.checked(&text.unwrap_or_default())) {
             Ok((spec, config)) => self.reconfigure(spec, &config, display),
-            Err(invalid) => self.reject(config::in_file(&self.config, &invalid).message),
+            Err(failure) => self.reject(failure.message),
         }
+    }
+
+    fn checked(&self, text: &str) -> Result<(Spec, RunnerConfig), Failure> {
+        let checked = config::parse(text).and_then(|parsed| Ok((Spec::from_config(&parsed.config)?, parsed.config)));
+        checked.map_err(|invalid| config::in_file(&self.config, &invalid))
     }
 
     /// What QEMU can give no display that it has: whether it asks for a password, and its certificate.

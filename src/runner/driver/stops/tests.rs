@@ -49,7 +49,7 @@ fn setup(dirs: Directories) -> Setup {
         spec: Spec::from_config(&config).unwrap(),
         generation: None,
         config: dirs.file("config.yaml"),
-        files: Files { config: None, password: Ok(None), certificate: [None; 3] },
+        files: Files { config: Ok(None), password: Ok(None), certificate: [None; 3] },
         type_is_alias: false,
         ticketing: false,
         qemu: process::spawn("/bin/sh", &script, &Reach::of_any(), Vec::new()).unwrap(),
