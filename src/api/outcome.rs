@@ -22,7 +22,7 @@ pub enum EndReason {
     FirmwareMissing,
     /// Something that the VM needs cannot be read or written.
     DataNotAccessible,
-    /// A disk is in use by somebody else on the node.
+    /// A disk, or a directory of the VM, is in use by somebody else on the node.
     DiskInUse,
     /// A device that the pod has must not be opened by the pod's user.
     DeviceNotPermitted,

@@ -1,7 +1,9 @@
 //! (io) QEMU and its TPM as child processes: started with their descriptors, their output logged, their end noticed.
 //!
 //! What always holds: every child is reaped, also those that a container's other processes leave behind; a signal goes
-//! to a child only while its process id is the child's.
+//! to a child only while its process id is the child's; no child outlives this process by more than it takes to end.
+
+mod orphan;
 
 use super::failure::Failure;
 use super::harden::{self, Access, Reach};
@@ -71,14 +73,21 @@ pub struct Started {
     pub line: UnixStream,
 }
 
-/// Starts the machine's programs, each where it can reach its own files only. QEMU alone has the taps then, each with the
-/// number of its network.
+/// What QEMU inherits.
+pub struct Inherited {
+    /// Taps, each with the number of its network; QEMU alone has them then.
+    pub taps: Vec<(usize, Tap)>,
+    /// What is the machine's alone, by being open: as long as QEMU lives, whoever has started it.
+    pub claims: Vec<OwnedFd>,
+}
+
+/// Starts the machine's programs, each where it can reach its own files only.
 pub fn start(
     arguments: &[String],
     dirs: &Directories,
     with_tpm: bool,
     reach: &Reach,
-    taps: Vec<(usize, Tap)>,
+    inherited: Inherited,
 ) -> Result<Started, Failure> {
     let problem = |program: &'static str| {
         move |error: io::Error| Failure::start(format!("{program} cannot be started: {error}; is it in the image?"))
@@ -89,7 +98,7 @@ pub fn start(
             .map_err(problem(TPM_PROGRAM))?,
         false => (None, None),
     };
-    let (qemu, line) = start_qemu(arguments, dirs, &reach.qemu, control, taps).map_err(problem(qemu::PROGRAM))?;
+    let (qemu, line) = start_qemu(arguments, dirs, &reach.qemu, control, inherited).map_err(problem(qemu::PROGRAM))?;
     Ok(Started { qemu, tpm, line })
 }
 
@@ -108,7 +117,7 @@ fn start_qemu(
     dirs: &Directories,
     reach: &[(PathBuf, Access)],
     tpm: Option<OwnedFd>,
-    taps: Vec<(usize, Tap)>,
+    inherited: Inherited,
 ) -> io::Result<(Child, UnixStream)> {
     let listen = |name: &str| UnixListener::bind(dirs.file(name)).map(OwnedFd::from);
     let (line, guest_line) = UnixStream::pair()?;
@@ -121,7 +130,11 @@ fn start_qemu(
         mapping(listen(VMOP_AGENT)?, numbers.vmop_agent),
     ];
     mappings.extend(tpm.map(|tpm| mapping(tpm, numbers.tpm)));
+    let Inherited { taps, claims } = inherited;
+    let behind_taps = taps.iter().map(|(n, _)| n + 1).max().unwrap_or_default();
     mappings.extend(taps.into_iter().map(|(n, tap)| mapping(tap.fd, qemu::tap_descriptor(n))));
+    let claim = |(n, claim)| mapping(claim, qemu::tap_descriptor(behind_taps + n));
+    mappings.extend(claims.into_iter().enumerate().map(claim));
     Ok((spawn(qemu::PROGRAM, arguments, reach, mappings)?, line))
 }
 
@@ -139,13 +152,24 @@ pub fn spawn(
     // A terminal's Ctrl-C is for the runner alone.
     command.process_group(0);
     command.fd_mappings(mappings).map_err(io::Error::other)?;
-    let child = harden::confined(reach, move || command.spawn())?;
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::Other)?;
+    orphan::ends_with_its_parent(&mut command);
+    let pid = harden::confined(reach.to_vec(), move |tell| {
+        let pid = command.spawn().and_then(|child| pid(&child));
+        // What is inherited is the child's alone from here on.
+        drop(command);
+        let started = pid.as_ref().ok().copied();
+        tell(pid);
+        started.into_iter().for_each(orphan::stay);
+    })?;
     let words = Arc::default();
     let name = program.rsplit('/').next().unwrap_or(program);
     let reader = pipe::Receiver::from_owned_fd(reader.into())?;
     let output = tokio::spawn(log_output(name, reader, Arc::clone(&words)));
     Ok(Child { program, pid, ended: false, words, output })
+}
+
+fn pid(child: &std::process::Child) -> io::Result<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| io::ErrorKind::Other.into())
 }
 
 impl Child {

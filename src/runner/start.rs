@@ -10,9 +10,9 @@ use super::driver::{self, Setup};
 use super::failure::Failure;
 use super::harden::{Places, Reach};
 use super::kvm::{self, Trial};
-use super::machine::{self, Acceleration, Around, Certificate, Directories, Environment, Machine, Resolved};
+use super::machine::{self, Acceleration, Around, Certificate, Claims, Directories, Environment, Machine, Resolved};
 use super::models::Chosen;
-use super::process::Started;
+use super::process::{Inherited, Started};
 use super::reconcile::{self, Tray};
 use super::report::Reporter;
 use super::signals::Signals;
@@ -25,6 +25,7 @@ use super::{console, harden, metrics, process, qemu, seed};
 use crate::api::outcome::{Outcome, TERMINATION_MESSAGE_PATH};
 use crate::api::start_times::StartTimes;
 use crate::api::{names, runner_config};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -41,7 +42,7 @@ const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/name
 /// Runs the machine of that configuration file until its end. This process began then.
 pub async fn run(config: PathBuf, began: Instant) -> Outcome {
     match prepare(config).await {
-        Ok((setup, signals, dirs)) => {
+        Ok(Prepared { setup, signals, dirs, claims }) => {
             let (file, model) = (setup.config.clone(), setup.spec.cpu_model.clone());
             let accelerator = setup.observed.acceleration.name();
             let (memory, ram) = (setup.spec.memory, setup.spec.ram);
@@ -51,6 +52,7 @@ pub async fn run(config: PathBuf, began: Instant) -> Outcome {
             leave_message(&outcome.to_message());
             reporter.finish().await;
             dirs.remove_runtime();
+            drop(claims);
             outcome
         }
         Err(failure) => {
@@ -61,7 +63,16 @@ pub async fn run(config: PathBuf, began: Instant) -> Outcome {
     }
 }
 
-async fn prepare(path: PathBuf) -> Result<(Setup, Signals, Directories), Failure> {
+/// A machine whose QEMU was started.
+struct Prepared {
+    setup: Setup,
+    signals: Signals,
+    dirs: Directories,
+    /// Its directories, which are nobody else's until they are given up.
+    claims: Claims,
+}
+
+async fn prepare(path: PathBuf) -> Result<Prepared, Failure> {
     let mut signals = Signals::receive().map_err(|error| Failure::start(format!("no signals: {error}")))?;
     let files = Files::read(&path);
     let parsed = config::read(&path)?;
@@ -74,7 +85,7 @@ async fn prepare(path: PathBuf) -> Result<(Setup, Signals, Directories), Failure
     let taps = taps(&spec)?;
     harden::give_up()?;
     // From here on, everything is tried with the rights that are left.
-    dirs.make()?;
+    let claims = dirs.make()?;
     let places = Places { read: read(&config, &path), repository: repository(), termination: make_termination() };
     harden::confine(&Reach::of_runner(&spec, &dirs, &places))?;
     let trial = Trial {
@@ -85,9 +96,12 @@ async fn prepare(path: PathBuf) -> Result<(Setup, Signals, Directories), Failure
         time: kvm::IN_ALL,
     };
     let settled = kvm::settle(&spec, trial, signals.end.asked()).await;
-    let started = settled.and_then(|acceleration| start(&config, spec, acceleration, &path, files, &dirs, taps));
+    let started = settled.and_then(|acceleration| {
+        let inherited = Inherited { taps, claims: claims.shared().map_err(|error| dirs.unusable(&error))? };
+        start(&config, spec, acceleration, &path, files, &dirs, inherited)
+    });
     match started {
-        Ok(setup) => Ok((setup, signals, dirs)),
+        Ok(setup) => Ok(Prepared { setup, signals, dirs, claims }),
         Err(failure) => {
             dirs.remove_runtime();
             Err(failure)
@@ -102,7 +116,7 @@ fn start(
     path: &Path,
     files: Files,
     dirs: &Directories,
-    taps: Vec<(usize, Tap)>,
+    mut inherited: Inherited,
 ) -> Result<Setup, Failure> {
     let ticketing = spec.spice.is_some() && files.password.clone()?.is_some();
     let seed = config.cloud_init.as_ref().map(|_| dirs.file(seed::IMAGE));
@@ -126,11 +140,14 @@ fn start(
     tracing::info!("{} {}", qemu::PROGRAM, arguments.join(" "));
     let observed = observed(config, &machine);
     let reporter = Reporter::start(identity(config, &machine.spec.name), observed.clone());
-    let unusable = |error: std::io::Error| Failure::data(format!("{}: {error}", dirs.runtime.display()));
+    let unusable = |error: io::Error| dirs.unusable(&error);
     let console = tokio::net::UnixListener::bind(dirs.file(console::SOCKET)).map_err(unusable)?;
     let reach = Reach::of(&machine, dirs, &repository);
-    let mut counted = counted(config, &machine, &taps);
-    let Started { qemu, tpm, line } = process::start(&arguments, dirs, machine.spec.tpm, &reach, taps)?;
+    let mut counted = counted(config, &machine, &inherited.taps);
+    for device in &held {
+        inherited.claims.push(device.shared().map_err(unusable)?);
+    }
+    let Started { qemu, tpm, line } = process::start(&arguments, dirs, machine.spec.tpm, &reach, inherited)?;
     line.set_nonblocking(true).map_err(unusable)?;
     counted.qemu = qemu.id();
     Ok(Setup {

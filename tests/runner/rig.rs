@@ -56,6 +56,7 @@ pub struct Rig {
     dir: TempDir,
     root: PathBuf,
     disk: Option<String>,
+    is_alone: bool,
 }
 
 /// A run of the VM.
@@ -96,7 +97,7 @@ impl Rig {
         for name in ["data", "config"] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
-        let rig = Self { dir, root, disk: None };
+        let rig = Self { dir, root, disk: None, is_alone: false };
         rig.own("data");
         rig
     }
@@ -118,6 +119,11 @@ impl Rig {
     /// One whose pod has that block device as /dev/system-disk.
     pub fn with_device(device: &str) -> Self {
         Self { disk: Some(device.to_owned()), ..Self::new() }
+    }
+
+    /// The same, whose runner is an ordinary program of the host: no namespace ends with it.
+    pub fn alone(self) -> Self {
+        Self { is_alone: true, ..self }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -199,7 +205,8 @@ impl Rig {
     fn start_as(&self, api: Option<&Api>, confine: impl FnOnce(&mut Command)) -> Vm<'_> {
         let log = File::create(self.path("log")).unwrap();
         let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation=private", "--pid", "--fork"]);
+        command.args(["--mount", "--propagation=private"]);
+        command.args(["--pid", "--fork"].iter().filter(|_| !self.is_alone));
         command.args(["sh", "-c", POD, "pod"]).arg(&self.root).arg(self.dir.path());
         command
             .args(["-c", "/tmp/config/config.yaml"])
@@ -228,6 +235,9 @@ impl Rig {
 impl Vm<'_> {
     /// The runner's process id, as the host counts.
     pub fn pid(&self) -> u32 {
+        if self.rig.is_alone {
+            return self.child.id();
+        }
         self.until("the runner", Duration::from_secs(10), || children(self.child.id()).into_iter().next())
     }
 
@@ -309,8 +319,8 @@ impl Vm<'_> {
     /// Runs the runner's program in the pod, as `kubectl exec` does, with that input.
     pub fn exec(&self, arguments: &[&str], input: &str) -> Output {
         let pid = self.pid().to_string();
-        let mut command = Command::new("nsenter");
-        command.args(["-t", &pid, "-m", "-p", "-r", "-S", "107", "-G", "107", "/tmp/vm-runner"]);
+        let mut command = Command::new("timeout");
+        command.args(["60", "nsenter", "-t", &pid, "-m", "-p", "-r", "-S", "107", "-G", "107", "/tmp/vm-runner"]);
         command.args(["-c", "/tmp/config/config.yaml"]).args(arguments);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();

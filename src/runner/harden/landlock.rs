@@ -10,6 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 
 /// From linux/landlock.h.
 const EXECUTE: u64 = 1 << 0;
@@ -35,17 +36,20 @@ struct PathBeneath {
     parent: i32,
 }
 
-/// Runs `start` where only those files can be reached, by it and by what it starts. Where the kernel has no Landlock, it
-/// just runs.
-pub fn confined<T: Send>(reach: &[(PathBuf, Access)], start: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-    std::thread::scope(|scope| {
-        let confine_and_start = || {
-            confine(reach)?;
-            start()
-        };
-        let thread = std::thread::Builder::new().name("start".to_owned()).spawn_scoped(scope, confine_and_start)?;
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that starts programs has died")))
-    })
+/// Runs `start` in a thread of its own, where only those files can be reached, by it and by what it starts. Gives what `start`
+/// tells, which can go on then. Where the kernel has no Landlock, it just runs.
+pub fn confined<T: Send + 'static>(
+    reach: Vec<(PathBuf, Access)>,
+    start: impl FnOnce(&dyn Fn(io::Result<T>)) + Send + 'static,
+) -> io::Result<T> {
+    let (told, tells) = mpsc::channel();
+    let tell = move |result| drop(told.send(result));
+    let confine_and_start = move || match confine(&reach) {
+        Ok(()) => start(&tell),
+        Err(error) => tell(Err(error)),
+    };
+    std::thread::Builder::new().name("start".to_owned()).spawn(confine_and_start)?;
+    tells.recv().unwrap_or_else(|_| Err(io::Error::other("the thread that starts programs has died")))
 }
 
 /// Confines this process, as long as it has one thread, and all that it will start. Needs that no privilege can be gained
@@ -126,7 +130,8 @@ mod tests {
     #[test]
     fn only_what_is_listed_can_be_reached_and_only_from_there() {
         let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| dir.path().join(name);
+        let place = dir.path().to_owned();
+        let path = move |name: &str| place.join(name);
         for name in ["read", "write", "secret"] {
             fs::write(path(name), "x").unwrap();
         }
@@ -137,13 +142,15 @@ mod tests {
             (path("keep"), Access::Keep),
             (path("missing"), Access::Write),
         ];
-        confined(&reach, || {
+        let of_thread = path.clone();
+        confined(reach.into(), move |tell| {
+            let path = of_thread;
             assert!(fs::read(path("read")).is_ok() && fs::write(path("read"), "y").is_err());
             assert!(fs::write(path("write"), "y").is_ok());
-            assert!(fs::read(path("secret")).is_err() && fs::read_dir(dir.path()).is_err());
+            assert!(fs::read(path("secret")).is_err() && fs::read_dir(path("")).is_err());
             assert!(fs::write(path("keep/a"), "y").is_ok() && fs::rename(path("keep/a"), path("keep/b")).is_ok());
             assert!(fs::write(path("new"), "y").is_err());
-            Ok(())
+            tell(Ok(()));
         })
         .unwrap();
         assert!(fs::read(path("secret")).is_ok(), "the rest of the process goes on as before");

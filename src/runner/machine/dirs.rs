@@ -1,7 +1,7 @@
 //! (io) The two directories of a VM: what outlives it (data) and what does not (sockets, seed).
 
 use super::access::User;
-use super::{durable, uid, writable};
+use super::{Claims, durable, uid, writable};
 use crate::runner::config::RunnerConfig;
 use crate::runner::failure::Failure;
 use rustix::fs::Access;
@@ -62,21 +62,24 @@ impl Directories {
         }
     }
 
-    /// Makes them where they are missing.
-    pub fn make(&self) -> Result<(), Failure> {
+    /// Makes them where they are missing, and takes them: nothing in them is touched as long as they are somebody else's.
+    pub fn make(&self) -> Result<Claims, Failure> {
         let mut private = DirBuilder::new();
         private.recursive(true).mode(0o700);
         let problem =
             |path: &Path, error: std::io::Error| User::of_process().cannot("is not writable", path, path, &error);
-        for path in [&self.data, &self.runtime] {
+        let mut claims = Claims::default();
+        for (path, key) in [(&self.data, "dataDir"), (&self.runtime, "runtimeDir")] {
             let made = if path.is_dir() { Ok(()) } else { private.create(path) };
             made.map_err(|error| problem(path, error))?;
             writable(path).map_err(|error| problem(path, error.into()))?;
+            claims.take(path, key)?;
         }
         self.data_is_ours()?;
         self.own_tpm_state()?;
         self.clear();
-        self.socket_paths_fit()
+        self.socket_paths_fit()?;
+        Ok(claims)
     }
 
     /// What a runner with another user has left, on a volume that does not follow `fsGroup`.
@@ -121,6 +124,11 @@ impl Directories {
     /// A file in the runtime directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.runtime.join(name)
+    }
+
+    /// The failure of something that is made there at the start.
+    pub fn unusable(&self, error: &std::io::Error) -> Failure {
+        Failure::data(format!("{}: {error}", self.runtime.display()))
     }
 
     /// Removes what the runner made in the runtime directory.

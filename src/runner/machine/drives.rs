@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -71,6 +72,11 @@ pub struct Held {
 }
 
 impl Held {
+    /// The same for another process, as long as that lives.
+    pub fn shared(&self) -> io::Result<OwnedFd> {
+        self.file.try_clone().map(OwnedFd::from)
+    }
+
     /// Its size at the moment.
     pub fn size(&self) -> u64 {
         (&self.file).seek(SeekFrom::End(0)).unwrap_or_default()

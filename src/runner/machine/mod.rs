@@ -6,6 +6,7 @@
 mod access;
 mod aio;
 mod certificate;
+mod claim;
 mod dirs;
 mod drives;
 mod durable;
@@ -18,6 +19,7 @@ mod record;
 
 pub use aio::Aio;
 pub use certificate::Certificate;
+pub use claim::Claims;
 pub use dirs::{Directories, Environment};
 pub use drives::{Disk, DiskKind, Held};
 pub use firmware::FirmwareFiles;

@@ -38,7 +38,7 @@ pub struct Descriptors {
 /// The numbers that descriptors have in QEMU.
 pub const DESCRIPTORS: Descriptors = Descriptors { monitor: 3, serial: 4, guest_agent: 5, vmop_agent: 6, tpm: 7 };
 
-/// The number that the tap of that network has in QEMU, behind all others.
+/// The number that the tap of that network has in QEMU, behind all others that it uses.
 pub fn tap_descriptor(n: usize) -> i32 {
     DESCRIPTORS.tpm + 1 + i32::try_from(n).unwrap_or_default()
 }

@@ -278,7 +278,7 @@ pub const ENDS: &[(&str, &str, &str)] = &[
     ("InvalidConfig", "The runner cannot use its configuration", "correct the field that the message names"),
     ("FirmwareMissing", "The runner's image has no firmware for the machine", "correct spec.vm.firmware or spec.image"),
     ("DataNotAccessible", "Something that the VM needs cannot be read or written", "mend what the message names"),
-    ("DiskInUse", "A disk is in use by another pod or mounted on the node", "stop what uses it"),
+    ("DiskInUse", "A disk, or the VM's data, is in use by another pod, or mounted on the node", "stop what uses it"),
     (
         "DeviceNotPermitted",
         "The pod's user must not open a block device of the pod",

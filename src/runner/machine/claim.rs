@@ -1,0 +1,95 @@
+//! (io) A directory that is one runner's at a time.
+//!
+//! The kernel keeps the lock with the open directory: it is free as soon as nobody has that open any more, however they have
+//! ended, and leaves nothing behind.
+
+use crate::api::outcome::EndReason;
+use crate::runner::failure::Failure;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Time for a machine to let go that was just killed, and the pause between looks.
+const LET_GO: Duration = Duration::from_secs(3);
+const STEP: Duration = Duration::from_millis(20);
+
+/// Directories that nobody else uses.
+#[derive(Debug, Default)]
+pub struct Claims(Vec<OwnedFd>);
+
+impl Claims {
+    /// Takes a directory too; `key` is where another one is configured. Where the file system has no locks, that is said, and
+    /// nothing more.
+    pub fn take(&mut self, dir: &Path, key: &str) -> Result<(), Failure> {
+        match lock(dir) {
+            Ok(claim) => self.0.push(claim),
+            Err(Errno::WOULDBLOCK) => {
+                let message = format!(
+                    "{} is in use by another vm-runner, or by its QEMU; end that, or give this VM a {key} of its own",
+                    dir.display()
+                );
+                return Err(Failure::new(EndReason::DiskInUse, message));
+            }
+            Err(error) => tracing::warn!(
+                "{} cannot be locked: {error}; nothing but the user keeps a second vm-runner from it",
+                dir.display()
+            ),
+        }
+        Ok(())
+    }
+
+    /// The same for another process, as long as that lives.
+    pub fn shared(&self) -> io::Result<Vec<OwnedFd>> {
+        self.0.iter().map(OwnedFd::try_clone).collect()
+    }
+}
+
+fn lock(dir: &Path) -> Result<OwnedFd, Errno> {
+    let claim = rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let began = Instant::now();
+    loop {
+        match rustix::fs::flock(&claim, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(claim),
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) if began.elapsed() < LET_GO => std::thread::sleep(STEP),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_one_runners_until_the_last_who_has_it_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut first = Claims::default();
+        first.take(dir.path(), "dataDir").unwrap();
+        let failure = Claims::default().take(dir.path(), "dataDir").unwrap_err();
+        assert_eq!(failure.reason, EndReason::DiskInUse);
+        let words = format!("{} is in use by another vm-runner", dir.path().display());
+        assert!(failure.message.starts_with(&words) && failure.message.contains("a dataDir of its own"), "{failure}");
+        let of_qemu = first.shared().unwrap();
+        drop(first);
+        assert!(Claims::default().take(dir.path(), "dataDir").is_err());
+        let soon = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            drop(of_qemu);
+        });
+        // Who is about to end is waited for.
+        Claims::default().take(dir.path(), "dataDir").unwrap();
+        soon.join().unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn where_nothing_can_be_locked_the_machine_starts_all_the_same() {
+        let mut claims = Claims::default();
+        claims.take(Path::new("/proc/version"), "dataDir").unwrap();
+        assert!(claims.shared().unwrap().is_empty());
+    }
+}

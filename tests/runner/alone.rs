@@ -1,0 +1,116 @@
+//! A machine's directories and disks are one runner's, which is also true of a runner that is an ordinary program.
+#![allow(unsafe_code)]
+
+use crate::host::LoopDevice;
+use crate::rig::Rig;
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+const TIME: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
+    let rig = Rig::new();
+    let configure = |runner: Value| rig.configure(&runner, &json!({"drives": [], "powerdownTimeout": 0}));
+    configure(json!({}));
+    let vm = rig.start(None);
+    vm.logged("to=Booting", TIME);
+    let there = || {
+        let entries = ["data", "run"].map(|dir| fs::read_dir(rig.path(dir)).unwrap());
+        let known =
+            |entry: fs::DirEntry| (entry.path(), entry.metadata().unwrap().ino(), entry.metadata().unwrap().mtime());
+        let mut all: Vec<_> = entries.into_iter().flatten().map(|entry| known(entry.unwrap())).collect();
+        all.sort();
+        all
+    };
+    let before = there();
+    for (runner, words) in [
+        (json!({}), "/tmp/data is in use by another vm-runner"),
+        (json!({"runtimeDir": "/tmp/run2"}), "give this VM a dataDir of its own"),
+        (json!({"dataDir": "/tmp/data2"}), "/tmp/run is in use by another vm-runner"),
+    ] {
+        configure(runner);
+        let second = vm.exec(&["run"], "");
+        let log = String::from_utf8_lossy(&second.stdout).into_owned();
+        assert_eq!(second.status.code(), Some(67), "{log}");
+        assert!(log.contains(words), "{log}");
+    }
+    assert_eq!(there(), before);
+    assert!(!rig.path("run2").exists());
+    // Killed, it leaves nothing that the next start could trip over.
+    configure(json!({}));
+    vm.signal("-KILL");
+    vm.end(TIME);
+    let vm = rig.start(None);
+    vm.logged("to=Booting", TIME);
+    vm.signal("-TERM");
+    assert_eq!(vm.end(TIME).code, 10, "{}", rig.log());
+}
+
+/// A process that is stuck: nothing that it is sent reaches it before this is dropped. (One that was stopped would be woken by the
+/// kernel when whoever has started it ends.)
+struct Stuck(libc::pid_t);
+
+impl Stuck {
+    fn make(pid: u32) -> Self {
+        let pid = libc::pid_t::try_from(pid).unwrap();
+        // SAFETY: no memory of this process is read or written.
+        let results = unsafe {
+            let seized = libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0);
+            [seized, libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0)]
+        };
+        assert_eq!(results, [0, 0], "{}", std::io::Error::last_os_error());
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL) }, pid);
+        Self(pid)
+    }
+}
+
+impl Drop for Stuck {
+    fn drop(&mut self) {
+        // SAFETY: no memory of this process is read or written.
+        unsafe { libc::ptrace(libc::PTRACE_DETACH, self.0, 0, 0) };
+    }
+}
+
+/// Whether that process lives.
+fn lives(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+#[test]
+fn a_machine_whose_runner_is_killed_ends_too_and_nobody_has_its_disk_before() {
+    let image = Rig::with_guest();
+    let device = LoopDevice::of(&image.path("disk.img"));
+    let (one, two) = (Rig::with_device(&device.0).alone(), Rig::with_device(&device.0));
+    let drives = json!([{"type": "raw", "resource": "/dev/system-disk"}]);
+    for rig in [&one, &two] {
+        rig.configure(&json!({}), &json!({"drives": drives, "useTpm": true, "powerdownTimeout": 0}));
+    }
+    let vm = one.start(None);
+    vm.logged("to=Booting", TIME);
+    let (qemu, tpm) = (vm.qemu(), vm.child("swtpm"));
+    let stuck = Stuck::make(qemu);
+    vm.signal("-KILL");
+    vm.end(TIME);
+    for (rig, words) in [(&two, "/dev/system-disk is in use"), (&one, "/tmp/data is in use by another vm-runner")] {
+        let end = rig.start(None).end(TIME);
+        assert_eq!((end.code, &end.outcome["reason"]), (67, &json!("DiskInUse")), "{}", end.log);
+        assert!(end.outcome["message"].as_str().unwrap().starts_with(words), "{}", end.log);
+    }
+    assert!(lives(qemu));
+    drop(stuck);
+    let began = Instant::now();
+    while lives(qemu) || lives(tpm) {
+        assert!(began.elapsed() < TIME, "nobody looks after them");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for rig in [&one, &two] {
+        let vm = rig.start(None);
+        vm.logged("to=Booting", TIME);
+        vm.signal("-TERM");
+        assert_eq!(vm.end(TIME).code, 10, "{}", rig.log());
+    }
+}
