@@ -2,13 +2,18 @@
 
 use crate::rig::Rig;
 use serde_json::json;
+use std::fs;
+use std::path::Path;
 
 /// What the firmware tells the guest: 1, 0, or nothing where it has no Secure Boot at all.
 const STATE: &str = "sh modprobe efivarfs; mount -t efivarfs none /sys/firmware/efi/efivars; cd /sys/firmware/efi/efivars; \
     echo state-$(tail -c 1 SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c 2>/dev/null | od -An -tu1 | tr -d ' ')-";
 
 fn boots(firmware: &str, unsigned_kernel: &str, state: &str) {
-    let rig = Rig::with_image("secure");
+    boots_on(&Rig::with_image("secure"), firmware, unsigned_kernel, state);
+}
+
+fn boots_on(rig: &Rig, firmware: &str, unsigned_kernel: &str, state: &str) {
     rig.configure(&json!({}), &json!({"firmware": firmware}));
     let vm = rig.start(None);
     let mut console = vm.console();
@@ -33,4 +38,28 @@ fn secure_boot_is_the_same_by_the_name_of_the_larger_firmware() {
 #[test]
 fn without_secure_boot_the_guest_is_told_so_and_the_unsigned_kernel_boots() {
     boots("uefi", "taken", "");
+}
+
+/// Variables in which no key is enrolled, as the reference's image gives them to a VM.
+const WITHOUT_KEYS: &str = ".cache/images/runner-root/usr/share/OVMF/OVMF_VARS_4M.fd";
+
+#[test]
+fn variables_without_keys_that_a_vm_has_brought_along_stay_and_enforce_nothing() {
+    let rig = Rig::with_image("secure");
+    let brought = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(WITHOUT_KEYS)).unwrap();
+    fs::write(rig.path("data/fw-vars.fd"), &brought).unwrap();
+    rig.own("data/fw-vars.fd");
+    boots_on(&rig, "secure", "taken", "0");
+    // Still those, with what the firmware has written to them, and none of the image's own, which have Microsoft's keys.
+    let now = fs::read(rig.path("data/fw-vars.fd")).unwrap();
+    let has = |text: &str| {
+        let text: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        now.windows(text.len()).any(|bytes| bytes == text)
+    };
+    assert_eq!((now.len(), has("PK\0"), has("BootOrder")), (brought.len(), false, true));
+    assert_eq!(fs::read_dir(rig.path("data")).unwrap().filter(|file| name(file).starts_with("fw-vars")).count(), 1);
+}
+
+fn name(file: &std::io::Result<fs::DirEntry>) -> String {
+    file.as_ref().unwrap().file_name().to_string_lossy().into_owned()
 }
