@@ -1,7 +1,7 @@
 //! Ends: each at once, with its own code and an explanation.
 
 use crate::api::Api;
-use crate::rig::{BOOT, Rig, run};
+use crate::rig::{BOOT, Rig, Vm, run};
 use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, Instant};
@@ -35,6 +35,49 @@ fn a_request_to_end_during_the_start_ends_the_machine_at_once() {
     vm.signal("-TERM");
     let end = vm.end(Duration::from_secs(5));
     assert_eq!((end.code, &end.outcome["reason"]), (10, &json!("Stopped")), "{}", end.log);
+}
+
+/// Waits until the runner takes signals: those before are nobody's, as the kernel keeps them from a PID 1 that does not.
+fn takes_signals(vm: &Vm) {
+    let term = 1u64 << 14;
+    vm.until("a runner that takes signals", Duration::from_secs(10), || {
+        let status = fs::read_to_string(format!("/proc/{}/status", vm.pid())).ok()?;
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?.trim();
+        (u64::from_str_radix(caught, 16).ok()? & term != 0).then_some(())
+    });
+}
+
+#[test]
+fn a_request_to_end_is_followed_at_any_moment_of_the_start() {
+    for after in [0, 10, 20, 40, 80, 160, 320, 640] {
+        let rig = Rig::new();
+        diskless(&rig, json!({"useTpm": true, "firmware": "uefi", "powerdownTimeout": 0}));
+        let vm = rig.start(None);
+        takes_signals(&vm);
+        std::thread::sleep(Duration::from_millis(after));
+        vm.signal("-TERM");
+        let end = vm.end(Duration::from_secs(10));
+        assert_eq!((end.code, &end.outcome["reason"]), (10, &json!("Stopped")), "after {after} ms: {}", end.log);
+        assert!(!rig.path("run").exists(), "after {after} ms: {}", end.log);
+    }
+}
+
+#[test]
+fn a_request_to_end_does_not_wait_for_a_tpm_that_does_not_start() {
+    let rig = Rig::new();
+    diskless(&rig, json!({"useTpm": true}));
+    // Whoever opens it waits for somebody who writes; QEMU waits for its TPM before it greets.
+    run("mkfifo", &[rig.path("data/tpm2-00.permall").as_ref()]);
+    rig.own("data/tpm2-00.permall");
+    let vm = rig.start(None);
+    vm.qemu();
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(!rig.log().contains("to=Booting"), "{}", rig.log());
+    vm.signal("-TERM");
+    let asked = Instant::now();
+    let end = vm.end(Duration::from_secs(15));
+    assert_eq!((end.code, &end.outcome["reason"]), (10, &json!("Stopped")), "{}", end.log);
+    assert!(asked.elapsed() < Duration::from_secs(8), "{:?}", asked.elapsed());
 }
 
 #[test]

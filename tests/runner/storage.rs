@@ -6,7 +6,7 @@ use crate::rig::{BOOT, Rig, run};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn drives(size: &str) -> Value {
     json!({"drives": [{"type": "raw", "resource": "/tmp/disk.img"}, {"type": "raw", "file": "/tmp/volume/disk.img", "size": size}]})
@@ -112,6 +112,25 @@ fn a_full_volume_pauses_the_guest_says_so_and_the_guest_goes_on_when_there_is_ro
     storage("True");
     let log = rig.log();
     assert!(log.matches("there is no room left").count() == 1 && log.contains("the guest goes on"), "{log}");
+}
+
+#[test]
+fn a_guest_that_waits_for_a_full_volume_is_ended_within_its_time() {
+    let rig = Rig::with_guest();
+    let _volume = SmallVolume::of(&rig, "volume", 4);
+    let mut vm = drives("16 MiB");
+    vm["powerdownTimeout"] = json!(5);
+    rig.configure(&json!({}), &vm);
+    let vm = rig.start(None);
+    let mut console = vm.console();
+    console.wait("ready");
+    console.type_line("sh tr '\\0' x </dev/zero | dd of=/dev/vdb bs=1M count=8 iflag=fullblock conv=fsync");
+    vm.logged("there is no room left", BOOT);
+    vm.signal("-TERM");
+    let asked = Instant::now();
+    let end = vm.end(Duration::from_secs(20));
+    assert_eq!((end.code, &end.outcome["reason"]), (10, &json!("Stopped")), "{}", end.log);
+    assert!((5..12).contains(&asked.elapsed().as_secs()), "{:?}", asked.elapsed());
 }
 
 #[test]

@@ -260,6 +260,33 @@ async fn a_tpm_that_ends_before_the_guest_runs_is_told_when_it_does() {
 }
 
 #[tokio::test]
+async fn a_request_to_end_before_the_guest_runs_ends_qemu_and_lets_nothing_run() {
+    for configured in [false, true] {
+        let mut rig = starting().await;
+        if configured {
+            // QEMU is asked to let the guest run, and has not answered.
+            rig.driver.step(Event::Configured);
+        }
+        rig.driver.asked_to_end();
+        assert!(terminates(&rig.driver));
+        let quit = async {
+            loop {
+                let command = rig.peer.hear().await;
+                if command["execute"] == "quit" {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), quit).await.unwrap();
+        // Too late.
+        rig.driver.step(Event::Configured);
+        rig.driver.step(Event::Continued);
+        assert!(terminates(&rig.driver));
+        assert_eq!(rig.outcome().reason, EndReason::Stopped);
+    }
+}
+
+#[tokio::test]
 async fn a_start_that_fails_for_its_tpm_is_told_with_the_tpms_words() {
     let mut rig = starting().await;
     let (tpm, qemu) = (rig.take_tpm("libtpms: bad magic"), rig.qemu());
