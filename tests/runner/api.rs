@@ -1,6 +1,7 @@
 //! An API server that takes everything and remembers it, or takes nothing.
 
 use serde_json::Value;
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -15,10 +16,22 @@ pub struct Request {
     pub body: Value,
 }
 
+/// What can happen to a request.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// It is refused with that status.
+    Status(u16),
+    /// It is never answered.
+    Hangs,
+    /// The connection is closed instead of an answer.
+    Closes,
+}
+
 /// The server; ends with the process.
 pub struct Api {
     port: u16,
     requests: Arc<Mutex<Vec<Request>>>,
+    faults: Arc<Mutex<VecDeque<Fault>>>,
 }
 
 impl Api {
@@ -41,7 +54,7 @@ impl Api {
             let connections: Vec<_> = listener.incoming().collect();
             drop(connections);
         });
-        Self { port, requests }
+        Self { port, requests, faults: Arc::default() }
     }
 
     fn with_uid(uid: &'static str) -> Self {
@@ -49,13 +62,20 @@ impl Api {
         let port = listener.local_addr().unwrap().port();
         let requests: Arc<Mutex<Vec<Request>>> = Arc::default();
         let seen = Arc::clone(&requests);
+        let faults: Arc<Mutex<VecDeque<Fault>>> = Arc::default();
+        let to_come = Arc::clone(&faults);
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let seen = Arc::clone(&seen);
-                thread::spawn(move || serve(stream.unwrap(), &seen, uid));
+                let (seen, to_come) = (Arc::clone(&seen), Arc::clone(&to_come));
+                thread::spawn(move || serve(stream.unwrap(), &seen, uid, &to_come));
             }
         });
-        Self { port, requests }
+        Self { port, requests, faults }
+    }
+
+    /// That happens to the next requests, one after the other.
+    pub fn fail(&self, faults: &[Fault]) {
+        self.faults.lock().unwrap().extend(faults);
     }
 
     /// A kubeconfig that leads here.
@@ -118,7 +138,7 @@ pub fn condition<'a>(object: &'a Value, type_: &str) -> &'a Value {
     conditions.iter().find(|c| c["type"] == type_).unwrap_or(&Value::Null)
 }
 
-fn serve(stream: TcpStream, seen: &Mutex<Vec<Request>>, uid: &str) {
+fn serve(stream: TcpStream, seen: &Mutex<Vec<Request>>, uid: &str, faults: &Mutex<VecDeque<Fault>>) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut writer = stream;
     loop {
@@ -152,12 +172,35 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<Request>>, uid: &str) {
                 "apiVersion": api_version, "kind": kind, "metadata": metadata, "eventTime": null,
             }),
         };
+        let fault = faults.lock().unwrap().pop_front();
+        match fault {
+            Some(Fault::Hangs) => loop {
+                thread::park();
+            },
+            Some(Fault::Closes) => return,
+            Some(Fault::Status(status)) => {
+                let words = serde_json::json!({
+                    "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "not now", "reason": "InternalError",
+                    "code": status,
+                });
+                if !answer(&mut writer, status, &words) {
+                    return;
+                }
+                continue;
+            }
+            None => {}
+        }
         seen.lock().unwrap().push(Request { line: line.trim().to_owned(), body });
-        let reply = reply.to_string();
-        let head =
-            format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", reply.len());
-        if writer.write_all((head + &reply).as_bytes()).is_err() {
+        if !answer(&mut writer, 200, &reply) {
             return;
         }
     }
+}
+
+/// Whether somebody has taken the answer.
+fn answer(writer: &mut TcpStream, status: u16, reply: &Value) -> bool {
+    let reply = reply.to_string();
+    let head =
+        format!("HTTP/1.1 {status} -\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", reply.len());
+    writer.write_all((head + &reply).as_bytes()).is_ok()
 }

@@ -24,6 +24,7 @@ mod memory;
 mod metrics;
 mod network;
 mod processes;
+mod report;
 mod rig;
 mod root;
 mod seccomp;

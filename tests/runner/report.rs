@@ -1,0 +1,47 @@
+//! What reaches an API server that fails.
+
+use crate::api::{Api, Fault, condition};
+use crate::rig::{BOOT, Rig};
+use serde_json::json;
+use std::time::Duration;
+
+/// All that can happen to a request.
+const FAULTS: [Fault; 5] = [Fault::Status(500), Fault::Closes, Fault::Hangs, Fault::Status(503), Fault::Closes];
+
+#[test]
+fn an_api_server_that_fails_holds_nothing_up_and_hears_the_newest_at_last() {
+    let (rig, api) = (Rig::with_guest(), Api::start());
+    let configure = |generation: i64, cpus: u32| {
+        let runner = json!({"namespace": "ns", "generation": generation});
+        rig.configure(&runner, &json!({"maximumCpus": 4, "currentCpus": cpus}));
+    };
+    configure(1, 1);
+    api.fail(&FAULTS);
+    let vm = rig.start(Some(&api));
+    vm.logged("to=Booted", BOOT);
+    let last = |what: &str, type_: &str, status: &str, cpus: u32| {
+        vm.until(what, BOOT, || {
+            let last = api.statuses().pop()?;
+            (condition(&last, type_)["status"] == status && last["status"]["cpus"] == cpus).then_some(())
+        });
+    };
+    last("a report of the boot", "Booted", "True", 1);
+    let writes = api.statuses().len();
+    assert!((1..=3).contains(&writes), "{:#?}", api.statuses());
+    let failed = || rig.log().matches("the status was not written").count();
+    let before = failed();
+    assert!(before > 0, "{}", rig.log());
+    api.fail(&FAULTS);
+    configure(2, 2);
+    vm.until("a failed report", BOOT, || (failed() > before).then_some(()));
+    configure(3, 3);
+    last("a report of the newest", "CpusInSync", "True", 3);
+    std::thread::sleep(Duration::from_secs(1));
+    let told: Vec<_> = api.statuses()[writes..].iter().map(|status| status["status"]["cpus"].clone()).collect();
+    assert!(told.len() <= 2 && told.last() == Some(&json!(3)), "{told:?}");
+    vm.signal("-TERM");
+    let end = vm.end(Duration::from_secs(30));
+    assert_eq!(end.code, 10, "{}", end.log);
+    let last = api.statuses().pop().unwrap();
+    assert_eq!(condition(&last, "Running")["reason"], "VmStopped");
+}
