@@ -21,7 +21,8 @@ mod mutation;
 mod tests;
 
 use coverage::Coverage;
-use mutation::{Random, mutate};
+pub use mutation::Random;
+use mutation::mutate;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

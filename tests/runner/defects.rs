@@ -148,9 +148,14 @@ const DEFECTS: [(u32, &str, Held); 44] = [
             "nobody_has_a_privilege_and_qemu_is_confined",
             "b27_only_regular_files_of_the_repository_are_images",
             "a_word_holds_nothing_that_qemu_takes_apart",
+            "no_value_begins_an_option_of_its_own",
         ]),
     ),
-    (28, "QEMU adds devices by itself", By(&["the_smallest_machine"])),
+    (
+        28,
+        "QEMU adds devices by itself",
+        By(&["the_smallest_machine", "qemu_adds_nothing_by_itself_and_starts_nothing"]),
+    ),
     (
         29,
         "disks have one queue and keep what the guest gives back",

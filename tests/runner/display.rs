@@ -60,7 +60,7 @@ fn start_with<'a>(rig: &'a Rig, display: Value, api: Option<&Api>) -> (Vm<'a>, u
 }
 
 /// Gives the display the certificate that is there.
-fn certify(rig: &Rig, authority: &Path) {
+pub fn certify(rig: &Rig, authority: &Path) {
     for (file, name) in [("server.pem", "tls.crt"), ("server.key", "tls.key"), ("ca.pem", "ca.crt")] {
         rig.write(&format!("config/{name}"), &fs::read_to_string(authority.join(file)).unwrap());
     }

@@ -23,6 +23,7 @@ mod media;
 mod memory;
 mod metrics;
 mod network;
+mod pairs;
 mod processes;
 mod report;
 mod rig;

@@ -170,7 +170,7 @@ fn settle_layout(record: &mut Record, macs: &[String], disks: &[Disk], seed: boo
 }
 
 /// The processor's own model exists only where the processor runs the guest.
-fn cpu_model(wanted: &str, acceleration: &Acceleration) -> String {
+pub fn cpu_model(wanted: &str, acceleration: &Acceleration) -> String {
     let (model, features) = wanted.split_once(',').map_or((wanted, None), |(model, features)| (model, Some(features)));
     let model = if model == "host" && acceleration.is_emulation() { "max" } else { model };
     features.map_or_else(|| model.to_owned(), |features| format!("{model},{features}"))

@@ -1,3 +1,8 @@
+mod combined;
+mod line;
+mod options;
+mod rules;
+
 use super::*;
 use crate::runner::config;
 use crate::runner::machine::testing;

@@ -1,0 +1,166 @@
+//! Each value of an option beside each value of each other one, in as few machines as that takes: QEMU starts them all.
+
+use crate::display::certify;
+use crate::fetch::server::Authority;
+use crate::rig::{BOOT, Rig};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::Duration;
+
+/// Options with all of their values, but for those that this machine or a test's pod lacks: KVM, huge pages, taps, block
+/// devices. Those have tests of their own (`kvm`, `guest_memory`, `network`, `storage`).
+const OPTIONS: [(&str, &[&str]); 18] = [
+    ("firmware", &["bios", "uefi", "uefi-4m", "secure", "secure-4m"]),
+    ("bootMenu", &["no", "yes"]),
+    ("useTpm", &["no", "yes"]),
+    ("sharedMemory", &["no", "yes"]),
+    ("accelerator", &["tcg", "auto"]),
+    ("cpuModel", &["host", "qemu64,-svm"]),
+    ("cpus", &["1", "4", "2x1x2x1", "32"]),
+    ("rtcBase", &["utc", "localtime", "2026-01-31T12:00:00"]),
+    ("rtcClock", &["rt", "host", "vm"]),
+    ("network", &["none", "user", "two"]),
+    ("cd", &["none", "iso", "two"]),
+    ("disks", &["none", "file", "two"]),
+    ("bootindex", &["no", "yes"]),
+    ("cloudInit", &["no", "yes"]),
+    ("outputs", &["1", "2"]),
+    ("spice", &["none", "open", "password", "tls"]),
+    ("streamingVideo", &["unset", "off", "all", "filter"]),
+    ("usbRedirects", &["0", "2"]),
+];
+
+type Choice = [usize; OPTIONS.len()];
+type Pair = [(usize, usize); 2];
+
+fn pairs(choice: &Choice) -> impl Iterator<Item = Pair> {
+    let first = (0..OPTIONS.len()).flat_map(|a| (a + 1..OPTIONS.len()).map(move |b| (a, b)));
+    first.map(|(a, b)| [(a, choice[a]), (b, choice[b])])
+}
+
+/// Numbers by chance, the same each time (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        usize::try_from((z ^ (z >> 31)) >> 1).unwrap() % end
+    }
+}
+
+/// Choices that have each pair: the next is always the one, of many by chance, that has most of those which are missing.
+fn choices() -> Vec<Choice> {
+    let mut random = Random(1);
+    let mut missing: BTreeSet<Pair> = BTreeSet::new();
+    for a in 0..OPTIONS.len() {
+        for b in a + 1..OPTIONS.len() {
+            let values = (0..OPTIONS[a].1.len()).flat_map(|x| (0..OPTIONS[b].1.len()).map(move |y| (x, y)));
+            missing.extend(values.map(|(x, y)| [(a, x), (b, y)]));
+        }
+    }
+    let mut chosen = Vec::new();
+    while let Some([(a, x), (b, y)]) = missing.first().copied() {
+        let mut candidate = || {
+            let mut choice = OPTIONS.map(|(_, values)| random.below(values.len()));
+            (choice[a], choice[b]) = (x, y);
+            choice
+        };
+        let has = |choice: &Choice| pairs(choice).filter(|pair| missing.contains(pair)).count();
+        let best = (0..200).map(|_| candidate()).max_by_key(has).unwrap();
+        pairs(&best).for_each(|pair| drop(missing.remove(&pair)));
+        chosen.push(best);
+    }
+    chosen
+}
+
+fn value(choice: &Choice, option: &str) -> &'static str {
+    let at = OPTIONS.iter().position(|(name, _)| *name == option).unwrap();
+    OPTIONS[at].1[choice[at]]
+}
+
+/// Gives the rig the configuration, and what it needs besides.
+fn configure(rig: &Rig, choice: &Choice, authority: &Path, port: u16) {
+    let chosen = |option| value(choice, option);
+    let yes = |option| chosen(option) == "yes";
+    let bootindex = |n: u32| yes("bootindex").then_some(n);
+    let cd = |n: u32, file: &str| json!({"type": "ide-cd", "file": file, "bootindex": bootindex(n)});
+    let disk = |n: u32, file: &str| json!({"type": "raw", "file": format!("/tmp/data/{file}"), "size": "1 MiB", "bootindex": bootindex(n)});
+    let cds = match chosen("cd") {
+        "none" => vec![],
+        "iso" => vec![cd(0, "a,b.iso")],
+        _ => vec![cd(0, "a,b.iso"), cd(1, "")],
+    };
+    let disks = match chosen("disks") {
+        "none" => vec![],
+        "file" => vec![disk(2, "a,b.img")],
+        _ => vec![disk(2, "a,b.img"), disk(3, "c.img")],
+    };
+    let networks = match chosen("network") {
+        "none" => vec![],
+        "user" => vec![json!({"type": "user", "net": "10.0.3.0/24"})],
+        _ => vec![json!({"type": "user", "device": "e1000e"}), json!({"type": "user", "device": "usb-net"})],
+    };
+    let drives = [cds, disks].concat();
+    let mut vm = json!({
+        "firmware": chosen("firmware"), "bootMenu": yes("bootMenu"), "useTpm": yes("useTpm"),
+        "sharedMemory": yes("sharedMemory"), "accelerator": chosen("accelerator"), "cpuModel": chosen("cpuModel"),
+        "maximumRam": "128 MiB", "rtcBase": chosen("rtcBase"), "rtcClock": chosen("rtcClock"),
+        "network": networks, "drives": drives, "powerdownTimeout": 0,
+        "display": {"outputs": chosen("outputs").parse::<u32>().unwrap()},
+    });
+    match chosen("cpus") {
+        "2x1x2x1" => {
+            for (key, count) in [("sockets", 2), ("diesPerSocket", 1), ("coresPerDie", 2), ("threadsPerCore", 1)] {
+                vm[key] = json!(count);
+            }
+        }
+        count => vm["maximumCpus"] = json!(count.parse::<u32>().unwrap()),
+    }
+    for name in ["display-password", "tls.crt", "tls.key", "ca.crt"] {
+        let _ = fs::remove_file(rig.path("config").join(name));
+    }
+    match chosen("spice") {
+        "password" => rig.write("config/display-password", "secret"),
+        "tls" => certify(rig, authority),
+        _ => {}
+    }
+    if chosen("spice") != "none" {
+        let redirects = chosen("usbRedirects").parse::<u32>().unwrap();
+        vm["display"]["spice"] = json!({"port": port, "usbRedirects": redirects});
+        if chosen("streamingVideo") != "unset" {
+            vm["display"]["spice"]["streamingVideo"] = json!(chosen("streamingVideo"));
+        }
+    }
+    let seed = json!({"metaData": {"instance-id": "one"}, "userData": {"hostname": "a"}});
+    let runner = if yes("cloudInit") { json!({"cloudInit": seed}) } else { json!({}) };
+    rig.configure(&runner, &vm);
+}
+
+#[test]
+fn each_two_values_of_options_are_started_together_by_qemu() {
+    let choices = choices();
+    assert!(choices.len() < 60, "{}", choices.len());
+    let (rig, authority) = (Rig::new(), tempfile::tempdir().unwrap());
+    Authority::make(authority.path());
+    fs::create_dir(rig.path("images")).unwrap();
+    fs::write(rig.path("images/a,b.iso"), vec![0; 1 << 20]).unwrap();
+    for choice in &choices {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        configure(&rig, choice, authority.path(), port);
+        println!("{}", OPTIONS.map(|(name, _)| format!("{name}={}", value(choice, name))).join(" "));
+        let vm = rig.start(None);
+        vm.logged("to=Booting", Duration::from_secs(30));
+        vm.signal("-TERM");
+        let end = vm.end(BOOT);
+        assert_eq!((end.code, &end.outcome["reason"]), (10, &json!("Stopped")), "{}", end.log);
+        let refused = |line: &&str| line.contains("qemu-system-x86_64:") || line.contains("QEMU refuses");
+        assert_eq!(end.log.lines().find(refused), None, "{}", end.log);
+    }
+    println!("{} machines", choices.len());
+}
