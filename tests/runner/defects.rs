@@ -168,6 +168,7 @@ const DEFECTS: [(u32, &str, Held); 44] = [
             "b30_variables_that_fit_no_firmware_are_kept_and_come_back_with_theirs",
             "b30_variables_that_were_put_aside_by_a_start_that_did_not_come_to_its_end_are_told_by_the_next",
             "every_kind_but_bios_has_pairs_of_code_and_variables",
+            "b30_each_firmware_is_found_where_arch_alpine_and_debian_have_it",
         ]),
     ),
     (31, "no disks, no start", By(&["a_null_is_no_value_but_no_network_is_none"])),

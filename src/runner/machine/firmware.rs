@@ -24,7 +24,11 @@ pub struct FirmwareFiles {
     pub put_aside: Option<String>,
 }
 
-/// Pairs of code and variables in the order of preference: those of the reference (Fedora, Arch), then Debian's.
+/// Size of the variables in the layout of 4 MiB.
+const VARS_OF_4M: u64 = 528 << 10;
+
+/// Pairs of code and variables in the order of preference: those of the reference (Fedora, Arch, and what Debian and Alpine
+/// call alike), then Debian's others.
 fn candidates(firmware: Firmware) -> &'static [(&'static str, &'static str)] {
     match firmware {
         Firmware::Bios => &[],
@@ -40,6 +44,8 @@ fn candidates(firmware: Firmware) -> &'static [(&'static str, &'static str)] {
             ("/usr/share/edk2/ovmf-4m/OVMF_CODE.fd", "/usr/share/edk2/ovmf-4m/OVMF_VARS.fd"),
             ("/usr/share/edk2/x64/OVMF_CODE.4m.fd", "/usr/share/edk2/x64/OVMF_VARS.4m.fd"),
             ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
+            // Alpine's; Debian 12 has the layout of 2 MiB there.
+            ("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),
         ],
         Firmware::Secure => &[
             ("/usr/share/edk2/ovmf/OVMF_CODE.secboot.fd", "/usr/share/edk2/ovmf/OVMF_VARS.secboot.fd"),
@@ -55,12 +61,16 @@ fn candidates(firmware: Firmware) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// Finds the firmware, and gives the VM its own variables if it has none yet, or none that fit (B30). Those of another
-/// layout are kept under a name of their own, and are back when their firmware is: nothing is ever overwritten, and
-/// the volume of 1 MiB holds each once.
-pub fn settle(firmware: Firmware, data: &Path) -> Result<Option<FirmwareFiles>, Failure> {
-    let pairs: Vec<_> =
-        candidates(firmware).iter().map(|(rom, vars)| (PathBuf::from(rom), PathBuf::from(vars))).collect();
+/// Finds the firmware among the files below `root`, and gives the VM its own variables if it has none yet, or none that fit
+/// (B30). Those of another layout are kept under a name of their own, and are back when their firmware is: nothing is ever
+/// overwritten, and the volume of 1 MiB holds each once.
+pub fn settle(firmware: Firmware, root: &Path, data: &Path) -> Result<Option<FirmwareFiles>, Failure> {
+    let below = |path: &str| root.join(path.trim_start_matches('/'));
+    // Distributions give one name to either layout.
+    let only_4m = matches!(firmware, Firmware::Uefi4m | Firmware::Secure4m);
+    let fits = |vars: &Path| !only_4m || size(vars).is_none_or(|size| size == VARS_OF_4M);
+    let pairs = candidates(firmware).iter().map(|(rom, vars)| (below(rom), below(vars)));
+    let pairs: Vec<_> = pairs.filter(|(_, vars)| fits(vars)).collect();
     if firmware == Firmware::Bios {
         return Ok(None);
     }
@@ -129,97 +139,4 @@ fn last_kept(data: &Path, but: Option<&Path>) -> Option<PathBuf> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Code and variables with sizes as in the layouts of 2 and 4 MiB.
-    fn image() -> (tempfile::TempDir, Vec<(PathBuf, PathBuf)>) {
-        let dir = tempfile::tempdir().unwrap();
-        let pair = |name: &str, size: usize| {
-            let (rom, vars) = (dir.path().join(format!("CODE{name}")), dir.path().join(format!("VARS{name}")));
-            fs::write(&rom, "rom").unwrap();
-            fs::write(&vars, vec![7; size]).unwrap();
-            (rom, vars)
-        };
-        let pairs = vec![("/none".into(), "/none".into()), pair("2m", 128), pair("4m", 528)];
-        (dir, pairs)
-    }
-
-    #[test]
-    fn variables_are_seeded_once_and_whole() {
-        let (_image, pairs) = image();
-        let data = tempfile::tempdir().unwrap();
-        let FirmwareFiles { rom, vars, .. } = choose(&pairs, Firmware::Uefi, data.path()).unwrap();
-        assert_eq!((rom, fs::read(&vars).unwrap().len()), (pairs[1].0.clone(), 128));
-        fs::write(&vars, vec![9; 128]).unwrap();
-        choose(&pairs, Firmware::Uefi, data.path()).unwrap();
-        assert_eq!(fs::read(&vars).unwrap(), vec![9; 128]);
-        assert_eq!(fs::read_dir(data.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn variables_of_another_layout_choose_their_code() {
-        let (_image, pairs) = image();
-        let data = tempfile::tempdir().unwrap();
-        fs::write(data.path().join("fw-vars.fd"), vec![1; 528]).unwrap();
-        let files = choose(&pairs, Firmware::Uefi, data.path()).unwrap();
-        assert_eq!((files.rom, files.put_aside), (pairs[2].0.clone(), None));
-    }
-
-    #[test]
-    fn b30_variables_that_fit_no_firmware_are_kept_and_come_back_with_theirs() {
-        let (_image, pairs) = image();
-        let data = tempfile::tempdir().unwrap();
-        let content = |name: &str| fs::read(data.path().join(name)).ok();
-        fs::write(data.path().join("fw-vars.fd"), vec![1; 128]).unwrap();
-        let only_4m = &pairs[2..];
-        let told = choose(only_4m, Firmware::Uefi4m, data.path()).unwrap().put_aside.unwrap();
-        assert!(told.contains("fw-vars-128.fd") && told.contains("uefi-4m"), "{told}");
-        assert_eq!((content("fw-vars.fd"), content("fw-vars-128.fd")), (Some(vec![7; 528]), Some(vec![1; 128])));
-        // Told once: the next start finds what fits.
-        assert_eq!(choose(only_4m, Firmware::Uefi4m, data.path()).unwrap().put_aside, None);
-        let only_2m = &pairs[..2];
-        fs::write(data.path().join("fw-vars.fd"), vec![2; 528]).unwrap();
-        choose(only_2m, Firmware::Uefi, data.path()).unwrap();
-        assert_eq!((content("fw-vars.fd"), content("fw-vars-528.fd")), (Some(vec![1; 128]), Some(vec![2; 528])));
-        assert_eq!(fs::read_dir(data.path()).unwrap().count(), 2, "each is there once");
-    }
-
-    #[test]
-    fn b30_variables_that_were_put_aside_by_a_start_that_did_not_come_to_its_end_are_told_by_the_next() {
-        let (_image, pairs) = image();
-        let only_4m = &pairs[2..];
-        let data = tempfile::tempdir().unwrap();
-        let content = |name: &str| fs::read(data.path().join(name)).ok();
-        fs::write(data.path().join("fw-vars-128.fd"), vec![1; 128]).unwrap();
-        let told = choose(only_4m, Firmware::Uefi4m, data.path()).unwrap().put_aside.unwrap();
-        assert!(told.contains("128 bytes") && told.contains("fw-vars-128.fd"), "{told}");
-        assert_eq!((content("fw-vars.fd"), content("fw-vars-128.fd")), (Some(vec![7; 528]), Some(vec![1; 128])));
-        // An image that has their firmware too takes them back, and has nothing to tell.
-        fs::remove_file(data.path().join("fw-vars.fd")).unwrap();
-        fs::rename(data.path().join("fw-vars-128.fd"), data.path().join("fw-vars-528.fd")).unwrap();
-        fs::write(data.path().join("fw-vars-528.fd"), vec![2; 528]).unwrap();
-        let files = choose(&pairs, Firmware::Uefi, data.path()).unwrap();
-        assert_eq!((files.rom, files.put_aside), (pairs[2].0.clone(), None));
-        assert_eq!((content("fw-vars.fd"), content("fw-vars-528.fd")), (Some(vec![2; 528]), None));
-    }
-
-    #[test]
-    fn an_image_without_the_firmware_says_where_it_looked() {
-        let data = tempfile::tempdir().unwrap();
-        let pairs = [("/none/CODE".into(), "/none/VARS".into())];
-        let failure = choose(&pairs, Firmware::Secure, data.path()).unwrap_err();
-        assert_eq!(failure.reason, EndReason::FirmwareMissing);
-        assert!(failure.message.contains("/none/CODE"), "{failure}");
-        assert_eq!(fs::read_dir(data.path()).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn every_kind_but_bios_has_pairs_of_code_and_variables() {
-        for firmware in [Firmware::Uefi, Firmware::Uefi4m, Firmware::Secure, Firmware::Secure4m] {
-            for (rom, vars) in candidates(firmware) {
-                assert!(rom.contains("_CODE") && vars.contains("_VARS"), "{rom} {vars}");
-            }
-        }
-    }
-}
+mod tests;

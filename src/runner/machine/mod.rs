@@ -133,7 +133,7 @@ pub fn resolve(spec: Spec, dirs: &Directories, around: Around) -> Result<Resolve
     let mut record = identity::settle(&dirs.data)?;
     let before = record.clone();
     let uuid = identity::uuid(&dirs.data, spec.uuid.as_deref())?;
-    let firmware = firmware::settle(spec.firmware, &dirs.data)?;
+    let firmware = firmware::settle(spec.firmware, Path::new("/"), &dirs.data)?;
     let mut warnings: Vec<String> = firmware.iter().filter_map(|firmware| firmware.put_aside.clone()).collect();
     let (disks, held) = drives::disks(&spec.disks)?;
     let cds = drives::cds(&spec.cds, around.repository, &mut warnings);
