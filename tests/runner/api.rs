@@ -102,6 +102,13 @@ impl Api {
         kept.map(|r| r.body).collect()
     }
 
+    /// The events so far.
+    #[allow(dead_code, reason = "the bench looks at none")]
+    pub fn event_objects(&self) -> Vec<Value> {
+        let requests = self.requests.lock().unwrap();
+        requests.iter().filter(|r| r.line.starts_with("POST")).map(|r| r.body.clone()).collect()
+    }
+
     /// The reasons of the events so far.
     pub fn events(&self) -> Vec<String> {
         let requests = self.requests.lock().unwrap();

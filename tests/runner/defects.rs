@@ -65,7 +65,14 @@ const DEFECTS: [(u32, &str, Held); 44] = [
         By(&["configured_directories_win_over_the_environments_and_that_over_the_defaults"]),
     ),
     (10, "the documented sizes are refused", By(&["both_syntaxes_are_read"])),
-    (11, "streaming video has two names", By(&["b11_streaming_video_is_read_by_either_of_its_names"])),
+    (
+        11,
+        "streaming video has two names",
+        By(&[
+            "b11_streaming_video_is_read_by_either_of_its_names",
+            "b11_video_is_streamed_where_that_is_configured_and_nowhere_else",
+        ]),
+    ),
     (
         12,
         "a topology does not count as the maximum of CPUs",
@@ -211,7 +218,14 @@ const DEFECTS: [(u32, &str, Held); 44] = [
         By(&["b40_a_password_is_in_no_log", "nobody_has_a_privilege_and_qemu_is_confined"]),
     ),
     (41, "a guest depends on a web server", Gone("QEMU opens local files only: a URL is never handed to it")),
-    (42, "an event's reason is free text", By(&["b42_the_reason_of_an_event_is_one_of_a_closed_list"])),
+    (
+        42,
+        "an event's reason is free text",
+        By(&[
+            "b42_the_reason_of_an_event_is_one_of_a_closed_list",
+            "b42_who_looks_at_the_display_is_told_in_words_that_are_always_the_same",
+        ]),
+    ),
     (
         43,
         "the pod asks for less memory than the machine has",

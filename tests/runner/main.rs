@@ -31,3 +31,4 @@ mod root;
 mod seccomp;
 mod secure_boot;
 mod storage;
+mod viewer;

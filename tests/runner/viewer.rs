@@ -1,0 +1,184 @@
+//! Somebody who looks at the display, and stays: what is told of that, and what is sent there.
+
+use crate::api::{Api, condition};
+use crate::rig::{BOOT, Rig, Vm};
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const TIME: Duration = Duration::from_secs(30);
+
+/// A client that shows nothing and stays, `spicy-stats` (Debian's spice-client-gtk).
+struct Viewer {
+    child: Child,
+    home: TempDir,
+}
+
+impl Viewer {
+    fn connect(port: u16, password: Option<&str>) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let log = File::create(home.path().join("log")).unwrap();
+        let mut command = Command::new("spicy-stats");
+        command.args(["--host", "127.0.0.1", "--port", &port.to_string()]);
+        command.args(password.into_iter().flat_map(|password| ["--password", password]));
+        command.env("HOME", home.path()).env("SPICE_DEBUG", "1").env("G_MESSAGES_DEBUG", "all");
+        let child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn();
+        Self { child: child.unwrap_or_else(|e| panic!("spicy-stats: {e}; run `make install`")), home }
+    }
+
+    /// What it has said.
+    fn said(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.home.path().join("log")).unwrap()).into_owned()
+    }
+
+    fn is_there(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A machine with that display and those disks, and the display's port.
+fn start<'a>(rig: &'a Rig, mut spice: Value, drives: &Value, api: Option<&Api>) -> (Vm<'a>, u16) {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    spice["port"] = json!(port);
+    let vm = json!({"drives": drives, "powerdownTimeout": 0, "display": {"spice": spice}});
+    rig.configure(&json!({"namespace": "ns"}), &vm);
+    let vm = rig.start(api);
+    vm.logged("to=Booting", TIME);
+    (vm, port)
+}
+
+/// What the newest status says of the console: status, reason and message of its condition, and the client.
+fn console(api: &Api) -> Option<[String; 4]> {
+    let last = api.statuses().pop()?;
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let told = condition(&last, "ConsoleConnected");
+    Some([&told["status"], &told["reason"], &told["message"], &last["status"]["consoleClient"]].map(text))
+}
+
+/// Reasons and notes of the events about consoles.
+fn announced(api: &Api) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let events = api.event_objects();
+    let about = events.iter().filter(|event| event["action"] == "ConsoleConnectionUpdate");
+    about.map(|event| (text(&event["reason"]), text(&event["note"]))).collect()
+}
+
+const CONNECTED: [&str; 4] = ["True", "Connected", "from 127.0.0.1", "127.0.0.1"];
+const ALONE: [&str; 4] = ["False", "Disconnected", "no console is connected", ""];
+const STOPPED: [&str; 4] = ["False", "VmStopped", "the machine does not run", ""];
+
+fn until_told(vm: &Vm<'_>, api: &Api, expected: [&str; 4]) {
+    vm.until(&format!("{expected:?}"), TIME, || (console(api)? == expected).then_some(()));
+}
+
+fn until_announced(vm: &Vm<'_>, api: &Api, expected: &[&str]) {
+    let reasons = || announced(api).into_iter().map(|(reason, _)| reason).collect::<Vec<_>>();
+    vm.until(&format!("{expected:?}"), TIME, || (reasons() == expected).then_some(()));
+}
+
+#[test]
+fn b42_who_looks_at_the_display_is_told_in_words_that_are_always_the_same() {
+    let (rig, api) = (Rig::new(), Api::start());
+    let (vm, port) = start(&rig, json!({}), &json!([]), Some(&api));
+    until_told(&vm, &api, ALONE);
+    let (come, gone) = ("ConsoleConnected", "ConsoleDisconnected");
+    let viewer = Viewer::connect(port, None);
+    until_told(&vm, &api, CONNECTED);
+    until_announced(&vm, &api, &[come]);
+    drop(viewer);
+    until_told(&vm, &api, ALONE);
+    until_announced(&vm, &api, &[come, gone]);
+    // The display is one's alone: who comes second has it.
+    let mut first = Viewer::connect(port, None);
+    until_announced(&vm, &api, &[come, gone, come]);
+    let mut second = Viewer::connect(port, None);
+    until_announced(&vm, &api, &[come, gone, come, gone, come]);
+    vm.until("the end of the first", TIME, || (!first.is_there()).then_some(()));
+    assert!(second.is_there(), "{}", second.said());
+    until_told(&vm, &api, CONNECTED);
+    // And it is gone with the machine.
+    vm.signal("-TERM");
+    assert_eq!(vm.end(BOOT).code, 10);
+    assert_eq!(console(&api).unwrap(), STOPPED);
+    for (reason, note) in announced(&api) {
+        assert!(note.contains("127.0.0.1") && !reason.contains(|c: char| !c.is_ascii_alphabetic()), "{reason}: {note}");
+    }
+    let known = ["RunnerStarted", "VmStarted", "VmTerminating", "VmStopped", come, gone];
+    assert_eq!(api.events().into_iter().find(|reason| !known.contains(&reason.as_str())), None);
+}
+
+#[test]
+fn who_does_not_get_in_is_not_told_as_one_who_looks() {
+    let (rig, api) = (Rig::new(), Api::start());
+    rig.write("config/display-password", "right");
+    let (vm, port) = start(&rig, json!({}), &json!([]), Some(&api));
+    let mut refused = Viewer::connect(port, Some("wrong"));
+    // SPICE_CHANNEL_ERROR_AUTH
+    vm.until("a refusal", TIME, || (refused.said().contains("channel event: 23") || !refused.is_there()).then_some(()));
+    let viewer = Viewer::connect(port, Some("right"));
+    until_told(&vm, &api, CONNECTED);
+    until_announced(&vm, &api, &["ConsoleConnected"]);
+    drop(viewer);
+    until_announced(&vm, &api, &["ConsoleConnected", "ConsoleDisconnected"]);
+}
+
+/// A boot sector whose picture never stays: 320 by 200 points (BIOS mode 13h), each of another color than before.
+const PICTURES: [u8; 27] = [
+    0xb8, 0x13, 0x00, // mov ax, 13h
+    0xcd, 0x10, // int 10h
+    0xb8, 0x00, 0xa0, // mov ax, a000h
+    0x8e, 0xc0, // mov es, ax
+    0x43, // picture: inc bx
+    0x31, 0xff, // xor di, di
+    0xb9, 0x00, 0xfa, // mov cx, 64000
+    0x89, 0xc8, // point: mov ax, cx
+    0x01, 0xd8, // add ax, bx
+    0x30, 0xe0, // xor al, ah
+    0xaa, // stosb
+    0xe2, 0xf7, // loop point
+    0xeb, 0xef, // jmp picture
+];
+
+/// Of a client's words: its picture is complete; a stream of video begins; a picture of a stream has come.
+const PICTURE: &str = "display_handle_mark";
+const STREAM: &str = "display_handle_stream_create";
+const PICTURE_OF_STREAM: &str = "video margin";
+
+#[test]
+fn b11_video_is_streamed_where_that_is_configured_and_nowhere_else() {
+    for (way, streams) in [("all", true), ("off", false)] {
+        let rig = Rig::new();
+        let mut disk = vec![0; 1 << 20];
+        disk[..PICTURES.len()].copy_from_slice(&PICTURES);
+        disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+        fs::write(rig.path("disk.img"), disk).unwrap();
+        rig.own("disk.img");
+        let drives = json!([{"type": "raw", "resource": "/tmp/disk.img"}]);
+        let (vm, port) = start(&rig, json!({"streamingVideo": way}), &drives, None);
+        let viewer = Viewer::connect(port, None);
+        vm.until("a picture", TIME, || viewer.said().contains(PICTURE).then_some(()));
+        if streams {
+            vm.until("a stream", TIME, || viewer.said().contains(STREAM).then_some(()));
+            let pictures = || viewer.said().matches(PICTURE_OF_STREAM).count();
+            vm.until("a stream's pictures", TIME, || (pictures() > 20).then_some(()));
+        } else {
+            // Twenty pictures make a stream, of which the guest makes more in each second.
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_secs(5) {
+                assert!(!viewer.said().contains(STREAM), "{}", viewer.said());
+                sleep(Duration::from_millis(200));
+            }
+        }
+    }
+}
