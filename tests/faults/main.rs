@@ -9,6 +9,7 @@
 //! | `cluster` | scheduler, volume binder, kubelet, runner and garbage collector, played; the history of all objects |
 //! | `install` | the definition of VMs |
 //! | `layer` | between operator and API server: counts what passes, and lets one thing go wrong |
+//! | `adopted` | a VM of the reference, as it is found |
 //! | `scenario` | what happens to a VM, and one run of it |
 //! | `judge` | what must hold at the end, and at every revision |
 //!
@@ -21,6 +22,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
+mod adopted;
 #[allow(dead_code, reason = "the test of changes uses all of it")]
 mod cluster;
 mod install;
