@@ -302,7 +302,7 @@ fn built(spec: &Value) -> Value {
         "claimChanges": format!("{claim_changes:?}"),
         "displaySecret": json_of(&display_secret),
         "service": json_of(&service),
-        "pod": json_of(&pod),
+        "pod": json_of(&build::marked(pod)),
         "decision": format!("{:?}", decide(&observed, true)),
     })
 }

@@ -82,7 +82,7 @@ fn objects_with(path: &str, mut settings: Reconciler) -> String {
     let objects = [yaml(&config_map)].into_iter().chain(display_secret.iter().map(yaml)).chain(claims);
     let objects = objects
         .chain(service.iter().map(yaml))
-        .chain([yaml(&pod)])
+        .chain([yaml(&build::marked(pod))])
         .chain(fetches.iter().filter_map(|fetch| fetch.pod.as_ref()).map(yaml));
     objects.collect::<Vec<_>>().join("---\n")
 }

@@ -36,7 +36,7 @@ fn ours(spec: &Value) -> Option<BTreeMap<&'static str, Value>> {
         ("disk claim", json_of(&disks)),
         ("Secret", json_of(&display_secret)),
         ("Service", json_of(&service)),
-        ("Pod", json_of(&pod)),
+        ("Pod", json_of(&build::marked(pod))),
     ]))
 }
 

@@ -114,13 +114,16 @@ impl Decision {
     }
 
     /// The same; a pod that has not run yet goes if it would be made differently now: what kept it from starting may be
-    /// mended, and nothing is lost. `made_of` is what it would be made of ([`names::ANNOTATION_MADE_OF`]).
+    /// mended, and nothing is lost. `made_of` tells what it would be made of ([`names::ANNOTATION_MADE_OF`]), and is asked
+    /// only of such a pod.
     #[must_use]
-    pub fn unless_outdated(self, observed: &Observed, made_of: Option<&str>) -> Self {
-        let (Self::Keep, Some(pod), Some(now)) = (&self, observed.own_pod(), made_of) else { return self };
-        let is_outdated = pod.annotations().get(names::ANNOTATION_MADE_OF).is_some_and(|before| before != now);
-        match pod.uid() {
-            Some(uid) if is_outdated && !pod.has_begun() => Self::Delete { uid, why: DeleteReason::Outdated },
+    pub fn unless_outdated(self, observed: &Observed, made_of: impl FnOnce() -> Option<String>) -> Self {
+        let (Self::Keep, Some(pod)) = (&self, observed.own_pod().filter(|pod| !pod.has_begun())) else { return self };
+        let before = pod.annotations().get(names::ANNOTATION_MADE_OF);
+        match (before, pod.uid()) {
+            (Some(before), Some(uid)) if made_of().is_some_and(|now| now != *before) => {
+                Self::Delete { uid, why: DeleteReason::Outdated }
+            }
             _ => self,
         }
     }

@@ -40,7 +40,6 @@ use super::error::Error;
 use super::streams::Vms;
 use crate::api::VirtualMachine;
 use crate::api::conditions::{self, Wanted};
-use crate::api::names;
 use explain::Problem;
 use futures::{Stream, StreamExt};
 use kube::ResourceExt;
@@ -120,10 +119,8 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     let plan = plan::plan(&observed, &ctx.settings().reconciler);
     let medium = plan.as_ref().ok().and_then(|plan| plan.media.wait);
     let objects = plan.as_ref().ok().map(build::build);
-    let made_of = objects.as_ref().and_then(|objects| objects.pod.annotations().get(names::ANNOTATION_MADE_OF));
-    let decision = lifecycle::decide(&observed, plan.is_ok())
-        .once_there(medium)
-        .unless_outdated(&observed, made_of.map(String::as_str));
+    let made_of = || objects.as_ref().map(|objects| build::made_of(&objects.pod));
+    let decision = lifecycle::decide(&observed, plan.is_ok()).once_there(medium).unless_outdated(&observed, made_of);
     let applied = match objects {
         Some(objects) => apply::apply(objects, &observed, &decision, ctx).await,
         None => apply::end_pod(&observed, &decision, ctx).await.map(|()| Vec::new()),

@@ -17,7 +17,7 @@ mod config_map;
 mod resize;
 mod service;
 
-use super::build::Objects;
+use super::build::{self, Objects};
 use super::lifecycle::Decision;
 use super::observe::{Observed, is_of_earlier};
 use super::{fetch, poke, restart};
@@ -71,7 +71,7 @@ pub async fn apply(
     let of_pod = match decision {
         Decision::Create => {
             pod.annotations_mut().extend(versions.annotations());
-            create_pod(&pod, observed, vec![a, b, c], ctx).await?;
+            create_pod(&build::marked(pod), observed, vec![a, b, c], ctx).await?;
             Vec::new()
         }
         Decision::Keep => follow(&pod, &versions, observed, ctx).await?,

@@ -7,6 +7,7 @@ mod pod;
 mod secret;
 mod service;
 
+pub use pod::{made_of, marked};
 pub(super) use pod::{pod_security, restricted};
 
 use super::fetch::{self, Fetch, Step};
@@ -35,7 +36,7 @@ pub struct Objects {
     pub display_secret: Option<Secret>,
     /// The load balancer service, if there should be one.
     pub service: Option<Service>,
-    /// The pod.
+    /// The pod, not [`marked`] yet.
     pub pod: Pod,
 }
 

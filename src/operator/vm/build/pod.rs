@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
+use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
@@ -55,23 +56,32 @@ pub(super) fn build(plan: &Plan) -> Pod {
         runtime_class_name: placement.runtime_class_name,
         ..PodSpec::default()
     };
-    let made_of = made_of(&spec, plan);
-    let mut pod = Pod { metadata, spec: Some(spec), status: None };
-    pod.annotations_mut().insert(names::ANNOTATION_MADE_OF.to_owned(), made_of);
-    pod
+    Pod { metadata, spec: Some(spec), status: None }
 }
 
-/// A hash of all that needs another pod where it changes.
-fn made_of(spec: &PodSpec, plan: &Plan) -> String {
-    let mut spec = spec.clone();
+/// A hash of all that needs another pod where it changes, of a pod as [`build`] gives it. It takes longer than all the
+/// rest, and who has a pod that has run needs none.
+#[must_use]
+pub fn made_of(pod: &Pod) -> String {
+    let mut spec = pod.spec.clone().unwrap_or_default();
     for resources in spec.containers.iter_mut().filter_map(|container| container.resources.as_mut()) {
         for amounts in [&mut resources.limits, &mut resources.requests].into_iter().flatten() {
             amounts.retain(|name, _| !can_follow(name));
         }
     }
+    let started_with = pod.annotations().get(names::ANNOTATION_STARTED_WITH);
+    let started_with = started_with.and_then(|json| serde_json::from_str::<&RawValue>(json).ok());
     // Serializing plain data cannot fail.
-    let said = serde_json::to_vec(&(spec, &plan.started_with)).unwrap_or_default();
+    let said = serde_json::to_vec(&(spec, started_with)).unwrap_or_default();
     hex(Sha256::digest(said).iter().take(8))
+}
+
+/// The pod with what says of what it is made, as it is created.
+#[must_use]
+pub fn marked(mut pod: Pod) -> Pod {
+    let made_of = made_of(&pod);
+    pod.annotations_mut().insert(names::ANNOTATION_MADE_OF.to_owned(), made_of);
+    pod
 }
 
 /// Whether a pod that is there can get another amount of it.

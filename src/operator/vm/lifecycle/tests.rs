@@ -139,15 +139,45 @@ fn a_pod_that_has_not_run_goes_when_it_would_be_made_differently() {
         let mut pod = pod(status.clone());
         pod.annotations_mut().insert(names::ANNOTATION_MADE_OF.to_owned(), "before".to_owned());
         let observed = with_pod(running(), pod.clone());
-        let decided = |made_of| decide(&observed, true).unless_outdated(&observed, made_of);
+        let decided =
+            |made_of: Option<&str>| decide(&observed, true).unless_outdated(&observed, || made_of.map(str::to_owned));
         let expected = if goes { delete(DeleteReason::Outdated) } else { Decision::Keep };
         assert_eq!((decided(Some("now")), decided(Some("before"))), (expected, Decision::Keep), "{status}");
         assert_eq!(decided(None), Decision::Keep, "a spec that cannot be used makes nothing");
         // What the reference or an earlier version has made is not known to differ.
         pod.annotations_mut().clear();
         let observed = with_pod(running(), pod);
-        assert_eq!(decide(&observed, true).unless_outdated(&observed, Some("now")), Decision::Keep);
+        assert_eq!(decide(&observed, true).unless_outdated(&observed, || Some("now".to_owned())), Decision::Keep);
     }
+}
+
+#[test]
+fn what_a_pod_would_be_made_of_is_asked_only_where_that_decides_something() {
+    let marked = |status: Value| {
+        let mut pod = pod(status);
+        pod.annotations_mut().insert(names::ANNOTATION_MADE_OF.to_owned(), "before".to_owned());
+        pod
+    };
+    let asked = |observed: &Observed| {
+        let mut asked = 0;
+        let _ = decide(observed, true).unless_outdated(observed, || {
+            asked += 1;
+            None
+        });
+        asked
+    };
+    let stopped = || vm(json!({"state": "Stopped"}));
+    for settled in [
+        with_pod(running(), marked(json!({"phase": "Running"}))),
+        with_pod(running(), marked(ended(CRASHED, 5))),
+        with_pod(running(), pod(json!({"phase": "Pending"}))),
+        with_pod(stopped(), marked(json!({"phase": "Pending"}))),
+        alone(running()),
+        alone(stopped()),
+    ] {
+        assert_eq!(asked(&settled), 0, "{settled:?}");
+    }
+    assert_eq!(asked(&with_pod(running(), marked(json!({"phase": "Pending"})))), 1);
 }
 
 #[test]
