@@ -16,31 +16,36 @@ pub fn pause(failures: u32) -> Duration {
     }
 }
 
+/// The part of a pause that is left to chance, so that what has failed at once is not tried again at once.
+const BY_CHANCE: f64 = 0.2;
+
 /// Failures in a row, by object.
 pub struct Failures {
     counts: Mutex<HashMap<String, u32>>,
     first: Duration,
-}
-
-impl Default for Failures {
-    fn default() -> Self {
-        Self::pausing(Duration::from_secs(1))
-    }
+    chance: fn() -> f64,
 }
 
 impl Failures {
-    /// None yet; the pause after the first is that.
+    /// None yet; the pause after the first is that, and nothing is left to chance.
     #[must_use]
     pub fn pausing(first: Duration) -> Self {
-        Self { counts: Mutex::default(), first }
+        Self { counts: Mutex::default(), first, chance: || 0.0 }
     }
 
-    /// Counts a failure and gives the pause that it calls for.
+    /// None yet; the pause after the first is 1 s, but for what `chance`, from 0 to 1, takes away.
+    #[must_use]
+    pub fn by_chance(chance: fn() -> f64) -> Self {
+        Self { chance, ..Self::pausing(Duration::from_secs(1)) }
+    }
+
+    /// Counts a failure and gives the pause that it calls for: up to a fifth less than in [`pause`], by chance.
     pub fn failed(&self, object: &str) -> Duration {
         let mut failures = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let count = failures.entry(object.to_owned()).or_default();
         *count = count.saturating_add(1);
-        self.first.mul_f64(pause(*count).as_secs_f64()).min(LONGEST)
+        let pause = self.first.mul_f64(pause(*count).as_secs_f64()).min(LONGEST);
+        pause.mul_f64(1.0 - BY_CHANCE * (self.chance)())
     }
 
     /// Forgets an object's failures: it went well, or is gone.
@@ -73,9 +78,17 @@ mod tests {
 
     #[test]
     fn failures_are_counted_by_object_until_it_goes_well() {
-        let failures = Failures::default();
+        let failures = Failures::pausing(Duration::from_secs(1));
         assert_eq!((failures.failed("a"), failures.failed("a"), failures.failed("b")), (pause(1), pause(2), pause(1)));
         failures.forget("a");
         assert_eq!((failures.failed("a"), failures.len()), (pause(1), 2));
+    }
+
+    #[test]
+    fn chance_takes_up_to_a_fifth_of_a_pause() {
+        for (chance, seconds) in [((|| 0.0) as fn() -> f64, [1.0, 2.0]), (|| 0.5, [0.9, 1.8]), (|| 1.0, [0.8, 1.6])] {
+            let failures = Failures::by_chance(chance);
+            assert_eq!(seconds.map(Duration::from_secs_f64), [failures.failed("a"), failures.failed("a")]);
+        }
     }
 }

@@ -152,7 +152,7 @@ impl Context {
             settings: Mutex::new(Arc::new(settings)),
             caches: Caches::default(),
             server: OnceCell::new(),
-            failures: Failures::default(),
+            failures: Failures::by_chance(chance),
             progresses: Progresses::default(),
             deadline: DEADLINE,
             metrics: Arc::default(),
@@ -286,9 +286,26 @@ fn random_password() -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
+/// From 0 to 1.
+fn chance() -> f64 {
+    let mut bytes = [0; 4];
+    // Without randomness nothing is left to chance.
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX),
+        Err(_) => 0.0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn chance_is_spread_between_none_and_all() {
+        let chances: Vec<f64> = (0..1000).map(|_| chance()).collect();
+        assert!(chances.iter().all(|chance| (0.0..=1.0).contains(chance)));
+        assert!(chances.iter().any(|chance| *chance < 0.1) && chances.iter().any(|chance| *chance > 0.9));
+    }
 
     #[test]
     fn passwords_are_as_long_as_the_references_and_never_the_same() {

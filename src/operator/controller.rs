@@ -9,6 +9,12 @@ use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 use tracing::Instrument;
 
+/// The part of a pause that [`Retry::Soon`] waits.
+const SOON: f64 = 0.2;
+
+/// Who has been too late so often that the pause is longer is not only unlucky.
+const NO_DEFECT: Duration = Duration::from_secs(5);
+
 /// How a reconcile ended that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -59,8 +65,8 @@ async fn measured(
     ctx.metrics.reconciled(outcome, began.elapsed().as_secs_f64());
     match &result {
         Ok(_) => ctx.failures.forget(name),
-        // Somebody else wrote first, or the server is busy: no defect.
-        Err(error) if matches!(error.retry(), Retry::After(_)) => {
+        // Somebody else wrote first, or the server is busy: no defect, unless it goes on and on.
+        Err(error) if matches!(error.retry(), Retry::After(_) | Retry::Soon(_)) => {
             tracing::debug!(reason = error.reason(), %error, "trying again");
         }
         Err(error) => tracing::warn!(reason = error.reason(), %error, "reconcile failed; trying again"),
@@ -76,7 +82,11 @@ pub fn after_failure(name: &str, error: &Error, ctx: &Context) -> Action {
     let after = match error.retry() {
         Retry::After(after) => after,
         Retry::Backoff(longest) => ctx.failures.failed(name).min(longest),
+        Retry::Soon(longest) => ctx.failures.failed(name).mul_f64(SOON).min(longest),
     };
+    if matches!(error.retry(), Retry::Soon(_)) && after > NO_DEFECT {
+        tracing::warn!(vm = name, %error, ?after, "somebody else writes again and again");
+    }
     tracing::debug!(vm = name, ?after, "trying again");
     Action::requeue(after)
 }
@@ -89,13 +99,32 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operator::backoff::Failures;
     use crate::operator::settings::Settings;
 
     fn context() -> Context {
         let nothing = tower::service_fn(async |_| {
             Ok::<_, std::convert::Infallible>(axum::http::Response::new(kube::client::Body::empty()))
         });
-        Context::new(kube::Client::new(nothing, "ns"), "ns".to_owned(), Settings::default())
+        let mut ctx = Context::new(kube::Client::new(nothing, "ns"), "ns".to_owned(), Settings::default());
+        ctx.failures = Failures::pausing(Duration::from_secs(1));
+        ctx
+    }
+
+    fn conflict() -> Error {
+        let status = serde_json::json!({"code": 409, "message": "the object has been modified", "reason": "Conflict"});
+        let source = kube::Error::Api(serde_json::from_value(status).unwrap());
+        Error::Api { verb: "patch", kind: "Pod", name: "vm".to_owned(), source }
+    }
+
+    #[tokio::test]
+    async fn who_is_always_too_late_waits_longer_and_longer_until_it_goes_well() {
+        let ctx = context();
+        let pauses = |n: usize| -> Vec<Action> { (0..n).map(|_| after_failure("vm", &conflict(), &ctx)).collect() };
+        let expected = [200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000];
+        assert_eq!(pauses(10), expected.map(|ms| Action::requeue(Duration::from_millis(ms))));
+        guarded("vm", &ctx, async { Ok(Outcome::Done) }).await.unwrap();
+        assert_eq!(pauses(1), [Action::requeue(Duration::from_millis(200))]);
     }
 
     #[tokio::test]

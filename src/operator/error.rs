@@ -3,7 +3,7 @@
 use super::backoff;
 use std::time::Duration;
 
-/// The longest pause where the API server does not answer, or cannot.
+/// The longest pause where the API server does not answer, or cannot, and where somebody else is always first.
 const LONGEST_AWAY: Duration = Duration::from_secs(30);
 
 /// A failed reconcile.
@@ -58,6 +58,8 @@ fn plain(error: &kube::Error) -> String {
 pub enum Retry {
     /// After a pause that grows with each failure of the same object, up to that.
     Backoff(Duration),
+    /// The same, but a fifth of it: what is in the way has mostly gone by then.
+    Soon(Duration),
     /// After that time.
     After(Duration),
 }
@@ -97,7 +99,7 @@ impl Error {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Api { source: kube::Error::Api(status), .. } => match (status.code, &status.details) {
-                (409, _) => Retry::After(Duration::from_millis(200)),
+                (409, _) => Retry::Soon(LONGEST_AWAY),
                 (429, Some(details)) if details.retry_after_seconds > 0 => {
                     Retry::After(Duration::from_secs(u64::from(details.retry_after_seconds)))
                 }
@@ -131,6 +133,6 @@ mod tests {
         for refused in [refused(403), refused(422), Error::Foreign { kind: "Pod", name: "vm".to_owned() }] {
             assert_eq!(refused.retry(), Retry::Backoff(backoff::LONGEST), "{refused}");
         }
-        assert_eq!(refused(409).retry(), Retry::After(Duration::from_millis(200)));
+        assert_eq!(refused(409).retry(), Retry::Soon(LONGEST_AWAY));
     }
 }
