@@ -16,6 +16,12 @@ pub fn pause(failures: u32) -> Duration {
     }
 }
 
+/// The pause before the next pod where that many were deleted by others in a row: none, none, 10 s, 20 s, 40 s … 5 min.
+#[must_use]
+pub fn pause_after_deletions(deletions: u32) -> Duration {
+    (pause(deletions.saturating_sub(1)) * 10).min(LONGEST)
+}
+
 /// The part of a pause that is left to chance, so that what has failed at once is not tried again at once.
 const BY_CHANCE: f64 = 0.2;
 
@@ -74,6 +80,12 @@ mod tests {
     fn pauses_double_up_to_five_minutes() {
         let seconds: Vec<u64> = [0, 1, 2, 3, 9, 10, 64, 65, u32::MAX].map(|n| pause(n).as_secs()).into();
         assert_eq!(seconds, [0, 1, 2, 4, 256, 300, 300, 300, 300]);
+    }
+
+    #[test]
+    fn the_first_pod_that_others_delete_is_replaced_at_once_and_the_next_ones_later_and_later() {
+        let seconds: Vec<u64> = [0, 1, 2, 3, 4, 6, 7, 8, u32::MAX].map(|n| pause_after_deletions(n).as_secs()).into();
+        assert_eq!(seconds, [0, 0, 10, 20, 40, 160, 300, 300, 300]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::backoff::Failures;
 use super::cache::Cache;
 use super::leader::Leadership;
 use super::logs::LogLevel;
+use super::losses::Losses;
 use super::metrics::Metrics;
 use super::progress::Progresses;
 use super::settings::Settings;
@@ -36,6 +37,8 @@ pub struct Context {
     pub server: OnceCell<Info>,
     /// Failures in a row, by VM.
     pub failures: Failures,
+    /// Pods that others have deleted, by VM.
+    pub losses: Losses,
     /// How far the fetches of CD images are.
     pub progresses: Progresses,
     /// Figures for `/metrics`.
@@ -153,6 +156,7 @@ impl Context {
             caches: Caches::default(),
             server: OnceCell::new(),
             failures: Failures::by_chance(chance),
+            losses: Losses::default(),
             progresses: Progresses::default(),
             deadline: DEADLINE,
             metrics: Arc::default(),
@@ -270,6 +274,7 @@ impl Context {
     pub fn forget(&self, name: &str) {
         self.starts().forget(name);
         self.failures.forget(name);
+        self.losses.forget(name);
         self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 }

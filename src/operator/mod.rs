@@ -30,6 +30,7 @@ pub mod events;
 pub mod http;
 pub mod leader;
 pub mod logs;
+pub mod losses;
 pub mod metrics;
 pub mod progress;
 pub mod settings;

@@ -13,6 +13,7 @@ pub fn alone(vm: VirtualMachine) -> Observed {
         vm: Arc::new(vm),
         config_map: None,
         pod: None,
+        lost: None,
         claims: BTreeMap::new(),
         pod_warning: None,
         claim_warnings: BTreeMap::new(),

@@ -177,6 +177,7 @@ fn observed(known: Known) -> Observed {
         vm: Arc::new(serde_json::from_value(vm).unwrap()),
         config_map: None,
         pod: pod.map(|pod| Arc::new(view(pod))),
+        lost: None,
         claims: BTreeMap::new(),
         image_repository: None,
         fetches: BTreeMap::new(),

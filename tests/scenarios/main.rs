@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 mod away;
+mod deleted;
 mod disks;
 mod explain;
 mod fake_api;

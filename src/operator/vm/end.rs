@@ -63,7 +63,7 @@ impl End {
 }
 
 /// Who ended the pod, if it was neither the VM nor its operator.
-fn by_others(pod: &PodView) -> Option<(String, String)> {
+pub(super) fn by_others(pod: &PodView) -> Option<(String, String)> {
     let told = |reason: &str, otherwise: &str| (reason.to_owned(), words(pod, None, otherwise));
     match pod.status.reason.as_deref() {
         Some("Terminated" | "NodeShutdown" | "Shutdown") => {

@@ -10,6 +10,7 @@
 //! | any | being deleted | wait |
 //! | Stopped | none | keep |
 //! | Stopped | any other | delete |
+//! | Running | none, as others delete it again and again | remember |
 //! | Running | none | create, or wait for the end of the pause, or for the image that the guest boots from |
 //! | Running | alive | keep; delete if a restart is asked for, or if it has not run yet and would be made differently now |
 //! | Running | ended by the guest, and `guestShutdownStops` | stop the VM by its spec |
@@ -20,9 +21,9 @@
 
 use super::end::End;
 use super::observe::Observed;
-use super::restart;
+use super::{loss, restart};
 use crate::api::names;
-use crate::api::virtual_machine::{Restarts, State};
+use crate::api::virtual_machine::{POD_DELETED, Restarts, State};
 use crate::operator::backoff;
 use crate::operator::controller::Outcome;
 use crate::operator::views::PodView;
@@ -45,7 +46,7 @@ pub enum Decision {
         /// Why.
         why: DeleteReason,
     },
-    /// It has ended; how has to be written into the VM's status.
+    /// It has ended, or is gone; how has to be written into the VM's status.
     Remember(Restarts),
     /// It has ended by the guest's will, which stops the VM.
     StopBySpec,
@@ -137,12 +138,14 @@ pub fn decide(observed: &Observed, valid: bool) -> Decision {
     let past = vm.status.as_ref().and_then(|status| status.restarts.as_ref());
     let restart = valid && restart::is_due(observed);
     let past_pause = past.map(|past| due(past, observed.now)).filter(|_| !restart);
+    let lost = loss::to_remember(observed).filter(|_| !restart);
     let Some(any_pod) = &observed.pod else {
-        return match (wanted, past_pause) {
-            (State::Stopped, _) => Decision::Keep,
-            (State::Running, _) if !valid => Decision::Wait(WaitFor::ValidSpec),
-            (State::Running, Some(until)) if until > observed.now => Decision::Wait(WaitFor::Pause { until }),
-            (State::Running, _) => Decision::Create,
+        return match (wanted, lost, past_pause) {
+            (State::Stopped, ..) => Decision::Keep,
+            (State::Running, ..) if !valid => Decision::Wait(WaitFor::ValidSpec),
+            (State::Running, Some(lost), _) => Decision::Remember(lost),
+            (State::Running, _, Some(until)) if until > observed.now => Decision::Wait(WaitFor::Pause { until }),
+            (State::Running, ..) => Decision::Create,
         };
     };
     let Some(pod) = observed.own_pod() else { return Decision::Wait(WaitFor::OtherPod) };
@@ -179,7 +182,7 @@ fn after_end(
     }
     let before = observed.vm.status.as_ref().and_then(|status| status.restarts.as_ref());
     let attempts = match before {
-        Some(before) if !end.ran_well => before.attempts.saturating_add(1),
+        Some(before) if !end.ran_well && before.reason != POD_DELETED => before.attempts.saturating_add(1),
         _ => 1,
     };
     // A node whose clock is ahead must not delay the next start.
@@ -187,13 +190,25 @@ fn after_end(
     Decision::Remember(Restarts { attempts, pod_uid: uid, reason: end.reason, message: end.message, time })
 }
 
+/// The pause between such an end and the next start.
+#[must_use]
+pub fn pause(past: &Restarts) -> Duration {
+    match past.reason.as_str() {
+        POD_DELETED => backoff::pause_after_deletions(past.attempts),
+        _ => backoff::pause(past.attempts),
+    }
+}
+
 /// When the next start is due. An end that lies in the future was noted by a clock that was ahead and has been set
 /// right since: nobody waits until then.
 fn due(past: &Restarts, now: Timestamp) -> Timestamp {
-    if past.time.0 > now {
-        return now;
-    }
-    let pause = SignedDuration::try_from(backoff::pause(past.attempts)).unwrap_or(SignedDuration::ZERO);
+    if past.time.0 > now { now } else { pause_ends(past) }
+}
+
+/// When the pause ends.
+#[must_use]
+pub fn pause_ends(past: &Restarts) -> Timestamp {
+    let pause = SignedDuration::try_from(pause(past)).unwrap_or(SignedDuration::ZERO);
     past.time.0.checked_add(pause).unwrap_or(past.time.0)
 }
 

@@ -15,7 +15,7 @@
 //! | [`report`] | all of the above | status and events: only what differs is written |
 //!
 //! [`fetch`] gets CD images into the image repository; [`ignored`] names fields that have no effect; [`end`] reads how a pod ended; [`unreadable`] keeps VMs that cannot be
-//! read from disturbing the others; [`starting`] notes how far a start is; [`explain`] reads a pod's and its claims' status and says what is in the way.
+//! read from disturbing the others; [`starting`] notes how far a start is, [`loss`] which pods others delete; [`explain`] reads a pod's and its claims' status and says what is in the way.
 
 pub mod apply;
 pub mod build;
@@ -26,6 +26,7 @@ pub mod fetch;
 mod fixtures;
 pub mod ignored;
 pub mod lifecycle;
+pub mod loss;
 pub mod observe;
 pub mod plan;
 pub mod poke;
@@ -112,6 +113,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     let observed = report::take_back(observe::observe(vm, ctx), ctx).await?;
     let observed = fetch::progress::read(observed, ctx).await;
     starting::note(&observed, ctx);
+    let observed = loss::note(observed, ctx);
     if observed.vm.metadata.deletion_timestamp.is_some() {
         // The garbage collector takes its children away; nothing must bring them back.
         return Ok(Outcome::Done);

@@ -2,6 +2,7 @@
 
 use crate::api::{VirtualMachine, names};
 use crate::operator::context::Context;
+use crate::operator::losses::Lost;
 use crate::operator::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, owner_of};
 use crate::operator::vm::fetch;
 use crate::operator::warnings::Warning;
@@ -20,6 +21,8 @@ pub struct Observed {
     pub config_map: Option<Arc<ConfigMapView>>,
     /// The pod of its name, whosever it is.
     pub pod: Option<Arc<PodView>>,
+    /// The pod that it had before and that somebody else has deleted, if there is none now.
+    pub lost: Option<Lost>,
     /// The claims that it uses and that are there, by name.
     pub claims: BTreeMap<String, Arc<ClaimView>>,
     /// The namespace's image repository.
@@ -127,6 +130,7 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
         claim_warnings: claim_warnings.collect(),
         fetches: fetch::remotes(&vm).into_iter().map(fetch).collect(),
         pod,
+        lost: None,
         claims,
         image_repository,
         display_secret: display_secret(ctx.caches.secrets.group(&name), &vm),

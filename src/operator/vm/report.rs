@@ -1,11 +1,11 @@
 //! (client) Status and events: computed by pure functions, written where they differ from what is there.
 
 use super::explain::Problem;
-use super::lifecycle::{Decision, DeleteReason, WaitFor};
+use super::lifecycle::{self, Decision, DeleteReason, WaitFor};
 use super::observe::Observed;
 use super::restart;
 use crate::api::conditions::{self, ReadyReason, Wanted};
-use crate::api::virtual_machine::{Restarts, State, VirtualMachineStatus};
+use crate::api::virtual_machine::{POD_DELETED, Restarts, State, VirtualMachineStatus};
 use crate::api::{VirtualMachine, names};
 use crate::operator::context::Context;
 use crate::operator::error::Error;
@@ -105,10 +105,10 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>)
         (None, Decision::Wait(WaitFor::OtherPod)) => {
             (ReadyReason::Starting, format!("pod {name:?} of an earlier VM of this name is ending"))
         }
-        (None, Decision::Remember(restarts)) => (ReadyReason::RestartBackoff, ended(restarts)),
+        (None, Decision::Remember(restarts)) => (ReadyReason::RestartBackoff, ended(&name, restarts)),
         (None, Decision::Wait(WaitFor::Pause { .. })) => {
             let past = present(&observed.vm).and_then(|status| status.restarts.as_ref());
-            (ReadyReason::RestartBackoff, past.map(ended).unwrap_or_default())
+            (ReadyReason::RestartBackoff, past.map(|past| ended(&name, past)).unwrap_or_default())
         }
         _ if observed.vm.spec.vm.state == State::Stopped => (ReadyReason::Stopped, "the VM is stopped".to_owned()),
         _ if is_running(observed) => (ReadyReason::Running, "the VM is running".to_owned()),
@@ -117,9 +117,18 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>)
     Ready { reason, message }
 }
 
-fn ended(restarts: &Restarts) -> String {
+fn ended(name: &str, restarts: &Restarts) -> String {
     let Restarts { attempts, reason, message, .. } = restarts;
-    let pause = crate::operator::backoff::pause(*attempts).as_secs();
+    let pause = lifecycle::pause(restarts).as_secs();
+    if reason == POD_DELETED {
+        let why = if message.is_empty() { "nobody says why" } else { message };
+        let until = lifecycle::pause_ends(restarts);
+        return format!(
+            "pod {name:?} was deleted {attempts} times in a row, not by its operator, before the VM had run for 10 min \
+             ({why}); the next is made at {until}, after {pause} s; stop what deletes it, such as a NoExecute taint, a \
+             descheduler or a webhook; raise spec.vm.restartRequest to start at once"
+        );
+    }
     let message = if message.is_empty() { String::new() } else { format!(": {message}") };
     format!("the VM ended ({reason}{message}); start {attempts} in a row is tried after {pause} s")
 }

@@ -20,9 +20,10 @@ mod service;
 use super::build::{self, Objects};
 use super::lifecycle::Decision;
 use super::observe::{Observed, is_of_earlier};
-use super::{fetch, poke, restart};
+use super::{fetch, loss, poke, restart};
 use crate::api::conditions::Wanted;
 use crate::api::names;
+use crate::operator::cache::Given;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::trace::{Made, Span};
@@ -117,6 +118,7 @@ pub async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) ->
     match decision {
         Decision::Delete { uid, why } => {
             tracing::info!(vm = observed.name(), ?why, "deleting the pod");
+            ctx.losses.forget(&observed.name());
             let grace = observed.vm.spec.grace_period();
             let writing = ctx.caches.pods.writing();
             if let Some(pod) = writer.delete::<Pod, _>(&observed.name(), uid, grace).await? {
@@ -188,6 +190,9 @@ async fn create_pod(pod: &Pod, observed: &Observed, objects: Vec<Span>, ctx: &Co
     let writing = ctx.caches.pods.writing();
     let given = Writer::new(ctx).create_or_get::<_, PodView>(pod).await?;
     let pod_uid = given.object().uid().unwrap_or_default();
+    if matches!(given, Given::Made(_)) {
+        ctx.losses.alive(&observed.name(), &pod_uid, None, loss::told_before(observed, observed.now));
+    }
     ctx.started(&observed.name(), Made { began: observed.now, objects, asked, made: (ctx.now)(), pod_uid });
     writing.given(given);
     Ok(())

@@ -159,7 +159,7 @@ pub const ENTRIES: &[Entry] = &[
     ),
     entry(
         ReadyReason::RestartBackoff,
-        "The VM has ended by itself; it starts again after 1 s, 2 s, 4 s … 5 min",
+        "The VM has ended by itself; it starts again after 1 s, 2 s, 4 s … 5 min. Or others delete its pod again and again",
         "the end of the pod: see the table below",
         "nothing, if the guest has powered itself off; else mend what the message names",
     ),
@@ -321,6 +321,13 @@ pub const ENDS: &[(&str, &str, &str)] = &[
     ("NodeLost", "The node was removed from the cluster", "nothing; the VM starts again on another one"),
     ("UnexpectedAdmissionError", "The kubelet could not give the pod a device", "mend the node's device plugin"),
     ("RunnerKilled", "The runner has ended without a word", "see kubectl logs of the pod"),
+    (
+        "PodDeleted",
+        "Somebody else has deleted the pod, not for the first time before the VM had run for 10 min; the next is made after \
+         10 s, 20 s, 40 s … 5 min",
+        "stop what deletes it, such as a NoExecute taint that the VM does not tolerate, a descheduler or a webhook; raise \
+         spec.vm.restartRequest to start at once",
+    ),
     ("PodFailed", "The pod has ended before its container ran", "see kubectl describe pod"),
     ("any other", "The kubelet's reason, passed on as it is", "see kubectl describe pod"),
 ];
