@@ -89,6 +89,8 @@ pub const RUNNER_SERVICE_ACCOUNT: &str = "vm-runner";
 /// Events' action of the operator: it brings the objects of a VM in line.
 pub const ACTION_RECONCILE: &str = "Reconcile";
 
+/// `app.kubernetes.io/name` of the operator's own objects.
+pub const OPERATOR_APP: &str = "vm-operator";
 /// The ConfigMap with the operator's settings, in its own namespace.
 pub const OPERATOR_CONFIG_MAP: &str = "vm-operator";
 /// The operator's own Deployment.

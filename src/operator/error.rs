@@ -1,6 +1,7 @@
 //! What can go wrong in a reconcile, and when to try again.
 
 use super::backoff;
+use super::whose::Whose;
 use std::time::Duration;
 
 /// The longest pause where the API server does not answer, or cannot, and where somebody else is always first.
@@ -28,6 +29,8 @@ pub enum Error {
         kind: &'static str,
         /// Name of the object.
         name: String,
+        /// Whose it is.
+        whose: Whose,
     },
     /// An object is left from an earlier VM of this name, and goes.
     #[error("{kind} {name} of an earlier VM of this name is being removed")]
@@ -130,7 +133,8 @@ mod tests {
         for away in [lost, Error::Timeout(Duration::ZERO), refused(429), refused(500), refused(503)] {
             assert_eq!(away.retry(), Retry::Backoff(LONGEST_AWAY), "{away}");
         }
-        for refused in [refused(403), refused(422), Error::Foreign { kind: "Pod", name: "vm".to_owned() }] {
+        let foreign = Error::Foreign { kind: "Pod", name: "vm".to_owned(), whose: Whose::Unknown };
+        for refused in [refused(403), refused(422), foreign] {
             assert_eq!(refused.retry(), Retry::Backoff(backoff::LONGEST), "{refused}");
         }
         assert_eq!(refused(409).retry(), Retry::Soon(LONGEST_AWAY));

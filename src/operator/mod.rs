@@ -13,9 +13,9 @@
 //! | [`streams`], [`cache`], [`views`], [`warnings`] | what the operator knows of the cluster, and how little of it |
 //! | [`write`], [`events`] | the few ways in which it writes |
 //! | [`leader`], [`access`] | one operator writes at a time; its requests are counted |
-//! | [`context`], [`settings`], [`starts`], [`progress`] | what a reconcile is given |
+//! | [`context`], [`settings`], [`starts`], [`losses`], [`progress`] | what a reconcile is given |
 //! | [`trace`] | where the time of a start went |
-//! | [`error`], [`backoff`] | what goes wrong, and when to try again |
+//! | [`error`], [`whose`], [`backoff`] | what goes wrong, who has what is in the way, and when to try again |
 //! | [`cli`], [`http`], [`metrics`], [`logs`], [`docs`] | the process |
 
 pub mod access;
@@ -40,4 +40,5 @@ pub mod trace;
 pub mod views;
 pub mod vm;
 pub mod warnings;
+pub mod whose;
 pub mod write;

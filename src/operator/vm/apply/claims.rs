@@ -7,6 +7,7 @@ use crate::operator::error::Error;
 use crate::operator::views::{ClaimView, owner_of};
 use crate::operator::vm::observe::Observed;
 use crate::operator::vm::plan::ClaimChange;
+use crate::operator::whose::Whose;
 use crate::operator::write::Writer;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
@@ -21,14 +22,15 @@ pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, c
     let writing = ctx.caches.claims.writing();
     let given = Writer::new(ctx).create_or_get::<_, ClaimView>(claim).await?;
     // A claim without our labels may have been made by the user for this VM; one with them is another VM's.
-    let others = owner_of(given.object()).is_some_and(|vm| vm != observed.name());
+    let others = owner_of(given.object()).filter(|vm| *vm != observed.name());
     if name == names::IMAGE_REPOSITORY_CLAIM {
         // Other VMs wait for it, too.
         writing.answered(given.into_object());
     } else {
         writing.given(given);
     }
-    if others { Err(Error::Foreign { kind: "PersistentVolumeClaim", name }) } else { Ok(()) }
+    let foreign = |vm| Error::Foreign { kind: "PersistentVolumeClaim", name, whose: Whose::Vm(vm) };
+    others.map_or(Ok(()), |vm| Err(foreign(vm)))
 }
 
 /// Brings claims that are there in line, as far as claims can change. Gives what there is to tell.

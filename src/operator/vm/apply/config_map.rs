@@ -7,6 +7,7 @@ use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::views::{ConfigMapView, config_digest, logging_digest};
 use crate::operator::vm::observe::Observed;
+use crate::operator::whose::Whose;
 use crate::operator::write::Writer;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
@@ -34,7 +35,8 @@ pub(super) async fn ensure(
             }
         },
     };
-    ensure_ours("ConfigMap", present.as_ref(), is_ours(present.as_ref(), observed), observed)?;
+    ensure_ours("ConfigMap", present.as_ref(), is_ours(present.as_ref(), observed), observed)
+        .map_err(|error| of_the_operator(error, ctx))?;
     let newest = match differs(&present, wanted) {
         Differs::No => present,
         Differs::Yes => Arc::new(writer.apply(wanted).await?),
@@ -45,6 +47,18 @@ pub(super) async fn ensure(
         writing.answered(newest.as_ref().clone());
     }
     Ok(newest)
+}
+
+/// The same; the operator's own settings are its own without a label, too.
+fn of_the_operator(error: Error, ctx: &Context) -> Error {
+    match error {
+        Error::Foreign { kind, name, .. }
+            if name == names::OPERATOR_CONFIG_MAP && ctx.home.as_ref() == Some(&ctx.namespace) =>
+        {
+            Error::Foreign { kind, name, whose: Whose::Operator }
+        }
+        error => error,
+    }
 }
 
 /// How a ConfigMap differs from the one that is wanted.

@@ -28,6 +28,7 @@ use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::trace::{Made, Span};
 use crate::operator::views::{PodView, SecretView, vm_of};
+use crate::operator::whose::Whose;
 use crate::operator::write::Writer;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{Resource, ResourceExt};
@@ -171,7 +172,7 @@ fn is_ours<K: Resource>(view: &K, observed: &Observed) -> bool {
 /// Whether the object can be written to and stood on: it is this VM's, and does not go with an earlier one.
 fn ensure_ours<K: Resource>(kind: &'static str, view: &K, is_ours: bool, observed: &Observed) -> Result<(), Error> {
     match is_ours {
-        false => Err(Error::Foreign { kind, name: view.name_any() }),
+        false => Err(Error::Foreign { kind, name: view.name_any(), whose: Whose::of(view, &observed.name()) }),
         true if is_of_earlier(view, &observed.vm) => Err(Error::OfEarlier { kind, name: view.name_any() }),
         true => Ok(()),
     }

@@ -32,13 +32,14 @@ pub(super) async fn follow(
     if !error.is_rejection() {
         return Err(error);
     }
-    let (reason, next) = match error {
-        Error::Foreign { .. } => {
-            (conditions::REASON_NAME_TAKEN, "remove it, or give the VM spec.loadBalancerService: {}")
+    let (reason, next) = match &error {
+        Error::Foreign { kind, name, whose } => {
+            let next = whose.next_step(kind, name, ", or give it spec.loadBalancerService: {}");
+            (conditions::REASON_NAME_TAKEN, next)
         }
         _ => (
             conditions::REASON_REJECTED,
-            "correct spec.loadBalancerService, or the policy or quota that the message names",
+            "correct spec.loadBalancerService, or the policy or quota that the message names".to_owned(),
         ),
     };
     let message = format!("{error}; {next}");

@@ -17,6 +17,7 @@ use crate::api::virtual_machine::State;
 use crate::operator::error::Error;
 use crate::operator::views::PodView;
 use crate::operator::warnings::Warning;
+use crate::operator::whose::Whose;
 use starting::Finding;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,11 +43,8 @@ impl Problem {
     /// The API server's refusal of an object.
     #[must_use]
     pub fn rejected(error: &Error) -> Self {
-        if let Error::Foreign { kind, name } = error {
-            let message = format!(
-                "{error}; remove it (kubectl delete {} {name}) or give the VM or its disk another name",
-                kind.to_lowercase()
-            );
+        if let Error::Foreign { kind, name, whose } = error {
+            let message = format!("{error}; {}", whose.next_step(kind, name, ""));
             return Self { reason: ReadyReason::NameTaken, message };
         }
         let what = error.to_string();
@@ -118,18 +116,17 @@ fn finding(observed: &Observed) -> Option<Finding> {
     let wanted = observed.vm.spec.vm.state == State::Running;
     match observed.own_pod() {
         None if is_ending || of_a_namesake(any_pod) || !wanted => None,
-        None => Some(Finding::Now(taken(&observed.name()))),
+        None => Some(Finding::Now(taken(any_pod))),
         Some(pod) => {
             ending::explain(observed, pod).or_else(|| starting::explain(observed, pod).filter(|_| wanted && !is_ending))
         }
     }
 }
 
-fn taken(name: &str) -> Problem {
-    let message = format!(
-        "a pod named {name:?} is there and does not belong to this VM; delete it (kubectl delete pod {name}) or rename \
-         the VM"
-    );
+fn taken(pod: &PodView) -> Problem {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let next = Whose::of(pod, name).next_step("pod", name, "");
+    let message = format!("a pod named {name:?} is there and does not belong to this VM; {next}");
     Problem { reason: ReadyReason::NameTaken, message }
 }
 

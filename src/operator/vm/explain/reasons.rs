@@ -39,7 +39,8 @@ pub const ENTRIES: &[Entry] = &[
         ReadyReason::NameTaken,
         "An object that is not this VM's has the name of one of its own",
         "the object's labels and owner",
-        "remove the object, or give the VM or its disk another name",
+        "give the VM or its disk another name, or remove the object: not where it is the operator's own or another VM's, \
+         which the message says",
     ),
     entry(
         ReadyReason::QuotaExceeded,
@@ -258,7 +259,11 @@ pub const FETCHES: &[(&str, &str, &str)] = &[
         "The claim vmop-image-repository is not there, or is being deleted",
         "make it, or let the operator make it (imageRepository.create)",
     ),
-    ("NameTaken", "A pod that fetches nothing has the fetch pod's name", "remove that pod"),
+    (
+        "NameTaken",
+        "A pod that fetches nothing has the fetch pod's name",
+        "remove that pod, or, where it is a VM's, give that VM another name",
+    ),
     (
         "ClaimPending, ClaimLost, VolumeBindingFailed, Unschedulable and others",
         "The fetch pod does not start. A volume that is on one node (ReadWriteOnce, local) keeps the fetch pod and all VMs with CD drives there",

@@ -22,6 +22,7 @@ use crate::operator::views::{ClaimView, PodView};
 use crate::operator::vm::end::End;
 use crate::operator::vm::explain;
 use crate::operator::vm::observe::Observed;
+use crate::operator::whose::Whose;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
@@ -129,7 +130,11 @@ fn looked(
     let Some(pod) = pod else { return first(remote, settings) };
     if !is_fetch_pod(pod) {
         let name = pod.name_any();
-        let what = format!("a pod named {name:?} is there and fetches nothing; delete it (kubectl delete pod {name})");
+        let next = match Whose::of(pod, "") {
+            Whose::Vm(vm) => format!("give VM {vm:?} another name"),
+            _ => format!("delete it (kubectl delete pod {name})"),
+        };
+        let what = format!("a pod named {name:?} is there and fetches nothing; {next}");
         return failed(conditions::REASON_NAME_TAKEN, what);
     }
     if pod.metadata.deletion_timestamp.is_some() {
