@@ -2,6 +2,7 @@
 
 use super::backoff::Failures;
 use super::cache::Cache;
+use super::elapsed::Elapsed;
 use super::leader::Leadership;
 use super::logs::LogLevel;
 use super::losses::Losses;
@@ -20,7 +21,7 @@ use kube::{Client, ResourceExt};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{OnceCell, mpsc};
 
 /// What every reconcile needs.
@@ -57,6 +58,10 @@ pub struct Context {
     pub leadership: Leadership,
     /// The clock.
     pub now: fn() -> Timestamp,
+    /// The clock that nobody sets.
+    pub instant: fn() -> Instant,
+    /// Since when images are missing, by VM, and how long ago fetch pods have ended, by pod.
+    pub elapsed: Elapsed,
     /// Makes passwords.
     pub random_password: fn() -> String,
     /// VMs as the answers to the operator's own writes showed them, until the watch shows them as new.
@@ -166,6 +171,8 @@ impl Context {
             traces: None,
             leadership: Leadership::alone(),
             now: Timestamp::now,
+            instant: Instant::now,
+            elapsed: Elapsed::default(),
             random_password,
             written: Mutex::default(),
             definition_missing: AtomicBool::new(false),
@@ -275,6 +282,7 @@ impl Context {
         self.starts().forget(name);
         self.failures.forget(name);
         self.losses.forget(name);
+        self.elapsed.forget(name);
         self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 }

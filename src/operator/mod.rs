@@ -13,7 +13,7 @@
 //! | [`streams`], [`cache`], [`views`], [`warnings`] | what the operator knows of the cluster, and how little of it |
 //! | [`write`], [`events`] | the few ways in which it writes |
 //! | [`leader`], [`access`] | one operator writes at a time; its requests are counted |
-//! | [`context`], [`settings`], [`starts`], [`losses`], [`progress`] | what a reconcile is given |
+//! | [`context`], [`settings`], [`starts`], [`losses`], [`progress`], [`elapsed`] | what a reconcile is given |
 //! | [`trace`] | where the time of a start went |
 //! | [`error`], [`whose`], [`backoff`] | what goes wrong, who has what is in the way, and when to try again |
 //! | [`cli`], [`http`], [`metrics`], [`logs`], [`docs`] | the process |
@@ -25,6 +25,7 @@ pub mod cli;
 pub mod context;
 pub mod controller;
 pub mod docs;
+pub mod elapsed;
 pub mod error;
 pub mod events;
 pub mod http;

@@ -15,7 +15,8 @@ impl Progresses {
     pub fn known(&self, pod: &str, now: Timestamp, pause: Duration) -> (Option<Progress>, bool) {
         let pause = SignedDuration::try_from(pause).unwrap_or(SignedDuration::ZERO);
         match self.0.lock().unwrap_or_else(PoisonError::into_inner).get(pod) {
-            Some((at, progress)) => (*progress, now.duration_since(*at) < pause),
+            // It was not read in the future: the clock was set back.
+            Some((at, progress)) => (*progress, (SignedDuration::ZERO..pause).contains(&now.duration_since(*at))),
             None => (None, false),
         }
     }

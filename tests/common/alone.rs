@@ -4,6 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use vm_operator::api::VirtualMachine;
 use vm_operator::operator::vm::observe::Observed;
 
@@ -19,6 +20,7 @@ pub fn alone(vm: VirtualMachine) -> Observed {
         claim_warnings: BTreeMap::new(),
         image_repository: None,
         fetches: BTreeMap::new(),
+        images_missing: Duration::ZERO,
         display_secret: None,
         service: None,
         now: Timestamp::UNIX_EPOCH,

@@ -5,6 +5,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 use vm_operator::api::names;
 use vm_operator::operator::views::PodView;
 use vm_operator::operator::vm::lifecycle::{Decision, DeleteReason, WaitFor, decide};
@@ -181,6 +182,7 @@ fn observed(known: Known) -> Observed {
         claims: BTreeMap::new(),
         image_repository: None,
         fetches: BTreeMap::new(),
+        images_missing: Duration::ZERO,
         display_secret: None,
         pod_warning: None,
         claim_warnings: BTreeMap::new(),

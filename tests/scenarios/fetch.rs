@@ -79,7 +79,7 @@ fn record() -> [String; 2] {
 }
 
 /// Until the fetch pod is there.
-async fn begun(machine: Value) -> World {
+pub async fn begun(machine: Value) -> World {
     let world = World::new(machine);
     world.settle().await;
     assert!(world.api.get(PODS, &pod_of(URL)).is_some());

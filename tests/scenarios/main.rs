@@ -8,6 +8,7 @@ mod disks;
 mod explain;
 mod fake_api;
 mod fetch;
+mod fetch_clock;
 mod fetch_settings;
 mod health;
 mod ignored;

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use vm_operator::api::VirtualMachine;
 use vm_operator::operator::cache::Cache;
 use vm_operator::operator::context::Context;
@@ -18,6 +19,9 @@ use vm_operator::operator::vm::reconcile;
 
 thread_local! {
     pub static SECONDS: Cell<i64> = const { Cell::new(1_767_268_800) };
+    /// What has passed whatever the clock says.
+    static PASSED: Cell<u64> = const { Cell::new(0) };
+    static START: Instant = Instant::now();
 }
 
 pub fn now() -> Timestamp {
@@ -25,7 +29,17 @@ pub fn now() -> Timestamp {
 }
 
 pub fn pass(seconds: i64) {
+    set_clock(seconds);
+    PASSED.set(PASSED.get() + seconds.unsigned_abs());
+}
+
+/// Somebody sets the clock ahead by that, or back.
+pub fn set_clock(seconds: i64) {
     SECONDS.set(SECONDS.get() + seconds);
+}
+
+fn instant() -> Instant {
+    START.with(|start| *start) + Duration::from_secs(PASSED.get())
 }
 
 /// A cluster with one VM, and an operator.
@@ -36,7 +50,7 @@ pub struct World {
 
 pub fn context(api: &FakeApi) -> Context {
     let mut ctx = Context::new(api.client(), "ns".to_owned(), Settings::default());
-    (ctx.now, ctx.random_password) = (now, || "secret".to_owned());
+    (ctx.now, ctx.instant, ctx.random_password) = (now, instant, || "secret".to_owned());
     ctx
 }
 

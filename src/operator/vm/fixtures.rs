@@ -7,6 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The time of all observations.
 pub fn now() -> Timestamp {
@@ -37,6 +38,7 @@ pub fn alone(vm: VirtualMachine) -> Observed {
         claim_warnings: BTreeMap::new(),
         image_repository: None,
         fetches: BTreeMap::new(),
+        images_missing: Duration::ZERO,
         display_secret: None,
         service: None,
         now: now(),

@@ -1,9 +1,10 @@
 //! (client) What the operator sees of one VM: the VM and its children, from the caches. No request is made.
 
-use crate::api::{VirtualMachine, names};
+use crate::api::{VirtualMachine, conditions, names};
 use crate::operator::context::Context;
 use crate::operator::losses::Lost;
 use crate::operator::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, owner_of};
+use crate::operator::vm::end::End;
 use crate::operator::vm::fetch;
 use crate::operator::warnings::Warning;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -11,6 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// One VM and its children.
 #[derive(Clone, Debug)]
@@ -29,6 +31,8 @@ pub struct Observed {
     pub image_repository: Option<Arc<ClaimView>>,
     /// The fetches of the images that it names by URL, by the pods' names.
     pub fetches: BTreeMap<String, fetch::Seen>,
+    /// How long images of its CD drives have been missing; zero where none is.
+    pub images_missing: Duration,
     /// Its display secret.
     pub display_secret: Option<Arc<SecretView>>,
     /// The newest warning about the pod.
@@ -100,10 +104,30 @@ fn display_secret(secrets: Vec<Arc<SecretView>>, vm: &VirtualMachine) -> Option<
     secrets.min_by_key(|secret| (secret.name_any() == generated, secret.name_any()))
 }
 
+/// How long images of the VM have been missing. It counts from the time that stands in the condition.
+fn images_missing(vm: &VirtualMachine, now: Timestamp, ctx: &Context) -> Duration {
+    let conditions = vm.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let name = vm.name_any();
+    let missing = conditions::find(conditions, conditions::MEDIA_FETCHED).filter(|c| c.status != "True");
+    let Some(missing) = missing else {
+        ctx.elapsed.forget(&name);
+        return Duration::ZERO;
+    };
+    ctx.elapsed.of(&name, missing.last_transition_time.0, now, (ctx.instant)())
+}
+
+/// How long ago a fetch pod has ended, by its node's clock at first. One that has ended before its container ran has no such
+/// time: then since it was made.
+fn ended_for(pod: &PodView, now: Timestamp, ctx: &Context) -> Option<Duration> {
+    let made = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let at = Some(pod).filter(|pod| pod.has_ended()).and_then(|pod| End::of(pod).at.or(made))?;
+    Some(ctx.elapsed.of(&pod.name_any(), at, now, (ctx.instant)()))
+}
+
 /// Looks at the VM.
 #[must_use]
 pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
-    let vm = ctx.newest(vm);
+    let (vm, now) = (ctx.newest(vm), (ctx.now)());
     let name = vm.name_any();
     let disks = disk_names(&vm).into_iter().map(|(disk, claim)| (names::legacy_claim(&name, &disk), claim));
     let runner_data = (names::legacy_claim(&name, RUNNER_DATA), names::runner_data_claim(&name));
@@ -119,7 +143,8 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
     let fetch = |remote: fetch::Remote| {
         let pod = ctx.caches.pods.get(&remote.pod_name());
         let warning = pod.as_ref().and_then(|pod| warning(&pod.metadata.uid));
-        (remote.pod_name(), fetch::Seen { pod, warning, progress: None })
+        let ended_for = pod.as_deref().and_then(|pod| ended_for(pod, now, ctx));
+        (remote.pod_name(), fetch::Seen { pod, warning, progress: None, ended_for })
     };
     let image_repository = ctx.caches.claims.get(names::IMAGE_REPOSITORY_CLAIM);
     let all_claims = claims.values().chain(&image_repository);
@@ -129,13 +154,14 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
         pod_warning: pod.as_ref().and_then(|pod| warning(&pod.metadata.uid)),
         claim_warnings: claim_warnings.collect(),
         fetches: fetch::remotes(&vm).into_iter().map(fetch).collect(),
+        images_missing: images_missing(&vm, now, ctx),
         pod,
         lost: None,
         claims,
         image_repository,
         display_secret: display_secret(ctx.caches.secrets.group(&name), &vm),
         service: ctx.caches.services.get(&name),
-        now: (ctx.now)(),
+        now,
         vm,
     }
 }

@@ -14,6 +14,7 @@ use crate::api::virtual_machine::Disk;
 use crate::operator::settings;
 use crate::operator::vm::observe::Observed;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use std::time::Duration;
 
 /// What is in the drives of images by URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,10 +25,13 @@ pub struct Media {
     pub wait: Option<Timestamp>,
 }
 
+/// Clocks differ by so much without having been set.
+const TOLERANCE: SignedDuration = SignedDuration::from_secs(5);
+
 /// What is in the drives.
 #[must_use]
 pub fn media(fetches: &[Fetch], observed: &Observed, settings: &settings::FetchSettings) -> Media {
-    let until = deadline(observed, settings);
+    let until = deadline(observed, settings.start_deadline);
     let in_time = observed.now < until;
     let pending = |fetch: &Fetch| fetch.state != State::Fetched;
     let lives = observed.own_pod().is_some_and(|pod| !pod.has_ended());
@@ -46,13 +50,19 @@ pub fn media(fetches: &[Fetch], observed: &Observed, settings: &settings::FetchS
 }
 
 /// When a start does not wait any more. It counts from the time when the image was found missing, which stands in the
-/// condition; whole seconds, as there.
-fn deadline(observed: &Observed, settings: &settings::FetchSettings) -> Timestamp {
+/// condition; whole seconds, as there. Where the clock was set meanwhile it is what is left by the clock that nobody sets,
+/// in steps of ten seconds, so that it stays the same from look to look.
+fn deadline(observed: &Observed, wait: Duration) -> Timestamp {
     let missing = conditions::find(observed.conditions(), conditions::MEDIA_FETCHED).filter(|c| c.status != "True");
     let since = missing.map_or(observed.now, |condition| condition.last_transition_time.0);
-    let since = Timestamp::from_second(since.as_second()).unwrap_or(since);
-    let wait = SignedDuration::try_from(settings.start_deadline).unwrap_or(SignedDuration::ZERO);
-    since.checked_add(wait).unwrap_or(since)
+    let after = |time: Timestamp, wait: Duration| {
+        let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::ZERO);
+        time.checked_add(wait).unwrap_or(time)
+    };
+    let whole = |time: Timestamp, step: i64| Timestamp::from_second(time.as_second() / step * step).unwrap_or(time);
+    let by_clock = after(whole(since, 1), wait);
+    let truly = after(observed.now, wait.saturating_sub(observed.images_missing));
+    if truly.duration_since(by_clock).abs() <= TOLERANCE { by_clock } else { whole(truly, 10) }
 }
 
 /// What the running machine has in that drive.

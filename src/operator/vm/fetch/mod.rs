@@ -40,6 +40,7 @@ use crate::operator::views::PodView;
 use crate::operator::warnings::Warning;
 use kube::ResourceExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What the names of all fetch pods begin with.
 pub const POD_PREFIX: &str = "vmop-fetch-";
@@ -116,6 +117,8 @@ pub struct Seen {
     pub warning: Option<Arc<Warning>>,
     /// How far it is.
     pub progress: Option<Progress>,
+    /// How long ago the pod has ended, if it has and says when.
+    pub ended_for: Option<Duration>,
 }
 
 /// Whether a pod is one that fetches an image.

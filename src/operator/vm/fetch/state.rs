@@ -23,7 +23,6 @@ use crate::operator::vm::end::End;
 use crate::operator::vm::explain;
 use crate::operator::vm::observe::Observed;
 use crate::operator::whose::Whose;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -141,7 +140,7 @@ fn looked(
         return (State::Fetching(None), Step::None, None);
     }
     match is_over(pod) {
-        true => after_end(remote, pod, repository, observed.now, settings),
+        true => after_end(remote, pod, repository, seen.ended_for, settings),
         false => under_way(remote, seen, pod, observed, settings),
     }
 }
@@ -265,11 +264,11 @@ fn after_end(
     remote: &Remote,
     pod: &PodView,
     repository: Option<&ClaimView>,
-    now: Timestamp,
+    ended_for: Option<Duration>,
     settings: &settings::Reconciler,
 ) -> Look {
     let uid = pod.uid().unwrap_or_default();
-    let End { reason, message, at, .. } = End::of(pod);
+    let End { reason, message, .. } = End::of(pod);
     let words = pod.container().and_then(|container| container.state.terminated.as_ref()?.message.as_deref());
     let outcome = words.and_then(FetchOutcome::parse).unwrap_or_else(|| FetchOutcome {
         reason: FetchReason::Unknown,
@@ -291,11 +290,9 @@ fn after_end(
         return (state, Step::None, None);
     }
     let number = before.map_or(1, |before| before.number);
-    // A node whose clock is ahead must not delay the next try.
-    let since = now.duration_since(at.unwrap_or(now).min(now));
-    let left = SignedDuration::try_from(pause(number)).unwrap_or(SignedDuration::ZERO) - since;
-    match Duration::try_from(left) {
-        Ok(left) if !left.is_zero() => (state, Step::None, Some(left)),
+    let left = ended_for.map_or(Duration::ZERO, |ended_for| pause(number).saturating_sub(ended_for));
+    match left {
+        left if !left.is_zero() => (state, Step::None, Some(left)),
         _ => {
             let again = Attempt { number: number.saturating_add(1), settings: settings_now, last: Some(outcome) };
             (state, Step::Retry(uid, again), Some(RECHECK))
