@@ -3,7 +3,7 @@
 use crate::display::certify;
 use crate::fetch::server::Authority;
 use crate::rig::{BOOT, Rig};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::TcpListener;
@@ -58,9 +58,9 @@ impl Random {
 fn choices() -> Vec<Choice> {
     let mut random = Random(1);
     let mut missing: BTreeSet<Pair> = BTreeSet::new();
-    for a in 0..OPTIONS.len() {
-        for b in a + 1..OPTIONS.len() {
-            let values = (0..OPTIONS[a].1.len()).flat_map(|x| (0..OPTIONS[b].1.len()).map(move |y| (x, y)));
+    for (a, (_, of_a)) in OPTIONS.iter().enumerate() {
+        for (b, (_, of_b)) in OPTIONS.iter().enumerate().skip(a + 1) {
+            let values = (0..of_a.len()).flat_map(|x| (0..of_b.len()).map(move |y| (x, y)));
             missing.extend(values.map(|(x, y)| [(a, x), (b, y)]));
         }
     }
@@ -73,7 +73,9 @@ fn choices() -> Vec<Choice> {
         };
         let has = |choice: &Choice| pairs(choice).filter(|pair| missing.contains(pair)).count();
         let best = (0..200).map(|_| candidate()).max_by_key(has).unwrap();
-        pairs(&best).for_each(|pair| drop(missing.remove(&pair)));
+        for pair in pairs(&best) {
+            missing.remove(&pair);
+        }
         chosen.push(best);
     }
     chosen
