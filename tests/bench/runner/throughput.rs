@@ -1,9 +1,11 @@
-//! What the guest's disk and network carry: a VM of the runner beside QEMU alone, started by hand with the best options that
-//! we know. Both run at the same time and are measured in turns, so that what else the machine does hits both alike. Each round
-//! gives a ratio of two neighbours in time; printed are the median of these ratios, the interval that has the true median with
-//! 95 %, and the quartiles; and in the same way the processor time that QEMU took, which a busy machine disturbs less.
+//! What the guest's disk and network carry: a VM of the runner beside two QEMUs started by hand. One has nothing but the best
+//! options that we know; the other the VM's own command line, and so shows what is the machine's and what is the runner's. All
+//! run at the same time and are measured in turns, so that what else the machine does hits them alike. Each round gives ratios
+//! of neighbours in time; printed are the median of these ratios, the interval that has the true median with 95 %, and the
+//! quartiles; and in the same way the processor time that QEMU took, which a busy machine disturbs less.
 //!
-//! With `BENCH_QEMU` QEMU alone has further options, which shows what one of the runner's costs, such as `-sandbox on`.
+//! With `BENCH_QEMU` the best QEMU has further options, which shows what one of the runner's costs, such as `-sandbox on`; with
+//! `BENCH_MEASURE` only those are measured whose names have that.
 //!
 //! The disk is a file in memory that is opened past the page cache: the host's own disk, slower than any option and never
 //! twice the same, would make both alike.
@@ -22,7 +24,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// For the rounds of each measurement.
-const BUDGET: Duration = Duration::from_secs(22);
+const BUDGET: Duration = Duration::from_secs(30);
 /// At least that many rounds.
 const ROUNDS: usize = 12;
 const MIB: usize = 1 << 20;
@@ -42,15 +44,10 @@ exec chroot --userspec=107:107 "$root" /usr/bin/qemu-system-x86_64 "$@""#;
 struct Alone(Child);
 
 impl Alone {
-    fn start(rig: &Rig) -> Self {
-        let fixed = "-nodefaults -no-user-config -display none -machine q35,usb=off,hpet=off -accel tcg -cpu max -smp 1 -m 512M \
-            -chardev socket,id=serial,path=/tmp/serial.sock,server=on,wait=off -device isa-serial,chardev=serial \
-            -netdev user,id=net -device virtio-net-pci,netdev=net";
+    fn start(rig: &Rig, arguments: &[String]) -> Self {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation=private", "--pid", "--fork", "--kill-child"]);
-        command.args(["sh", "-c", ALONE, "alone"]).arg(image()).arg(rig.path("")).args(fixed.split_whitespace());
-        command.args(std::env::var("BENCH_QEMU").unwrap_or_default().split_whitespace());
-        command.args([disk("disk", "disk.img"), disk("data", "volume/data.img")].concat());
+        command.args(["sh", "-c", ALONE, "alone"]).arg(image()).arg(rig.path("")).args(arguments);
         Self(command.stdin(Stdio::null()).spawn().unwrap())
     }
 
@@ -68,6 +65,30 @@ impl Drop for Alone {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// A machine with nothing but what is measured, and what `BENCH_QEMU` has.
+fn best() -> Vec<String> {
+    let fixed = "-nodefaults -no-user-config -display none -machine q35,usb=off,hpet=off -accel tcg -cpu max -smp 1 -m 512M \
+        -chardev socket,id=serial,path=/tmp/serial.sock,server=on,wait=off -device isa-serial,chardev=serial \
+        -netdev user,id=net -device virtio-net-pci,netdev=net";
+    let further = std::env::var("BENCH_QEMU").unwrap_or_default();
+    let words = fixed.split_whitespace().chain(further.split_whitespace()).map(str::to_owned);
+    words.chain(disk("disk", "disk.img")).chain(disk("data", "volume/data.img")).collect()
+}
+
+/// That QEMU's command line without what belongs to its runner: the sockets that it has inherited, and that it waits.
+fn as_by_hand(qemu: u32) -> Vec<String> {
+    let line = fs::read_to_string(format!("/proc/{qemu}/cmdline")).unwrap();
+    let arguments = line.trim_end_matches('\0').split('\0').skip(1).filter(|argument| *argument != "-S");
+    let own = |argument: &str| match argument.strip_prefix("socket,id=").and_then(|rest| rest.split_once(",fd=")) {
+        Some((id, _)) if id.starts_with("serial0") => {
+            format!("socket,id={id},path=/tmp/serial.sock,server=on,wait=off")
+        }
+        Some((id, _)) => format!("null,id={id}"),
+        None => argument.to_owned(),
+    };
+    arguments.map(own).collect()
 }
 
 /// A disk past the page cache, by io_uring, in a thread of its own, with no layer that is not needed.
@@ -232,49 +253,68 @@ fn sample(measure: Measure, line: &mut Line) -> Sample {
     Sample { speed, cost: line.cost() - before }
 }
 
-/// Ours and QEMU alone, round by round: in turns, each as often as first as the other.
-fn rounds(measure: Measure, [ours, plain]: &mut [Line; 2]) -> Vec<(Sample, Sample)> {
+/// A VM of the runner, the best QEMU, and one with the VM's command line.
+type Round = [Sample; 3];
+
+/// All of them, round by round: in turns, each as often as first as any other.
+fn rounds(measure: Measure, lines: &mut [Line; 3]) -> Vec<Round> {
     // The first is slower: caches are filled, the guest's code is translated.
-    measure(ours);
-    measure(plain);
+    for line in &mut *lines {
+        measure(line);
+    }
     let (begin, mut all) = (Instant::now(), Vec::new());
     while begin.elapsed() < BUDGET || all.len() < ROUNDS {
-        let first = sample(measure, ours);
-        all.push((first, sample(measure, plain)));
-        let first = sample(measure, plain);
-        all.push((sample(measure, ours), first));
+        for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1], [2, 0, 1], [1, 0, 2]] {
+            let mut round = [Sample { speed: 0.0, cost: 0.0 }; 3];
+            for n in order {
+                round[n] = sample(measure, &mut lines[n]);
+            }
+            all.push(round);
+        }
     }
     all
 }
 
-/// A row's second half.
-fn told(rounds: &[(Sample, Sample)]) -> String {
-    let sorted = |value: fn(&(Sample, Sample)) -> f64| {
+/// The median of the rounds' values, and their quartiles and the interval of the true median with 95 %, which is by the
+/// binomial distribution of how many of them are below it.
+struct Spread {
+    median: f64,
+    sure: [f64; 2],
+    half: [f64; 2],
+}
+
+impl Spread {
+    fn of(rounds: &[Round], value: impl Fn(&Round) -> f64) -> Self {
         let mut values: Vec<f64> = rounds.iter().map(value).collect();
         values.sort_by(f64::total_cmp);
-        move |part: f64| values[(part * (values.len() - 1) as f64).round() as usize]
+        let at = |part: f64| values[(part * (values.len() - 1) as f64).round() as usize];
+        let sure = 0.98 / (values.len() as f64).sqrt();
+        Self { median: at(0.5), sure: [at(0.5 - sure), at(0.5 + sure)], half: [at(0.25), at(0.75)] }
+    }
+
+    fn ratio(&self) -> String {
+        format!("× {:.3} (95 %: {:.3} to {:.3})", self.median, self.sure[0], self.sure[1])
+    }
+}
+
+/// A row's second half.
+fn told(rounds: &[Round]) -> String {
+    let speed = |n: usize| Spread::of(rounds, |round| round[n].speed).median;
+    let beside = |n: usize| {
+        let speed = Spread::of(rounds, |round| round[0].speed / round[n].speed);
+        let cost = Spread::of(rounds, |round| round[0].cost / round[n].cost);
+        let half = format!("half of {} rounds {:.2} to {:.2}", rounds.len(), speed.half[0], speed.half[1]);
+        format!("{}, {half}; processor time {}", speed.ratio(), cost.ratio())
     };
-    let (ours, plain) = (sorted(|round| round.0.speed), sorted(|round| round.1.speed));
-    let (speed, cost) = (sorted(|round| round.0.speed / round.1.speed), sorted(|round| round.0.cost / round.1.cost));
-    // By the binomial distribution of how many of them are below the true median.
-    let (n, sure) = (rounds.len(), 0.98 / (rounds.len() as f64).sqrt());
-    let ratio = |values: &dyn Fn(f64) -> f64| {
-        format!("× {:.3} (95 %: {:.3} to {:.3})", values(0.5), values(0.5 - sure), values(0.5 + sure))
-    };
-    format!(
-        "{:.0} MB/s, QEMU alone {:.0} MB/s: {}, half of {n} rounds {:.2} to {:.2}; processor time {}",
-        ours(0.5),
-        plain(0.5),
-        ratio(&speed),
-        speed(0.25),
-        speed(0.75),
-        ratio(&cost)
-    )
+    let ours = format!("{:.0} MB/s", speed(0));
+    let best = format!("the best QEMU alone {:.0} MB/s: {}", speed(1), beside(1));
+    let same = format!("the same QEMU alone {:.0} MB/s: {}", speed(2), beside(2));
+    format!("{ours}; {best}; {same}")
 }
 
 #[test]
 fn a_guest_beside_qemu_alone() {
-    let rigs = [shipped(), shipped()];
+    let rigs = [shipped(), shipped(), shipped()];
     let _volumes = rigs.each_ref().map(|rig| {
         let volume = SmallVolume::of(rig, "volume", 80);
         fs::write(rig.path("volume/data.img"), vec![b'x'; SIZE]).unwrap();
@@ -285,10 +325,12 @@ fn a_guest_beside_qemu_alone() {
         json!([{"type": "raw", "resource": "/tmp/disk.img"}, {"type": "raw", "resource": "/tmp/volume/data.img"}]);
     rigs[0].configure(&json!({}), &json!({"drives": drives, "network": [{"type": "user"}]}));
     let vm = rigs[0].start(None);
-    let alone = Alone::start(&rigs[1]);
+    let best = Alone::start(&rigs[1], &best());
+    let same = Alone::start(&rigs[2], &as_by_hand(vm.qemu()));
     let mut lines = [
         Line::open(vm.qemu(), rigs[0].path("run/console.sock"), b"attach\n"),
-        Line::open(alone.qemu(), rigs[1].path("serial.sock"), b""),
+        Line::open(best.qemu(), rigs[1].path("serial.sock"), b""),
+        Line::open(same.qemu(), rigs[2].path("serial.sock"), b""),
     ];
     for line in &mut lines {
         line.wait("ready");
@@ -298,7 +340,8 @@ fn a_guest_beside_qemu_alone() {
             4 * MIB
         ));
     }
-    for (name, measure) in MEASURES {
-        println!("| {name} | {} |", told(&rounds(measure, &mut lines)));
+    let only = std::env::var("BENCH_MEASURE").unwrap_or_default();
+    for (name, measure) in MEASURES.iter().filter(|(name, _)| name.contains(&only)) {
+        println!("| {name} | {} |", told(&rounds(*measure, &mut lines)));
     }
 }
