@@ -35,31 +35,33 @@ spec:
 YAML
 }
 
-# bare NAME: from the VM's pod and claims in $WORK, and its QEMU's command line. That one differs in what belongs to the runner:
-# its sockets were inherited, and it would start the guest.
+# bare NAME: from the VM's pod and what it mounts in $WORK, each pod with objects of its own, and its QEMU's command line. That
+# one differs in what belongs to the runner: its sockets were inherited, and it would start the guest.
 bare() {
     jq --null-input --arg name "$1" --arg namespace "$NAMESPACE" --rawfile cmdline "$WORK/cmdline" \
-        --slurpfile pod "$WORK/pod.json" --slurpfile claims "$WORK/claims.json" '
+        --slurpfile pod "$WORK/pod.json" --slurpfile claims "$WORK/claims.json" --slurpfile config "$WORK/config.json" '
+        def named: sub("^vm-[0-9]+"; $name);
+        def anew: .metadata = {name: (.metadata.name | named), namespace: $namespace};
         ($cmdline | split("\u0000")[:-1] | map(select(. != "-S")
             | sub("^socket,id=(?<id>serial0[^,]*),.*"; "null,id=\(.id)")
             | sub("^socket,id=(?<id>[^,]*),fd=.*"; "socket,id=\(.id),path=/dev/shm/\(.id),server=on,wait=off"))) as $command
-        | ($pod[0] | .metadata = {name: $name, namespace: $namespace}
+        | ($pod[0] | anew
             | del(.status, .spec.nodeName)
             | .spec.containers[0].command = $command
             | .spec.volumes |= map(if .persistentVolumeClaim and .name != "vmop-image-repository"
-                then .persistentVolumeClaim.claimName |= sub("^vm-[0-9]+"; $name)
-                # The configuration goes with its VM; QEMU alone does not read it.
-                elif .name == "config" then .projected.sources |= map(map_values(.optional = true)) else . end)) as $bare
+                then .persistentVolumeClaim.claimName |= named
+                elif .name == "config" then .projected.sources |= map(map_values(.name |= named)) else . end)) as $bare
         | {apiVersion: "v1", kind: "List", items: ([$claims[0].items[] | select(.metadata.name | test("^vm-[0-9]+-"))
-            | .metadata = {name: (.metadata.name | sub("^vm-[0-9]+"; $name)), namespace: $namespace}
-            | del(.status, .spec.volumeName)
-            | if .spec.selector then .spec.selector.matchLabels["app.kubernetes.io/instance"] = $name else . end] + [$bare])}'
+            | anew | del(.status, .spec.volumeName)
+            | if .spec.selector then .spec.selector.matchLabels["app.kubernetes.io/instance"] = $name else . end]
+            + [$config[0].items[] | anew] + [$bare])}'
 }
 
 # look_at_vm NAME: keeps what the bare pods are made of
 look_at_vm() {
     k get pod "$1" --output json >"$WORK/pod.json"
     k get pvc --output json >"$WORK/claims.json"
+    k get "configmap/$1" "secret/$1-display-secret" --output json >"$WORK/config.json"
     cp "/proc/$(process "$(k get pod "$1" --output 'jsonpath={.metadata.uid}')" qemu-system-x86)/cmdline" "$WORK/cmdline"
 }
 
@@ -152,6 +154,7 @@ measure_starts() {
         bare_running+=("$(between "$from" "$T_RUNNING")")
         bare_booted+=("$(between "$from" "$T_BOOTED")")
         k delete pod "bare-$n" --grace-period 1 >/dev/null
+        k delete "configmap/bare-$n" "secret/bare-$n-display-secret" >/dev/null
         k delete pvc --selector '!app.kubernetes.io/component' --field-selector "metadata.name!=vmop-image-repository" >/dev/null
         "$REPO/tests/cluster/disk" remove "$NAMESPACE-vm-$n"
         "$REPO/tests/cluster/disk" remove "$NAMESPACE-bare-$n"
