@@ -28,7 +28,7 @@ fn note(world: &World) -> Option<(String, String)> {
 
 fn memory(current: u64, cpus: u64) -> String {
     // As in the plan: overcommitted, and the part of QEMU with a display.
-    (current * 4 / 5 + ((104 + 24 + cpus) << 20) + (8 << 30) / 512).to_string()
+    (current * 4 / 5 + ((84 + 20 + cpus) << 20) + (8 << 30) / 512).to_string()
 }
 
 #[tokio::test]

@@ -128,15 +128,15 @@ pub(super) fn resources(
     ResourceRequirements { requests: Some(requests), ..ResourceRequirements::default() }
 }
 
-/// Memory of the pod besides the guest's: 104 MiB, 1 MiB for each CPU, 24 MiB for a display, and a 512th of the machine's
+/// Memory of the pod besides the guest's: 84 MiB, 1 MiB for each CPU, 20 MiB for a display, and a 512th of the machine's
 /// memory.
 ///
-/// Measured by `make bench-density` with the image's QEMU 10.0 and no display: QEMU and runner take 88 MiB with one CPU, 91
-/// with 4 and 100 with 16, besides the guest's memory and translated code; up to a fifth more is reserved. Of that, 34 MiB are
-/// program files, which pods of one node share. A display nobody looks at takes no more; what it has is for the pictures
+/// Measured by `make bench-density` with the image's QEMU 10.0, besides the guest's memory and translated code: QEMU and runner
+/// take 74 MiB with one CPU, 78 with 4 and 87 with 16, and 90, 93 and 102 while somebody looks at the display; up to a fifth
+/// more is reserved. Of that, 34 MiB are program files, which pods of one node share. What a display takes is for the pictures
 /// of screens, 8 MiB each in full HD, and what is kept of them to send less. Page tables take 8 bytes for each page of 4 KiB.
 /// Emulation (no KVM) needs more: QEMU keeps up to 1 GiB of translated code, which is not reckoned here.
 fn overhead(cpus: u32, maximum_ram: Bytes, has_display: bool) -> Bytes {
-    let display = if has_display { 24 << 20 } else { 0 };
-    Bytes((104 << 20) + (u64::from(cpus) << 20) + display + maximum_ram.0 / 512)
+    let display = if has_display { 20 << 20 } else { 0 };
+    Bytes((84 << 20) + (u64::from(cpus) << 20) + display + maximum_ram.0 / 512)
 }
