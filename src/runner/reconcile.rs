@@ -134,8 +134,8 @@ struct Machine {
     password: Option<Password>,
     /// The number of CPUs that was asked for last, where there is another.
     cpus: Option<cpus::Asked>,
-    /// Since when CPUs wait for the guest.
-    waits_since: Option<Instant>,
+    /// Since when CPUs wait for the guest, and in which of its boots.
+    waits_since: Option<(u64, Instant)>,
     trays: Vec<Tray>,
     /// Sizes of the disks: as QEMU knows them, and as it was asked for last.
     sizes: Vec<(u64, u64)>,

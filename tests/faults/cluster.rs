@@ -301,15 +301,27 @@ impl Cluster {
         }
     }
 
+    /// The VM with that UID. The watch of VMs may be behind that of pods, and nobody plays this pod again when it is not.
+    async fn owner(&self, namespace: &str, name: &str, uid: &str) -> Option<Value> {
+        for _ in 0..100 {
+            let vm = self.get(namespace, "VirtualMachine", name);
+            if let Some(vm) = vm.filter(|vm| vm["metadata"]["uid"] == uid) {
+                return Some(vm);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        None
+    }
+
     /// The runner's word that the guest runs, once for each pod.
     async fn play_runner(&self, namespace: &str, name: &str, pod: &Value) {
-        let Some(vm) = self.get(namespace, "VirtualMachine", name) else { return };
-        let is_owner = |owner: &Value| owner["uid"] == vm["metadata"]["uid"];
-        let present = vm["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let uid = pod["metadata"]["uid"].as_str().unwrap();
+        let owner = pod["metadata"]["ownerReferences"][0]["uid"].as_str().unwrap_or_default();
+        let Some(vm) = self.owner(namespace, name, owner).await else { return };
+        let present = vm["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let told =
             present.iter().any(|c| c["type"] == conditions::RUNNING && c["status"] == "True" && c["message"] == uid);
-        if told || !pod["metadata"]["ownerReferences"].as_array().is_some_and(|owners| owners.iter().any(is_owner)) {
+        if told {
             return;
         }
         let told = conditions::INITIAL.map(|type_| {

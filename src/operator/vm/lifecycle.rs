@@ -157,7 +157,11 @@ pub fn decide(observed: &Observed, valid: bool) -> Decision {
         State::Stopped => Decision::Delete { uid, why: DeleteReason::Stop },
         State::Running if !pod.has_ended() && restart => Decision::Delete { uid, why: DeleteReason::Restart },
         State::Running if !pod.has_ended() => Decision::Keep,
-        State::Running => after_end(observed, pod, past.filter(|past| past.pod_uid == uid), uid.clone(), restart),
+        State::Running => {
+            // One that was taken for deleted, as an old list did not have it, has ended all the same.
+            let remembered = past.filter(|past| past.pod_uid == uid && past.reason != POD_DELETED);
+            after_end(observed, pod, remembered, uid.clone(), restart)
+        }
     }
 }
 

@@ -24,8 +24,8 @@ impl Claims {
     /// Takes a directory too; `key` is where another one is configured. Where the file system has no locks, that is said, and
     /// nothing more.
     pub fn take(&mut self, dir: &Path, key: &str) -> Result<(), Failure> {
-        match lock(dir) {
-            Ok(claim) => self.0.push(claim),
+        match self.lock(dir) {
+            Ok(claim) => self.0.extend(claim),
             Err(Errno::WOULDBLOCK) => {
                 let message = format!(
                     "{} is in use by another vm-runner, or by its QEMU; end that, or give this VM a {key} of its own",
@@ -41,22 +41,28 @@ impl Claims {
         Ok(())
     }
 
+    /// The directory, locked; none if it is taken already, under another name or the same.
+    fn lock(&self, dir: &Path) -> Result<Option<OwnedFd>, Errno> {
+        let claim = rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let which = |dir: &OwnedFd| rustix::fs::fstat(dir).map(|stat| (stat.st_dev, stat.st_ino));
+        let this = which(&claim)?;
+        if self.0.iter().any(|taken| which(taken) == Ok(this)) {
+            return Ok(None);
+        }
+        let began = Instant::now();
+        loop {
+            match rustix::fs::flock(&claim, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Some(claim)),
+                Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) if began.elapsed() < LET_GO => std::thread::sleep(STEP),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// The same for another process, as long as that lives.
     pub fn shared(&self) -> io::Result<Vec<OwnedFd>> {
         self.0.iter().map(OwnedFd::try_clone).collect()
-    }
-}
-
-fn lock(dir: &Path) -> Result<OwnedFd, Errno> {
-    let claim = rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let began = Instant::now();
-    loop {
-        match rustix::fs::flock(&claim, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(claim),
-            Err(Errno::INTR) => {}
-            Err(Errno::WOULDBLOCK) if began.elapsed() < LET_GO => std::thread::sleep(STEP),
-            Err(error) => return Err(error),
-        }
     }
 }
 
@@ -84,6 +90,15 @@ mod tests {
         Claims::default().take(dir.path(), "dataDir").unwrap();
         soon.join().unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn one_directory_can_be_both_of_a_runners() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut claims = Claims::default();
+        claims.take(dir.path(), "dataDir").unwrap();
+        claims.take(&dir.path().join("."), "runtimeDir").unwrap();
+        assert_eq!(claims.shared().unwrap().len(), 1);
     }
 
     #[test]

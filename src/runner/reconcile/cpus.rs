@@ -47,7 +47,7 @@ impl Machine {
     pub(super) async fn follow_cpus(&mut self, desired: &Desired) -> Result<bool, Error> {
         let slots: Vec<CpuSlot> = self.client.query(Command::query_cpu_slots()).await?;
         let mut plan = cpus::plan(desired, &slots);
-        if plan == Plan::WaitForGuest && self.waits_since.get_or_insert_with(Instant::now).elapsed() > NO_AGENT {
+        if plan == Plan::WaitForGuest && self.waited_for_boot(desired.reboots) > NO_AGENT {
             plan = cpus::plan(&Desired { booted: true, ..desired.clone() }, &slots);
         }
         let waits = plan == Plan::WaitForGuest;
@@ -70,6 +70,14 @@ impl Machine {
         let asks_again = problem.is_some() && self.cpus.as_ref().is_some_and(|asked| !asked.is_settled());
         let _ = self.progress.send(Progress::Cpus { count: cpus::count(&slots), problem });
         Ok(!waits && !asks_again)
+    }
+
+    /// For how long an answer of the guest's agent has been waited for since that boot.
+    fn waited_for_boot(&mut self, boot: u64) -> Duration {
+        match self.waits_since {
+            Some((since_boot, at)) if since_boot == boot => at.elapsed(),
+            _ => self.waits_since.insert((boot, Instant::now())).1.elapsed(),
+        }
     }
 
     /// Gives the commands, unless they were given for the same wish before.

@@ -16,8 +16,7 @@ pub const GRACE: SignedDuration = SignedDuration::from_secs(30);
 pub const GRACE_TOLD: SignedDuration = SignedDuration::from_secs(10);
 /// The same where no volume is made, but one that is there has to be found.
 pub const GRACE_STATIC: SignedDuration = SignedDuration::from_secs(10);
-/// A warning that nobody knows, or that a busy kubelet gives of itself, is passed on where the pod has not started that long
-/// after it.
+/// A warning that nobody knows is passed on where the pod has not started that long after it.
 pub const GRACE_UNKNOWN: SignedDuration = SignedDuration::from_secs(10);
 
 /// A problem, or the time when there will be more to tell if it lasts.
@@ -163,12 +162,7 @@ fn without_volume(observed: &Observed) -> Vec<&ClaimView> {
 fn warned(observed: &Observed, pod: &str) -> Option<Finding> {
     let Warning { reason, note, at } = observed.pod_warning.as_deref()?;
     let problem = |reason, what: &str| Problem::new(reason, &format!("{what} ({note})"), pod);
-    let passed_on = || {
-        let what = format!("Kubernetes warns of pod {pod:?}: {reason}");
-        Some(lasting(problem(Reason::PodWarning, &what), Some(*at), observed.now, GRACE_UNKNOWN))
-    };
     let known = match reason.as_str() {
-        "FailedMount" if is_a_busy_kubelets(note) => return passed_on(),
         "FailedMount" | "FailedMapVolume" if note.contains("volumeMode") => {
             problem(Reason::ClaimWrongMode, "a claim has the wrong volume mode")
         }
@@ -177,16 +171,12 @@ fn warned(observed: &Observed, pod: &str) -> Option<Finding> {
         "FailedMount" => problem(Reason::VolumeMountFailed, "a volume cannot be mounted on the node"),
         "FailedMapVolume" => problem(Reason::VolumeMountFailed, "a volume cannot be mapped on the node"),
         "FailedCreatePodSandBox" => problem(Reason::SandboxFailed, "the pod cannot be set up on the node"),
-        _ => return passed_on(),
+        other => {
+            let what = format!("Kubernetes warns of pod {pod:?}: {other}");
+            return Some(lasting(problem(Reason::PodWarning, &what), Some(*at), observed.now, GRACE_UNKNOWN));
+        }
     };
     Some(Finding::Now(known))
-}
-
-/// Whether a kubelet with much to do has not yet heard of a pod's ConfigMaps or Secrets, in its words. It tries again at once.
-fn is_a_busy_kubelets(note: &str) -> bool {
-    ["failed to sync configmap cache: timed out", "failed to sync secret cache: timed out"]
-        .iter()
-        .any(|words| note.contains(words))
 }
 
 /// In the kubelet's words.

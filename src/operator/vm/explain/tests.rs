@@ -188,17 +188,6 @@ fn an_unknown_warning_is_passed_on_where_the_pod_does_not_start() {
 }
 
 #[test]
-fn that_a_kubelet_has_much_to_do_is_told_only_where_the_pod_does_not_start() {
-    for kind in ["configmap", "secret"] {
-        let note = format!(
-            "MountVolume.SetUp failed for volume \"config\" : failed to sync {kind} cache: timed out waiting for the condition"
-        );
-        is_told_after(&warned("FailedMount", &note, 0), 10);
-        is_told(&warned("FailedMount", &note, 10), Reason::PodWarning, &[&note]);
-    }
-}
-
-#[test]
 fn a_warning_of_the_past_is_nothing_to_a_pod_that_runs() {
     let mut observed = warned("FailedMount", "once", 0);
     observed.pod = Some(Arc::new(pod(json!({"phase": "Running"}))));

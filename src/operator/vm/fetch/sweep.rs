@@ -34,6 +34,7 @@ pub async fn sweep(vms: &[Arc<VirtualMachine>], before: &BTreeSet<String>, ctx: 
     let mut unwanted = BTreeSet::new();
     if pods.is_empty() {
         ctx.progresses.retain(|_| false);
+        ctx.elapsed.retain(|name| !name.starts_with(POD_PREFIX));
         return unwanted;
     }
     let running =

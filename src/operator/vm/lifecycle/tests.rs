@@ -83,6 +83,16 @@ fn an_end_is_remembered_before_the_pod_goes_and_the_pod_stays_until_the_pause_is
 }
 
 #[test]
+fn the_end_of_a_pod_that_was_taken_for_deleted_is_an_end_all_the_same() {
+    let mut vm = with_past(2, "pod-uid", 60);
+    vm.status.as_mut().unwrap().restarts.as_mut().unwrap().reason = POD_DELETED.to_owned();
+    let Decision::Remember(past) = decide(&with_pod(vm.clone(), pod(ended(CRASHED, 5))), true) else { panic!() };
+    assert_eq!((past.attempts, past.reason.as_str()), (1, "QemuCrashed"));
+    vm.spec.guest_shutdown_stops = true;
+    assert_eq!(decide(&with_pod(vm, pod(ended(POWERED_OFF, 5))), true), Decision::StopBySpec);
+}
+
+#[test]
 fn ends_in_a_row_are_counted_and_a_good_run_begins_anew() {
     let attempts = |ran| match decide(&with_pod(with_past(4, "earlier", 60), pod(ended(CRASHED, ran))), true) {
         Decision::Remember(past) => past.attempts,

@@ -113,3 +113,18 @@ async fn a_guest_that_has_booted_anew_is_asked_again_for_what_it_has_kept_before
     keeper.rig.wishes.send_modify(|desired| desired.booted = true);
     assert_eq!((keeper.play().await.reason, keeper.asked), ("NotFollowed", 2));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_without_an_agent_is_asked_two_minutes_after_each_boot() {
+    let mut keeper = Keeper::new().await;
+    keeper.rig.wishes.send_modify(|desired| desired.booted = false);
+    for asked in 1..3 {
+        let begin = Instant::now();
+        while keeper.asked < asked {
+            assert!(begin.elapsed() < Duration::from_secs(200), "asked {} times", keeper.asked);
+            keeper.play().await;
+        }
+        assert!(begin.elapsed() >= Duration::from_secs(120), "{:?} after boot {asked}", begin.elapsed());
+        keeper.rig.wishes.send_modify(Desired::reboot);
+    }
+}
