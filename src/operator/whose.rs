@@ -1,5 +1,6 @@
 //! (pure) Whose an object is that has a name which a VM needs.
 
+use super::views::owner_of;
 use crate::api::{VirtualMachine, names};
 use kube::{Resource, ResourceExt};
 
@@ -25,13 +26,9 @@ impl Whose {
         {
             return Self::Operator;
         }
-        let is_a_vms = [names::APP_NAME, names::OLD_APP_NAME].contains(&app);
         let owner = object.owner_references().iter().find(|owner| owner.kind == VirtualMachine::kind(&()));
-        let by_label = label(names::LABEL_INSTANCE).filter(|_| is_a_vms);
-        match by_label.or(owner.map(|owner| owner.name.as_str())).filter(|vm| *vm != not) {
-            Some(vm) => Self::Vm(vm.to_owned()),
-            None => Self::Unknown,
-        }
+        let vm = owner_of(object).or_else(|| owner.map(|owner| owner.name.clone()));
+        vm.filter(|vm| vm != not).map_or(Self::Unknown, Self::Vm)
     }
 
     /// What is to be done about it: `else_` is what there is to do besides another name.

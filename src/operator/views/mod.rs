@@ -300,10 +300,10 @@ pub fn vm_of<K: Resource>(object: &K) -> Option<String> {
     object.meta().labels.as_ref()?.get(names::LABEL_INSTANCE).cloned()
 }
 
-/// The VM that a claim belongs to, if it is one of a VM: what deploys applications uses the label, too.
-pub fn owner_of(claim: &ClaimView) -> Option<String> {
-    let name = claim.metadata.labels.as_ref()?.get(names::LABEL_NAME)?;
-    vm_of(claim).filter(|_| [names::APP_NAME, names::OLD_APP_NAME].contains(&name.as_str()))
+/// The VM that an object belongs to, if it is one of a VM: what deploys applications uses the label, too.
+pub fn owner_of<K: Resource>(object: &K) -> Option<String> {
+    let name = object.meta().labels.as_ref()?.get(names::LABEL_NAME)?;
+    vm_of(object).filter(|_| [names::APP_NAME, names::OLD_APP_NAME].contains(&name.as_str()))
 }
 
 /// Annotations of those who bind claims; nobody here reads them.

@@ -11,7 +11,7 @@ use crate::api::virtual_machine::{POD_DELETED, Restarts, State};
 use crate::operator::context::Context;
 use crate::operator::losses::Lost;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 
 /// How many pods in a row are replaced at once.
 const AT_ONCE: u32 = 1;
@@ -53,9 +53,8 @@ fn runs_since(observed: &Observed) -> Option<Timestamp> {
 pub fn told_before(observed: &Observed, made: Timestamp) -> u32 {
     let past = observed.vm.status.as_ref().and_then(|status| status.restarts.as_ref());
     let Some(past) = past.filter(|past| past.reason == POD_DELETED) else { return 0 };
-    let pause = SignedDuration::try_from(lifecycle::pause(past)).unwrap_or(SignedDuration::ZERO);
     // Later, another one came between that has run well.
-    let is_next = made.duration_since(past.time.0) < pause + RAN_WELL;
+    let is_next = made.duration_since(lifecycle::pause_ends(past)) < RAN_WELL;
     if is_next { past.attempts } else { 0 }
 }
 

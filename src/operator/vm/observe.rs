@@ -104,16 +104,21 @@ fn display_secret(secrets: Vec<Arc<SecretView>>, vm: &VirtualMachine) -> Option<
     secrets.min_by_key(|secret| (secret.name_any() == generated, secret.name_any()))
 }
 
-/// How long images of the VM have been missing. It counts from the time that stands in the condition.
+/// Since when images of the VM are missing, as stands in the condition.
+pub fn images_missing_since(vm: &VirtualMachine) -> Option<Timestamp> {
+    let conditions = &vm.status.as_ref()?.conditions;
+    let missing = conditions::find(conditions, conditions::MEDIA_FETCHED).filter(|c| c.status != "True")?;
+    Some(missing.last_transition_time.0)
+}
+
+/// How long they have been missing.
 fn images_missing(vm: &VirtualMachine, now: Timestamp, ctx: &Context) -> Duration {
-    let conditions = vm.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let name = vm.name_any();
-    let missing = conditions::find(conditions, conditions::MEDIA_FETCHED).filter(|c| c.status != "True");
-    let Some(missing) = missing else {
+    let Some(since) = images_missing_since(vm) else {
         ctx.elapsed.forget(&name);
         return Duration::ZERO;
     };
-    ctx.elapsed.of(&name, missing.last_transition_time.0, now, (ctx.instant)())
+    ctx.elapsed.of(&name, since, now, (ctx.instant)())
 }
 
 /// How long ago a fetch pod has ended, by its node's clock at first. One that has ended before its container ran has no such

@@ -9,10 +9,9 @@
 //! | none | the guest boots from it, and the deadline is over | nothing |
 
 use super::{Fetch, State};
-use crate::api::conditions;
 use crate::api::virtual_machine::Disk;
 use crate::operator::settings;
-use crate::operator::vm::observe::Observed;
+use crate::operator::vm::observe::{Observed, images_missing_since};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 
@@ -53,8 +52,7 @@ pub fn media(fetches: &[Fetch], observed: &Observed, settings: &settings::FetchS
 /// condition; whole seconds, as there. Where the clock was set meanwhile it is what is left by the clock that nobody sets,
 /// in steps of ten seconds, so that it stays the same from look to look.
 fn deadline(observed: &Observed, wait: Duration) -> Timestamp {
-    let missing = conditions::find(observed.conditions(), conditions::MEDIA_FETCHED).filter(|c| c.status != "True");
-    let since = missing.map_or(observed.now, |condition| condition.last_transition_time.0);
+    let since = images_missing_since(&observed.vm).unwrap_or(observed.now);
     let after = |time: Timestamp, wait: Duration| {
         let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::ZERO);
         time.checked_add(wait).unwrap_or(time)
