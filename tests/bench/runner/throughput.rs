@@ -51,8 +51,16 @@ impl Alone {
         Self(command.stdin(Stdio::null()).spawn().unwrap())
     }
 
+    /// What `unshare` has begun, a moment after it was begun itself.
     fn qemu(&self) -> u32 {
-        children(self.0.id())[0]
+        let begin = Instant::now();
+        loop {
+            match children(self.0.id()).first() {
+                Some(qemu) => return *qemu,
+                None => assert!(begin.elapsed() < BOOT, "unshare has begun nothing"),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
