@@ -1,10 +1,12 @@
 # What a VM's pod takes besides the guest's memory, beside what the operator reserves for that.
 
-# A machine of that many CPUs; a setting makes their requests small, so that the node takes it.
 RESERVE_RAM=256
+WITH_DISPLAY='{spice: {port: 5910, generateSecret: false}}'
+WITHOUT_DISPLAY='{outputs: 1}'
 
-tiny_with_cpus() {
-    tiny_vm "$1" | sed "s/^    firmware: bios/    firmware: bios\n    maximumCpus: $2\n    currentCpus: $2/; s/maximumRam: .*/maximumRam: ${RESERVE_RAM}Mi/; s/port: 5910/port: 5910, generateSecret: false/"
+# tiny_with NAME CPUS DISPLAY: a machine of that many CPUs; a setting makes their requests small, so that the node takes it
+tiny_with() {
+    tiny_vm "$1" | sed "s/^    firmware: bios/    firmware: bios\n    maximumCpus: $2\n    currentCpus: $2/; s/maximumRam: .*/maximumRam: ${RESERVE_RAM}Mi/; s/display: .*/display: $3/"
 }
 
 allow_many_cpus() {
@@ -61,26 +63,39 @@ watched() {
     say "$most"
 }
 
+# percent PART WHOLE: rounded
+percent() { awk -v part="$1" -v whole="$2" 'BEGIN { printf "%.0f", part * 100 / whole }'; }
+
 # of_reserve MEASURED RESERVE
-of_reserve() { say "$(kibibytes "$1") ($(($1 * 100 / $2)) %)"; }
+of_reserve() { say "$(kibibytes "$1") ($(percent "$1" "$2") %)"; }
+
+# measure_pod NAME CPUS DISPLAY
+measure_pod() {
+    local name=$1 cpus=$2 display=$3 reserve taken what=display
+    make_disk "$name"
+    tiny_with "$name" "$cpus" "$display" | k create --filename - >/dev/null
+    eventually 180 has_booted "$name"
+    # What comes after the boot: the guest agent, the network.
+    sleep 10
+    reserve=$(reserved "$name")
+    taken=$(of_reserve "$(besides "$name")" "$reserve")
+    if [[ $display == "$WITHOUT_DISPLAY" ]]; then
+        what='no display'
+    else
+        taken+="; with a viewer $(of_reserve "$(watched "$name")" "$reserve")"
+    fi
+    row "$cpus CPUs, $RESERVE_RAM MiB, $what: QEMU and runner besides the guest, of the reserve of $(kibibytes "$reserve")" "$taken"
+    k delete vm "$name" >/dev/null
+    eventually 60 pod_is_gone "$name"
+    k delete pvc --selector "app.kubernetes.io/instance=$name" >/dev/null
+    "$REPO/tests/cluster/disk" remove "$NAMESPACE-$name"
+}
 
 measure_reserve() {
-    local cpus name idle reserve
+    local cpus
     allow_many_cpus
     for cpus in 1 4 16; do
-        name=cpus-$cpus
-        make_disk "$name"
-        tiny_with_cpus "$name" "$cpus" | k create --filename - >/dev/null
-        eventually 180 has_booted "$name"
-        # What comes after the boot: the guest agent, the network.
-        sleep 10
-        reserve=$(reserved "$name")
-        idle=$(besides "$name")
-        row "$cpus CPUs, $RESERVE_RAM MiB: QEMU and runner besides the guest, of the reserve of $(kibibytes "$reserve")" \
-            "$(of_reserve "$idle" "$reserve"); with a viewer $(of_reserve "$(watched "$name")" "$reserve")"
-        k delete vm "$name" >/dev/null
-        eventually 60 pod_is_gone "$name"
-        k delete pvc --selector "app.kubernetes.io/instance=$name" >/dev/null
-        "$REPO/tests/cluster/disk" remove "$NAMESPACE-$name"
+        measure_pod "cpus-$cpus" "$cpus" "$WITH_DISPLAY"
+        measure_pod "plain-$cpus" "$cpus" "$WITHOUT_DISPLAY"
     done
 }
