@@ -151,6 +151,8 @@ pub const ENV_POD_IP: &str = "POD_IP";
 pub const TUN_DEVICE: &str = "/dev/net/tun";
 /// The runner of VMs with taps: the same program with a file capability.
 pub const TAP_RUNNER: &str = "/usr/local/bin/vm-runner-tap";
+/// Name of a tap on its node; the kernel puts a number in place of `%d`, and counts up.
+pub const TAP_INTERFACE: &str = "vmtap%d";
 
 /// User and group that VMs run as; the runner image has them as `qemu`.
 pub const RUNNER_UID: i64 = 107;

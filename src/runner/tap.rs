@@ -13,8 +13,6 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 const TUN: &str = names::TUN_DEVICE;
-/// The kernel counts up.
-const NAME: &str = "vmtap%d";
 /// From linux/sockios.h: puts an interface on a bridge.
 const SIOCBRADDIF: libc::Ioctl = 0x89a2 as libc::Ioctl;
 
@@ -32,7 +30,7 @@ pub fn open(key: &str, bridge: &str) -> Result<Tap, Failure> {
         rustix::fs::open(TUN, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(|error| {
             Failure::data(format!("{key}: {TUN} cannot be opened by {}: {error}; {}", user(), device_hint(error)))
         })?;
-    let mut request = Request::named(NAME);
+    let mut request = Request::named(names::TAP_INTERFACE);
     request.0.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
     request.give(&tap, libc::TUNSETIFF as libc::Ioctl).map_err(|error| {
         Failure::data(format!(

@@ -1,41 +1,11 @@
 //! VMs on a bridge of their node, with the device plugin.
 
+use super::harness::bridge::Bridge;
 use super::harness::vm::{BOOT, SHUTDOWN, condition};
 use super::harness::{e2e, e2e_with, kubectl, process};
 use serde_json::{Value, json};
-use std::process::Command;
-
-/// A bridge of the node, which is this machine, without an address or another member.
-struct Bridge;
 
 const BRIDGE: &str = "vmop-e2e0";
-
-impl Bridge {
-    fn make() -> Self {
-        // Of a run that was killed.
-        drop(Self);
-        assert!(ip(&["link", "add", BRIDGE, "type", "bridge"]).is_ok());
-        assert!(ip(&["link", "set", BRIDGE, "up"]).is_ok());
-        Self
-    }
-
-    fn members(&self) -> Vec<String> {
-        let links = ip(&["-o", "link", "show", "master", BRIDGE]).unwrap();
-        links.lines().map(str::to_owned).collect()
-    }
-}
-
-impl Drop for Bridge {
-    fn drop(&mut self) {
-        drop(ip(&["link", "delete", BRIDGE]));
-    }
-}
-
-fn ip(arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new("ip").args(arguments).output().map_err(|e| e.to_string())?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
-}
 
 /// Ports are the node's.
 fn on(bridge: &str, port: u16) -> Value {
@@ -57,7 +27,7 @@ fn has_no_capability(pod_uid: &str) {
 #[test]
 fn vms_on_a_bridge_of_their_node_reach_each_other() {
     e2e_with(2, "privileged", json!({}), async |space| {
-        let bridge = Bridge::make();
+        let bridge = Bridge::make(BRIDGE);
         let one = space.create("one", on(BRIDGE, 5930)).await;
         let two = space.create("two", on("vmop-e2e1", 5931)).await;
 

@@ -18,9 +18,28 @@ pub fn name(namespace: &str, n: u32) -> String {
     format!("soak-{}-{n}", namespace.trim_start_matches(rig::PREFIX))
 }
 
+/// The bridge of the first VM, and the port of its display, which is the node's.
+pub const BRIDGE: &str = "vmop-soak0";
+const PORT: u16 = 5932;
+
+/// Whether the VM of that name is on the bridge, by a tap.
+fn is_on_bridge(name: &str) -> bool {
+    name.ends_with("-0")
+}
+
 /// What the tiny guest's VM is changed by.
-pub fn machine() -> Value {
-    json!({"spec": {"vm": {"maximumCpus": 2, "currentCpus": 1}}})
+pub fn machine(name: &str) -> Value {
+    let mut machine = json!({"maximumCpus": 2, "currentCpus": 1});
+    if is_on_bridge(name) {
+        machine["networks"] = json!([{"tap": {"bridge": BRIDGE}}]);
+        machine["display"] = json!({"spice": {"port": PORT}});
+    }
+    json!({"spec": {"vm": machine}})
+}
+
+/// The program of its runner, as the kernel names it.
+fn runner(name: &str) -> &'static str {
+    if is_on_bridge(name) { "vm-runner-tap" } else { "vm-runner" }
 }
 
 const DELETED_OR_MADE: &str = "it is deleted or made";
@@ -157,7 +176,7 @@ impl<'a> Chaos<'a> {
             DELETED_OR_MADE => self.kubectl(&["delete", "vm", &vm.name, "--wait=false"]).await,
             "its pod is deleted" => self.kubectl(&["delete", "pod", &vm.name, "--wait=false"]).await,
             "its QEMU is killed" => kill(vm, "qemu-system-x86").await,
-            "its runner is killed" => kill(vm, "vm-runner").await,
+            "its runner is killed" => kill(vm, runner(&vm.name)).await,
             "its guest panics" => type_in(self.space, vm, "crash").await,
             "its guest powers itself off" => type_in(self.space, vm, "poweroff").await,
             "the operator is killed" => kill_operator_process(self.space),
@@ -202,7 +221,7 @@ fn next(vm: &Vm<'_>, field: &str) -> i64 {
 }
 
 async fn make(vm: &Vm<'_>) -> Result<(), String> {
-    kubectl::create(&tiny(vm.space, &vm.name, &machine())).await.map(drop)
+    kubectl::create(&tiny(vm.space, &vm.name, &machine(&vm.name))).await.map(drop)
 }
 
 /// Makes a VM that was deleted; what is left of the last one of its name has to go first.

@@ -93,6 +93,14 @@ impl Follow {
         self.of_objects().filter(|write| write.asked.pod == pod).cloned().collect()
     }
 
+    /// What the operator has done to pods that were there: verb, name and when.
+    pub fn to_pods(&self) -> impl Iterator<Item = (&str, &str, Timestamp)> {
+        let done = self.of_objects().filter(|write| write.account == "vm-operator" && write.code < 300);
+        let done = done.map(|write| &write.asked).filter(|write| write.resource.split('/').next() == Some("pods"));
+        done.filter(|write| write.verb != "create")
+            .map(|write| (write.verb.as_str(), write.object.1.as_str(), write.at))
+    }
+
     /// How often a pod has written a lease.
     pub fn leases_by(&self, pod: &str) -> usize {
         self.all.iter().filter(|write| write.asked.pod == pod && write.asked.resource == "leases").count()

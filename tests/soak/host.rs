@@ -1,12 +1,15 @@
 //! The node: which QEMUs run, what the programs take, and what is there of pods.
 
 use super::harness::{Space, rig};
+use super::lives::Lives;
+use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
+use vm_operator::api::names;
 
 /// The clock's nanoseconds, for a seed.
 pub fn nanos() -> u64 {
@@ -20,14 +23,36 @@ struct Process {
     pod_uid: String,
 }
 
+/// All processes.
+fn pids() -> impl Iterator<Item = String> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// The taps of runners, in each network namespace that a process is in.
+fn taps() -> BTreeSet<String> {
+    let ours = names::TAP_INTERFACE.trim_end_matches("%d");
+    let (mut namespaces, mut taps) = (BTreeSet::new(), BTreeSet::new());
+    for pid in pids() {
+        let Ok(namespace) = fs::read_link(format!("/proc/{pid}/ns/net")) else { continue };
+        if namespaces.contains(&namespace) {
+            continue;
+        }
+        // It may have ended meanwhile; then another process of the namespace tells.
+        let Ok(links) = fs::read_to_string(format!("/proc/{pid}/net/dev")) else { continue };
+        let links = links.lines().filter_map(|line| line.split_once(':').map(|(name, _)| name.trim()));
+        let links = links.filter(|name| name.starts_with(ours));
+        taps.extend(links.map(|name| format!("the tap {name} in {}", namespace.display())));
+        namespaces.insert(namespace);
+    }
+    taps
+}
+
 /// The processes of pods; what has ended and waits for its parent is none.
 fn processes() -> Vec<Process> {
     let mut all = Vec::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let pid = entry.file_name().to_string_lossy().into_owned();
-        if !pid.bytes().all(|byte| byte.is_ascii_digit()) {
-            continue;
-        }
+    for pid in pids() {
         let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
         let cgroup = read("cgroup");
         let Some((_, uid)) = cgroup.split_once("/pod") else { continue };
@@ -62,13 +87,17 @@ pub struct Watch {
     looks: u64,
     doubles: BTreeSet<String>,
     most: usize,
+    most_taps: usize,
     taken: BTreeMap<String, Taken>,
     measured: Option<Instant>,
+    /// What is seen of VMs and pods.
+    pub lives: Lives,
 }
 
 impl Watch {
     /// Looks at all processes of the namespace's pods.
     pub fn look(&mut self, space: &Space) {
+        self.lives.look(&space.vms.all(), &space.pods.all(), Timestamp::now());
         let names = space.pods.names_by_uid();
         let all: Vec<Process> = processes().into_iter().filter(|it| names.contains_key(&it.pod_uid)).collect();
         let mut qemus: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -82,6 +111,7 @@ impl Watch {
         }
         if self.measured.is_none_or(|at| at.elapsed() >= SELDOM) {
             self.measured = Some(Instant::now());
+            self.most_taps = self.most_taps.max(taps().len());
             all.iter().filter(|it| it.program.starts_with("vm-")).for_each(|it| self.measure(it));
         }
     }
@@ -104,6 +134,7 @@ impl Watch {
     pub fn judge(&self) {
         assert!(self.doubles.is_empty(), "two QEMUs for one VM: {:?}", self.doubles);
         assert!(self.most > 0, "no QEMU was ever seen");
+        assert!(self.most_taps > 0, "no tap was ever seen: nobody would see one that is left");
         for (pid, taken) in &self.taken {
             let Some(first) = taken.first else { continue };
             let is_more = taken.last.0 > first.0 + DESCRIPTORS || taken.last.1 > first.1 + MEMORY;
@@ -114,15 +145,18 @@ impl Watch {
     /// What was seen.
     pub fn told(&self) -> String {
         let of = |program: &str| {
-            let all: Vec<&Taken> = self.taken.values().filter(|taken| taken.program == program).collect();
+            let all: Vec<&Taken> = self.taken.values().filter(|taken| taken.program.starts_with(program)).collect();
             let descriptors = all.iter().map(|taken| taken.last.0).max().unwrap_or_default();
             let memory = all.iter().map(|taken| taken.last.1).max().unwrap_or_default();
             format!("{} of {program}, at most {descriptors} descriptors and {} KiB", all.len(), memory)
         };
         let (operators, runners) = (of("vm-operator"), of("vm-runner"));
         format!(
-            "{} looks: never two QEMUs for one VM, up to {} VMs at once; {operators}; {runners}",
-            self.looks, self.most
+            "{} looks: never two QEMUs for one VM, up to {} VMs and {} taps at once; {operators}; {runners}; {}",
+            self.looks,
+            self.most,
+            self.most_taps,
+            self.lives.told()
         )
     }
 }
@@ -138,6 +172,8 @@ fn takes(pid: &str) -> Option<(usize, u64)> {
 /// What is there of pods and volumes.
 pub struct Host {
     loops: BTreeSet<String>,
+    taps: BTreeSet<String>,
+    /// Of pods' networks: how many, as a pod of somebody else's may get a new one.
     links: usize,
     volumes: BTreeSet<String>,
 }
@@ -154,12 +190,12 @@ impl Host {
         let tool = rig::dir().join("bin/vmop-kube").display().to_string();
         let kubeconfig = rig::kubeconfig().display().to_string();
         let volumes = lines(&tool, &["kubectl", "--kubeconfig", &kubeconfig, "get", "pv", "--output", "name"]);
-        let is_virtual = |name: &str| ["tap", "veth", "vmop-tap"].iter().any(|kind| name.starts_with(kind));
         let links = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
         Self {
             // A device whose file is one of those devices is the kubelet's hold on it.
             loops: loops.into_iter().filter(|line| line.contains(&dir) || line.contains(" /dev/loop")).collect(),
-            links: links.filter(|link| is_virtual(&link.file_name().to_string_lossy())).count(),
+            taps: taps(),
+            links: links.filter(|link| link.file_name().to_string_lossy().starts_with("veth")).count(),
             volumes: volumes.into_iter().collect(),
         }
     }
@@ -170,6 +206,7 @@ impl Host {
             |now: &BTreeSet<String>, before: &BTreeSet<String>| now.difference(before).cloned().collect::<Vec<_>>();
         let mut left = more(&self.loops, &before.loops);
         left.extend(more(&self.volumes, &before.volumes));
+        left.extend(more(&self.taps, &before.taps));
         if self.links > before.links {
             left.push(format!("{} links, before {}", self.links, before.links));
         }
@@ -190,10 +227,35 @@ impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} loop devices, {} links of pods, {} volumes, as before",
+            "{} loop devices, {} taps, {} links of pods, {} volumes, as before",
             self.loops.len(),
+            self.taps.len(),
             self.links,
             self.volumes.len()
         )
     }
+}
+
+/// In a network namespace of its own, with a process that keeps it until it can read a line.
+#[test]
+fn a_tap_that_is_left_in_any_network_namespace_is_seen() {
+    use std::io::{Read, Write};
+    use std::process::Stdio;
+    let none = BTreeSet::new();
+    let before = Host { loops: none.clone(), taps: taps(), links: 0, volumes: none.clone() };
+    let name = names::TAP_INTERFACE.replace("%d", "7");
+    let script = format!("ip tuntap add dev {name} mode tap && echo made && read line");
+    let mut keeper = Command::new("unshare")
+        .args(["--net", "sh", "-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("unshare is missing");
+    let mut made = [0; 4];
+    keeper.stdout.take().unwrap().read_exact(&mut made).expect("the tap cannot be made; run this as root");
+    let now = Host { loops: none.clone(), taps: taps(), links: 0, volumes: none.clone() };
+    keeper.stdin.take().unwrap().write_all(b"\n").unwrap();
+    keeper.wait().unwrap();
+    let left = now.more_than(&before, &none);
+    assert!(left.len() == 1 && left[0].starts_with(&format!("the tap {name} in net:[")), "{left:?}");
 }

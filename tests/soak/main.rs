@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`chaos`] | what happens, at random |
 //! | [`follow`] | the API server's audit log: who has written what |
+//! | [`lives`] | whose pod is whose, and whether a VM without one says so |
 //! | [`host`] | the node: at most one QEMU for each VM, what programs take, what is left at the end |
 //! | [`harness`] | that of the end-to-end tests |
 
@@ -22,11 +23,13 @@ mod follow;
 #[allow(dead_code, unused_imports, reason = "the end-to-end tests use the rest")]
 mod harness;
 mod host;
+mod lives;
 
 use chaos::{Chaos, VMS, name};
 use follow::Follow;
+use harness::bridge::Bridge;
 use harness::vm::{BOOT, SHUTDOWN, Vm};
-use harness::{Space, e2e, eventually, kubectl, rig};
+use harness::{Space, e2e_with, eventually, kubectl, rig};
 use host::Host;
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -54,7 +57,9 @@ fn an_hour_of_everything_that_can_happen() {
     assert!(kubectl::command(&plugin).into_std().output().is_ok_and(|output| output.status.success()), "{plugin:?}");
     let before = Host::look();
     let pods = RefCell::new(BTreeSet::new());
-    e2e(u32::try_from(rig::SLOTS).unwrap(), async |space| {
+    // A tap wants the node's network.
+    e2e_with(u32::try_from(rig::SLOTS).unwrap(), "privileged", json!({}), async |space| {
+        let _bridge = Bridge::make(chaos::BRIDGE);
         soak(space, seed, Duration::from_secs(minutes * 60)).await;
         pods.replace(space.pods.names_by_uid().into_keys().collect());
     });
@@ -66,7 +71,8 @@ async fn soak(space: &Space, seed: u64, time: Duration) {
     space.operator().await;
     let mut vms = Vec::new();
     for n in 0..VMS {
-        vms.push(space.create(&name(&space.name, n), chaos::machine()).await);
+        let name = name(&space.name, n);
+        vms.push(space.create(&name, chaos::machine(&name)).await);
     }
     let mut chaos = Chaos::new(space, &vms, seed);
     let mut watch = host::Watch::default();
@@ -90,6 +96,7 @@ async fn soak(space: &Space, seed: u64, time: Duration) {
     settle(space, &vms, &mut audit, &mut watch).await;
     watch.judge();
     audit.judge(&away);
+    watch.lives.judge(audit.to_pods());
     println!("{}\n{}", watch.told(), audit.told());
 }
 

@@ -10,11 +10,13 @@
 //! | [`console`] | the guest's serial console, as `kubectl exec` reaches it |
 //! | [`display`] | a SPICE client |
 //! | [`kubectl`] | what a user types |
+//! | [`bridge`] | a bridge of the node |
 //! | [`process`] | a pod's processes, seen from the node |
 //! | [`outside`] | an operator outside of the cluster |
 //! | [`audit`] | who has written what, by the API server's audit log |
 
 pub mod audit;
+pub mod bridge;
 pub mod console;
 pub mod disk;
 pub mod display;
