@@ -111,13 +111,44 @@ fn tell(resources: &ResourceRequirements, pod: &PodView) -> Option<Wanted> {
 }
 
 /// The patch from what was asked for last to what is wanted. What is not wanted any more is taken away: the API server
-/// says whether that can be. What others have added stays.
+/// says whether that can be. What others have added stays. Where there is a limit and no request, the API server makes the limit
+/// the request of a new pod, but not of one that is there.
 fn patch(last: &ResourceRequirements, wanted: &ResourceRequirements) -> Value {
     let part = |last: &Amounts, wanted: &Amounts| -> Map<String, Value> {
         let gone = last.iter().flatten().map(|(name, _)| (name.clone(), Value::Null));
         gone.chain(wanted.iter().flatten().map(|(name, amount)| (name.clone(), amount.0.clone().into()))).collect()
     };
-    let parts = [("requests", part(&last.requests, &wanted.requests)), ("limits", part(&last.limits, &wanted.limits))];
+    let requests = |of: &ResourceRequirements| -> Amounts {
+        Some(
+            of.limits
+                .iter()
+                .flatten()
+                .chain(of.requests.iter().flatten())
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect(),
+        )
+    };
+    let parts =
+        [("requests", part(&requests(last), &requests(wanted))), ("limits", part(&last.limits, &wanted.limits))];
     let parts = parts.into_iter().filter(|(_, part)| !part.is_empty());
     parts.map(|(name, part)| (name.to_owned(), Value::Object(part))).collect::<Map<_, _>>().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resources(value: Value) -> ResourceRequirements {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_limit_without_a_request_is_the_request_also_of_a_pod_that_is_there() {
+        let last = resources(json!({"limits": {"memory": "41"}}));
+        let wanted = resources(json!({"limits": {"memory": "101", "cpu": "2"}, "requests": {"cpu": "1"}}));
+        let patched = patch(&last, &wanted);
+        assert_eq!(patched["requests"], json!({"memory": "101", "cpu": "1"}));
+        assert_eq!(patched["limits"], json!({"memory": "101", "cpu": "2"}));
+        assert_eq!(patch(&wanted, &last)["requests"], json!({"memory": "41", "cpu": null}));
+    }
 }
