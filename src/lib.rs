@@ -3,13 +3,15 @@
 //! | module | what | runs as |
 //! |---|---|---|
 //! | [`api`] | what both halves agree on: the `VirtualMachine` kind, the runner's configuration, names | – |
+//! | `connect` | the way to the API server | – |
 //! | [`operator`] | turns `VirtualMachine` objects into pods, claims, secrets | `vm-operator`, once in a cluster |
 //! | [`device_plugin`] | offers a node's `/dev/kvm` and others to pods | `vm-operator device-plugin`, once on each node |
 //! | [`runner`] | starts QEMU in a VM's pod, keeps it as configured, reports | `vm-runner`, PID 1 of each VM's pod |
 //!
-//! The halves share [`api`] and nothing else; the features `operator` and `runner` build each alone.
+//! The halves share these two and nothing else; the features `operator` and `runner` build each alone.
 
 pub mod api;
+mod connect;
 #[cfg(feature = "operator")]
 pub mod device_plugin;
 #[cfg(test)]

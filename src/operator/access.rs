@@ -2,8 +2,9 @@
 
 use super::leader::Leadership;
 use super::metrics::Metrics;
+use crate::connect;
 use http::{Method, Request};
-use kube::client::{Body, ClientBuilder};
+use kube::client::Body;
 use kube::{Client, Config};
 use std::sync::Arc;
 use tower::filter::FilterLayer;
@@ -27,7 +28,7 @@ pub fn client(config: Config, metrics: Arc<Metrics>, leadership: Leadership) -> 
         count(&request, &metrics);
         Ok(request)
     });
-    Ok(ClientBuilder::try_from(config)?.with_layer(&layer).build())
+    Ok(connect::builder(config)?.with_layer(&layer).build())
 }
 
 /// A client whose requests are counted.

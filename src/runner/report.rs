@@ -8,6 +8,7 @@ mod pace;
 
 use super::status::{Identity, Note, Observed};
 use crate::api::{VirtualMachine, names};
+use crate::connect;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::header::{ACCEPT, HeaderValue};
@@ -271,7 +272,7 @@ async fn connect() -> Result<Client, Error> {
         Some(_) => Config::from_kubeconfig(&kube::config::KubeConfigOptions::default()).await?,
         None => Config::incluster()?,
     };
-    Ok(Client::try_from(config)?)
+    Ok(connect::builder(config)?.build())
 }
 
 async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {

@@ -1,0 +1,85 @@
+//! (client) The way to the API server, of both halves: that of `kube`, but that no request waits for an acknowledgement.
+//!
+//! On a new connection the first request comes right behind the end of TLS's handshake. By default (Nagle's algorithm, RFC 896) the
+//! kernel keeps it back until that end is acknowledged, and the other side takes its time: 40 ms on Linux.
+
+use http::{Request, Response};
+use hyper::body::{Body as HttpBody, Bytes};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::Config;
+use kube::client::retry::RetryPolicy;
+use kube::client::{Body, ClientBuilder, ConfigExt};
+use tower::retry::RetryLayer;
+use tower::{BoxError, Service, ServiceBuilder};
+use tower_http::classify::ServerErrorsFailureClass;
+use tower_http::trace::TraceLayer;
+
+/// Whoever wants to see each request adds a layer. Proxies are not supported, as `kube` is built without them.
+///
+/// # Errors
+/// If the configuration is of no use.
+pub fn builder(
+    config: Config,
+) -> kube::Result<
+    ClientBuilder<
+        impl Service<
+            Request<Body>,
+            Response = Response<impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static>,
+            Error = BoxError,
+            Future: Send,
+        > + Send
+        + 'static,
+    >,
+> {
+    if config.proxy_url.is_some() {
+        // It says so.
+        ClientBuilder::try_from(config.clone())?;
+    }
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector())?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    connector.set_reset_reader_on_write(config.reset_reader_on_write);
+    let trace = TraceLayer::new_for_http()
+        .make_span_with(
+            |request: &Request<Body>| tracing::debug_span!("HTTP", method = %request.method(), url = %request.uri()),
+        )
+        .on_request(|_: &Request<Body>, _: &tracing::Span| tracing::debug!("requesting"))
+        .on_response(())
+        .on_body_chunk(())
+        .on_eos(())
+        .on_failure(|failure: ServerErrorsFailureClass, _, _: &tracing::Span| tracing::error!("failed: {failure}"));
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .layer(trace)
+        .map_err(BoxError::from)
+        .service(HttpClient::builder(TokioExecutor::new()).build(connector));
+    Ok(ClientBuilder::new(service, config.default_namespace))
+}
+
+/// Opens connections on which everything is sent at once.
+fn connector() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_request_waits_until_what_was_sent_before_is_acknowledged() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("https://{}", listener.local_addr().unwrap());
+        let connection = connector().call(address.parse().unwrap()).await.unwrap();
+        assert!(connection.inner().nodelay().unwrap());
+    }
+}

@@ -1,0 +1,34 @@
+//! The runner's start: by what it tells itself with the condition `Running`.
+
+use super::Steps;
+use crate::api::{Api, condition};
+use crate::rig::{BOOT, Rig};
+use serde_json::json;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+use vm_operator::api::start_times::StartTimes;
+
+/// That many starts, each of a machine that has not run before.
+pub fn starts(count: usize) -> Steps {
+    let mut steps: Steps = ["QEMU is started", "QEMU's monitor has answered", "the guest is let run"]
+        .map(|step| (step, Vec::new()))
+        .into();
+    for _ in 0..count {
+        let image = Path::new(env!("CARGO_MANIFEST_DIR")).join(".cache/images/runner-root");
+        let (rig, api) = (Rig::with_guest(), Api::start());
+        fs::copy(image.join("usr/local/bin/vm-runner"), rig.path("vm-runner")).unwrap();
+        rig.configure(&json!({}), &json!({"network": [{"type": "user"}]}));
+        let vm = rig.start(Some(&api));
+        let times = vm.until("the word that the guest runs", BOOT, || {
+            let statuses = api.statuses();
+            let runs = statuses.iter().map(|status| condition(status, "Running"));
+            StartTimes::read(runs.filter(|running| running["status"] == "True").last()?["message"].as_str()?)
+        });
+        let ends = [times.qemu, times.monitor, times.guest].map(|end| end.expect("it is told") as f64);
+        steps.iter_mut().zip(ends).for_each(|((_, all), end)| all.push(end));
+        vm.signal("KILL");
+        drop(vm.end(Duration::from_secs(30)));
+    }
+    steps
+}
