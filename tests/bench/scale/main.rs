@@ -10,6 +10,7 @@
 //! | `operator` | the operator's process |
 //! | `burst` | how fast many VMs become pods, beside a client that makes the same objects |
 //! | `slope` | what it takes after many reconciles |
+//! | `taken` | where and when the figures were taken, and of what |
 //!
 //! `SCALE_VMS` (default 10000) says how many VMs there are in the end. `make bench-slope` looks at something else instead:
 //! with `SLOPE_RECONCILES` (a million there), whether the operator's memory grows with the number of its reconciles.
@@ -23,6 +24,7 @@ mod kubelet;
 mod operator;
 mod proxy;
 mod slope;
+mod taken;
 
 use api_server::{Server, free_port};
 use futures::StreamExt;
@@ -79,13 +81,15 @@ async fn measure(count: usize) {
 
     if let Ok(reconciles) = std::env::var("SLOPE_RECONCILES") {
         let reconciles = reconciles.parse().expect("SLOPE_RECONCILES is a number");
-        return bench.slope(bench.operator().await, count, reconciles).await;
+        bench.slope(bench.operator().await, count, reconciles).await;
+        return taken::tell("make bench-slope");
     }
     bench.bursts().await;
     let operator = bench.operator().await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     row("operator's memory without a VM", &format!("{:.1} MiB", operator.memory()));
     kubelet::start(&bench.client, NAMESPACE);
+    // VMs that are there, and those that are made one by one beside them.
     let mut there = 0;
     for step in [count.min(1_000), count] {
         if step <= there {
@@ -99,9 +103,11 @@ async fn measure(count: usize) {
         row(&format!("its processor time for each VM from {there} to {step}"), &per(used * 1e3, step - there, "ms"));
         row("time for all of these, API server and all else", &format!("{took:.0} s"));
         there = step;
+        bench.one_by_one(there).await;
+        there += SAMPLES;
     }
-    bench.one_by_one(there).await;
-    bench.restart(operator, there + SAMPLES).await;
+    bench.restart(operator, there).await;
+    taken::tell("make bench-scale");
 }
 
 fn row(what: &str, figure: &str) {
@@ -112,11 +118,12 @@ fn per(total: f64, count: usize, unit: &str) -> String {
     format!("{:.1} {unit}", total / count as f64)
 }
 
-/// The value below which that share of the values is, in milliseconds.
-fn quantile(values: &mut [Duration], share: f64) -> String {
+/// The values below which half and 99 of 100 of the values are, in milliseconds.
+fn quantiles(values: &mut [Duration]) -> String {
     values.sort();
-    let value = values[((values.len() as f64 * share).ceil() as usize).clamp(1, values.len()) - 1];
-    format!("{:.1} ms", value.as_secs_f64() * 1e3)
+    let value = |share: f64| values[((values.len() as f64 * share).ceil() as usize).clamp(1, values.len()) - 1];
+    let [p50, p99] = [0.5, 0.99].map(|share| value(share).as_secs_f64() * 1e3);
+    format!("p50 {p50:.1} ms, p99 {p99:.1} ms")
 }
 
 fn spec() -> Value {
@@ -229,12 +236,8 @@ impl Bench {
         let mut own: Vec<Duration> = seen.iter().filter_map(proxy::Seen::own_time).collect();
         let mut all: Vec<Duration> = seen.iter().filter_map(proxy::Seen::latency).collect();
         assert!(own.len() >= SAMPLES, "only {} of {SAMPLES} were seen", own.len());
-        let (p50, p99) = (quantile(&mut own, 0.5), quantile(&mut own, 0.99));
-        row(
-            &format!("told of a VM to pod asked for, with {there} others"),
-            &format!("p50 {}", quantile(&mut all, 0.5)),
-        );
-        row("of this the operator's own time, no request under way", &format!("p50 {p50}, p99 {p99}"));
+        row(&format!("told of a VM to pod asked for, with {there} others"), &quantiles(&mut all));
+        row("of this the operator's own time, no request under way", &quantiles(&mut own));
         let writes: usize = self.record.writes().values().sum();
         row("operator's writes for each VM until it runs, with one disk", &per(writes as f64, SAMPLES, ""));
     }

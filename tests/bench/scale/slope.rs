@@ -8,6 +8,8 @@ use super::operator::Operator;
 use super::{Bench, NAMESPACE, kubelet, row};
 use std::time::{Duration, Instant};
 
+/// By how many percent the memory may grow, at most, from a tenth of the reconciles to the last.
+const STEEPEST: f64 = 1.0;
 /// By when a round has to be over.
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -33,13 +35,19 @@ impl Bench {
         }
         let (took, used) = (began.elapsed(), operator.cpu() - cpu);
         let [_, early, half, end] = memory.as_slice() else { unreachable!("four were taken") };
-        row("slope of its memory from 10 % to 100 %", &format!("{:+.2} %", (end / early - 1.0) * 100.0));
+        let slope = (end / early - 1.0) * 100.0;
+        row("slope of its memory from 10 % to 100 %", &format!("{slope:+.2} %"));
         row("slope of its memory from 50 % to 100 %", &format!("{:+.2} %", (end / half - 1.0) * 100.0));
         row("its processor time for each", &format!("{:.3} ms", used.as_secs_f64() * 1e3 / reconciles as f64));
         row("time for all of these", &format!("{:.0} s", took.as_secs_f64()));
         let writes = self.record.writes();
         row("writes meanwhile", &format!("{} {writes:?}", writes.values().sum::<usize>()));
         operator.stop().await;
+        assert!(
+            slope < STEEPEST,
+            "the operator's memory grows with its reconciles: from {early:.2} to {end:.2} MiB, by {slope:+.2} %; less than \
+             {STEEPEST} % is allowed"
+        );
     }
 
     /// Tells of each VM again, and waits until the operator has looked at all of them.
