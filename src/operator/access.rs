@@ -1,5 +1,13 @@
-//! (client) The operator's way to the API server: every request is counted, and who does not lead writes nothing.
+//! (client) The operator's way to the API server: every request is counted and has a deadline, and who does not lead
+//! writes nothing.
+//!
+//! ```text
+//!  Client ──► leads? counted ──► Deadlines ──► connections
+//! ```
+//!
+//! Nothing below sends a request twice: what is tried again passes here again.
 
+use super::deadlines::Deadlines;
 use super::leader::Leadership;
 use super::metrics::Metrics;
 use crate::connect;
@@ -20,7 +28,14 @@ pub struct NotLeading;
 ///
 /// # Errors
 /// If the configuration is of no use.
-pub fn client(config: Config, metrics: Arc<Metrics>, leadership: Leadership) -> kube::Result<Client> {
+pub fn client(
+    mut config: Config,
+    metrics: Arc<Metrics>,
+    leadership: Leadership,
+    deadlines: Deadlines,
+) -> kube::Result<Client> {
+    // kube would send again, up to 15 times and as late as the server wishes, whoever leads by then.
+    config.default_retry = false;
     let layer = FilterLayer::new(move |request: Request<Body>| {
         if is_write(request.method()) && !leadership.leads() {
             return Err(NotLeading);
@@ -28,15 +43,15 @@ pub fn client(config: Config, metrics: Arc<Metrics>, leadership: Leadership) -> 
         count(&request, &metrics);
         Ok(request)
     });
-    Ok(connect::builder(config)?.with_layer(&layer).build())
+    Ok(connect::builder(config)?.with_layer(&deadlines).with_layer(&layer).build())
 }
 
-/// A client whose requests are counted.
+/// A client whose requests are counted and have the usual deadlines.
 ///
 /// # Errors
 /// If the configuration is of no use.
 pub fn unguarded(config: Config, metrics: Arc<Metrics>) -> kube::Result<Client> {
-    client(config, metrics, Leadership::alone())
+    client(config, metrics, Leadership::alone(), Deadlines::default())
 }
 
 fn is_write(method: &Method) -> bool {
@@ -50,7 +65,7 @@ fn count(request: &Request<Body>, metrics: &Metrics) {
 
 /// Verb and resource of a request, as RBAC names them: `patch`, `vms/status`. `get`, `other` where it is about no
 /// resource. There are as many as there are in the operator's roles: no name of an object is among them.
-fn what(method: &Method, path: &str, query: &str) -> (&'static str, String) {
+pub(super) fn what(method: &Method, path: &str, query: &str) -> (&'static str, String) {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let rest = match parts.as_slice() {
         ["api", _, rest @ ..] | ["apis", _, _, rest @ ..] => rest,
@@ -84,6 +99,44 @@ fn what(method: &Method, path: &str, query: &str) -> (&'static str, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::StatusCode;
+    use axum::response::IntoResponse;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    /// A server that is too busy, how often it was asked, and a client of it.
+    async fn busy(leadership: Leadership) -> (Arc<AtomicUsize>, Client) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let answer = async move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            (StatusCode::TOO_MANY_REQUESTS, [("Retry-After", "1")], "too many requests").into_response()
+        };
+        let listener = tokio::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = client(Config::new(url), Arc::default(), leadership, Deadlines::default());
+        (asked, client.unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_write_that_was_put_off_is_not_sent_again_when_the_lead_has_ended() {
+        let leadership = Leadership::leading_for(Duration::from_millis(800));
+        let (asked, client) = busy(leadership.clone()).await;
+        let write = || Request::patch("/api/v1/namespaces/a/pods/vm").body(Vec::new()).unwrap();
+        let refused = client.request::<serde_json::Value>(write()).await.unwrap_err();
+        assert!(matches!(&refused, kube::Error::Api(status) if status.code == 429), "{refused}");
+        while leadership.leads() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let refused = client.request::<serde_json::Value>(write()).await.unwrap_err();
+        assert!(refused.to_string().contains("does not lead"), "{refused}");
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        let read = Request::get("/api/v1/namespaces/a/pods/vm").body(Vec::new()).unwrap();
+        client.request::<serde_json::Value>(read).await.unwrap_err();
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+    }
 
     #[test]
     fn requests_have_the_verbs_and_resources_of_rbac() {

@@ -1,6 +1,7 @@
 //! The command line: `vm-operator run`, `vm-operator device-plugin`, `vm-operator crds`, `vm-operator docs`.
 
 use super::context::Context;
+use super::deadlines::Deadlines;
 use super::leader::{Candidate, Leadership, Lost, identity};
 use super::metrics::Metrics;
 use super::settings::{Settings, SettingsError};
@@ -163,7 +164,7 @@ async fn operate(run: Run) -> Result<(), Fatal> {
     let (metrics, leadership) = (Arc::new(Metrics::default()), Leadership::waiting());
     let leases = Api::namespaced(access::unguarded(config.clone(), metrics.clone())?, &namespace);
     let mut candidate = Candidate::new(leases, &own_identity(), leadership.clone());
-    let client = access::client(config, metrics.clone(), leadership.clone())?;
+    let client = access::client(config, metrics.clone(), leadership.clone(), Deadlines::default())?;
     let stop = stop_signal()?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace, "starting");
 

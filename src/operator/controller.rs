@@ -1,7 +1,7 @@
 //! Around a reconcile: a deadline, a net for panics, figures, and the next try. What runs inside knows none of it.
 
 use super::context::Context;
-use super::error::{Error, Retry};
+use super::error::{Error, LONGEST_AWAY, Retry};
 use futures::FutureExt;
 use kube::runtime::controller::Action;
 use std::future::Future;
@@ -65,11 +65,13 @@ async fn measured(
     ctx.metrics.reconciled(outcome, began.elapsed().as_secs_f64());
     match &result {
         Ok(_) => ctx.failures.forget(name),
-        // Somebody else wrote first, or the server is busy: no defect, unless it goes on and on.
-        Err(error) if matches!(error.retry(), Retry::After(_) | Retry::Soon(_)) => {
-            tracing::debug!(reason = error.reason(), %error, "trying again");
-        }
-        Err(error) => tracing::warn!(reason = error.reason(), %error, "reconcile failed; trying again"),
+        Err(error) => match error.retry() {
+            // Somebody else wrote first, or the server is busy: no defect, unless it goes on and on.
+            Retry::After(_) | Retry::NotBefore(_) | Retry::Soon(_) => {
+                tracing::debug!(reason = error.reason(), %error, "trying again");
+            }
+            Retry::Backoff(_) => tracing::warn!(reason = error.reason(), %error, "reconcile failed; trying again"),
+        },
     }
     result.map(|outcome| match outcome {
         Outcome::Done => Action::await_change(),
@@ -81,11 +83,18 @@ async fn measured(
 pub fn after_failure(name: &str, error: &Error, ctx: &Context) -> Action {
     let after = match error.retry() {
         Retry::After(after) => after,
+        Retry::NotBefore(least) => ctx.failures.failed(name).min(LONGEST_AWAY).max(least),
         Retry::Backoff(longest) => ctx.failures.failed(name).min(longest),
         Retry::Soon(longest) => ctx.failures.failed(name).mul_f64(SOON).min(longest),
     };
-    if matches!(error.retry(), Retry::Soon(_)) && after > NO_DEFECT {
-        tracing::warn!(vm = name, %error, ?after, "somebody else writes again and again");
+    match error.retry() {
+        Retry::Soon(_) if after > NO_DEFECT => {
+            tracing::warn!(vm = name, %error, ?after, "somebody else writes again and again");
+        }
+        Retry::NotBefore(_) if after > NO_DEFECT => {
+            tracing::warn!(vm = name, %error, ?after, "the API server is busy");
+        }
+        _ => {}
     }
     tracing::debug!(vm = name, ?after, "trying again");
     Action::requeue(after)
@@ -125,6 +134,19 @@ mod tests {
         assert_eq!(pauses(10), expected.map(|ms| Action::requeue(Duration::from_millis(ms))));
         guarded("vm", &ctx, async { Ok(Outcome::Done) }).await.unwrap();
         assert_eq!(pauses(1), [Action::requeue(Duration::from_millis(200))]);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_busy_is_asked_when_it_says_and_later_if_it_stays_so() {
+        let ctx = context();
+        let busy = |seconds: u32| {
+            let details = serde_json::json!({"retryAfterSeconds": seconds});
+            let status = serde_json::json!({"code": 429, "message": "m", "reason": "r", "details": details});
+            let source = kube::Error::Api(serde_json::from_value(status).unwrap());
+            Error::Api { verb: "patch", kind: "Pod", name: "vm".to_owned(), source }
+        };
+        let pauses = [45, 1, 1, 1, 1, 1, 1].map(|seconds| after_failure("vm", &busy(seconds), &ctx));
+        assert_eq!(pauses, [45, 2, 4, 8, 16, 30, 30].map(|seconds| Action::requeue(Duration::from_secs(seconds))));
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use super::whose::Whose;
 use std::time::Duration;
 
 /// The longest pause where the API server does not answer, or cannot, and where somebody else is always first.
-const LONGEST_AWAY: Duration = Duration::from_secs(30);
+pub const LONGEST_AWAY: Duration = Duration::from_secs(30);
 
 /// A failed reconcile.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +65,8 @@ pub enum Retry {
     Soon(Duration),
     /// After that time.
     After(Duration),
+    /// The server says when: not before that time, and later where it says so again and again.
+    NotBefore(Duration),
 }
 
 impl Error {
@@ -103,8 +105,8 @@ impl Error {
         match self {
             Self::Api { source: kube::Error::Api(status), .. } => match (status.code, &status.details) {
                 (409, _) => Retry::Soon(LONGEST_AWAY),
-                (429, Some(details)) if details.retry_after_seconds > 0 => {
-                    Retry::After(Duration::from_secs(u64::from(details.retry_after_seconds)))
+                (429 | 500.., Some(details)) if details.retry_after_seconds > 0 => {
+                    Retry::NotBefore(Duration::from_secs(details.retry_after_seconds.into()).min(backoff::LONGEST))
                 }
                 // A server that is busy often says nothing but that.
                 (429 | 500.., _) => Retry::Backoff(LONGEST_AWAY),
@@ -122,7 +124,13 @@ mod tests {
     use super::*;
 
     fn refused(code: u16) -> Error {
-        let status = serde_json::from_value(serde_json::json!({"code": code, "message": "m", "reason": "r"})).unwrap();
+        busy(code, 0)
+    }
+
+    fn busy(code: u16, seconds: u32) -> Error {
+        let details = serde_json::json!({"retryAfterSeconds": seconds});
+        let status = serde_json::json!({"code": code, "message": "m", "reason": "r", "details": details});
+        let status = serde_json::from_value(status).unwrap();
         Error::Api { verb: "get", kind: "Pod", name: "vm".to_owned(), source: kube::Error::Api(status) }
     }
 
@@ -138,5 +146,13 @@ mod tests {
             assert_eq!(refused.retry(), Retry::Backoff(backoff::LONGEST), "{refused}");
         }
         assert_eq!(refused(409).retry(), Retry::Soon(LONGEST_AWAY));
+    }
+
+    #[test]
+    fn a_server_that_says_when_is_not_asked_before_but_within_five_minutes() {
+        for (code, seconds, pause) in [(429, 1, 1), (429, 45, 45), (503, 200, 200), (500, 7, 7), (429, u32::MAX, 300)] {
+            assert_eq!(busy(code, seconds).retry(), Retry::NotBefore(Duration::from_secs(pause)), "{code} {seconds}");
+        }
+        assert_eq!(busy(409, 7).retry(), Retry::Soon(LONGEST_AWAY));
     }
 }

@@ -12,7 +12,7 @@
 //! | [`controller`] | around each reconcile: deadline, panics, figures, next try |
 //! | [`streams`], [`cache`], [`views`], [`warnings`] | what the operator knows of the cluster, and how little of it |
 //! | [`write`], [`events`] | the few ways in which it writes |
-//! | [`leader`], [`access`] | one operator writes at a time; its requests are counted |
+//! | [`leader`], [`access`], [`deadlines`] | one operator writes at a time; its requests are counted, and none is waited for without an end |
 //! | [`context`], [`settings`], [`starts`], [`losses`], [`progress`], [`elapsed`] | what a reconcile is given |
 //! | [`trace`] | where the time of a start went |
 //! | [`error`], [`whose`], [`backoff`] | what goes wrong, who has what is in the way, and when to try again |
@@ -24,6 +24,7 @@ pub mod cache;
 pub mod cli;
 pub mod context;
 pub mod controller;
+pub mod deadlines;
 pub mod docs;
 pub mod elapsed;
 pub mod error;

@@ -21,6 +21,7 @@ mod secrets;
 mod seed;
 mod services;
 mod settings;
+mod silent;
 mod start;
 mod traces;
 mod world;

@@ -59,6 +59,12 @@ impl Leadership {
         Self(watch::Sender::new(Standing::Waiting))
     }
 
+    /// Of an operator that leads for that time.
+    #[cfg(test)]
+    pub(super) fn leading_for(time: Duration) -> Self {
+        Self(watch::Sender::new(Standing::Leading(Instant::now() + time)))
+    }
+
     /// Whether it leads now.
     #[must_use]
     pub fn leads(&self) -> bool {

@@ -1,0 +1,200 @@
+//! An API server that takes connections and requests and says nothing, or to ask later: over real sockets.
+
+use super::fake_api::VMS;
+use axum::body::{Body, Bytes};
+use axum::response::Response;
+use futures::StreamExt;
+use http::{Request, StatusCode};
+use http_body_util::StreamBody;
+use hyper::body::{Frame, Incoming};
+use hyper_util::rt::TokioIo;
+use kube::runtime::controller::Action;
+use kube::{Client, Config, ResourceExt};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use vm_operator::operator::context::Context;
+use vm_operator::operator::controller::after_failure;
+use vm_operator::operator::deadlines::Deadlines;
+use vm_operator::operator::error::Retry;
+use vm_operator::operator::leader::Leadership;
+use vm_operator::operator::settings::Settings;
+use vm_operator::operator::write::Writer;
+use vm_operator::operator::{access, streams};
+
+/// How a request is answered, if at all.
+enum Reply {
+    Silence,
+    /// The header and the beginning of the body.
+    Half(Value),
+    Whole(Value),
+    /// The events of a watch, which stays open, by type and object.
+    Events(Vec<(&'static str, Value)>),
+    /// Too many requests.
+    Later,
+}
+
+/// What is asked, and how often the like was asked before.
+type Script = fn(what: &str, path: &str, nth: usize) -> Reply;
+
+/// A server by a script.
+#[derive(Clone)]
+struct Server {
+    script: Script,
+    asked: Arc<Mutex<BTreeMap<String, usize>>>,
+}
+
+impl Server {
+    /// One that listens, and a client of it whose requests time out soon.
+    async fn start(script: Script) -> (Self, Client) {
+        let server = Self { script, asked: Arc::default() };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let listening = server.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let server = listening.clone();
+                let service = hyper::service::service_fn(move |request| server.clone().answer(request));
+                let serving =
+                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+                tokio::spawn(async move { drop(serving.await) });
+            }
+        });
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let deadlines = Deadlines { answer: Duration::from_millis(300), list: Duration::from_millis(300) };
+        let mut config = Config::new(url);
+        config.default_namespace = "ns".to_owned();
+        (server, access::client(config, Arc::default(), Leadership::alone(), deadlines).unwrap())
+    }
+
+    async fn answer(self, request: Request<Incoming>) -> Result<Response, Infallible> {
+        let path = request.uri().path().to_owned();
+        let query = request.uri().query().unwrap_or_default();
+        let what = match request.method().as_str() {
+            "GET" if query.contains("sendInitialEvents=true") => "STREAM",
+            "GET" if query.contains("watch=true") => "WATCH",
+            method => method,
+        };
+        let nth = {
+            let mut asked = self.asked.lock().unwrap();
+            let count = asked.entry(format!("{what} {path}")).or_default();
+            *count += 1;
+            *count - 1
+        };
+        let first = match (self.script)(what, &path, nth) {
+            Reply::Silence => return std::future::pending().await,
+            Reply::Later => {
+                let answer = Response::builder().status(StatusCode::TOO_MANY_REQUESTS).header("Retry-After", "1");
+                return Ok(answer.body(Body::from("Too many requests, please try again later.")).unwrap());
+            }
+            Reply::Whole(value) => return Ok(Response::new(Body::from(value.to_string()))),
+            Reply::Half(value) => value.to_string().split_at(10).0.to_owned(),
+            Reply::Events(events) => {
+                // The type comes first, as the API server writes it.
+                let line = |(type_, object)| format!("{{\"type\":\"{type_}\",\"object\":{object}}}\n");
+                events.into_iter().map(line).collect()
+            }
+        };
+        let first = futures::stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from(first)))]);
+        let frames = first.chain(futures::stream::pending());
+        Ok(Response::new(Body::new(StreamBody::new(frames))))
+    }
+
+    fn asked(&self, what: &str) -> usize {
+        self.asked.lock().unwrap().get(what).copied().unwrap_or_default()
+    }
+}
+
+fn version(minor: &str) -> Reply {
+    Reply::Whole(json!({
+        "major": "1", "minor": minor, "gitVersion": "", "gitCommit": "", "gitTreeState": "", "buildDate": "",
+        "goVersion": "", "compiler": "", "platform": "",
+    }))
+}
+
+fn vm() -> Value {
+    json!({
+        "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine", "spec": {"vm": {}}, "status": {},
+        "metadata": {"name": "vm", "namespace": "ns", "uid": "vm-uid", "generation": 1, "resourceVersion": "2"},
+    })
+}
+
+/// Each first request meets silence; each list is in pages, and begins with half a page.
+fn paged(what: &str, path: &str, nth: usize) -> Reply {
+    let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": []});
+    match (what, path, nth) {
+        (_, _, 0) => Reply::Silence,
+        ("GET", "/version", _) => version("33"),
+        ("GET", _, 1) => Reply::Half(list),
+        ("GET", ..) => Reply::Whole(list),
+        (_, VMS, _) => Reply::Events(vec![("ADDED", vm())]),
+        _ => Reply::Events(Vec::new()),
+    }
+}
+
+/// Each first request meets silence, and each list is a watch, which has to be asked for later.
+fn streamed(what: &str, path: &str, nth: usize) -> Reply {
+    let end = json!({
+        "apiVersion": "v1", "kind": "Any",
+        "metadata": {"resourceVersion": "3", "annotations": {"k8s.io/initial-events-end": "true"}},
+    });
+    let end = ("BOOKMARK", end);
+    match (what, path, nth) {
+        (_, _, 0) => Reply::Silence,
+        ("GET", "/version", _) => version("34"),
+        (_, _, 1) => Reply::Later,
+        (_, VMS, _) => Reply::Events(vec![("ADDED", vm()), end]),
+        _ => Reply::Events(vec![end]),
+    }
+}
+
+#[tokio::test]
+async fn an_operator_whose_first_requests_are_never_answered_sees_everything_all_the_same() {
+    for script in [paged as Script, streamed] {
+        let (server, client) = Server::start(script).await;
+        let ctx = Arc::new(Context::new(client, "ns".to_owned(), Settings::default()));
+        let vms = streams::vms(&ctx);
+        let store = vms.store.clone();
+        let children = streams::children(&ctx, &store);
+        let standing_by =
+            tokio::spawn(async move { streams::stand_by(vms, children.boxed(), &Leadership::waiting()).await });
+        let seen = async {
+            ctx.caches.ready().await;
+            while store.state().is_empty() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let seen = tokio::time::timeout(Duration::from_secs(60), seen).await;
+        assert!(seen.is_ok(), "{:?}; asked: {:?}", ctx.caches.missing(), server.asked.lock().unwrap());
+        assert_eq!(store.state()[0].name_any(), "vm");
+        standing_by.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_is_asked_for_later_is_sent_once_and_then_by_the_controller_when_it_is_time() {
+    let script = |_: &str, _: &str, nth: usize| if nth == 0 { Reply::Later } else { Reply::Whole(vm()) };
+    let (server, client) = Server::start(script).await;
+    let ctx = Context::new(client, "ns".to_owned(), Settings::default());
+    let write = || async { Writer::new(&ctx).merge_vm("vm", &json!({})).await };
+    let asked = || server.asked(&format!("PATCH {VMS}/vm"));
+    let error = write().await.unwrap_err();
+    assert_eq!((asked(), error.code(), error.retry()), (1, Some(429), Retry::NotBefore(Duration::from_secs(1))));
+    assert!(error.to_string().contains("Too many requests"), "{error}");
+    assert_eq!(after_failure("vm", &error, &ctx), Action::requeue(Duration::from_secs(1)));
+    write().await.unwrap();
+    assert_eq!(asked(), 2);
+}
+
+#[tokio::test]
+async fn a_write_that_is_never_answered_fails_and_says_so() {
+    let (_, client) = Server::start(|_, _, _| Reply::Silence).await;
+    let ctx = Context::new(client, "ns".to_owned(), Settings::default());
+    let error = Writer::new(&ctx).merge_vm("vm", &json!({})).await.unwrap_err();
+    assert!(error.to_string().contains("no answer within 300ms"), "{error}");
+    assert_eq!(error.retry(), Retry::Backoff(Duration::from_secs(30)));
+}
