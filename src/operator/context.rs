@@ -8,6 +8,7 @@ use super::logs::LogLevel;
 use super::losses::Losses;
 use super::metrics::Metrics;
 use super::progress::Progresses;
+use super::refusals::Refusals;
 use super::settings::Settings;
 use super::starts::Starts;
 use super::trace::{Change, Made, Trace};
@@ -40,6 +41,8 @@ pub struct Context {
     pub failures: Failures,
     /// Pods that others have deleted, by VM.
     pub losses: Losses,
+    /// When what was refused is asked for again, by VM.
+    pub refusals: Refusals,
     /// How far the fetches of CD images are.
     pub progresses: Progresses,
     /// Figures for `/metrics`.
@@ -162,6 +165,7 @@ impl Context {
             server: OnceCell::new(),
             failures: Failures::by_chance(chance),
             losses: Losses::default(),
+            refusals: Refusals::new(chance),
             progresses: Progresses::default(),
             deadline: DEADLINE,
             metrics: Arc::default(),
@@ -282,6 +286,7 @@ impl Context {
         self.starts().forget(name);
         self.failures.forget(name);
         self.losses.forget(name);
+        self.refusals.forget(name);
         self.elapsed.forget(name);
         self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }

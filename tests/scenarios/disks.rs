@@ -1,8 +1,9 @@
 //! Disks' claims: which are used, how they grow, and what is refused.
 
 use super::fake_api::{CLAIMS, CONFIG_MAPS, Fault, PODS};
-use super::world::{World, request};
+use super::world::{World, pass, request};
 use serde_json::{Value, json};
+use vm_operator::operator::controller::Outcome;
 
 fn machine(size: &str) -> Value {
     let spec = json!({"resources": {"requests": {"storage": size}}});
@@ -87,7 +88,7 @@ async fn a_smaller_disk_is_refused_with_the_reason_and_without_a_request() {
 }
 
 #[tokio::test]
-async fn a_refused_expansion_is_told_and_not_tried_again_before_the_vm_changes() {
+async fn a_refused_expansion_is_told_and_not_tried_again_soon_unless_the_vm_changes() {
     let mut world = bound().await;
     resize(&world, "20Gi");
     // After the ConfigMap and the pod's annotation.
@@ -107,6 +108,73 @@ async fn a_refused_expansion_is_told_and_not_tried_again_before_the_vm_changes()
     assert_eq!(note(&world), None);
     let size = world.api.get(CLAIMS, "vm-system-disk").unwrap()["spec"]["resources"]["requests"]["storage"].clone();
     assert_eq!(size, "20Gi");
+}
+
+#[tokio::test]
+async fn a_refused_expansion_is_tried_again_from_time_to_time_and_told_once() {
+    // A quota that is raised later.
+    let mut world = bound().await;
+    world.run();
+    world.settle().await;
+    let patched = request("PATCH", CLAIMS, "vm-system-disk");
+    resize(&world, "20Gi");
+    world.api.fail(2, Fault::Refused(403));
+    assert!(world.step().await.contains(&patched));
+    let told = note(&world).unwrap();
+    assert!(told.1.contains("every 5 to 6 minutes"), "{told:?}");
+    // Who was started since then has not asked itself.
+    for restarted in [false, true] {
+        if restarted {
+            world.restart_operator();
+        }
+        world.deliver();
+        let outcome = world.reconcile().await.unwrap();
+        let Outcome::Recheck(after) = outcome else { panic!("{outcome:?}") };
+        assert!((300..=360).contains(&after.as_secs()), "{after:?}");
+        assert_eq!(world.api.requests(), [""; 0]);
+        pass(299);
+        assert_eq!(world.step().await, [""; 0]);
+        pass(62);
+        world.api.fail(0, Fault::Refused(403));
+        assert_eq!(world.step().await, [patched.as_str()], "its status is as it was");
+        assert_eq!(note(&world).as_ref(), Some(&told));
+        assert_eq!(world.step().await, [""; 0]);
+    }
+    pass(361);
+    assert!(world.step().await.contains(&patched));
+    assert_eq!(note(&world), None);
+    world.settle().await;
+}
+
+#[tokio::test]
+async fn of_several_refused_expansions_each_is_tried_again() {
+    let disk = |name: &str, size: &str| {
+        let spec = json!({"resources": {"requests": {"storage": size}}});
+        json!({"volumeClaimTemplate": {"metadata": {"name": name}, "spec": spec}})
+    };
+    let disks = |size: &str| json!([disk("system", size), disk("data", size)]);
+    let names = ["vm-system-disk", "vm-data-disk"];
+    let world = World::new(json!({"state": "Running", "disks": disks("10Gi")}));
+    world.settle().await;
+    for name in names {
+        let status = json!({"phase": "Bound", "capacity": {"storage": "10Gi"}});
+        world.api.change(CLAIMS, name, |claim| claim["status"] = status);
+    }
+    world.settle().await;
+    world.run();
+    world.settle().await;
+    world.api.refuse_changes_of_claims(Some(403));
+    world.edit(|machine| machine["disks"] = disks("20Gi"));
+    world.settle().await;
+    assert_eq!(note(&world).unwrap().1.lines().count(), 2);
+    for _ in 0..2 {
+        pass(361);
+        assert_eq!(world.step().await, ["vm-data-disk", "vm-system-disk"].map(|name| request("PATCH", CLAIMS, name)));
+    }
+    world.api.refuse_changes_of_claims(None);
+    pass(361);
+    world.settle().await;
+    assert_eq!(note(&world), None);
 }
 
 #[tokio::test]

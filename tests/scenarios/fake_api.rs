@@ -29,6 +29,8 @@ struct State {
     applied: BTreeMap<String, Vec<Value>>,
     /// Answer to resizes, if not success.
     resize: Option<u16>,
+    /// Answer to changes of claims, if not success.
+    claims: Option<u16>,
     /// What pods have written, by path.
     logs: BTreeMap<String, String>,
     /// Answer to the creation of objects whose names begin so, if not success.
@@ -111,6 +113,11 @@ impl FakeApi {
     /// Lets resizes of pods be refused with that code, or not.
     pub fn refuse_resizes(&self, code: Option<u16>) {
         self.0.lock().unwrap().resize = code;
+    }
+
+    /// Lets changes of claims be refused with that code, or not.
+    pub fn refuse_changes_of_claims(&self, code: Option<u16>) {
+        self.0.lock().unwrap().claims = code;
     }
 
     /// Lets a pod have written that.
@@ -198,6 +205,9 @@ impl State {
     fn carry_out(&mut self, method: &Method, path: &str, query: &str, mut body: Value) -> Response<Body> {
         if let Some(pod) = path.strip_suffix("/resize") {
             return self.resized(pod, &body);
+        }
+        if let Some(code) = self.claims.filter(|_| method == Method::PATCH && path.starts_with(CLAIMS)) {
+            return status(code, "no change in this test");
         }
         let (path, is_status) = path.strip_suffix("/status").map_or((path, false), |path| (path, true));
         let present = self.objects.get(path).cloned();

@@ -1,8 +1,9 @@
 //! The pod's requests follow the machine's size.
 
 use super::fake_api::{CONFIG_MAPS, Fault, PODS, VMS};
-use super::world::{World, request};
+use super::world::{World, pass, request};
 use serde_json::{Value, json};
+use vm_operator::operator::controller::Outcome;
 
 async fn running() -> World {
     let machine =
@@ -55,7 +56,7 @@ async fn a_change_of_something_else_does_not_touch_the_requests() {
 }
 
 #[tokio::test]
-async fn a_refused_resize_is_told_and_not_tried_again_before_something_else_is_wanted() {
+async fn a_refused_resize_is_told_and_not_tried_again_soon_unless_something_else_is_wanted() {
     // A server without the subresource, a role without the right, a change that cannot be.
     for code in [404, 405, 403, 422] {
         let mut world = running().await;
@@ -76,6 +77,36 @@ async fn a_refused_resize_is_told_and_not_tried_again_before_something_else_is_w
         world.edit(|machine| machine["currentCpus"] = 3.into());
         world.settle().await;
         assert_eq!((self::requests(&world).0.as_str(), note(&world)), ("1500m", None));
+    }
+}
+
+#[tokio::test]
+async fn a_refused_resize_is_tried_again_from_time_to_time_and_told_once() {
+    // A role that is applied again, a server that is upgraded, a policy that goes.
+    for code in [403, 404, 405, 422] {
+        let mut world = running().await;
+        world.api.refuse_resizes(Some(code));
+        world.edit(|machine| machine["currentCpus"] = 2.into());
+        world.settle().await;
+        let told = note(&world).unwrap();
+        assert!(told.1.contains("every 5 to 6 minutes"), "{told:?}");
+        for restarted in [false, true] {
+            if restarted {
+                world.restart_operator();
+            }
+            let outcome = world.reconcile().await.unwrap();
+            let Outcome::Recheck(after) = outcome else { panic!("{outcome:?}") };
+            assert!((299..=360).contains(&after.as_secs()), "{after:?}");
+            assert_eq!(world.api.requests(), [""; 0]);
+            pass(361);
+            assert_eq!(world.step().await, [request("PATCH", PODS, "vm/resize")], "its status is as it was");
+            assert_eq!(note(&world).as_ref(), Some(&told));
+            assert_eq!(world.step().await, [""; 0]);
+        }
+        world.api.refuse_resizes(None);
+        pass(361);
+        world.settle().await;
+        assert_eq!((requests(&world).0.as_str(), note(&world)), ("1000m", None));
     }
 }
 

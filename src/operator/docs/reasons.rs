@@ -110,7 +110,10 @@ pub const REASONS: &[(&str, &[(&str, &str)])] = &[
         &[
             ("Infeasible", "the node has not enough for what the pod should have, and never will"),
             ("Deferred", "the node has not enough at the moment; the kubelet tries again"),
-            ("ResizeRefused", "the API server refuses to change the pod's resources"),
+            (
+                "ResizeRefused",
+                "the API server refuses to change the pod's resources; it is asked again every 5 to 6 minutes",
+            ),
             ("Differs", "the pod has other resources than the operator asked for"),
         ],
     ),
@@ -118,7 +121,10 @@ pub const REASONS: &[(&str, &[(&str, &str)])] = &[
         "DisksInSync",
         &[
             ("ShrinkRefused", "a disk should become smaller, which no volume can"),
-            ("ExpansionRefused", "the API server refuses to enlarge a disk's claim, or to change its attributes class"),
+            (
+                "ExpansionRefused",
+                "the API server refuses to enlarge a disk's claim, or to change its attributes class; it is asked again every 5 to 6 minutes",
+            ),
         ],
     ),
     (

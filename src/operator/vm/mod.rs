@@ -152,12 +152,16 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     // Nobody tells when a name or a quota is free again.
     let refused = |notes: &[Wanted]| notes.iter().any(|note| note.type_ == conditions::SERVICE_IN_SYNC);
     let again = applied.as_deref().is_ok_and(refused).then_some(SERVICE_RECHECK);
+    let noted = applied.iter().flatten();
+    let of_refused = |note: &Wanted| ctx.refusals.recheck(&observed.name(), note.type_, (ctx.instant)());
+    let refusals = noted.filter_map(of_refused).min().map(|after| after.max(DEEDS_FIRST));
     let fetches = plan.iter().flat_map(|plan| &plan.fetches).filter_map(|fetch| fetch.recheck).min();
     applied.map(|_| {
         decision
             .outcome(observed.now)
             .sooner(explain::recheck(&observed))
             .sooner(again)
+            .sooner(refusals)
             .sooner(fetches)
             .sooner(poke::recheck(&observed))
             .sooner((decision == Decision::Create).then_some(AFTER_CREATION))

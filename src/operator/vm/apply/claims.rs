@@ -4,6 +4,7 @@ use crate::api::conditions::{self, Wanted};
 use crate::api::names;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
+use crate::operator::refusals::AGAIN;
 use crate::operator::views::{ClaimView, owner_of};
 use crate::operator::vm::observe::Observed;
 use crate::operator::vm::plan::ClaimChange;
@@ -33,7 +34,8 @@ pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, c
     others.map_or(Ok(()), |vm| Err(foreign(vm)))
 }
 
-/// Brings claims that are there in line, as far as claims can change. Gives what there is to tell.
+/// Brings claims that are there in line, as far as claims can change. Gives what there is to tell. What was refused is
+/// told in the VM's status, and asked for again when the VM changes and from time to time.
 ///
 /// # Errors
 /// If the API server could not be asked; its refusal is something to tell.
@@ -42,7 +44,14 @@ pub(super) async fn follow(
     observed: &Observed,
     ctx: &Context,
 ) -> Result<Option<Wanted>, Error> {
-    let mut told = Vec::new();
+    let (vm, now) = (observed.name(), (ctx.instant)());
+    let before = conditions::find(observed.conditions(), conditions::DISKS_IN_SYNC);
+    // Once for all claims: of several, each is asked for again.
+    let before = before
+        .filter(|before| before.observed_generation == observed.vm.metadata.generation)
+        .filter(|_| ctx.refusals.is_put_off(&vm, conditions::DISKS_IN_SYNC, now))
+        .map_or("", |before| before.message.as_str());
+    let (mut told, mut refused) = (Vec::new(), false);
     for (name, change) in changes {
         match change {
             ClaimChange::None => {}
@@ -53,10 +62,25 @@ pub(super) async fn follow(
                 ),
             )),
             ClaimChange::To { size, attributes_class } => {
-                let refused = grow(name, size.as_deref(), attributes_class.as_deref(), observed, ctx).await?;
-                told.extend(refused.map(|message| (conditions::REASON_EXPANSION_REFUSED, message)));
+                let wanted: Vec<&str> = size.iter().chain(attributes_class).map(String::as_str).collect();
+                let begins = format!("claim {name:?} cannot become {}: ", wanted.join(", "));
+                let line = match before.lines().find(|line| line.starts_with(&begins)) {
+                    Some(line) => Some(line.to_owned()),
+                    None => {
+                        let words = grow(name, size.as_deref(), attributes_class.as_deref(), ctx).await?;
+                        refused |= words.is_some();
+                        let again = format!("it is tried again when the VM changes, and {AGAIN}");
+                        words.map(|words| format!("{begins}{words}; {again}"))
+                    }
+                };
+                told.extend(line.map(|line| (conditions::REASON_EXPANSION_REFUSED, line)));
             }
         }
+    }
+    if refused {
+        ctx.refusals.refused(&vm, conditions::DISKS_IN_SYNC, now);
+    } else if !told.iter().any(|(reason, _)| *reason == conditions::REASON_EXPANSION_REFUSED) {
+        ctx.refusals.over(&vm, conditions::DISKS_IN_SYNC);
     }
     let reason = told.first().map(|(reason, _)| *reason);
     Ok(reason.map(|reason| {
@@ -65,22 +89,13 @@ pub(super) async fn follow(
     }))
 }
 
-/// Asks for a larger claim or another attributes class. A refusal is told in the VM's status, and nothing is asked again
-/// before the VM changes.
+/// Asks for a larger claim or another attributes class. Gives the words of a refusal.
 async fn grow(
     name: &str,
     size: Option<&str>,
     attributes_class: Option<&str>,
-    observed: &Observed,
     ctx: &Context,
 ) -> Result<Option<String>, Error> {
-    let wanted: Vec<&str> = size.into_iter().chain(attributes_class).collect();
-    let begins = format!("claim {name:?} cannot become {}: ", wanted.join(", "));
-    let before = conditions::find(observed.conditions(), conditions::DISKS_IN_SYNC);
-    let before = before.filter(|before| before.observed_generation == observed.vm.metadata.generation);
-    if let Some(line) = before.and_then(|before| before.message.lines().find(|line| line.starts_with(&begins))) {
-        return Ok(Some(line.to_owned()));
-    }
     let size = size.map(|size| ("resources".to_owned(), json!({"requests": {"storage": size}})));
     let class = attributes_class.map(|class| ("volumeAttributesClassName".to_owned(), json!(class)));
     let spec: Map<String, Value> = size.into_iter().chain(class).collect();
@@ -90,10 +105,7 @@ async fn grow(
             writing.answered(view);
             Ok(None)
         }
-        Err(error) if error.is_rejection() => {
-            let words = error.to_string().replace('\n', " ");
-            Ok(Some(format!("{begins}{words}; it is tried again when the VM changes")))
-        }
+        Err(error) if error.is_rejection() => Ok(Some(error.to_string().replace('\n', " "))),
         Err(error) => Err(error),
     }
 }

@@ -2,13 +2,14 @@
 //! subresource.
 //!
 //! What was granted last stands in the pod's annotation: who changes a pod's resources from outside is not fought with.
-//! What was refused stands in the VM's condition: it is not asked for again before the VM changes.
+//! What was refused stands in the VM's condition: it is asked for again when the VM changes, and from time to time.
 
 use crate::api::conditions::{self, Wanted};
 use crate::api::names;
 use crate::api::quantity::same_amount;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
+use crate::operator::refusals::AGAIN;
 use crate::operator::views::PodView;
 use crate::operator::vm::observe::Observed;
 use crate::operator::write::Writer;
@@ -39,10 +40,13 @@ pub(super) async fn follow(
     let (Some(resources), Some(last)) = (asked(wanted.annotations()), asked(pod.annotations())) else {
         return Ok((BTreeMap::new(), None));
     };
+    let (vm, now) = (observed.name(), (ctx.instant)());
     if resources == last {
+        ctx.refusals.over(&vm, conditions::RESOURCES_IN_SYNC);
         return Ok((BTreeMap::new(), tell(&resources, pod)));
     }
-    if let Some(message) = refused(observed) {
+    let remembered = refused(observed).filter(|_| ctx.refusals.is_put_off(&vm, conditions::RESOURCES_IN_SYNC, now));
+    if let Some(message) = remembered {
         return Ok((BTreeMap::new(), Some(out_of_sync(conditions::REASON_RESIZE_REFUSED, message))));
     }
     let container = json!({"name": names::container(&pod.name_any()), "resources": patch(&last, &resources)});
@@ -53,11 +57,15 @@ pub(super) async fn follow(
     match Writer::new(ctx).resize(&pod.name_any(), &body).await {
         Ok(view) => {
             writing.answered(view);
+            ctx.refusals.over(&vm, conditions::RESOURCES_IN_SYNC);
             Ok((annotations, None))
         }
         // Without the subresource, the path is not found.
         Err(error) if error.is_rejection() || matches!(error.code(), Some(404 | 405)) => {
-            let message = format!("{error}; the new requests are the pod's at the next start of the VM");
+            ctx.refusals.refused(&vm, conditions::RESOURCES_IN_SYNC, now);
+            let message = format!(
+                "{error}; they are asked for again {AGAIN}, and are the pod's at the next start of the VM at the latest"
+            );
             Ok((BTreeMap::new(), Some(out_of_sync(conditions::REASON_RESIZE_REFUSED, message))))
         }
         Err(error) => Err(error),
