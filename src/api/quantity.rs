@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn both_syntaxes_are_read() {
+    fn b10_both_syntaxes_are_read() {
         for (text, bytes) in [
             ("8Gi", 8 << 30),
             ("1G", 1_000_000_000),

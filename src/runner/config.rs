@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_is_no_value_but_no_network_is_none() {
+    fn b31_a_null_is_no_value_but_no_network_is_none() {
         assert_eq!(vm("    network: null\n").network, Some(Vec::new()));
         assert_eq!(vm("").network, None);
         let vm = vm("    drives: null\n    sockets: null\n    display: {outputs: null, spice: null}\n");

@@ -162,13 +162,13 @@ mod tests {
     }
 
     #[test]
-    fn a_large_document_has_room() {
+    fn b08_a_large_document_has_room() {
         let (_, files) = read_back(&cloud_init(json!({"write_files": "x".repeat(5 << 20)})));
         assert!(files[1].1.len() > 5 << 20);
     }
 
     #[test]
-    fn the_instance_changes_with_its_content_and_its_machine_only() {
+    fn b07_the_instance_changes_with_its_content_and_its_machine_only() {
         let (one, two) = (cloud_init(json!({"a": 1})), cloud_init(json!({"a": 2})));
         let id = |cloud_init: &CloudInit, who: &str| instance_id(cloud_init, &Mounted::default(), who);
         assert_eq!(id(&one, "uid"), id(&one.clone(), "uid"));

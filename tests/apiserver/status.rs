@@ -7,7 +7,7 @@ use serde_json::json;
 use vm_operator::api::{VirtualMachine, conditions, names};
 
 #[tokio::test]
-async fn operator_and_runner_write_their_own_conditions_and_only_to_the_vm_they_mean() {
+async fn b21_operator_and_runner_write_their_own_conditions_and_only_to_the_vm_they_mean() {
     let world = World::new("managers").await;
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
     let vm = vms.create(&PostParams::default(), &machine("vm", json!({"vm": {}}))).await.unwrap();

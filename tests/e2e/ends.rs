@@ -23,7 +23,7 @@ async fn end_after(vm: &Vm<'_>, old_pod: &str) -> (Value, i64) {
 }
 
 #[test]
-fn a_guest_that_powers_itself_off_is_started_again() {
+fn b33_a_guest_that_powers_itself_off_is_started_again() {
     e2e(1, async |space| {
         let vm = space.create("vm", json!({})).await;
         assert_eq!(vm.counts().await.boot, 1);

@@ -132,7 +132,7 @@ fn an_unusable_configuration_is_explained_in_one_line() {
 }
 
 #[test]
-fn a_qemu_that_does_not_start_says_why() {
+fn b14_a_qemu_that_does_not_start_says_why() {
     let rig = Rig::new();
     diskless(&rig, json!({"maximumRam": "900Ti"}));
     let end = rig.start(None).end(Duration::from_secs(10));
@@ -153,7 +153,7 @@ fn a_data_directory_of_somebody_else_is_explained() {
 }
 
 #[test]
-fn an_api_server_that_does_not_answer_delays_nothing() {
+fn b22_an_api_server_that_does_not_answer_delays_nothing() {
     let (rig, api) = (Rig::new(), Api::silent());
     diskless(&rig, json!({"powerdownTimeout": 0}));
     let config = fs::read_to_string(rig.path("config/config.yaml")).unwrap();

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 #[test]
-fn cpus_follow_the_configuration_and_a_bad_one_changes_nothing() {
+fn b34_cpus_follow_the_configuration_and_a_bad_one_changes_nothing() {
     let (rig, api) = (Rig::with_guest(), Api::start());
     let configure = |generation: i64, vm| rig.configure(&json!({"namespace": "ns", "generation": generation}), &vm);
     configure(1, json!({"maximumCpus": 4, "currentCpus": 1}));

@@ -35,7 +35,7 @@ fn required(world: &World) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_secret_is_generated_that_lets_nobody_in_and_goes_with_its_vm() {
+async fn b36_a_secret_is_generated_that_lets_nobody_in_and_goes_with_its_vm() {
     let world = World::new(one_disk());
     world.settle().await;
     let secret = world.api.get(SECRETS, "vm-display-secret").unwrap();

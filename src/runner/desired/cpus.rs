@@ -127,7 +127,7 @@ pub mod tests {
     }
 
     #[test]
-    fn as_many_as_wanted_is_nothing_to_do() {
+    fn b02_as_many_as_wanted_is_nothing_to_do() {
         assert_eq!(plan(&desired(1), &slots(4, &[])), Plan::Equal);
         assert_eq!(plan(&desired(2), &slots(4, &[(1, "cpu-1")])), Plan::Equal);
     }

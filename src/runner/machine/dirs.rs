@@ -151,7 +151,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn configured_directories_win_over_the_environments_and_that_over_the_defaults() {
+    fn b09_configured_directories_win_over_the_environments_and_that_over_the_defaults() {
         let environment = Environment { runtime: Some("/run/user/1".into()), data: None, home: Some("/home/u".into()) };
         let dirs = Directories::locate(&RunnerConfig::default(), "t", &environment);
         assert_eq!(dirs.runtime, Path::new("/run/user/1/vmrunner/t"));

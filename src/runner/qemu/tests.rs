@@ -49,7 +49,7 @@ fn the_smallest_machine() {
 }
 
 #[test]
-fn the_fullest_machine() {
+fn b32_the_fullest_machine() {
     let mut machine = machine(
         "    bootMenu: true
     useTpm: true

@@ -45,7 +45,7 @@ fn memory_is_whole_mebibytes_and_the_balloon_within_it() {
 }
 
 #[test]
-fn the_maximum_of_cpus_is_the_greatest_of_what_is_given() {
+fn b13_the_maximum_of_cpus_is_the_greatest_of_what_is_given() {
     let maximum = |keys| spec(keys).map(|s| s.maximum_cpus);
     assert_eq!(maximum("    currentCpus: 3\n"), Ok(3));
     assert_eq!(maximum("    maximumCpus: 4\n    currentCpus: 2\n"), Ok(4));

@@ -91,7 +91,7 @@ fn a_silent_agent_is_asked_again() {
 }
 
 #[test]
-fn a_guest_with_agent_is_asked_first_then_buttoned_then_ended() {
+fn b23_a_guest_with_agent_is_asked_first_then_buttoned_then_ended() {
     let (state, actions) = play(&[booted(), vec![(100, Event::Stop)]].concat());
     assert_eq!(actions.last(), Some(&(100, Action::ShutDownByAgent)));
     let (_, actions) = wait(state);
@@ -135,7 +135,7 @@ fn a_machine_that_is_asked_to_end_before_its_guest_ran_ends_at_once() {
 }
 
 #[test]
-fn a_guest_that_powers_off_by_itself_is_a_shutdown_by_the_guest() {
+fn b26_a_guest_that_powers_off_by_itself_is_a_shutdown_by_the_guest() {
     let (_, actions) = play(&[booting(), vec![(9, Event::GuestOff), (9, ended(0))]].concat());
     assert_eq!(actions[2], (9, Action::Quit));
     let outcome = outcome(&actions);
@@ -167,7 +167,7 @@ fn b37_b38_a_qemu_that_is_gone_ends_every_wait() {
 }
 
 #[test]
-fn a_qemu_that_ends_before_the_guest_ran_has_failed_to_start() {
+fn b04_a_qemu_that_ends_before_the_guest_ran_has_failed_to_start() {
     let (_, actions) = play(&[(0, ended(1))]);
     let outcome = outcome(&actions);
     assert_eq!(outcome.reason, EndReason::StartFailed);
@@ -199,7 +199,7 @@ fn a_machine_type_that_qemu_no_longer_has_is_explained() {
 }
 
 #[test]
-fn each_part_of_the_start_has_its_deadline() {
+fn b15_each_part_of_the_start_has_its_deadline() {
     let (state, actions) = wait(State::new(Duration::ZERO, secs(T)));
     assert_eq!(actions, [(30, Action::Terminate), (32, Action::Kill)]);
     let (_, actions) = state.step(secs(33), ended(-9));

@@ -43,7 +43,7 @@ fn what_cannot_be_used_is_named_by_its_field() {
 }
 
 #[test]
-fn a_topology_gives_the_maximum_of_cpus() {
+fn b12_a_topology_gives_the_maximum_of_cpus() {
     // B12: the reference took such a machine for one with a single CPU.
     let topology = json!({"cpuTopology": {"sockets": 2, "coresPerDie": 2, "threadsPerCore": 2}});
     let machine = planned(topology).unwrap().config.vm.unwrap();
@@ -171,7 +171,7 @@ fn a_stored_balloon_above_the_memory_means_all_of_it() {
 }
 
 #[test]
-fn requests_follow_the_current_size_and_leave_room_for_qemu() {
+fn b43_requests_follow_the_current_size_and_leave_room_for_qemu() {
     let mut machine = json!({
         "maximumCpus": 4, "currentCpus": 3, "maximumRam": "8Gi", "currentRam": "5Gi", "display": {},
     });

@@ -100,7 +100,7 @@ fn no_value_begins_an_option_of_its_own() {
 }
 
 #[test]
-fn qemu_adds_nothing_by_itself_and_starts_nothing() {
+fn b28_qemu_adds_nothing_by_itself_and_starts_nothing() {
     let alone = ["-S", "-nodefaults", "-no-user-config"];
     for (choice, lines) in MACHINES.iter() {
         let only = |option: &str| {

@@ -40,7 +40,7 @@ async fn answers_find_their_commands_whatever_comes_between() {
 }
 
 #[tokio::test]
-async fn a_lost_connection_fails_what_waits_and_is_made_again() {
+async fn b17_a_lost_connection_fails_what_waits_and_is_made_again() {
     let Rig { _dir, listener, client, mut signals } = rig();
     let mut peer = Peer::accept(&listener).await;
     let waiting = tokio::spawn({

@@ -7,7 +7,7 @@ fn no_more(command: &str, _: &Value) -> Result<Value, &'static str> {
 }
 
 #[tokio::test]
-async fn a_refused_cpu_is_tried_once_and_told() {
+async fn b03_a_refused_cpu_is_tried_once_and_told() {
     let mut rig = rig(desired(2)).await;
     rig.peer.answer(places).await;
     rig.peer.answer(no_more).await;
