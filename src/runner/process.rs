@@ -4,6 +4,7 @@
 //! to a child only while its process id is the child's; no child outlives this process by more than it takes to end.
 
 mod orphan;
+mod output;
 
 use super::failure::Failure;
 use super::harden::{self, Access, Reach};
@@ -11,8 +12,8 @@ use super::machine::{self, Directories};
 use super::qemu;
 use super::tap::Tap;
 use command_fds::{CommandFdExt, FdMapping};
+use output::Words;
 use rustix::process::{Pid, Signal, WaitOptions};
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -21,7 +22,6 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
 /// Names of the sockets in the runtime directory.
@@ -36,11 +36,6 @@ const TPM_PROGRAM: &str = "/usr/bin/swtpm";
 /// The number that its control channel has in the TPM.
 const TPM_CONTROL: i32 = 3;
 
-/// How many lines of a child's output are kept for messages, and how long each can be.
-const LAST_LINES: usize = 10;
-const LONGEST_LINE: usize = 1000;
-/// What QEMU says where KVM has brought a CPU to a halt; it does not end then, and many lines follow.
-const HALTED: [&str; 2] = ["KVM internal error", "kvm run failed"];
 /// Time for the last of a child's output to arrive after its end.
 const OUTPUT_TIME: Duration = Duration::from_millis(200);
 /// Time for a killed child to end, and the pause between looks.
@@ -54,13 +49,6 @@ pub struct Child {
     ended: bool,
     words: Arc<Mutex<Words>>,
     output: tokio::task::JoinHandle<()>,
-}
-
-/// What a child has said.
-#[derive(Default)]
-struct Words {
-    last: VecDeque<String>,
-    halted: Option<String>,
 }
 
 /// A machine's programs.
@@ -164,7 +152,7 @@ pub fn spawn(
     let words = Arc::default();
     let name = program.rsplit('/').next().unwrap_or(program);
     let reader = pipe::Receiver::from_owned_fd(reader.into())?;
-    let output = tokio::spawn(log_output(name, reader, Arc::clone(&words)));
+    let output = tokio::spawn(output::log(name, reader, Arc::clone(&words)));
     Ok(Child { program, pid, ended: false, words, output })
 }
 
@@ -227,33 +215,7 @@ impl Child {
         self.ended = true;
         let _ = tokio::time::timeout(OUTPUT_TIME, &mut self.output).await;
         let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        words.last.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
-    }
-}
-
-async fn log_output(name: &'static str, mut pipe: pipe::Receiver, words: Arc<Mutex<Words>>) {
-    let (mut line, mut buffer) = (Vec::new(), [0; 512]);
-    while let Ok(n @ 1..) = pipe.read(&mut buffer).await {
-        for byte in buffer.iter().take(n) {
-            if *byte != b'\n' {
-                // The rest of an overlong line is dropped.
-                if line.len() < LONGEST_LINE {
-                    line.push(*byte);
-                }
-                continue;
-            }
-            let text = String::from_utf8_lossy(&line).trim().to_owned();
-            line.clear();
-            tracing::info!("{name}: {text}");
-            let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
-            if words.halted.is_none() && HALTED.iter().any(|sign| text.contains(sign)) {
-                words.halted = Some(text.clone());
-            }
-            words.last.push_back(text);
-            if words.last.len() > LAST_LINES {
-                words.last.pop_front();
-            }
-        }
+        words.last()
     }
 }
 
