@@ -12,6 +12,7 @@
 //! | [`names`] | labels, annotations, field managers, names of children |
 //! | [`quantity`] | sizes |
 //! | [`start_times`] | how the runner tells how long its start took |
+//! | [`vm_metrics`] | figures that a runner serves about its machine |
 
 /// Constants, and a list of them: value and documentation of each, of which `docs/reference.md` is made.
 macro_rules! listed {
@@ -32,5 +33,6 @@ pub mod quantity;
 pub mod runner_config;
 pub mod start_times;
 pub mod virtual_machine;
+pub mod vm_metrics;
 
 pub use virtual_machine::{VirtualMachine, VirtualMachineSpec, VirtualMachineStatus};

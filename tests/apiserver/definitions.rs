@@ -110,9 +110,12 @@ async fn monitoring_scrapes_the_operator_that_is_installed() {
     let installed = find(&world.kustomize("deploy"), "Deployment");
     let pod = &installed["spec"]["template"];
     let rendered = world.kustomize("deploy/monitoring");
-    assert_eq!(rendered.len(), 3);
+    assert_eq!(rendered.len(), 4);
 
-    let monitor = find(&rendered, "PodMonitor");
+    // That of the VMs: tests/golden/monitoring.rs.
+    let monitor =
+        rendered.iter().find(|object| object["kind"] == "PodMonitor" && object["metadata"]["name"] == "vm-operator");
+    let monitor = monitor.unwrap();
     let selected = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
     assert!(selected.iter().all(|(name, value)| pod["metadata"]["labels"][name] == *value), "{selected:?}");
     let [endpoint] = monitor["spec"]["podMetricsEndpoints"].as_array().unwrap().as_slice() else { panic!("one port") };

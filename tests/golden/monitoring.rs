@@ -1,8 +1,11 @@
 //! Dashboard and alert rules are about figures that there are.
 
-use super::root;
+use super::{json_of, root, vm_of};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use vm_operator::operator::metrics::Metrics;
+use vm_operator::operator::settings::Reconciler;
+use vm_operator::operator::vm::{build, plan::plan};
 
 /// The operator's figures, as Prometheus stores them.
 fn served() -> BTreeSet<String> {
@@ -38,6 +41,23 @@ fn dashboard_and_alerts_name_figures_that_are_served() {
         shown.contains(name) || stem.is_some_and(|stem| shown.contains(&format!("{stem}_bucket")))
     };
     assert_eq!(served.iter().filter(|name| !shown(name)).collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
+fn the_pods_of_vms_are_scraped() {
+    let text = std::fs::read_to_string(root().join("deploy/monitoring/pod-monitor.yaml")).unwrap();
+    let monitors: Vec<Value> = text.split("\n---\n").map(|one| serde_saphyr::from_str(one).unwrap()).collect();
+    let monitor = monitors.iter().find(|monitor| monitor["metadata"]["name"] == "vm-runner").unwrap();
+    let spec = json!({"metricsPort": 9555, "vm": {"maximumRam": "1Gi", "networks": [{"user": {}}]}});
+    let pod = json_of(&build::build(&plan(&vm_of(spec), &Reconciler::default()).unwrap()).pod);
+    let selected = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
+    assert!(selected.len() == 2 && selected.iter().all(|(name, value)| pod["metadata"]["labels"][name] == *value));
+    let [endpoint] = monitor["spec"]["podMetricsEndpoints"].as_array().unwrap().as_slice() else { panic!("one port") };
+    let ports = pod["spec"]["containers"][0]["ports"].as_array().unwrap();
+    let scraped: Vec<_> = ports.iter().filter(|port| port["name"] == endpoint["port"]).collect();
+    assert_eq!((scraped.len(), &scraped[0]["containerPort"]), (1, &json!(9555)), "{ports:?}");
+    // Samples have labels that Prometheus would have, too; those of the samples are right.
+    assert_eq!((&endpoint["path"], &endpoint["honorLabels"]), (&json!("/metrics"), &json!(true)));
 }
 
 #[test]

@@ -30,6 +30,14 @@ impl Network {
     }
 }
 
+impl Network {
+    /// What that script for bash prints there.
+    pub fn bash(&self, script: &str) -> String {
+        let net = format!("--net={}", self.path());
+        run("timeout", &["60", "nsenter", &net, "bash", "-c", script].map(AsRef::as_ref))
+    }
+}
+
 impl Drop for Network {
     fn drop(&mut self) {
         let _ = Command::new("ip").args(["netns", "del", &self.0]).status();

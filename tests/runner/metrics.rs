@@ -49,6 +49,7 @@ fn a_guest_is_counted_and_a_qemu_that_hangs_holds_up_nothing() {
         answer.contains("kubevirt_vmi_memory_unused_bytes{").then(|| value(&answer, "kubevirt_vmi_memory_unused_bytes"))
     });
     assert!(unused > 1e7 && unused < 536_870_912.0, "{unused}");
+    assert!(!answer.contains("kubevirt_vmi_network_"), "a network of kind user is counted with the pod");
     assert!(get(port, "/").unwrap().starts_with("HTTP/1.1 404 "));
     run("kill", &["-STOP".as_ref(), vm.qemu().to_string().as_ref()]);
     let begin = Instant::now();

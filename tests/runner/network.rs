@@ -52,6 +52,62 @@ fn two_guests_on_a_bridge_reach_each_other_and_leave_nothing_behind() {
     assert_eq!(network.ip(&["-o", "link", "show", "master", "br0"]), "");
 }
 
+/// What that answers to `GET /metrics` in the network's namespace.
+fn metrics(network: &Network, port: u16) -> String {
+    let ask = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'GET /metrics HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3");
+    network.bash(&ask)
+}
+
+/// What the guest has received or sent on its first network.
+fn counted(text: &str, what: &str) -> f64 {
+    let begin = format!("kubevirt_vmi_network_{what}_total{{");
+    let line = text.lines().find(|line| line.starts_with(&begin) && line.contains("interface=\"hostnet0\""));
+    line.unwrap_or_else(|| panic!("no {what} in\n{text}")).rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn what_goes_to_a_guest_behind_a_tap_is_counted_as_received_and_nobody_keeps_the_right_to_make_taps() {
+    const PORT: u16 = 9180;
+    let network = Network::new();
+    network.ip(&["link", "set", "lo", "up"]);
+    network.ip(&["address", "add", "10.9.0.254/24", "dev", "br0"]);
+    let rig = Rig::with_guest();
+    rig.configure(
+        &json!({"metricsPort": PORT}),
+        &json!({"network": [{"type": "tap", "bridge": "br0"}], "useTpm": true, "powerdownTimeout": 0}),
+    );
+    let vm = rig.start_with_taps(&network);
+    let mut console = vm.console();
+    console.wait("ready");
+    let pids = [vec![vm.pid()], children(vm.pid())].concat();
+    let names: Vec<String> = pids.iter().map(|pid| field(*pid, "Name")).collect();
+    assert!(pids.len() == 3 && names.iter().any(|name| name == "swtpm"), "{names:?}");
+    assert!(pids.iter().all(|pid| has_no_net_admin(*pid)), "{names:?}");
+    console.type_line("sh ip address add 10.9.0.1/24 dev eth0; echo done");
+    console.wait("TINY sh done");
+    let before = metrics(&network, PORT);
+    // Nobody listens there, and the guest says so now and then only.
+    network.bash("head -c 1000 /dev/zero >/tmp/kilobyte; for n in {1..500}; do cat /tmp/kilobyte >/dev/udp/10.9.0.1/9 || true; done");
+    let grown = |after: &str, what: &str| counted(after, what) - counted(&before, what);
+    let after = vm.until("what was sent", Duration::from_secs(20), || {
+        let after = metrics(&network, PORT);
+        (grown(&after, "receive_bytes") > 400_000.0).then_some(after)
+    });
+    assert!(grown(&after, "receive_packets") > 400.0, "{after}");
+    let sent = grown(&after, "transmit_bytes");
+    assert!(sent > 0.0 && sent < 100_000.0, "{sent} of\n{after}");
+    // With a tap and a disk there is every figure that the documentation names.
+    let missing =
+        vm_operator::api::vm_metrics::ALL.iter().filter(|figure| !after.contains(&format!("\n{}{{", figure.name)));
+    let missing: Vec<&str> =
+        missing.map(|figure| figure.name).filter(|name| !name.starts_with("kubevirt_vmi_memory_")).collect();
+    assert_eq!(missing, [""; 0]);
+    let served = after.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    assert!(
+        served.clone().count() > 30 && served.clone().all(|name| vm_operator::api::vm_metrics::figure(name).is_some())
+    );
+}
+
 #[test]
 fn a_tap_that_cannot_be_made_is_explained() {
     let rig = Rig::new();

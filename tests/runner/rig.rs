@@ -40,6 +40,7 @@ touch "$root/dev/termination-log" && chmod 666 "$root/dev/termination-log"
 mount -t proc proc "$root/proc"
 mount --rbind "$dir" "$root/tmp"
 if [ -n "$TAP" ]; then
+    mount -t sysfs -o ro sysfs "$root/sys"
     mkdir "$root/dev/net" && mknod -m 666 "$root/dev/net/tun" c 10 200
     # The container runtime starts the program with what the pod adds, and the program's file has the same.
     caps=+net_admin,+sys_chroot

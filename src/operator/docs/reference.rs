@@ -1,7 +1,7 @@
 //! (pure) `docs/reference.md`.
 
 use super::{LATER, REASONS, cell, fields};
-use crate::api::{conditions, names, virtual_machine};
+use crate::api::{conditions, names, virtual_machine, vm_metrics};
 use crate::operator::metrics::Metrics;
 use crate::operator::settings::keys::KEYS;
 use std::fmt::Write;
@@ -24,6 +24,13 @@ const REASONS_HEAD: &str = "\n### Their reasons\n\n\
 const METRICS: &str = "\n## Metrics\n\n\
     On port 8081 of the operator's pod, path `/metrics`, in the OpenMetrics format. Beside it, `/livez` says whether the process\n\
     answers and `/readyz` whether it knows all that it needs, or what is missing.\n\n\
+    | name | kind | labels | what |\n|---|---|---|---|\n";
+
+const VM_METRICS: &str = "\n### Of each VM\n\n\
+    On the port `metrics` of each VM's pod (`spec.metricsPort`), path `/metrics`, in Prometheus' text format, counted when somebody\n\
+    asks: with KubeVirt's names where the meaning is the same. All have the labels `node`, `namespace` and `name` of the VM. What\n\
+    cannot be had at the moment is left out; what the guest's memory is like, its balloon driver tells. Networks of kind `user`\n\
+    are counted with the pod. `deploy/monitoring` has the operator and its VMs scraped by the Prometheus operator.\n\n\
     | name | kind | labels | what |\n|---|---|---|---|\n";
 
 /// The file's text.
@@ -58,6 +65,11 @@ pub(super) fn reference() -> String {
     }
     text += METRICS;
     text += &metrics();
+    text += VM_METRICS;
+    for vm_metrics::Figure { name, kind, labels, what } in vm_metrics::ALL {
+        let what = cell(what.trim_end_matches('.'));
+        let _ = writeln!(text, "| `{name}` | {} | {labels} | {what} |", kind.as_str());
+    }
     text += &constants("Labels", "", names::LABELS, "Label: ");
     let annotations = "Those of a user under the same prefixes are not taken over to the pod.\n\n";
     text += &constants("Annotations", annotations, names::ANNOTATIONS, "Annotation");

@@ -59,10 +59,8 @@ pub async fn gather(machine: &Machine, monitor: &Client) -> String {
     let complete = tokio::time::timeout(QEMU_TIME, ask(monitor, &mut answers)).await.unwrap_or(false);
     let labels: Vec<(&str, &str)> = machine.labels.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let mut text = Text::new(&labels);
-    let help = "1 if QEMU's monitor has answered in time, else 0.";
-    text.gauge("vmoperator_qemu_answers", help, &one(Some(f64::from(u8::from(complete)))));
-    let help = "1 if the processor runs the guest, 0 if it is emulated.";
-    text.gauge("vmoperator_accelerated", help, &one(machine.accelerated.map(|is| f64::from(u8::from(is)))));
+    text.samples("vmoperator_qemu_answers", &one(Some(f64::from(u8::from(complete)))));
+    text.samples("vmoperator_accelerated", &one(machine.accelerated.map(|is| f64::from(u8::from(is)))));
     cpu(&mut text, machine, answers.cpus.as_ref());
     memory(&mut text, machine, &answers);
     storage(&mut text, machine, answers.blocks.as_ref());
@@ -83,9 +81,9 @@ fn cpu(text: &mut Text, machine: &Machine, cpus: Option<&Value>) {
     let times = times(&format!("/proc/{}/stat", machine.qemu));
     let part = |part: fn((f64, f64)) -> f64| one(times.map(part));
     let name = |part: &str| format!("kubevirt_vmi_cpu_{part}usage_seconds_total");
-    text.counter(&name(""), "CPU time of QEMU, in seconds.", &part(|(user, system)| user + system));
-    text.counter(&name("user_"), "CPU time of QEMU in user mode, in seconds.", &part(|(user, _)| user));
-    text.counter(&name("system_"), "CPU time of QEMU in the kernel, in seconds.", &part(|(_, system)| system));
+    text.samples(&name(""), &part(|(user, system)| user + system));
+    text.samples(&name("user_"), &part(|(user, _)| user));
+    text.samples(&name("system_"), &part(|(_, system)| system));
     let threads: Vec<(String, String)> = cpus
         .and_then(Value::as_array)
         .into_iter()
@@ -100,9 +98,8 @@ fn cpu(text: &mut Text, machine: &Machine, cpus: Option<&Value>) {
         threads.iter().filter_map(sample).collect()
     };
     let ran = sample(&|path| self::times(&format!("{path}/stat")).map(|(user, system)| user + system));
-    text.counter("kubevirt_vmi_vcpu_seconds_total", "CPU time of each of the guest's CPUs, in seconds.", &ran);
-    let help = "Time that each of the guest's CPUs has waited for one of the host, in seconds.";
-    text.counter("kubevirt_vmi_vcpu_delay_seconds_total", help, &sample(&|path| delay(&format!("{path}/schedstat"))));
+    text.samples("kubevirt_vmi_vcpu_seconds_total", &ran);
+    text.samples("kubevirt_vmi_vcpu_delay_seconds_total", &sample(&|path| delay(&format!("{path}/schedstat"))));
 }
 
 /// Seconds in user mode and in the kernel, of a `stat` file.
@@ -124,11 +121,10 @@ fn memory(text: &mut Text, machine: &Machine, answers: &Answers) {
     let name = |what: &str| format!("kubevirt_vmi_memory_{what}");
     let resident = fs::read_to_string(format!("/proc/{}/statm", machine.qemu)).ok();
     let resident = resident.and_then(|statm| statm.split_whitespace().nth(1)?.parse::<f64>().ok());
-    text.gauge(&name("domain_bytes"), "Memory that the machine was started with.", &one(Some(machine.ram as f64)));
-    let help = "Memory of QEMU that is in the host's.";
-    text.gauge(&name("resident_bytes"), help, &one(resident.map(|pages| pages * page_size() as f64)));
+    text.samples(&name("domain_bytes"), &one(Some(machine.ram as f64)));
+    text.samples(&name("resident_bytes"), &one(resident.map(|pages| pages * page_size() as f64)));
     let actual = answers.balloon.as_ref().and_then(|balloon| balloon.get("actual")?.as_f64());
-    text.gauge(&name("actual_balloon_bytes"), "Memory that the balloon leaves to the guest.", &one(actual));
+    text.samples(&name("actual_balloon_bytes"), &one(actual));
     let stats = answers.guest.as_ref().and_then(|guest| guest.get("stats"));
     // What the guest does not tell is all ones.
     let stat = |key: &str| {
@@ -137,21 +133,17 @@ fn memory(text: &mut Text, machine: &Machine, answers: &Answers) {
             .filter(|value| *value != u64::MAX)
             .map(|value| value as f64))
     };
-    for (what, key, help) in [
-        ("available_bytes", "stat-total-memory", "Memory that the guest sees."),
-        ("unused_bytes", "stat-free-memory", "Memory that the guest does not use."),
-        ("usable_bytes", "stat-available-memory", "Memory that the guest could use without swapping."),
-        ("cached_bytes", "stat-disk-caches", "Memory that the guest uses for caches of disks."),
+    for (what, key) in [
+        ("available_bytes", "stat-total-memory"),
+        ("unused_bytes", "stat-free-memory"),
+        ("usable_bytes", "stat-available-memory"),
+        ("cached_bytes", "stat-disk-caches"),
+        ("swap_in_traffic_bytes", "stat-swap-in"),
+        ("swap_out_traffic_bytes", "stat-swap-out"),
+        ("pgmajfault_total", "stat-major-faults"),
+        ("pgminfault_total", "stat-minor-faults"),
     ] {
-        text.gauge(&name(what), help, &stat(key));
-    }
-    for (what, key, help) in [
-        ("swap_in_traffic_bytes", "stat-swap-in", "What the guest has swapped in."),
-        ("swap_out_traffic_bytes", "stat-swap-out", "What the guest has swapped out."),
-        ("pgmajfault_total", "stat-major-faults", "Page faults in the guest that needed a disk."),
-        ("pgminfault_total", "stat-minor-faults", "Page faults in the guest that needed none."),
-    ] {
-        text.counter(&name(what), help, &stat(key));
+        text.samples(&name(what), &stat(key));
     }
 }
 
@@ -161,46 +153,43 @@ fn storage(text: &mut Text, machine: &Machine, blocks: Option<&Value>) {
         .iter()
         .map(|(path, aio)| (vec![("drive", path.clone()), ("aio", (*aio).to_owned())], 1.0))
         .collect();
-    text.gauge("vmoperator_disk_aio_info", "With what each disk is read and written.", &aio);
+    text.samples("vmoperator_disk_aio_info", &aio);
     let stats = |n: usize| {
         let node = qemu::disk_node(n);
         let ours = |block: &&Value| block.get("node-name").and_then(Value::as_str) == Some(node.as_str());
         blocks?.as_array()?.iter().find(ours)?.get("stats")
     };
-    for (what, key, scale, help) in [
-        ("iops_read_total", "rd_operations", 1.0, "Reads."),
-        ("iops_write_total", "wr_operations", 1.0, "Writes."),
-        ("read_traffic_bytes_total", "rd_bytes", 1.0, "Bytes read."),
-        ("write_traffic_bytes_total", "wr_bytes", 1.0, "Bytes written."),
-        ("read_times_seconds_total", "rd_total_time_ns", 1e9, "Time spent with reads, in seconds."),
-        ("write_times_seconds_total", "wr_total_time_ns", 1e9, "Time spent with writes, in seconds."),
-        ("flush_requests_total", "flush_operations", 1.0, "Flushes."),
-        ("flush_times_seconds_total", "flush_total_time_ns", 1e9, "Time spent with flushes, in seconds."),
+    for (what, key, scale) in [
+        ("iops_read_total", "rd_operations", 1.0),
+        ("iops_write_total", "wr_operations", 1.0),
+        ("read_traffic_bytes_total", "rd_bytes", 1.0),
+        ("write_traffic_bytes_total", "wr_bytes", 1.0),
+        ("read_times_seconds_total", "rd_total_time_ns", 1e9),
+        ("write_times_seconds_total", "wr_total_time_ns", 1e9),
+        ("flush_requests_total", "flush_operations", 1.0),
+        ("flush_times_seconds_total", "flush_total_time_ns", 1e9),
     ] {
         let sample = |(n, (path, _)): (usize, &(String, &str))| {
             Some((vec![("drive", path.clone())], stats(n)?.get(key)?.as_f64()? / scale))
         };
         let samples: Samples = machine.disks.iter().enumerate().filter_map(sample).collect();
-        text.counter(&format!("kubevirt_vmi_storage_{what}"), help, &samples);
+        text.samples(&format!("kubevirt_vmi_storage_{what}"), &samples);
     }
 }
 
 /// What a tap sends, the guest receives. Networks behind the pod's address are counted with the pod.
 fn network(text: &mut Text, machine: &Machine) {
     for (guest, tap) in [("receive", "tx"), ("transmit", "rx")] {
-        for (what, file, help) in [
-            ("bytes", "bytes", "Bytes on the network."),
-            ("packets", "packets", "Packets on the network."),
-            ("errors", "errors", "Packets with errors."),
-            ("packets_dropped", "dropped", "Packets that were dropped."),
-        ] {
+        for (what, file) in
+            [("bytes", "bytes"), ("packets", "packets"), ("errors", "errors"), ("packets_dropped", "dropped")]
+        {
             let sample = |each: &Tap| {
                 let path = format!("/sys/class/net/{}/statistics/{tap}_{file}", each.name);
                 let count = fs::read_to_string(path).ok()?.trim().parse().ok()?;
                 Some((vec![("interface", format!("hostnet{}", each.network))], count))
             };
             let samples: Samples = machine.taps.iter().filter_map(sample).collect();
-            text.counter(&format!("kubevirt_vmi_network_{guest}_{what}_total"), help, &samples);
+            text.samples(&format!("kubevirt_vmi_network_{guest}_{what}_total"), &samples);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! (pure) Samples, as Prometheus reads them.
 
+use crate::api::vm_metrics::{self, Figure};
 use std::fmt::Write;
 
 /// Text in the making: each metric's samples stand together.
@@ -14,22 +15,13 @@ impl Text {
         Self { common: labels(common), text: String::new() }
     }
 
-    /// A metric that only grows.
-    pub fn counter(&mut self, name: &str, help: &str, samples: &[(Vec<(&str, String)>, f64)]) {
-        self.metric(name, help, "counter", samples);
-    }
-
-    /// A metric that goes up and down.
-    pub fn gauge(&mut self, name: &str, help: &str, samples: &[(Vec<(&str, String)>, f64)]) {
-        self.metric(name, help, "gauge", samples);
-    }
-
-    fn metric(&mut self, name: &str, help: &str, kind: &str, samples: &[(Vec<(&str, String)>, f64)]) {
-        if samples.is_empty() {
+    /// Samples of one of the [figures](vm_metrics::ALL); of none, where there are none.
+    pub fn samples(&mut self, name: &str, samples: &[(Vec<(&str, String)>, f64)]) {
+        let Some(Figure { name, kind, what, .. }) = vm_metrics::figure(name).filter(|_| !samples.is_empty()) else {
             return;
-        }
+        };
         // Writing to a string cannot fail.
-        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+        let _ = write!(self.text, "# HELP {name} {what}\n# TYPE {name} {}\n", kind.as_str());
         for (own, value) in samples {
             let own: Vec<(&str, &str)> = own.iter().map(|(name, value)| (*name, value.as_str())).collect();
             let own = labels(&own);
@@ -64,12 +56,14 @@ mod tests {
     #[test]
     fn samples_have_all_labels_and_what_is_unknown_is_left_out() {
         let mut text = Text::new(&[("name", "a\"b"), ("namespace", "n")]);
-        text.counter("bytes_total", "Bytes.", &[(vec![("drive", "/dev/x".to_owned())], 3.0)]);
-        text.gauge("up", "Up.", &one(Some(0.5)));
-        text.gauge("unknown", "Unknown.", &one(None));
-        let expected = "# HELP bytes_total Bytes.\n# TYPE bytes_total counter\n\
-                        bytes_total{name=\"a\\\"b\",namespace=\"n\",drive=\"/dev/x\"} 3\n\
-                        # HELP up Up.\n# TYPE up gauge\nup{name=\"a\\\"b\",namespace=\"n\"} 0.5\n";
+        text.samples("kubevirt_vmi_storage_iops_read_total", &[(vec![("drive", "/dev/x".to_owned())], 3.0)]);
+        text.samples("vmoperator_accelerated", &one(Some(0.5)));
+        text.samples("vmoperator_qemu_answers", &one(None));
+        let expected = "# HELP kubevirt_vmi_storage_iops_read_total Reads.\n\
+                        # TYPE kubevirt_vmi_storage_iops_read_total counter\n\
+                        kubevirt_vmi_storage_iops_read_total{name=\"a\\\"b\",namespace=\"n\",drive=\"/dev/x\"} 3\n\
+                        # HELP vmoperator_accelerated 1 if the processor runs the guest, 0 if it is emulated.\n\
+                        # TYPE vmoperator_accelerated gauge\nvmoperator_accelerated{name=\"a\\\"b\",namespace=\"n\"} 0.5\n";
         assert_eq!(text.finish(), expected);
     }
 }
