@@ -13,15 +13,12 @@ pub use media::{Tray, start_node};
 
 use super::desired::Desired;
 use super::desired::display::{self, Password};
+use super::machine::Looks;
 use super::problem::Problem;
 use super::qmp::{Client, Command, Error};
 use crate::api::quantity::Bytes;
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// Pause before commands are tried again that could not be brought to QEMU.
@@ -58,15 +55,10 @@ pub enum Progress {
     Complete(Option<i64>),
 }
 
-/// Finds an image in the repository: its own path, or why there is none.
-pub type Find = Arc<dyn Fn(&Path, &Path) -> Result<PathBuf, Problem> + Send + Sync>;
-
 /// What a machine was started with.
 pub struct Start {
-    /// Where CD images are.
-    pub repository: PathBuf,
-    /// Finds an image in there.
-    pub find: Find,
+    /// Finds CD images; with what has not been found yet.
+    pub looks: Looks,
     /// The CD drives.
     pub trays: Vec<Tray>,
     /// Sizes of the disks, in bytes.
@@ -85,9 +77,7 @@ pub async fn run(
     let mut machine = Machine {
         client,
         progress,
-        repository: start.repository,
-        find: start.find,
-        looks: HashMap::new(),
+        looks: start.looks,
         balloon: None,
         password: None,
         cpus: None,
@@ -124,11 +114,8 @@ pub async fn run(
 struct Machine {
     client: Client,
     progress: mpsc::UnboundedSender<Progress>,
-    /// Where CD images are, and what finds one there.
-    repository: PathBuf,
-    find: Find,
-    /// Looks for an image that take long.
-    looks: HashMap<PathBuf, JoinHandle<Result<PathBuf, Problem>>>,
+    /// What finds CD images.
+    looks: Looks,
     /// What the balloon was asked for, and when.
     balloon: Option<(Bytes, Instant)>,
     password: Option<Password>,

@@ -1,5 +1,7 @@
 //! (io) Signals that this process receives.
 
+use super::failure::Failure;
+use crate::api::outcome::EndReason;
 use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -31,6 +33,14 @@ impl Signals {
 }
 
 impl EndSignals {
+    /// What comes of the work, unless somebody asks for the end before.
+    pub async fn unless_asked<T>(&mut self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        tokio::select! {
+            done = work => done,
+            () = self.asked() => Err(Failure::new(EndReason::Stopped, String::new())),
+        }
+    }
+
     /// Comes back when the process is asked to end; loses no signal where it is given up before.
     pub async fn asked(&mut self) {
         tokio::select! {

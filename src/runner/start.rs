@@ -10,8 +10,11 @@ use super::driver::{self, Setup};
 use super::failure::Failure;
 use super::harden::{Places, Reach};
 use super::kvm::{self, Trial};
-use super::machine::{self, Acceleration, Around, Certificate, Claims, Directories, Environment, Machine, Resolved};
+use super::machine::{
+    self, Acceleration, Around, Certificate, Claims, Directories, Environment, Looks, Machine, Resolved,
+};
 use super::models::Chosen;
+use super::problem::Problem;
 use super::process::{Inherited, Started};
 use super::reconcile::{self, Tray};
 use super::report::Reporter;
@@ -85,22 +88,26 @@ async fn prepare(path: PathBuf) -> Result<Prepared, Failure> {
     let taps = taps(&spec)?;
     harden::give_up()?;
     // From here on, everything is tried with the rights that are left.
-    let claims = dirs.make()?;
-    let places = Places { read: read(&config, &path), repository: repository(), termination: make_termination() };
-    harden::confine(&Reach::of_runner(&spec, &dirs, &places))?;
-    let trial = Trial {
-        program: qemu::PROGRAM,
-        device: Path::new(kvm::DEVICE),
-        reach: Reach::of_any(),
-        guest: dirs.file(kvm::GUEST),
-        time: kvm::IN_ALL,
-    };
-    let settled = kvm::settle(&spec, trial, signals.end.asked()).await;
-    let started = settled.and_then(|acceleration| {
+    let claims = signals.end.unless_asked(dirs.make()).await?;
+    let started = async {
+        let repository = repository();
+        let answers = signals.end.unless_asked(async { Ok(machine::answers(&repository).await) }).await?;
+        let repository = Some(repository).filter(|_| answers);
+        let places = Places { read: read(&config, &path), repository, termination: make_termination() };
+        harden::confine(&Reach::of_runner(&spec, &dirs, &places))?;
+        let trial = Trial {
+            program: qemu::PROGRAM,
+            device: Path::new(kvm::DEVICE),
+            reach: Reach::of_any(),
+            guest: dirs.file(kvm::GUEST),
+            time: kvm::IN_ALL,
+        };
+        let acceleration = kvm::settle(&spec, trial, signals.end.asked()).await?;
+        let found = signals.end.unless_asked(async { Ok(Found::look(&spec, places.repository).await) }).await?;
         let inherited = Inherited { taps, claims: claims.shared().map_err(|error| dirs.unusable(&error))? };
-        start(&config, spec, acceleration, &path, files, &dirs, inherited)
-    });
-    match started {
+        start(&config, spec, Host { acceleration, found }, &path, files, &dirs, inherited)
+    };
+    match started.await {
         Ok(setup) => Ok(Prepared { setup, signals, dirs, claims }),
         Err(failure) => {
             dirs.remove_runtime();
@@ -109,10 +116,37 @@ async fn prepare(path: PathBuf) -> Result<Prepared, Failure> {
     }
 }
 
+/// What a look at the host has given.
+struct Host {
+    acceleration: Acceleration,
+    found: Found,
+}
+
+/// The CD images of a start.
+struct Found {
+    /// Where they are, if that has answered.
+    repository: Option<PathBuf>,
+    /// Looks for those that come later.
+    looks: Looks,
+    /// What was found for each drive.
+    images: Vec<Option<Result<PathBuf, Problem>>>,
+}
+
+impl Found {
+    async fn look(spec: &Spec, repository: Option<PathBuf>) -> Self {
+        let mut looks = match &repository {
+            Some(repository) => Looks::new(repository.clone(), Arc::new(machine::image)),
+            None => Looks::in_vain(self::repository()),
+        };
+        let images = looks.look_for_all(&spec.live.media).await;
+        Self { repository, looks, images }
+    }
+}
+
 fn start(
     config: &RunnerConfig,
     spec: Spec,
-    acceleration: Acceleration,
+    host: Host,
     path: &Path,
     files: Files,
     dirs: &Directories,
@@ -124,8 +158,8 @@ fn start(
         Some(_) => Certificate::find(path.parent().unwrap_or(Path::new(".")))?,
         None => None,
     };
-    let (repository, uid) = (repository(), config.uid.as_deref());
-    let around = Around { uid, acceleration, ticketing, certificate, seed, repository: &repository };
+    let Host { acceleration, found: Found { repository, looks, images } } = host;
+    let around = Around { uid: config.uid.as_deref(), acceleration, ticketing, certificate, seed, images };
     let Resolved { machine, held, warnings } = machine::resolve(spec, dirs, around)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     if let (Some(cloud_init), Some(image)) = (&config.cloud_init, &machine.seed) {
@@ -142,7 +176,7 @@ fn start(
     let reporter = Reporter::start(identity(config, &machine.spec.name), observed.clone());
     let unusable = |error: io::Error| dirs.unusable(&error);
     let console = tokio::net::UnixListener::bind(dirs.file(console::SOCKET)).map_err(unusable)?;
-    let reach = Reach::of(&machine, dirs, &repository);
+    let reach = Reach::of(&machine, dirs, repository.as_deref());
     let mut counted = counted(config, &machine, &inherited.taps);
     for device in &held {
         inherited.claims.push(device.shared().map_err(unusable)?);
@@ -164,13 +198,7 @@ fn start(
         console,
         held,
         metrics: config.metrics_port.map(|port| (port, counted)),
-        start: reconcile::Start {
-            repository,
-            find: Arc::new(machine::image),
-            trays,
-            sizes,
-            reset: config.reset_counter,
-        },
+        start: reconcile::Start { looks, trays, sizes, reset: config.reset_counter },
         observed,
         reporter,
     })

@@ -3,8 +3,9 @@
 use crate::rig::{Rig, run};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// A network namespace with a bridge `br0`.
 pub struct Network(String);
@@ -83,5 +84,37 @@ impl SmallVolume {
 impl Drop for SmallVolume {
     fn drop(&mut self) {
         let _ = Command::new("umount").args(["--lazy".as_ref(), self.0.as_os_str()]).status();
+    }
+}
+
+/// A file system on a server that never answers: a mount of FUSE whose program reads no request.
+pub struct SilentServer {
+    program: Child,
+    mount: PathBuf,
+}
+
+impl SilentServer {
+    pub fn at(dir: &Path) -> Self {
+        let script = r#"exec 5<>/dev/fuse
+            mount -i -t fuse -o fd=5,rootmode=40000,user_id=0,group_id=0,allow_other silent "$1" && exec sleep 600"#;
+        fs::create_dir(dir).unwrap();
+        let program = Command::new("sh").args(["-c", script, "silent"]).arg(dir).spawn().unwrap();
+        let server = Self { program, mount: dir.to_owned() };
+        let began = Instant::now();
+        let is_mounted = || fs::read_to_string("/proc/self/mounts").unwrap().contains(&*dir.to_string_lossy());
+        while !is_mounted() {
+            assert!(began.elapsed() < Duration::from_secs(10), "FUSE mounts nothing here");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server
+    }
+}
+
+impl Drop for SilentServer {
+    fn drop(&mut self) {
+        // The kernel answers in its place then.
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+        let _ = Command::new("umount").args(["--lazy".as_ref(), self.mount.as_os_str()]).status();
     }
 }

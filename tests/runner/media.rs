@@ -1,6 +1,7 @@
 //! CDs, while the guest runs.
 
 use crate::api::{Api, condition};
+use crate::host::SilentServer;
 use crate::rig::{BOOT, Rig, Vm};
 use serde_json::{Value, json};
 use std::fs;
@@ -52,6 +53,36 @@ fn b05_a_medium_is_changed_ejected_and_inserted_while_the_guest_runs() {
     vm.until("the late image", Duration::from_secs(30), || is_open(&vm, "late.iso").then_some(()));
     vm.until("a report", BOOT, || (condition(&api.statuses().pop()?, "MediaReady")["status"] == "True").then_some(()));
     assert!(is_open(&vm, "stays.iso"), "nobody has touched the other drive");
+}
+
+#[test]
+fn a_repository_that_never_answers_leaves_the_drives_empty_and_keeps_nobody_from_the_end() {
+    let (rig, api) = (Rig::new(), Api::start());
+    let _server = SilentServer::at(&rig.path("images"));
+    configure(&rig, 1, "/tmp/images/a.iso");
+    let vm = rig.start(Some(&api));
+    // While it is asked for the first time.
+    vm.until("the look", Duration::from_secs(20), || rig.path("run").is_dir().then_some(()));
+    std::thread::sleep(Duration::from_secs(1));
+    vm.signal("-TERM");
+    let end = vm.end(Duration::from_secs(10));
+    assert_eq!((end.code, end.outcome["reason"].as_str()), (10, Some("Stopped")), "{}", end.log);
+    assert!(!end.log.contains("to=Booting"), "{}", end.log);
+    let vm = rig.start(Some(&api));
+    vm.logged("to=Booting", BOOT);
+    let ready = vm.until("the media", BOOT, || {
+        let ready = condition(&api.statuses().pop()?, "MediaReady").clone();
+        (ready["status"] == "False").then_some(ready)
+    });
+    assert_eq!(ready["reason"], "ImageNotReadable");
+    let message = ready["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("CD drive 0: /tmp/images/a.iso: the image repository /tmp/images has not answered"),
+        "{message}"
+    );
+    vm.signal("-TERM");
+    let end = vm.end(Duration::from_secs(20));
+    assert_eq!(end.code, 10, "{}", end.log);
 }
 
 #[test]

@@ -100,9 +100,15 @@ unsafe fn descriptor(result: libc::c_long) -> io::Result<OwnedFd> {
     }
 }
 
-/// What is not there cannot be reached anyway.
+/// What is not there cannot be reached anyway. Whether it is a directory, opening tells: a file system on a server that does not
+/// answer holds up whoever asks for more.
 fn allow(rules: &OwnedFd, path: &Path, access: Access, handled: u64) -> io::Result<()> {
-    let Ok(place) = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else { return Ok(()) };
+    let open = |more| rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | more, Mode::empty());
+    let (place, is_dir) = match (open(OFlags::DIRECTORY), open(OFlags::empty())) {
+        (Ok(place), _) => (place, true),
+        (Err(_), Ok(place)) => (place, false),
+        (Err(_), Err(_)) => return Ok(()),
+    };
     let file = match access {
         Access::Program => EXECUTE | READ_FILE,
         Access::Read => READ_FILE,
@@ -114,7 +120,7 @@ fn allow(rules: &OwnedFd, path: &Path, access: Access, handled: u64) -> io::Resu
         Access::Leave => REMOVE_DIR,
         _ => READ_DIR,
     };
-    let allowed = handled & if path.is_dir() { file | dir } else { file };
+    let allowed = handled & if is_dir { file | dir } else { file };
     let rule = PathBeneath { allowed, parent: place.as_raw_fd() };
     // SAFETY: the kernel reads the rule, which outlives the call.
     let result =

@@ -34,8 +34,8 @@ pub struct Reach {
 pub struct Places {
     /// Files of configuration; their neighbours are read too.
     pub read: Vec<PathBuf>,
-    /// Where CD images are.
-    pub repository: PathBuf,
+    /// Where CD images are, if that can be reached.
+    pub repository: Option<PathBuf>,
     /// The file for the outcome.
     pub termination: PathBuf,
 }
@@ -78,7 +78,7 @@ impl Reach {
         let mut all = Self::of_any();
         all.extend([&dirs.data, &dirs.runtime].map(|dir| (dir.clone(), Access::Keep)));
         all.extend(parent(&dirs.runtime).map(|dir| (dir, Access::Leave)));
-        all.push((places.repository.clone(), Access::Read));
+        all.extend(places.repository.clone().map(|repository| (repository, Access::Read)));
         all.push((TOKEN.into(), Access::Read));
         all.extend(places.read.iter().filter_map(|file| Some((parent(file)?, Access::Read))));
         all.push((places.termination.clone(), Access::Write));
@@ -104,11 +104,11 @@ impl Reach {
         all
     }
 
-    /// That of the machine's programs; `repository` is where CD images are, also those that come later.
-    pub fn of(machine: &Machine, dirs: &Directories, repository: &Path) -> Self {
+    /// That of the machine's programs; `repository` is where CD images are, also those that come later, if it can be reached.
+    pub fn of(machine: &Machine, dirs: &Directories, repository: Option<&Path>) -> Self {
         let common = Self::of_any();
         let mut qemu = common.clone();
-        qemu.push((repository.to_owned(), Access::Read));
+        qemu.extend(repository.map(|repository| (repository.to_owned(), Access::Read)));
         qemu.extend(machine.seed.iter().map(|seed| (seed.clone(), Access::Read)));
         qemu.extend(machine.disks.iter().map(|disk| (disk.path.clone(), Access::Write)));
         if let Some(firmware) = &machine.firmware {
@@ -120,5 +120,84 @@ impl Reach {
         let mut tpm = common;
         tpm.push((dirs.data.clone(), Access::Keep));
         Self { qemu, tpm }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner::config;
+    use crate::runner::harden::confined;
+    use crate::runner::machine::{self, Acceleration, Around};
+    use std::fs;
+    use std::process::{Command, Stdio};
+
+    /// Which of those files a program can read that reaches only that.
+    fn read(reach: &[(PathBuf, Access)], files: &[PathBuf]) -> Vec<bool> {
+        let (reach, files) = (reach.to_vec(), files.to_vec());
+        confined(reach, move |tell| {
+            let cat = |file: &PathBuf| {
+                Command::new("/bin/cat").arg(file).stdout(Stdio::null()).stderr(Stdio::null()).status()
+            };
+            tell(Ok(files.iter().map(|file| cat(file).is_ok_and(|status| status.success())).collect()));
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn neither_qemu_nor_the_tpm_can_open_what_is_the_runners_alone() {
+        let pod = tempfile::tempdir().unwrap();
+        let path = |name: &str| pod.path().join(name);
+        for dir in ["config", "data", "run", "images", "token"] {
+            fs::create_dir(path(dir)).unwrap();
+        }
+        let disk = path("disk.img");
+        let file = format!(
+            r#"{{"/Runner": {{"vm": {{"name": "t", "firmware": "bios", "useTpm": true, "network": [], "drives": [{{"file": {disk:?}}}]}}}}}}"#
+        );
+        let all = [
+            "disk.img",
+            "images/a.iso",
+            "config/config.yaml",
+            "config/display-password",
+            "token/token",
+            "data/tpm2-00.permall",
+            "end",
+        ];
+        for name in all {
+            fs::write(path(name), &file).unwrap();
+        }
+        let config = config::read(&path("config/config.yaml")).unwrap().config;
+        let spec = Spec::from_config(&config).unwrap();
+        let dirs = Directories { data: path("data"), runtime: path("run") };
+        let places = Places {
+            read: vec![path("config/config.yaml")],
+            repository: Some(path("images")),
+            termination: path("end"),
+        };
+        let of_runner = Reach::of_runner(&spec, &dirs, &places);
+        let around = Around {
+            uid: None,
+            acceleration: Acceleration::Tcg,
+            ticketing: true,
+            certificate: None,
+            images: Vec::new(),
+            seed: None,
+        };
+        let machine = machine::resolve(spec, &dirs, around).unwrap().machine;
+        let reach = Reach::of(&machine, &dirs, Some(&path("images")));
+        let files = all.map(path);
+        if !read(&[], &files[..1]).contains(&true) {
+            assert_eq!(read(&of_runner, &files), [true, true, true, true, false, true, true], "its token is elsewhere");
+            assert_eq!(read(&reach.qemu, &files), [true, true, false, false, false, false, false], "QEMU");
+            assert_eq!(read(&reach.tpm, &files), [false, false, false, false, false, true, false], "the TPM");
+        } else {
+            println!("this kernel has no Landlock: nothing was tried");
+        }
+        // Where the real ones are in a pod.
+        for place in [TOKEN, crate::api::names::CONFIG_DIR, crate::api::outcome::TERMINATION_MESSAGE_PATH] {
+            let reaches = |(path, _): &(PathBuf, Access)| Path::new(place).starts_with(path);
+            assert!(!reach.qemu.iter().chain(&reach.tpm).any(reaches), "{place}");
+        }
     }
 }

@@ -23,8 +23,8 @@ pub struct Claims(Vec<OwnedFd>);
 impl Claims {
     /// Takes a directory too; `key` is where another one is configured. Where the file system has no locks, that is said, and
     /// nothing more.
-    pub fn take(&mut self, dir: &Path, key: &str) -> Result<(), Failure> {
-        match self.lock(dir) {
+    pub async fn take(&mut self, dir: &Path, key: &str) -> Result<(), Failure> {
+        match self.lock(dir).await {
             Ok(claim) => self.0.extend(claim),
             Err(Errno::WOULDBLOCK) => {
                 let message = format!(
@@ -42,7 +42,7 @@ impl Claims {
     }
 
     /// The directory, locked; none if it is taken already, under another name or the same.
-    fn lock(&self, dir: &Path) -> Result<Option<OwnedFd>, Errno> {
+    async fn lock(&self, dir: &Path) -> Result<Option<OwnedFd>, Errno> {
         let claim = rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let which = |dir: &OwnedFd| rustix::fs::fstat(dir).map(|stat| (stat.st_dev, stat.st_ino));
         let this = which(&claim)?;
@@ -54,7 +54,7 @@ impl Claims {
             match rustix::fs::flock(&claim, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(Some(claim)),
                 Err(Errno::INTR) => {}
-                Err(Errno::WOULDBLOCK) if began.elapsed() < LET_GO => std::thread::sleep(STEP),
+                Err(Errno::WOULDBLOCK) if began.elapsed() < LET_GO => tokio::time::sleep(STEP).await,
                 Err(error) => return Err(error),
             }
         }
@@ -70,41 +70,41 @@ impl Claims {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_directory_is_one_runners_until_the_last_who_has_it_is_gone() {
+    #[tokio::test]
+    async fn a_directory_is_one_runners_until_the_last_who_has_it_is_gone() {
         let dir = tempfile::tempdir().unwrap();
         let mut first = Claims::default();
-        first.take(dir.path(), "dataDir").unwrap();
-        let failure = Claims::default().take(dir.path(), "dataDir").unwrap_err();
+        first.take(dir.path(), "dataDir").await.unwrap();
+        let failure = Claims::default().take(dir.path(), "dataDir").await.unwrap_err();
         assert_eq!(failure.reason, EndReason::DiskInUse);
         let words = format!("{} is in use by another vm-runner", dir.path().display());
         assert!(failure.message.starts_with(&words) && failure.message.contains("a dataDir of its own"), "{failure}");
         let of_qemu = first.shared().unwrap();
         drop(first);
-        assert!(Claims::default().take(dir.path(), "dataDir").is_err());
+        assert!(Claims::default().take(dir.path(), "dataDir").await.is_err());
         let soon = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(300));
             drop(of_qemu);
         });
         // Who is about to end is waited for.
-        Claims::default().take(dir.path(), "dataDir").unwrap();
+        Claims::default().take(dir.path(), "dataDir").await.unwrap();
         soon.join().unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
-    #[test]
-    fn one_directory_can_be_both_of_a_runners() {
+    #[tokio::test]
+    async fn one_directory_can_be_both_of_a_runners() {
         let dir = tempfile::tempdir().unwrap();
         let mut claims = Claims::default();
-        claims.take(dir.path(), "dataDir").unwrap();
-        claims.take(&dir.path().join("."), "runtimeDir").unwrap();
+        claims.take(dir.path(), "dataDir").await.unwrap();
+        claims.take(&dir.path().join("."), "runtimeDir").await.unwrap();
         assert_eq!(claims.shared().unwrap().len(), 1);
     }
 
-    #[test]
-    fn where_nothing_can_be_locked_the_machine_starts_all_the_same() {
+    #[tokio::test]
+    async fn where_nothing_can_be_locked_the_machine_starts_all_the_same() {
         let mut claims = Claims::default();
-        claims.take(Path::new("/proc/version"), "dataDir").unwrap();
+        claims.take(Path::new("/proc/version"), "dataDir").await.unwrap();
         assert!(claims.shared().unwrap().is_empty());
     }
 }

@@ -63,7 +63,7 @@ impl Directories {
     }
 
     /// Makes them where they are missing, and takes them: nothing in them is touched as long as they are somebody else's.
-    pub fn make(&self) -> Result<Claims, Failure> {
+    pub async fn make(&self) -> Result<Claims, Failure> {
         let mut private = DirBuilder::new();
         private.recursive(true).mode(0o700);
         let problem =
@@ -73,7 +73,7 @@ impl Directories {
             let made = if path.is_dir() { Ok(()) } else { private.create(path) };
             made.map_err(|error| problem(path, error))?;
             writable(path).map_err(|error| problem(path, error.into()))?;
-            claims.take(path, key)?;
+            claims.take(path, key).await?;
         }
         self.data_is_ours()?;
         self.own_tpm_state()?;
@@ -163,21 +163,21 @@ mod tests {
         assert_eq!((dirs.data, dirs.runtime), ("/d".into(), "/r".into()));
     }
 
-    #[test]
-    fn the_runtime_directory_is_private_and_goes_with_what_the_runner_made() {
+    #[tokio::test]
+    async fn the_runtime_directory_is_private_and_goes_with_what_the_runner_made() {
         let base = tempfile::tempdir().unwrap();
         let dirs = Directories { data: base.path().join("data"), runtime: base.path().join("a/run") };
-        dirs.make().unwrap();
+        dirs.make().await.unwrap();
         assert_eq!(fs::metadata(&dirs.runtime).unwrap().permissions().mode() & 0o777, 0o700);
         fs::write(dirs.file("seed.img"), "x").unwrap();
         dirs.remove_runtime();
         assert!(!dirs.runtime.exists() && dirs.data.exists());
     }
 
-    #[test]
-    fn what_cannot_be_made_is_explained_with_uid_and_path() {
+    #[tokio::test]
+    async fn what_cannot_be_made_is_explained_with_uid_and_path() {
         let dirs = Directories { data: "/proc/nothing".into(), runtime: "/proc/nothing".into() };
-        let message = dirs.make().unwrap_err().message;
+        let message = dirs.make().await.unwrap_err().message;
         assert!(message.starts_with("/proc/nothing is not writable by uid"), "{message}");
     }
 }

@@ -1,9 +1,10 @@
 //! (io) What disks and CD drives are made of, after a look at the host.
 
 use super::access::User;
-use super::{media, uid};
+use super::uid;
 use crate::api::outcome::EndReason;
 use crate::runner::failure::Failure;
+use crate::runner::problem::Problem;
 use crate::runner::spec::{self, Cd, Source};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -135,11 +136,11 @@ fn hold(path: &Path) -> Result<File, Failure> {
     })
 }
 
-/// The CD drives. One whose image is not there is empty, because a machine without its installation medium still
-/// has its disks.
-pub fn cds(configured: &[Cd], repository: &Path, warnings: &mut Vec<String>) -> Vec<Cd> {
-    let mut settle = |(n, cd): (usize, &Cd)| {
-        let file = cd.file.as_ref().and_then(|file| match media::image(repository, file) {
+/// The CD drives, with what was found for each. One whose image is not there is empty, because a machine without its
+/// installation medium still has its disks.
+pub fn cds(configured: &[Cd], images: Vec<Option<Result<PathBuf, Problem>>>, warnings: &mut Vec<String>) -> Vec<Cd> {
+    let mut settle = |(n, (cd, image)): (usize, (&Cd, Option<Result<PathBuf, Problem>>))| {
+        let file = image.and_then(|image| match image {
             Ok(path) => Some(path),
             Err(problem) => {
                 warnings.push(format!("CD drive {n} is empty: {}", problem.message));
@@ -148,7 +149,7 @@ pub fn cds(configured: &[Cd], repository: &Path, warnings: &mut Vec<String>) -> 
         });
         Cd { file, bootindex: cd.bootindex }
     };
-    configured.iter().enumerate().map(&mut settle).collect()
+    configured.iter().zip(images).enumerate().map(&mut settle).collect()
 }
 
 #[cfg(test)]
@@ -158,13 +159,12 @@ mod tests {
 
     #[test]
     fn a_missing_image_leaves_the_drive_empty_with_a_warning() {
-        let repository = tempfile::tempdir().unwrap();
-        let image = fs::canonicalize(repository.path()).unwrap().join("a.iso");
-        fs::write(&image, "x").unwrap();
         let cd = |file: &str| Cd { file: Some(file.into()), bootindex: Some(1) };
+        let found =
+            vec![Some(Ok("/images/a.iso".into())), Some(Err(Problem::new("ImageMissing", "none.iso is not there")))];
         let mut warnings = Vec::new();
-        let cds = cds(&[cd("a.iso"), cd("none.iso")], repository.path(), &mut warnings);
-        assert_eq!((cds[0].file.clone(), cds[1].file.clone()), (Some(image), None));
+        let cds = cds(&[cd("a.iso"), cd("none.iso")], found, &mut warnings);
+        assert_eq!((cds[0].file.clone(), cds[1].file.clone()), (Some("/images/a.iso".into()), None));
         assert!(warnings.len() == 1 && warnings[0].contains("none.iso"), "{warnings:?}");
     }
 

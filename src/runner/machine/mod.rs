@@ -13,6 +13,7 @@ mod durable;
 mod firmware;
 mod identity;
 mod layout;
+mod looks;
 mod media;
 mod password;
 mod record;
@@ -27,6 +28,9 @@ pub use identity::record_machine_type;
 #[cfg(test)]
 pub use layout::testing;
 pub use layout::{Fixed, Layout};
+#[cfg(test)]
+pub use looks::Find;
+pub use looks::{Looks, answers};
 pub use media::image;
 pub use password::password;
 
@@ -122,8 +126,8 @@ pub struct Around<'a> {
     pub ticketing: bool,
     /// With what the display is encrypted.
     pub certificate: Option<Certificate>,
-    /// Where CD images are.
-    pub repository: &'a Path,
+    /// What a look for the image of each CD drive has given, where one is configured.
+    pub images: Vec<Option<Result<PathBuf, Problem>>>,
     /// Path of the seed for cloud-init, if there is to be one.
     pub seed: Option<PathBuf>,
 }
@@ -136,7 +140,7 @@ pub fn resolve(spec: Spec, dirs: &Directories, around: Around) -> Result<Resolve
     let firmware = firmware::settle(spec.firmware, Path::new("/"), &dirs.data)?;
     let mut warnings: Vec<String> = firmware.iter().filter_map(|firmware| firmware.put_aside.clone()).collect();
     let (disks, held) = drives::disks(&spec.disks)?;
-    let cds = drives::cds(&spec.cds, around.repository, &mut warnings);
+    let cds = drives::cds(&spec.cds, around.images, &mut warnings);
     let macs = macs(&spec.networks, around.uid.unwrap_or(&uuid), record.of_reference);
     let layout = settle_layout(&mut record, &macs, &disks, around.seed.is_some())?;
     if record != before {

@@ -5,11 +5,7 @@ use crate::runner::desired::media::{self, Drive, Step};
 use crate::runner::problem::Problem;
 use crate::runner::qmp::{Command, Error};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
-/// Time for a look at an image, in which everything else waits.
-const LOOK_TIME: Duration = Duration::from_secs(5);
 /// Open, remove, insert, close, and a look at the end.
 const MOST_STEPS: usize = 6;
 
@@ -101,7 +97,7 @@ impl Machine {
         image: Option<&Path>,
     ) -> Result<Result<Option<String>, Problem>, Error> {
         let Some(image) = image else { return Ok(Ok(None)) };
-        let path = match self.look(image).await {
+        let path = match self.looks.look(image).await {
             Ok(path) => path,
             Err(problem) => return Ok(Err(problem)),
         };
@@ -111,32 +107,6 @@ impl Machine {
             Ok(_) => Ok(Ok(Some(node))),
             Err(Error::Refused { description, .. }) => Ok(Err(Problem::new("ImageNotReadable", description))),
             Err(error) => Err(error),
-        }
-    }
-
-    /// The image's own path. The repository may be on a server that does not answer, and everything else waits meanwhile: a
-    /// look that takes long goes on by itself, and what has come of it is asked for by the next.
-    async fn look(&mut self, image: &Path) -> Result<PathBuf, Problem> {
-        let (mut look, time) = match self.looks.remove(image) {
-            Some(look) => (look, Duration::ZERO),
-            None => {
-                let (find, repository, file) = (Arc::clone(&self.find), self.repository.clone(), image.to_owned());
-                (tokio::task::spawn_blocking(move || find(&repository, &file)), LOOK_TIME)
-            }
-        };
-        match tokio::time::timeout(time, &mut look).await {
-            Ok(found) => found.unwrap_or_else(|error| Err(Problem::new("ImageNotReadable", error.to_string()))),
-            Err(_) => {
-                self.looks.insert(image.to_owned(), look);
-                let repository = self.repository.display();
-                let message = format!(
-                    "{}: the image repository {repository} has not answered within {} s; if it stays so, look at the server \
-                     that it is on",
-                    image.display(),
-                    LOOK_TIME.as_secs()
-                );
-                Err(Problem::new("ImageNotReadable", message))
-            }
         }
     }
 

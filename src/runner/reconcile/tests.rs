@@ -2,8 +2,11 @@ mod cpus;
 
 use super::*;
 use crate::runner::desired::cpus::tests::desired;
+use crate::runner::machine::Find;
 use crate::runner::qmp::{self, testing::Peer};
 use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
 use tokio::net::UnixListener;
 
 struct Rig {
@@ -29,8 +32,7 @@ async fn rig_with(first: Desired, find: Find) -> Rig {
     let (wishes, wish) = watch::channel(first);
     let (sender, progress) = mpsc::unbounded_channel();
     let start = Start {
-        repository: dir.path().to_owned(),
-        find,
+        looks: Looks::new(dir.path().to_owned(), find),
         trays: vec![Tray::at_start(0, None)],
         sizes: vec![1 << 20],
         reset: Some(3),

@@ -59,8 +59,7 @@ fn setup(dirs: Directories) -> Setup {
         held: Vec::new(),
         metrics: None,
         start: reconcile::Start {
-            repository: dirs.data.clone(),
-            find: Arc::new(machine::image),
+            looks: machine::Looks::new(dirs.data.clone(), Arc::new(machine::image)),
             trays: Vec::new(),
             sizes: Vec::new(),
             reset: None,
