@@ -5,6 +5,7 @@ use super::console;
 use super::failure::Failure;
 use super::fetch;
 use super::machine::{self, Directories, Environment};
+use super::spec;
 use super::start;
 use crate::api::{names, outcome};
 use clap::{Args, Parser, Subcommand};
@@ -109,7 +110,7 @@ fn log_to_stdout(config: &Path) {
 
 /// The level that the configuration gives. One that cannot be used is told of later.
 fn configured_level(config: &Path) -> Option<LevelFilter> {
-    config::read(config).ok()?.config.log_level?.parse().ok()
+    spec::log_level(&config::read(config).ok()?.config).ok()?
 }
 
 #[cfg(test)]

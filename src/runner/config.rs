@@ -23,6 +23,51 @@ pub struct Parsed {
     pub unknown: Vec<String>,
 }
 
+/// Keys of the reference that have no effect here, and why.
+const OF_THE_REFERENCE: [(&str, &str); 9] = [
+    ("template", "QEMU's arguments are made of the machine's own keys"),
+    ("updateTemplate", "QEMU's arguments are made of the machine's own keys"),
+    ("swtpmSocket", "the TPM's socket has no path"),
+    ("monitorSocket", "it is monitor.sock in runtimeDir"),
+    (
+        "vm.display.spice.ticket",
+        "a display asks for the password in the file display-password, beside the configuration",
+    ),
+    ("firmwareRom", "vm.firmware chooses it"),
+    ("firmwareVars", "they are fw-vars.fd in dataDir"),
+    ("hasDisplayPassword", "there is one where there is the file display-password, beside the configuration"),
+    ("asOf", "the reference's runner has it for itself"),
+];
+
+impl Parsed {
+    /// What to say of keys that are not ours: one line for those of the reference each, one for all others.
+    pub fn about_unknown(&self) -> Vec<String> {
+        let why = |key: &String| OF_THE_REFERENCE.iter().find(|(of_reference, _)| of_reference == key);
+        let (known, unknown): (Vec<&String>, Vec<&String>) = self.unknown.iter().partition(|key| why(key).is_some());
+        let known = known.into_iter().filter_map(why);
+        let mut all: Vec<String> = known.map(|(key, why)| format!("{key} has no effect: {why}")).collect();
+        if !unknown.is_empty() {
+            let keys: Vec<&str> = unknown.into_iter().map(String::as_str).collect();
+            all.push(format!("keys that nobody reads: {}", keys.join(", ")));
+        }
+        all
+    }
+}
+
+/// Keys beside the machine's that a start takes, and whose values differ. What the operator alone acts on is not among them.
+pub fn other_keys(one: &RunnerConfig, other: &RunnerConfig) -> Vec<&'static str> {
+    let differs = [
+        ("dataDir", one.data_dir != other.data_dir),
+        ("runtimeDir", one.runtime_dir != other.runtime_dir),
+        ("namespace", one.namespace != other.namespace),
+        ("uid", one.uid != other.uid),
+        ("logLevel", one.log_level != other.log_level),
+        ("metricsPort", one.metrics_port != other.metrics_port),
+        ("cloudInit", one.cloud_init != other.cloud_init),
+    ];
+    differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+}
+
 /// Reads the file.
 pub fn read(path: &Path) -> Result<Parsed, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
@@ -76,9 +121,26 @@ pub fn parse(text: &str) -> Result<Parsed, Invalid> {
     let mut track = serde_path_to_error::Track::new();
     let deserializer = serde_path_to_error::Deserializer::new(&value, &mut track);
     let file: Result<ConfigFile, _> = serde_ignored::deserialize(deserializer, |path| unknown.push(path.to_string()));
-    let file = file.map_err(|error| Invalid::new(key(&track.path().to_string()), one_line(error.to_string())))?;
+    let file = file.map_err(|error| {
+        let (key, error) = (key(&track.path().to_string()), one_line(error.to_string()));
+        let problem = if is_secret(&key) { without_value(&error) } else { error };
+        Invalid::new(key, problem)
+    })?;
     let unknown = unknown.iter().filter(|path| path.starts_with("/Runner")).map(|path| key(path)).collect();
     Ok(Parsed { config: file.runner, unknown })
+}
+
+/// Whether the values of that key are for nobody but the guest: its users' passwords are among them.
+fn is_secret(key: &str) -> bool {
+    key.split(['.', '[']).next() == Some("cloudInit")
+}
+
+/// What is wrong with a value, without the value, which comes first.
+fn without_value(error: &str) -> String {
+    match error.rsplit_once(", expected ") {
+        Some((_, expected)) => format!("the value, which is not shown, has another type; use {expected}"),
+        None => "the value, which is not shown, cannot be used".to_owned(),
+    }
 }
 
 /// The path of a key without the root and without the marks of optional values.
@@ -152,6 +214,21 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_the_reference_are_told_for_what_they_are() {
+        let text = "\"/Runner\": {template: a, monitorSocket: /m, x: 1, vm: {name: t, display: {spice: {ticket: secret}}, y: 1}}";
+        let told = parse(text).unwrap().about_unknown();
+        let [socket, template, ticket, others] = &told.iter().map(String::as_str).collect::<Vec<_>>()[..] else {
+            panic!("{told:?}")
+        };
+        assert!(
+            ticket.starts_with("vm.display.spice.ticket has no effect: a display asks for the password in the file")
+        );
+        assert!(socket.starts_with("monitorSocket has no effect") && template.starts_with("template has no effect"));
+        assert_eq!(*others, "keys that nobody reads: vm.y, x");
+        assert!(!told.concat().contains("secret"));
+    }
+
+    #[test]
     fn b31_a_null_is_no_value_but_no_network_is_none() {
         assert_eq!(vm("    network: null\n").network, Some(Vec::new()));
         assert_eq!(vm("").network, None);
@@ -171,6 +248,35 @@ mod tests {
         assert!(error.problem.contains("many"), "{error}");
         assert_eq!(parse("a: 1").unwrap_err().key, "/Runner");
         assert!(!parse("{").unwrap_err().to_string().contains('\n'));
+    }
+
+    #[test]
+    fn a_secret_is_in_no_message() {
+        const SECRET: &str = "hunter2, expected nothing";
+        let file = |value: &str| format!("{{\"/Runner\": {{\"vm\": {{\"name\": \"t\"}}, \"cloudInit\": {value}}}}}");
+        for (value, key) in [
+            (format!("{SECRET:?}"), "cloudInit"),
+            (format!("{{\"userData\": \"#cloud-config\\npassword: {SECRET}\"}}"), "cloudInit.userData"),
+            (format!("{{\"userData\": [{SECRET:?}]}}"), "cloudInit.userData"),
+            (format!("{{\"networkConfig\": {SECRET:?}}}"), "cloudInit.networkConfig"),
+            (format!("{{\"metaData\": {SECRET:?}}}"), "cloudInit.metaData"),
+            (format!("{{\"userDataFile\": {{{SECRET:?}: 1}}}}"), "cloudInit.userDataFile"),
+        ] {
+            let told = parse(&file(&value)).unwrap_err();
+            assert_eq!(told.key, key);
+            assert!(!told.problem.contains("hunter2") && told.problem.contains("not shown"), "{told}");
+        }
+        let told = parse(&file("{\"userData\": \"x\"}")).unwrap_err().to_string();
+        assert_eq!(told, "cloudInit.userData: the value, which is not shown, has another type; use a map");
+        // What is no YAML is told with its place only.
+        for broken in [
+            "    userData: {password: hunter2",
+            "    userData:\n      password: hunter2\n     x: 1\n\ty",
+            "    userData: *hunter2\n",
+        ] {
+            let told = parse(&format!("\"/Runner\":\n  vm: {{name: t}}\n  cloudInit:\n{broken}")).unwrap_err();
+            assert!(!told.to_string().contains("hunter2"), "{told}");
+        }
     }
 
     #[test]

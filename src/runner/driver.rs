@@ -14,6 +14,7 @@ mod tpm;
 use super::agent::guest::GuestAgent;
 use super::agent::login::Desktop;
 use super::agent::vmop;
+use super::config::RunnerConfig;
 use super::desired::Desired;
 use super::machine::{Directories, Held};
 use super::process::{self, Child};
@@ -53,8 +54,8 @@ enum News {
 pub struct Setup {
     /// The checked configuration that QEMU was started with.
     pub spec: Spec,
-    /// Its generation.
-    pub generation: Option<i64>,
+    /// The same as it was read.
+    pub configured: RunnerConfig,
     /// The path of its file, and what it and its neighbours hold.
     pub config: PathBuf,
     /// Content of the followed files.
@@ -91,6 +92,7 @@ pub struct Driver {
     began: Instant,
     state: State,
     spec: Spec,
+    configured: RunnerConfig,
     config: PathBuf,
     dirs: Directories,
     type_is_alias: bool,
@@ -131,7 +133,7 @@ impl Driver {
             tokio::spawn(metrics::serve(port, machine, monitor.clone()));
         }
         let desired = Desired {
-            generation: setup.generation,
+            generation: setup.configured.generation,
             live: setup.spec.live.clone(),
             ram: setup.spec.ram,
             reset: setup.start.reset,
@@ -167,6 +169,7 @@ impl Driver {
             state: State::new(Duration::ZERO, setup.spec.live.powerdown_timeout),
             agent: GuestAgent::new(setup.dirs.file(process::GUEST_AGENT)),
             spec: setup.spec,
+            configured: setup.configured,
             config: setup.config,
             dirs: setup.dirs,
             type_is_alias: setup.type_is_alias,

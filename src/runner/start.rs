@@ -19,7 +19,7 @@ use super::process::{Inherited, Started};
 use super::reconcile::{self, Tray};
 use super::report::Reporter;
 use super::signals::Signals;
-use super::spec::{Backend, Network, Spec};
+use super::spec::{self, Backend, Network, Spec};
 use super::state::Phase;
 use super::status::{Identity, Observed};
 use super::tap::{self, Tap};
@@ -48,10 +48,10 @@ pub async fn run(config: PathBuf, began: Instant) -> Outcome {
         Ok(Prepared { setup, signals, dirs, claims }) => {
             let (file, model) = (setup.config.clone(), setup.spec.cpu_model.clone());
             let accelerator = setup.observed.acceleration.name();
-            let (memory, ram) = (setup.spec.memory, setup.spec.ram);
+            let (memory, ram, networks) = (setup.spec.memory, setup.spec.ram, setup.spec.networks.clone());
             let (outcome, reporter) = driver::run(setup, signals, began).await;
             let chosen = Chosen { program: qemu::PROGRAM, file: &file, model: &model, accelerator };
-            let outcome = memory.explain(chosen.explain(outcome).await, ram);
+            let outcome = spec::explain(memory.explain(chosen.explain(outcome).await, ram), &networks, &file);
             leave_message(&outcome.to_message());
             reporter.finish().await;
             dirs.remove_runtime();
@@ -79,11 +79,11 @@ async fn prepare(path: PathBuf) -> Result<Prepared, Failure> {
     let mut signals = Signals::receive().map_err(|error| Failure::start(format!("no signals: {error}")))?;
     let files = Files::read(&path);
     let parsed = config::read(&path)?;
-    if !parsed.unknown.is_empty() {
-        tracing::warn!("{}: keys that nobody reads: {}", path.display(), parsed.unknown.join(", "));
-    }
+    let mut remarks = parsed.about_unknown();
     let config = parsed.config;
     let spec = Spec::from_config(&config).map_err(|invalid| config::in_file(&path, &invalid))?;
+    remarks.extend(spec::remarks(&config, &spec));
+    remarks.iter().for_each(|remark| tracing::warn!("{}: {remark}", path.display()));
     let dirs = Directories::locate(&config, &spec.name, &Environment::of_process());
     let taps = taps(&spec)?;
     harden::give_up()?;
@@ -187,7 +187,7 @@ fn start(
     Ok(Setup {
         type_is_alias: !machine.machine_type.starts_with("pc-"),
         spec: machine.spec,
-        generation: config.generation,
+        configured: config.clone(),
         config: path.to_owned(),
         files,
         dirs: dirs.clone(),

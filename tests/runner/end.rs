@@ -134,11 +134,56 @@ fn an_unusable_configuration_is_explained_in_one_line() {
 #[test]
 fn b14_a_qemu_that_does_not_start_says_why() {
     let rig = Rig::new();
-    diskless(&rig, json!({"maximumRam": "900Ti"}));
+    diskless(&rig, json!({"maximumRam": "100Ti"}));
     let end = rig.start(None).end(Duration::from_secs(10));
     assert_eq!((end.code, &end.outcome["reason"]), (70, &json!("StartFailed")), "{}", end.log);
     let message = end.outcome["message"].as_str().unwrap();
+    assert!(message.starts_with("vm.maximumRam: the node does not give 100 TiB: "), "{message}");
     assert!(message.contains("qemu-system-x86_64: "), "{message}");
+}
+
+#[test]
+fn what_qemu_refuses_is_told_with_its_key() {
+    let user = |more: Value| {
+        let mut network = json!({"type": "user"});
+        network.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"network": [network]})
+    };
+    let forwards = |ports: [u16; 2]| user(json!({"forward": ports.map(|port| json!({"port": port, "guestPort": 22}))}));
+    let mut with_display = forwards([5900, 5901]);
+    with_display["display"] = json!({"spice": {}});
+    let cds = json!({"drives": [{"type": "ide-cd", "bootindex": 1}, {"type": "ide-cd", "bootindex": 1}]});
+    for (vm, key, told) in [
+        (cds, "vm.drives[1].bootindex", "give each its own"),
+        (user(json!({"device": "e1001"})), "vm.network[0].device", "'e1001' is not a valid device model name"),
+        (user(json!({"device": "virtio-blk-pci"})), "vm.network[0].device", "use virtio-net, or another"),
+        (user(json!({"net": "10.0.2.0/30"})), "vm.network[0].net", "of 29 bits at most"),
+        (forwards([8022, 8022]), "vm.network[0].forward[1].port", "in use by vm.network[0].forward[0].port"),
+        (with_display, "vm.network[0].forward[0].port", "in use by vm.display.spice.port"),
+        (json!({"maximumRam": "900Ti"}), "vm.maximumRam", "less than 128 TiB"),
+        (json!({"maximumRam": "2Ti"}), "vm.maximumRam", "phys-bits"),
+    ] {
+        let rig = Rig::new();
+        let mut vm = vm;
+        if vm["drives"].is_null() {
+            vm["drives"] = json!([]);
+        }
+        rig.configure(&json!({}), &vm);
+        let end = rig.start(None).end(Duration::from_secs(30));
+        let message = end.outcome["message"].as_str().unwrap_or_default();
+        assert_eq!((end.code, &end.outcome["reason"]), (64, &json!("InvalidConfig")), "{key}: {}", end.log);
+        assert!(message.contains(&format!("{key}: ")) && message.contains(told), "{key}: {message}");
+    }
+}
+
+#[test]
+fn a_secret_of_the_seed_is_in_no_log() {
+    let rig = Rig::new();
+    rig.configure(&json!({"cloudInit": {"userData": "#cloud-config\npassword: hunter2"}}), &json!({"drives": []}));
+    let end = rig.start(None).end(Duration::from_secs(10));
+    let message = end.outcome["message"].as_str().unwrap();
+    assert!(message.contains("cloudInit.userData: the value, which is not shown, has another type"), "{message}");
+    assert!(!format!("{message}{}", end.log).contains("hunter2"), "{}", end.log);
 }
 
 #[test]

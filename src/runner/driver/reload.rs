@@ -4,7 +4,7 @@ use super::Driver;
 use crate::runner::agent::vmop;
 use crate::runner::config::{self, RunnerConfig};
 use crate::runner::failure::Failure;
-use crate::runner::spec::Spec;
+use crate::runner::spec::{self, Spec};
 use crate::runner::state::Event;
 use crate::runner::status::ConfigProblem;
 use crate::runner::watch::Files;
@@ -48,6 +48,7 @@ impl Driver {
     }
 
     fn reconfigure(&mut self, spec: Spec, config: &RunnerConfig, display: Option<&'static str>) {
+        spec::remarks(config, &spec).iter().for_each(|remark| tracing::warn!("{}: {remark}", self.config.display()));
         let mut live = spec.live.clone();
         if spec.cds.len() != self.spec.cds.len() {
             // Which image was meant for which drive, the next start knows.
@@ -55,7 +56,10 @@ impl Driver {
         }
         let of_machine = (!self.spec.differs_in_live_only(&spec))
             .then_some("the configuration has changed, and some of it takes effect at the next start of the VM");
-        let waiting: Vec<&str> = [of_machine, display].into_iter().flatten().collect();
+        let others = config::other_keys(&self.configured, config);
+        let others = (!others.is_empty())
+            .then(|| format!("changed, and used from the next start of the VM on: {}", others.join(", ")));
+        let waiting: Vec<&str> = [of_machine, others.as_deref(), display].into_iter().flatten().collect();
         let before = self.observed.config_problem.take();
         self.observed.config_problem = (!waiting.is_empty()).then(|| {
             let why = waiting.join("; ");

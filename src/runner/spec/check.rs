@@ -60,12 +60,20 @@ pub fn interface(key: &str, value: &str) -> Result<String, Invalid> {
 /// An IPv4 network: with a number of bits, with a mask, or of the size that its class has.
 pub fn network(key: &str, value: &str) -> Result<String, Invalid> {
     let (address, mask) = value.split_once('/').map_or((value, None), |(address, mask)| (address, Some(mask)));
-    let bits = |mask: &str| mask.parse::<u8>().is_ok_and(|bits| (4..=30).contains(&bits));
-    let is_mask = |mask: &str| bits(mask) || mask.parse::<Ipv4Addr>().is_ok();
-    if address.parse::<Ipv4Addr>().is_ok() && mask.is_none_or(is_mask) {
+    let of_bits = |bits: u32| (4..=32).contains(&bits).then(|| u32::MAX << (32 - bits));
+    let mask_of = |mask: &str| match mask.parse() {
+        Ok(bits) => of_bits(bits),
+        Err(_) => mask.parse::<Ipv4Addr>().ok().map(u32::from),
+    };
+    // What QEMU puts there: the pod, a name server, the guest. It takes masks with holes, too.
+    let has_room = |mask: u32| {
+        let [pod, names, guest] = [0x0202, 0x0203, 0x020f].map(|host: u32| host & !mask);
+        pod != names && names != guest && guest != pod
+    };
+    if address.parse::<Ipv4Addr>().is_ok() && mask.is_none_or(|text| mask_of(text).is_some_and(has_room)) {
         return Ok(value.to_owned());
     }
-    Err(Invalid::value(key, value, "an IPv4 network such as 10.0.2.0/24"))
+    Err(Invalid::value(key, value, "an IPv4 network such as 10.0.2.0/24, of 29 bits at most"))
 }
 
 /// Where the clock starts: `utc`, `localtime`, or a date whose parts need no leading zeros.
@@ -121,6 +129,14 @@ mod tests {
     fn networks_and_uuids_are_what_they_look_like() {
         assert!(network("n", "10.0.2.0/24").is_ok());
         assert!(network("n", "10.0.2.0").is_ok() && network("n", "10.0.2.0/255.255.255.0").is_ok());
+        assert!(network("n", "10.0.2.0/29").is_ok() && network("n", "10.0.2.0/255.255.255.248").is_ok());
+        // There QEMU has no room for the pod, a name server and the guest.
+        assert!(
+            ["30", "31", "32", "3", "255.255.255.252", "0.0.0.255"]
+                .map(|mask| network("n", &format!("10.0.2.0/{mask}")).is_err())
+                .iter()
+                .all(|is| *is)
+        );
         assert!(network("n", "10.0.2").is_err() && network("n", "10.0.2.0/24,hostfwd=x").is_err());
         assert!(uuid("u", "7A37e3b4-5bd0-4f7b-8a0c-b0e2a1b2c3d4").is_ok());
         assert!(uuid("u", "7a37e3b45bd04f7b8a0cb0e2a1b2c3d4").is_err());
@@ -139,7 +155,8 @@ mod tests {
         ) {
             prop_assert!(mac("m", &address).is_ok(), "{}", address);
             prop_assert!(interface("b", &bridge).is_ok(), "{}", bridge);
-            prop_assert!(network("n", &net).is_ok(), "{}", net);
+            // Of the rest, how many bits of a network are left to its hosts.
+            prop_assert!(network("n", &net).is_ok() || net.contains('/'), "{}", net);
             prop_assert!(word("d", &device, "-_.").is_ok(), "{}", device);
             prop_assert!(word("c", &model, CPU_MODEL).is_ok(), "{}", model);
             prop_assert!(rtc_base("r", &base).is_ok(), "{}", base);

@@ -10,6 +10,10 @@ use crate::api::virtual_machine::PageSize;
 const SIZES: [Bytes; 2] = [Bytes(PageSize::Large.bytes()), Bytes(PageSize::Huge.bytes())];
 /// What QEMU says where the kernel does not give it the memory.
 const NO_MEMORY: &str = "backing store for guest RAM";
+/// What it says where the node has not that much.
+const NOT_GIVEN: &str = "cannot set up guest memory";
+/// What it says where its CPUs cannot address that much.
+const BEYOND_ADDRESSES: &str = "phys-bits too low";
 /// Minus the signal by which the kernel tells that there is no huge page left for a program that was to have one.
 const BUS_ERROR: i32 = -7;
 
@@ -40,9 +44,24 @@ pub fn memory(vm: &VmConfig, ram: Bytes) -> Result<Memory, Invalid> {
 }
 
 impl Memory {
-    /// The outcome, which says what is missing and how to get it where that are huge pages.
+    /// The outcome, which says what to do where the memory cannot be had: it is too much for the machine or for the node, or there
+    /// are too few huge pages.
     pub fn explain(self, outcome: Outcome, ram: Bytes) -> Outcome {
-        let Some(page) = self.page else { return outcome };
+        if outcome.reason == EndReason::StartFailed && outcome.message.contains(BEYOND_ADDRESSES) {
+            let message = format!(
+                "vm.maximumRam: {ram} is more than the machine's CPUs can address: {}; use less, or with KVM a cpuModel with \
+                 more phys-bits",
+                outcome.message
+            );
+            return Outcome { reason: EndReason::InvalidConfig, message, ..outcome };
+        }
+        let Some(page) = self.page else {
+            if outcome.reason == EndReason::StartFailed && outcome.message.contains(NOT_GIVEN) {
+                let message = format!("vm.maximumRam: the node does not give {ram}: {}; use less", outcome.message);
+                return Outcome { message, ..outcome };
+            }
+            return outcome;
+        };
         let message = match (outcome.reason, outcome.qemu_exit) {
             (EndReason::StartFailed, _) if outcome.message.contains(NO_MEMORY) => format!(
                 "vm.hugepages: the machine's {ram} cannot be had in huge pages of {page}: {}; let the node set more of them \
@@ -99,6 +118,22 @@ mod tests {
         assert!(told(&none).starts_with("vm.hugepages: the machine's 1 GiB cannot be had in huge pages of 2 MiB"));
         assert!(told(&killed).ends_with("less of them than the machine's 1 GiB"));
         assert_eq!(told(&other), other.message);
+        // In QEMU's own words (10.0).
+        let beyond = outcome(
+            EndReason::StartFailed,
+            "Address space limit 0xffffffffff < 0x3077fffffff phys-bits too low (40)",
+            1,
+        );
+        let not_given =
+            outcome(EndReason::StartFailed, "cannot set up guest memory 'pc.ram': Cannot allocate memory", 1);
+        for memory in [huge, Memory::default()] {
+            let told = memory.explain(beyond.clone(), Bytes(2 << 40));
+            assert_eq!((told.reason, told.qemu_exit), (EndReason::InvalidConfig, Some(1)));
+            assert!(told.message.starts_with("vm.maximumRam: 2 TiB is more than"), "{told:?}");
+        }
+        let told = Memory::default().explain(not_given, Bytes(60 << 40));
+        assert_eq!(told.reason, EndReason::StartFailed);
+        assert!(told.message.starts_with("vm.maximumRam: the node does not give 60 TiB: "), "{told:?}");
         for outcome in [none, killed] {
             assert_eq!(Memory::default().explain(outcome.clone(), Bytes(1 << 30)), outcome);
         }

@@ -4,11 +4,14 @@
 //! same check, so that nothing reaches a running machine that a start would refuse.
 
 mod check;
+mod clashes;
 mod devices;
 mod memory;
+mod refused;
 
 pub use devices::{Backend, Cd, Disk, Forward, Network, Source, Spice};
 pub use memory::Memory;
+pub use refused::explain;
 
 use super::failure::Invalid;
 use crate::api::quantity::Bytes;
@@ -16,6 +19,7 @@ use crate::api::runner_config::{RunnerConfig, VmConfig};
 pub use crate::api::virtual_machine::Firmware;
 use std::path::PathBuf;
 use std::time::Duration;
+use tracing_subscriber::filter::LevelFilter;
 
 /// A checked configuration of a machine.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,15 +105,23 @@ pub enum Accelerator {
 /// Time for a guest to shut down where the configuration gives none, and the longest: a year.
 const POWERDOWN_TIMEOUT: (u64, u64) = (900, 365 * 24 * 3600);
 const MIB: u64 = 1 << 20;
+/// So much memory no program can have: addresses of x86 programs have 47 bits.
+const TOO_MUCH_RAM: u64 = 1 << 47;
 
 impl Spec {
     /// Checks the configuration.
     pub fn from_config(config: &RunnerConfig) -> Result<Self, Invalid> {
         let vm = config.vm.as_ref().ok_or_else(|| Invalid::new("vm", "missing; it describes the machine"))?;
+        log_level(config)?;
         let ram = ram(vm)?;
         let maximum_cpus = maximum_cpus(vm)?;
-        let (cds, disks) = devices::drives(vm.drives.as_deref().unwrap_or_default())?;
+        let drives = vm.drives.as_deref().unwrap_or_default();
+        clashes::boot_order(drives)?;
+        let (cds, disks) = devices::drives(drives)?;
         let display = vm.display.clone().unwrap_or_default();
+        let networks = devices::networks(vm.network.as_deref())?;
+        let spice = display.spice.as_ref().map(devices::spice).transpose()?;
+        clashes::ports(&networks, spice.as_ref())?;
         Ok(Self {
             name: check::word("vm.name", &vm.name, "-_.")?,
             uuid: vm.uuid.as_ref().map(|uuid| check::uuid("vm.uuid", uuid)).transpose()?,
@@ -124,9 +136,9 @@ impl Spec {
             accelerator: accelerator(vm.accelerator.as_deref())?,
             rtc_base: check::rtc_base("vm.rtcBase", vm.rtc_base.as_deref().unwrap_or("utc"))?,
             rtc_clock: check::one_of("vm.rtcClock", vm.rtc_clock.as_deref().unwrap_or("rt"), &["rt", "host", "vm"])?,
-            networks: devices::networks(vm.network.as_deref())?,
+            networks,
             outputs: devices::outputs(display.outputs)?,
-            spice: display.spice.as_ref().map(devices::spice).transpose()?,
+            spice,
             live: Live {
                 cpus: vm.current_cpus.unwrap_or(1),
                 ram: current_ram(vm, ram)?,
@@ -158,6 +170,31 @@ impl Spec {
     }
 }
 
+/// How much is logged, if it is given: what `error`, `warn`, `info`, `debug` and `trace` stand for.
+pub fn log_level(config: &RunnerConfig) -> Result<Option<LevelFilter>, Invalid> {
+    let level =
+        |text: &String| text.parse().map_err(|_| Invalid::value("logLevel", text, "error, warn, info, debug or trace"));
+    config.log_level.as_ref().map(level).transpose()
+}
+
+/// What a user should know of values that are taken otherwise than they stand there.
+pub fn remarks(config: &RunnerConfig, spec: &Spec) -> Vec<String> {
+    let current = config.vm.as_ref().and_then(|vm| vm.current_ram.as_deref()?.parse::<Bytes>().ok());
+    let more = |current: Bytes| {
+        let maximum = spec.ram;
+        format!(
+            "vm.currentRam: {current} is more than the machine has, which is {maximum}; raise vm.maximumRam to give it more"
+        )
+    };
+    current.filter(|current| *current > spec.ram && !is_given_as_much(config, *current)).map(more).into_iter().collect()
+}
+
+/// Whether that is what the memory was before it became whole MiB.
+fn is_given_as_much(config: &RunnerConfig, bytes: Bytes) -> bool {
+    let maximum = config.vm.as_ref().and_then(|vm| vm.maximum_ram.as_deref()?.parse::<Bytes>().ok());
+    maximum.is_some_and(|maximum| bytes <= maximum)
+}
+
 /// A name that fits into a line, which is how the agent is told. Whether there is such a user is the agent's matter.
 fn user(name: Option<String>) -> Result<Option<String>, Invalid> {
     match name.filter(|name| !name.trim().is_empty()) {
@@ -178,6 +215,11 @@ fn ram(vm: &VmConfig) -> Result<Bytes, Invalid> {
     // Downwards: a limit of the pod that was computed from the same text still holds.
     match bytes / MIB * MIB {
         0 => Err(Invalid::value(key, vm.maximum_ram.as_deref().unwrap_or_default(), "at least 1 MiB")),
+        TOO_MUCH_RAM.. => Err(Invalid::value(
+            key,
+            vm.maximum_ram.as_deref().unwrap_or_default(),
+            "what a node has, less than 128 TiB",
+        )),
         whole => Ok(Bytes(whole)),
     }
 }

@@ -38,6 +38,71 @@ fn a_wrong_value_is_named() {
 }
 
 #[test]
+fn what_qemu_would_refuse_together_is_refused_with_both_places() {
+    let told = |keys: &str| spec(keys).unwrap_err().to_string();
+    let drives = "    drives: [{type: ide-cd, bootindex: 1}, {file: /a}, {file: /b, bootindex: 1}]\n";
+    assert_eq!(told(drives), "vm.drives[2].bootindex: 1 is that of vm.drives[0] already; give each its own");
+    assert_eq!(key("    drives: [{file: /b, bootindex: 2147483648}]\n"), "vm.drives[0].bootindex");
+    assert!(
+        spec("    drives: [{type: ide-cd, bootindex: 0}, {file: /a}, {file: /b}, {file: /c, bootindex: 1}]\n").is_ok()
+    );
+    let ports = |forwards: [&str; 2], display: &str| {
+        let [one, two] = forwards.map(|forward| format!("{{type: user, forward: [{{{forward}, guestPort: 22}}]}}"));
+        let text = format!("\"/Runner\": {{vm: {{name: t, network: [{one}, {two}], display: {{{display}}}}}}}");
+        Spec::from_config(&config::parse(&text)?.config).map(drop)
+    };
+    let refused = |forwards, display| ports(forwards, display).unwrap_err().to_string();
+    assert_eq!(
+        refused(["port: 8022", "port: 8022, protocol: tcp"], ""),
+        "vm.network[1].forward[0].port: 8022 is in use by vm.network[0].forward[0].port already; give each a port of its own"
+    );
+    assert_eq!(
+        refused(["port: 5900", "port: 1"], "spice: {}"),
+        "vm.network[0].forward[0].port: 5900 is in use by vm.display.spice.port already; give each a port of its own"
+    );
+    assert_eq!(ports(["port: 5900, protocol: udp", "port: 8022"], "spice: {}"), Ok(()));
+    assert_eq!(ports(["port: 5900", "port: 5900, protocol: udp"], ""), Ok(()));
+}
+
+#[test]
+fn no_program_has_the_memory_of_all_addresses() {
+    for text in ["900Ti", "128 TiB"] {
+        let told = spec(&format!("    maximumRam: {text}\n")).unwrap_err().to_string();
+        assert!(
+            told.starts_with("vm.maximumRam: ") && told.ends_with("use what a node has, less than 128 TiB"),
+            "{told}"
+        );
+    }
+    assert!(spec("    maximumRam: 127 TiB\n").is_ok());
+}
+
+#[test]
+fn what_is_cut_is_said() {
+    let remarks = |keys: &str| {
+        let parsed = config::parse(&format!("\"/Runner\": {{vm: {{name: t, {keys}}}}}")).unwrap().config;
+        remarks(&parsed, &Spec::from_config(&parsed).unwrap())
+    };
+    let told = "vm.currentRam: 2 GiB is more than the machine has, which is 1 GiB; raise vm.maximumRam to give it more";
+    assert_eq!(remarks("maximumRam: 1Gi, currentRam: 2Gi"), [told]);
+    for fine in
+        ["maximumRam: 1Gi, currentRam: 1Gi", "maximumRam: 1G, currentRam: 1G", "maximumRam: 1Gi", "currentRam: 1Gi"]
+    {
+        assert_eq!(remarks(fine), [""; 0], "{fine}");
+    }
+}
+
+#[test]
+fn a_level_of_the_log_that_there_is_not_is_refused() {
+    let level = |level: &str| {
+        let parsed = config::parse(&format!("\"/Runner\": {{logLevel: {level}, vm: {{name: t}}}}")).unwrap();
+        Spec::from_config(&parsed.config).map(drop).map_err(|invalid| invalid.to_string())
+    };
+    let told = "logLevel: \"loud\" is not allowed; use error, warn, info, debug or trace";
+    assert_eq!(level("loud"), Err(told.to_owned()));
+    assert!(["error", "warn", "info", "debug", "trace", "INFO"].map(level).iter().all(Result::is_ok));
+}
+
+#[test]
 fn memory_is_whole_mebibytes_and_the_balloon_within_it() {
     let spec = spec("    maximumRam: 1G\n    currentRam: 2G\n").unwrap();
     assert_eq!(spec.ram, Bytes(953 << 20));

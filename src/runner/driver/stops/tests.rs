@@ -1,5 +1,7 @@
 //! A driver whose QEMU is a test: its monitor says what the test wants, and its process only talks and waits.
 
+mod reload;
+
 use super::*;
 use crate::api::outcome::EndReason;
 use crate::runner::config;
@@ -47,7 +49,7 @@ fn setup(dirs: Directories) -> Setup {
     line.set_nonblocking(true).unwrap();
     Setup {
         spec: Spec::from_config(&config).unwrap(),
-        generation: None,
+        configured: config,
         config: dirs.file("config.yaml"),
         files: Files { config: Ok(None), password: Ok(None), certificate: [None; 3] },
         type_is_alias: false,
