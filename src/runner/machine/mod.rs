@@ -17,6 +17,7 @@ mod looks;
 mod media;
 mod password;
 mod record;
+mod screen;
 
 pub use aio::Aio;
 pub use certificate::Certificate;
@@ -33,6 +34,7 @@ pub use looks::Find;
 pub use looks::{Looks, answers};
 pub use media::image;
 pub use password::password;
+pub use screen::Screen;
 
 use super::failure::Failure;
 use super::problem::Problem;
@@ -69,6 +71,8 @@ pub struct Machine {
     pub seed: Option<PathBuf>,
     /// Where the devices are on the PCI bus.
     pub layout: Layout,
+    /// What shows the guest's picture.
+    pub screen: Screen,
     /// Whether the display asks for a password.
     pub ticketing: bool,
     /// With what the display is encrypted; without, it is not.
@@ -143,6 +147,7 @@ pub fn resolve(spec: Spec, dirs: &Directories, around: Around) -> Result<Resolve
     let cds = drives::cds(&spec.cds, around.images, &mut warnings);
     let macs = macs(&spec.networks, around.uid.unwrap_or(&uuid), record.of_reference);
     let layout = settle_layout(&mut record, &macs, &disks, around.seed.is_some())?;
+    let screen = screen::settle(&mut record, &around.acceleration, spec.outputs, &mut warnings);
     if record != before {
         record.write(&dirs.data)?;
     }
@@ -158,6 +163,7 @@ pub fn resolve(spec: Spec, dirs: &Directories, around: Around) -> Result<Resolve
         aio: Aio::probe(),
         seed: around.seed,
         layout,
+        screen,
         ticketing: around.ticketing,
         certificate: around.certificate,
         spec,

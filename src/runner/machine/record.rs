@@ -4,6 +4,7 @@
 
 use super::access::User;
 use super::durable;
+use super::screen::Screen;
 use crate::runner::failure::Failure;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -28,6 +29,9 @@ pub struct Record {
     /// Places of the devices on the PCI bus.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pci: Option<Places>,
+    /// What shows the guest's picture; none before the first start, or with an older runner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub screen: Option<Screen>,
     /// What a newer runner keeps.
     #[serde(flatten)]
     other: Map<String, Value>,

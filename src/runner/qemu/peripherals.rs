@@ -1,6 +1,6 @@
 //! (pure) What is plugged in besides drives: serial line, agents' channels, input, screen, sound, networks, SPICE.
 
-use super::super::machine::{Certificate, Fixed, Machine};
+use super::super::machine::{Certificate, Fixed, Machine, Screen};
 use super::super::spec::{Backend, Forward, Network};
 use super::args::{Args, escape};
 use super::{Descriptors, listener, tap_descriptor};
@@ -55,18 +55,15 @@ pub fn screen_and_sound(args: &mut Args, machine: &Machine) {
     args.pci_device(machine.layout.fixed(Fixed::Sound), sound);
 }
 
-/// The screen: the reference's, but for an emulated guest with one head. There QEMU (10.0) comes to a standstill about
-/// once in ten boots when the guest's driver resets a virtio-vga: the guest's CPU waits for the main loop, which is drawing
-/// what the firmware left and waits for that CPU.
 fn screen(machine: &Machine) -> Value {
     let outputs = machine.spec.outputs;
-    if machine.acceleration.is_emulation() && outputs == 1 {
-        return json!({"driver": "VGA", "id": "video0"});
+    match machine.screen {
+        Screen::Vga => json!({"driver": "VGA", "id": "video0"}),
+        Screen::VirtioVga => json!({
+            "driver": "virtio-vga", "id": "video0", "max_outputs": outputs,
+            "max_hostmem": u64::from(outputs) * SCREEN_MEMORY,
+        }),
     }
-    json!({
-        "driver": "virtio-vga", "id": "video0", "max_outputs": outputs,
-        "max_hostmem": u64::from(outputs) * SCREEN_MEMORY,
-    })
 }
 
 /// Network interfaces.

@@ -6,8 +6,7 @@ mod rules;
 use super::*;
 use crate::runner::config;
 use crate::runner::machine::testing;
-use crate::runner::machine::{Acceleration, Aio, Certificate, Disk, DiskKind, FirmwareFiles};
-use crate::runner::problem::Problem;
+use crate::runner::machine::{Acceleration, Aio, Certificate, Disk, DiskKind, FirmwareFiles, Screen};
 use crate::runner::spec::Spec;
 use std::path::PathBuf;
 
@@ -26,6 +25,7 @@ fn machine(vm: &str) -> Machine {
         aio: Aio::Native,
         seed: None,
         layout: testing::layout(&[], &[]),
+        screen: Screen::Vga,
         ticketing: false,
         certificate: None,
         spec,
@@ -71,6 +71,7 @@ fn b32_the_fullest_machine() {
 ",
     );
     machine.acceleration = Acceleration::Kvm;
+    machine.screen = Screen::VirtioVga;
     machine.firmware = Some(FirmwareFiles {
         rom: "/fw/CODE.fd".into(),
         vars: "/data/fw-vars.fd".into(),
@@ -112,19 +113,16 @@ fn the_same_machine_gives_the_same_arguments() {
 }
 
 #[test]
-fn an_emulated_machine_has_no_screen_whose_reset_can_stop_it_for_good() {
-    let screen = |acceleration, display: &str| {
-        let mut machine = machine(&format!("    network: []\n{display}"));
-        machine.acceleration = acceleration;
+fn a_screen_is_the_machines_own() {
+    let screen = |screen, display: &str| {
+        let machine = Machine { screen, ..machine(&format!("    network: []\n{display}")) };
         let arguments = arguments(&machine, DESCRIPTORS);
         let screen = arguments.iter().find(|argument| argument.contains("video0")).unwrap();
-        serde_json::from_str::<serde_json::Value>(screen).unwrap()["driver"].as_str().unwrap().to_owned()
+        serde_json::from_str::<serde_json::Value>(screen).unwrap()
     };
-    assert_eq!(screen(Acceleration::Tcg, ""), "VGA");
-    assert_eq!(screen(Acceleration::TcgForWantOfKvm(Problem::new("X", "")), ""), "VGA");
-    // Only this one has more than one head.
-    assert_eq!(screen(Acceleration::Tcg, "    display: {outputs: 2}\n"), "virtio-vga");
-    assert_eq!(screen(Acceleration::Kvm, ""), "virtio-vga");
+    assert_eq!(screen(Screen::Vga, "")["driver"], "VGA");
+    let two = screen(Screen::VirtioVga, "    display: {outputs: 2}\n");
+    assert_eq!((&two["driver"], &two["max_outputs"]), (&json!("virtio-vga"), &json!(2)));
 }
 
 #[test]

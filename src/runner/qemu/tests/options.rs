@@ -3,7 +3,7 @@
 use super::super::*;
 use crate::runner::config;
 use crate::runner::machine::testing;
-use crate::runner::machine::{Acceleration, Aio, Certificate, Disk, DiskKind, FirmwareFiles, cpu_model};
+use crate::runner::machine::{Acceleration, Aio, Certificate, Disk, DiskKind, FirmwareFiles, Screen, cpu_model};
 use crate::runner::problem::Problem;
 use crate::runner::spec::{self, Firmware, Source, Spec};
 use serde_json::{Value, json};
@@ -125,6 +125,7 @@ pub fn machine(choice: &Choice) -> Machine {
         let [chain, key, authority] = ["/c,d/tls.crt", "/c,d/tls.key", "/c,d/ca.crt"].map(PathBuf::from);
         Certificate { chain, key, authority }
     });
+    let emulated = acceleration.is_emulation();
     Machine {
         uuid: "7a37e3b4-5bd0-4f7b-8a0c-b0e2a1b2c3d4".to_owned(),
         machine_type: "pc-q35-10.0".to_owned(),
@@ -141,6 +142,7 @@ pub fn machine(choice: &Choice) -> Machine {
             _ => Aio::Threads,
         },
         seed: (chosen("cloudInit") == "yes").then(|| "/run/seed.img".into()),
+        screen: if emulated && spec.outputs == 1 { Screen::Vga } else { Screen::VirtioVga },
         ticketing: chosen("spice") == "password",
         certificate,
         spec,
