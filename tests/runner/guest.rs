@@ -6,7 +6,7 @@ use crate::rig::{BOOT, Rig, run};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_guest_boots_by_bios_and_is_shut_down_by_its_agent() {
@@ -47,6 +47,25 @@ fn a_guest_boots_by_bios_and_is_shut_down_by_its_agent() {
     let line = &api.writes()[0];
     assert!(line.contains("/namespaces/ns/vms/test-vm/status?&force=true&fieldManager=vm-runner"), "{line}");
     assert!(!rig.path("run").exists(), "the runtime directory is gone");
+}
+
+#[test]
+fn a_guest_without_agent_is_shut_down_by_its_power_button() {
+    let rig = Rig::with_guest();
+    rig.configure(&json!({}), &json!({}));
+    let vm = rig.start(None);
+    let mut console = vm.console();
+    console.wait("ready");
+    vm.logged("to=Booted", BOOT);
+    console.type_line("sh mount --bind /bin/false $(which qemu-ga); killall qemu-ga; sleep 2; echo gone");
+    console.wait("TINY sh gone");
+    let began = Instant::now();
+    vm.signal("-TERM");
+    let end = vm.end(Duration::from_secs(30));
+    assert_eq!(end.outcome, json!({"reason": "Stopped", "qemuExit": 0, "byGuest": false}), "{}", end.log);
+    assert!(end.code == 10 && began.elapsed() < Duration::from_secs(25), "{:?}: {}", began.elapsed(), end.log);
+    let counts = rig.start(None).console().wait("ready");
+    assert!(counts.contains("boot=2 powerbuttons=1 agentshutdowns=0"), "{counts}");
 }
 
 #[test]
