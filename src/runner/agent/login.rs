@@ -1,12 +1,15 @@
 //! (pure) Who should be logged in at the guest's desktop, and what its agent says about it.
 //!
 //! The agent greets with `220` when it starts, takes `login <user>` and `logout`, answers `201` and `202` when that is done,
-//! anything from `400` on when it is not, and says `1xx` in between. What always holds: one request is under way at a time;
-//! nobody is logged out whom we have not logged in, and nothing is asked twice (B19); a login is one when the agent has
+//! anything from `400` on when it is not, and says `1xx` in between. What always holds: one request is under way at a time, and
+//! not for ever; answers are taken in the order of the requests, also late ones; nobody is logged out whom we have not logged in, and nothing is asked twice (B19); a login is one when the agent has
 //! said so, and no earlier (B18).
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
+/// Time for the agent to answer a request. A `1xx` gives it that time again.
+pub const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// Pause before a login is tried again that has failed for the moment.
 pub const TRY_AGAIN: Duration = Duration::from_secs(60);
 
@@ -35,6 +38,13 @@ impl Request {
             Self::Logout => "logout\n".to_owned(),
         }
     }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Login(_) => "the login",
+            Self::Logout => "the logout",
+        }
+    }
 }
 
 /// A conversation with the agent.
@@ -42,7 +52,10 @@ impl Request {
 pub struct Login {
     desktop: Desktop,
     wanted: Option<String>,
-    pending: Option<Request>,
+    /// What the agent was asked for and has not answered, the oldest first.
+    asked: VecDeque<Request>,
+    /// Whether the newest of them is not waited for any more.
+    overdue: bool,
     /// The request that has failed, and is not made again by itself.
     failed: Option<Request>,
     /// Whether it may be made again later.
@@ -62,7 +75,24 @@ impl Login {
 
     /// Whether a failed request should be tried again after [`TRY_AGAIN`].
     pub fn waits_to_try_again(&self) -> bool {
-        self.again && self.desktop.connected && self.pending.is_none()
+        self.again && self.desktop.connected && !self.waits_for_answer()
+    }
+
+    /// Whether an answer is waited for, which should come within [`ANSWER_TIME`].
+    pub fn waits_for_answer(&self) -> bool {
+        !self.asked.is_empty() && !self.overdue
+    }
+
+    /// No answer has come in time. It is asked for no more, until something else is wanted or the agent comes anew.
+    pub fn late(&mut self) {
+        let Some(request) = self.asked.back() else { return };
+        let (what, seconds) = (request.name(), ANSWER_TIME.as_secs());
+        self.desktop.problem = Some(format!(
+            "the agent in the guest has not answered the request for {what} within {seconds} s; it is asked again when another \
+             user is wanted, or when it has started anew: see its log in the guest, and restart it there"
+        ));
+        self.failed = Some(request.clone());
+        self.overdue = true;
     }
 
     /// Another user is wanted, or none. Gives the line to say, if there is one.
@@ -82,7 +112,7 @@ impl Login {
     /// The agent has gone. Who was logged in may still be.
     pub fn closed(&mut self) {
         self.desktop.connected = false;
-        self.pending = None;
+        self.asked.clear();
     }
 
     /// The guest boots anew: nobody is logged in.
@@ -98,40 +128,37 @@ impl Login {
         match code {
             Some(220) => {
                 self.desktop = Desktop { connected: true, problem: None, user: self.desktop.user.take() };
-                (self.pending, self.failed, self.again) = (None, None, false);
+                self.asked.clear();
+                (self.failed, self.again) = (None, false);
             }
             Some(240) => self.closed(),
-            Some(201) => match self.pending.take() {
-                Some(Request::Login(user)) => self.desktop.user = Some(user),
-                other => self.unexpected(line, other),
-            },
-            Some(202) => match self.pending.take() {
-                Some(Request::Logout) => self.desktop.user = None,
-                other => self.unexpected(line, other),
-            },
+            Some(201) if matches!(self.asked.front(), Some(Request::Login(_))) => {
+                if let Some(Request::Login(user)) = self.asked.pop_front() {
+                    self.desktop.user = Some(user);
+                }
+            }
+            Some(202) if self.asked.front() == Some(&Request::Logout) => {
+                self.asked.pop_front();
+                self.desktop.user = None;
+            }
             Some(400..) => self.refused(line),
+            Some(201 | 202) => unexpected(line),
             Some(100..400) => {}
             _ => tracing::debug!(line, "the desktop's agent says what nobody understands"),
         }
         self.next()
     }
 
-    fn unexpected(&mut self, line: &str, pending: Option<Request>) {
-        tracing::debug!(line, "nobody has asked the desktop's agent for that");
-        self.pending = pending;
-    }
-
     fn refused(&mut self, line: &str) {
-        let Some(request) = self.pending.take() else { return self.unexpected(line, None) };
-        let what = if request == Request::Logout { "the logout" } else { "the login" };
-        self.desktop.problem = Some(format!("{what} has failed in the guest: {}", line.trim()));
+        let Some(request) = self.asked.pop_front() else { return unexpected(line) };
+        self.desktop.problem = Some(format!("{} has failed in the guest: {}", request.name(), line.trim()));
         // As in other protocols of lines: 4xx is for now, 5xx for good.
         self.again = line.starts_with('4');
         self.failed = Some(request);
     }
 
     fn next(&mut self) -> Option<String> {
-        if !self.desktop.connected || self.pending.is_some() {
+        if !self.desktop.connected || self.waits_for_answer() {
             return None;
         }
         let request = match (&self.wanted, &self.desktop.user) {
@@ -147,9 +174,14 @@ impl Login {
         }
         (self.failed, self.desktop.problem) = (None, None);
         let line = request.line();
-        self.pending = Some(request);
+        self.asked.push_back(request);
+        self.overdue = false;
         Some(line)
     }
+}
+
+fn unexpected(line: &str) {
+    tracing::debug!(line, "nobody has asked the desktop's agent for that");
 }
 
 #[cfg(test)]
@@ -226,6 +258,32 @@ mod tests {
         assert_eq!(login.try_again().as_deref(), Some("login anna\n"));
         login.heard("201");
         assert_eq!(login.desktop().problem, None);
+    }
+
+    #[test]
+    fn an_agent_that_does_not_answer_is_told_and_asked_again_for_something_else_or_when_it_comes_anew() {
+        let mut login = Login::new(user("anna"));
+        login.heard("220");
+        assert!(login.waits_for_answer());
+        login.late();
+        assert!(!login.waits_for_answer() && !login.waits_to_try_again());
+        let problem = login.desktop().problem.clone().unwrap();
+        assert!(problem.contains("the login within 30 s"), "{problem}");
+        assert_eq!(login.want(user("anna")), None);
+        assert_eq!(login.want(user("berta")).as_deref(), Some("login berta\n"));
+        assert_eq!((login.desktop().problem.clone(), login.waits_for_answer()), (None, true));
+        // Late, but in its turn: that was not berta.
+        assert_eq!(login.heard("201"), None);
+        assert_eq!(login.desktop().user, user("anna"));
+        login.heard("201");
+        assert_eq!(login.desktop().user, user("berta"));
+        login.want(None);
+        login.late();
+        assert!(login.desktop().problem.as_ref().unwrap().contains("the logout"));
+        assert_eq!(login.heard("220").as_deref(), Some("logout\n"));
+        login.late();
+        login.heard("202");
+        assert_eq!(*login.desktop(), Desktop { connected: true, ..Desktop::default() });
     }
 
     proptest! {

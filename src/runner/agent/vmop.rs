@@ -4,12 +4,13 @@
 //! before it.
 
 use super::lines::Lines;
-use super::login::{Desktop, Login, TRY_AGAIN};
+use super::login::{ANSWER_TIME, Desktop, Login, TRY_AGAIN};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// Longest line.
 pub(super) const MAXIMUM: usize = 4096;
@@ -58,9 +59,11 @@ async fn talk(
     tell: &impl Fn(Desktop),
 ) -> Option<()> {
     let (mut lines, mut bytes) = (Lines::new(MAXIMUM), [0; 512]);
+    // Since the agent was asked, or has said something.
+    let mut since = Instant::now();
     loop {
         let before = login.desktop().clone();
-        let again = login.waits_to_try_again();
+        let (again, waits) = (login.waits_to_try_again(), login.waits_for_answer());
         let answer = tokio::select! {
             input = inputs.recv() => match input? {
                 Input::Want(user) => login.want(user),
@@ -68,8 +71,10 @@ async fn talk(
                 Input::Reset => { lines.clear(); login.reset(); None }
             },
             () = tokio::time::sleep(TRY_AGAIN), if again => login.try_again(),
+            () = tokio::time::sleep_until(since + ANSWER_TIME), if waits => { login.late(); None }
             read = stream.read(&mut bytes) => match read {
                 Ok(n @ 1..) => {
+                    since = Instant::now();
                     lines.push(bytes.get(..n).unwrap_or_default());
                     hear(&mut lines, login)
                 }
@@ -79,10 +84,11 @@ async fn talk(
         if login.desktop() != &before {
             tell(login.desktop().clone());
         }
-        if let Some(line) = answer
-            && stream.write_all(line.as_bytes()).await.is_err()
-        {
-            return Some(());
+        if let Some(line) = answer {
+            since = Instant::now();
+            if stream.write_all(line.as_bytes()).await.is_err() {
+                return Some(());
+            }
         }
     }
 }
@@ -127,5 +133,13 @@ mod tests {
         line.clear();
         guest.read_line(&mut line).await.unwrap();
         assert_eq!(line, "login anna\n");
+        // It says nothing more.
+        tokio::time::pause();
+        let problem = loop {
+            if let Some(problem) = told.recv().await.unwrap().problem {
+                break problem;
+            }
+        };
+        assert!(problem.contains("has not answered"), "{problem}");
     }
 }
