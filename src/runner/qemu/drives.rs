@@ -85,10 +85,11 @@ fn blk(
     args.json("-object", &json!({"qom-type": "iothread", "id": thread}));
     // By itself QEMU takes as many queues as there are CPUs at its start, and that is one.
     let queues = machine.spec.maximum_cpus.min(MAXIMUM_QUEUES);
-    // A full volume, or one that cannot be reached, stops the guest until it can go on; an error of a write is its own.
+    // A full volume stops the guest until there is room. Any other error is the guest's own: it knows what the sector is
+    // good for, while one that is bad for good would stop it for ever.
     let device = json!({
         "driver": "virtio-blk-pci", "drive": backend, "num-queues": queues, "iothread": thread, "werror": "enospc",
-        "rerror": "stop",
+        "rerror": "report",
     });
     args.pci_device(slot, bootable(device, bootindex));
 }
