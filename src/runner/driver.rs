@@ -4,7 +4,10 @@
 //! What always holds: nothing here waits for QEMU, the guest or the API server; whatever takes time is a task that
 //! comes back as an event.
 
+mod cont;
+mod monitor;
 mod observe;
+mod pause;
 mod reload;
 mod stops;
 mod storage;
@@ -45,9 +48,13 @@ enum News {
     DiskGrown(usize, u64),
     Addresses(Vec<String>),
     Stopped(stops::Stop),
+    Paused(Option<String>),
+    DisksQuiet,
+    MonitorAway,
     Desktop(Desktop),
     Consoles(Vec<(String, String)>),
     TpmEnded,
+    TpmLate,
 }
 
 /// What the driver takes over from the start.
@@ -103,6 +110,12 @@ pub struct Driver {
     tpm: Option<Tpm>,
     monitor: Client,
     connected_before: bool,
+    /// Waits to tell of a monitor that is lost.
+    monitor_away: Option<JoinHandle<()>>,
+    /// Follows a guest that something has paused.
+    pause: Option<JoinHandle<()>>,
+    /// Waits to forget an error of a disk.
+    disks_quiet: Option<JoinHandle<()>>,
     agent: GuestAgent,
     question: Option<JoinHandle<()>>,
     desktop: mpsc::UnboundedSender<vmop::Input>,
@@ -179,6 +192,9 @@ impl Driver {
             tpm: setup.tpm.map(Tpm::new),
             monitor,
             connected_before: false,
+            monitor_away: None,
+            pause: None,
+            disks_quiet: None,
             question: None,
             desktop,
             log,
@@ -222,17 +238,16 @@ impl Driver {
     fn act(&mut self, action: Action) {
         match action {
             Action::Configure => self.wish(|desired| desired.attempt += 1),
-            Action::Continue => self.give(Command::cont(), |result| {
-                Some(match result {
-                    Ok(_) => Event::Continued,
-                    Err(error) => Event::ContinueFailed(error.to_string()),
-                })
-            }),
+            Action::Continue => {
+                let (monitor, news) = (self.monitor.clone(), self.news.clone());
+                tokio::spawn(async move { news.send(News::Event(cont::let_run(monitor).await)) });
+            }
             Action::AskAgent => self.ask_agent(),
             Action::ForgetGuest => self.forget_guest(),
+            Action::ForgetAgent => self.forget_agent(),
             Action::ShutDownByAgent => self.shut_down_by_agent(),
-            Action::PressPowerButton => self.give(Command::system_powerdown(), |_| None),
-            Action::Quit => self.give(Command::quit(), |_| None),
+            Action::PressPowerButton => self.give(Command::system_powerdown()),
+            Action::Quit => self.give(Command::quit()),
             Action::Terminate => self.qemu.signal(ProcessSignal::TERM),
             Action::Kill => self.qemu.signal(ProcessSignal::KILL),
             Action::Finish(outcome) => self.outcome = Some(outcome),
@@ -248,16 +263,12 @@ impl Driver {
         });
     }
 
-    /// Gives a command; what comes of it is an event, if anybody waits for it.
-    fn give(&self, command: Command, then: fn(Result<Value, qmp::Error>) -> Option<Event>) {
-        let (monitor, news) = (self.monitor.clone(), self.news.clone());
+    /// Gives a command whose effect is seen elsewhere.
+    fn give(&self, command: Command) {
+        let monitor = self.monitor.clone();
         tokio::spawn(async move {
-            let result = monitor.execute(command).await;
-            if let Err(error) = &result {
+            if let Err(error) = monitor.execute(command).await {
                 tracing::warn!(%error, "monitor");
-            }
-            if let Some(event) = then(result) {
-                let _ = news.send(News::Event(event));
             }
         });
     }
@@ -295,12 +306,18 @@ impl Driver {
         }
     }
 
-    fn forget_guest(&mut self) {
+    /// What the agent has told is known no longer than it is there: nobody would tell of a change.
+    fn forget_agent(&mut self) {
         if let Some(question) = self.question.take() {
             question.abort();
         }
         self.observed.osinfo = None;
         self.observed.addresses.clear();
+    }
+
+    fn forget_guest(&mut self) {
+        self.forget_agent();
+        self.disks_are_quiet();
         let _ = self.desktop.send(vmop::Input::Reset);
         self.wish(Desired::reboot);
         self.log.clear();
@@ -312,6 +329,7 @@ impl Driver {
 pub async fn run(setup: Setup, signals: Signals, process_began: Instant) -> (Outcome, Reporter) {
     let (mut driver, mut inbox) = Driver::new(setup, signals, process_began);
     driver.reporter.announce(Note::Phase(Phase::Starting));
+    driver.judge_tpm_in_time();
     loop {
         let deadline = driver.state.deadline().map(|at| tokio::time::Instant::from_std(driver.began + at));
         let tick = async {

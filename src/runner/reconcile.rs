@@ -1,22 +1,24 @@
 //! (client) Makes the running machine what it should be: asks the pure [`desired`](super::desired) for commands, gives
 //! them, tells what came of it.
 //!
-//! One task, newest wish wins. What always holds: a wish that QEMU refuses is tried once; one that could not be
-//! brought to QEMU is tried again.
+//! One task, and one for the display's password; newest wish wins. What always holds: a wish that QEMU refuses is tried once;
+//! one that could not be brought to QEMU is tried again; what goes wrong with one aspect keeps no other from being followed.
 
 mod cpus;
 mod media;
 mod memory;
+mod password;
 mod storage;
 
 pub use media::{Tray, start_node};
 
 use super::desired::Desired;
-use super::desired::display::{self, Password};
 use super::machine::Looks;
 use super::problem::Problem;
 use super::qmp::{Client, Command, Error};
 use crate::api::quantity::Bytes;
+use password::Display;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -51,6 +53,8 @@ pub enum Progress {
     Reset(Option<i64>),
     /// The display has a new password.
     PasswordSet,
+    /// Why the display has not the password that it should have.
+    Password(Option<Problem>),
     /// All of the wish of that generation was brought to QEMU.
     Complete(Option<i64>),
 }
@@ -74,12 +78,17 @@ pub async fn run(
     mut wishes: watch::Receiver<Desired>,
     progress: mpsc::UnboundedSender<Progress>,
 ) {
+    let display = Arc::new(Display::new(client.clone(), progress.clone()));
+    tokio::spawn({
+        let (display, wishes) = (Arc::clone(&display), wishes.clone());
+        async move { display.run(wishes).await }
+    });
     let mut machine = Machine {
         client,
         progress,
+        display,
         looks: start.looks,
         balloon: None,
-        password: None,
         cpus: None,
         waits_since: None,
         trays: start.trays,
@@ -118,7 +127,7 @@ struct Machine {
     looks: Looks,
     /// What the balloon was asked for, and when.
     balloon: Option<(Bytes, Instant)>,
-    password: Option<Password>,
+    display: Arc<Display>,
     /// The number of CPUs that was asked for last, where there is another.
     cpus: Option<cpus::Asked>,
     /// Since when CPUs wait for the guest, and in which of its boots.
@@ -134,41 +143,27 @@ struct Machine {
 }
 
 impl Machine {
-    /// Follows the wish; says whether it need not be looked at again before something happens.
+    /// Follows the wish; says whether it need not be looked at again before something happens. Where something goes wrong,
+    /// the rest is followed all the same, as long as QEMU can be reached.
     async fn follow(&mut self, desired: &Desired) -> Result<bool, Error> {
-        self.follow_password(desired).await?;
-        self.follow_sizes(desired).await?;
-        let complete = self.follow_stall(desired).await?
-            & self.follow_memory(desired).await?
-            & self.follow_cpus(desired).await?
-            & self.follow_media(&desired.live.media).await?;
+        let mut all = All::default();
+        all.take(self.display.follow(desired.password.as_ref()).await.map(|()| true))?;
+        all.take(self.follow_sizes(desired).await.map(|()| true))?;
+        all.take(self.follow_stall(desired).await)?;
+        all.take(self.follow_memory(desired).await)?;
+        all.take(self.follow_cpus(desired).await)?;
+        all.take(self.follow_media(&desired.live.media).await)?;
         // Last, so that the guest boots with all of the above.
-        self.follow_reset(desired.reset).await?;
-        Ok(complete)
+        all.take(self.follow_reset(desired.reset).await.map(|()| true))?;
+        all.result()
     }
 
-    async fn follow_password(&mut self, desired: &Desired) -> Result<(), Error> {
-        let commands = display::commands(desired.password.as_ref(), self.password.as_ref());
-        if commands.is_empty() {
-            return Ok(());
-        }
-        let mut done = true;
-        for command in commands {
-            done &= self.give(command).await?;
-        }
-        self.password.clone_from(&desired.password);
-        if done {
-            let _ = self.progress.send(Progress::PasswordSet);
-        }
-        Ok(())
-    }
-
-    /// Resets the machine where that was asked for anew. What QEMU may have done already is not done again.
+    /// Resets the machine where that was asked for anew, once: what QEMU may have done already is not done again.
     async fn follow_reset(&mut self, wanted: Option<i64>) -> Result<(), Error> {
         if wanted > self.reset && wanted.is_some() {
             match self.client.execute(Command::system_reset()).await {
                 Err(error @ Error::NotConnected(_)) => return Err(error),
-                Err(error) => tracing::warn!(%error, "reset"),
+                Err(error) => tracing::warn!(%error, "the reset counts as done"),
                 Ok(_) => tracing::info!(request = wanted, "the machine is reset"),
             }
         }
@@ -189,6 +184,35 @@ impl Machine {
             }
             Err(error) => Err(error),
         }
+    }
+}
+
+/// What comes of all aspects of a wish.
+struct All {
+    complete: bool,
+    error: Option<Error>,
+}
+
+impl Default for All {
+    fn default() -> Self {
+        Self { complete: true, error: None }
+    }
+}
+
+impl All {
+    /// Takes what comes of one; fails where the others would too.
+    fn take(&mut self, result: Result<bool, Error>) -> Result<(), Error> {
+        match result {
+            Ok(complete) => self.complete &= complete,
+            Err(error @ (Error::NotConnected(_) | Error::Unanswered(_))) => return Err(error),
+            Err(error) => self.error = self.error.take().or(Some(error)),
+        }
+        Ok(())
+    }
+
+    /// The first error, or whether all is as it should be.
+    fn result(self) -> Result<bool, Error> {
+        self.error.map_or(Ok(self.complete), Err)
     }
 }
 

@@ -251,11 +251,14 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
         memory_problem: None,
         stalled: None,
         disk_error: None,
+        paused: None,
         media: (!spec.cds.is_empty()).then_some(None),
         tpm: spec.tpm.then_some(None),
         reset_request: config.reset_counter,
         firmware_problem: machine.firmware.as_ref().and_then(|firmware| firmware.put_aside.clone()),
         config_problem: None,
+        password_problem: None,
+        monitor_lost: false,
     }
 }
 

@@ -9,18 +9,19 @@
 //!     +----------------------------------------> Terminating <-----------------------+
 //!     |                                              |  agent, power button (again and again),
 //!     |                                              |  at the time limit: quit, SIGTERM, SIGKILL
-//!     v                   QEMU has ended             v
+//!     v     QEMU has ended, or cannot be ended       v
 //!   Stopped <----------------------------------------+
 //! ```
 //!
-//! What always holds: QEMU's end is the only way to Stopped and takes it from every state at once; from Terminating
-//! there is no way back, and each of its waits has an end.
+//! What always holds: QEMU's end leads to Stopped from every state at once, and nothing else does but a QEMU that does not
+//! end when it is killed; from Terminating there is no way back, and each of its waits has an end; a monitor that is lost ends
+//! nothing but a start, at that one's deadline.
 
 mod ending;
 
 use super::failure::Failure;
-use crate::api::outcome::Outcome;
-use ending::{Ending, Force};
+use crate::api::outcome::{EndReason, Outcome};
+use ending::Ending;
 use std::time::Duration;
 
 /// Time for QEMU to greet, and for its first configuration.
@@ -48,12 +49,18 @@ pub enum Phase {
 pub enum Event {
     /// The monitor can be used, for the first time or again.
     MonitorReady,
+    /// The monitor cannot be used until it is ready again.
+    MonitorLost,
     /// The machine is as configured.
     Configured,
     /// The guest runs.
     Continued,
     /// QEMU does not let the guest run.
     ContinueFailed(String),
+    /// It is not known whether QEMU lets the guest run.
+    ContinueUnanswered,
+    /// Something that QEMU needs to start does not answer, and what that is.
+    StartHangs(String),
     /// The guest's agent has opened or closed its channel.
     AgentChannel(bool),
     /// The guest's agent has told what the guest is.
@@ -92,6 +99,8 @@ pub enum Action {
     AskAgent,
     /// Forget what is known of the guest: it boots anew.
     ForgetGuest,
+    /// Forget what the guest's agent has told: it is gone.
+    ForgetAgent,
     /// Ask the guest's agent to shut down.
     ShutDownByAgent,
     /// Press the power button.
@@ -110,7 +119,11 @@ pub enum Action {
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     phase: Phase,
+    /// Whether the monitor can be used, and whether it ever could.
     monitor: bool,
+    greeted: bool,
+    /// Whether QEMU is being told to let the guest run.
+    continuing: bool,
     agent_open: bool,
     powerdown_timeout: Duration,
     /// Starting: when it has failed. Booting: when the agent is asked again.
@@ -125,6 +138,8 @@ impl State {
         Self {
             phase: Phase::Starting,
             monitor: false,
+            greeted: false,
+            continuing: false,
             agent_open: false,
             powerdown_timeout,
             deadline: Some(now + START_TIME),
@@ -141,7 +156,7 @@ impl State {
     /// When [`Event::Tick`] must come at the latest.
     pub fn deadline(&self) -> Option<Duration> {
         let ending = self.ending.as_ref().filter(|_| self.phase == Phase::Terminating);
-        let force = ending.filter(|ending| ending.force != Force::Nothing).map(|ending| ending.force_at);
+        let force = ending.map(|ending| ending.force_at);
         let press = ending.and_then(|ending| ending.press_at);
         [self.deadline, force, press].into_iter().flatten().min()
     }
@@ -150,14 +165,24 @@ impl State {
     #[must_use]
     pub fn step(mut self, now: Duration, event: Event) -> (Self, Vec<Action>) {
         let actions = match event {
-            Event::QemuEnded { status, last_words } => self.ended(status, &last_words),
             _ if self.phase == Phase::Stopped => Vec::new(),
+            Event::QemuEnded { status, last_words } => self.ended(Some(status), &last_words),
             Event::MonitorReady => self.monitor_ready(now),
-            Event::Configured if self.phase == Phase::Starting && self.monitor => vec![Action::Continue],
+            Event::MonitorLost => {
+                self.monitor = false;
+                Vec::new()
+            }
+            Event::Configured if self.phase == Phase::Starting && self.monitor && !self.continuing => self.go(),
             Event::Continued if self.phase == Phase::Starting => self.continued(),
             Event::ContinueFailed(why) if self.phase == Phase::Starting => {
                 self.fail(now, Failure::start(format!("QEMU does not start the guest: {why}")))
             }
+            // Without a monitor, the next one asks for it again.
+            Event::ContinueUnanswered => {
+                self.continuing = false;
+                if self.phase == Phase::Starting && self.monitor { self.go() } else { Vec::new() }
+            }
+            Event::StartHangs(why) if self.phase == Phase::Starting => self.fail(now, Failure::start(why)),
             Event::AgentChannel(open) => self.agent_channel(open),
             Event::AgentAnswered => self.agent_answered(),
             Event::AgentSilent => self.agent_silent(now),
@@ -165,7 +190,7 @@ impl State {
             Event::GuestOff => self.guest_off(now),
             Event::Halted(why) => self.halted(now, why),
             Event::Stop => self.stop(now),
-            Event::PowerdownTimeout(timeout) => self.timeout_changed(timeout),
+            Event::PowerdownTimeout(timeout) => self.timeout_changed(now, timeout),
             Event::Tick => self.tick(now),
             _ => Vec::new(),
         };
@@ -173,11 +198,16 @@ impl State {
     }
 
     fn monitor_ready(&mut self, now: Duration) -> Vec<Action> {
-        if self.phase == Phase::Starting {
+        if self.phase == Phase::Starting && !self.greeted {
             self.deadline = Some(now + START_TIME);
         }
-        self.monitor = true;
+        (self.monitor, self.greeted) = (true, true);
         if self.phase == Phase::Terminating { Vec::new() } else { vec![Action::Configure] }
+    }
+
+    fn go(&mut self) -> Vec<Action> {
+        self.continuing = true;
+        vec![Action::Continue]
     }
 
     fn continued(&mut self) -> Vec<Action> {
@@ -194,7 +224,7 @@ impl State {
             (Phase::Booting | Phase::Booted, false) => {
                 self.phase = Phase::Booting;
                 self.deadline = None;
-                Vec::new()
+                vec![Action::ForgetAgent]
             }
             // A guest that was still booting when it was asked to shut down can now be asked properly.
             (Phase::Terminating, true) => self.ask_to_shut_down(),
@@ -235,16 +265,13 @@ impl State {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.deadline = None;
             return match self.phase {
-                Phase::Starting => {
-                    let late = if self.monitor { "QEMU was not configured" } else { "QEMU's monitor has not answered" };
-                    self.fail(now, Failure::start(format!("{late} within {} s", START_TIME.as_secs())))
-                }
+                Phase::Starting => self.late(now),
                 Phase::Booting if self.agent_open => vec![Action::AskAgent],
                 _ => Vec::new(),
             };
         }
         let Some(ending) = &mut self.ending else { return Vec::new() };
-        if ending.force != Force::Nothing && ending.force_at <= now {
+        if ending.force_at <= now {
             return self.escalate(now);
         }
         if ending.press_at.is_some_and(|press_at| press_at <= now) {
@@ -253,6 +280,22 @@ impl State {
             return vec![Action::PressPowerButton];
         }
         Vec::new()
+    }
+
+    /// The start has taken too long.
+    fn late(&mut self, now: Duration) -> Vec<Action> {
+        let seconds = START_TIME.as_secs();
+        let failure = match (self.monitor, self.greeted) {
+            (true, _) => Failure::start(format!("QEMU was not configured within {seconds} s")),
+            (false, false) => Failure::start(format!("QEMU's monitor has not answered within {seconds} s")),
+            (false, true) => Failure::new(
+                EndReason::MonitorLost,
+                format!(
+                    "QEMU's monitor was lost, and has not come back in the {seconds} s in which QEMU is configured"
+                ),
+            ),
+        };
+        self.fail(now, failure)
     }
 }
 

@@ -66,8 +66,10 @@ pub struct Observed {
     pub memory_problem: Option<String>,
     /// Which disk cannot go on, so that the guest waits.
     pub stalled: Option<Problem>,
-    /// Which disk has given the guest an error since the start.
+    /// Which disk has given the guest an error since it boots, and not long ago.
     pub disk_error: Option<Problem>,
+    /// QEMU's word for the state of a guest that somebody has paused.
+    pub paused: Option<String>,
     /// Whether the machine has CD drives, and why one has not the medium that it should have.
     pub media: Option<Option<Problem>>,
     /// Whether the machine has a TPM, and why it has it no longer.
@@ -78,6 +80,10 @@ pub struct Observed {
     pub firmware_problem: Option<String>,
     /// Why the configuration is not in effect.
     pub config_problem: Option<ConfigProblem>,
+    /// Why the display has not the password that it should have.
+    pub password_problem: Option<Problem>,
+    /// Whether QEMU's monitor has been lost for a while, so that nothing can be brought to QEMU.
+    pub monitor_lost: bool,
 }
 
 /// Why a configuration is not in effect.
@@ -102,6 +108,21 @@ pub const REFUSED_BY_GUEST: &str = "RefusedByGuest";
 /// Reason of the condition and of the event: the machine's TPM has ended before the machine.
 pub const TPM_ENDED: &str = "TpmEnded";
 
+/// Reason of `Running`: it does, and something has paused the guest.
+const GUEST_PAUSED: &str = "GuestPaused";
+/// Reason of `ConfigInSync`: nothing can be brought to QEMU.
+const MONITOR_LOST: &str = "MonitorLost";
+const MONITOR_IS_LOST: &str = "QEMU's monitor is lost and is being connected to again; the guest goes on, but nothing that \
+                               changes reaches it; where it stays so, see kubectl logs of the pod, shut the guest down from \
+                               inside, and start the VM anew (spec.vm.restartRequest)";
+
+fn paused_by_somebody(state: &str) -> String {
+    format!(
+        "the guest is paused (QEMU says: {state}), and not by the runner; let it go on where it was paused, a debugger or \
+         another client of QEMU, or start the VM anew (spec.vm.restartRequest)"
+    )
+}
+
 impl Observed {
     fn runs(&self) -> bool {
         matches!(self.phase, Phase::Booting | Phase::Booted | Phase::Terminating)
@@ -113,10 +134,12 @@ impl Observed {
         let told = if self.runs() { self.times.behind(message) } else { message.to_owned() };
         let wanted =
             |type_, status, reason, message: &str| Wanted { type_, status, reason, message: message.to_owned() };
-        let mut all = vec![
-            wanted(conditions::RUNNING, self.runs(), reason, &told),
-            wanted(conditions::BOOTED, self.phase == Phase::Booted, reason, &told),
-        ];
+        let paused = self.paused.as_ref().filter(|_| matches!(self.phase, Phase::Booting | Phase::Booted));
+        let running = match paused {
+            Some(state) => wanted(conditions::RUNNING, true, GUEST_PAUSED, &paused_by_somebody(state)),
+            None => wanted(conditions::RUNNING, self.runs(), reason, &told),
+        };
+        let mut all = vec![running, wanted(conditions::BOOTED, self.phase == Phase::Booted, reason, &told)];
         let stopped = (conditions::REASON_VM_STOPPED, "the machine does not run");
         let console = match (&self.console, self.runs()) {
             (Some((host, _)), true) => {
@@ -222,13 +245,20 @@ impl Observed {
         Some(Wanted { type_: conditions::TPM_HEALTHY, status: problem.is_none(), reason, message })
     }
 
+    /// The reason is that of the first problem, the message has all.
     fn config_in_sync(&self) -> Wanted {
-        let (status, reason, message) = match &self.config_problem {
-            None => (true, "Applied", String::new()),
-            Some(ConfigProblem::Invalid(why)) => (false, "InvalidConfig", why.clone()),
-            Some(ConfigProblem::RestartNeeded(why)) => (false, "RestartNeeded", why.clone()),
-        };
-        Wanted { type_: conditions::CONFIG_IN_SYNC, status, reason, message }
+        let of_file = self.config_problem.as_ref().map(|problem| match problem {
+            ConfigProblem::Invalid(why) => ("InvalidConfig", why.as_str()),
+            ConfigProblem::RestartNeeded(why) => ("RestartNeeded", why.as_str()),
+        });
+        let of_password = self.password_problem.as_ref().map(|problem| (problem.reason, problem.message.as_str()));
+        let of_monitor = self.monitor_lost.then_some((MONITOR_LOST, MONITOR_IS_LOST));
+        let mut problems: Vec<(&'static str, &str)> =
+            [of_file, of_password, of_monitor].into_iter().flatten().collect();
+        problems.sort_by_key(|(reason, _)| *reason == "RestartNeeded");
+        let message = problems.iter().map(|(_, why)| *why).collect::<Vec<_>>().join("; ");
+        let reason = problems.first().map_or("Applied", |(reason, _)| reason);
+        Wanted { type_: conditions::CONFIG_IN_SYNC, status: problems.is_empty(), reason, message }
     }
 
     /// The object to apply at `now`, and its conditions; `present` are those of the one before.
@@ -303,11 +333,14 @@ pub mod tests {
             memory_problem: None,
             stalled: None,
             disk_error: None,
+            paused: None,
             media: None,
             tpm: None,
             reset_request: None,
             firmware_problem: None,
             config_problem: None,
+            password_problem: None,
+            monitor_lost: false,
         }
     }
 
@@ -342,6 +375,38 @@ pub mod tests {
         observed.addresses = vec!["10.0.2.15".to_owned()];
         observed.console = Some(("10.0.0.9".to_owned(), "4711".to_owned()));
         insta::assert_yaml_snapshot!(observed.object(&identity(), &[], at(10)).0);
+    }
+
+    #[test]
+    fn each_reason_why_a_configuration_is_not_in_effect_is_told_and_the_worst_is_first() {
+        let mut observed = observed(Phase::Booted);
+        let told = |observed: &Observed| {
+            let told = observed.config_in_sync();
+            (told.status, told.reason, told.message)
+        };
+        assert_eq!(told(&observed), (true, "Applied", String::new()));
+        observed.config_problem = Some(ConfigProblem::RestartNeeded("later".to_owned()));
+        observed.password_problem = Some(Problem::new("PasswordNotSet", "refused"));
+        assert_eq!(told(&observed), (false, "PasswordNotSet", "refused; later".to_owned()));
+        observed.config_problem = Some(ConfigProblem::Invalid("wrong".to_owned()));
+        observed.monitor_lost = true;
+        let (status, reason, message) = told(&observed);
+        assert!(
+            !status && reason == "InvalidConfig" && message.starts_with("wrong; refused; QEMU's monitor"),
+            "{message}"
+        );
+        (observed.config_problem, observed.password_problem) = (None, None);
+        assert_eq!(told(&observed).1, "MonitorLost");
+    }
+
+    #[test]
+    fn a_guest_that_somebody_has_paused_runs_and_is_told_as_paused() {
+        let mut observed = observed(Phase::Booted);
+        observed.paused = Some("debug".to_owned());
+        let running = observed.conditions().remove(0);
+        assert!(running.status && running.reason == "GuestPaused" && running.message.contains("debug"), "{running:?}");
+        observed.phase = Phase::Terminating;
+        assert_eq!(observed.conditions().remove(0).reason, "VmTerminating");
     }
 
     #[test]

@@ -9,6 +9,10 @@ pub const REASONS: &[(&str, &[(&str, &str)])] = &[
             ("RunnerStarted", "QEMU is being started"),
             ("VmStarted", "QEMU runs the guest"),
             ("VmBooted", "the guest's agent has answered"),
+            (
+                "GuestPaused",
+                "somebody has paused the guest, a debugger or another client of QEMU; the message says how",
+            ),
             ("VmTerminating", "the guest is being shut down"),
             ("VmStopped", "the machine does not run; also of the four conditions that follow"),
         ],
@@ -63,13 +67,18 @@ pub const REASONS: &[(&str, &[(&str, &str)])] = &[
         &[
             ("Applied", "the machine is as its configuration file says"),
             ("InvalidConfig", "the file cannot be used; the machine stays as it is"),
+            (
+                "PasswordNotSet",
+                "the display has not the password that it should have, or not until when; the message says why",
+            ),
+            ("MonitorLost", "QEMU's monitor has been lost for half a minute; the guest goes on, changes wait"),
             ("RestartNeeded", "what has changed takes effect at the next start"),
         ],
     ),
     (
         "StorageHealthy",
         &[
-            ("Healthy", "no disk has given an error"),
+            ("Healthy", "no disk has given an error since the guest boots, or for an hour"),
             ("DiskFull", "there is no room left for a disk; the guest waits until there is"),
             ("DiskError", "a disk cannot be read or written; the message says whether the guest waits or was told"),
         ],

@@ -26,18 +26,31 @@ impl Password {
     }
 }
 
-/// The commands that take the display from what it has to what it should have. The expiry goes along with each new
-/// password: a relative one counts from there.
-pub fn commands(desired: Option<&Password>, applied: Option<&Password>) -> Vec<Command> {
-    let Some(password) = desired.filter(|password| Some(*password) != applied) else { return Vec::new() };
-    let mut commands = Vec::new();
-    if applied.is_none_or(|applied| applied.text != password.text) {
-        commands.push(Command::set_password(&password.text));
+impl Password {
+    /// When it ends, as QEMU takes it; none where that is no time. QEMU itself takes more, and makes of it what nobody means:
+    /// what is beyond its range ends at once.
+    pub fn end(&self) -> Option<&str> {
+        let end = self.expiry.as_deref().unwrap_or(NEVER);
+        let seconds = end.strip_prefix('+').unwrap_or(end);
+        let is_number = !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit());
+        let is_time = is_number && seconds.parse::<u64>().is_ok_and(|seconds| seconds <= LATEST);
+        (is_time || [NOW, NEVER].contains(&end)).then_some(end)
     }
-    let had_expiry = applied.is_some_and(|applied| applied.expiry.is_some());
-    let expiry = password.expiry.as_deref().or(had_expiry.then_some("never"));
-    commands.extend(expiry.map(Command::expire_password));
-    commands
+}
+
+/// Ends of a password that are no numbers.
+pub const NOW: &str = "now";
+const NEVER: &str = "never";
+/// Latest end in seconds, from now or since 1970, that QEMU does not take for one in the past: half of its range.
+const LATEST: u64 = 1 << 62;
+
+/// The commands that take the display from what it has to what it should have, or nothing where that cannot be. The end goes
+/// along with each new password: a relative one counts from there, and that of the one before stays otherwise.
+pub fn commands(desired: Option<&Password>, applied: Option<&Password>) -> Option<Vec<Command>> {
+    let Some(password) = desired.filter(|password| Some(*password) != applied) else { return Some(Vec::new()) };
+    let end = Command::expire_password(password.end()?);
+    let is_new = applied.is_none_or(|applied| applied.text != password.text);
+    Some(is_new.then(|| Command::set_password(&password.text)).into_iter().chain([end]).collect())
 }
 
 #[cfg(test)]
@@ -58,12 +71,25 @@ mod tests {
     #[test]
     fn a_password_is_set_with_its_expiry_and_only_when_something_changes() {
         let (one, two) = (password("a", Some("now")), password("b", Some("now")));
-        assert_eq!(commands(one.as_ref(), None), [Command::set_password("a"), Command::expire_password("now")]);
-        assert_eq!(commands(one.as_ref(), one.as_ref()), []);
-        assert_eq!(commands(two.as_ref(), one.as_ref()).len(), 2);
+        let commands =
+            |desired: &Option<Password>, applied: Option<&Password>| commands(desired.as_ref(), applied).unwrap();
+        assert_eq!(commands(&one, None), [Command::set_password("a"), Command::expire_password("now")]);
+        assert_eq!(commands(&one, one.as_ref()), []);
+        assert_eq!(commands(&two, one.as_ref()).len(), 2);
         let never = password("a", None);
-        assert_eq!(commands(never.as_ref(), one.as_ref()), [Command::expire_password("never")]);
-        assert_eq!(commands(never.as_ref(), None), [Command::set_password("a")]);
+        assert_eq!(commands(&never, one.as_ref()), [Command::expire_password("never")]);
+        assert_eq!(commands(&never, None), [Command::set_password("a"), Command::expire_password("never")]);
+    }
+
+    #[test]
+    fn a_password_whose_end_is_no_time_gives_no_command() {
+        for end in ["now", "never", "+0", "+86400", "1900000000", "0"] {
+            assert_eq!(password("a", Some(end)).unwrap().end(), Some(end));
+        }
+        for end in ["tomorrow", "2030-01-01", "-1", "+", "+-1", "+ 5", "1e9", "Never", "0x10", "18446744073709551615"] {
+            let password = password("a", Some(end));
+            assert_eq!((password.as_ref().unwrap().end(), commands(password.as_ref(), None)), (None, None), "{end}");
+        }
     }
 
     #[test]

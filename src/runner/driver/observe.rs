@@ -29,7 +29,7 @@ impl Driver {
         self.tpm_among(ended).await;
         let Some((_, status)) = ended.iter().copied().find(|(pid, _)| self.qemu.is(*pid)) else { return };
         let mut last_words = self.qemu.ended().await;
-        if self.state.phase() == Phase::Starting {
+        if self.observed.times.guest.is_none() {
             last_words = self.words_of_start(last_words).await;
         }
         tracing::info!(status, "QEMU has ended");
@@ -40,13 +40,13 @@ impl Driver {
     pub(super) fn monitor_signal(&mut self, signal: Signal) {
         match signal {
             Signal::Ready => self.monitor_ready(),
-            Signal::Lost(why) if self.state.phase() == Phase::Terminating => tracing::debug!(why, "QEMU's monitor"),
-            Signal::Lost(why) => tracing::warn!(why, "QEMU's monitor is lost; connecting again"),
+            Signal::Lost(why) => self.monitor_lost(&why),
             Signal::Event(event) => self.qemu_event(event),
         }
     }
 
     fn monitor_ready(&mut self) {
+        self.monitor_is_back();
         if self.connected_before {
             self.catch_up();
         } else {
@@ -182,6 +182,12 @@ impl Driver {
             }
             Progress::Reset(request) => self.observed.reset_request = request,
             Progress::PasswordSet => self.observed.password_serial += 1,
+            Progress::Password(problem) => {
+                if let Some(problem) = &problem {
+                    tracing::warn!("{}", problem.message);
+                }
+                self.observed.password_problem = problem;
+            }
             Progress::Complete(generation) => {
                 self.observed.generation = generation;
                 self.step(Event::Configured);
@@ -208,7 +214,14 @@ impl Driver {
             News::DiskGrown(disk, size) => self.disk_grown(disk, size),
             News::Stopped(by) => self.stopped(by),
             News::Consoles(connected) => self.consoles_are(&connected),
+            News::Paused(by) => self.paused(by),
+            News::DisksQuiet => {
+                self.disks_are_quiet();
+                self.reporter.publish(&self.observed);
+            }
+            News::MonitorAway => self.monitor_stays_away(),
             News::TpmEnded => self.judge_tpm(),
+            News::TpmLate => self.judge_late_tpm(),
             News::Desktop(desktop) => {
                 tracing::info!(connected = desktop.connected, user = desktop.user, "the guest's desktop");
                 self.observed.desktop = desktop;

@@ -1,7 +1,8 @@
 //! (io) The connection to QEMU's monitor: one task owns it, everybody else holds a [`Client`].
 //!
-//! What always holds: each command gets exactly one answer, at its time limit at the latest; a lost connection fails
-//! what waits, is made again while QEMU lives, and never ends QEMU.
+//! What always holds: each command gets exactly one answer, at its time limit at the latest, which says whether QEMU may
+//! have carried it out; one that nobody waits for any more is not given; a lost connection fails what waits, is made again
+//! while QEMU lives, and never ends QEMU.
 
 use super::codec::{Codec, Message};
 use super::{Command, Event};
@@ -9,6 +10,8 @@ use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
@@ -25,10 +28,13 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 /// Why a command did not work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// There is no connection, or it was lost meanwhile.
-    #[error("QEMU's monitor is not connected; {0} was not answered")]
+    /// There is no connection: QEMU was not given the command, and will not be.
+    #[error("QEMU's monitor is not connected; {0} was not given")]
     NotConnected(&'static str),
-    /// QEMU has not answered in time.
+    /// QEMU was given the command, and the connection was lost before its answer: it may have carried it out.
+    #[error("the connection to QEMU's monitor was lost; {0} was not answered")]
+    Unanswered(&'static str),
+    /// QEMU was given the command, and has not answered in time: it may still carry it out.
     #[error("QEMU has not answered {0} within {limit} s", limit = COMMAND_TIME.as_secs())]
     Timeout(&'static str),
     /// QEMU has refused.
@@ -57,6 +63,16 @@ type Reply = oneshot::Sender<Result<Value, Error>>;
 struct Request {
     command: Command,
     reply: Reply,
+    given: Arc<AtomicBool>,
+}
+
+impl Request {
+    /// Whether QEMU is to be given the command. First it counts as given, then it is looked whether somebody waits; whoever
+    /// gives up waiting does so the other way round.
+    fn is_wanted(&self) -> bool {
+        self.given.store(true, Ordering::SeqCst);
+        !self.reply.is_closed()
+    }
 }
 
 /// Gives commands to QEMU.
@@ -69,11 +85,17 @@ impl Client {
         let name = command.name;
         tracing::debug!(?command, "monitor");
         let (reply, answer) = oneshot::channel();
-        let exchange = async {
-            self.0.send(Request { command, reply }).await.map_err(|_| Error::NotConnected(name))?;
+        let given = Arc::new(AtomicBool::new(false));
+        let request = Request { command, reply, given: Arc::clone(&given) };
+        let exchange = async move {
+            self.0.send(request).await.map_err(|_| Error::NotConnected(name))?;
             answer.await.unwrap_or(Err(Error::NotConnected(name)))
         };
-        timeout(COMMAND_TIME, exchange).await.unwrap_or(Err(Error::Timeout(name)))
+        // The exchange is over, and nobody waits for the answer, before it is looked whether the command was given.
+        let result = timeout(COMMAND_TIME, exchange).await;
+        result.unwrap_or_else(|_| {
+            Err(if given.load(Ordering::SeqCst) { Error::Timeout(name) } else { Error::NotConnected(name) })
+        })
     }
 
     /// Gives the command; an answer of the wrong shape is an error.
@@ -130,7 +152,7 @@ async fn refuse_during(pause: Duration, requests: &mut mpsc::Receiver<Request>) 
         tokio::select! {
             () = &mut pause => return Ok(()),
             request = requests.recv() => match request {
-                Some(Request { command, reply }) => {
+                Some(Request { command, reply, .. }) => {
                     let _ = reply.send(Err(Error::NotConnected(command.name)));
                 }
                 None => return Err(()),
@@ -176,13 +198,18 @@ async fn serve(
     let lost = loop {
         tokio::select! {
             request = requests.recv() => {
-                let Request { command, reply } = request?;
+                let request = request?;
                 waiting.retain(|_, (_, reply)| !reply.is_closed());
+                if !request.is_wanted() {
+                    continue;
+                }
+                let Request { command, reply, .. } = request;
                 id += 1;
-                waiting.insert(id, (command.name, reply));
                 if let Err(error) = framed.send(encode(id, &command)).await {
+                    let _ = reply.send(Err(Error::NotConnected(command.name)));
                     break error.to_string();
                 }
+                waiting.insert(id, (command.name, reply));
             }
             message = framed.next() => match message {
                 Some(Ok(Message::Return { id, value })) => {
@@ -211,7 +238,7 @@ async fn serve(
         }
     };
     for (_, (command, reply)) in waiting {
-        let _ = reply.send(Err(Error::NotConnected(command)));
+        let _ = reply.send(Err(Error::Unanswered(command)));
     }
     Some(lost)
 }

@@ -18,7 +18,11 @@ impl Peer {
     }
 
     pub async fn accept(listener: &UnixListener) -> Self {
-        let mut peer = Self::of(listener.accept().await.unwrap().0);
+        Self::greet(listener.accept().await.unwrap().0).await
+    }
+
+    pub async fn greet(stream: UnixStream) -> Self {
+        let mut peer = Self::of(stream);
         peer.say(r#"{"QMP": {"version": {}, "capabilities": []}}"#).await;
         let first = peer.hear().await;
         assert_eq!(first["execute"], "qmp_capabilities");

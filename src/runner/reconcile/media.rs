@@ -20,6 +20,8 @@ pub struct Tray {
     nodes: u32,
     /// What is being brought there: the image, and the node that was made for it.
     next: Option<(Option<PathBuf>, Option<String>)>,
+    /// Nodes that nobody needs, and that QEMU may still have.
+    unwanted: Vec<String>,
 }
 
 impl Tray {
@@ -41,16 +43,22 @@ impl Machine {
         if wanted.is_empty() || self.trays.is_empty() {
             return Ok(true);
         }
-        let mut problem = None;
+        let (mut problem, mut all) = (None, Ok(()));
         for (n, image) in wanted.iter().enumerate().take(self.trays.len()) {
             let Some(mut tray) = self.trays.get(n).cloned() else { continue };
             let result = self.follow_tray(n, &mut tray, image).await;
             if let Some(known) = self.trays.get_mut(n) {
                 *known = tray;
             }
-            let why = result?.map(|why| Problem::new(why.reason, format!("CD drive {n}: {}", why.message)));
-            problem = problem.or(why);
+            match result {
+                Ok(why) => {
+                    let why = why.map(|why| Problem::new(why.reason, format!("CD drive {n}: {}", why.message)));
+                    problem = problem.or(why);
+                }
+                Err(error) => all = all.and(Err(error)),
+            }
         }
+        all?;
         let complete = problem.is_none();
         let _ = self.progress.send(Progress::Media(problem));
         Ok(complete)
@@ -62,12 +70,14 @@ impl Machine {
         tray: &mut Tray,
         image: &Option<PathBuf>,
     ) -> Result<Option<Problem>, Error> {
+        self.close_unwanted(tray).await?;
         if tray.image == *image && tray.next.is_none() {
             return Ok(None);
         }
         if tray.next.as_ref().is_none_or(|(next, _)| next != image) {
             // What was on its way there is not wanted any more.
-            self.forget(tray.next.take().and_then(|(_, node)| node), tray).await?;
+            let before = tray.next.take().and_then(|(_, node)| node);
+            self.forget(before, tray).await?;
             let node = match tray.image == *image {
                 true => tray.node.clone(),
                 false => match self.make_node(n, tray, image.as_deref()).await? {
@@ -106,13 +116,28 @@ impl Machine {
         match self.client.execute(Command::add_node(media::medium(&node, &path))).await {
             Ok(_) => Ok(Ok(Some(node))),
             Err(Error::Refused { description, .. }) => Ok(Err(Problem::new("ImageNotReadable", description))),
-            Err(error) => Err(error),
+            Err(error @ Error::NotConnected(_)) => Err(error),
+            // QEMU may have opened it, or still do.
+            Err(error) => {
+                tray.unwanted.push(node);
+                Err(error)
+            }
         }
     }
 
-    async fn forget(&self, node: Option<String>, tray: &Tray) -> Result<(), Error> {
-        if let Some(node) = node.filter(|node| tray.node.as_ref() != Some(node)) {
-            self.give(Command::remove_node(&node)).await?;
+    async fn forget(&self, node: Option<String>, tray: &mut Tray) -> Result<(), Error> {
+        tray.unwanted.extend(node.filter(|node| tray.node.as_ref() != Some(node)));
+        self.close_unwanted(tray).await
+    }
+
+    /// Closes the nodes that nobody needs. One that QEMU does not have, or does not close, is tried once.
+    async fn close_unwanted(&self, tray: &mut Tray) -> Result<(), Error> {
+        while let Some(node) = tray.unwanted.last() {
+            match self.client.execute(Command::remove_node(node)).await {
+                Err(error @ Error::Refused { .. }) => tracing::debug!(%error, "an image that nobody needs"),
+                result => drop(result?),
+            }
+            tray.unwanted.pop();
         }
         Ok(())
     }

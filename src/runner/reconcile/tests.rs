@@ -1,7 +1,10 @@
 mod cpus;
+mod lost;
+mod password;
 
 use super::*;
 use crate::runner::desired::cpus::tests::desired;
+use crate::runner::desired::display::Password;
 use crate::runner::machine::Find;
 use crate::runner::qmp::{self, testing::Peer};
 use serde_json::{Value, json};
@@ -48,20 +51,6 @@ fn places(command: &str, _: &Value) -> Result<Value, &'static str> {
         {"type": "t", "props": {"core-id": 1}, "vcpus-count": 1},
         {"type": "t", "props": {"core-id": 0}, "vcpus-count": 1, "qom-path": "/machine/unattached/device[0]"},
     ]))
-}
-
-#[tokio::test]
-async fn a_refused_password_is_not_counted_and_not_repeated() {
-    let mut wanted = desired(1);
-    wanted.password = Password::of_files(Some("p".to_owned()), Some("whenever".to_owned()));
-    let mut rig = rig(wanted).await;
-    rig.peer.answer(|command, _| (command == "set_password").then(|| json!({})).ok_or("?")).await;
-    rig.peer.answer(|command, _| (command != "expire_password").then(|| json!({})).ok_or("no such time")).await;
-    rig.peer.answer(places).await;
-    assert!(matches!(rig.progress.recv().await, Some(Progress::Cpus { .. })));
-    assert_eq!(rig.progress.recv().await, Some(Progress::Complete(None)));
-    rig.wishes.send_modify(|desired| desired.attempt += 1);
-    rig.peer.answer(places).await;
 }
 
 /// A CD drive of a scripted QEMU.
@@ -175,7 +164,9 @@ async fn a_repository_that_does_not_answer_delays_nothing_else() {
     assert!(told.reason == "ImageNotReadable" && told.message.contains("has not answered"), "{told:?}");
     let began = std::time::Instant::now();
     rig.wishes.send_modify(|desired| desired.password = Password::of_files(Some("p".to_owned()), None));
-    rig.peer.answer(|command, _| (command == "set_password").then(|| json!({})).ok_or("?")).await;
+    for expected in ["set_password", "expire_password"] {
+        rig.peer.answer(|command, _| (command == expected).then(|| json!({})).ok_or("?")).await;
+    }
     assert_eq!(drive.play(&mut rig).await, Some(told));
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     answer.send(()).unwrap();
@@ -228,23 +219,6 @@ async fn b01_each_increase_of_the_request_resets_once_also_the_first() {
         rig.progress.recv().await.unwrap();
         assert_eq!(rig.progress.recv().await, Some(Progress::Complete(None)));
     }
-}
-
-#[tokio::test]
-async fn b01_a_reset_that_did_not_reach_qemu_is_done_when_it_can_be() {
-    let mut first = desired(1);
-    first.reset = Some(4);
-    let mut rig = rig(first).await;
-    rig.peer.answer(places).await;
-    let lost = rig.peer.hear().await;
-    assert_eq!(lost["execute"], "system_reset");
-    rig.peer = {
-        drop(rig.peer);
-        Peer::accept(&rig.listener).await
-    };
-    tokio::time::pause();
-    rig.peer.answer(places).await;
-    rig.peer.answer(|command, _| (command == "system_reset").then(|| json!({})).ok_or("?")).await;
 }
 
 #[tokio::test(start_paused = true)]

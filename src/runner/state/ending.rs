@@ -1,4 +1,14 @@
 //! (pure) The way from a running machine to its end: whom to ask, when to force, and what is said about it.
+//!
+//! ```text
+//! asked to end          +timeout        +2 s                +4 s             +6 s
+//!   agent, power button   quit            SIGTERM             SIGKILL          outcome without QEMU's end
+//!   guest off: quit, 2 s later SIGTERM ...................... SIGKILL
+//! ```
+//!
+//! What always holds: quit and SIGTERM let QEMU write what it still has, and come as early as they can; SIGKILL does not, and
+//! comes neither before the guest's time to shut down is over, however often somebody asks, nor later than 4 s after it. With
+//! 2 s for the TPM and 2 s for the last report the runner is done within 10 s of it.
 
 use super::{Action, Phase, State};
 use crate::api::outcome::{EndReason, Outcome};
@@ -15,6 +25,9 @@ const AGENT_TIME: Duration = Duration::from_secs(30);
 pub(super) struct Ending {
     pub(super) cause: Cause,
     pub(super) since: Duration,
+    /// Time from then on for the guest to shut down, and for a QEMU whose guest has done so earlier.
+    pub(super) time: Duration,
+    pub(super) guest_ran: bool,
     pub(super) agent_asked: bool,
     pub(super) press_at: Option<Duration>,
     pub(super) force: Force,
@@ -35,7 +48,26 @@ pub(super) enum Force {
     Quit,
     Terminate,
     Kill,
-    Nothing,
+    GiveUp,
+}
+
+impl Ending {
+    /// At once.
+    fn of(state: &State, cause: Cause, since: Duration) -> Self {
+        let guest_ran = matches!(state.phase, Phase::Booting | Phase::Booted);
+        // A guest that does not run yet needs no time.
+        let time = if guest_ran { state.powerdown_timeout } else { Duration::ZERO };
+        let (agent_asked, press_at, force) = (false, None, Force::Quit);
+        Self { cause, since, time, guest_ran, agent_asked, press_at, force, force_at: since }
+    }
+
+    /// When the next way to end QEMU is taken that was not possible before `earliest`.
+    fn at(&self, earliest: Duration) -> Duration {
+        match self.force {
+            Force::Kill => earliest.max(self.since + self.time + FORCE_TIME * 2),
+            Force::Quit | Force::Terminate | Force::GiveUp => earliest,
+        }
+    }
 }
 
 impl State {
@@ -50,16 +82,11 @@ impl State {
     }
 
     pub(super) fn guest_off(&mut self, now: Duration) -> Vec<Action> {
-        let since = now;
-        match &mut self.ending {
+        match &self.ending {
             // It was asked to: whoever asked is the cause.
-            Some(ending) if ending.force == Force::Quit => ending.press_at = None,
+            Some(ending) if ending.force == Force::Quit => {}
             Some(_) => return Vec::new(),
-            None => {
-                let (force, force_at) = (Force::Quit, now);
-                let ending = Ending { cause: Cause::Guest, since, agent_asked: false, press_at: None, force, force_at };
-                self.end_with(ending);
-            }
+            None => self.end_with(Ending::of(self, Cause::Guest, now)),
         }
         self.escalate(now)
     }
@@ -74,36 +101,23 @@ impl State {
     }
 
     pub(super) fn stop(&mut self, now: Duration) -> Vec<Action> {
-        if self.ending.is_some() {
-            // Asked again: no more patience.
-            return self.escalate(now);
+        if let Some(ending) = &self.ending {
+            // Asked again: no more patience with the guest, but with a QEMU that may be writing.
+            let hurries = matches!(ending.force, Force::Quit | Force::Terminate);
+            return if hurries { self.escalate(now) } else { Vec::new() };
         }
-        let guest_runs = matches!(self.phase, Phase::Booting | Phase::Booted);
-        let time = if guest_runs { self.powerdown_timeout } else { Duration::ZERO };
+        let ending = Ending::of(self, Cause::Asked, now);
+        let time = ending.time;
         let press_at =
             (!time.is_zero()).then(|| now + if self.agent_open { AGENT_TIME.min(time / 3) } else { Duration::ZERO });
-        self.end_with(Ending {
-            cause: Cause::Asked,
-            since: now,
-            agent_asked: false,
-            press_at,
-            force: Force::Quit,
-            force_at: now + time,
-        });
+        self.end_with(Ending { press_at, force_at: now + time, ..ending });
         let mut actions = if press_at.is_some() && self.agent_open { self.ask_to_shut_down() } else { Vec::new() };
         actions.extend(self.tick(now));
         actions
     }
 
     pub(super) fn fail(&mut self, now: Duration, failure: Failure) -> Vec<Action> {
-        self.end_with(Ending {
-            cause: Cause::Failed(failure),
-            since: now,
-            agent_asked: false,
-            press_at: None,
-            force: Force::Quit,
-            force_at: now,
-        });
+        self.end_with(Ending::of(self, Cause::Failed(failure), now));
         self.escalate(now)
     }
 
@@ -113,12 +127,16 @@ impl State {
         self.ending = Some(ending);
     }
 
-    pub(super) fn timeout_changed(&mut self, timeout: Duration) -> Vec<Action> {
+    pub(super) fn timeout_changed(&mut self, now: Duration, timeout: Duration) -> Vec<Action> {
         self.powerdown_timeout = timeout;
-        if let Some(ending) = &mut self.ending
-            && ending.force == Force::Quit
-        {
-            ending.force_at = ending.since + timeout;
+        // A guest that did not run when the end came has no time to shut down.
+        if let Some(ending) = self.ending.as_mut().filter(|ending| ending.guest_ran) {
+            ending.time = timeout;
+            match ending.force {
+                Force::Quit => ending.force_at = ending.since + timeout,
+                Force::Kill => ending.force_at = ending.at(now),
+                Force::Terminate | Force::GiveUp => {}
+            }
         }
         Vec::new()
     }
@@ -128,38 +146,50 @@ impl State {
         let monitor = self.monitor;
         let Some(ending) = &mut self.ending else { return Vec::new() };
         ending.press_at = None;
-        ending.force_at = now + FORCE_TIME;
         let (action, next) = match ending.force {
             Force::Quit if monitor => (Action::Quit, Force::Terminate),
             Force::Quit | Force::Terminate => (Action::Terminate, Force::Kill),
-            Force::Kill => (Action::Kill, Force::Nothing),
-            Force::Nothing => return Vec::new(),
+            Force::Kill => (Action::Kill, Force::GiveUp),
+            Force::GiveUp => return self.ended(None, ""),
         };
         ending.force = next;
+        ending.force_at = ending.at(now + FORCE_TIME);
         vec![action]
     }
 
-    pub(super) fn ended(&mut self, status: i32, last_words: &str) -> Vec<Action> {
+    /// QEMU has ended, with that exit code or minus that signal; or nothing can end it.
+    pub(super) fn ended(&mut self, status: Option<i32>, last_words: &str) -> Vec<Action> {
         let started = self.phase != Phase::Starting;
+        let how = || status.map_or_else(|| "nothing".to_owned(), failure::ending);
         let (reason, message) = match self.ending.take().map(|ending| ending.cause) {
             Some(Cause::Guest) => (EndReason::GuestShutdown, String::new()),
             Some(Cause::Asked) => (EndReason::Stopped, String::new()),
             Some(Cause::Failed(failure)) => (failure.reason, with_last_words(&failure.message, last_words)),
             None if started => {
-                let how = format!("QEMU ended by itself with {}", failure::ending(status));
+                let how = format!("QEMU ended by itself with {}", how());
                 (EndReason::QemuCrashed, with_last_words(&how, last_words))
             }
             None => {
-                let how = format!("QEMU ended with {} before the guest ran", failure::ending(status));
+                let how = format!("QEMU ended with {} before the guest ran", how());
                 (EndReason::StartFailed, with_last_words(&how, last_words))
+            }
+        };
+        let message = match status {
+            Some(_) => message,
+            None => {
+                [message.as_str(), STUCK].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
             }
         };
         self.phase = Phase::Stopped;
         self.deadline = None;
         let by_guest = reason == EndReason::GuestShutdown;
-        vec![Action::Finish(Outcome { reason, message, qemu_exit: Some(status), by_guest })]
+        vec![Action::Finish(Outcome { reason, message, qemu_exit: status, by_guest })]
     }
 }
+
+/// What is said of a QEMU that was killed and is still there: the kernel ends it when what it waits for answers.
+const STUCK: &str = "QEMU was killed, and has not ended: it is stuck in the kernel, most likely because storage of the VM \
+                     does not answer; see whether that is reachable from the node, or restart the node";
 
 /// What QEMU says about a machine type that it does not have.
 const NO_MACHINE_TYPE: &str = "unsupported machine type";

@@ -308,7 +308,11 @@ pub const ENDS: &[(&str, &str, &str)] = &[
         "nothing, the VM starts again; where it comes back, mend what QEMU's words in the message name, use another node or \
          another cpuModel",
     ),
-    ("MonitorLost", "The runner has lost QEMU's monitor", "see kubectl logs of the pod"),
+    (
+        "MonitorLost",
+        "QEMU's monitor was lost before the guest ran, and has not come back; once the guest runs, it ends nothing",
+        "nothing, the VM starts again; where it comes back, see kubectl logs of the pod",
+    ),
     ("Stopped", "Somebody has ended the runner, and the guest was shut down", "nothing"),
     ("OOMKilled", "The pod has used more memory than its limit", "raise spec.resources.limits, or leave it out"),
     (

@@ -1,6 +1,8 @@
 //! A driver whose QEMU is a test: its monitor says what the test wants, and its process only talks and waits.
 
 mod reload;
+mod running;
+mod start;
 
 use super::*;
 use crate::api::outcome::EndReason;
@@ -32,6 +34,8 @@ struct Rig {
     monitor: UnixListener,
     desktop: UnixListener,
     peer: Peer,
+    /// The names of the commands that were answered.
+    heard: Vec<String>,
 }
 
 impl Drop for Rig {
@@ -89,7 +93,7 @@ async fn starting() -> Rig {
     let desktop = UnixListener::bind(dirs.file(process::VMOP_AGENT)).unwrap();
     let (driver, inbox) = Driver::new(setup(dirs), Signals::receive().unwrap(), Instant::now());
     let peer = Peer::accept(&monitor).await;
-    let mut rig = Rig { _dir: dir, driver, inbox, monitor, desktop, peer };
+    let mut rig = Rig { _dir: dir, driver, inbox, monitor, desktop, peer, heard: Vec::new() };
     rig.until("running", |driver| driver.connected_before).await;
     rig
 }
@@ -97,13 +101,19 @@ async fn starting() -> Rig {
 impl Rig {
     /// Lets the driver work, on a QEMU with that run state, until that holds.
     async fn until(&mut self, run_state: &str, holds: impl Fn(&Driver) -> bool) {
+        self.work(run_state, |driver, _| holds(driver)).await;
+    }
+
+    /// The same, for what holds of the commands that were answered too.
+    async fn work(&mut self, run_state: &str, holds: impl Fn(&Driver, &[String]) -> bool) {
         let work = async {
-            while !holds(&self.driver) {
+            while !holds(&self.driver, &self.heard) {
                 tokio::select! {
                     Some(signal) = self.inbox.monitor.recv() => self.driver.monitor_signal(signal),
                     Some(progress) = self.inbox.progress.recv() => self.driver.progressed(progress),
                     Some(news) = self.inbox.news.recv() => self.driver.heard(news),
                     command = self.peer.hear() => {
+                        self.heard.extend(command["execute"].as_str().map(str::to_owned));
                         let answer = match command["execute"].as_str() {
                             Some("query-status") => json!({"status": run_state}),
                             Some("query-spice") => json!({"enabled": true, "channels": []}),

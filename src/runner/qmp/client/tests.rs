@@ -49,7 +49,7 @@ async fn b17_a_lost_connection_fails_what_waits_and_is_made_again() {
     });
     peer.hear().await;
     drop(peer);
-    assert_eq!(waiting.await.unwrap(), Err(Error::NotConnected("cont")));
+    assert_eq!(waiting.await.unwrap(), Err(Error::Unanswered("cont")));
     let mut again = Peer::accept(&listener).await;
     assert_eq!(signals.recv().await, Some(Signal::Ready));
     assert!(matches!(signals.recv().await, Some(Signal::Lost(_))));
@@ -89,7 +89,7 @@ async fn half_an_answer_is_none_and_the_next_connection_begins_anew() {
     let first = peer.hear().await;
     peer.say_part(r#"{"return": {"status": "runn"#).await;
     drop(peer);
-    assert_eq!(waiting.await.unwrap(), Err(Error::NotConnected("query-status")));
+    assert_eq!(waiting.await.unwrap(), Err(Error::Unanswered("query-status")));
     let mut again = Peer::accept(&listener).await;
     let asked = tokio::spawn(async move { client.execute(Command::query_status()).await });
     let second = again.hear().await;
@@ -120,4 +120,16 @@ async fn an_answer_that_comes_twice_or_too_late_is_nobodys() {
     let third = peer.hear().await;
     peer.say(&format!(r#"{{"return": {{"status": "next"}}, "id": {}}}"#, third["id"])).await;
     assert_eq!(next.await.unwrap().unwrap()["status"], "next");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_whose_caller_has_given_up_is_not_given_any_more() {
+    let Rig { _dir, listener, client, signals: _signals } = rig();
+    drop(Peer::accept(&listener).await);
+    // Connected again, and not greeted yet.
+    let (stream, _) = listener.accept().await.unwrap();
+    assert_eq!(client.execute(Command::system_reset()).await, Err(Error::NotConnected("system_reset")));
+    let mut again = Peer::greet(stream).await;
+    let _asked = tokio::spawn(async move { client.execute(Command::query_status()).await });
+    assert_eq!(again.hear().await["execute"], "query-status");
 }
