@@ -19,7 +19,7 @@ const DEFECTS: [(u32, &str, Held); 44] = [
         "the first reset after a start is ignored",
         By(&[
             "b01_each_increase_of_the_request_resets_once_also_the_first",
-            "b01_a_reset_that_did_not_reach_qemu_is_done_when_it_can_be",
+            "b01_a_reset_that_did_not_reach_qemu_is_done_once_when_it_can_be",
             "b01_b25_a_request_resets_the_guest_once_and_it_boots_again",
         ]),
     ),
@@ -109,7 +109,7 @@ const DEFECTS: [(u32, &str, Held); 44] = [
         20,
         "a refused password is confirmed, a line end is part of it",
         By(&[
-            "a_refused_password_is_not_counted_and_not_repeated",
+            "what_is_wrong_with_a_password_is_told_until_it_is_mended",
             "b20_a_password_that_qemu_refuses_is_not_confirmed",
             "line_ends_of_the_files_are_no_part_of_their_values",
         ]),

@@ -90,19 +90,49 @@ fn b20_a_password_that_qemu_refuses_is_not_confirmed() {
     rig.write("config/display-password", "first");
     let (vm, port) = start_with(&rig, json!({}), Some(&api));
     vm.until("a password", TIME, || serials(&api).contains(&1).then_some(()));
+    let told = |status: &str, reason: &str, word: &str| {
+        vm.until(reason, IN_EFFECT, || {
+            let last = api.statuses().pop()?;
+            let condition = condition(&last, "ConfigInSync");
+            let says = condition["message"].as_str().unwrap_or_default().contains(word);
+            (condition["status"] == status && condition["reason"] == reason && says).then_some(())
+        });
+    };
     // A ticket of SPICE has 60 bytes at most (SPICE_MAX_PASSWORD_LENGTH).
     rig.write("config/display-password", &"x".repeat(61));
-    vm.logged("QEMU refuses set_password", IN_EFFECT);
+    told("False", "PasswordNotSet", "display-password");
     assert!(admitted(port, "first"));
     rig.write("config/display-password", "second");
     vm.until("another password", IN_EFFECT, || serials(&api).contains(&2).then_some(()));
+    told("True", "Applied", "");
     rig.write("config/password-expiry", "whenever");
-    vm.logged("QEMU refuses expire_password", IN_EFFECT);
+    told("False", "InvalidConfig", "password-expiry");
+    assert!(admitted(port, "second"), "as it was");
     rig.write("config/password-expiry", "never");
     vm.until("an expiry", IN_EFFECT, || serials(&api).contains(&3).then_some(()));
+    told("True", "Applied", "");
+    rig.write("config/password-expiry", "now");
+    vm.until("an end", IN_EFFECT, || serials(&api).contains(&4).then_some(()));
+    assert!(!admitted(port, "second"));
     vm.signal("-TERM");
     let end = vm.end(TIME);
-    assert_eq!(serials(&api).into_iter().max(), Some(3), "{}", end.log);
+    assert_eq!(serials(&api).into_iter().max(), Some(4), "{}", end.log);
+}
+
+#[test]
+fn a_password_whose_end_cannot_be_used_lets_nobody_in_from_the_start_on() {
+    let (rig, api) = (Rig::new(), Api::start());
+    rig.write("config/display-password", "first");
+    rig.write("config/password-expiry", "tomorrow");
+    let (vm, port) = start_with(&rig, json!({}), Some(&api));
+    let last = vm.until("a refusal", TIME, || {
+        api.statuses().pop().filter(|last| condition(last, "ConfigInSync")["status"] == "False")
+    });
+    let condition = condition(&last, "ConfigInSync");
+    assert!(condition["message"].as_str().unwrap().contains("\"tomorrow\" is not allowed"), "{condition}");
+    assert!(!admitted(port, "first"));
+    rig.write("config/password-expiry", "+600");
+    vm.until("an end", IN_EFFECT, || admitted(port, "first").then_some(()));
 }
 
 #[test]

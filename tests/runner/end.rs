@@ -107,6 +107,25 @@ fn a_second_request_to_end_has_no_patience() {
 }
 
 #[test]
+fn a_qemu_that_may_be_writing_is_not_killed_before_its_time_however_often_somebody_asks() {
+    let rig = Rig::new();
+    diskless(&rig, json!({"powerdownTimeout": 6}));
+    let vm = rig.start(None);
+    vm.logged("to=Booting", Duration::from_secs(20));
+    run("kill", &["-STOP".as_ref(), vm.qemu().to_string().as_ref()]);
+    let asked = Instant::now();
+    for n in 1..=5 {
+        vm.signal("-TERM");
+        vm.until("a request", Duration::from_secs(5), || {
+            (rig.log().matches("asked to end").count() >= n).then_some(())
+        });
+    }
+    let end = vm.end(Duration::from_secs(20));
+    assert_eq!((end.code, &end.outcome["qemuExit"]), (10, &json!(-9)), "{}", end.log);
+    assert!((10..16).contains(&asked.elapsed().as_secs()), "{:?}", asked.elapsed());
+}
+
+#[test]
 fn a_stopped_qemu_is_killed_in_the_end() {
     let rig = Rig::new();
     diskless(&rig, json!({"powerdownTimeout": 1}));

@@ -2,7 +2,9 @@
 
 use crate::api::{Api, condition};
 use crate::host::LoopDevice;
+use crate::processes::children;
 use crate::rig::{BOOT, Rig, run};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -161,6 +163,36 @@ fn a_tpm_that_cannot_use_its_state_is_a_failed_start_that_tells_why() {
     let message = end.outcome["message"].as_str().unwrap();
     assert!(message.contains("TPM (swtpm)") && message.contains("libtpms"), "{message}");
     assert!(api.warnings().is_empty() && !end.log.contains("runs on without it"), "{}", end.log);
+}
+
+#[test]
+fn a_tpm_that_is_stuck_ends_the_start_with_its_reason_and_soon() {
+    for _ in 0..10 {
+        let rig = Rig::with_guest();
+        rig.configure(&json!({}), &json!({"useTpm": true}));
+        let vm = rig.start(None);
+        let (runner, began) = (vm.pid(), Instant::now());
+        let swtpm = loop {
+            let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            match children(runner).into_iter().find(|pid| name(pid).starts_with("swtpm")) {
+                Some(pid) => break Pid::from_raw(pid as i32).unwrap(),
+                None => assert!(began.elapsed() < Duration::from_secs(10), "{}", rig.log()),
+            }
+        };
+        kill_process(swtpm, Signal::STOP).unwrap();
+        std::thread::sleep(Duration::from_secs(8));
+        if rig.log().contains("to=Booting") {
+            // QEMU has asked it before: that was too late.
+            continue;
+        }
+        let end = vm.end(Duration::from_secs(20));
+        assert_eq!((end.code, &end.outcome["reason"]), (70, &json!("StartFailed")), "{}", end.log);
+        let message = end.outcome["message"].as_str().unwrap();
+        assert!(message.contains("TPM (swtpm) has not answered QEMU within 10 s"), "{message}");
+        assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
+        return;
+    }
+    panic!("the TPM was stopped too late each time");
 }
 
 #[test]

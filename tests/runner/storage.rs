@@ -85,6 +85,43 @@ fn a_device_that_has_grown_is_announced_to_the_guest() {
 }
 
 #[test]
+fn a_sector_that_cannot_be_read_is_told_the_guest_which_goes_on_and_forgotten_when_it_boots_anew() {
+    const MIB: u64 = 1 << 20;
+    let (image, api) = (Rig::with_guest(), Api::start());
+    let file = fs::File::options().write(true).open(image.path("disk.img")).unwrap();
+    let size = file.metadata().unwrap().len();
+    file.set_len(size + 16 * MIB).unwrap();
+    let device = LoopDevice::of(&image.path("disk.img"));
+    let rig = Rig::with_device(&device.0);
+    let drives = json!({"drives": [{"type": "raw", "resource": "/dev/system-disk"}]});
+    rig.configure(&json!({"namespace": "ns"}), &drives);
+    let vm = rig.start(Some(&api));
+    let mut console = vm.console();
+    console.wait("ready");
+    // The device is as large as before, and has nothing there any more.
+    file.set_len(size).unwrap();
+    let place = (size + 8 * MIB) / 4096;
+    console.type_line(&format!("sh dd if=/dev/vda of=/dev/null bs=4096 count=1 iflag=direct skip={place} || echo bad"));
+    console.wait("TINY sh bad");
+    let storage = |status: &str| {
+        vm.until("a report", BOOT, || {
+            let last = api.statuses().pop()?;
+            let healthy = condition(&last, "StorageHealthy").clone();
+            (healthy["status"] == status).then_some(healthy)
+        })
+    };
+    let healthy = storage("False");
+    assert_eq!(healthy["reason"], "DiskError");
+    for word in ["/dev/system-disk could not be read", "the guest was told so"] {
+        assert!(healthy["message"].as_str().unwrap().contains(word), "{healthy}");
+    }
+    file.set_len(size + 16 * MIB).unwrap();
+    console.type_line("reboot");
+    console.wait("TINY boot=2");
+    storage("True");
+}
+
+#[test]
 fn a_full_volume_pauses_the_guest_says_so_and_the_guest_goes_on_when_there_is_room() {
     let (rig, api) = (Rig::with_guest(), Api::start());
     let volume = SmallVolume::of(&rig, "volume", 4);

@@ -92,7 +92,7 @@ impl Login {
              user is wanted, or when it has started anew: see its log in the guest, and restart it there"
         ));
         self.failed = Some(request.clone());
-        self.overdue = true;
+        (self.overdue, self.again) = (true, false);
     }
 
     /// Another user is wanted, or none. Gives the line to say, if there is one.
