@@ -41,7 +41,8 @@ async fn b01_a_reset_that_was_given_to_qemu_is_not_given_again_where_its_answer_
     let (mut heard, mut told) = rig.play().await;
     rig.wishes.send_modify(|desired| desired.attempt += 1);
     let (more, also) = rig.play().await;
-    (heard.extend(more), told.extend(also));
+    heard.extend(more);
+    told.extend(also);
     assert!(!heard.contains(&"system_reset".to_owned()), "{heard:?}");
     assert!(told.contains(&Progress::Reset(Some(4))), "{told:?}");
 }
@@ -61,7 +62,8 @@ async fn b01_a_reset_that_did_not_reach_qemu_is_done_once_when_it_can_be() {
     let (mut heard, mut told) = (Vec::new(), Vec::new());
     while !told.contains(&Progress::Reset(Some(4))) {
         let (more, also) = rig.play().await;
-        (heard.extend(more), told.extend(also));
+        heard.extend(more);
+        told.extend(also);
     }
     assert_eq!(heard.iter().filter(|command| *command == "system_reset").count(), 1, "{heard:?}");
 }
