@@ -157,6 +157,8 @@ pub enum ReadyReason {
     TapResourceMissing,
     /// The pod's node does not answer.
     NodeUnreachable,
+    /// The pod runs and its runner tells nothing.
+    RunnerSilent,
     /// The pod has had its time to end and is still there.
     TerminationOverdue,
     /// Kubernetes warns of something else while the pod does not start.
@@ -177,7 +179,7 @@ pub enum ReadyReason {
 
 impl ReadyReason {
     /// All of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::Running,
         Self::Stopped,
         Self::Starting,
@@ -200,6 +202,7 @@ impl ReadyReason {
         Self::AcceleratorResourceMissing,
         Self::TapResourceMissing,
         Self::NodeUnreachable,
+        Self::RunnerSilent,
         Self::TerminationOverdue,
         Self::PodWarning,
         Self::QuotaExceeded,
@@ -212,7 +215,7 @@ impl ReadyReason {
 
     /// The reason as it stands in the condition.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Running => "Running",
             Self::Stopped => "Stopped",
@@ -236,6 +239,7 @@ impl ReadyReason {
             Self::AcceleratorResourceMissing => "AcceleratorResourceMissing",
             Self::TapResourceMissing => "TapResourceMissing",
             Self::NodeUnreachable => "NodeUnreachable",
+            Self::RunnerSilent => "RunnerSilent",
             Self::TerminationOverdue => "TerminationOverdue",
             Self::PodWarning => "PodWarning",
             Self::QuotaExceeded => "QuotaExceeded",

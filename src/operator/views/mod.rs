@@ -41,6 +41,9 @@ pub struct PodView {
 pub struct PodSpecView {
     /// The containers.
     pub containers: Box<[ContainerSpecView]>,
+    /// The node that it runs on, once one was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
     /// Seconds that the pod has to end if nobody says otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub termination_grace_period_seconds: Option<i64>,

@@ -62,6 +62,12 @@ impl Observed {
         self.vm.name_any()
     }
 
+    /// Whether it has a CD drive, and so a need for the image repository.
+    #[must_use]
+    pub fn has_cd_drive(&self) -> bool {
+        self.vm.spec.vm.disks.iter().any(|disk| disk.cdrom.is_some())
+    }
+
     /// The VM's conditions.
     #[must_use]
     pub fn conditions(&self) -> &[Condition] {

@@ -20,7 +20,11 @@ pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Finding> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     // Before and after the pod is deleted: it has all of its grace period, though nobody is there to use it.
     if unreachable(pod) {
-        return Some(Finding::Now(node_problem(observed, "does not answer and cannot say whether the pod has ended")));
+        return Some(Finding::Now(node_problem(
+            observed,
+            pod,
+            "does not answer and cannot say whether the pod has ended",
+        )));
     }
     let until = pod.metadata.deletion_timestamp.as_ref()?.0;
     // The deletion time is that by which the pod should be gone: its grace period is in it.
@@ -31,7 +35,11 @@ pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Finding> {
         return Some(Finding::After(left));
     }
     if taken_for_dead(pod) {
-        return Some(Finding::Now(node_problem(observed, "does not answer and cannot say whether the pod has ended")));
+        return Some(Finding::Now(node_problem(
+            observed,
+            pod,
+            "does not answer and cannot say whether the pod has ended",
+        )));
     }
     let held = pod.metadata.finalizers.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
     let what = match held.is_empty() {
@@ -41,8 +49,10 @@ pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Finding> {
     Some(Finding::Now(Problem::new(Reason::TerminationOverdue, &what, name)))
 }
 
-fn node_problem(observed: &Observed, what: &str) -> Problem {
-    let node = observed.vm.status.as_ref().and_then(|status| status.node_name.as_deref());
+/// The node is the pod's own, and not that on which the VM has run before.
+pub(super) fn node_problem(observed: &Observed, pod: &PodView, what: &str) -> Problem {
+    let told = || observed.vm.status.as_ref().and_then(|status| status.node_name.as_deref());
+    let node = pod.spec.node_name.as_deref().or_else(told);
     match node {
         Some(node) => Problem::new(Reason::NodeUnreachable, &format!("node {node:?} {what}"), node),
         None => Problem::new(Reason::NodeUnreachable, &format!("the pod's node {what}"), "<node>"),

@@ -3,11 +3,13 @@
 //! | module | what |
 //! |---|---|
 //! | [`starting`] | a pod that does not start |
+//! | [`scheduling`] | a pod that no node takes |
 //! | [`ending`] | a pod that does not end, or whose node does not answer |
 //! | [`reasons`] | the closed list of reasons, each with its next step |
 
 pub mod ending;
 pub mod reasons;
+pub mod scheduling;
 pub mod starting;
 
 use super::observe::Observed;
@@ -117,9 +119,10 @@ fn finding(observed: &Observed) -> Option<Finding> {
     match observed.own_pod() {
         None if is_ending || of_a_namesake(any_pod) || !wanted => None,
         None => Some(Finding::Now(taken(any_pod))),
-        Some(pod) => {
-            ending::explain(observed, pod).or_else(|| starting::explain(observed, pod).filter(|_| wanted && !is_ending))
-        }
+        Some(pod) => ending::explain(observed, pod).or_else(|| {
+            let starts = || starting::explain(observed, pod).or_else(|| starting::runner_says_nothing(observed, pod));
+            starts().filter(|_| wanted && !is_ending)
+        }),
     }
 }
 
@@ -131,7 +134,7 @@ fn taken(pod: &PodView) -> Problem {
 }
 
 /// Whether the pod belongs to a VM of its name: this one, or an earlier one, with which it goes.
-fn of_a_namesake(pod: &PodView) -> bool {
+pub(super) fn of_a_namesake(pod: &PodView) -> bool {
     let owners = pod.metadata.owner_references.iter().flatten();
     owners.into_iter().any(|owner| owner.kind == "VirtualMachine" && Some(&owner.name) == pod.metadata.name.as_ref())
 }

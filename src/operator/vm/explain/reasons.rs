@@ -82,7 +82,8 @@ pub const ENTRIES: &[Entry] = &[
     ),
     entry(
         ReadyReason::Unschedulable,
-        "No node takes the pod: CPU, memory, taints, node selection, or, with tap networks, a port that is taken there",
+        "No node takes the pod: CPU, memory, taints, node selection, a claim that another pod uses alone, or, with tap networks, \
+         a port that is taken there",
         "pod condition `PodScheduled`",
         "make room, or change spec.vm, spec.resources or the node selection",
     ),
@@ -90,7 +91,7 @@ pub const ENTRIES: &[Entry] = &[
         ReadyReason::ClaimPending,
         "A claim has no volume for longer than making one takes, or is not there",
         "pod condition `PodScheduled` and the claim's phase",
-        "provide a volume that fits it; or correct class, selector or size in the VM and delete the claim, which holds nothing yet and is made anew: see kubectl describe pvc {}",
+        "provide a volume that fits it; or correct class, selector or size in the VM and delete the claim while its phase is Pending, as it holds nothing until then; it is made anew: see kubectl describe pvc {}",
     ),
     entry(
         ReadyReason::ClaimLost,
@@ -102,12 +103,12 @@ pub const ENTRIES: &[Entry] = &[
         ReadyReason::ProvisioningFailed,
         "The storage class of a claim does not exist or makes no volume",
         "event `ProvisioningFailed` of the claim",
-        "mend the class's provisioner; or correct the storage class in the VM and delete the claim, which holds nothing yet and is made anew: see kubectl describe pvc {}",
+        "mend the class's provisioner; or correct the storage class in the VM and delete the claim while its phase is Pending, as it holds nothing until then; it is made anew: see kubectl describe pvc {}",
     ),
     entry(
         ReadyReason::VolumeBindingFailed,
         "A volume cannot be bound on any node that the pod may run on",
-        "pod condition `PodScheduled`, `volume node affinity conflict` or `binding volumes`",
+        "pod condition `PodScheduled`, `didn't match PersistentVolume's node affinity` or `binding volumes`",
         "let the pod run where its volumes are (spec.nodeSelector), or move them: see kubectl describe pod {}",
     ),
     entry(
@@ -167,9 +168,18 @@ pub const ENTRIES: &[Entry] = &[
     entry(
         ReadyReason::NodeUnreachable,
         "The pod's node does not answer; the guest may still run there, so that it is started nowhere else",
-        "pod phase `Unknown`, condition `Ready` without a reason, or `DisruptionTarget` by the taint manager",
+        "pod phase `Unknown`, condition `Ready` without a reason, `DisruptionTarget` by the taint manager, or no container's \
+         state 2 min after the pod got its node",
         "bring the node back; if it is off for sure, let its volumes go: \
          kubectl taint node {} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+    ),
+    entry(
+        ReadyReason::RunnerSilent,
+        "The pod runs, and its runner cannot tell the VM's state for a minute: it does not reach the API server, or may not \
+         write there",
+        "condition `Ready` of the pod, and none of the runner's conditions of the VM",
+        "see kubectl logs {}; let the pod reach the API server (NetworkPolicy), and the runner write (Role vm-runner: apply \
+         the overlay again with which the operator was installed)",
     ),
     entry(
         ReadyReason::TerminationOverdue,

@@ -1,8 +1,8 @@
-//! (pure) What keeps a pod from starting: its node, its claims, its volumes, its container.
+//! (pure) What keeps a pod from starting: its volumes, its container; and, in [`scheduling`], its node and its claims.
 
-use super::Problem;
-use crate::api::conditions::ReadyReason as Reason;
-use crate::operator::views::{ClaimView, PodConditionView, PodView};
+use super::{Problem, ending, scheduling};
+use crate::api::conditions::{self, ReadyReason as Reason};
+use crate::operator::views::{PodConditionView, PodView};
 use crate::operator::vm::observe::Observed;
 use crate::operator::warnings::Warning;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -18,6 +18,11 @@ pub const GRACE_TOLD: SignedDuration = SignedDuration::from_secs(10);
 pub const GRACE_STATIC: SignedDuration = SignedDuration::from_secs(10);
 /// A warning that nobody knows is passed on where the pod has not started that long after it.
 pub const GRACE_UNKNOWN: SignedDuration = SignedDuration::from_secs(10);
+
+/// A kubelet tells of a pod's containers seconds after it has got the pod, before it mounts anything.
+pub const GRACE_NODE: SignedDuration = SignedDuration::from_secs(120);
+/// A runner's first word comes as soon as it has read its configuration.
+pub const GRACE_RUNNER: SignedDuration = SignedDuration::from_secs(60);
 
 /// A problem, or the time when there will be more to tell if it lasts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,9 +43,36 @@ pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Finding> {
         return None;
     }
     match unschedulable(pod) {
-        Some(condition) => unscheduled(observed, condition),
-        None => warned(observed, name),
+        Some(condition) => Some(scheduling::unscheduled(observed, name, condition)),
+        None => warned(observed, pod, name).or_else(|| node_says_nothing(observed, pod)),
     }
+}
+
+/// The pod has a node, whose kubelet has not taken it up.
+fn node_says_nothing(observed: &Observed, pod: &PodView) -> Option<Finding> {
+    let since = pod.condition("PodScheduled").filter(|_| pod.status.container_statuses.is_empty()).and_then(since)?;
+    let problem = || ending::node_problem(observed, pod, "does not answer and has not begun to start the pod");
+    Some(overdue(problem, since, observed.now, GRACE_NODE))
+}
+
+/// The pod is ready, and its runner has told nothing: neither of this start nor, just now, of the machine's end.
+pub(super) fn runner_says_nothing(observed: &Observed, pod: &PodView) -> Option<Finding> {
+    let running = conditions::find(observed.conditions(), conditions::RUNNING);
+    if running
+        .is_some_and(|it| !matches!(it.reason.as_str(), conditions::REASON_CREATION | conditions::REASON_VM_STOPPED))
+        || pod.status.phase != "Running"
+        || pod.has_ended()
+    {
+        return None;
+    }
+    let ready = pod.condition("Ready").and_then(since)?;
+    let since = running.map_or(ready, |running| ready.max(running.last_transition_time.0));
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let problem = || {
+        let what = format!("pod {name:?} runs, and its runner has told nothing for {} s", GRACE_RUNNER.as_secs());
+        Problem::new(Reason::RunnerSilent, &what, name)
+    };
+    Some(overdue(problem, since, observed.now, GRACE_RUNNER))
 }
 
 fn waiting_container(pod: &PodView) -> Option<Problem> {
@@ -71,96 +103,40 @@ fn unschedulable(pod: &PodView) -> Option<&PodConditionView> {
     pod.status.conditions.iter().find(|c| c.type_ == "PodScheduled" && c.status == "False")
 }
 
-fn lasting(problem: Problem, since: Option<Timestamp>, now: Timestamp, grace: SignedDuration) -> Finding {
+/// How much of the grace is left. A time that lies ahead by more than the grace was noted by a clock that was wrong, and
+/// is not waited for; so nobody waits for longer than twice the grace.
+fn left(since: Timestamp, now: Timestamp, grace: SignedDuration) -> Option<Duration> {
+    let passed = now.duration_since(since);
+    let left = Duration::try_from(grace - passed).ok()?;
+    (!left.is_zero() && -passed <= grace).then_some(left)
+}
+
+fn overdue(problem: impl FnOnce() -> Problem, since: Timestamp, now: Timestamp, grace: SignedDuration) -> Finding {
+    left(since, now, grace).map_or_else(|| Finding::Now(problem()), Finding::After)
+}
+
+pub(super) fn lasting(problem: Problem, since: Option<Timestamp>, now: Timestamp, grace: SignedDuration) -> Finding {
     let Some(since) = since else { return Finding::Now(problem) };
-    // The API server's clock may be ahead of ours: never wait for longer than twice the grace.
-    let left = |grace: SignedDuration| match Duration::try_from(grace - now.duration_since(since)) {
-        Ok(left) if !left.is_zero() => Some(left.min(grace.unsigned_abs() * 2)),
-        _ => None,
-    };
-    match (left(GRACE_TOLD), left(grace)) {
-        (_, None) => Finding::Now(problem),
-        (Some(left), Some(_)) => Finding::After(left),
-        (None, Some(left)) => Finding::Waiting(Problem { reason: Reason::Starting, ..problem }, left),
+    match (left(since, now, grace), left(since, now, GRACE_TOLD.min(grace))) {
+        (None, _) => Finding::Now(problem),
+        (Some(_), Some(left)) => Finding::After(left),
+        (Some(left), None) => Finding::Waiting(Problem { reason: Reason::Starting, ..problem }, left),
     }
-}
-
-/// No node takes the pod. What does not go away by itself is told at once; a claim that gets its volume is waited for.
-fn unscheduled(observed: &Observed, condition: &PodConditionView) -> Option<Finding> {
-    let words = condition.message.as_deref().unwrap_or("no details given");
-    let vm = observed.name();
-    let now = |reason, what: String| Some(Finding::Now(Problem::new(reason, &what, &vm)));
-    if words.contains("node affinity conflict") || words.contains("binding volumes") {
-        return now(Reason::VolumeBindingFailed, format!("its volumes keep the pod from every node ({words})"));
-    }
-    if !words.to_lowercase().contains("persistent") {
-        let (reason, what) = unfit(words);
-        return now(reason, format!("{what} ({words})"));
-    }
-    let Some(claim) = without_volume(observed).into_iter().next() else {
-        let missing = Problem::new(Reason::ClaimPending, &format!("a claim of the pod is missing ({words})"), &vm);
-        return Some(lasting(missing, since(condition), observed.now, GRACE));
-    };
-    let name = claim.metadata.name.as_deref().unwrap_or_default();
-    if claim.status.phase == "Lost" {
-        let what = format!("claim {name:?} has lost its volume ({words})");
-        return Some(Finding::Now(Problem::new(Reason::ClaimLost, &what, name)));
-    }
-    if let Some(warning) = observed.claim_warnings.get(name).filter(|warning| warning.reason == "ProvisioningFailed") {
-        let what = format!("claim {name:?} gets no volume ({})", warning.note);
-        return Some(Finding::Now(Problem::new(Reason::ProvisioningFailed, &what, name)));
-    }
-    let what = format!("claim {name:?} has no volume ({words})");
-    let grace = if claim.spec.storage_class_name.as_deref() == Some("") { GRACE_STATIC } else { GRACE };
-    Some(lasting(Problem::new(Reason::ClaimPending, &what, name), since(condition), observed.now, grace))
-}
-
-/// Why no node is fit for the pod, in the scheduler's words.
-fn unfit(words: &str) -> (Reason, String) {
-    let lacking = |kind: &str| {
-        let mut names = words.split_whitespace().map(|word| word.trim_end_matches(['.', ',']));
-        names.find(|word| word.contains('/') && word.ends_with(kind)).filter(|_| words.contains("Insufficient"))
-    };
-    if let Some(device) = lacking("/kvm") {
-        let what = format!("no node has the resource {device:?} for hardware acceleration");
-        return (Reason::AcceleratorResourceMissing, what);
-    }
-    if let Some(device) = lacking("tun") {
-        return (Reason::TapResourceMissing, format!("no node has the resource {device:?} for tap networks"));
-    }
-    let what = match words.contains("free ports") {
-        true => "no node has the VM's ports free, which are the node's own where it has tap networks",
-        false => "no node takes the pod",
-    };
-    (Reason::Unschedulable, what.to_owned())
 }
 
 fn since(condition: &PodConditionView) -> Option<Timestamp> {
     condition.last_transition_time.as_ref().map(|t| t.0)
 }
 
-/// Claims without a volume, the likeliest culprit first: one that is known to get none, then one that has lost its
-/// volume or must find one that is there already; one whose class makes volumes often only waits for the pod to get a
-/// node.
-fn without_volume(observed: &Observed) -> Vec<&ClaimView> {
-    let has_cd_drive = observed.vm.spec.vm.disks.iter().any(|disk| disk.cdrom.is_some());
-    let repository = observed.image_repository.as_ref().filter(|_| has_cd_drive);
-    let claims = observed.claims.values().chain(repository).map(AsRef::as_ref);
-    let mut claims: Vec<&ClaimView> = claims.filter(|claim| claim.status.phase != "Bound").collect();
-    let warned =
-        |claim: &ClaimView| claim.metadata.name.as_ref().is_some_and(|name| observed.claim_warnings.contains_key(name));
-    claims.sort_by_key(|claim| match (claim.status.phase.as_str(), claim.spec.storage_class_name.as_deref()) {
-        ("Lost", _) => 0,
-        _ if warned(claim) => 1,
-        (_, Some("")) => 2,
-        _ => 3,
-    });
-    claims
-}
+/// Warnings of what is done before the first container: they are over when that is done.
+const BEFORE_CONTAINERS: [&str; 4] = ["FailedMount", "FailedMapVolume", "FailedAttachVolume", "FailedCreatePodSandBox"];
 
 /// The pod has a node, and Kubernetes warns of something.
-fn warned(observed: &Observed, pod: &str) -> Option<Finding> {
+fn warned(observed: &Observed, view: &PodView, pod: &str) -> Option<Finding> {
     let Warning { reason, note, at } = observed.pod_warning.as_deref()?;
+    if view.condition("PodReadyToStartContainers").is_some() && BEFORE_CONTAINERS.contains(&reason.as_str()) {
+        return None;
+    }
     let problem = |reason, what: &str| Problem::new(reason, &format!("{what} ({note})"), pod);
     let known = match reason.as_str() {
         "FailedMount" | "FailedMapVolume" if note.contains("volumeMode") => {

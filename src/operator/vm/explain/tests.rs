@@ -115,6 +115,9 @@ fn what_does_not_go_away_by_itself_is_told_at_once() {
     }
 }
 
+mod scheduling;
+mod silence;
+
 const UNBOUND: &str = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found";
 
 #[test]
@@ -128,8 +131,8 @@ fn a_volume_that_is_being_made_is_a_problem_only_if_that_lasts() {
     // The claim has just been made and the scheduler has not seen it yet.
     let missing = "0/1 nodes are available: persistentvolumeclaim \"vm-runner-data\" not found.";
     is_told_after(&unschedulable_for(0, missing), 10);
-    is_told_as_waiting(&unschedulable_for(29, missing), 1, &["missing"]);
-    is_told(&unschedulable_for(30, missing), Reason::ClaimPending, &["missing"]);
+    is_told_as_waiting(&unschedulable_for(29, missing), 1, &["is not there"]);
+    is_told(&unschedulable_for(30, missing), Reason::ClaimPending, &["is not there"]);
 }
 
 #[test]

@@ -176,7 +176,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         pod_annotations: pod::annotations(spec),
         config,
         disks,
-        has_cd_drive: spec.vm.disks.iter().any(|disk| disk.cdrom.is_some()),
+        has_cd_drive: observed.has_cd_drive(),
         runner_data_claim: observed.claim_name(observe::RUNNER_DATA, names::runner_data_claim(&name)),
         runner_data_class: settings.runner_data_pvc.storage_class_name.clone(),
         display_secret,
