@@ -1,7 +1,7 @@
 //! A change of a running VM is announced until the runner confirms it.
 
 use super::fake_api::{CONFIG_MAPS, PODS, SECRETS, VMS};
-use super::world::{World, one_disk, pass, request};
+use super::world::{World, one_disk, pass, request, set_clock};
 use serde_json::Value;
 use std::time::Duration;
 use vm_operator::operator::controller::Outcome;
@@ -98,4 +98,15 @@ async fn a_runner_that_tells_nothing_is_not_waited_for() {
     world.deliver();
     let annotations = world.api.get(PODS, "vm").unwrap()["metadata"]["annotations"].clone();
     assert_eq!(annotations["vmoperator.jdrupes.org/poked"], Value::Null);
+}
+
+#[tokio::test]
+async fn a_clock_that_was_ahead_and_is_set_right_does_not_put_off_the_next_announcement() {
+    let mut world = running().await;
+    world.edit(|machine| machine["powerdownTimeout"] = 30.into());
+    world.settle().await;
+    set_clock(-3600);
+    world.restart_operator();
+    assert_eq!(world.step().await, [request("PATCH", PODS, "vm")]);
+    announced_again_after(&mut world, &[2, 4, 8, 16, 32, 60, 60]).await;
 }

@@ -20,9 +20,10 @@ pub(super) fn image_repository(
     Ok(ImageRepository { create, storage_class_name, size, access_modes, fetch })
 }
 
+/// As Kubernetes spells it, which knows fewer units than are taken here.
 pub(super) fn size(node: &Node<'_>) -> Result<String, SettingsError> {
-    let size = node.text().ok().filter(|text| text.parse::<Bytes>().is_ok_and(|bytes| bytes.0 > 0));
-    size.map_or_else(|| node.refuse("give a size, such as 20Gi"), Ok)
+    let size = node.text().ok().and_then(|text| text.parse::<Bytes>().ok()).filter(|bytes| bytes.0 > 0);
+    size.map_or_else(|| node.refuse("give a size, such as 20Gi"), |size| Ok(size.to_quantity()))
 }
 
 fn access_modes(node: Node<'_>) -> Result<Vec<String>, SettingsError> {
@@ -142,6 +143,9 @@ mod tests {
             "imageRepository:\n  create: false\n  storageClassName: nfs\n  size: 20Gi\n  accessModes: [ReadWriteMany]";
         let repository = parse(text).unwrap().image_repository;
         assert_eq!((repository.create, repository.size.as_str()), (false, "20Gi"));
+        // Kubernetes does not know this spelling.
+        let spelt = parse("imageRepository:\n  size: 20 GiB").unwrap().image_repository;
+        assert_eq!(spelt.size, "20Gi");
         assert_eq!(repository.storage_class_name.as_deref(), Some("nfs"));
         assert_eq!(repository.access_modes, ["ReadWriteMany"]);
         assert_eq!(parse("imageRepository: {}").unwrap().image_repository, ImageRepository::default());

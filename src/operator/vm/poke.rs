@@ -11,7 +11,7 @@
 use super::observe::Observed;
 use crate::api::{conditions, names};
 use crate::operator::backoff::pause;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -45,10 +45,9 @@ impl Poked {
 
     /// How long the next time has to be waited for.
     fn left(self, now: Timestamp) -> Duration {
-        let pause = SignedDuration::try_from(self.pause()).unwrap_or(SignedDuration::ZERO);
-        let due = self.last.checked_add(pause).unwrap_or(self.last);
-        // Another operator's clock that was ahead does not make it longer.
-        Duration::try_from(due.duration_since(now)).unwrap_or_default().min(self.pause())
+        // A time that lies ahead was noted by a clock that was wrong: then it is due.
+        let Ok(passed) = Duration::try_from(now.duration_since(self.last)) else { return Duration::ZERO };
+        self.pause().saturating_sub(passed)
     }
 }
 
