@@ -3,6 +3,7 @@
 use super::backoff::Failures;
 use super::cache::Cache;
 use super::elapsed::Elapsed;
+use super::lately::Lately;
 use super::leader::Leadership;
 use super::logs::LogLevel;
 use super::losses::Losses;
@@ -65,6 +66,8 @@ pub struct Context {
     pub instant: fn() -> Instant,
     /// Since when images are missing, by VM, and how long ago fetch pods have ended, by pod.
     pub elapsed: Elapsed,
+    /// VMs that were told lately what the API server refuses, and the image repository where it was refused lately.
+    pub refused: Lately,
     /// Makes passwords.
     pub random_password: fn() -> String,
     /// VMs as the answers to the operator's own writes showed them, until the watch shows them as new.
@@ -177,6 +180,7 @@ impl Context {
             now: Timestamp::now,
             instant: Instant::now,
             elapsed: Elapsed::default(),
+            refused: Lately::default(),
             random_password,
             written: Mutex::default(),
             definition_missing: AtomicBool::new(false),
@@ -288,6 +292,7 @@ impl Context {
         self.losses.forget(name);
         self.refusals.forget(name);
         self.elapsed.forget(name);
+        self.refused.forget(&format!("vm/{name}"));
         self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 }

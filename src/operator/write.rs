@@ -34,6 +34,11 @@ fn is_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
+/// A quota that others use at the moment is a conflict, too, with the same code.
+fn is_there(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
+}
+
 impl<'a> Writer<'a> {
     /// Writes by the context's client, into its namespace.
     #[must_use]
@@ -60,8 +65,23 @@ impl<'a> Writer<'a> {
         let params = PostParams { field_manager: Some(names::MANAGER_OPERATOR.to_owned()), ..PostParams::default() };
         let request = self.request::<K>().create(&params, body).map_err(kube::Error::BuildRequest);
         match self.client.request(request.map_err(failed::<K>("create", &name))?).await {
-            Err(error) if is_code(&error, 409) => self.get::<K, V>(&name).await.map(Given::There),
+            Err(error) if is_there(&error) => self.get::<K, V>(&name).await.map(Given::There),
             answer => answer.map(Given::Made).map_err(failed::<K>("create", &name)),
+        }
+    }
+
+    /// The object of that name, if there is one.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn find<K, V>(&self, name: &str) -> Result<Option<V>, Error>
+    where
+        K: Resource<DynamicType = ()>,
+        V: DeserializeOwned,
+    {
+        match self.get::<K, V>(name).await {
+            Err(error) if error.code() == Some(404) => Ok(None),
+            answer => answer.map(Some),
         }
     }
 

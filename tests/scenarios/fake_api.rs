@@ -33,8 +33,9 @@ struct State {
     claims: Option<u16>,
     /// What pods have written, by path.
     logs: BTreeMap<String, String>,
-    /// Answer to the creation of objects whose names begin so, if not success.
+    /// Answer to the creation of objects whose names, or requests, begin so, if not success.
     refused: Option<(String, u16, String)>,
+    refusals: u32,
 }
 
 /// The server.
@@ -125,7 +126,8 @@ impl FakeApi {
         self.0.lock().unwrap().logs.insert(format!("{PODS}/{pod}/log"), text.to_owned());
     }
 
-    /// Lets objects whose names begin so not be created, for that reason, or all be again.
+    /// Lets objects whose names, or requests, begin so not be created, for that reason, or all be again. `{n}` in the reason
+    /// is another number each time.
     pub fn refuse_creation(&self, refused: Option<(&str, u16, &str)>) {
         let refused = refused.map(|(name, code, why)| (name.to_owned(), code, why.to_owned()));
         self.0.lock().unwrap().refused = refused;
@@ -214,12 +216,14 @@ impl State {
         match (method, present) {
             (&Method::POST, _) => {
                 let name = body["metadata"]["name"].as_str().unwrap_or_default();
-                if let Some((_, code, why)) = self.refused.as_ref().filter(|(prefix, ..)| name.starts_with(prefix)) {
-                    return status(*code, why);
-                }
                 let path = format!("{path}/{name}");
+                let begins = |prefix: &String| name.starts_with(prefix) || format!("POST {path}").starts_with(prefix);
+                if let Some((_, code, why)) = self.refused.clone().filter(|(prefix, ..)| begins(prefix)) {
+                    self.refusals += 1;
+                    return status(code, &why.replace("{n}", &self.refusals.to_string()));
+                }
                 if self.objects.contains_key(&path) {
-                    return status(409, "already exists");
+                    return status(409, EXISTS);
                 }
                 body["metadata"]["uid"] = format!("uid-{}", self.version).into();
                 answer(StatusCode::CREATED, &self.store(&path, body))
@@ -320,8 +324,14 @@ fn answer(code: StatusCode, object: &Value) -> Response<Body> {
     Response::builder().status(code).body(Body::from(serde_json::to_vec(object).unwrap())).unwrap()
 }
 
+const EXISTS: &str = "already exists";
+
 fn status(code: u16, message: &str) -> Response<Body> {
-    let reason = if code == 409 { "AlreadyExists" } else { "Test" };
+    let reason = match code {
+        409 if message == EXISTS => "AlreadyExists",
+        409 => "Conflict",
+        _ => "Test",
+    };
     let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason, "code": code});
     answer(StatusCode::from_u16(code).unwrap(), &body)
 }

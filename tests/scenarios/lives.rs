@@ -121,7 +121,9 @@ async fn a_stopped_vm_loses_its_pod_and_nothing_else() {
     world.api.remove(PODS, "vm");
     world.deliver();
     // The runner's word that it runs is taken back too, as nobody is left to do that.
-    assert_eq!(world.step().await, vec![request("PATCH", VMS, "vm/status"); 2]);
+    let taken_back =
+        [request("GET", PODS, "vm"), request("PATCH", VMS, "vm/status"), request("PATCH", VMS, "vm/status")];
+    assert_eq!(world.step().await, taken_back);
     assert_eq!(world.ready().0, "Stopped");
     assert_eq!(world.vm().status.unwrap().cpus, 0);
     assert_eq!(world.api.list(CLAIMS).len(), 3);
@@ -214,6 +216,9 @@ async fn a_foreign_pod_of_the_vms_name_is_left_alone_and_named() {
     let foreign = world.api.put(PODS, json!({"metadata": {"name": "vm"}, "status": {"phase": "Failed"}}));
     world.settle().await;
     assert_eq!(world.ready().0, "NameTaken");
+    world.edit(|machine| machine["state"] = "Stopped".into());
+    world.settle().await;
+    assert_eq!(world.ready(), ("Stopped".to_owned(), "the VM is stopped".to_owned()));
     assert_eq!(world.api.get(PODS, "vm").unwrap(), foreign);
 }
 
@@ -279,8 +284,8 @@ async fn what_the_old_pods_runner_told_is_taken_back_before_there_is_a_new_pod()
     world.settle().await;
     world.api.remove(PODS, "vm");
     world.deliver();
-    // The new pod is made, and the answer is lost.
-    world.api.fail(1, Fault::AnswerLost);
+    // The new pod is made, and the answer is lost: after the question for the old one, and the taking back.
+    world.api.fail(2, Fault::AnswerLost);
     assert!(world.reconcile().await.is_err());
     assert!(world.api.get(PODS, "vm").is_some());
     world.settle().await;

@@ -15,6 +15,7 @@ mod ignored;
 mod lives;
 mod namesake;
 mod poke;
+mod refused;
 mod resources;
 mod restart;
 mod secrets;

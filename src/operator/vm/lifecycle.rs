@@ -6,9 +6,9 @@
 //!
 //! | wanted | pod | decision |
 //! |---|---|---|
-//! | any | not this VM's | wait |
+//! | Stopped | none, or not this VM's | keep |
+//! | Running | not this VM's | wait |
 //! | any | being deleted | wait |
-//! | Stopped | none | keep |
 //! | Stopped | any other | delete |
 //! | Running | none, as others delete it again and again | remember |
 //! | Running | none | create, or wait for the end of the pause, or for the image that the guest boots from |
@@ -148,7 +148,12 @@ pub fn decide(observed: &Observed, valid: bool) -> Decision {
             (State::Running, ..) => Decision::Create,
         };
     };
-    let Some(pod) = observed.own_pod() else { return Decision::Wait(WaitFor::OtherPod) };
+    let Some(pod) = observed.own_pod() else {
+        return match wanted {
+            State::Stopped => Decision::Keep,
+            State::Running => Decision::Wait(WaitFor::OtherPod),
+        };
+    };
     if any_pod.metadata.deletion_timestamp.is_some() {
         return Decision::Wait(WaitFor::PodEnd);
     }

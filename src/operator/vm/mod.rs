@@ -147,7 +147,8 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         let ignored = ignored::ignored(&observed.vm.spec);
         let data = report::data_not_accessible(&observed, &decision);
         let notes = notes.map(|notes| notes.iter().cloned().chain(ignored).chain(data).collect::<Vec<_>>());
-        report::report(&observed, &decision, problem, notes.as_deref(), ctx).await?;
+        let created = decision == Decision::Create && applied.is_ok();
+        report::report(&observed, &decision, problem, notes.as_deref(), created, ctx).await?;
     }
     // Nobody tells when a name or a quota is free again.
     let refused = |notes: &[Wanted]| notes.iter().any(|note| note.type_ == conditions::SERVICE_IN_SYNC);

@@ -1,6 +1,6 @@
 //! (client) Status and events: computed by pure functions, written where they differ from what is there.
 
-use super::explain::Problem;
+use super::explain::{self, Problem};
 use super::lifecycle::{self, Decision, DeleteReason, WaitFor};
 use super::observe::Observed;
 use super::restart;
@@ -10,14 +10,32 @@ use crate::api::{VirtualMachine, names};
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::events;
+use crate::operator::views::PodView;
 use crate::operator::write::Writer;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::EventType;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
 
-/// Writes status and events. `notes` are conditions besides `Ready`; without, those that are there stay.
+/// Refusals of the API server. The words of a webhook may be others each time, and each write of the status is followed by
+/// another look at the VM: they are told anew after a minute at the earliest.
+const REFUSALS: [&str; 5] = [
+    ReadyReason::QuotaExceeded.as_str(),
+    ReadyReason::PolicyRefused.as_str(),
+    ReadyReason::NotAuthorized.as_str(),
+    conditions::REASON_REJECTED,
+    conditions::REASON_RESIZE_REFUSED,
+];
+
+/// How long the words of a refusal stay.
+const WORDS_STAY: Duration = Duration::from_secs(60);
+
+/// Writes status and events. `notes` are conditions besides `Ready`; without, those that are there stay. `created` says
+/// whether the VM's pod was made.
 ///
 /// # Errors
 /// If the status cannot be written. Events are best effort.
@@ -26,6 +44,7 @@ pub async fn report(
     decision: &Decision,
     problem: Option<Problem>,
     notes: Option<&[Wanted]>,
+    created: bool,
     ctx: &Context,
 ) -> Result<(), Error> {
     if *decision == Decision::StopBySpec {
@@ -35,12 +54,18 @@ pub async fn report(
     let vm = &observed.vm;
     let ready = ready(observed, decision, problem);
     let restarts = restarts(observed, decision);
-    let restart_request = restart::carried_out(observed, *decision == Decision::Create);
-    let told = Told { ready: &ready, notes, restarts: restarts.as_ref(), restart_request };
+    let restart_request = restart::carried_out(observed, created);
+    let refused = format!("vm/{}", observed.name());
+    let words_stay = ctx.refused.was(&refused, (ctx.instant)(), |_| WORDS_STAY);
+    let told = Told { ready: &ready, notes, restarts: restarts.as_ref(), restart_request, words_stay };
     let Some(status) = operator_fields(vm, &told, observed.now) else { return Ok(()) };
     let before = present(vm).and_then(|status| conditions::find(&status.conditions, conditions::READY));
     let is_news = before.is_none_or(|before| before.reason != ready.reason.as_str());
     ctx.wrote_vm(Writer::new(ctx).apply_status(&vm.name_any(), names::MANAGER_OPERATOR, &status).await?);
+    let reasons = [ready.reason.as_str()].into_iter().chain(notes.into_iter().flatten().map(|note| note.reason));
+    if reasons.into_iter().any(|reason| REFUSALS.contains(&reason)) {
+        ctx.refused.note(&refused, (ctx.instant)());
+    }
     if is_news {
         publish(vm, &ready, ctx).await;
     }
@@ -53,9 +78,25 @@ pub async fn report(
 /// # Errors
 /// If the status cannot be written.
 pub async fn take_back(observed: Observed, ctx: &Context) -> Result<Observed, Error> {
+    if stopped_runner_fields(&observed).is_none() {
+        return Ok(observed);
+    }
+    let observed = with_its_pod(observed, ctx).await?;
     let Some(stopped) = stopped_runner_fields(&observed) else { return Ok(observed) };
     let written = Writer::new(ctx).apply_status(&observed.name(), names::MANAGER_RUNNER, &stopped).await?;
     Ok(Observed { vm: ctx.wrote_vm(written), ..observed })
+}
+
+/// The observation with the VM's pod, if there is one that the cache does not have: a list may be older than the VM, as that
+/// of an operator which has just begun to lead.
+async fn with_its_pod(observed: Observed, ctx: &Context) -> Result<Observed, Error> {
+    if observed.pod.is_some() {
+        return Ok(observed);
+    }
+    let writing = ctx.caches.pods.writing();
+    let Some(pod) = Writer::new(ctx).find::<Pod, PodView>(&observed.name()).await? else { return Ok(observed) };
+    writing.answered(pod.clone());
+    Ok(Observed { pod: Some(Arc::new(pod)), ..observed })
 }
 
 fn present(vm: &VirtualMachine) -> Option<&VirtualMachineStatus> {
@@ -103,7 +144,11 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>)
             (ReadyReason::Starting, format!("the start waits for an image, until {until} at the latest"))
         }
         (None, Decision::Wait(WaitFor::OtherPod)) => {
-            (ReadyReason::Starting, format!("pod {name:?} of an earlier VM of this name is ending"))
+            let whose = match observed.pod.as_deref().is_some_and(explain::of_a_namesake) {
+                true => "of an earlier VM of this name",
+                false => "which is not this VM's,",
+            };
+            (ReadyReason::Starting, format!("pod {name:?} {whose} is ending"))
         }
         (None, Decision::Remember(restarts)) => (ReadyReason::RestartBackoff, ended(&name, restarts)),
         (None, Decision::Wait(WaitFor::Pause { .. })) => {
@@ -174,14 +219,22 @@ pub struct Told<'a> {
     pub restarts: Option<&'a Restarts>,
     /// The restart that was carried out last.
     pub restart_request: Option<i64>,
+    /// Whether a refusal keeps the words that it was told with, where nothing else of it has changed.
+    pub words_stay: bool,
 }
 
 /// The operator's part of the status, if it differs from what is there.
 #[must_use]
 pub fn operator_fields(vm: &VirtualMachine, told: &Told<'_>, now: Timestamp) -> Option<Value> {
-    let Told { ready, notes, restarts, restart_request } = *told;
+    let Told { ready, notes, restarts, restart_request, words_stay } = *told;
     let present_conditions = present(vm).map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let at = |wanted: &Wanted| wanted.at(present_conditions, vm.metadata.generation, now);
+    let at = |wanted: &Wanted| {
+        let next = wanted.at(present_conditions, vm.metadata.generation, now);
+        let same = |before: &&Condition| Condition { message: next.message.clone(), ..(*before).clone() } == next;
+        let stays = words_stay && REFUSALS.contains(&wanted.reason);
+        let before = conditions::find(present_conditions, wanted.type_).filter(|_| stays).filter(same);
+        before.cloned().unwrap_or(next)
+    };
     let noted: Vec<Condition> =
         conditions::NOTES.iter().filter_map(|type_| conditions::find(present_conditions, type_).cloned()).collect();
     let notes: Vec<Condition> = notes.map_or_else(|| noted.clone(), |notes| notes.iter().map(at).collect());
@@ -252,103 +305,4 @@ async fn publish(vm: &VirtualMachine, ready: &Ready, ctx: &Context) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::fixtures::{alone, ended, now, pod, vm, with_pod};
-    use super::super::lifecycle::decide;
-    use super::*;
-
-    fn seen_running(mut vm: VirtualMachine) -> VirtualMachine {
-        let status = vm.status.as_mut().unwrap();
-        let wanted = Wanted { type_: conditions::RUNNING, status: true, reason: "VmStarted", message: String::new() };
-        status.conditions[0] = wanted.at(&[], Some(3), now());
-        status.cpus = 2;
-        vm
-    }
-
-    fn reason(observed: &Observed, problem: Option<Problem>) -> (&'static str, bool) {
-        let ready = ready(observed, &decide(observed, true), problem);
-        (ready.reason.as_str(), ready.reason.is_ready())
-    }
-
-    #[test]
-    fn ready_says_what_state_a_vm_is_in() {
-        let running = || vm(json!({"state": "Running"}));
-        let alive = || pod(json!({"phase": "Running"}));
-        assert_eq!(reason(&alone(running()), None), ("Starting", false));
-        assert_eq!(reason(&with_pod(running(), alive()), None), ("Starting", false));
-        assert_eq!(reason(&with_pod(seen_running(running()), alive()), None), ("Running", true));
-        assert_eq!(reason(&alone(vm(json!({"state": "Stopped"}))), None), ("Stopped", true));
-        assert_eq!(reason(&with_pod(vm(json!({"state": "Stopped"})), alive()), None), ("Stopping", false));
-        let crashed = with_pod(seen_running(running()), pod(ended("", 5)));
-        assert_eq!(reason(&crashed, None), ("RestartBackoff", false));
-        let problem = Problem { reason: ReadyReason::ImagePullFailed, message: String::new() };
-        assert_eq!(reason(&with_pod(running(), alive()), Some(problem)), ("ImagePullFailed", false));
-    }
-
-    #[test]
-    fn data_that_cannot_be_used_is_told_until_the_guest_runs_or_is_not_wanted() {
-        let message = "/d is not writable by uid 107: Permission denied; run once as root: chown -R 107:107 /d";
-        let outcome = json!({"reason": "DataNotAccessible", "message": message}).to_string();
-        let failed = with_pod(vm(json!({"state": "Running"})), pod(ended(&outcome, 5)));
-        let told = data_not_accessible(&failed, &decide(&failed, true)).unwrap();
-        assert_eq!((told.type_, told.status, told.message.as_str()), ("DataAccessible", false, message));
-        // The same end, remembered while the next pod comes up.
-        let remember = |mut vm: VirtualMachine| {
-            let Decision::Remember(restarts) = decide(&failed, true) else { panic!("{:?}", decide(&failed, true)) };
-            vm.status.as_mut().unwrap().restarts = Some(restarts);
-            vm
-        };
-        let told = |observed: &Observed| data_not_accessible(observed, &decide(observed, true)).is_some();
-        let alive = || pod(json!({"phase": "Running"}));
-        assert!(told(&with_pod(remember(vm(json!({"state": "Running"}))), alive())));
-        assert!(!told(&with_pod(remember(seen_running(vm(json!({"state": "Running"})))), alive())));
-        assert!(!told(&with_pod(remember(vm(json!({"state": "Stopped"}))), alive())));
-        let crashed = with_pod(vm(json!({"state": "Running"})), pod(ended("", 5)));
-        assert!(!told(&crashed));
-    }
-
-    #[test]
-    fn a_dead_vm_never_stays_running() {
-        let running = || seen_running(vm(json!({"state": "Running"})));
-        assert_eq!(stopped_runner_fields(&with_pod(running(), pod(json!({"phase": "Running"})))), None);
-        for observed in [alone(running()), with_pod(running(), pod(ended("", 5)))] {
-            let body = stopped_runner_fields(&observed).unwrap();
-            assert_eq!(body["status"]["cpus"], 0);
-            assert_eq!(body["status"]["conditions"][0]["status"], "False");
-            assert_eq!(body["metadata"]["resourceVersion"], "10");
-        }
-        assert_eq!(stopped_runner_fields(&alone(vm(json!({"state": "Running"})))), None);
-    }
-
-    #[test]
-    fn a_status_that_is_there_already_is_not_written_again() {
-        let mut vm = vm(json!({}));
-        let ready = ready(&alone(vm.clone()), &Decision::Keep, None);
-        let told = Told { ready: &ready, notes: Some(&[]), restarts: None, restart_request: None };
-        let written = operator_fields(&vm, &told, now()).unwrap();
-        let status = vm.status.as_mut().unwrap();
-        status.observed_generation = Some(3);
-        status.conditions.push(serde_json::from_value(written["status"]["conditions"][0].clone()).unwrap());
-        let later = now().checked_add(k8s_openapi::jiff::SignedDuration::from_secs(60)).unwrap();
-        assert_eq!(operator_fields(&vm, &told, later), None);
-        vm.metadata.generation = Some(4);
-        assert!(operator_fields(&vm, &told, later).is_some());
-    }
-
-    #[test]
-    fn a_note_is_there_as_long_as_it_is_told_or_nothing_is_known() {
-        let mut vm = vm(json!({}));
-        let ready = ready(&alone(vm.clone()), &Decision::Keep, None);
-        let note = [Wanted { type_: conditions::NOTES[0], status: false, reason: "Test", message: "m".to_owned() }];
-        let told = |notes| Told { ready: &ready, notes, restarts: None, restart_request: None };
-        let written = operator_fields(&vm, &told(Some(&note)), now()).unwrap();
-        let status = vm.status.as_mut().unwrap();
-        status.observed_generation = Some(3);
-        status.conditions = serde_json::from_value(written["status"]["conditions"].clone()).unwrap();
-        assert_eq!(status.conditions.len(), 2);
-        assert_eq!(operator_fields(&vm, &told(Some(&note)), now()), None);
-        assert_eq!(operator_fields(&vm, &told(None), now()), None);
-        let written = operator_fields(&vm, &told(Some(&[])), now()).unwrap();
-        assert_eq!(written["status"]["conditions"].as_array().unwrap().len(), 1);
-    }
-}
+mod tests;

@@ -14,6 +14,7 @@
 
 mod claims;
 mod config_map;
+mod repository;
 mod resize;
 mod service;
 
@@ -59,16 +60,18 @@ pub async fn apply(
         service,
         mut pod,
     } = objects;
-    let claims = [&runner_data].into_iter().chain(&disks).chain(&image_repository);
-    let claims = futures::future::join_all(claims.map(|claim| claims::ensure(claim, observed, ctx)));
+    let claims = [&runner_data].into_iter().chain(&disks).map(|claim| claims::ensure(claim, observed, ctx));
+    let repository = image_repository.iter().map(|claim| repository::ensure(claim, observed, ctx));
+    let claims = futures::future::join(futures::future::join_all(claims), futures::future::join_all(repository));
     let claims = timed("claims", claims, ctx);
     let secret = timed("secret", ensure_secret(display_secret.as_ref(), observed, ctx), ctx);
     let config_map = timed("config_map", config_map::ensure(&config_map, observed, ctx), ctx);
     // All are tried, and of several errors the first in this order is told: not whichever answer came first.
-    let ((config_map, a), (secret, b), (claims, c)) = futures::future::join3(config_map, secret, claims).await;
+    let ((config_map, a), (secret, b), ((claims, repository), c)) =
+        futures::future::join3(config_map, secret, claims).await;
     let versions =
         Versions { config_map: config_map?.resource_version(), secret: secret?.and_then(|s| s.resource_version()) };
-    claims.into_iter().collect::<Result<(), Error>>()?;
+    claims.into_iter().chain(repository).collect::<Result<(), Error>>()?;
     let media = fetch::apply::follow(fetches, ctx).await?;
     let of_pod = match decision {
         Decision::Create => {

@@ -65,9 +65,10 @@ fn a_pod_on_its_way_out_is_waited_for() {
 fn a_namesakes_pod_is_never_adopted_nor_deleted() {
     let mut foreign = pod(ended(CRASHED, 5));
     foreign.metadata.owner_references.as_mut().unwrap()[0].uid = "another".to_owned();
-    for state in ["Running", "Stopped"] {
-        let observed = with_pod(vm(json!({"state": state})), foreign.clone());
-        assert_eq!(decide(&observed, true), Decision::Wait(WaitFor::OtherPod));
+    for valid in [true, false] {
+        assert_eq!(decide(&with_pod(running(), foreign.clone()), valid), Decision::Wait(WaitFor::OtherPod));
+        // A VM that should not run has what it needs: none of its own.
+        assert_eq!(decide(&with_pod(vm(json!({"state": "Stopped"})), foreign.clone()), valid), Decision::Keep);
     }
 }
 
@@ -206,9 +207,9 @@ fn an_injected_container_neither_keeps_a_dead_vm_alive_nor_ends_a_living_one() {
 fn by_the_table(wanted: State, present: Present, valid: bool, stops: bool, past: Past) -> &'static str {
     use {Past as P, Present as Pod, State::*};
     match (wanted, present, past) {
-        (_, Pod::Foreign, _) => "wait for the other pod",
+        (Stopped, Pod::None | Pod::Foreign, _) => "keep",
+        (Running, Pod::Foreign, _) => "wait for the other pod",
         (_, Pod::Ending, _) => "wait for the end",
-        (Stopped, Pod::None, _) => "keep",
         (Stopped, ..) => "delete",
         (Running, Pod::None, _) if !valid => "wait for a spec",
         (Running, Pod::None, P::OfThisNotDue | P::OfEarlierNotDue) => "pause",

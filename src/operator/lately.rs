@@ -1,0 +1,53 @@
+//! (pure) What was done lately, so that it is not done again at once. By the clock that nobody sets.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often it was done, and when last, by name.
+#[derive(Default)]
+pub struct Lately(Mutex<HashMap<String, (u32, Instant)>>);
+
+impl Lately {
+    fn done(&self) -> MutexGuard<'_, HashMap<String, (u32, Instant)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It is done now.
+    pub fn note(&self, name: &str, now: Instant) {
+        let mut done = self.done();
+        let (times, at) = done.entry(name.to_owned()).or_insert((0, now));
+        (*times, *at) = (times.saturating_add(1), now);
+    }
+
+    /// Whether it was done less than so long ago, where that may depend on how often it was done.
+    #[must_use]
+    pub fn was(&self, name: &str, now: Instant, within: impl Fn(u32) -> Duration) -> bool {
+        self.done().get(name).is_some_and(|(times, at)| now.saturating_duration_since(*at) < within(*times))
+    }
+
+    /// Nobody asks any more.
+    pub fn forget(&self, name: &str) {
+        self.done().remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_done_is_lately_for_that_long() {
+        let (lately, start) = (Lately::default(), Instant::now());
+        let minutes = |times| Duration::from_secs(60) * times;
+        let was = |seconds| lately.was("a", start + Duration::from_secs(seconds), minutes);
+        assert!(!was(0));
+        lately.note("a", start);
+        assert_eq!((was(59), was(60)), (true, false));
+        lately.note("a", start);
+        assert_eq!((was(119), was(120)), (true, false));
+        assert!(!lately.was("b", start, |_| Duration::MAX));
+        lately.forget("a");
+        assert!(!was(0));
+    }
+}

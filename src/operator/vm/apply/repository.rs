@@ -1,0 +1,39 @@
+//! (client) The namespace's image repository: made with the first VM, whether or not that one has a CD drive.
+
+use super::claims;
+use crate::operator::backoff;
+use crate::operator::context::Context;
+use crate::operator::error::Error;
+use crate::operator::events;
+use crate::operator::vm::explain::Problem;
+use crate::operator::vm::observe::Observed;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::runtime::events::EventType;
+use kube::{Resource, ResourceExt};
+
+/// Makes it, if there is none. Where the API server refuses that, VMs without a CD drive do without: an event says so. For
+/// them it is tried again after 1 s, 2 s, 4 s … 5 min, when one of them is looked at.
+pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, ctx: &Context) -> Result<(), Error> {
+    let name = claim.name_any();
+    if observed.has_cd_drive() {
+        return claims::ensure(claim, observed, ctx).await;
+    }
+    if ctx.refused.was(&name, (ctx.instant)(), backoff::pause) {
+        return Ok(());
+    }
+    match claims::ensure(claim, observed, ctx).await {
+        Err(error) if error.is_rejection() => {
+            ctx.refused.note(&name, (ctx.instant)());
+            let Problem { reason, message } = Problem::rejected(&error);
+            tracing::warn!(%error, "no image repository; VMs without a CD drive do without");
+            let note = format!("the image repository, which this VM does without: {message}");
+            let vm = observed.vm.object_ref(&());
+            events::publish(ctx, &vm, EventType::Warning, reason.as_str(), &note).await;
+            Ok(())
+        }
+        done => {
+            ctx.refused.forget(&name);
+            done
+        }
+    }
+}

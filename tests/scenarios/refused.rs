@@ -1,0 +1,116 @@
+//! What the API server refuses: told once, with its words, and not taken for done.
+
+use super::fake_api::{CLAIMS, FakeApi, PODS, SERVICES, VMS};
+use super::world::{World, one_disk, pass, request};
+use serde_json::{Value, json};
+use vm_operator::operator::error::Retry;
+use vm_operator::operator::settings::{LoadBalancerService, Settings};
+
+const WEBHOOK: &str = "admission webhook \"w\" denied the request: no (request {n})";
+const REPOSITORY: &str = "vmop-image-repository";
+
+fn refuse(api: &FakeApi, collection: &str, name: &str, code: u16, why: &str) {
+    api.refuse_creation(Some((&request("POST", collection, name), code, why)));
+}
+
+/// Reconciles so often, as after each own write, and says how often the status was written.
+async fn told(world: &World, times: usize) -> usize {
+    let mut written = 0;
+    for _ in 0..times {
+        world.deliver();
+        let _ = world.reconcile().await;
+        written += world.api.requests().iter().filter(|one| **one == request("PATCH", VMS, "vm/status")).count();
+    }
+    written
+}
+
+#[tokio::test]
+async fn a_refusal_whose_words_are_others_each_time_is_not_told_again_and_again() {
+    let world = World::new(one_disk());
+    refuse(&world.api, PODS, "vm", 403, WEBHOOK);
+    assert_eq!(told(&world, 10).await, 1);
+    let (reason, first) = world.ready();
+    assert!(reason == "PolicyRefused" && first.contains("denied the request"), "{reason}: {first}");
+    // Something else that is refused for the same reason is told in time.
+    pass(60);
+    assert_eq!(told(&world, 10).await, 1);
+    assert_ne!(world.ready().1, first);
+    // Another reason is news, and so is what is refused of another spec.
+    refuse(&world.api, PODS, "vm", 403, "pods \"vm\" is forbidden: exceeded quota: q ({n})");
+    assert_eq!(told(&world, 10).await, 1);
+    assert_eq!(world.ready().0, "QuotaExceeded");
+    world.edit(|machine| machine["powerdownTimeout"] = 30.into());
+    assert_eq!(told(&world, 10).await, 1);
+}
+
+#[tokio::test]
+async fn a_refused_service_whose_words_are_others_each_time_is_not_told_again_and_again() {
+    let world = World::new(one_disk());
+    let mut settings = Settings::default();
+    settings.reconciler.load_balancer_service = LoadBalancerService::On { labels: [].into(), annotations: [].into() };
+    world.ctx.set_settings(settings);
+    refuse(&world.api, SERVICES, "vm", 403, WEBHOOK);
+    assert_eq!(told(&world, 10).await, 1);
+}
+
+#[tokio::test]
+async fn a_restart_is_carried_out_only_once_there_is_a_pod() {
+    let world = World::new(one_disk());
+    world.edit(|machine| machine["restartRequest"] = 1.into());
+    refuse(&world.api, PODS, "vm", 403, WEBHOOK);
+    told(&world, 3).await;
+    assert_eq!(world.ready().0, "PolicyRefused");
+    assert_eq!(world.vm().status.unwrap().observed_restart_request, None);
+    world.api.refuse_creation(None);
+    world.settle().await;
+    assert_eq!(world.vm().status.unwrap().observed_restart_request, Some(1));
+}
+
+#[tokio::test]
+async fn a_conflict_within_a_quota_is_not_taken_for_a_pod_that_is_there() {
+    let world = World::new(one_disk());
+    let why = "Operation cannot be fulfilled on resourcequotas \"q\": the object has been modified";
+    refuse(&world.api, PODS, "vm", 409, why);
+    let error = world.reconcile().await.unwrap_err();
+    assert!(error.to_string().contains("resourcequotas"), "{error}");
+    assert!(matches!(error.retry(), Retry::Soon(_)), "{error}");
+    let requests = world.api.requests();
+    assert!(!requests.contains(&request("GET", PODS, "vm")), "{requests:?}");
+    world.api.refuse_creation(None);
+    world.settle().await;
+    assert!(world.api.get(PODS, "vm").is_some());
+}
+
+const QUOTA: &str = "exceeded quota: q, requested: requests.storage=100Gi, used: 0, limited: 10Gi";
+
+fn with_cd() -> Value {
+    json!({"state": "Running", "disks": [{"cdrom": {"image": "a.iso"}}]})
+}
+
+#[tokio::test]
+async fn an_image_repository_that_cannot_be_made_keeps_only_vms_with_a_cd_drive_from_starting() {
+    let world = World::new(with_cd());
+    refuse(&world.api, CLAIMS, REPOSITORY, 403, QUOTA);
+    assert!(world.reconcile().await.is_err());
+    assert_eq!(world.ready().0, "QuotaExceeded");
+    assert!(world.api.get(PODS, "vm").is_none());
+
+    let world = World::new(one_disk());
+    refuse(&world.api, CLAIMS, REPOSITORY, 403, QUOTA);
+    let made = request("POST", CLAIMS, REPOSITORY);
+    assert!(world.step().await.contains(&made));
+    assert!(world.api.get(PODS, "vm").is_some());
+    assert_eq!(world.ready().0, "Starting");
+    let events = world.api.list("/apis/events.k8s.io/v1/namespaces/ns/events");
+    let told = events.iter().find(|event| event["reason"] == "QuotaExceeded").expect("it is told");
+    let note = told["note"].as_str().unwrap();
+    assert!(note.contains(REPOSITORY) && note.contains("limited: 10Gi"), "{note}");
+    assert!(note.contains("this VM does without"), "{note}");
+    // Nobody is waiting for it.
+    world.deliver();
+    assert_eq!(world.step().await, [""; 0]);
+    // Once there is room it is made.
+    world.api.refuse_creation(None);
+    pass(300);
+    assert_eq!(world.step().await, [made]);
+}
