@@ -2,10 +2,12 @@
 #![allow(unsafe_code)]
 
 use crate::host::LoopDevice;
+use crate::processes::field;
 use crate::rig::Rig;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const TIME: Duration = Duration::from_secs(20);
@@ -37,6 +39,15 @@ fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
         assert_eq!(second.status.code(), Some(67), "{log}");
         assert!(log.contains(words), "{log}");
     }
+    // While it waits for the first, it can be asked to end.
+    configure(json!({}));
+    let second = std::thread::scope(|scope| {
+        let second = scope.spawn(|| vm.exec(&["run"], ""));
+        let pid = vm.until("the second runner", TIME, || beside(vm.pid()));
+        let _ = Command::new("kill").args(["-TERM", &pid.to_string()]).status();
+        second.join().unwrap()
+    });
+    assert_eq!(second.status.code(), Some(10), "{}", String::from_utf8_lossy(&second.stdout));
     assert_eq!(there(), before);
     assert!(!rig.path("run2").exists());
     // Killed, it leaves nothing that the next start could trip over.
@@ -47,6 +58,19 @@ fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
     vm.logged("to=Booting", TIME);
     vm.signal("-TERM");
     assert_eq!(vm.end(TIME).code, 10, "{}", rig.log());
+}
+
+/// Another `vm-runner run` in the namespace of that process, as soon as it takes signals.
+fn beside(first: u32) -> Option<u32> {
+    let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let is_it = |pid: &u32| {
+        let arguments = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        arguments.starts_with("/tmp/vm-runner") && arguments.ends_with("\0run\0") && namespace(*pid) == namespace(first)
+    };
+    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let second = pids.into_iter().find(is_it)?;
+    let caught = u64::from_str_radix(&field(second, "SigCgt"), 16).ok()?;
+    (caught & (1 << 14) != 0).then_some(second)
 }
 
 /// A process that is stuck: nothing that it is sent reaches it before this is dropped. (One that was stopped would be woken by the

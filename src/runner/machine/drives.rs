@@ -139,17 +139,18 @@ fn hold(path: &Path) -> Result<File, Failure> {
 /// The CD drives, with what was found for each. One whose image is not there is empty, because a machine without its
 /// installation medium still has its disks.
 pub fn cds(configured: &[Cd], images: Vec<Option<Result<PathBuf, Problem>>>, warnings: &mut Vec<String>) -> Vec<Cd> {
-    let mut settle = |(n, (cd, image)): (usize, (&Cd, Option<Result<PathBuf, Problem>>))| {
-        let file = image.and_then(|image| match image {
-            Ok(path) => Some(path),
+    let mut cds = Vec::new();
+    for (n, (cd, image)) in configured.iter().zip(images).enumerate() {
+        let file = match image.transpose() {
+            Ok(file) => file,
             Err(problem) => {
                 warnings.push(format!("CD drive {n} is empty: {}", problem.message));
                 None
             }
-        });
-        Cd { file, bootindex: cd.bootindex }
-    };
-    configured.iter().zip(images).enumerate().map(&mut settle).collect()
+        };
+        cds.push(Cd { file, bootindex: cd.bootindex });
+    }
+    cds
 }
 
 #[cfg(test)]
