@@ -41,7 +41,9 @@ async fn a_tpm_that_is_stuck_ends_the_start_by_its_own_reason_and_before_the_sta
     // QEMU does not answer: it waits for its TPM.
     let (mut driver, mut inbox) = Driver::new(setup(dirs), Signals::receive().unwrap(), Instant::now());
     let sleep = ["30".to_owned()];
-    driver.tpm = Some(Tpm::new(process::spawn("/bin/sleep", &sleep, &Reach::of_any(), Vec::new()).unwrap()));
+    let tpm = process::spawn("/bin/sleep", &sleep, &Reach::of_any(), Vec::new()).unwrap();
+    let stat = format!("/proc/{}/stat", tpm.id());
+    driver.tpm = Some(Tpm::new(tpm));
     driver.judge_tpm_in_time();
     tokio::time::pause();
     let in_time = |seconds| tokio::time::Instant::now() + Duration::from_secs(seconds);
@@ -55,6 +57,10 @@ async fn a_tpm_that_is_stuck_ends_the_start_by_its_own_reason_and_before_the_sta
             () = tokio::time::sleep_until(patience), if !stopped => {
                 stopped = true;
                 driver.signal_tpm(Signal::STOP);
+                // The clock of this test does not wait for the kernel.
+                while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
             }
             () = tokio::time::sleep_until(deadline) => panic!("nothing was said of it"),
         }
