@@ -24,7 +24,7 @@ test-apiserver: ## The operator on a real API server
 	@tests/run cluster apiserver
 test-faults: ## Every fault at every call of the operator; or several at random, for FAULTS_MINUTES (FAULTS_SEED)
 	@tests/run faults
-test-changes: ## Running VMs changed at random, CHANGES (200) times or for CHANGES_MINUTES, end as if made so, and back (CHANGES_SEED)
+test-changes: ## Running VMs changed at random for CHANGES_MINUTES (4), or CHANGES times, are as if made so, and back (CHANGES_SEED)
 	@tests/run changes
 test-runner: ## The runner with a real QEMU
 	@tests/run programs images guests runner
@@ -37,7 +37,7 @@ soak: ## An hour (SOAK_MINUTES) of everything that can happen, at random (SOAK_S
 test-demo: ## What `make demo` prints works as printed
 	@tests/run programs cluster images guests demo
 
-.PHONY: bench bench-scale bench-slope bench-density lint golden
+.PHONY: bench bench-scale bench-slope bench-startup bench-density lint golden
 bench: ## Measure, and print a table for the README
 	@tests/bench/run
 bench-scale: ## Measure the operator with thousands of VMs (SCALE_VMS, default 10000) on an API server of its own
@@ -46,6 +46,9 @@ bench-scale: ## Measure the operator with thousands of VMs (SCALE_VMS, default 1
 bench-slope: ## Whether the operator's memory grows over a million (SLOPE_RECONCILES) reconciles of SCALE_VMS (500) VMs
 	@tests/run programs
 	SCALE_VMS=$${SCALE_VMS:-500} SLOPE_RECONCILES=$${SLOPE_RECONCILES:-1000000} $(CARGO) bench --locked --bench scale
+bench-startup: ## Where the time of the programs' own start goes, STARTS (20) times; needs `make cluster images guests`
+	@tests/run programs
+	$(CARGO) bench --locked --bench startup
 bench-density: ## Measure many VMs (DENSITY_VMS, default 100) beside as many bare pods; needs `make cluster images guests`
 	@tests/bench/density
 lint: ## Format, clippy for the whole and for each half, shell syntax, dependencies' licences and sources

@@ -6,19 +6,33 @@
 //! | names, UIDs, times, versions, ports that the API server gives (`judge::strip`) | each object has its own |
 //! | the display secret stays when no display wants it any more, mounted and listed among what the pod was started with | a password may be the user's, and nobody can tell it from a generated one; who turns the display off and on again has the same one; it goes with the VM. The reference keeps it, too |
 //! | with `tap` networks, whether the display is at 127.0.0.1 only | with a secret, also one that stays, it needs not hide |
-//! | claims stay, and keep their size and class | nothing removes data, and no volume shrinks (`DisksInSync` says so) |
-//! | a claim that is there has its mode, and another selector or class of its template is not looked at | none of these can change; the data is in it |
+//! | claims stay | nothing removes data |
+//! | a claim has another size or attributes class, and `DisksInSync` names it; then the image file in it has, too | no volume shrinks, and not every one grows |
+//! | of the claims that were there in the beginning, only the operator's labels are compared | mode, selector, class cannot change; the data is in it; labels and annotations are given once |
+//! | the password in the display secret | it is drawn |
 //! | a VM that is stopped has images that were fetched while it ran | they stay; for a stopped VM none is fetched |
 //! | the seed's `instance-id` | it follows the VM's UID |
 //! | conditions of the runner | they tell of the past: the last reset, the last boot |
 //!
+//! Of one that was changed while it runs, besides:
+//!
+//! | what | why |
+//! |---|---|
+//! | the pod, and then `RestartRequired` names each field with which it was started otherwise, and no other | a pod cannot be changed |
+//! | a pod's longer time to end | a stop names the time of the VM; only a drain takes the pod's |
+//! | a pod's resources, and then `ResourcesInSync` is `False` | the API server does not change them in each direction |
+//!
 //! The other way round nothing is allowed: a secret or a claim of one that was made so is there, too.
 
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use vm_operator::api::{conditions, names};
 
 /// Kinds of which more may be there.
 pub const STAY: [&str; 2] = ["PersistentVolumeClaim", "Secret"];
+
+/// How `RestartRequired` names the time that a pod has to end: no hash tells of it.
+pub const GRACE: &str = "spec.vm.powerdownTimeout ";
 
 /// Takes what may differ out of an object.
 pub fn without(object: &mut Value) {
@@ -39,6 +53,68 @@ pub fn without(object: &mut Value) {
     }
     // A pod's: when it became ready.
     object["status"]["conditions"] = Value::Null;
+}
+
+/// Takes out of a claim or secret what is drawn, or told by the rest of Kubernetes.
+pub fn without_content(object: &mut Value) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    for value in object["data"].as_object_mut().into_iter().flat_map(|data| data.values_mut()) {
+        *value = Value::Null;
+    }
+}
+
+/// Takes out of a claim what of it can grow or change: size and attributes class.
+pub fn take_growth(claim: &mut Value) -> [Value; 2] {
+    let spec = &mut claim["spec"];
+    [spec["resources"].take()["requests"]["storage"].take(), spec["volumeAttributesClassName"].take()]
+}
+
+/// Whether a claim has the size and the attributes class of one that is made so; of what is not asked for, it has any.
+pub fn has_grown(made: &[Value; 2], there: &[Value; 2]) -> bool {
+    let is_any = [made[0] == "1Mi", made[1].is_null()];
+    (0..2).all(|n| is_any[n] || made[n] == there[n])
+}
+
+/// Leaves of a claim the labels by which the operator finds it.
+pub fn keep_own_labels(claim: &mut Value) {
+    let mut labels = claim["metadata"]["labels"].take();
+    if let Some(labels) = labels.as_object_mut() {
+        labels.retain(|name, _| names::LABELS.iter().any(|(own, _)| own == name));
+    }
+    *claim = labels;
+}
+
+/// Takes the sizes of image files out of the configuration.
+pub fn without_sizes(objects: &mut BTreeMap<String, Value>) {
+    let config_map = objects.get_mut("ConfigMap");
+    let drives = config_map.and_then(|map| map.pointer_mut("/data/config.yaml/~1Runner/vm/drives")?.as_array_mut());
+    drives.into_iter().flatten().for_each(|drive| drop(drive["size"].take()));
+}
+
+/// Takes out of a pod how often it was asked to be restarted, and how long it has to end.
+pub fn without_restarts(objects: &mut BTreeMap<String, Value>) {
+    if let Some(pod) = objects.get_mut("Pod") {
+        pod["metadata"]["annotations"][names::ANNOTATION_RESTART_REQUEST].take();
+        pod["spec"]["terminationGracePeriodSeconds"].take();
+    }
+    objects.get_mut("conditions").and_then(Value::as_object_mut).map(|all| all.remove(conditions::RESTART_REQUIRED));
+}
+
+/// Takes a pod's resources out, and the word that they are not those that are wanted.
+pub fn without_resources(objects: &mut BTreeMap<String, Value>) {
+    if let Some(pod) = objects.get_mut("Pod") {
+        pod["metadata"]["annotations"][names::ANNOTATION_RESOURCES].take();
+        pod["spec"]["containers"][0]["resources"].take();
+        pod["status"].take();
+    }
+    objects.get_mut("conditions").and_then(Value::as_object_mut).map(|all| all.remove(conditions::RESOURCES_IN_SYNC));
+}
+
+/// Whether `RestartRequired` names it for another reason than what the pod was started with.
+pub fn is_not_hashed(field: &str) -> bool {
+    field == "the display secret" || field.starts_with(GRACE)
 }
 
 /// Takes what was fetched out of the configuration of a VM that is stopped.

@@ -1,13 +1,14 @@
-//! Running VMs are changed at random, in one or two fields, on a real API server with the rest of Kubernetes played. A
-//! change has to end as if the VM had been made so, and an undone one as before; or the API server refuses it and says
-//! which field is wrong; or the VM says what is in its way, as one that was made so does. None is stuck without a reason.
+//! Running VMs are changed at random, in one or two fields, on a real API server with the rest of Kubernetes played. Whatever
+//! a running machine can follow has to be at once as if the VM had been made so, and the VM says for which fields it has to be
+//! restarted; then all is so. An undone change ends as before. Or the API server refuses the change and says which field is
+//! wrong; or the VM says what is in its way, as one that was made so does. None is stuck without a reason.
 //!
 //! `make test-changes` runs it.
 //!
 //! | variable | default | what |
 //! |---|---|---|
-//! | `CHANGES` | 200 | how many changes: the same ones on each machine |
-//! | `CHANGES_MINUTES` | | for how long, instead of that |
+//! | `CHANGES_MINUTES` | 4 | for how long: as many changes as there is time for |
+//! | `CHANGES` | | how many changes, instead of that: the same ones on each machine |
 //! | `CHANGES_SEED` | 1 | which ones: a change is known by this and its number |
 //! | `CHANGES_ONLY` | | only the change of that number |
 //! | `CHANGES_TELL` | | if set: what is in the way of each of those that do not run, and which fields were not changed |
@@ -20,6 +21,7 @@ mod case;
 #[path = "../faults/cluster.rs"]
 #[allow(dead_code, reason = "the faults' test uses all of it")]
 mod cluster;
+mod compare;
 #[path = "../common/generator.rs"]
 #[allow(dead_code, reason = "other tests use all of it")]
 mod generator;
@@ -29,6 +31,9 @@ mod install;
 #[allow(dead_code, reason = "the faults' test uses all of it")]
 mod judge;
 mod pick;
+mod placed;
+mod rest;
+mod schema;
 #[path = "../common/api_server.rs"]
 mod server;
 
@@ -37,7 +42,8 @@ use cluster::Cluster;
 use futures::StreamExt;
 use http::Request;
 use kube::Client;
-use pick::{Change, Random, change, specs, untouched};
+use pick::{CLASS_THAT_GROWS, Change, change, specs};
+use schema::Field;
 use serde_json::{Value, json};
 use server::Server;
 use std::collections::BTreeMap;
@@ -77,27 +83,49 @@ async fn make_classes(client: &Client) {
     let priority =
         json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "vms"}, "value": 1});
     let runtime = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "runc"}, "handler": "runc"});
-    for (path, class) in
-        [("/apis/scheduling.k8s.io/v1/priorityclasses", priority), ("/apis/node.k8s.io/v1/runtimeclasses", runtime)]
-    {
+    let storage = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": CLASS_THAT_GROWS},
+        "provisioner": "vm-operator.test/none", "allowVolumeExpansion": true,
+    });
+    for (path, class) in [
+        ("/apis/scheduling.k8s.io/v1/priorityclasses", priority),
+        ("/apis/node.k8s.io/v1/runtimeclasses", runtime),
+        ("/apis/storage.k8s.io/v1/storageclasses", storage),
+    ] {
         let request = Request::post(path).header("Content-Type", "application/json");
         client.request::<Value>(request.body(class.to_string().into_bytes()).unwrap()).await.unwrap();
     }
 }
 
+/// Which changes, and until when.
+struct Wanted {
+    seed: u64,
+    first: u64,
+    count: u64,
+    ends: Instant,
+    is_one: bool,
+}
+
+impl Wanted {
+    fn asked() -> Self {
+        let is_set = |variable| std::env::var_os(variable).is_some();
+        let (is_one, is_counted) = (is_set("CHANGES_ONLY"), is_set("CHANGES"));
+        let minutes = number("CHANGES_MINUTES", if is_one || is_counted { 24 * 60 } else { 4 });
+        let count = if is_one { 1 } else { number("CHANGES", u64::MAX) };
+        let how_many =
+            if is_one || is_counted { format!("{count}") } else { format!("as many as fit in {minutes} min") };
+        let (seed, first) = (number("CHANGES_SEED", 1), number("CHANGES_ONLY", 0));
+        println!("changes of seed {seed} from number {first} on: {how_many}");
+        Self { seed, first, count, ends: Instant::now() + Duration::from_secs(60 * minutes), is_one }
+    }
+}
+
 /// Changes VMs until the number is reached, or the time over. Gives what came of it, by the number of the change.
-async fn verdicts(cluster: &Cluster, seed: u64) -> Vec<(u64, Change, Verdict)> {
-    let only = std::env::var_os("CHANGES_ONLY").map(|_| number("CHANGES_ONLY", 0));
-    let (first, count) = match only {
-        Some(only) => (only, 1),
-        None if std::env::var_os("CHANGES_MINUTES").is_some() => (0, u64::MAX),
-        None => (0, number("CHANGES", 200)),
-    };
-    let ends = Instant::now() + Duration::from_secs(60 * number("CHANGES_MINUTES", 24 * 60));
-    let specs = &specs(seed);
-    let numbers = (first..first.saturating_add(count)).take_while(|_| Instant::now() < ends);
-    let cases = numbers.map(|n| async move {
-        let change = change(specs, &mut Random::new(seed, n));
+async fn verdicts(cluster: &Cluster, wanted: &Wanted, fields: &[Field]) -> Vec<(u64, Change, Verdict)> {
+    let specs = &specs(wanted.seed);
+    let numbers = wanted.first..wanted.first.saturating_add(wanted.count);
+    let cases = numbers.take_while(|_| Instant::now() < wanted.ends).map(|n| async move {
+        let change = change(specs, fields, wanted.seed, n);
         let case = Case { cluster, name: format!("vm-{n}"), change };
         let verdict = case.run().await;
         if let Verdict::Wrong(why) = &verdict {
@@ -117,22 +145,24 @@ async fn all_changes(server: &Server) -> Vec<String> {
     for namespace in NAMESPACES {
         operate(&client, namespace).await;
     }
-    let (began, seed, tells) = (Instant::now(), number("CHANGES_SEED", 1), std::env::var_os("CHANGES_TELL").is_some());
-    let verdicts = verdicts(cluster, seed).await;
+    let (began, tells, wanted, fields) =
+        (Instant::now(), std::env::var_os("CHANGES_TELL").is_some(), Wanted::asked(), schema::fields());
+    let seed = wanted.seed;
+    let verdicts = verdicts(cluster, &wanted, &fields).await;
     let (mut counts, mut wrong) = (BTreeMap::<String, usize>::new(), Vec::new());
     for (n, change, verdict) in &verdicts {
-        let fields = change.fields.join(" and ");
+        let changed = change.fields.join(" and ");
         let kind = match verdict {
             Verdict::Same => "as if made so, and back".to_owned(),
             Verdict::Refused => "refused, with the field".to_owned(),
             Verdict::Explained(reason, message) => {
                 if tells {
-                    println!("change {n}, {fields}: {reason}: {message}");
+                    println!("change {n}, {changed}: {reason}: {message}");
                 }
                 format!("explained: {reason}")
             }
             Verdict::Wrong(why) => {
-                wrong.push(format!("change {n} of seed {seed}, {fields}: {why}"));
+                wrong.push(format!("change {n} of seed {seed}, {changed}: {why}"));
                 "wrong".to_owned()
             }
         };
@@ -142,14 +172,17 @@ async fn all_changes(server: &Server) -> Vec<String> {
         println!("{count:>6} {kind}");
     }
     let places = verdicts.iter().flat_map(|(_, change, _)| change.places()).collect();
-    let (untouched, fields) = untouched(&places);
-    println!("{} of the {fields} fields of the schema were changed", fields - untouched.len());
+    let untouched = schema::untouched(&fields, &places);
+    let touched = fields.len() - untouched.len();
+    println!("{touched} of the {} fields of the schema were changed", fields.len());
     if tells {
         println!("not changed: {}", untouched.join(", "));
     }
     println!("{} changes, seed {seed}, in {} s", verdicts.len(), began.elapsed().as_secs());
-    let is_whole = std::env::var_os("CHANGES_ONLY").is_none();
-    if is_whole && counts.get("as if made so, and back").is_none_or(|same| same * 2 < verdicts.len()) {
+    if !wanted.is_one && touched < schema::TOUCHED.min(verdicts.len() / 2) {
+        wrong.push(format!("only {touched} of {} fields were changed: {}", fields.len(), untouched.join(", ")));
+    }
+    if !wanted.is_one && counts.get("as if made so, and back").is_none_or(|same| same * 2 < verdicts.len()) {
         wrong.push("fewer than half of the changes were carried out".to_owned());
     }
     wrong

@@ -1,9 +1,13 @@
-//! Changes at random: fields of a VM get the values that they have in another one, or go; now and then, one gets a value
-//! that nobody would write.
+//! Changes at random. Every other one is of one field of the schema, field after field, wherever in lists it is. Of the rest,
+//! fields of a VM outside of lists get the values that they have in another one, or go; now and then, one gets a value that
+//! nobody would write.
 //!
-//! The other VMs are those that the generator makes, from the schema, and the examples, which together show every field.
+//! The other VMs are those that the generator makes, from the schema, the examples, and one that says in every way where it is to
+//! run. Together they show every field but those by which a claim is filled from another one.
 
 use crate::generator;
+use crate::placed;
+use crate::schema::Field;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -31,7 +35,8 @@ pub fn specs(seed: u64) -> Vec<Value> {
     let generated = generator::specs(bytes, 400);
     let examples = examples();
     // Those that only the examples have come often enough.
-    generated.into_iter().chain(examples.iter().cycle().take(100).cloned()).map(startable).collect()
+    let specs = generated.into_iter().chain(examples.iter().cycle().take(100).cloned()).chain([placed::spec()]);
+    specs.enumerate().map(|(n, spec)| startable(n, spec)).collect()
 }
 
 fn examples() -> Vec<Value> {
@@ -45,6 +50,9 @@ fn examples() -> Vec<Value> {
     vms.map(|mut vm| vm["spec"].take()).collect()
 }
 
+/// The storage class whose volumes can grow.
+pub const CLASS_THAT_GROWS: &str = "grows";
+
 /// A spec, and what becomes of it.
 pub struct Change {
     pub before: Value,
@@ -54,12 +62,16 @@ pub struct Change {
 }
 
 /// The same spec with what the API server takes of claims and pods: a definition cannot check all of that, and a VM that
-/// does not start is not changed while it runs.
-fn startable(mut spec: Value) -> Value {
+/// does not start is not changed while it runs. Disks have sizes that others have not, and every other one can grow.
+fn startable(n: usize, mut spec: Value) -> Value {
     if let Some(fields) = spec.as_object_mut() {
         fields.remove("nodeName");
     }
-    for disk in spec["vm"]["disks"].as_array_mut().into_iter().flatten() {
+    // Restarts are asked for by the test.
+    if let Some(machine) = spec["vm"].as_object_mut() {
+        machine.remove("restartRequest");
+    }
+    for (i, disk) in spec["vm"]["disks"].as_array_mut().into_iter().flatten().enumerate() {
         let Some(template) = disk.get_mut("volumeClaimTemplate").filter(|template| !template.is_null()) else {
             continue;
         };
@@ -68,13 +80,28 @@ fn startable(mut spec: Value) -> Value {
             fields.remove("dataSource");
             fields.remove("dataSourceRef");
         }
-        claim["resources"] = json!({"requests": {"storage": "1Gi"}});
+        claim["resources"] = json!({"requests": {"storage": format!("{}Gi", 1 + (n + i) % 3)}});
+        if (n / 3 + i).is_multiple_of(2) {
+            claim["storageClassName"] = CLASS_THAT_GROWS.into();
+        }
     }
     spec
 }
 
+/// From a field to the next that is changed: a prime number, so that each has its turn.
+const STRIDE: u64 = 101;
+
+/// The change of that number.
+pub fn change(specs: &[Value], fields: &[Field], seed: u64, n: u64) -> Change {
+    let mut random = Random::new(seed, n);
+    // Neighbours of the schema are far from each other: a short run has some of each part.
+    let field = usize::try_from((seed % 1000 + n / 2 * STRIDE) % fields.len() as u64).unwrap();
+    let single = if n.is_multiple_of(2) { fields[field].change(specs, &mut random) } else { None };
+    single.unwrap_or_else(|| of_another(specs, &mut random))
+}
+
 /// One or two fields of a running VM, with the values of another.
-pub fn change(specs: &[Value], random: &mut Random) -> Change {
+fn of_another(specs: &[Value], random: &mut Random) -> Change {
     let mut before = specs[random.below(specs.len())].clone();
     before["vm"]["state"] = "Running".into();
     let other = &specs[random.below(specs.len())];
@@ -120,46 +147,25 @@ fn leaves_of(value: &Value, path: &str, leaves: &mut BTreeSet<(String, String)>)
             fields.iter().for_each(|(name, value)| leaves_of(value, &format!("{path}.{name}"), leaves));
         }
         Value::Array(items) if !items.is_empty() => {
-            items.iter().for_each(|item| leaves_of(item, &format!("{path}[]"), leaves));
+            items.iter().enumerate().for_each(|(i, item)| leaves_of(item, &format!("{path}[{i}]"), leaves));
         }
         other => drop(leaves.insert((path.to_owned(), other.to_string()))),
     }
 }
 
+/// `disks[]` for `disks[3]`.
+fn of_any_item(path: &str) -> String {
+    let parts: Vec<&str> = path.split('[').map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit())).collect();
+    parts.join("[")
+}
+
 impl Change {
-    /// Where it puts, takes away or changes values.
+    /// Where it puts, takes away or changes values, in whatever items of lists.
     pub fn places(&self) -> BTreeSet<String> {
         let (mut was, mut is) = (BTreeSet::new(), BTreeSet::new());
         leaves_of(&self.before, "spec", &mut was);
         leaves_of(&self.after, "spec", &mut is);
-        was.symmetric_difference(&is).map(|(path, _)| path.clone()).collect()
-    }
-}
-
-/// Those fields of the schema that none of the places is at or below.
-pub fn untouched(places: &BTreeSet<String>) -> (Vec<String>, usize) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds/vms.vmoperator.jdrupes.org.yaml");
-    let crd: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let mut fields = BTreeSet::new();
-    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
-    fields_of(schema, "spec", &mut fields);
-    let is_touched = |field: &String| {
-        places.iter().any(|place| {
-            place.strip_prefix(field).is_some_and(|rest| rest.is_empty() || !rest.starts_with(char::is_alphanumeric))
-        })
-    };
-    let count = fields.len();
-    (fields.into_iter().filter(|field| !is_touched(field)).collect(), count)
-}
-
-/// All leaves of a schema.
-fn fields_of(schema: &Value, path: &str, fields: &mut BTreeSet<String>) {
-    if let Some(properties) = schema["properties"].as_object() {
-        properties.iter().for_each(|(name, schema)| fields_of(schema, &format!("{path}.{name}"), fields));
-    } else if schema["items"].is_object() {
-        fields_of(&schema["items"], &format!("{path}[]"), fields);
-    } else {
-        fields.insert(path.to_owned());
+        was.symmetric_difference(&is).map(|(path, _)| of_any_item(path)).collect()
     }
 }
 

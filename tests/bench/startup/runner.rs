@@ -1,7 +1,6 @@
-//! The runner's start: by what it tells itself with the condition `Running`.
+//! The runner's start: by what it tells of itself when the guest runs.
 
 use super::Steps;
-use crate::api::{Api, condition};
 use crate::rig::{BOOT, Rig};
 use serde_json::json;
 use std::fs;
@@ -16,14 +15,12 @@ pub fn starts(count: usize) -> Steps {
         .into();
     for _ in 0..count {
         let image = Path::new(env!("CARGO_MANIFEST_DIR")).join(".cache/images/runner-root");
-        let (rig, api) = (Rig::with_guest(), Api::start());
+        let rig = Rig::with_guest();
         fs::copy(image.join("usr/local/bin/vm-runner"), rig.path("vm-runner")).unwrap();
         rig.configure(&json!({}), &json!({"network": [{"type": "user"}]}));
-        let vm = rig.start(Some(&api));
+        let vm = rig.start(None);
         let times = vm.until("the word that the guest runs", BOOT, || {
-            let statuses = api.statuses();
-            let runs = statuses.iter().map(|status| condition(status, "Running"));
-            StartTimes::read(runs.filter(|running| running["status"] == "True").last()?["message"].as_str()?)
+            rig.log().lines().filter_map(StartTimes::read).find(|times| times.guest.is_some())
         });
         let ends = [times.qemu, times.monitor, times.guest].map(|end| end.expect("it is told") as f64);
         steps.iter_mut().zip(ends).for_each(|((_, all), end)| all.push(end));

@@ -1,0 +1,190 @@
+//! What there is of a VM at rest.
+
+use crate::allowed;
+use crate::case::Verdict;
+use crate::cluster::{Cluster, api};
+use crate::judge::{ready, strip};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use vm_operator::api::conditions;
+
+/// What does not change for that long is at rest.
+const REST: Duration = Duration::from_millis(600);
+/// By when it has to be.
+const DEADLINE: Duration = Duration::from_secs(180);
+/// What goes with a VM, by its name.
+const OBJECTS: [&str; 3] = ["ConfigMap", "Pod", "Service"];
+
+/// What there is of a VM at rest.
+#[derive(Clone)]
+pub struct Rest {
+    /// That of `Ready`.
+    pub reason: String,
+    /// That of `Ready`.
+    pub message: String,
+    /// By kind, without what may differ from VM to VM; and the conditions' states and reasons.
+    pub objects: BTreeMap<String, Value>,
+    /// Those that stay when nobody wants them any more, by kind and name.
+    pub stay: BTreeMap<(&'static str, String), Value>,
+    /// State and message of each condition, by type.
+    pub conditions: BTreeMap<String, (String, String)>,
+    /// UID of the pod.
+    pub pod: Option<String>,
+}
+
+impl Rest {
+    pub fn is_well(&self) -> bool {
+        matches!(self.reason.as_str(), "Running" | "Stopped")
+    }
+
+    /// What the condition says, if it is there and is so.
+    pub fn told(&self, type_: &str, status: &str) -> Option<&str> {
+        self.conditions.get(type_).filter(|(is, _)| is == status).map(|(_, message)| message.as_str())
+    }
+}
+
+/// Waits until the VM is at rest.
+pub async fn rest(cluster: &Cluster, namespace: &str, name: &str) -> Result<Rest, Verdict> {
+    let began = Instant::now();
+    // The API server's own answers come before what is followed.
+    let vms = api(&cluster.client, "VirtualMachine", Some(namespace));
+    let newest = vms.get(name).await.map_err(|error| Verdict::Wrong(error.to_string()))?;
+    let (mut last, mut since, mut is_at_end, mut versions) = (None, Instant::now(), false, None);
+    loop {
+        tokio::time::sleep(Duration::from_millis(40)).await;
+        let version = |kind| cluster.version(namespace, kind, name);
+        let of_vm = cluster.of_vm(namespace, name).into_iter();
+        let of_vm: BTreeMap<_, _> =
+            of_vm.map(|(kind, name)| (cluster.version(namespace, kind, &name), (kind, name))).collect();
+        let now = (version("VirtualMachine"), OBJECTS.map(version), of_vm);
+        if versions.as_ref() != Some(&now) {
+            let vm = cluster.get(namespace, "VirtualMachine", name).unwrap_or_default();
+            let is_seen = vm["metadata"]["generation"].as_i64() >= newest.metadata.generation
+                && vm["status"]["observedGeneration"] == vm["metadata"]["generation"];
+            let pod = cluster.get(namespace, "Pod", name).unwrap_or_default();
+            is_at_end = is_seen && is_final(&vm, &ready(Some(&vm))) && has_its_resources(&pod);
+            let objects = (objects(cluster, namespace, &vm), stay(cluster, namespace, &vm));
+            if last.as_ref() != Some(&objects) {
+                (last, since) = (Some(objects), Instant::now());
+            }
+            versions = Some(now);
+        }
+        if is_at_end && since.elapsed() > REST {
+            if !is_up_to_date(cluster, namespace, name).await {
+                since = Instant::now();
+                continue;
+            }
+            let vm = cluster.get(namespace, "VirtualMachine", name).unwrap_or_default();
+            let pod = cluster.get(namespace, "Pod", name);
+            let (objects, stay) = last.unwrap_or_default();
+            return Ok(Rest {
+                reason: ready(Some(&vm)),
+                message: message(&vm),
+                objects,
+                stay,
+                conditions: all_conditions(&vm)
+                    .map(|c| (text(&c["type"]), (text(&c["status"]), text(&c["message"]))))
+                    .collect(),
+                pod: pod.and_then(|pod| pod["metadata"]["uid"].as_str().map(ToOwned::to_owned)),
+            });
+        }
+        if began.elapsed() > DEADLINE {
+            let vm = cluster.get(namespace, "VirtualMachine", name).unwrap_or_default();
+            let told = json!({"status": vm["status"], "generation": vm["metadata"]["generation"]});
+            return Err(Verdict::Wrong(format!("it is stuck: {}: {told}", ready(Some(&vm)))));
+        }
+    }
+}
+
+/// Whether what is followed is not behind what the API server has.
+async fn is_up_to_date(cluster: &Cluster, namespace: &str, name: &str) -> bool {
+    for kind in OBJECTS {
+        let there = api(&cluster.client, kind, Some(namespace)).get_opt(name).await.ok().flatten();
+        if there.and_then(|object| object.metadata.resource_version) != cluster.version(namespace, kind, name) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Whether the kubelet has given the pod what was asked for.
+fn has_its_resources(pod: &Value) -> bool {
+    let given = &pod["status"]["containerStatuses"][0]["resources"];
+    pod["status"]["phase"] != "Running" || pod["spec"]["containers"][0]["resources"] == *given
+}
+
+/// The object without what differs from VM to VM.
+fn plain(mut object: Value, namespace: &str, vm: &Value) -> Value {
+    let uids = [vm["metadata"]["uid"].clone(), object["metadata"]["uid"].clone()];
+    strip(&mut object);
+    let mut text = object.to_string().replace(namespace, "NAMESPACE");
+    for uid in uids.iter().filter_map(Value::as_str) {
+        text = text.replace(uid, "UID");
+    }
+    serde_json::from_str(&text).unwrap()
+}
+
+/// What becomes of the VM, without what may differ from VM to VM.
+fn objects(cluster: &Cluster, namespace: &str, vm: &Value) -> BTreeMap<String, Value> {
+    let name = vm["metadata"]["name"].as_str().unwrap_or_default();
+    let of_kind = |kind: &'static str| {
+        let mut object = cluster.get(namespace, kind, name)?;
+        allowed::without(&mut object);
+        if allowed::is_stopped(vm) {
+            allowed::without_fetched(&mut object);
+        }
+        Some((kind.to_owned(), plain(object, namespace, vm)))
+    };
+    let mut objects: BTreeMap<String, Value> = OBJECTS.into_iter().filter_map(of_kind).collect();
+    let told = all_conditions(vm).filter(|condition| allowed::is_compared(condition, vm));
+    let told = told.map(|c| (text(&c["type"]), json!([c["status"], c["reason"]])));
+    objects.insert("conditions".to_owned(), told.collect());
+    objects
+}
+
+/// What stays, without what may differ.
+fn stay(cluster: &Cluster, namespace: &str, vm: &Value) -> BTreeMap<(&'static str, String), Value> {
+    let name = text(&vm["metadata"]["name"]);
+    let stay = cluster.of_vm(namespace, &name).into_iter().filter(|(kind, _)| allowed::STAY.contains(kind));
+    let stay = stay.filter_map(|(kind, name)| {
+        let mut object = cluster.get(namespace, kind, &name)?;
+        allowed::without_content(&mut object);
+        Some(((kind, name), plain(object, namespace, vm)))
+    });
+    stay.collect()
+}
+
+fn all_conditions(vm: &Value) -> impl Iterator<Item = &Value> {
+    vm["status"]["conditions"].as_array().into_iter().flatten()
+}
+
+fn condition<'a>(vm: &'a Value, type_: &str) -> Option<&'a Value> {
+    all_conditions(vm).find(|condition| condition["type"] == type_)
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn message(vm: &Value) -> String {
+    condition(vm, conditions::READY).map(|ready| text(&ready["message"])).unwrap_or_default()
+}
+
+/// Whether the VM is where it was to go, or it is told why not.
+fn is_final(vm: &Value, reason: &str) -> bool {
+    let message = message(vm);
+    let fetched = condition(vm, conditions::MEDIA_FETCHED);
+    let is_fetching = fetched.is_some_and(|fetched| fetched["reason"] == conditions::REASON_FETCHING);
+    match reason {
+        // An image that is on its way comes.
+        "Running" | "Starting" if is_fetching => false,
+        "Running" | "Stopped" => {
+            let restart = &vm["spec"]["vm"]["restartRequest"];
+            restart.is_null() || vm["status"]["observedRestartRequest"] == *restart
+        }
+        "" | "Stopping" | "RestartBackoff" | "TerminationOverdue" => false,
+        "Starting" => message.contains("the start waits for") && fetched.is_some(),
+        _ => !message.is_empty(),
+    }
+}
