@@ -24,7 +24,7 @@ pub fn starts(count: usize) -> Steps {
         });
         let ends = [times.qemu, times.monitor, times.guest].map(|end| end.expect("it is told") as f64);
         steps.iter_mut().zip(ends).for_each(|((_, all), end)| all.push(end));
-        vm.signal("KILL");
+        vm.signal("-KILL");
         drop(vm.end(Duration::from_secs(30)));
     }
     steps
