@@ -181,6 +181,8 @@ impl<K: Resource + Serialize + DeserializeOwned> Cache<K> {
                 content.objects.clear();
                 content.groups.clear();
                 content.made.clear();
+                // Answers from before the list are not taken in any more, and what it lacks may be there all the same.
+                content.deleted.clear();
                 for arrival in listed {
                     content.insert(arrival);
                 }
@@ -213,6 +215,14 @@ impl<K: Resource + Serialize + DeserializeOwned> Cache<K> {
         let content = self.lock();
         let (name, group) = content.groups.get_key_value(name)?;
         content.objects.get(&(group.clone(), name.clone()))?.read()
+    }
+
+    /// Whether the watch has told that the object of that name was deleted. Else one that is not known may be there: a list
+    /// may be old.
+    #[must_use]
+    pub fn is_told_deleted(&self, name: &str) -> bool {
+        let content = self.lock();
+        content.deleted.contains_key(name) && !content.groups.contains_key(name)
     }
 
     /// The objects of the group, by name.

@@ -204,14 +204,40 @@ impl<'a> Writer<'a> {
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
         V: DeserializeOwned,
     {
-        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        self.delete_if::<K, V>(name, Preconditions { uid: Some(uid.to_owned()), resource_version: None }, grace).await
+    }
+
+    /// The same, if it has not changed since that version of it either.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn delete_unchanged<K, V>(
+        &self,
+        name: &str,
+        uid: &str,
+        version: Option<String>,
+        grace: i64,
+    ) -> Result<Option<V>, Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        V: DeserializeOwned,
+    {
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: version };
+        self.delete_if::<K, V>(name, preconditions, grace).await
+    }
+
+    async fn delete_if<K, V>(&self, name: &str, preconditions: Preconditions, grace: i64) -> Result<Option<V>, Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        V: DeserializeOwned,
+    {
         let grace = u32::try_from(grace).unwrap_or(u32::MAX);
         let params = DeleteParams::default().grace_period(grace).preconditions(preconditions);
         let request = self.request::<K>().delete(name, &params).map_err(kube::Error::BuildRequest);
         let request = request.map_err(failed::<K>("delete", name))?;
         match self.client.request_status(request).await {
             Ok(answer) => Ok(answer.left()),
-            // Gone, or another one by now: either way the one that was meant is no more.
+            // Gone, or another one by now, or changed: either way the one that was meant is no more.
             Err(error) if is_code(&error, 404) || is_code(&error, 409) => Ok(None),
             Err(error) => Err(failed::<K>("delete", name)(error)),
         }

@@ -271,6 +271,10 @@ impl State {
                 if wanted.is_null() || *wanted != object["metadata"]["uid"] {
                     return status(409, "precondition failed");
                 }
+                let version = &body["preconditions"]["resourceVersion"];
+                if !version.is_null() && *version != object["metadata"]["resourceVersion"] {
+                    return status(409, "precondition failed");
+                }
                 if path.starts_with(PODS) && body["gracePeriodSeconds"] == 0 {
                     // Nothing of it has to end.
                     self.objects.remove(path);

@@ -118,8 +118,7 @@ async fn a_stopped_vm_loses_its_pod_and_nothing_else() {
     assert_eq!(requests.iter().filter(|r| r.starts_with("DELETE")).count(), 1);
     assert_eq!(world.ready().0, "Stopping");
     world.settle().await;
-    world.api.remove(PODS, "vm");
-    world.deliver();
+    world.pod_goes();
     // The runner's word that it runs is taken back too, as nobody is left to do that.
     let taken_back =
         [request("GET", PODS, "vm"), request("PATCH", VMS, "vm/status"), request("PATCH", VMS, "vm/status")];
@@ -282,10 +281,9 @@ async fn what_the_old_pods_runner_told_is_taken_back_before_there_is_a_new_pod()
     world.settle().await;
     world.run();
     world.settle().await;
-    world.api.remove(PODS, "vm");
-    world.deliver();
-    // The new pod is made, and the answer is lost: after the question for the old one, and the taking back.
-    world.api.fail(2, Fault::AnswerLost);
+    world.pod_goes();
+    // The new pod is made, and the answer is lost.
+    world.api.fail(1, Fault::AnswerLost);
     assert!(world.reconcile().await.is_err());
     assert!(world.api.get(PODS, "vm").is_some());
     world.settle().await;

@@ -14,6 +14,7 @@ mod health;
 mod ignored;
 mod lives;
 mod namesake;
+mod old_list;
 mod poke;
 mod refused;
 mod resources;

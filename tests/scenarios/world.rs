@@ -118,6 +118,12 @@ impl World {
         panic!("does not settle");
     }
 
+    /// The pod is gone, and the watch tells of it.
+    pub fn pod_goes(&self) {
+        let pod = self.api.remove(PODS, "vm").unwrap();
+        self.ctx.caches.pods.watched(Event::Delete(serde_json::from_value(pod).unwrap()));
+    }
+
     pub fn pod_status(&self, status: Value) {
         self.api.change(PODS, "vm", |pod| pod["status"] = status);
         self.deliver();

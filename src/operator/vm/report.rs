@@ -81,20 +81,21 @@ pub async fn take_back(observed: Observed, ctx: &Context) -> Result<Observed, Er
     if stopped_runner_fields(&observed).is_none() {
         return Ok(observed);
     }
-    let observed = with_its_pod(observed, ctx).await?;
+    let observed = looked_for_pod(observed, ctx).await?;
     let Some(stopped) = stopped_runner_fields(&observed) else { return Ok(observed) };
     let written = Writer::new(ctx).apply_status(&observed.name(), names::MANAGER_RUNNER, &stopped).await?;
     Ok(Observed { vm: ctx.wrote_vm(written), ..observed })
 }
 
-/// The observation with the VM's pod, if there is one that the cache does not have: a list may be older than the VM, as that
-/// of an operator which has just begun to lead.
-async fn with_its_pod(observed: Observed, ctx: &Context) -> Result<Observed, Error> {
-    if observed.pod.is_some() {
+/// The observation with the pod that there is after all, where only a list says that there is none. Lists may be old, and
+/// a runner whose words are taken back does not repeat them: nobody would learn that the VM runs.
+async fn looked_for_pod(observed: Observed, ctx: &Context) -> Result<Observed, Error> {
+    let (name, pods) = (observed.name(), &ctx.caches.pods);
+    if observed.own_pod().is_some() || pods.is_told_deleted(&name) {
         return Ok(observed);
     }
-    let writing = ctx.caches.pods.writing();
-    let Some(pod) = Writer::new(ctx).find::<Pod, PodView>(&observed.name()).await? else { return Ok(observed) };
+    let writing = pods.writing();
+    let Some(pod) = Writer::new(ctx).find::<Pod, PodView>(&name).await? else { return Ok(observed) };
     writing.answered(pod.clone());
     Ok(Observed { pod: Some(Arc::new(pod)), ..observed })
 }

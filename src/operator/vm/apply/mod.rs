@@ -19,7 +19,7 @@ mod resize;
 mod service;
 
 use super::build::{self, Objects};
-use super::lifecycle::Decision;
+use super::lifecycle::{Decision, DeleteReason};
 use super::observe::{Observed, is_of_earlier};
 use super::{fetch, loss, poke, restart};
 use crate::api::conditions::Wanted;
@@ -125,7 +125,16 @@ pub async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) ->
             ctx.losses.forget(&observed.name());
             let grace = observed.vm.spec.grace_period();
             let writing = ctx.caches.pods.writing();
-            if let Some(pod) = writer.delete::<Pod, _>(&observed.name(), uid, grace).await? {
+            let name = observed.name();
+            let left = match why {
+                // One that has begun since it was looked at is left alone.
+                DeleteReason::Outdated => {
+                    let version = observed.own_pod().and_then(|pod| pod.resource_version());
+                    writer.delete_unchanged::<Pod, _>(&name, uid, version, grace).await?
+                }
+                _ => writer.delete::<Pod, _>(&name, uid, grace).await?,
+            };
+            if let Some(pod) = left {
                 writing.answered(pod);
             }
             Ok(())

@@ -1,0 +1,52 @@
+//! A list that is older than what was there already.
+
+use super::fake_api::{PODS, VMS};
+use super::world::{World, fill, one_disk, request};
+use serde_json::{Value, json};
+
+async fn running() -> World {
+    let world = World::new(one_disk());
+    world.settle().await;
+    world.run();
+    world.settle().await;
+    assert_eq!(world.ready().0, "Running");
+    world
+}
+
+#[tokio::test]
+async fn what_a_runner_has_told_is_not_taken_back_as_an_old_list_lacks_its_pod() {
+    let world = running().await;
+    fill(&world.ctx.caches.pods, Vec::new());
+    assert_eq!(world.step().await, [request("GET", PODS, "vm")]);
+    assert_eq!(world.step().await, [""; 0]);
+    assert_eq!((world.ready().0.as_str(), world.vm().status.unwrap().cpus), ("Running", 1));
+}
+
+#[tokio::test]
+async fn a_pod_that_is_gone_is_looked_for_once_where_only_a_list_says_so() {
+    let world = running().await;
+    world.api.remove(PODS, "vm");
+    world.deliver();
+    let status = || request("PATCH", VMS, "vm/status");
+    assert_eq!(world.step().await, [request("GET", PODS, "vm"), status(), status(), request("POST", PODS, "vm")]);
+}
+
+#[tokio::test]
+async fn a_pod_that_begins_while_its_spec_changes_is_left_alone() {
+    let world = World::new(one_disk());
+    world.settle().await;
+    let pod = world.api.get(PODS, "vm").unwrap();
+    // The operator does not know yet that it has begun.
+    world.api.change(PODS, "vm", |pod| pod["status"] = json!({"phase": "Running"}));
+    world.api.change(VMS, "vm", |vm| {
+        vm["spec"]["image"] = json!({"source": "example.org/another:1"});
+        vm["metadata"]["generation"] = 2.into();
+    });
+    world.reconcile().await.unwrap();
+    assert!(world.api.requests().contains(&request("DELETE", PODS, "vm")));
+    let there = world.api.get(PODS, "vm").unwrap();
+    assert_eq!(there["metadata"]["uid"], pod["metadata"]["uid"]);
+    assert_eq!(there["metadata"]["deletionTimestamp"], Value::Null);
+    world.settle().await;
+    assert_eq!(world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"], Value::Null);
+}
