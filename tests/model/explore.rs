@@ -1,7 +1,8 @@
 //! Goes through all worlds that can be reached, breadth first, so that the first trace to a world is a shortest one.
 
 use crate::operator::Decider;
-use crate::steps::{Next, Step, Steps};
+use crate::step::Step;
+use crate::steps::{Next, Steps};
 use crate::world::{Local, Phase, Setting, World};
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -162,7 +163,7 @@ impl<'a> Explorer<'a> {
                     }
                     world = next.world;
                 }
-                None => match unwell(&world) {
+                None => match unwell(&world, &setting) {
                     Some(what) => return Err((what, trace)),
                     None => break,
                 },
@@ -174,7 +175,7 @@ impl<'a> Explorer<'a> {
 }
 
 /// What is not as the user wants it in a world at rest.
-fn unwell(world: &World) -> Option<String> {
+fn unwell(world: &World, setting: &Setting) -> Option<String> {
     let qemus = world.qemus().len();
     let Some(vm) = world.vm.filter(|vm| vm.running && vm.valid) else {
         let may_run = world.vm.is_some_and(|vm| vm.running);
@@ -182,7 +183,11 @@ fn unwell(world: &World) -> Option<String> {
         return (left && !may_run).then(|| "a VM that should not run is left running".to_owned());
     };
     let Some(pod) = world.pod else { return Some("a VM that should run has no pod".to_owned()) };
-    let node = pod.node.map(usize::from)?;
+    if setting.taken_once_changed && vm.made_of == 0 {
+        // It waits for its user, and says so.
+        return None;
+    }
+    let Some(node) = pod.node.map(usize::from) else { return Some("a VM that should run does not".to_owned()) };
     let runs = pod.owner == vm.uid && pod.phase == Phase::Running && world.local(node, pod.uid) == Local::Up;
     if !runs || qemus != 1 {
         Some("a VM that should run does not".to_owned())

@@ -1,7 +1,7 @@
 //! What happens of itself or by others: to operators, at nodes, to the pod, by people.
 
-use crate::steps::Step;
-use crate::world::{Answer, Doing, Local, Phase, Pod, Vm, World};
+use crate::step::Step;
+use crate::world::{Answer, Doing, Local, Loss, Past, Phase, Pod, Vm, World};
 
 /// Takes one from a budget, if there is one left.
 fn spend(left: &mut u8) -> Option<()> {
@@ -47,7 +47,7 @@ pub fn operator_happens(w: &mut World, step: Step) -> Option<()> {
             if let Doing::Asked { request, .. } = me.doing {
                 me.late = me.late.or(Some(request));
             }
-            (me.doing, me.gone, me.made) = (Doing::Nothing, 0, 0);
+            (me.doing, me.gone, me.made, me.loss) = (Doing::Nothing, 0, 0, Loss::default());
             list(w, n);
         }
         _ => return None,
@@ -181,12 +181,31 @@ fn people_do(w: &mut World, step: Step) -> Option<()> {
             holds(w.vm.is_none())?;
             w.vms_made += 1;
             let uid = w.vms_made;
-            w.vm = Some(Vm { uid, version: 1, running: true, valid: true, restart: 0, told_restart: 0, past: 0 });
+            w.vm = Some(Vm {
+                uid,
+                version: 1,
+                running: true,
+                valid: true,
+                restart: 0,
+                told_restart: 0,
+                past: Past::default(),
+                made_of: 0,
+            });
         }
         Step::UserSpoilsOrMendsTheSpec => {
             w.vm?;
             spend(&mut w.left.spoils)?;
             w.change_vm(|vm| vm.valid = !vm.valid);
+        }
+        Step::UserChangesWhatThePodIsMadeOf => {
+            w.vm?;
+            spend(&mut w.left.changes)?;
+            w.change_vm(|vm| vm.made_of += 1);
+        }
+        Step::SomebodyDeletesThePod => {
+            w.pod.filter(|pod| !pod.ending)?;
+            spend(&mut w.left.deletions)?;
+            delete(w, false);
         }
         Step::AdministratorRemovesThePodByForce => {
             w.pod.filter(|pod| pod.node.is_some())?;

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `world` | one VM with one disk: what there is, and what each operator knows of it |
 //! | `operator` | the operator's decision about what it knows; the rules that can be broken on purpose |
+//! | `step` | the names of what happens |
 //! | `steps` | everything that can happen next, and what an operator's requests do |
 //! | `happen` | what happens of itself or by others |
 //! | `explore` | all worlds, breadth first |
@@ -27,6 +28,7 @@
 mod explore;
 mod happen;
 mod operator;
+mod step;
 mod steps;
 mod world;
 
@@ -40,6 +42,8 @@ const NONE: Budget = Budget {
     restarts: 0,
     replacements: 0,
     spoils: 0,
+    changes: 0,
+    deletions: 0,
     crashes: 0,
     power_offs: 0,
     losses: 0,
@@ -57,6 +61,7 @@ const ONE: Setting = Setting {
     guest_shutdown_stops: false,
     fetches: false,
     starts_stopped: false,
+    taken_once_changed: false,
     budget: NONE,
     pods: 3,
 };
@@ -78,6 +83,14 @@ const SETTINGS: &[Setting] = &[
         budget: Budget { power_offs: 1, crashes: 1, toggles: 1, ..NONE },
         ..ONE
     },
+    Setting { name: "changed early", budget: Budget { changes: 1, crashes: 1, losses: 1, ..NONE }, ..ONE },
+    Setting {
+        name: "taken once changed",
+        taken_once_changed: true,
+        budget: Budget { changes: 1, kills: 1, given_up: 1, ..NONE },
+        ..ONE
+    },
+    Setting { name: "deleted by others", budget: Budget { deletions: 2, restarts: 1, ..NONE }, ..ONE },
     Setting { name: "two operators", operators: 2, budget: Budget { crashes: 1, ..NONE }, ..ONE },
     Setting { name: "two, and a user", operators: 2, budget: Budget { toggles: 1, ..NONE }, pods: 2, ..ONE },
     Setting { name: "two, lost node", operators: 2, budget: Budget { losses: 1, ..NONE }, pods: 2, ..ONE },
@@ -155,6 +168,15 @@ const BROKEN: &[(Mutation, &str, &str)] = &[
     (Mutation::ForgetsHowAPodEnded, "life", "a pod goes though how it ended is not written down"),
     (Mutation::RemovesADeadPodWithinThePause, "life", "the pause after an end was not kept"),
     (Mutation::LeavesADeadPod, "life", "a VM that should run does not"),
+    (Mutation::LeavesAnOutdatedPod, "taken once changed", "a VM that should run does not"),
+    (Mutation::RemovesARunningPodThatIsOutdated, "changed early", "a pod is deleted that runs and should"),
+    (
+        Mutation::ForgetsThatOthersDelete,
+        "deleted by others",
+        "a pod is made though it is not written down that others delete one after the other",
+    ),
+    (Mutation::WaitsWithARestart, "life", "a restart that was asked for waits for the end of a pause"),
+    (Mutation::DeletesWithoutVersion, "changed early", "a pod is deleted that runs and should"),
     (Mutation::DeletesWithoutUid, "lost answers", "a pod is deleted that runs and should"),
     (Mutation::DeletesByForce, "life", "two QEMUs have the disk"),
     (Mutation::ForgetsItsOwnWrites, "life", "a pod is asked for that it knows to have made itself"),

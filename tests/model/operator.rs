@@ -1,16 +1,18 @@
 //! What an operator does about what it knows: the decision is that of `lifecycle::decide`, the function that ships.
 
-use crate::world::{Phase, Pod, Uid, Vm};
+use crate::world::{Loss, Past, Phase, Pod, Uid, Vm};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use vm_operator::api::names;
+use vm_operator::api::virtual_machine::POD_DELETED;
+use vm_operator::operator::losses::Losses;
 use vm_operator::operator::views::PodView;
 use vm_operator::operator::vm::lifecycle::{Decision, DeleteReason, WaitFor, decide};
 use vm_operator::operator::vm::observe::Observed;
-use vm_operator::operator::vm::{report, restart};
+use vm_operator::operator::vm::{loss, report, restart};
 
 /// A rule that is broken on purpose, to see that the checker sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,9 +34,14 @@ pub enum Mutation {
     ForgetsHowAPodEnded,
     RemovesADeadPodWithinThePause,
     LeavesADeadPod,
+    LeavesAnOutdatedPod,
+    RemovesARunningPodThatIsOutdated,
+    ForgetsThatOthersDelete,
+    WaitsWithARestart,
     // What surrounds the decision.
     DeletesWithoutUid,
     DeletesByForce,
+    DeletesWithoutVersion,
     NamesPodsByChance,
     ForgetsItsOwnWrites,
     LetsAnswersOvertakeLists,
@@ -49,13 +56,19 @@ pub struct Known {
     /// The pause after the last end is not over.
     pub early: bool,
     pub guest_shutdown_stops: bool,
+    /// What it remembers of pods that others delete; none: nobody does.
+    pub loss: Option<Loss>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     Nothing,
     Create,
-    Delete(Uid),
+    /// Whether only as the pod has not run yet.
+    Delete {
+        pod: Uid,
+        outdated: bool,
+    },
     StopVm,
 }
 
@@ -63,8 +76,9 @@ pub enum What {
 pub struct Decided {
     pub what: What,
     /// What the status should say afterwards.
-    pub past: Uid,
+    pub past: Past,
     pub told_restart: u8,
+    pub loss: Loss,
 }
 
 /// Decides, and remembers what was decided.
@@ -93,23 +107,67 @@ impl Decider {
 }
 
 fn decided(known: Known, mutation: Option<Mutation>) -> Decided {
-    let observed = observed(known);
+    let losses = losses(known.loss.unwrap_or_default());
+    let observed = match known.loss {
+        Some(_) => loss::note(observed(known), &losses),
+        None => observed(known),
+    };
     let decision = mutated(&observed, known, mutation);
     let what = match &decision {
         Decision::Create => What::Create,
-        Decision::Delete { uid, .. } => What::Delete(uid.parse().unwrap()),
+        Decision::Delete { uid, why } => {
+            losses.forget(VM);
+            What::Delete { pod: uid.parse().unwrap(), outdated: *why == DeleteReason::Outdated }
+        }
         Decision::StopBySpec => What::StopVm,
         Decision::Keep | Decision::Remember(_) | Decision::Wait(_) => What::Nothing,
     };
-    let past = report::restarts(&observed, &decision).map_or(0, |past| past.pod_uid.parse().unwrap());
+    let past = report::restarts(&observed, &decision).map(|past| Past {
+        pod: past.pod_uid.parse().unwrap(),
+        lost: if past.reason == POD_DELETED { past.attempts.try_into().unwrap() } else { 0 },
+    });
     let told = restart::carried_out(&observed, decision == Decision::Create);
-    Decided { what, past, told_restart: told.map_or(0, |told| told.try_into().unwrap()) }
+    let told_restart = told.map_or(0, |told| told.try_into().unwrap());
+    let loss = of_losses(&losses, observed.lost.is_some());
+    Decided { what, past: past.unwrap_or_default(), told_restart, loss }
+}
+
+const VM: &str = "vm";
+
+/// The operator's own memory of that.
+fn losses(loss: Loss) -> Losses {
+    let losses = Losses::default();
+    if loss.pod != 0 {
+        losses.alive(VM, &loss.pod.to_string(), None, loss.before.into());
+    }
+    if loss.missed {
+        losses.is_missed(VM, now());
+    }
+    losses
+}
+
+/// What there is in it, which is looked for by missing the pod; that is no part of the memory.
+fn of_losses(losses: &Losses, missed: bool) -> Loss {
+    let found = losses.is_missed(VM, now());
+    found.map_or_else(Loss::default, |lost| Loss {
+        pod: lost.uid.parse().unwrap(),
+        before: (lost.in_a_row - 1).try_into().unwrap(),
+        missed,
+    })
+}
+
+/// What it remembers once it has made that pod.
+pub fn after_making(pod: Uid, loss: Loss) -> Loss {
+    let losses = losses(loss);
+    losses.alive(VM, &pod.to_string(), None, 0);
+    of_losses(&losses, false)
 }
 
 /// The decision of the operator.
 fn real(observed: &Observed, known: Known) -> Decision {
     let medium = (!known.image).then_some(now());
-    decide(observed, known.vm.valid).once_there(medium)
+    let made_of = || Some(known.vm.made_of.to_string());
+    decide(observed, known.vm.valid).once_there(medium).unless_outdated(observed, made_of)
 }
 
 fn mutated(observed: &Observed, known: Known, mutation: Option<Mutation>) -> Decision {
@@ -150,6 +208,18 @@ fn mutated(observed: &Observed, known: Known, mutation: Option<Mutation>) -> Dec
             delete(DeleteReason::Ended)
         }
         (M::LeavesADeadPod, Decision::Delete { why: DeleteReason::Ended, .. }) => Decision::Keep,
+        (M::LeavesAnOutdatedPod, Decision::Delete { why: DeleteReason::Outdated, .. }) => Decision::Keep,
+        (M::RemovesARunningPodThatIsOutdated, Decision::Keep)
+            if known.pod.is_some_and(|pod| pod.phase == Phase::Running && pod.made_of != known.vm.made_of) =>
+        {
+            delete(DeleteReason::Outdated)
+        }
+        (M::ForgetsThatOthersDelete, Decision::Remember(_)) if known.pod.is_none() => {
+            real(&Observed { lost: None, ..observed.clone() }, known)
+        }
+        (M::WaitsWithARestart, Decision::Create | Decision::Delete { why: DeleteReason::Ended, .. }) if known.early => {
+            Decision::Wait(WaitFor::Pause { until: now().checked_add(SignedDuration::from_secs(1)).unwrap() })
+        }
         _ => decision,
     }
 }
@@ -162,8 +232,10 @@ fn now() -> Timestamp {
 fn observed(known: Known) -> Observed {
     let Known { vm, pod, early, guest_shutdown_stops, .. } = known;
     let end = now().checked_sub(SignedDuration::from_hours(if early { 0 } else { 1 })).unwrap();
+    let Past { pod: past, lost } = vm.past;
+    let (attempts, reason) = if lost > 0 { (lost, POD_DELETED) } else { (1, "R") };
     let past =
-        (vm.past != 0).then(|| json!({"attempts": 1, "podUid": vm.past.to_string(), "reason": "R", "time": end}));
+        (past != 0).then(|| json!({"attempts": attempts, "podUid": past.to_string(), "reason": reason, "time": end}));
     let request = |n: u8| (n > 0).then_some(n);
     let vm = json!({
         "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine",
@@ -172,7 +244,7 @@ fn observed(known: Known) -> Observed {
             "guestShutdownStops": guest_shutdown_stops,
             "vm": {"state": if vm.running { "Running" } else { "Stopped" }, "restartRequest": request(vm.restart)},
         },
-        "status": {"restarts": past, "observedRestartRequest": request(vm.told_restart)},
+        "status": {"observedGeneration": 1, "restarts": past, "observedRestartRequest": request(vm.told_restart)},
     });
     Observed {
         vm: Arc::new(serde_json::from_value(vm).unwrap()),
@@ -205,10 +277,10 @@ fn view(pod: Pod) -> PodView {
         "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine", "name": "vm", "uid": format!("vm-{}", pod.owner),
         "controller": true,
     });
-    let annotations = match pod.restart {
-        0 => Value::Null,
-        n => json!({names::ANNOTATION_RESTART_REQUEST: n.to_string()}),
-    };
+    let mut annotations = json!({names::ANNOTATION_MADE_OF: pod.made_of.to_string()});
+    if pod.restart > 0 {
+        annotations[names::ANNOTATION_RESTART_REQUEST] = pod.restart.to_string().into();
+    }
     let deletion = pod.ending.then(|| now().to_string());
     let pod = json!({
         "metadata": {

@@ -1,47 +1,9 @@
 //! Everything that can happen next, and what must not come of it.
 
 use crate::happen::{delete, operator_happens, world_happens};
-use crate::operator::{Decider, Known, Mutation, What};
+use crate::operator::{Decider, Known, Mutation, What, after_making};
+use crate::step::{Step, of_node, of_operator};
 use crate::world::{Answer, Budget, Doing, Local, NODES, PODS, Phase, Pod, Request, Setting, Uid, World};
-
-/// What happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    // An operator: 0 or 1.
-    Looks { operator: usize, within_pause: bool },
-    GivesUpItsRequest(usize),
-    HearsTheAnswer(usize),
-    IsToldOfTheVm(usize),
-    IsToldOfThePod(usize),
-    ListsAnew(usize),
-    IsKilledAndStarts(usize),
-    // The API server.
-    CarriesOutARequestOf(usize),
-    CarriesOutALateRequestOf(usize),
-    // Scheduler, garbage collector, fetch.
-    BindsThePodTo(usize),
-    EvictsThePod,
-    CollectsThePodOfAGoneVm,
-    FetchesTheImage,
-    // A node.
-    SeesThePod(usize),
-    StartsQemu { node: usize, pod: Uid },
-    TellsThePodsState(usize),
-    EndsQemu { node: usize, pod: Uid },
-    RemovesThePod(usize),
-    QemuCrashes { node: usize, pod: Uid },
-    GuestPowersOff { node: usize, pod: Uid },
-    LosesItsLink(usize),
-    GetsItsLinkBack(usize),
-    LosesItsPowerForAMoment(usize),
-    // People.
-    UserStopsOrStartsTheVm,
-    UserAsksForARestart,
-    UserDeletesTheVm,
-    UserMakesAVmOfTheSameName,
-    UserSpoilsOrMendsTheSpec,
-    AdministratorRemovesThePodByForce,
-}
 
 /// What is the case after a step.
 pub struct Next {
@@ -86,6 +48,8 @@ impl Steps<'_> {
             S::UserDeletesTheVm,
             S::UserMakesAVmOfTheSameName,
             S::UserSpoilsOrMendsTheSpec,
+            S::UserChangesWhatThePodIsMadeOf,
+            S::SomebodyDeletesThePod,
             S::AdministratorRemovesThePodByForce,
         ] {
             add(step, self.after(world, step));
@@ -148,6 +112,7 @@ impl Steps<'_> {
                 operator_happens(&mut w, step)?;
                 None
             }
+            Step::BindsThePodTo(_) if self.setting.taken_once_changed && w.pod?.made_of == 0 => return None,
             Step::StartsQemu { node, pod } => {
                 self.start(&mut w, node, pod)?;
                 None
@@ -164,31 +129,50 @@ impl Steps<'_> {
     fn look(&mut self, w: &mut World, operator: usize, early: bool) -> Option<Wrong> {
         let me = w.operators[operator];
         let vm = me.vm.filter(|_| me.doing == Doing::Nothing)?;
-        if early && vm.past == 0 {
+        if early && vm.past.pod == 0 {
             return None;
         }
-        let known =
-            Known { vm, pod: me.pod, image: w.image, early, guest_shutdown_stops: self.setting.guest_shutdown_stops };
+        let loss = (self.setting.budget.deletions > 0).then_some(me.loss);
+        let guest_shutdown_stops = self.setting.guest_shutdown_stops;
+        let known = Known { vm, pod: me.pod, image: w.image, early, guest_shutdown_stops, loss };
         let decided = self.decider.decide(known);
+        let is_restart = vm.restart > vm.told_restart.max(me.pod.map_or(0, |pod| pod.restart));
+        let may_act = vm.running && vm.valid && w.image && me.pod.is_none_or(|pod| pod.owner == vm.uid && !pod.ending);
+        if early && is_restart && may_act && decided.what == What::Nothing && decided.past == vm.past {
+            return Some(Some("a restart that was asked for waits for the end of a pause"));
+        }
         let status =
             Request::Status { vm: vm.uid, version: vm.version, past: decided.past, told_restart: decided.told_restart };
         let status = Some(status).filter(|_| (decided.past, decided.told_restart) != (vm.past, vm.told_restart));
         let (request, next) = match decided.what {
+            What::Nothing if status.is_none() && decided.loss != me.loss => {
+                w.operators[operator].loss = decided.loss;
+                return Some(None);
+            }
             What::Nothing => (status?, None),
-            What::Create => (Request::Create { owner: vm.uid, restart: vm.restart }, status),
-            What::Delete(pod) => (Request::Delete { vm: vm.uid, pod }, status),
+            What::Create => (Request::Create { owner: vm.uid, restart: vm.restart, made_of: vm.made_of }, status),
+            What::Delete { pod, outdated } => {
+                let of_version = outdated && !self.decider.breaks(Mutation::DeletesWithoutVersion);
+                let version = me.pod.map(|pod| pod.version).filter(|_| of_version);
+                (Request::Delete { vm: vm.uid, pod, version }, status)
+            }
             What::StopVm => (Request::StopVm { vm: vm.uid, version: vm.version }, None),
         };
         w.operators[operator].doing = Doing::Asked { request, next, before_list: false };
-        let is_restart = vm.restart > vm.told_restart.max(me.pod.map_or(0, |pod| pod.restart));
-        let acts = matches!(decided.what, What::Create) || matches!(decided.what, What::Delete(_)) && vm.running;
+        w.operators[operator].loss = decided.loss;
+        let again_and_again = decided.loss.missed && decided.loss.before > 0 && vm.past.pod != decided.loss.pod;
+        let outdated = decided.what == What::Delete { pod: me.pod.map_or(0, |pod| pod.uid), outdated: true };
+        let acts =
+            decided.what == What::Create || matches!(decided.what, What::Delete { .. }) && vm.running && !outdated;
         Some(if early && acts && !is_restart {
             Some("the pause after an end was not kept")
+        } else if decided.what == What::Create && again_and_again && !is_restart {
+            Some("a pod is made though it is not written down that others delete one after the other")
         } else if decided.what == What::Create && !w.image {
             Some("a VM starts without the image that it boots from")
         } else if decided.what == What::Create && !vm.valid {
             Some("a VM starts whose spec cannot be used")
-        } else if decided.past != vm.past && decided.past != 0 && me.pod.is_some_and(|pod| pod.owner != vm.uid) {
+        } else if decided.past != vm.past && decided.past.pod != 0 && me.pod.is_some_and(|pod| pod.owner != vm.uid) {
             Some("a VM's status tells of another VM's pod")
         } else {
             None
@@ -217,7 +201,7 @@ impl Steps<'_> {
         let by_chance = self.decider.breaks(Mutation::NamesPodsByChance);
         let answer = |pod, created| Some(Answer::Pod { pod, created, before_list: false });
         match request {
-            Request::Create { owner, restart } => {
+            Request::Create { owner, restart, made_of } => {
                 match w.pod {
                     Some(pod) if !by_chance => {
                         return Some((answer(Some(pod), false), None));
@@ -226,15 +210,19 @@ impl Steps<'_> {
                     _ => w.pods_made += 1,
                 }
                 let uid = w.pods_made;
-                let pod = Pod { uid, version: 1, owner, node: None, phase: Phase::Pending, ending: false, restart };
+                let (node, phase, ending) = (None, Phase::Pending, false);
+                let pod = Pod { uid, version: 1, owner, node, phase, ending, restart, made_of };
                 w.pod = Some(pod);
                 Some((answer(Some(pod), true), self.made(w)))
             }
-            Request::Delete { vm, pod } => {
+            Request::Delete { vm, pod, version } => {
                 let any = self.decider.breaks(Mutation::DeletesWithoutUid);
                 let Some(found) = w.pod.filter(|found| any || found.uid == pod) else {
                     return Some((answer(None, false), None));
                 };
+                if version.is_some_and(|version| version != found.version) {
+                    return Some((answer(None, false), None));
+                }
                 let wrong = self.deleted(w, vm, found);
                 delete(w, self.decider.breaks(Mutation::DeletesByForce));
                 Some((answer(w.pod, false), wrong))
@@ -288,9 +276,12 @@ impl Steps<'_> {
             Some("another VM's pod is deleted")
         } else if !self.nobody_asked(w) || self.setting.starts_stopped || w.vm.is_some_and(|vm| !vm.running) {
             None
+        } else if pod.phase == Phase::Pending && self.setting.budget.changes > w.left.changes {
+            // It has not run yet, and what it is made of has changed.
+            None
         } else if !pod.phase.has_ended() {
             Some("a pod is deleted that runs and should")
-        } else if w.vm.is_some_and(|vm| vm.past != pod.uid) {
+        } else if w.vm.is_some_and(|vm| vm.past.pod != pod.uid) {
             Some("a pod goes though how it ended is not written down")
         } else {
             None
@@ -320,6 +311,9 @@ impl Steps<'_> {
                 }
                 if created {
                     me.made = pod.uid;
+                    if self.setting.budget.deletions > 0 {
+                        me.loss = after_making(pod.uid, me.loss);
+                    }
                 }
             }
             Answer::Pod { .. } => {}
@@ -341,47 +335,4 @@ impl Steps<'_> {
         w.set_local(node, pod, if qemus.contains(&node) { Local::Dead } else { Local::Up });
         Some(())
     }
-}
-
-fn of_operator(operator: usize) -> [Step; 10] {
-    use Step as S;
-    [
-        S::Looks { operator, within_pause: false },
-        S::Looks { operator, within_pause: true },
-        S::CarriesOutARequestOf(operator),
-        S::CarriesOutALateRequestOf(operator),
-        S::HearsTheAnswer(operator),
-        S::GivesUpItsRequest(operator),
-        S::IsToldOfTheVm(operator),
-        S::IsToldOfThePod(operator),
-        S::ListsAnew(operator),
-        S::IsKilledAndStarts(operator),
-    ]
-}
-
-fn of_node(node: usize, world: &World) -> Vec<Step> {
-    use Step as S;
-    let mut steps = vec![
-        S::BindsThePodTo(node),
-        S::SeesThePod(node),
-        S::TellsThePodsState(node),
-        S::RemovesThePod(node),
-        S::LosesItsLink(node),
-        S::GetsItsLinkBack(node),
-        S::LosesItsPowerForAMoment(node),
-    ];
-    for pod in 1..=world.pods_made {
-        match world.local(node, pod) {
-            Local::Known => steps.extend([S::StartsQemu { node, pod }, S::EndsQemu { node, pod }]),
-            Local::Up => {
-                steps.extend([
-                    S::EndsQemu { node, pod },
-                    S::QemuCrashes { node, pod },
-                    S::GuestPowersOff { node, pod },
-                ]);
-            }
-            Local::Nothing | Local::Dead | Local::PoweredOff => {}
-        }
-    }
-    steps
 }

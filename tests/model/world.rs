@@ -22,8 +22,30 @@ pub struct Vm {
     pub restart: u8,
     /// `status.observedRestartRequest`.
     pub told_restart: u8,
-    /// `status.restarts.podUid`.
-    pub past: Uid,
+    /// `status.restarts`.
+    pub past: Past,
+    /// What a pod is made of.
+    pub made_of: u8,
+}
+
+/// How the last pod ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Past {
+    /// That pod; 0 is none.
+    pub pod: Uid,
+    /// The how-manyth pod in a row it is that others have deleted; 0: it has ended by itself.
+    pub lost: u8,
+}
+
+/// What an operator remembers of the pods that others delete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Loss {
+    /// The last pod; 0: it knows of none.
+    pub pod: Uid,
+    /// How many were lost in a row before it.
+    pub before: u8,
+    /// It is missed.
+    pub missed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,15 +76,33 @@ pub struct Pod {
     pub ending: bool,
     /// The restart request that it was made for.
     pub restart: u8,
+    pub made_of: u8,
 }
 
 /// What an operator asks of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
-    Create { owner: Uid, restart: u8 },
-    Delete { vm: Uid, pod: Uid },
-    StopVm { vm: Uid, version: u8 },
-    Status { vm: Uid, version: u8, past: Uid, told_restart: u8 },
+    Create {
+        owner: Uid,
+        restart: u8,
+        made_of: u8,
+    },
+    /// With the version that the pod has to have, if any will not do.
+    Delete {
+        vm: Uid,
+        pod: Uid,
+        version: Option<u8>,
+    },
+    StopVm {
+        vm: Uid,
+        version: u8,
+    },
+    Status {
+        vm: Uid,
+        version: u8,
+        past: Past,
+        told_restart: u8,
+    },
 }
 
 /// What comes back, on its way.
@@ -108,6 +148,7 @@ pub struct Operator {
     pub doing: Doing,
     /// A request that it has given up and that is still on its way.
     pub late: Option<Request>,
+    pub loss: Loss,
 }
 
 impl Operator {
@@ -120,7 +161,7 @@ impl Operator {
             Doing::Asked { request, next, .. } => (1 + request.order(), 1 + next.map_or(0, |next| next.order())),
             Doing::Answered { next, .. } => (9, 1 + next.map_or(0, |next| next.order())),
         };
-        (vm, pod, self.told, self.gone, self.made, doing, self.late.map(|late| late.order()))
+        (vm, pod, self.told, self.gone, self.made, doing, self.late.map(|late| late.order()), self.loss)
     }
 }
 
@@ -166,6 +207,10 @@ pub struct Budget {
     pub replacements: u8,
     /// The user makes the spec unusable, or usable again.
     pub spoils: u8,
+    /// The user changes what a pod is made of.
+    pub changes: u8,
+    /// Somebody deletes the pod.
+    pub deletions: u8,
     /// QEMU crashes.
     pub crashes: u8,
     /// The guest powers itself off.
@@ -211,6 +256,8 @@ pub struct Setting {
     /// The image that the guest boots from is to be fetched first.
     pub fetches: bool,
     pub starts_stopped: bool,
+    /// No node takes a pod of a VM whose pod was not changed yet.
+    pub taken_once_changed: bool,
     pub budget: Budget,
     /// Pods that a life may have, beyond which it is looked no further.
     pub pods: Uid,
@@ -219,9 +266,26 @@ pub struct Setting {
 impl World {
     pub fn new(setting: &Setting) -> Self {
         let running = !setting.starts_stopped;
-        let vm = Vm { uid: 1, version: 1, running, valid: true, restart: 0, told_restart: 0, past: 0 };
-        let operator =
-            Operator { vm: Some(vm), pod: None, told: (0, 0), gone: 0, made: 0, doing: Doing::Nothing, late: None };
+        let vm = Vm {
+            uid: 1,
+            version: 1,
+            running,
+            valid: true,
+            restart: 0,
+            told_restart: 0,
+            past: Past::default(),
+            made_of: 0,
+        };
+        let operator = Operator {
+            vm: Some(vm),
+            pod: None,
+            told: (0, 0),
+            gone: 0,
+            made: 0,
+            doing: Doing::Nothing,
+            late: None,
+            loss: Loss::default(),
+        };
         Self {
             vm: Some(vm),
             vms_made: 1,
@@ -310,8 +374,10 @@ impl World {
     /// Goes through all versions of VMs (0) and of pods (1).
     fn versions(&mut self, visit: &mut impl FnMut(usize, &mut u8)) {
         fn of_request(request: &mut Request, visit: &mut impl FnMut(usize, &mut u8)) {
-            if let Request::StopVm { version, .. } | Request::Status { version, .. } = request {
-                visit(0, version);
+            match request {
+                Request::StopVm { version, .. } | Request::Status { version, .. } => visit(0, version),
+                Request::Delete { version, .. } => version.iter_mut().for_each(|version| visit(1, version)),
+                Request::Create { .. } => {}
             }
         }
         self.vm.iter_mut().for_each(|vm| visit(0, &mut vm.version));

@@ -8,8 +8,7 @@ use super::observe::Observed;
 use super::report::is_running;
 use crate::api::conditions;
 use crate::api::virtual_machine::{POD_DELETED, Restarts, State};
-use crate::operator::context::Context;
-use crate::operator::losses::Lost;
+use crate::operator::losses::{Losses, Lost};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
@@ -17,27 +16,27 @@ use k8s_openapi::jiff::Timestamp;
 const AT_ONCE: u32 = 1;
 
 /// Takes note of the pod that is seen, and gives the observation with the one that is missed.
-pub fn note(observed: Observed, ctx: &Context) -> Observed {
+pub fn note(observed: Observed, losses: &Losses) -> Observed {
     let name = observed.name();
     let is_new = observed.vm.status.as_ref().is_none_or(|status| status.observed_generation.unwrap_or(0) == 0);
     if is_new || observed.vm.spec.vm.state == State::Stopped {
         // What an earlier VM of the name has lost is none of its own.
-        ctx.losses.forget(&name);
+        losses.forget(&name);
         return observed;
     }
     let Some(pod) = observed.own_pod() else {
-        let lost = observed.pod.is_none().then(|| ctx.losses.is_missed(&name, observed.now)).flatten();
+        let lost = observed.pod.is_none().then(|| losses.is_missed(&name, observed.now)).flatten();
         return Observed { lost, ..observed };
     };
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     if pod.metadata.deletion_timestamp.is_some() {
-        ctx.losses.is_leaving(&name, uid, || end::by_others(pod).map(|(reason, words)| format!("{reason}: {words}")));
+        losses.is_leaving(&name, uid, || end::by_others(pod).map(|(reason, words)| format!("{reason}: {words}")));
     } else if pod.has_ended() {
         // That is an end, and counted as such.
-        ctx.losses.forget(&name);
+        losses.forget(&name);
     } else {
         let made = pod.metadata.creation_timestamp.as_ref().map_or(observed.now, |time| time.0);
-        ctx.losses.alive(&name, uid, runs_since(&observed), told_before(&observed, made));
+        losses.alive(&name, uid, runs_since(&observed), told_before(&observed, made));
     }
     observed
 }

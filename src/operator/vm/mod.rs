@@ -113,7 +113,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     let observed = report::take_back(observe::observe(vm, ctx), ctx).await?;
     let observed = fetch::progress::read(observed, ctx).await;
     starting::note(&observed, ctx);
-    let observed = loss::note(observed, ctx);
+    let observed = loss::note(observed, &ctx.losses);
     if observed.vm.metadata.deletion_timestamp.is_some() {
         // The garbage collector takes its children away; nothing must bring them back.
         return Ok(Outcome::Done);
