@@ -50,6 +50,9 @@ pub struct Context {
     pub metrics: Arc<Metrics>,
     /// A reconcile that takes longer has failed.
     pub deadline: Duration,
+    /// The longest pause before a watch begins anew, or the API server is asked again what it is; but for a part of a
+    /// watch's that is left to chance.
+    pub watch_pause: Duration,
     /// How much is logged.
     pub log_level: LogLevel,
     /// How many reconciles have begun.
@@ -79,6 +82,9 @@ pub struct Context {
 
 /// A reconcile that takes longer has failed, if [`Context::deadline`] does not say otherwise.
 const DEADLINE: Duration = Duration::from_secs(30);
+
+/// The same of [`Context::watch_pause`].
+const WATCH_PAUSE: Duration = Duration::from_secs(5);
 
 /// How long the first list of events is waited for.
 const EVENTS_DEADLINE: Duration = Duration::from_secs(10);
@@ -171,6 +177,7 @@ impl Context {
             refusals: Refusals::new(chance),
             progresses: Progresses::default(),
             deadline: DEADLINE,
+            watch_pause: WATCH_PAUSE,
             metrics: Arc::default(),
             log_level: LogLevel::default(),
             reconciles: AtomicU64::default(),

@@ -117,8 +117,8 @@ impl Watch {
     fn follow_settings(self) {
         let Some(home) = self.ctx.home.clone() else { return };
         let config = watcher::Config::default().fields(&format!("metadata.name={}", names::OPERATOR_CONFIG_MAP));
-        let events =
-            watcher(Api::<ConfigMap>::namespaced(self.ctx.client.clone(), &home), config).backoff(Short::default());
+        let api = Api::<ConfigMap>::namespaced(self.ctx.client.clone(), &home);
+        let events = watcher(api, config).backoff(Short::of(self.ctx.watch_pause));
         tokio::spawn(async move {
             let mut events = std::pin::pin!(events);
             let mut follower = Follower::default();
@@ -144,10 +144,11 @@ impl Watch {
     /// Keeps the warnings about pods and claims, from now on.
     fn follow_warnings(self) {
         let api = Api::<EventView>::namespaced(self.ctx.client.clone(), &self.ctx.namespace);
+        let longest = self.ctx.watch_pause;
         let asked = futures::stream::once(listing(self.ctx.clone()));
         let events = asked.flat_map(move |listing| {
             // The server can tell warnings from the rest, but not whose objects they are about.
-            watcher(api.clone(), listing.config().fields("type=Warning")).backoff(Short::default())
+            watcher(api.clone(), listing.config().fields("type=Warning")).backoff(Short::of(longest))
         });
         tokio::spawn(async move {
             let mut events = std::pin::pin!(events);

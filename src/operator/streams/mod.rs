@@ -53,11 +53,11 @@ impl Listing {
 
 /// Asks the server what it is until it answers, once for all watches, and then for how to list.
 async fn listing(ctx: Arc<Context>) -> Listing {
-    let server = ctx.server.get_or_init(|| asked(&ctx.client)).await;
+    let server = ctx.server.get_or_init(|| asked(&ctx.client, ctx.watch_pause)).await;
     Listing::of_version(&server.major, &server.minor)
 }
 
-async fn asked(client: &Client) -> Info {
+async fn asked(client: &Client, longest: Duration) -> Info {
     let mut failures = 0;
     loop {
         match client.apiserver_version().await {
@@ -65,7 +65,7 @@ async fn asked(client: &Client) -> Info {
             Err(error) => {
                 tracing::warn!(%error, "the API server does not answer; trying again");
                 failures += 1;
-                tokio::time::sleep(pause(failures).min(LONGEST_PAUSE)).await;
+                tokio::time::sleep(pause(failures).min(longest)).await;
             }
         }
     }
@@ -81,34 +81,40 @@ where
 {
     let labels = Some(labels.to_owned()).filter(|labels| !labels.is_empty());
     let api = Api::<K>::namespaced(ctx.client.clone(), &ctx.namespace);
+    let longest = ctx.watch_pause;
     let asked = futures::stream::once(listing(ctx.clone()));
     asked.flat_map(move |listing| {
         let config = watcher::Config { label_selector: labels.clone(), ..listing.config() };
-        watcher(api.clone(), config).backoff(Short::default())
+        watcher(api.clone(), config).backoff(Short::of(longest))
     })
 }
 
-/// The pauses of a watch, but never long: an API server that comes back, and a definition that comes at last, are seen
-/// soon.
-#[derive(Default)]
-struct Short(watcher::DefaultBackoff);
+/// The pauses of a watch, but never longer than [`Context::watch_pause`]: an API server that comes back, and a definition
+/// that comes at last, are seen soon.
+struct Short {
+    pauses: watcher::DefaultBackoff,
+    longest: Duration,
+}
+
+impl Short {
+    fn of(longest: Duration) -> Self {
+        Self { pauses: watcher::DefaultBackoff::default(), longest }
+    }
+}
 
 impl Iterator for Short {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        self.0.next().map(|pause| pause.min(LONGEST_PAUSE))
+        self.pauses.next().map(|pause| pause.min(self.longest))
     }
 }
 
 impl Backoff for Short {
     fn reset(&mut self) {
-        self.0.reset();
+        self.pauses.reset();
     }
 }
-
-/// The longest pause before a watch begins anew, but for a part that is left to chance.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 fn failed(ctx: &Context, kind: &'static str, error: &watcher::Error) {
     ctx.metrics.watch_restarts.inc();

@@ -37,7 +37,8 @@ pub fn vms(ctx: &Arc<Context>) -> Vms<impl Stream<Item = ObjectRef<VirtualMachin
     let (unreadable, arrived) = mpsc::unbounded_channel();
     tokio::spawn(report_unreadable(ctx.clone(), arrived));
     let asked = futures::stream::once(listing(ctx.clone()));
-    let events = asked.flat_map(move |listing| watcher(api.clone(), listing.config()).backoff(Short::default()));
+    let longest = ctx.watch_pause;
+    let events = asked.flat_map(move |listing| watcher(api.clone(), listing.config()).backoff(Short::of(longest)));
     let ctx = ctx.clone();
     let stream = events
         .modify(trim)
