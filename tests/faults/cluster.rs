@@ -122,6 +122,19 @@ impl Cluster {
         self.seen.lock().unwrap().present.get(namespace).cloned().unwrap_or_default()
     }
 
+    /// How many changes there were in a namespace.
+    pub fn changes(&self, namespace: &str) -> usize {
+        self.seen.lock().unwrap().history.get(namespace).map_or(0, Vec::len)
+    }
+
+    /// UIDs of the pods that are gone, the last one first.
+    pub fn gone_pods(&self, namespace: &str) -> Vec<String> {
+        let seen = self.seen.lock().unwrap();
+        let pods =
+            seen.history.get(namespace).into_iter().flatten().filter(|entry| entry.kind == "Pod" && entry.deleted);
+        pods.rev().filter_map(|pod| pod.object["metadata"]["uid"].as_str().map(ToOwned::to_owned)).collect()
+    }
+
     pub fn get(&self, namespace: &str, kind: &'static str, name: &str) -> Option<Value> {
         self.seen.lock().unwrap().present.get(namespace)?.get(&(kind, name.to_owned())).cloned()
     }

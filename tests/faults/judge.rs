@@ -1,12 +1,20 @@
-//! What must hold: at the end, the same objects as without a fault; at every revision, the invariants.
+//! What must hold at the end: the same objects as without a fault. What must hold at every revision is in `history`.
 
-use crate::cluster::{Cluster, Entry};
+use crate::cluster::Cluster;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Objects by kind and name.
+pub type Content = BTreeMap<String, Value>;
+
 /// The objects of a namespace without what differs from run to run.
-pub fn content(cluster: &Cluster, namespace: &str) -> BTreeMap<String, Value> {
-    let present = cluster.present(namespace);
+pub fn content(cluster: &Cluster, namespace: &str) -> Content {
+    plain(&cluster.present(namespace), &cluster.gone_pods(namespace), namespace)
+}
+
+/// The same. What tells an object's identity or version is replaced by whose it is, seen from the VM, its pod, and the pods
+/// that are gone, the last one first: what is nobody's stays, and is different in each run.
+fn plain(present: &BTreeMap<(&'static str, String), Value>, gone_pods: &[String], namespace: &str) -> Content {
     let uid = |kind: &'static str| {
         present.get(&(kind, "vm".to_owned())).and_then(|o| o["metadata"]["uid"].as_str()).map(ToOwned::to_owned)
     };
@@ -14,7 +22,10 @@ pub fn content(cluster: &Cluster, namespace: &str) -> BTreeMap<String, Value> {
         present.get(&(kind, name.to_owned())).map(|o| o["metadata"]["resourceVersion"].clone())
     };
     let (config, secret) = (version("ConfigMap", "vm"), version("Secret", "vm-display-secret"));
-    let (vm, pod) = (uid("VirtualMachine"), uid("Pod"));
+    let gone = gone_pods.iter().enumerate().map(|(n, uid)| (uid.clone(), format!("UID-OF-POD-{}-BEFORE", n + 1)));
+    let present_ones = [("VirtualMachine", "UID-OF-VM"), ("Pod", "UID-OF-POD")];
+    let present_ones = present_ones.into_iter().filter_map(|(kind, name)| Some((uid(kind)?, name.to_owned())));
+    let names: Vec<(String, String)> = present_ones.chain(gone).collect();
     let plain = |((kind, name), object): (&(&'static str, String), &Value)| {
         let mut object = object.clone();
         if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
@@ -24,16 +35,36 @@ pub fn content(cluster: &Cluster, namespace: &str) -> BTreeMap<String, Value> {
                 }
             }
         }
+        let of_vm = (*kind == "VirtualMachine").then(|| seen_generations(&object));
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("uid");
+        }
         strip(&mut object);
+        if let Some(seen) = of_vm {
+            object["generations"] = seen;
+        }
         let mut text = object.to_string().replace(namespace, "NAMESPACE");
-        for (uid, placeholder) in [(&vm, "UID-OF-VM"), (&pod, "UID-OF-POD")] {
-            if let Some(uid) = uid {
-                text = text.replace(uid, placeholder);
-            }
+        for (uid, name) in &names {
+            text = text.replace(uid, name);
         }
         (format!("{kind}/{name}"), serde_json::from_str(&text).unwrap())
     };
     present.iter().map(plain).collect()
+}
+
+/// Which of the generations told of in a VM's status are the newest: of the status itself, and of each condition.
+fn seen_generations(vm: &Value) -> Value {
+    let is_newest = |seen: &Value| match seen {
+        Value::Null => "none",
+        seen if *seen == vm["metadata"]["generation"] => "the newest",
+        _ => "an older one",
+    };
+    let conditions = vm["status"]["conditions"].as_array().into_iter().flatten();
+    let conditions = conditions.map(|condition| {
+        (condition["type"].as_str().unwrap_or_default().to_owned(), is_newest(&condition["observedGeneration"]).into())
+    });
+    let status = ("status".to_owned(), is_newest(&vm["status"]["observedGeneration"]).into());
+    conditions.chain([status]).collect::<Map<_, _>>().into()
 }
 
 /// The reason of the VM's `Ready`.
@@ -43,10 +74,8 @@ pub fn ready(vm: Option<&Value>) -> String {
     ready.and_then(|ready| ready["reason"].as_str()).unwrap_or_default().to_owned()
 }
 
-/// Names of fields that tell times and identities.
-const PASSING: [&str; 14] = [
-    "uid",
-    "podUid",
+/// Names of fields that tell times and versions.
+const PASSING: [&str; 12] = [
     "resourceVersion",
     "creationTimestamp",
     "deletionTimestamp",
@@ -118,131 +147,11 @@ fn differ(path: &str, expected: &Value, found: &Value, lines: &mut Vec<String>) 
     }
 }
 
-/// Goes through all that has happened; gives what must never happen. `by_others` is how often somebody else than the
-/// operator deletes a pod.
-pub fn broken(history: &[Entry], mut by_others: usize) -> Vec<String> {
-    let mut broken = Vec::new();
-    let mut vm: Option<&Value> = None;
-    let mut pods: BTreeMap<&str, &Value> = BTreeMap::new();
-    let mut owner_of_pod: BTreeMap<&str, &Value> = BTreeMap::new();
-    for Entry { revision, kind, deleted, object } in history {
-        let mut note = |what: String| broken.push(format!("at revision {revision}: {what}"));
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        match *kind {
-            "VirtualMachine" => vm = (!deleted).then_some(object),
-            "PersistentVolumeClaim" if *deleted || object["metadata"]["deletionTimestamp"].is_string() => {
-                note(format!("claim {name} is deleted"));
-            }
-            "Pod" => {
-                let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-                let before = pods.get(uid).copied();
-                let is_ending = object["metadata"]["deletionTimestamp"].is_string() || *deleted;
-                let was_ending = before.is_some_and(|before| before["metadata"]["deletionTimestamp"].is_string());
-                let has_ended = |pod: &Value| matches!(pod["status"]["phase"].as_str(), Some("Failed" | "Succeeded"));
-                let wanted = vm.is_some_and(|vm| {
-                    let restart = vm["spec"]["vm"]["restartRequest"].as_i64().unwrap_or(0) > 0;
-                    vm["spec"]["vm"]["state"] == "Running" && !restart && vm["metadata"]["deletionTimestamp"].is_null()
-                });
-                if is_ending && !was_ending && wanted && !before.is_some_and(has_ended) {
-                    match by_others {
-                        0 => note(format!("pod {name} is deleted though it runs and should")),
-                        _ => by_others -= 1,
-                    }
-                }
-                let owner = &object["metadata"]["ownerReferences"][0]["uid"];
-                if owner_of_pod.insert(uid, owner).is_some_and(|before| before != owner) {
-                    note(format!("pod {name} has another owner"));
-                }
-                match deleted {
-                    true => pods.remove(uid),
-                    false => pods.insert(uid, object),
-                };
-                let alive = pods.values().filter(|pod| !has_ended(pod)).count();
-                if alive > 1 {
-                    note(format!("{alive} pods are alive"));
-                }
-            }
-            _ => {}
-        }
-    }
-    broken
-}
-
-/// That the judge can fail: histories with what must never happen.
+/// That the judge can fail.
 mod tests {
-    use super::{Entry, Value, broken, difference};
+    use super::{Content, Value, difference, plain};
     use serde_json::json;
     use std::collections::BTreeMap;
-
-    fn entry(revision: u64, kind: &'static str, object: Value) -> Entry {
-        Entry { revision, kind, deleted: false, object }
-    }
-
-    fn vm(revision: u64, state: &str) -> Entry {
-        let spec = json!({"vm": {"state": state}});
-        entry(revision, "VirtualMachine", json!({"metadata": {"name": "vm", "uid": "vm-1"}, "spec": spec}))
-    }
-
-    fn pod(revision: u64, uid: &str, phase: &str, owner: &str) -> Entry {
-        let metadata = json!({"name": "vm", "uid": uid, "ownerReferences": [{"uid": owner}]});
-        entry(revision, "Pod", json!({"metadata": metadata, "status": {"phase": phase}}))
-    }
-
-    fn ending(mut entry: Entry) -> Entry {
-        entry.object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-        entry
-    }
-
-    fn gone(entry: Entry) -> Entry {
-        Entry { deleted: true, ..entry }
-    }
-
-    fn claim(revision: u64) -> Entry {
-        entry(revision, "PersistentVolumeClaim", json!({"metadata": {"name": "vm-system-disk", "uid": "claim-1"}}))
-    }
-
-    /// What the judge says to a running VM to which this happens.
-    fn judged(then: Vec<Entry>, by_others: usize) -> Vec<String> {
-        let mut history =
-            vec![vm(1, "Running"), claim(2), pod(3, "pod-1", "Pending", "vm-1"), pod(4, "pod-1", "Running", "vm-1")];
-        history.extend(then);
-        broken(&history, by_others)
-    }
-
-    #[test]
-    fn a_life_in_which_one_pod_comes_after_the_other_is_right() {
-        let [failed, after] = [pod(5, "pod-1", "Failed", "vm-1"), pod(7, "pod-2", "Running", "vm-1")];
-        let restarted = vec![failed, gone(pod(6, "pod-1", "Failed", "vm-1")), after];
-        assert_eq!(judged(restarted, 0), [""; 0]);
-        let stopped = vec![vm(5, "Stopped"), ending(pod(6, "pod-1", "Running", "vm-1"))];
-        assert_eq!(judged(stopped, 0), [""; 0]);
-    }
-
-    #[test]
-    fn two_living_pods_are_wrong_though_one_of_them_ends() {
-        let [first, second] = [ending(pod(6, "pod-1", "Running", "vm-1")), pod(7, "pod-2", "Pending", "vm-1")];
-        assert_eq!(judged(vec![vm(5, "Stopped"), first, second], 0), ["at revision 7: 2 pods are alive"]);
-    }
-
-    #[test]
-    fn a_claim_that_is_deleted_is_wrong_whether_it_is_gone_or_not() {
-        for deleted in [ending(claim(5)), gone(claim(5))] {
-            assert_eq!(judged(vec![deleted], 0), ["at revision 5: claim vm-system-disk is deleted"]);
-        }
-    }
-
-    #[test]
-    fn the_pod_of_a_vm_that_should_run_is_deleted_by_others_alone() {
-        let deleted = || vec![ending(pod(5, "pod-1", "Running", "vm-1"))];
-        assert_eq!(judged(deleted(), 0), ["at revision 5: pod vm is deleted though it runs and should"]);
-        assert_eq!(judged(deleted(), 1), [""; 0]);
-    }
-
-    #[test]
-    fn a_pod_that_changes_its_owner_is_wrong() {
-        let another = vec![pod(5, "pod-1", "Running", "vm-2")];
-        assert_eq!(judged(another, 0), ["at revision 5: pod vm has another owner"]);
-    }
 
     #[test]
     fn an_end_with_another_value_or_an_object_too_few_is_different() {
@@ -250,5 +159,39 @@ mod tests {
         assert_eq!(difference(&end(1), &end(1)), "");
         assert_eq!(difference(&end(1), &end(2)), "Pod/vm.spec[0].cpus: 1 is 2");
         assert_ne!(difference(&end(1), &BTreeMap::new()), "");
+    }
+
+    /// A run in which the VM and its pod have such UIDs; the second pod, after one that has crashed.
+    fn run(n: u8, change: impl Fn(&mut Value, &mut Value)) -> Content {
+        let mut vm = json!({
+            "metadata": {"name": "vm", "uid": format!("{n}-vm"), "generation": 3 + n},
+            "status": {
+                "observedGeneration": 3 + n, "restarts": {"podUid": format!("{n}-first")},
+                "conditions": [{"type": "Ready", "observedGeneration": 3 + n}],
+            },
+        });
+        let owners = json!([{"uid": format!("{n}-vm")}]);
+        let mut pod = json!({"metadata": {"name": "vm", "uid": format!("{n}-second"), "ownerReferences": owners}});
+        change(&mut vm, &mut pod);
+        let present = [("VirtualMachine", vm), ("Pod", pod)].map(|(kind, object)| ((kind, "vm".to_owned()), object));
+        plain(&BTreeMap::from(present), &[format!("{n}-first"), format!("{n}-zeroth")], "a-namespace")
+    }
+
+    #[test]
+    fn identities_and_generations_are_compared_by_whose_they_are() {
+        let expected = run(0, |_, _| ());
+        assert_eq!(difference(&expected, &run(1, |_, _| ())), "");
+        let changed = |change: fn(&mut Value, &mut Value)| difference(&expected, &run(1, change));
+        let another = changed(|_, pod| pod["metadata"]["ownerReferences"][0]["uid"] = "an earlier VM".into());
+        assert!(another.starts_with("Pod/vm.metadata.ownerReferences[0].uid: "), "{another}");
+        for other in ["1-second", "1-zeroth", "nobody's"] {
+            let present = run(1, |vm, _| vm["status"]["restarts"]["podUid"] = other.into());
+            let told = difference(&expected, &present);
+            assert!(told.starts_with("VirtualMachine/vm.status.restarts.podUid: "), "{told}");
+        }
+        let older = changed(|vm, _| vm["status"]["observedGeneration"] = 3.into());
+        assert_eq!(older, r#"VirtualMachine/vm.generations.status: "the newest" is "an older one""#);
+        let older = changed(|vm, _| vm["status"]["conditions"][0]["observedGeneration"] = 3.into());
+        assert_eq!(older, r#"VirtualMachine/vm.generations.Ready: "the newest" is "an older one""#);
     }
 }

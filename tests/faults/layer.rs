@@ -4,6 +4,8 @@
 //! `POST pods#0`, `LIST secrets#0`, `EVENT vms#2`. Names are the same in every run of a scenario though requests that
 //! do not depend on each other come in any order.
 
+use crate::fault::Fault;
+use crate::traffic::{Traffic, UnderWay};
 use futures::StreamExt;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -13,84 +15,11 @@ use hyper::body::{Bytes, Frame};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tower::BoxError;
-
-/// What goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
-    /// The request is not sent.
-    NotSent,
-    /// It is carried out, and the answer is lost.
-    AnswerLost,
-    /// It is answered with that code and not carried out.
-    Refused(u16),
-    /// It is never answered, and carried out or not: the operator's own deadline ends it. A list or watch is ended by
-    /// the client, whose time-out for reading is short here.
-    Hangs { carried_out: bool },
-    /// The operator is killed before or after it is carried out, and a new one starts with empty memory.
-    Killed { carried_out: bool },
-    /// A list shows what was there when the layer was made, and the watch goes on from there.
-    Stale,
-    /// The connection of a watch is cut before an event, and is made again.
-    Cut,
-    /// The same, and the API server has forgotten the past: a new list is needed.
-    Forgotten,
-    /// An event comes late.
-    Late,
-    /// An event comes twice.
-    Twice,
-    /// An event comes after the next one about another object.
-    Swapped,
-}
-
-impl Fault {
-    pub const OF_REQUESTS: [Self; 12] = [
-        Self::NotSent,
-        Self::AnswerLost,
-        Self::Refused(403),
-        Self::Refused(404),
-        Self::Refused(409),
-        Self::Refused(422),
-        Self::Refused(429),
-        Self::Refused(500),
-        Self::Hangs { carried_out: false },
-        Self::Hangs { carried_out: true },
-        Self::Killed { carried_out: false },
-        Self::Killed { carried_out: true },
-    ];
-    /// Of lists and watches. A 404 comes from an API server that does not know the definition (yet, or any more); 409 and
-    /// 422 from nobody but what stands between.
-    pub const OF_LISTS: [Self; 11] = [
-        Self::NotSent,
-        Self::Refused(403),
-        Self::Refused(404),
-        Self::Refused(409),
-        Self::Refused(410),
-        Self::Refused(422),
-        Self::Refused(429),
-        Self::Refused(500),
-        Self::Hangs { carried_out: false },
-        Self::Killed { carried_out: false },
-        Self::Stale,
-    ];
-    pub const OF_EVENTS: [Self; 5] = [Self::Cut, Self::Forgotten, Self::Late, Self::Twice, Self::Swapped];
-
-    /// Those that can happen at a place.
-    pub fn at(place: &str) -> &'static [Self] {
-        match place.split(' ').next() {
-            Some("EVENT") => &Self::OF_EVENTS,
-            Some("LIST") => &Self::OF_LISTS,
-            // All but an old state.
-            Some("WATCH" | "VERSION") => &Self::OF_LISTS[..Self::OF_LISTS.len() - 1],
-            _ => &Self::OF_REQUESTS,
-        }
-    }
-}
 
 #[derive(Default)]
 struct Plan {
@@ -98,6 +27,10 @@ struct Plan {
     passed: BTreeMap<String, usize>,
     places: Vec<String>,
     faults: Vec<(String, Fault)>,
+    /// A revision from before the step.
+    past: String,
+    /// Kinds whose next list shows what was there then.
+    past_next: BTreeSet<String>,
 }
 
 /// One operator's way to the API server. It ends with the operator.
@@ -107,8 +40,9 @@ pub struct Layer {
     plan: Arc<Mutex<Plan>>,
     /// Tells that the operator has to be killed.
     pub kill: Arc<Notify>,
+    /// Of the operator that has this way now.
+    pub traffic: Traffic,
     dead: watch::Sender<bool>,
-    stale: Arc<AtomicBool>,
     old: String,
 }
 
@@ -120,13 +54,13 @@ const LATE: Duration = Duration::from_millis(100);
 impl Layer {
     /// `old` is a revision of the past.
     pub fn new(server: Client, old: String) -> Self {
-        let (dead, stale) = (watch::Sender::new(false), Arc::default());
-        Self { server, plan: Arc::default(), kill: Arc::default(), dead, stale, old }
+        let dead = watch::Sender::new(false);
+        Self { server, plan: Arc::default(), kill: Arc::default(), traffic: Traffic::default(), dead, old }
     }
 
     /// The same for the operator that comes after one that was killed.
     pub fn next(&self) -> Self {
-        Self { dead: watch::Sender::new(false), ..self.clone() }
+        Self { dead: watch::Sender::new(false), traffic: Traffic::default(), ..self.clone() }
     }
 
     pub fn client(&self, namespace: &str) -> Client {
@@ -134,9 +68,9 @@ impl Layer {
         Client::new(tower::service_fn(move |request| layer.clone().pass(request)), namespace)
     }
 
-    /// From now on what passes is counted, and each fault happens at its place.
-    pub fn arm(&self, faults: Vec<(String, Fault)>) {
-        *self.plan.lock().unwrap() = Plan { armed: true, faults, ..Plan::default() };
+    /// From now on what passes is counted, and each fault happens at its place. `past` is the revision of now.
+    pub fn arm(&self, faults: Vec<(String, Fault)>, past: String) {
+        *self.plan.lock().unwrap() = Plan { armed: true, faults, past, ..Plan::default() };
     }
 
     pub fn disarm(&self) {
@@ -177,9 +111,10 @@ impl Layer {
             return Err("the operator is dead".into());
         }
         let (what, request) = named(request).await?;
+        let under_way = self.traffic.begins(&what);
         let fault = self.passes(&what);
         match fault {
-            None | Some(Fault::AnswerLost | Fault::Stale) => {}
+            None | Some(Fault::AnswerLost | Fault::Stale | Fault::Past) => {}
             Some(Fault::Refused(code)) => return Ok(refused(code)),
             Some(Fault::Hangs { carried_out }) => {
                 if carried_out {
@@ -201,36 +136,77 @@ impl Layer {
             }
             Some(_) => return Err("the connection was refused".into()),
         }
-        let (kind, is_list) = match what.split_once(' ') {
-            Some(("LIST", kind)) => (kind.to_owned(), true),
-            Some(("WATCH", kind)) => (kind.to_owned(), false),
+        match what.split_once(' ') {
+            Some(("LIST", kind)) => self.list(kind, request, fault, under_way).await,
+            Some(("WATCH", kind)) => self.follow(kind, request, Vec::new(), Some(under_way)).await,
             _ => {
                 let answer = self.server.send(request).await?;
                 if fault == Some(Fault::AnswerLost) {
                     return Err("the connection was lost".into());
                 }
-                return Ok(answer.map(|body| body.map_err(BoxError::from).boxed_unsync()));
+                Ok(answer.map(|body| body.map_err(BoxError::from).boxed_unsync()))
             }
-        };
-        let (first, request) = match fault {
-            Some(Fault::Stale) if is_list => self.stale_list(request.uri()).await?,
-            _ => (Vec::new(), request),
-        };
-        let (out, lines) = mpsc::unbounded_channel();
-        if !first.is_empty() {
-            self.stale.store(true, Ordering::Relaxed);
-            out.send(first)?;
         }
+    }
+
+    /// Passes a list on, and what follows it; or one of the past.
+    async fn list(
+        &self,
+        kind: &str,
+        request: Request<Body>,
+        fault: Option<Fault>,
+        under_way: UnderWay,
+    ) -> Result<Answer, BoxError> {
+        let past = {
+            let mut plan = self.plan.lock().unwrap();
+            let is_past = plan.past_next.remove(kind) && fault.is_none() || fault == Some(Fault::Past);
+            is_past.then(|| plan.past.clone()).or_else(|| (fault == Some(Fault::Stale)).then(|| self.old.clone()))
+        };
+        match past {
+            Some(past) => {
+                let (lines, request) = self.stale_list(request.uri(), &past).await?;
+                self.follow(kind, request, lines, Some(under_way)).await
+            }
+            None => self.follow(kind, request, Vec::new(), Some(under_way)).await,
+        }
+    }
+
+    /// Passes on what a list or watch tells, after those lines.
+    async fn follow(
+        &self,
+        kind: &str,
+        request: Request<Body>,
+        first: Vec<u8>,
+        mut under_way: Option<UnderWay>,
+    ) -> Result<Answer, BoxError> {
+        // A list that is streamed has its end marked; all else is complete with its answer.
+        let is_list = request.uri().query().is_some_and(|query| query.contains("sendInitialEvents=true"));
         let answer = self.server.send(request).await?;
+        if !answer.status().is_success() {
+            return Ok(answer.map(|body| body.map_err(BoxError::from).boxed_unsync()));
+        }
         let (parts, body) = answer.into_parts();
-        tokio::spawn(async move { self.pump(&kind, body, out).await });
+        let (out, lines) = mpsc::unbounded_channel();
+        let (layer, kind) = (self.clone(), kind.to_owned());
+        tokio::spawn(async move {
+            if !first.is_empty() {
+                let _ = out.send(first);
+                // The operator acts on it.
+                tokio::time::sleep(LATE * 2).await;
+            }
+            let mut following = (!is_list).then(|| under_way.take().map(|it| it.follows(&kind))).flatten();
+            layer.pump(&kind, body, &out, &mut under_way, &mut following).await;
+            if let Some(number) = following {
+                layer.traffic.ends(&kind, number);
+            }
+        });
         let lines = futures::stream::unfold(lines, |mut lines| async move { Some((lines.recv().await?, lines)) });
         let frames = lines.map(|line| Ok::<_, BoxError>(Frame::data(Bytes::from(line))));
         Ok(Response::from_parts(parts, StreamBody::new(frames).boxed_unsync()))
     }
 
-    /// The events of a list as it was once, and the request that goes on from there.
-    async fn stale_list(&self, uri: &http::Uri) -> Result<(Vec<u8>, Request<Body>), BoxError> {
+    /// The events of a list as it was at that revision, and the request that goes on from there.
+    async fn stale_list(&self, uri: &http::Uri, old: &str) -> Result<(Vec<u8>, Request<Body>), BoxError> {
         let kept = |drop: &[&str]| {
             let query = uri.query().unwrap_or_default();
             let kept = query.split('&').filter(|part| !drop.iter().any(|name| part.starts_with(name)));
@@ -238,7 +214,7 @@ impl Layer {
         };
         let path = uri.path();
         let lists = ["watch=", "timeoutSeconds=", "allowWatchBookmarks=", "sendInitialEvents=", "resourceVersion"];
-        let query = format!("{}&resourceVersion={}&resourceVersionMatch=Exact", kept(&lists), self.old);
+        let query = format!("{}&resourceVersion={}&resourceVersionMatch=Exact", kept(&lists), old);
         let list = Request::get(format!("{path}?{query}")).body(Vec::new())?;
         let list: Value = self.server.request(list).await?;
         let (kind, version) = (list["kind"].as_str().unwrap_or_default(), &list["apiVersion"]);
@@ -252,16 +228,23 @@ impl Layer {
         }
         let end = json!({
             "kind": kind, "apiVersion": version,
-            "metadata": {"resourceVersion": self.old, "annotations": {"k8s.io/initial-events-end": "true"}},
+            "metadata": {"resourceVersion": old, "annotations": {"k8s.io/initial-events-end": "true"}},
         });
         lines.extend(serde_json::to_vec(&json!({"type": "BOOKMARK", "object": end}))?);
         lines.push(b'\n');
-        let query = format!("{}&resourceVersion={}", kept(&["sendInitialEvents=", "resourceVersion"]), self.old);
+        let query = format!("{}&resourceVersion={}", kept(&["sendInitialEvents=", "resourceVersion"]), old);
         Ok((lines, Request::get(format!("{path}?{query}")).body(Body::empty())?))
     }
 
-    /// Passes the events of a watch on.
-    async fn pump(&self, kind: &str, mut body: Body, out: mpsc::UnboundedSender<Vec<u8>>) {
+    /// Passes the events of a watch on. With the end of a list it is not under way any more, but follows its kind.
+    async fn pump(
+        &self,
+        kind: &str,
+        mut body: Body,
+        out: &mpsc::UnboundedSender<Vec<u8>>,
+        list: &mut Option<UnderWay>,
+        following: &mut Option<usize>,
+    ) {
         let (mut buffer, mut held) = (Vec::new(), None);
         let mut dead = self.dead.subscribe();
         loop {
@@ -270,7 +253,7 @@ impl Layer {
                 _ = dead.wait_for(|dead| *dead) => return,
                 () = out.closed() => return,
                 () = tokio::time::sleep(LATE * 2), if held.is_some() => {
-                    let _ = out.send(held.take().unwrap_or_default());
+                    let _ = out.send(held.take().map(|(line, _)| line).unwrap_or_default());
                     continue;
                 }
             };
@@ -279,28 +262,43 @@ impl Layer {
             while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = buffer.drain(..=end).collect();
                 let is_bookmark = line.starts_with(br#"{"type":"BOOKMARK""#);
-                match if is_bookmark { None } else { self.passes(&format!("EVENT {kind}")) } {
+                let what = format!("EVENT {kind}");
+                match if is_bookmark { None } else { self.passes(&what) } {
                     None => {}
-                    Some(Fault::Late) => tokio::time::sleep(LATE * 3).await,
+                    Some(Fault::Late) => {
+                        let _late = self.traffic.begins(&what);
+                        tokio::time::sleep(LATE * 3).await;
+                    }
                     Some(Fault::Twice) => drop(out.send(line.clone())),
                     Some(Fault::Swapped) => {
-                        held = Some(line);
+                        held = Some((line, self.traffic.begins(&what)));
                         continue;
                     }
-                    Some(Fault::Forgotten) => {
+                    Some(fault @ (Fault::Forgotten | Fault::ForgottenPast)) => {
+                        if fault == Fault::ForgottenPast {
+                            self.plan.lock().unwrap().past_next.insert(kind.to_owned());
+                        }
                         let gone = json!({"kind": "Status", "apiVersion": "v1", "code": 410, "reason": "Expired", "message": "too old"});
+                        // Before the operator knows: nobody may take it for at rest.
+                        if let Some(number) = following.take() {
+                            self.traffic.ends(kind, number);
+                        }
                         let _ = out.send(format!("{}\n", json!({"type": "ERROR", "object": gone})).into_bytes());
                         return;
                     }
                     Some(_) => return,
                 }
                 // The order of events about one object is always kept.
-                if held.as_ref().is_some_and(|held| name(held) == name(&line)) {
-                    let _ = out.send(held.take().unwrap_or_default());
+                if held.as_ref().is_some_and(|(held, _)| name(held) == name(&line)) {
+                    let _ = out.send(held.take().map(|(line, _)| line).unwrap_or_default());
                 }
+                let is_end = is_bookmark && String::from_utf8_lossy(&line).contains("k8s.io/initial-events-end");
                 let _ = out.send(line);
-                if let Some(held) = held.take() {
+                if let Some((held, _)) = held.take() {
                     let _ = out.send(held);
+                }
+                if let Some(list) = list.take_if(|_| is_end) {
+                    *following = Some(list.follows(kind));
                 }
             }
         }

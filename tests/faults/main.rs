@@ -9,9 +9,13 @@
 //! | `cluster` | scheduler, volume binder, kubelet, runner and garbage collector, played; the history of all objects |
 //! | `install` | the definition of VMs |
 //! | `layer` | between operator and API server: counts what passes, and lets one thing go wrong |
+//! | `fault` | what can go wrong, and where |
+//! | `traffic` | what passes, and whether an operator is at rest |
 //! | `adopted` | a VM of the reference, as it is found |
-//! | `scenario` | what happens to a VM, and one run of it |
-//! | `judge` | what must hold at the end, and at every revision |
+//! | `scenario` | what happens to a VM, with at most one fault |
+//! | `run` | one run of it: the operator, each step, and waiting for the end |
+//! | `judge` | what must hold at the end |
+//! | `history` | what must hold at every revision |
 //!
 //! | variable | default | what |
 //! |---|---|---|
@@ -25,16 +29,20 @@
 mod adopted;
 #[allow(dead_code, reason = "the test of changes uses all of it")]
 mod cluster;
+mod fault;
+mod history;
 mod install;
 mod judge;
 mod layer;
+mod run;
 mod scenario;
 #[path = "../common/api_server.rs"]
 mod server;
+mod traffic;
 
 use cluster::Cluster;
+use fault::Fault;
 use futures::StreamExt;
-use layer::Fault;
 use scenario::{Reference, Scenario, Step, Verdict, is_final};
 use server::Server;
 use std::collections::BTreeSet;
@@ -43,6 +51,10 @@ use std::time::{Duration, Instant};
 const SPEC: &str = r#"{"vm": {"state": "Running", "maximumCpus": 4, "maximumRam": "2Gi", "currentRam": "1Gi", "disks": [
     {"volumeClaimTemplate": {"metadata": {"name": "system"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}}]}}"#;
 const STOPPED_BY_GUEST: &str = r#"{"guestShutdownStops": true, "vm": {"state": "Running"}}"#;
+const GROWING: &str = r#"{"vm": {"state": "Running", "disks": [{"volumeClaimTemplate": {"metadata": {"name": "system"}, "spec": {
+    "storageClassName": "grows", "resources": {"requests": {"storage": "1Gi"}}}}}]}}"#;
+const GROWN: &str = r#"{"disks": [{"volumeClaimTemplate": {"metadata": {"name": "system"}, "spec": {
+    "storageClassName": "grows", "resources": {"requests": {"storage": "2Gi"}}}}}]}"#;
 const LARGER_DISK: &str = r#"{"disks": [{"volumeClaimTemplate": {"metadata": {"name": "system"}, "spec": {"resources": {"requests": {"storage": "2Gi"}}}}}]}"#;
 const WITH_CD: &str = r#"{"vm": {"state": "Running", "disks": [{"cdrom": {"image": "a.iso"}}]}}"#;
 const RUNNING: &[Step] = &[Step::Operator, Step::Create];
@@ -55,7 +67,7 @@ const fn scenario(
     steps: &'static [Step],
     ready: &'static str,
 ) -> Scenario {
-    Scenario { name, spec: SPEC, before, steps, ready }
+    Scenario { name, spec: SPEC, before, steps, ready, says: None }
 }
 
 const SCENARIOS: &[Scenario] = &[
@@ -63,7 +75,16 @@ const SCENARIOS: &[Scenario] = &[
     scenario("restart-of-operator", RUNNING, &[Step::Operator], "Running"),
     scenario("cpus", RUNNING, &[Step::Machine(r#"{"currentCpus": 2}"#)], "Running"),
     scenario("memory", RUNNING, &[Step::Machine(r#"{"currentRam": "2Gi"}"#)], "Running"),
-    scenario("disk-size", RUNNING, &[Step::Machine(LARGER_DISK)], "Running"),
+    Scenario {
+        spec: GROWING,
+        says: Some(("PersistentVolumeClaim/vm-system-disk", r#""capacity":{"storage":"2Gi"}"#)),
+        ..scenario("disk-size", RUNNING, &[Step::Machine(GROWN)], "Running")
+    },
+    // A claim without a class that lets it grow: the API server refuses.
+    Scenario {
+        says: Some(("VirtualMachine/vm", r#""reason":"ExpansionRefused""#)),
+        ..scenario("disk-size-refused", RUNNING, &[Step::Machine(LARGER_DISK)], "Running")
+    },
     Scenario {
         spec: WITH_CD,
         ..scenario("cd", RUNNING, &[Step::Machine(r#"{"disks": [{"cdrom": {"image": "b.iso"}}]}"#)], "Running")
@@ -86,6 +107,17 @@ const SCENARIOS: &[Scenario] = &[
     scenario("delete", RUNNING, &[Step::Delete], ""),
     scenario("adopt", &[Step::Adopt], &[Step::Operator], "Running"),
 ];
+
+/// A class of volumes that can grow.
+async fn make_storage_class(client: &kube::Client) {
+    let class = serde_json::json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "grows"},
+        "provisioner": "test", "allowVolumeExpansion": true,
+    });
+    let request =
+        http::Request::post("/apis/storage.k8s.io/v1/storageclasses").header("Content-Type", "application/json");
+    client.request::<serde_json::Value>(request.body(class.to_string().into_bytes()).unwrap()).await.unwrap();
+}
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number")))
@@ -137,8 +169,10 @@ fn table(scenarios: &[(&Scenario, Reference)], verdicts: &[(usize, &str, Fault, 
                 Verdict::NotReached if of_scenario().find(reached).is_none() => {
                     wrong.push(format!("{}: {place} was never passed for {fault:?}", scenario.name));
                 }
-                Verdict::Same | Verdict::NotReached => {}
-                Verdict::Wrong(why) => wrong.push(format!("{}: {fault:?} at {place}: {why}", scenario.name)),
+                verdict => {
+                    let why = verdict.wrong();
+                    wrong.extend(why.map(|why| format!("{}: {fault:?} at {place}: {why}", scenario.name)));
+                }
             }
         }
     }
@@ -180,12 +214,8 @@ async fn at_random(
                 }
             }
             let verdict = scenario.with_faults(cluster, &format!("random-{n}"), reference, faults.clone()).await;
-            match verdict {
-                Verdict::Wrong(why) => {
-                    (false, Some(format!("run {n} of seed {seed}: {}: {faults:?}: {why}", scenario.name)))
-                }
-                verdict => (matches!(verdict, Verdict::Same), None),
-            }
+            let tell = |why| format!("run {n} of seed {seed}: {}: {faults:?}: {why}", scenario.name);
+            (matches!(verdict, Verdict::Same), verdict.wrong().map(tell))
         },
     );
     let verdicts: Vec<_> = runs.buffer_unordered(at_once).collect().await;
@@ -202,6 +232,7 @@ async fn every_fault_at_every_place(server: &Server) -> Vec<String> {
     let began = Instant::now();
     let client = server.client().await;
     install::install(&client).await;
+    make_storage_class(&client).await;
     let cluster = &Cluster::start(client).await;
     let only = std::env::var("FAULTS_ONLY").unwrap_or_default();
     let at_once = number("FAULTS_AT_ONCE").and_then(|n| n.try_into().ok()).unwrap_or(16);

@@ -1,0 +1,79 @@
+//! What can go wrong between an operator and the API server, and where.
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// The request is not sent.
+    NotSent,
+    /// It is carried out, and the answer is lost.
+    AnswerLost,
+    /// It is answered with that code and not carried out.
+    Refused(u16),
+    /// It is never answered, and carried out or not: the operator's own deadline ends it. A list or watch is ended by
+    /// the client, whose time-out for reading is short here.
+    Hangs { carried_out: bool },
+    /// The operator is killed before or after it is carried out, and a new one starts with empty memory.
+    Killed { carried_out: bool },
+    /// A list shows what was there when the layer was made, and the watch goes on from there, late.
+    Stale,
+    /// The same with what was there before the step: the VM before its change, with all that it had then.
+    Past,
+    /// The connection of a watch is cut before an event, and is made again.
+    Cut,
+    /// The same, and the API server has forgotten the past: a new list is needed.
+    Forgotten,
+    /// The same, and that list shows what was there before the step.
+    ForgottenPast,
+    /// An event comes late.
+    Late,
+    /// An event comes twice.
+    Twice,
+    /// An event comes after the next one about another object.
+    Swapped,
+}
+
+impl Fault {
+    pub const OF_REQUESTS: [Self; 12] = [
+        Self::NotSent,
+        Self::AnswerLost,
+        Self::Refused(403),
+        Self::Refused(404),
+        Self::Refused(409),
+        Self::Refused(422),
+        Self::Refused(429),
+        Self::Refused(500),
+        Self::Hangs { carried_out: false },
+        Self::Hangs { carried_out: true },
+        Self::Killed { carried_out: false },
+        Self::Killed { carried_out: true },
+    ];
+    /// Of lists and watches. A 404 comes from an API server that does not know the definition (yet, or any more); 409 and
+    /// 422 from nobody but what stands between.
+    pub const OF_LISTS: [Self; 12] = [
+        Self::NotSent,
+        Self::Refused(403),
+        Self::Refused(404),
+        Self::Refused(409),
+        Self::Refused(410),
+        Self::Refused(422),
+        Self::Refused(429),
+        Self::Refused(500),
+        Self::Hangs { carried_out: false },
+        Self::Killed { carried_out: false },
+        Self::Stale,
+        Self::Past,
+    ];
+    pub const OF_EVENTS: [Self; 6] =
+        [Self::Cut, Self::Forgotten, Self::ForgottenPast, Self::Late, Self::Twice, Self::Swapped];
+
+    /// Those that can happen at a place.
+    pub fn at(place: &str) -> &'static [Self] {
+        match place.split(' ').next() {
+            Some("EVENT") => &Self::OF_EVENTS,
+            Some("LIST") => &Self::OF_LISTS,
+            // All but an old state.
+            Some("WATCH" | "VERSION") => &Self::OF_LISTS[..Self::OF_LISTS.len() - 2],
+            _ => &Self::OF_REQUESTS,
+        }
+    }
+}

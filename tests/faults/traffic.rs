@@ -1,0 +1,109 @@
+//! What passes between one operator and the API server: how many requests, which of them are under way, and which kinds
+//! are followed. By this it is told whether an operator has come to rest, or is only slow to begin.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// What an operator follows all the time.
+pub const FOLLOWED: [&str; 7] =
+    ["vms", "pods", "configmaps", "persistentvolumeclaims", "events", "services", "secrets"];
+
+#[derive(Default)]
+struct Counts {
+    requests: usize,
+    under_way: BTreeMap<usize, String>,
+    /// By kind: the number of the request that follows it.
+    followed: BTreeMap<String, usize>,
+}
+
+/// The traffic of one operator.
+#[derive(Clone, Default)]
+pub struct Traffic(Arc<Mutex<Counts>>);
+
+/// Something that is under way until this is dropped.
+pub struct UnderWay {
+    traffic: Traffic,
+    number: usize,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.traffic.0.lock().unwrap().under_way.remove(&self.number);
+    }
+}
+
+impl UnderWay {
+    /// It follows that kind from now on, whatever else did so before. Gives the number by which it ends.
+    pub fn follows(self, kind: &str) -> usize {
+        self.traffic.0.lock().unwrap().followed.insert(kind.to_owned(), self.number);
+        self.number
+    }
+}
+
+impl Traffic {
+    /// A request, or an event that is late.
+    pub fn begins(&self, what: &str) -> UnderWay {
+        let mut counts = self.0.lock().unwrap();
+        counts.requests += 1;
+        let number = counts.requests;
+        counts.under_way.insert(number, what.to_owned());
+        UnderWay { traffic: self.clone(), number }
+    }
+
+    /// A kind is not followed any more by the request of that number.
+    pub fn ends(&self, kind: &str, number: usize) {
+        let mut counts = self.0.lock().unwrap();
+        if counts.followed.get(kind) == Some(&number) {
+            counts.followed.remove(kind);
+        }
+    }
+
+    /// How many there were.
+    pub fn requests(&self) -> usize {
+        self.0.lock().unwrap().requests
+    }
+
+    /// What keeps the operator from being at rest, if anything does.
+    pub fn unrest(&self) -> Option<String> {
+        let counts = self.0.lock().unwrap();
+        if let Some(what) = counts.under_way.values().next() {
+            return Some(format!("{what} is under way"));
+        }
+        let missing = FOLLOWED.iter().find(|kind| !counts.followed.contains_key(**kind));
+        missing.map(|kind| format!("{kind} are not followed"))
+    }
+}
+
+mod tests {
+    use super::{FOLLOWED, Traffic};
+
+    fn following() -> Traffic {
+        let traffic = Traffic::default();
+        for kind in FOLLOWED {
+            traffic.begins("LIST").follows(kind);
+        }
+        traffic
+    }
+
+    #[test]
+    fn an_operator_is_at_rest_that_follows_everything_and_waits_for_nothing() {
+        assert_eq!(Traffic::default().unrest().unwrap(), "vms are not followed");
+        let traffic = following();
+        assert_eq!(traffic.unrest(), None);
+        let request = traffic.begins("POST pods/vm");
+        assert_eq!(traffic.unrest().unwrap(), "POST pods/vm is under way");
+        drop(request);
+        assert_eq!((traffic.unrest(), traffic.requests()), (None, FOLLOWED.len() + 1));
+    }
+
+    #[test]
+    fn an_old_watch_that_ends_ends_no_newer_one() {
+        let traffic = following();
+        let old = traffic.begins("LIST pods").follows("pods");
+        let new = traffic.begins("LIST pods").follows("pods");
+        traffic.ends("pods", old);
+        assert_eq!(traffic.unrest(), None);
+        traffic.ends("pods", new);
+        assert_eq!(traffic.unrest().unwrap(), "pods are not followed");
+    }
+}
