@@ -49,7 +49,8 @@ fn every_condition_has_its_reasons() {
 fn every_reason_is_described_and_each_that_is_described_occurs() {
     let runner = source(&root().join("src/runner"));
     let folder = root().join("src/runner");
-    let status = ["status.rs", "status/note.rs"].map(|file| without_tests(&folder.join(file))).concat();
+    let status =
+        ["status.rs", "status/note.rs", "status/parts.rs"].map(|file| without_tests(&folder.join(file))).concat();
     let of_problems = runner.split("Problem::new(").skip(1).filter_map(|call| call.trim_start().strip_prefix('"'));
     let of_problems = of_problems.filter_map(|word| word.split('"').next());
     // The kind, and what events say.
