@@ -20,6 +20,7 @@ const DEFECTS: [(u32, &str, Held); 44] = [
         By(&[
             "b01_each_increase_of_the_request_resets_once_also_the_first",
             "b01_a_reset_that_did_not_reach_qemu_is_done_once_when_it_can_be",
+            "b01_a_reset_that_was_given_to_qemu_is_not_given_again_where_its_answer_is_lost",
             "b01_b25_a_request_resets_the_guest_once_and_it_boots_again",
         ]),
     ),

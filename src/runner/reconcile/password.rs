@@ -10,9 +10,8 @@ use crate::runner::problem::Problem;
 use crate::runner::qmp::{Client, Command, Error};
 use tokio::sync::{Mutex, mpsc, watch};
 
-/// Reasons of the condition.
+/// The condition's reason where the configuration cannot be used.
 const INVALID: &str = "InvalidConfig";
-const NOT_SET: &str = "PasswordNotSet";
 
 /// The display's password, which two tasks follow: one does nothing else.
 pub(super) struct Display(Mutex<State>);
@@ -90,7 +89,7 @@ impl State {
                 "{field} in the display's secret: QEMU refuses it ({description}); change it there, a password has at most 60 \
                  characters; {stays}"
             );
-            self.settle(Some(password), Some(Problem::new(NOT_SET, why)));
+            self.settle(Some(password), Some(Problem::new("PasswordNotSet", why)));
             return Ok(());
         }
         self.applied = Some(password.clone());
