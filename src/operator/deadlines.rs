@@ -103,14 +103,22 @@ where
 fn with_pause(parts: &Parts, body: Bytes) -> Bytes {
     let is_busy = parts.status == StatusCode::TOO_MANY_REQUESTS || parts.status.is_server_error();
     let seconds = parts.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-    let Some(seconds) = seconds.filter(|_| is_busy) else { return body };
+    if !is_busy {
+        return body;
+    }
     let mut status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| {
         let (text, reason) = (String::from_utf8_lossy(&body), parts.status.canonical_reason().unwrap_or_default());
         Status::failure(text.trim(), reason).with_code(parts.status.as_u16())
     });
-    let details = status.details.get_or_insert_with(no_details);
-    if details.retry_after_seconds == 0 {
-        details.retry_after_seconds = seconds;
+    // What a proxy answers may be JSON, but of another kind.
+    if status.code == 0 {
+        status.code = parts.status.as_u16();
+    }
+    if let Some(seconds) = seconds {
+        let details = status.details.get_or_insert_with(no_details);
+        if details.retry_after_seconds == 0 {
+            details.retry_after_seconds = seconds;
+        }
     }
     // Serializing plain data cannot fail.
     serde_json::to_vec(&status).map_or(body, Bytes::from)
@@ -143,6 +151,16 @@ mod tests {
         let status = |details: &str| format!(r#"{{"code": 503, "message": "m", "reason": "r"{details}}}"#);
         assert_eq!(pause(503, Some("7"), &status("")), (7, "m".to_owned()));
         assert_eq!(pause(503, Some("7"), &status(r#", "details": {"retryAfterSeconds": 3}"#)), (3, "m".to_owned()));
+        for retry_after in [None, Some("7")] {
+            let answer = Response::builder().status(503).header("x", "y");
+            let answer = retry_after.into_iter().fold(answer, |answer, s| answer.header(header::RETRY_AFTER, s));
+            let (parts, ()) = answer.body(()).unwrap().into_parts();
+            let body = with_pause(&parts, Bytes::from_static(br#"{"message": "a proxy's"}"#));
+            let status: Status = serde_json::from_slice(&body).unwrap();
+            let seconds = status.details.map(|details| details.retry_after_seconds);
+            assert_eq!((status.code, status.message.as_str()), (503, "a proxy's"));
+            assert_eq!(seconds, retry_after.map(|_| 7));
+        }
         for (code, retry_after) in [(429, None), (429, Some("Wed, 21 Oct 2026 07:28:00 GMT")), (200, Some("7"))] {
             assert_eq!(pause(code, retry_after, &status("")).0, 0, "{code} {retry_after:?}");
         }

@@ -106,7 +106,8 @@ impl Error {
             Self::Api { source: kube::Error::Api(status), .. } => match (status.code, &status.details) {
                 (409, _) => Retry::Soon(LONGEST_AWAY),
                 (429 | 500.., Some(details)) if details.retry_after_seconds > 0 => {
-                    Retry::NotBefore(Duration::from_secs(details.retry_after_seconds.into()).min(backoff::LONGEST))
+                    let longest = if status.code == 429 { backoff::LONGEST } else { LONGEST_AWAY };
+                    Retry::NotBefore(Duration::from_secs(details.retry_after_seconds.into()).min(longest))
                 }
                 // A server that is busy often says nothing but that.
                 (429 | 500.., _) => Retry::Backoff(LONGEST_AWAY),
@@ -150,7 +151,9 @@ mod tests {
 
     #[test]
     fn a_server_that_says_when_is_not_asked_before_but_within_five_minutes() {
-        for (code, seconds, pause) in [(429, 1, 1), (429, 45, 45), (503, 200, 200), (500, 7, 7), (429, u32::MAX, 300)] {
+        for (code, seconds, pause) in
+            [(429, 1, 1), (429, 45, 45), (503, 20, 20), (503, 200, 30), (500, 7, 7), (429, u32::MAX, 300)]
+        {
             assert_eq!(busy(code, seconds).retry(), Retry::NotBefore(Duration::from_secs(pause)), "{code} {seconds}");
         }
         assert_eq!(busy(409, 7).retry(), Retry::Soon(LONGEST_AWAY));

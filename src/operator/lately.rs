@@ -4,6 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Whatever comes within it is the same: it is shorter than each pause.
+const MOMENT: Duration = Duration::from_millis(500);
+
 /// How often it was done, and when last, by name.
 #[derive(Default)]
 pub struct Lately(Mutex<HashMap<String, (u32, Instant)>>);
@@ -13,11 +16,13 @@ impl Lately {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is done now.
+    /// It is done now. What several do at the same moment counts once.
     pub fn note(&self, name: &str, now: Instant) {
         let mut done = self.done();
         let (times, at) = done.entry(name.to_owned()).or_insert((0, now));
-        (*times, *at) = (times.saturating_add(1), now);
+        if *times == 0 || now.saturating_duration_since(*at) >= MOMENT {
+            (*times, *at) = (times.saturating_add(1), now);
+        }
     }
 
     /// Whether it was done less than so long ago, where that may depend on how often it was done.
@@ -44,8 +49,10 @@ mod tests {
         assert!(!was(0));
         lately.note("a", start);
         assert_eq!((was(59), was(60)), (true, false));
-        lately.note("a", start);
-        assert_eq!((was(119), was(120)), (true, false));
+        lately.note("a", start + Duration::from_millis(100));
+        assert_eq!((was(59), was(60)), (true, false), "at the same moment");
+        lately.note("a", start + Duration::from_secs(1));
+        assert_eq!((was(120), was(121)), (true, false));
         assert!(!lately.was("b", start, |_| Duration::MAX));
         lately.forget("a");
         assert!(!was(0));

@@ -132,7 +132,10 @@ impl Observed {
             |type_, status, reason, message: &str| Wanted { type_, status, reason, message: message.to_owned() };
         let paused = self.paused.as_ref().filter(|_| matches!(self.phase, Phase::Booting | Phase::Booted));
         let running = match paused {
-            Some(state) => wanted(conditions::RUNNING, true, GUEST_PAUSED, &paused_by_somebody(state)),
+            Some(state) => {
+                let why = self.times.behind(&paused_by_somebody(state));
+                wanted(conditions::RUNNING, true, GUEST_PAUSED, &why)
+            }
             None => wanted(conditions::RUNNING, self.runs(), reason, &told),
         };
         let mut all = vec![running, wanted(conditions::BOOTED, self.phase == Phase::Booted, reason, &told)];

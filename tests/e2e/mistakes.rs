@@ -72,7 +72,8 @@ fn a_vm_whose_mistake_is_mended_runs() {
         claim_of_another(space, "vm-system-disk").await;
         let vm = space.create("vm", json!({})).await;
         vm.becomes("InvalidSpec", 60).await;
-        space.kubectl(&["delete", "pvc", "vm-system-disk"]).await;
+        // The VM's own takes its place at once, and kubectl might wait for the end of that one.
+        space.kubectl(&["delete", "pvc", "vm-system-disk", "--wait=false"]).await;
         vm.booted().await;
         let ready = condition(&vm.now(), "Ready");
         assert!(!ready["message"].as_str().unwrap_or_default().contains("another"), "{ready:#}");

@@ -147,7 +147,7 @@ pub fn resolve(spec: Spec, dirs: &Directories, around: Around) -> Result<Resolve
     let cds = drives::cds(&spec.cds, around.images, &mut warnings);
     let macs = macs(&spec.networks, around.uid.unwrap_or(&uuid), record.of_reference);
     let layout = settle_layout(&mut record, &macs, &disks, around.seed.is_some())?;
-    let screen = screen::settle(&mut record, &around.acceleration, spec.outputs, &mut warnings);
+    let screen = screen::settle(&mut record, before.pci.is_some(), &around.acceleration, spec.outputs, &mut warnings);
     if record != before {
         record.write(&dirs.data)?;
     }

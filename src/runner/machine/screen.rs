@@ -20,10 +20,21 @@ pub enum Screen {
     VirtioVga,
 }
 
-/// The machine's screen. What it has at its first start is recorded; a machine of the reference had the reference's. Other
-/// machines without a record had what their acceleration gave them, and have it recorded now.
-pub fn settle(record: &mut Record, acceleration: &Acceleration, heads: u32, warnings: &mut Vec<String>) -> Screen {
+/// The machine's screen. What it has at its first start is recorded; a machine of the reference had the reference's. One that
+/// has started before (`is_old`) without that being recorded had what its acceleration gave it each time, and goes on so while
+/// it is emulated for want of KVM: that may be this node's alone.
+pub fn settle(
+    record: &mut Record,
+    is_old: bool,
+    acceleration: &Acceleration,
+    heads: u32,
+    warnings: &mut Vec<String>,
+) -> Screen {
     let emulated = acceleration.is_emulation();
+    let for_now = is_old && record.screen.is_none() && matches!(acceleration, Acceleration::TcgForWantOfKvm(_));
+    if for_now && heads == 1 {
+        return Screen::Vga;
+    }
     let first = if emulated && heads == 1 && !record.of_reference { Screen::Vga } else { Screen::VirtioVga };
     let own = *record.screen.get_or_insert(first);
     match own {
@@ -44,15 +55,29 @@ mod tests {
     use crate::runner::problem::Problem;
 
     /// The screens of a machine that is started with each of these in turn.
-    fn screens(of_reference: bool, starts: &[(Acceleration, u32)]) -> Vec<(Screen, usize)> {
+    fn screens_from(is_old: bool, of_reference: bool, starts: &[(Acceleration, u32)]) -> Vec<(Screen, usize)> {
         let mut record = Record::new("q35", of_reference);
         let start = |(acceleration, heads): &(Acceleration, u32)| {
             let mut warnings = Vec::new();
-            let screen = settle(&mut record, acceleration, *heads, &mut warnings);
+            let screen = settle(&mut record, is_old, acceleration, *heads, &mut warnings);
             record = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
             (screen, warnings.len())
         };
         starts.iter().map(start).collect()
+    }
+
+    fn screens(of_reference: bool, starts: &[(Acceleration, u32)]) -> Vec<(Screen, usize)> {
+        screens_from(false, of_reference, starts)
+    }
+
+    #[test]
+    fn a_machine_from_before_screens_were_recorded_loses_its_own_to_no_node_without_kvm() {
+        let for_want = || (Acceleration::TcgForWantOfKvm(Problem::new("X", "")), 1);
+        let (tcg, kvm) = (|| (Acceleration::Tcg, 1), || (Acceleration::Kvm, 1));
+        use Screen::{Vga, VirtioVga};
+        let old = |starts: &[(Acceleration, u32)]| screens_from(true, false, starts);
+        assert_eq!(old(&[for_want(), kvm(), for_want()]), [(Vga, 0), (VirtioVga, 0), (Vga, 1)]);
+        assert_eq!(old(&[tcg(), kvm()]), [(Vga, 0), (Vga, 0)]);
     }
 
     #[test]

@@ -68,7 +68,11 @@ pub(super) async fn follow(
                     Some(line) => Some(line.to_owned()),
                     None => {
                         let words = grow(name, size.as_deref(), attributes_class.as_deref(), ctx).await?;
-                        refused |= words.is_some();
+                        // At once: another claim's failure must not have this one asked for again.
+                        if words.is_some() {
+                            refused = true;
+                            ctx.refusals.refused(&vm, conditions::DISKS_IN_SYNC, now);
+                        }
                         let again = format!("it is tried again when the VM changes, and {AGAIN}");
                         words.map(|words| format!("{begins}{words}; {again}"))
                     }
@@ -77,9 +81,7 @@ pub(super) async fn follow(
             }
         }
     }
-    if refused {
-        ctx.refusals.refused(&vm, conditions::DISKS_IN_SYNC, now);
-    } else if !told.iter().any(|(reason, _)| *reason == conditions::REASON_EXPANSION_REFUSED) {
+    if !refused && !told.iter().any(|(reason, _)| *reason == conditions::REASON_EXPANSION_REFUSED) {
         ctx.refusals.over(&vm, conditions::DISKS_IN_SYNC);
     }
     let reason = told.first().map(|(reason, _)| *reason);
