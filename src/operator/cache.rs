@@ -59,6 +59,8 @@ impl<V> Given<V> {
 pub struct Cache<K> {
     group_of: fn(&K) -> Option<String>,
     content: Mutex<Content>,
+    /// Where objects are written before their size is known: each is allocated once, and leaves no hole of another size.
+    scratch: Mutex<Vec<u8>>,
     ready: watch::Sender<bool>,
 }
 
@@ -142,7 +144,7 @@ impl<K: Resource + Serialize + DeserializeOwned> Cache<K> {
     /// An empty cache. Objects for which `group_of` gives nothing are not kept.
     #[must_use]
     pub fn new(group_of: fn(&K) -> Option<String>) -> Self {
-        Self { group_of, content: Mutex::default(), ready: watch::Sender::new(false) }
+        Self { group_of, content: Mutex::default(), scratch: Mutex::default(), ready: watch::Sender::new(false) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Content> {
@@ -204,8 +206,11 @@ impl<K: Resource + Serialize + DeserializeOwned> Cache<K> {
         // Most objects have the name of their group.
         let group = (self.group_of)(&object).map(|group| if *group == *name { name.clone() } else { group.into() });
         trim(&mut object);
+        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        scratch.clear();
         // Views are plain data, which can always be written; one that could not be would be seen as not there.
-        let json = serde_json::to_vec(&object).unwrap_or_default().into_boxed_slice();
+        let json = serde_json::to_writer(&mut *scratch, &object)
+            .map_or_else(|_| Box::default(), |()| scratch.as_slice().into());
         Arrival { name, group, object: Packed { version: version(&object), json } }
     }
 
@@ -215,14 +220,6 @@ impl<K: Resource + Serialize + DeserializeOwned> Cache<K> {
         let content = self.lock();
         let (name, group) = content.groups.get_key_value(name)?;
         content.objects.get(&(group.clone(), name.clone()))?.read()
-    }
-
-    /// Whether the watch has told that the object of that name was deleted. Else one that is not known may be there: a list
-    /// may be old.
-    #[must_use]
-    pub fn is_told_deleted(&self, name: &str) -> bool {
-        let content = self.lock();
-        content.deleted.contains_key(name) && !content.groups.contains_key(name)
     }
 
     /// The objects of the group, by name.

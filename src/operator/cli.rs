@@ -5,7 +5,7 @@ use super::deadlines::Deadlines;
 use super::leader::{Candidate, Leadership, Lost, identity};
 use super::metrics::Metrics;
 use super::settings::{Settings, SettingsError};
-use super::{access, http, logs, streams, trace, vm};
+use super::{access, http, logs, memory, streams, trace, vm};
 use crate::api::virtual_machine;
 use crate::device_plugin::cli::{DevicePlugin, Fatal as PluginFatal};
 use clap::{Parser, Subcommand};
@@ -176,6 +176,7 @@ async fn operate(run: Run) -> Result<(), Fatal> {
     ctx.traces = Some(traces);
     let ctx = Arc::new(ctx);
     tokio::spawn(trace::export::forever(ctx.clone(), handed_in));
+    tokio::spawn(memory::give_back_forever());
     let vms = streams::vms(&ctx);
     let listed = vms.store.clone();
     let server = http::serve(run.http, ctx.clone(), vms.store.clone());

@@ -31,6 +31,13 @@ impl Lately {
         self.done().get(name).is_some_and(|(times, at)| now.saturating_duration_since(*at) < within(*times))
     }
 
+    /// How long it is still less than that, if it was done.
+    #[must_use]
+    pub fn left(&self, name: &str, now: Instant, within: impl Fn(u32) -> Duration) -> Option<Duration> {
+        let done = self.done();
+        done.get(name).map(|(times, at)| within(*times).saturating_sub(now.saturating_duration_since(*at)))
+    }
+
     /// Nobody asks any more.
     pub fn forget(&self, name: &str) {
         self.done().remove(name);
@@ -53,6 +60,9 @@ mod tests {
         assert_eq!((was(59), was(60)), (true, false), "at the same moment");
         lately.note("a", start + Duration::from_secs(1));
         assert_eq!((was(120), was(121)), (true, false));
+        let left = |seconds| lately.left("a", start + Duration::from_secs(seconds), minutes).map(|left| left.as_secs());
+        assert_eq!((left(1), left(120), left(121), left(200)), (Some(120), Some(1), Some(0), Some(0)));
+        assert_eq!(lately.left("b", start, minutes), None);
         assert!(!lately.was("b", start, |_| Duration::MAX));
         lately.forget("a");
         assert!(!was(0));

@@ -16,7 +16,7 @@
 //! | [`context`], [`settings`], [`starts`], [`losses`], [`progress`], [`elapsed`], [`lately`], [`refusals`] | what a reconcile is given |
 //! | [`trace`] | where the time of a start went |
 //! | [`error`], [`whose`], [`backoff`] | what goes wrong, who has what is in the way, and when to try again |
-//! | [`cli`], [`http`], [`metrics`], [`logs`], [`docs`] | the process |
+//! | [`cli`], [`http`], [`metrics`], [`logs`], [`memory`], [`docs`] | the process |
 
 pub mod access;
 pub mod backoff;
@@ -34,6 +34,7 @@ pub mod lately;
 pub mod leader;
 pub mod logs;
 pub mod losses;
+pub mod memory;
 pub mod metrics;
 pub mod progress;
 pub mod refusals;

@@ -223,15 +223,13 @@ impl Layer {
         for item in list["items"].as_array().into_iter().flatten() {
             let mut item = item.clone();
             (item["kind"], item["apiVersion"]) = (kind.into(), version.clone());
-            lines.extend(serde_json::to_vec(&json!({"type": "ADDED", "object": item}))?);
-            lines.push(b'\n');
+            lines.extend(event("ADDED", &item));
         }
         let end = json!({
             "kind": kind, "apiVersion": version,
             "metadata": {"resourceVersion": old, "annotations": {"k8s.io/initial-events-end": "true"}},
         });
-        lines.extend(serde_json::to_vec(&json!({"type": "BOOKMARK", "object": end}))?);
-        lines.push(b'\n');
+        lines.extend(event("BOOKMARK", &end));
         let query = format!("{}&resourceVersion={}", kept(&["sendInitialEvents=", "resourceVersion"]), old);
         Ok((lines, Request::get(format!("{path}?{query}")).body(Body::empty())?))
     }
@@ -283,7 +281,7 @@ impl Layer {
                         if let Some(number) = following.take() {
                             self.traffic.ends(kind, number);
                         }
-                        let _ = out.send(format!("{}\n", json!({"type": "ERROR", "object": gone})).into_bytes());
+                        let _ = out.send(event("ERROR", &gone));
                         return;
                     }
                     Some(_) => return,
@@ -303,6 +301,11 @@ impl Layer {
             }
         }
     }
+}
+
+/// A line of a watch. API servers write the type first, and VMs are read only where it is.
+fn event(type_: &str, object: &Value) -> Vec<u8> {
+    format!("{{\"type\":\"{type_}\",\"object\":{object}}}\n").into_bytes()
 }
 
 fn name(line: &[u8]) -> Option<Value> {

@@ -1,7 +1,7 @@
 //! Pods that somebody else than the operator deletes: the first is replaced at once, the next ones later and later.
 
 use super::fake_api::{PODS, VMS};
-use super::world::{World, fill, now, one_disk, pass, pod_and_status, request};
+use super::world::{World, now, one_disk, pass, pod_and_status, request};
 use serde_json::{Value, json};
 use std::time::Duration;
 use vm_operator::operator::controller::Outcome;
@@ -182,18 +182,4 @@ async fn pods_that_the_operator_deletes_itself_are_replaced_at_once() {
         assert_eq!(waits(&world).await, 0, "{image}");
     }
     assert_eq!(world.vm().status.unwrap().restarts, None);
-}
-
-#[tokio::test]
-async fn a_runners_word_is_not_taken_back_because_an_old_list_does_not_have_its_pod() {
-    let world = made().await;
-    runs(&world).await;
-    let before = world.api.get(PODS, "vm");
-    fill(&world.ctx.caches.pods, Vec::new());
-    assert_eq!(world.step().await, [request("GET", PODS, "vm")]);
-    let running = world.vm().status.unwrap().conditions.into_iter().find(|c| c.type_ == "Running").unwrap();
-    assert_eq!(running.status, "True");
-    assert_eq!((world.ready().0.as_str(), world.api.get(PODS, "vm")), ("Running", before));
-    // Nobody asks twice.
-    assert_eq!(world.step().await, [""; 0]);
 }

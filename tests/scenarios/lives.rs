@@ -120,7 +120,8 @@ async fn a_stopped_vm_loses_its_pod_and_nothing_else() {
     world.settle().await;
     world.pod_goes();
     // The runner's word that it runs is taken back too, as nobody is left to do that.
-    assert_eq!(world.step().await, vec![request("PATCH", VMS, "vm/status"); 2]);
+    let status = || request("PATCH", VMS, "vm/status");
+    assert_eq!(world.step().await, [request("GET", PODS, "vm"), status(), status()]);
     assert_eq!(world.ready().0, "Stopped");
     assert_eq!(world.vm().status.unwrap().cpus, 0);
     assert_eq!(world.api.list(CLAIMS).len(), 3);
@@ -280,8 +281,8 @@ async fn what_the_old_pods_runner_told_is_taken_back_before_there_is_a_new_pod()
     world.run();
     world.settle().await;
     world.pod_goes();
-    // The new pod is made, and the answer is lost.
-    world.api.fail(1, Fault::AnswerLost);
+    // The new pod is made, and the answer is lost: after the question for the old one, and the taking back.
+    world.api.fail(2, Fault::AnswerLost);
     assert!(world.reconcile().await.is_err());
     assert!(world.api.get(PODS, "vm").is_some());
     world.settle().await;

@@ -2,7 +2,9 @@
 
 use super::fake_api::{PODS, VMS};
 use super::world::{World, fill, one_disk, request};
+use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
+use vm_operator::operator::views::PodView;
 
 async fn running() -> World {
     let world = World::new(one_disk());
@@ -20,6 +22,25 @@ async fn what_a_runner_has_told_is_not_taken_back_as_an_old_list_lacks_its_pod()
     assert_eq!(world.step().await, [request("GET", PODS, "vm")]);
     assert_eq!(world.step().await, [""; 0]);
     assert_eq!((world.ready().0.as_str(), world.vm().status.unwrap().cpus), ("Running", 1));
+}
+
+#[tokio::test]
+async fn what_the_new_pods_runner_has_told_is_not_taken_back_for_the_old_pods_end() {
+    // A watch that is late tells of the pod before.
+    for tells in [Event::Apply as fn(PodView) -> Event<PodView>, Event::Delete] {
+        let world = running().await;
+        let pod = world.api.get(PODS, "vm").unwrap();
+        let mut before = pod.clone();
+        before["metadata"]["uid"] = "the one before".into();
+        before["metadata"]["resourceVersion"] = "1".into();
+        before["status"] = json!({"phase": "Failed"});
+        fill(&world.ctx.caches.pods, vec![before.clone()]);
+        world.ctx.caches.pods.watched(tells(serde_json::from_value(before).unwrap()));
+        assert_eq!(world.step().await, [request("GET", PODS, "vm")]);
+        assert_eq!(world.step().await, [""; 0]);
+        assert_eq!((world.ready().0.as_str(), world.vm().status.unwrap().cpus), ("Running", 1));
+        assert_eq!(world.api.get(PODS, "vm").unwrap(), pod);
+    }
 }
 
 #[tokio::test]

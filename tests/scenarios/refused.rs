@@ -3,6 +3,8 @@
 use super::fake_api::{CLAIMS, FakeApi, PODS, SERVICES, VMS};
 use super::world::{World, one_disk, pass, request};
 use serde_json::{Value, json};
+use std::time::Duration;
+use vm_operator::operator::controller::Outcome;
 use vm_operator::operator::error::Retry;
 use vm_operator::operator::settings::{LoadBalancerService, Settings};
 
@@ -106,11 +108,17 @@ async fn an_image_repository_that_cannot_be_made_keeps_only_vms_with_a_cd_drive_
     let note = told["note"].as_str().unwrap();
     assert!(note.contains(REPOSITORY) && note.contains("limited: 10Gi"), "{note}");
     assert!(note.contains("this VM does without"), "{note}");
-    // Nobody is waiting for it.
+    // Nobody is waiting for it, but it is not forgotten.
     world.deliver();
-    assert_eq!(world.step().await, [""; 0]);
+    let after = |seconds| Outcome::Recheck(Duration::from_secs(seconds));
+    assert_eq!(world.reconcile().await.unwrap(), after(1));
+    assert_eq!(world.api.requests(), [""; 0]);
+    pass(1);
+    assert_eq!(world.reconcile().await.unwrap(), after(2));
+    assert!(world.api.requests().contains(&made));
     // Once there is room it is made.
     world.api.refuse_creation(None);
     pass(300);
-    assert_eq!(world.step().await, [made]);
+    assert_eq!(world.reconcile().await.unwrap(), Outcome::Done);
+    assert_eq!(world.api.requests(), [made]);
 }

@@ -174,22 +174,3 @@ fn what_holds_a_pod_back_is_kept_and_what_holds_every_claim_is_not() {
     let claim = read::<ClaimView>(&of(json!(["kubernetes.io/pvc-protection"])));
     assert_eq!(claim.metadata.finalizers, None);
 }
-
-#[test]
-fn only_the_watch_tells_for_sure_that_an_object_is_gone() {
-    let cache = cache();
-    let list = |names: &[&str], version| {
-        cache.watched(Event::Init);
-        names.iter().for_each(|name| drop(cache.watched(Event::InitApply(object(name, "vm", version)))));
-        cache.watched(Event::InitDone);
-    };
-    list(&["a"], 5);
-    assert!(!cache.is_told_deleted("a"));
-    cache.watched(Event::Delete(object("a", "vm", 6)));
-    assert!(cache.is_told_deleted("a") && !cache.is_told_deleted("b"));
-    // One of the same name comes, and a list that is older lacks it.
-    cache.watched(Event::Apply(object("a", "vm", 7)));
-    assert!(!cache.is_told_deleted("a"));
-    list(&[], 6);
-    assert!(!cache.is_told_deleted("a"));
-}

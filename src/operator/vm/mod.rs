@@ -164,6 +164,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
             .sooner(again)
             .sooner(refusals)
             .sooner(fetches)
+            .sooner(apply::repository::recheck(&observed, ctx))
             .sooner(poke::recheck(&observed))
             .sooner((decision == Decision::Create).then_some(AFTER_CREATION))
     })

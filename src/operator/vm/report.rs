@@ -87,14 +87,10 @@ pub async fn take_back(observed: Observed, ctx: &Context) -> Result<Observed, Er
     Ok(Observed { vm: ctx.wrote_vm(written), ..observed })
 }
 
-/// The observation with the pod that there is after all, where only a list says that there is none. Lists may be old, and
-/// a runner whose words are taken back does not repeat them: nobody would learn that the VM runs.
+/// The observation with the pod that there is after all. Lists and watches may be old: what they say of a pod's end may be
+/// of the one before. And a runner whose words are taken back does not repeat them: nobody would learn that the VM runs.
 async fn looked_for_pod(observed: Observed, ctx: &Context) -> Result<Observed, Error> {
-    let (name, pods) = (observed.name(), &ctx.caches.pods);
-    if observed.own_pod().is_some() || pods.is_told_deleted(&name) {
-        return Ok(observed);
-    }
-    let writing = pods.writing();
+    let (name, writing) = (observed.name(), ctx.caches.pods.writing());
     let Some(pod) = Writer::new(ctx).find::<Pod, PodView>(&name).await? else { return Ok(observed) };
     writing.answered(pod.clone());
     Ok(Observed { pod: Some(Arc::new(pod)), ..observed })

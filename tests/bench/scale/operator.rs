@@ -46,6 +46,8 @@ impl Operator {
             .args(["run", "--log-level=warn", &format!("--http=127.0.0.1:{http}"), "--config"])
             .arg(config)
             .env("KUBECONFIG", kubeconfig)
+            // As deploy/base/vmop-deployment.yaml has it.
+            .env("MALLOC_ARENA_MAX", "2")
             .stdin(Stdio::null())
             .spawn()
             .unwrap();

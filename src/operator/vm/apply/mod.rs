@@ -14,7 +14,7 @@
 
 mod claims;
 mod config_map;
-mod repository;
+pub mod repository;
 mod resize;
 mod service;
 

@@ -1,6 +1,7 @@
 //! (client) The namespace's image repository: made with the first VM, whether or not that one has a CD drive.
 
 use super::claims;
+use crate::api::names;
 use crate::operator::backoff;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
@@ -10,9 +11,10 @@ use crate::operator::vm::observe::Observed;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::runtime::events::EventType;
 use kube::{Resource, ResourceExt};
+use std::time::Duration;
 
 /// Makes it, if there is none. Where the API server refuses that, VMs without a CD drive do without: an event says so. For
-/// them it is tried again after 1 s, 2 s, 4 s … 5 min, when one of them is looked at.
+/// them it is tried again after 1 s, 2 s, 4 s … 5 min, by whichever is looked at first.
 pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, ctx: &Context) -> Result<(), Error> {
     let name = claim.name_any();
     if observed.has_cd_drive() {
@@ -36,4 +38,11 @@ pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, c
             done
         }
     }
+}
+
+/// When it is tried again, where it was refused and the VM does without.
+pub fn recheck(observed: &Observed, ctx: &Context) -> Option<Duration> {
+    let does_without = observed.image_repository.is_none() && !observed.has_cd_drive();
+    let left = || ctx.refused.left(names::IMAGE_REPOSITORY_CLAIM, (ctx.instant)(), backoff::pause);
+    does_without.then(left).flatten()
 }
