@@ -176,9 +176,10 @@ async fn operate(run: Run) -> Result<(), Fatal> {
     ctx.traces = Some(traces);
     let ctx = Arc::new(ctx);
     tokio::spawn(trace::export::forever(ctx.clone(), handed_in));
-    tokio::spawn(memory::give_back_forever());
     let vms = streams::vms(&ctx);
     let listed = vms.store.clone();
+    let of_memory = ctx.clone();
+    tokio::spawn(memory::give_back_forever(async move { of_memory.caches.ready().await }));
     let server = http::serve(run.http, ctx.clone(), vms.store.clone());
     let children = streams::children(&ctx, &vms.store);
     let reconciling = async {

@@ -17,14 +17,13 @@ use super::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, o
 use super::warnings::Warnings;
 use crate::api::VirtualMachine;
 use crate::api::start_times::StartTimes;
-use k8s_openapi::apimachinery::pkg::version::Info;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{OnceCell, mpsc};
+use tokio::sync::mpsc;
 
 /// What every reconcile needs.
 pub struct Context {
@@ -36,8 +35,6 @@ pub struct Context {
     pub home: Option<String>,
     /// What is known of the VMs' children.
     pub caches: Caches,
-    /// What the API server is, once it has said so.
-    pub server: OnceCell<Info>,
     /// Failures in a row, by VM.
     pub failures: Failures,
     /// Pods that others have deleted, by VM.
@@ -50,8 +47,7 @@ pub struct Context {
     pub metrics: Arc<Metrics>,
     /// A reconcile that takes longer has failed.
     pub deadline: Duration,
-    /// The longest pause before a watch begins anew, or the API server is asked again what it is; but for a part of a
-    /// watch's that is left to chance.
+    /// The longest pause before a watch begins anew, but for a part that is left to chance.
     pub watch_pause: Duration,
     /// How much is logged.
     pub log_level: LogLevel,
@@ -171,7 +167,6 @@ impl Context {
             home: None,
             settings: Mutex::new(Arc::new(settings)),
             caches: Caches::default(),
-            server: OnceCell::new(),
             failures: Failures::by_chance(chance),
             losses: Losses::default(),
             refusals: Refusals::new(chance),

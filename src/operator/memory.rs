@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 /// How often.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// Gives back what is not used, again and again.
-pub async fn give_back_forever() {
+/// Gives back what is not used: after the first lists, and then again and again.
+pub async fn give_back_forever(listed: impl Future<Output = ()>) {
+    listed.await;
     loop {
-        tokio::time::sleep(EVERY).await;
         let began = Instant::now();
         give_back();
         tracing::trace!(took = ?began.elapsed(), "gave memory back");
+        tokio::time::sleep(EVERY).await;
     }
 }
 

@@ -72,7 +72,7 @@ impl Fault {
             Some("EVENT") => &Self::OF_EVENTS,
             Some("LIST") => &Self::OF_LISTS,
             // All but an old state.
-            Some("WATCH" | "VERSION") => &Self::OF_LISTS[..Self::OF_LISTS.len() - 2],
+            Some("WATCH") => &Self::OF_LISTS[..Self::OF_LISTS.len() - 2],
             _ => &Self::OF_REQUESTS,
         }
     }

@@ -34,27 +34,22 @@ impl Server {
         let path = request.uri().path().to_owned();
         let query = request.uri().query().unwrap_or_default().to_owned();
         let is_collection = path.contains("/namespaces/") && path.split('/').nth_back(1) == Some("ns");
-        let answer = match path.as_str() {
-            "/version" => json!({
-                "major": "1", "minor": "33", "gitVersion": "", "gitCommit": "", "gitTreeState": "", "buildDate": "",
-                "goVersion": "", "compiler": "", "platform": "",
-            }),
-            _ if request.method() != Method::GET || !is_collection => {
-                return Ok(self.api.client().send(request).await?);
+        if request.method() != Method::GET || !is_collection {
+            return Ok(self.api.client().send(request).await?);
+        }
+        // A watch tells nothing but that its time is over: there is always a new list then.
+        let answer = if query.contains("watch=true") {
+            let mut cut = self.cut.subscribe();
+            tokio::select! {
+                _ = cut.wait_for(|cut| *cut) => return Err("the connection was cut".into()),
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
             }
-            // A watch tells nothing but that its time is over: there is always a new list then.
-            _ if query.contains("watch=true") => {
-                let mut cut = self.cut.subscribe();
-                tokio::select! {
-                    _ = cut.wait_for(|cut| *cut) => return Err("the connection was cut".into()),
-                    () = tokio::time::sleep(Duration::from_secs(1)) => {}
-                }
-                let gone = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
-                json!({"type": "ERROR", "object": gone})
-            }
-            _ => json!({
+            let gone = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
+            json!({"type": "ERROR", "object": gone})
+        } else {
+            json!({
                 "apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": self.api.list(&path),
-            }),
+            })
         };
         Ok(Response::new(Body::from(serde_json::to_vec(&answer)?)))
     }

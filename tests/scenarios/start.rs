@@ -34,10 +34,6 @@ impl Server {
         let path = parts.uri.path().to_owned();
         let is_watch = parts.uri.query().unwrap_or_default().contains("watch=true");
         let answer = match (&parts.method, path.as_str()) {
-            (_, "/version") => json!({
-                "major": "1", "minor": "33", "gitVersion": "", "gitCommit": "", "gitTreeState": "", "buildDate": "",
-                "goVersion": "", "compiler": "", "platform": "",
-            }),
             (&Method::GET, VMS) if !self.knows_vms.load(Ordering::Relaxed) => {
                 let status =
                     json!({"status": "Failure", "code": 404, "reason": "NotFound", "message": "page not found"});

@@ -5,7 +5,7 @@ use super::super::context::Context;
 use super::super::settings::follow::Follower;
 use super::super::views::{EventView, RegardingView};
 use super::super::vm::fetch;
-use super::{Short, events, failed, listing};
+use super::{Short, config, events, failed};
 use crate::api::{VirtualMachine, names};
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -144,12 +144,8 @@ impl Watch {
     /// Keeps the warnings about pods and claims, from now on.
     fn follow_warnings(self) {
         let api = Api::<EventView>::namespaced(self.ctx.client.clone(), &self.ctx.namespace);
-        let longest = self.ctx.watch_pause;
-        let asked = futures::stream::once(listing(self.ctx.clone()));
-        let events = asked.flat_map(move |listing| {
-            // The server can tell warnings from the rest, but not whose objects they are about.
-            watcher(api.clone(), listing.config().fields("type=Warning")).backoff(Short::of(longest))
-        });
+        // The server can tell warnings from the rest, but not whose objects they are about.
+        let events = watcher(api, config().fields("type=Warning")).backoff(Short::of(self.ctx.watch_pause));
         tokio::spawn(async move {
             let mut events = std::pin::pin!(events);
             while let Some(event) = events.next().await.filter(|_| !self.changes.is_closed()) {
