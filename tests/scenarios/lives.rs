@@ -41,9 +41,9 @@ async fn where_many_vms_are_started_at_once_their_pods_come_before_their_first_s
     assert!(requests.contains(&request("POST", PODS, "vm")), "{requests:?}");
     assert!(!requests.contains(&request("PATCH", VMS, "vm/status")), "{requests:?}");
     world.deliver();
-    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(1)));
+    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(2)));
     assert_eq!(world.api.requests(), [""; 0]);
-    pass(1);
+    pass(2);
     assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
 
     let world = World::new(one_disk());

@@ -57,8 +57,8 @@ const CONCURRENCY: u16 = 16;
 /// When a service that could not be made is tried again.
 const SERVICE_RECHECK: Duration = Duration::from_secs(300);
 
-/// When a VM is looked at again whose status can wait.
-const DEEDS_FIRST: Duration = Duration::from_secs(1);
+/// When a VM is looked at again whose status can wait. With hundreds that wait, each second is felt by those that come.
+const DEEDS_FIRST: Duration = Duration::from_secs(2);
 
 /// When a VM is looked at again whose pod was made, if nobody tells of that pod before.
 const AFTER_CREATION: Duration = Duration::from_secs(1);
