@@ -13,6 +13,7 @@ use super::refusals::Refusals;
 use super::settings::Settings;
 use super::starts::Starts;
 use super::trace::{Change, Made, Trace};
+use super::versions::Versions;
 use super::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, owner_of, vm_of};
 use super::warnings::Warnings;
 use crate::api::VirtualMachine;
@@ -69,6 +70,8 @@ pub struct Context {
     pub refused: Lately,
     /// Makes passwords.
     pub random_password: fn() -> String,
+    /// The newest version of each VM that was known.
+    pub versions: Versions,
     /// VMs as the answers to the operator's own writes showed them, until the watch shows them as new.
     written: Mutex<HashMap<String, Arc<VirtualMachine>>>,
     settings: Mutex<Arc<Settings>>,
@@ -184,6 +187,7 @@ impl Context {
             elapsed: Elapsed::default(),
             refused: Lately::default(),
             random_password,
+            versions: Versions::default(),
             written: Mutex::default(),
             definition_missing: AtomicBool::new(false),
         }
@@ -203,6 +207,7 @@ impl Context {
     /// Takes in a VM that the answer to an own write shows.
     pub fn wrote_vm(&self, vm: VirtualMachine) -> Arc<VirtualMachine> {
         let vm = Arc::new(vm);
+        self.versions.saw(&vm);
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         written.insert(vm.name_any(), vm.clone());
         vm
@@ -234,6 +239,7 @@ impl Context {
 
     /// The watch shows a VM.
     pub fn saw(&self, vm: &VirtualMachine) {
+        self.versions.saw(vm);
         let now = (self.now)();
         let created = vm.metadata.creation_timestamp.as_ref();
         let generation = vm.metadata.generation.unwrap_or_default();
@@ -294,6 +300,7 @@ impl Context {
         self.losses.forget(name);
         self.refusals.forget(name);
         self.elapsed.forget(name);
+        self.versions.forget(name);
         self.refused.forget(&format!("vm/{name}"));
         self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }

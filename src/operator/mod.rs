@@ -13,7 +13,7 @@
 //! | [`streams`], [`cache`], [`views`], [`warnings`] | what the operator knows of the cluster, and how little of it |
 //! | [`write`], [`events`] | the few ways in which it writes |
 //! | [`leader`], [`access`], [`deadlines`] | one operator writes at a time; its requests are counted, and none is waited for without an end |
-//! | [`context`], [`settings`], [`starts`], [`losses`], [`progress`], [`elapsed`], [`lately`], [`refusals`] | what a reconcile is given |
+//! | [`context`], [`settings`], [`starts`], [`losses`], [`progress`], [`elapsed`], [`lately`], [`refusals`], [`versions`] | what a reconcile is given |
 //! | [`trace`] | where the time of a start went |
 //! | [`error`], [`whose`], [`backoff`] | what goes wrong, who has what is in the way, and when to try again |
 //! | [`cli`], [`http`], [`metrics`], [`logs`], [`memory`], [`docs`] | the process |
@@ -42,6 +42,7 @@ pub mod settings;
 pub mod starts;
 pub mod streams;
 pub mod trace;
+pub mod versions;
 pub mod views;
 pub mod vm;
 pub mod warnings;

@@ -186,12 +186,12 @@ impl Cluster {
         .map(drop)
     }
 
-    async fn delete(&self, kind: &str, namespace: &str, object: &Value, grace: u32) {
+    async fn delete(&self, kind: &str, namespace: &str, object: &Value, grace: u32) -> Result<(), kube::Error> {
         let uid = object["metadata"]["uid"].as_str().map(ToOwned::to_owned);
         let params =
             DeleteParams::default().grace_period(grace).preconditions(Preconditions { uid, resource_version: None });
         let name = object["metadata"]["name"].as_str().unwrap();
-        let _ = api(&self.client, kind, Some(namespace)).delete(name, &params).await;
+        api(&self.client, kind, Some(namespace)).delete(name, &params).await.map(drop)
     }
 
     /// What the rest of Kubernetes does about it. What fails is overtaken by another change, which is played again.
@@ -220,7 +220,7 @@ impl Cluster {
             let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
             let is_dead = |uid: &Value| self.seen.lock().unwrap().dead.contains(uid.as_str().unwrap_or_default());
             if !owners.is_empty() && owners.iter().all(|owner| is_dead(&owner["uid"])) {
-                self.delete(kind, namespace, &object, 0).await;
+                let _ = self.delete(kind, namespace, &object, 0).await;
             }
         }
     }
@@ -264,15 +264,16 @@ impl Cluster {
         if pod["metadata"]["deletionTimestamp"].is_string() {
             // The kubelet: the guest has shut down. It does not give up before the pod is gone.
             tokio::time::sleep(Duration::from_millis(50)).await;
-            for _ in 0..30 {
-                self.delete("Pod", namespace, pod, 0).await;
+            let mut last = Ok(());
+            for _ in 0..60 {
+                last = self.delete("Pod", namespace, pod, 0).await;
                 tokio::time::sleep(Duration::from_millis(500)).await;
                 let present = self.get(namespace, "Pod", name);
                 if present.is_none_or(|present| present["metadata"]["uid"] != pod["metadata"]["uid"]) {
-                    break;
+                    return;
                 }
             }
-            return;
+            return println!("{namespace}: the played kubelet cannot remove the pod: {last:?}");
         }
         if pod["spec"]["nodeName"].is_null() {
             let binding = json!({

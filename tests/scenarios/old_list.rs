@@ -1,10 +1,15 @@
 //! A list that is older than what was there already.
 
 use super::fake_api::{PODS, VMS};
-use super::world::{World, fill, one_disk, request};
+use super::world::{World, fill, one_disk, pass, request};
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use vm_operator::api::virtual_machine::State;
+use vm_operator::operator::controller::Outcome;
 use vm_operator::operator::views::PodView;
+use vm_operator::operator::vm::reconcile;
 
 async fn running() -> World {
     let world = World::new(one_disk());
@@ -70,4 +75,25 @@ async fn a_pod_that_begins_while_its_spec_changes_is_left_alone() {
     assert_eq!(there["metadata"]["deletionTimestamp"], Value::Null);
     world.settle().await;
     assert_eq!(world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"], Value::Null);
+}
+
+#[tokio::test]
+async fn a_vm_that_should_run_keeps_its_pod_though_an_old_list_says_that_it_should_not() {
+    let world = running().await;
+    let now = world.vm();
+    world.ctx.saw(&now);
+    let mut before = now.clone();
+    before.spec.vm.state = State::Stopped;
+    before.metadata.resource_version = Some("1".to_owned());
+    world.ctx.saw(&before);
+    let look = async || reconcile(Arc::new(before.clone()), &world.ctx).await.unwrap();
+    assert_eq!(look().await, Outcome::Recheck(Duration::from_secs(60)));
+    assert_eq!(world.api.requests(), [""; 0]);
+    // The watch tells what is newer.
+    assert_eq!(world.step().await, [""; 0]);
+    // Nothing newer comes: the API server was restored from a backup.
+    look().await;
+    pass(60);
+    let _ = reconcile(Arc::new(before.clone()), &world.ctx).await;
+    assert!(world.api.requests().contains(&request("DELETE", PODS, "vm")));
 }

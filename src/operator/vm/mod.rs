@@ -110,7 +110,12 @@ fn can_wait_to_be_told(observed: &observe::Observed, ctx: &Context) -> bool {
 /// # Errors
 /// If the API server could not be asked or refuses a write.
 pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome, Error> {
-    let observed = report::take_back(observe::observe(vm, ctx), ctx).await?;
+    let observed = observe::observe(vm, ctx);
+    if let Some(left) = ctx.versions.wait(&observed.vm, (ctx.instant)()) {
+        tracing::debug!(?left, "a list is older than what was known; waiting for what is newer");
+        return Ok(Outcome::Recheck(left));
+    }
+    let observed = report::take_back(observed, ctx).await?;
     let observed = fetch::progress::read(observed, ctx).await;
     starting::note(&observed, ctx);
     let observed = loss::note(observed, &ctx.losses);
