@@ -116,6 +116,14 @@ async fn an_image_repository_that_cannot_be_made_keeps_only_vms_with_a_cd_drive_
     pass(1);
     assert_eq!(world.reconcile().await.unwrap(), after(2));
     assert!(world.api.requests().contains(&made));
+    // Whoever does not ask for it does not wait for it, either.
+    pass(300);
+    let wanted = world.ctx.settings();
+    let mut unwanted = Settings::clone(&wanted);
+    unwanted.reconciler.image_repository.create = false;
+    world.ctx.set_settings(unwanted);
+    assert_eq!(world.reconcile().await.unwrap(), Outcome::Done);
+    world.ctx.set_settings(Settings::clone(&wanted));
     // Once there is room it is made.
     world.api.refuse_creation(None);
     pass(300);

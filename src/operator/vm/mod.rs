@@ -161,6 +161,8 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     let noted = applied.iter().flatten();
     let of_refused = |note: &Wanted| ctx.refusals.recheck(&observed.name(), note.type_, (ctx.instant)());
     let refusals = noted.filter_map(of_refused).min().map(|after| after.max(DEEDS_FIRST));
+    let repository =
+        plan.iter().find_map(|plan| plan.image_repository.as_ref()).and_then(|_| apply::repository::recheck(ctx));
     let fetches = plan.iter().flat_map(|plan| &plan.fetches).filter_map(|fetch| fetch.recheck).min();
     applied.map(|_| {
         decision
@@ -169,7 +171,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
             .sooner(again)
             .sooner(refusals)
             .sooner(fetches)
-            .sooner(apply::repository::recheck(&observed, ctx))
+            .sooner(repository)
             .sooner(poke::recheck(&observed))
             .sooner((decision == Decision::Create).then_some(AFTER_CREATION))
     })

@@ -40,9 +40,7 @@ pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, c
     }
 }
 
-/// When it is tried again, where it was refused and the VM does without.
-pub fn recheck(observed: &Observed, ctx: &Context) -> Option<Duration> {
-    let does_without = observed.image_repository.is_none() && !observed.has_cd_drive();
-    let left = || ctx.refused.left(names::IMAGE_REPOSITORY_CLAIM, (ctx.instant)(), backoff::pause);
-    does_without.then(left).flatten()
+/// When it is tried again, where it was refused. Only for a VM that wants it made: any other's next look would not try it.
+pub fn recheck(ctx: &Context) -> Option<Duration> {
+    ctx.refused.left(names::IMAGE_REPOSITORY_CLAIM, (ctx.instant)(), backoff::pause)
 }
