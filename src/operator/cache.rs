@@ -9,6 +9,7 @@
 //! reconcile looks at. Decoded, they would take three times the memory, most of it for maps, whose smallest has room
 //! for eleven entries.
 
+use super::versions;
 use super::views::trim;
 use kube::Resource;
 use kube::runtime::watcher::Event;
@@ -133,7 +134,7 @@ struct Arrival {
 const REMEMBERED: usize = 4096;
 
 fn version<K: Resource>(object: &K) -> u64 {
-    object.meta().resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(u64::MAX)
+    versions::version(object).unwrap_or(u64::MAX)
 }
 
 fn name<K: Resource>(object: &K) -> String {

@@ -13,7 +13,7 @@ use super::refusals::Refusals;
 use super::settings::Settings;
 use super::starts::Starts;
 use super::trace::{Change, Made, Trace};
-use super::versions::Versions;
+use super::versions::{Versions, version};
 use super::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, owner_of, vm_of};
 use super::warnings::Warnings;
 use crate::api::VirtualMachine;
@@ -217,10 +217,9 @@ impl Context {
     #[must_use]
     pub fn newest(&self, watched: Arc<VirtualMachine>) -> Arc<VirtualMachine> {
         let name = watched.name_any();
-        let version = |vm: &VirtualMachine| vm.resource_version().and_then(|v| v.parse::<u64>().ok());
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         match written.get(&name) {
-            Some(own) if own.uid() == watched.uid() && version(own) > version(&watched) => own.clone(),
+            Some(own) if own.uid() == watched.uid() && version(own.as_ref()) > version(watched.as_ref()) => own.clone(),
             _ => {
                 written.remove(&name);
                 watched

@@ -2,7 +2,7 @@
 //! then not acted on, as the watch that follows tells what is newer. A new operator knows of nothing before its first list.
 
 use crate::api::VirtualMachine;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,9 +21,14 @@ struct Known {
     older_since: Option<Instant>,
 }
 
+/// The object's version, if it has one that is a number.
+pub fn version<K: Resource>(object: &K) -> Option<u64> {
+    object.meta().resource_version.as_deref()?.parse().ok()
+}
+
 /// UID and version, where it has both.
 fn identity(vm: &VirtualMachine) -> Option<(&str, u64)> {
-    Some((vm.metadata.uid.as_deref()?, vm.metadata.resource_version.as_deref()?.parse().ok()?))
+    Some((vm.metadata.uid.as_deref()?, version(vm)?))
 }
 
 impl Versions {
