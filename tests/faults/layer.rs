@@ -31,8 +31,6 @@ struct Plan {
     past: String,
     /// Kinds whose next list shows what was there then.
     past_next: BTreeSet<String>,
-    /// Kinds whose next watch goes on from an old list.
-    late_next: BTreeSet<String>,
 }
 
 /// One operator's way to the API server. It ends with the operator.
@@ -139,8 +137,8 @@ impl Layer {
             Some(_) => return Err("the connection was refused".into()),
         }
         match what.split_once(' ') {
-            Some(("LIST", kind)) => self.list(kind, request, fault).await,
-            Some(("WATCH", kind)) => self.follow(kind, request, under_way).await,
+            Some(("LIST", kind)) => self.list(kind, request, fault, under_way).await,
+            Some(("WATCH", kind)) => self.follow(kind, request, Vec::new(), Some(under_way)).await,
             _ => {
                 let answer = self.server.send(request).await?;
                 if fault == Some(Fault::AnswerLost) {
@@ -151,32 +149,45 @@ impl Layer {
         }
     }
 
-    /// Passes a list on; or one of the past, from which the next watch goes on.
-    async fn list(&self, kind: &str, request: Request<Body>, fault: Option<Fault>) -> Result<Answer, BoxError> {
+    /// Passes a list on, and what follows it; or one of the past.
+    async fn list(
+        &self,
+        kind: &str,
+        request: Request<Body>,
+        fault: Option<Fault>,
+        under_way: UnderWay,
+    ) -> Result<Answer, BoxError> {
         let past = {
             let mut plan = self.plan.lock().unwrap();
             let is_past = plan.past_next.remove(kind) && fault.is_none() || fault == Some(Fault::Past);
-            let past =
-                is_past.then(|| plan.past.clone()).or_else(|| (fault == Some(Fault::Stale)).then(|| self.old.clone()));
-            if past.is_some() {
-                plan.late_next.insert(kind.to_owned());
-            }
-            past
+            is_past.then(|| plan.past.clone()).or_else(|| (fault == Some(Fault::Stale)).then(|| self.old.clone()))
         };
-        let request = match past {
+        if !is_streamed(&request) {
+            // In pages, as to an operator whose streamed list was refused.
+            let at = past.map(|past| format!("&resourceVersion={past}&resourceVersionMatch=Exact")).unwrap_or_default();
+            let request = Request::get(format!("{}{at}", request.uri())).body(Body::empty())?;
+            let answer = self.server.send(request).await?;
+            return Ok(answer.map(|body| body.map_err(BoxError::from).boxed_unsync()));
+        }
+        match past {
             Some(past) => {
-                let uri = format!("{}&resourceVersion={past}&resourceVersionMatch=Exact", request.uri());
-                Request::get(uri).body(Body::empty())?
+                let (lines, request) = self.stale_list(request.uri(), &past).await?;
+                self.follow(kind, request, lines, Some(under_way)).await
             }
-            None => request,
-        };
-        let answer = self.server.send(request).await?;
-        Ok(answer.map(|body| body.map_err(BoxError::from).boxed_unsync()))
+            None => self.follow(kind, request, Vec::new(), Some(under_way)).await,
+        }
     }
 
-    /// Passes on what a watch tells.
-    async fn follow(&self, kind: &str, request: Request<Body>, under_way: UnderWay) -> Result<Answer, BoxError> {
-        let is_late = self.plan.lock().unwrap().late_next.remove(kind);
+    /// Passes on what a list or watch tells, after those lines.
+    async fn follow(
+        &self,
+        kind: &str,
+        request: Request<Body>,
+        first: Vec<u8>,
+        mut under_way: Option<UnderWay>,
+    ) -> Result<Answer, BoxError> {
+        // A list that is streamed has its end marked; a watch is there with its answer.
+        let is_list = is_streamed(&request);
         let answer = self.server.send(request).await?;
         if !answer.status().is_success() {
             return Ok(answer.map(|body| body.map_err(BoxError::from).boxed_unsync()));
@@ -185,12 +196,13 @@ impl Layer {
         let (out, lines) = mpsc::unbounded_channel();
         let (layer, kind) = (self.clone(), kind.to_owned());
         tokio::spawn(async move {
-            if is_late {
-                // The operator acts on the list.
+            if !first.is_empty() {
+                let _ = out.send(first);
+                // The operator acts on it.
                 tokio::time::sleep(LATE * 2).await;
             }
-            let mut following = Some(under_way.follows(&kind));
-            layer.pump(&kind, body, &out, &mut following).await;
+            let mut following = (!is_list).then(|| under_way.take().map(|it| it.follows(&kind))).flatten();
+            layer.pump(&kind, body, &out, &mut under_way, &mut following).await;
             if let Some(number) = following {
                 layer.traffic.ends(&kind, number);
             }
@@ -200,12 +212,42 @@ impl Layer {
         Ok(Response::from_parts(parts, StreamBody::new(frames).boxed_unsync()))
     }
 
-    /// Passes the events of a watch on.
+    /// The events of a list as it was at that revision, and the request that goes on from there.
+    async fn stale_list(&self, uri: &http::Uri, old: &str) -> Result<(Vec<u8>, Request<Body>), BoxError> {
+        let kept = |drop: &[&str]| {
+            let query = uri.query().unwrap_or_default();
+            let kept = query.split('&').filter(|part| !drop.iter().any(|name| part.starts_with(name)));
+            kept.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("&")
+        };
+        let path = uri.path();
+        let lists = ["watch=", "timeoutSeconds=", "allowWatchBookmarks=", "sendInitialEvents=", "resourceVersion"];
+        let query = format!("{}&resourceVersion={}&resourceVersionMatch=Exact", kept(&lists), old);
+        let list = Request::get(format!("{path}?{query}")).body(Vec::new())?;
+        let list: Value = self.server.request(list).await?;
+        let (kind, version) = (list["kind"].as_str().unwrap_or_default(), &list["apiVersion"]);
+        let kind = kind.trim_end_matches("List");
+        let mut lines = Vec::new();
+        for item in list["items"].as_array().into_iter().flatten() {
+            let mut item = item.clone();
+            (item["kind"], item["apiVersion"]) = (kind.into(), version.clone());
+            lines.extend(event("ADDED", &item));
+        }
+        let end = json!({
+            "kind": kind, "apiVersion": version,
+            "metadata": {"resourceVersion": old, "annotations": {"k8s.io/initial-events-end": "true"}},
+        });
+        lines.extend(event("BOOKMARK", &end));
+        let query = format!("{}&resourceVersion={}", kept(&["sendInitialEvents=", "resourceVersion"]), old);
+        Ok((lines, Request::get(format!("{path}?{query}")).body(Body::empty())?))
+    }
+
+    /// Passes the events of a watch on. With the end of a list it is not under way any more, but follows its kind.
     async fn pump(
         &self,
         kind: &str,
         mut body: Body,
         out: &mpsc::UnboundedSender<Vec<u8>>,
+        list: &mut Option<UnderWay>,
         following: &mut Option<usize>,
     ) {
         let (mut buffer, mut held) = (Vec::new(), None);
@@ -246,7 +288,7 @@ impl Layer {
                         if let Some(number) = following.take() {
                             self.traffic.ends(kind, number);
                         }
-                        let _ = out.send(format!("{}\n", json!({"type": "ERROR", "object": gone})).into_bytes());
+                        let _ = out.send(event("ERROR", &gone));
                         return;
                     }
                     Some(_) => return,
@@ -255,18 +297,31 @@ impl Layer {
                 if held.as_ref().is_some_and(|(held, _)| name(held) == name(&line)) {
                     let _ = out.send(held.take().map(|(line, _)| line).unwrap_or_default());
                 }
+                let is_end = is_bookmark && String::from_utf8_lossy(&line).contains("k8s.io/initial-events-end");
                 let _ = out.send(line);
                 if let Some((held, _)) = held.take() {
                     let _ = out.send(held);
+                }
+                if let Some(list) = list.take_if(|_| is_end) {
+                    *following = Some(list.follows(kind));
                 }
             }
         }
     }
 }
 
+/// A line of a watch. API servers write the type first, and VMs are read only where it is.
+fn event(type_: &str, object: &Value) -> Vec<u8> {
+    format!("{{\"type\":\"{type_}\",\"object\":{object}}}\n").into_bytes()
+}
+
 fn name(line: &[u8]) -> Option<Value> {
     let event: Value = serde_json::from_slice(line).ok()?;
     Some(event["object"]["metadata"]["name"].clone())
+}
+
+fn is_streamed(request: &Request<Body>) -> bool {
+    request.uri().query().is_some_and(|query| query.contains("sendInitialEvents=true"))
 }
 
 /// What the request is, without names that differ from run to run.
@@ -277,8 +332,12 @@ async fn named(request: Request<Body>) -> Result<(String, Request<Body>), BoxErr
     let within = path.split_once("/namespaces/").and_then(|(_, rest)| rest.split_once('/')).map(|(_, within)| within);
     let what = match (&parts.method, within) {
         (_, None) => return Err(format!("{path} is in no namespace").into()),
+        (&Method::GET, Some(kind))
+            if query.contains("sendInitialEvents=true") || !query.contains("watch=true") && !kind.contains('/') =>
+        {
+            format!("LIST {kind}")
+        }
         (&Method::GET, Some(kind)) if query.contains("watch=true") => format!("WATCH {kind}"),
-        (&Method::GET, Some(kind)) if !kind.contains('/') => format!("LIST {kind}"),
         (&Method::POST, Some(kind)) if kind != "events" => {
             let bytes = body.collect().await?.to_bytes();
             let object: Value = serde_json::from_slice(&bytes)?;

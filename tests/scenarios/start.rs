@@ -1,6 +1,6 @@
 //! The operator's start where the cluster is not as it should be: no definition yet, objects that cannot be read.
 
-use super::fake_api::VMS;
+use super::fake_api::{VMS, no_lists_as_events};
 use futures::StreamExt;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
@@ -32,12 +32,16 @@ impl Server {
     async fn answer(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path().to_owned();
-        let is_watch = parts.uri.query().unwrap_or_default().contains("watch=true");
+        let query = parts.uri.query().unwrap_or_default();
+        let is_watch = query.contains("watch=true");
         let answer = match (&parts.method, path.as_str()) {
             (&Method::GET, VMS) if !self.knows_vms.load(Ordering::Relaxed) => {
                 let status =
                     json!({"status": "Failure", "code": 404, "reason": "NotFound", "message": "page not found"});
                 return Ok(Response::builder().status(404).body(Body::from(serde_json::to_vec(&status)?))?);
+            }
+            (&Method::GET, _) if query.contains("sendInitialEvents=true") => {
+                return Ok(no_lists_as_events().map(Body::from));
             }
             (&Method::GET, VMS) if is_watch => {
                 return std::future::pending().await;

@@ -5,7 +5,7 @@ use super::super::context::Context;
 use super::super::settings::follow::Follower;
 use super::super::views::{EventView, RegardingView};
 use super::super::vm::fetch;
-use super::{Short, config, events, failed};
+use super::{Short, events, failed, listed};
 use crate::api::{VirtualMachine, names};
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -145,7 +145,7 @@ impl Watch {
     fn follow_warnings(self) {
         let api = Api::<EventView>::namespaced(self.ctx.client.clone(), &self.ctx.namespace);
         // The server can tell warnings from the rest, but not whose objects they are about.
-        let events = watcher(api, config().fields("type=Warning")).backoff(Short::of(self.ctx.watch_pause));
+        let events = listed(api, watcher::Config::default().fields("type=Warning"), self.ctx.watch_pause);
         tokio::spawn(async move {
             let mut events = std::pin::pin!(events);
             while let Some(event) = events.next().await.filter(|_| !self.changes.is_closed()) {

@@ -8,7 +8,7 @@ use super::super::vm::{
     self,
     unreadable::{Arriving, Unreadable},
 };
-use super::{Short, config, failed};
+use super::{failed, listed};
 use crate::api::VirtualMachine;
 use futures::{FutureExt, Stream, StreamExt};
 use kube::Resource;
@@ -36,7 +36,7 @@ pub fn vms(ctx: &Arc<Context>) -> Vms<impl Stream<Item = ObjectRef<VirtualMachin
     let api = Api::<Arriving>::namespaced(ctx.client.clone(), &ctx.namespace);
     let (unreadable, arrived) = mpsc::unbounded_channel();
     tokio::spawn(report_unreadable(ctx.clone(), arrived));
-    let events = watcher(api, config()).backoff(Short::of(ctx.watch_pause));
+    let events = listed(api, watcher::Config::default(), ctx.watch_pause);
     let ctx = ctx.clone();
     let stream = events
         .modify(trim)
