@@ -128,15 +128,15 @@ pub(super) fn resources(
     ResourceRequirements { requests: Some(requests), ..ResourceRequirements::default() }
 }
 
-/// Memory of the pod besides the guest's: 84 MiB, 1 MiB for each CPU, 20 MiB for a display, and a 512th of the machine's
+/// Memory of the pod besides the guest's: 76 MiB, 1 MiB for each CPU, 28 MiB for a display, and a 512th of the machine's
 /// memory.
 ///
 /// Measured by `make bench-density` with the image's QEMU 10.0, besides the guest's memory and translated code: QEMU and runner
-/// take 74 MiB with one CPU, 78 with 4 and 87 with 16, and 90, 93 and 102 while somebody looks at the display; up to a fifth
-/// more is reserved. Of that, 34 MiB are program files, which pods of one node share. What a display takes is for the pictures
-/// of screens, 8 MiB each in full HD, and what is kept of them to send less. Page tables take 8 bytes for each page of 4 KiB.
-/// Emulation (no KVM) needs more: QEMU keeps up to 1 GiB of translated code, which is not reckoned here.
+/// take 66 MiB with one CPU, 68 with 4 and 79 with 16; with a display 75, 78 and 88, and 90, 93 and 103 while somebody looks at
+/// it. Up to a fifth more is reserved. Of that, 34 MiB are program files, which pods of one node share. What a display takes is
+/// for the pictures of screens, 8 MiB each in full HD, and what is kept of them to send less. Page tables take 8 bytes for each
+/// page of 4 KiB. Emulation (no KVM) needs more: QEMU keeps up to 1 GiB of translated code, which is not reckoned here.
 fn overhead(cpus: u32, maximum_ram: Bytes, has_display: bool) -> Bytes {
-    let display = if has_display { 20 << 20 } else { 0 };
-    Bytes((84 << 20) + (u64::from(cpus) << 20) + display + maximum_ram.0 / 512)
+    let display = if has_display { 28 << 20 } else { 0 };
+    Bytes((76 << 20) + (u64::from(cpus) << 20) + display + maximum_ram.0 / 512)
 }

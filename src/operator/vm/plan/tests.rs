@@ -178,10 +178,10 @@ fn b43_requests_follow_the_current_size_and_leave_room_for_qemu() {
     let requests = |machine| planned(machine).unwrap().resources.requests.unwrap();
     let without_display = requests(machine.clone());
     assert_eq!(without_display["cpu"].0, "1500m");
-    // 5 GiB / 1.25, and 84 MiB + 3 × 1 MiB + 8 GiB / 512.
-    assert_eq!(without_display["memory"].0, ((4096u64 + 84 + 3 + 16) << 20).to_string());
+    // 5 GiB / 1.25, and 76 MiB + 3 × 1 MiB + 8 GiB / 512.
+    assert_eq!(without_display["memory"].0, ((4096u64 + 76 + 3 + 16) << 20).to_string());
     machine["display"] = json!({"spice": {"port": 5910}});
-    assert_eq!(requests(machine)["memory"].0, ((4096u64 + 84 + 3 + 16 + 20) << 20).to_string());
+    assert_eq!(requests(machine)["memory"].0, ((4096u64 + 76 + 3 + 16 + 28) << 20).to_string());
 }
 
 #[test]
