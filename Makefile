@@ -14,7 +14,7 @@ demo-down: ## Remove the demo, and the local cluster if the demo has started it
 	@tests/cluster/demo down
 
 .PHONY: test test-unit fuzz test-apiserver test-faults test-changes test-runner test-cluster test-e2e test-demo soak
-test: ## Every test; ends with `N passed, N failed`
+test: install ## Every test, and what it needs; ends with `N passed, N failed`
 	@tests/run
 test-unit: ## Unit, golden and scenario tests, examples in the documentation, each half alone
 	@tests/run unit

@@ -3,11 +3,13 @@
 //!
 //! | request | has to be answered within |
 //! |---|---|
-//! | a list, page by page | [`Deadlines::list`], to its last byte |
-//! | the beginning of a watch | [`Deadlines::answer`]; its events have kube's own time-out |
+//! | a page of a list | [`Deadlines::list`], to its last byte |
+//! | the beginning of a watch | [`Deadlines::answer`]; its events have kube's own time-out, and a list among them that of [`streams`] |
 //! | any other | [`Deadlines::answer`], to its last byte |
 //!
 //! What was not answered may have been carried out.
+//!
+//! [`streams`]: super::streams
 
 use super::access::what;
 use futures::FutureExt;

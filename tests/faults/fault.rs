@@ -14,7 +14,8 @@ pub enum Fault {
     Hangs { carried_out: bool },
     /// The operator is killed before or after it is carried out, and a new one starts with empty memory.
     Killed { carried_out: bool },
-    /// A list shows what was there when the layer was made, and the watch goes on from there, late.
+    /// A list shows what was there when the layer was made, and the watch goes on from there; late, where the list came as
+    /// events.
     Stale,
     /// The same with what was there before the step: the VM before its change, with all that it had then.
     Past,
@@ -47,8 +48,8 @@ impl Fault {
         Self::Killed { carried_out: false },
         Self::Killed { carried_out: true },
     ];
-    /// Of lists and watches. A 404 comes from an API server that does not know the definition (yet, or any more); 409 and
-    /// 422 from nobody but what stands between.
+    /// Of lists and watches. A 404 comes from an API server that does not know the definition (yet, or any more), 422 of a
+    /// list from one that gives none as events; else 409 and 422 come from nobody but what stands between.
     pub const OF_LISTS: [Self; 12] = [
         Self::NotSent,
         Self::Refused(403),

@@ -1,4 +1,4 @@
-//! `status`: each field has one writer.
+//! `status`: each field says who writes it.
 
 use crate::api::conditions;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -19,35 +19,35 @@ pub struct VirtualMachineStatus {
     /// The `spec.vm.restartRequest` that was carried out last. Operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_restart_request: Option<i64>,
-    /// The `spec.vm.resetRequest` that was carried out last. Runner, as all below.
+    /// The `spec.vm.resetRequest` that was carried out last. Runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_reset_request: Option<i64>,
-    /// Version of the runner.
+    /// Version of the runner. Runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runner_version: Option<String>,
-    /// Number of CPUs that the guest has.
+    /// Number of CPUs that the guest has. Runner, and the operator once the VM has ended.
     pub cpus: i64,
-    /// Memory that the guest has.
+    /// Memory that the guest has. Runner, and the operator once the VM has ended.
     pub ram: String,
-    /// Node that the VM runs on.
+    /// Node that the VM runs on. Runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
-    /// Address of the VM's pod.
+    /// Address of the VM's pod. Runner.
     #[serde(rename = "podIP", skip_serializing_if = "Option::is_none")]
     pub pod_ip: Option<String>,
-    /// Addresses that the guest has, as its agent tells them; without those of loopback and link-local ones.
+    /// Addresses that the guest has, as its agent tells them; without those of loopback and link-local ones. Runner.
     #[serde(rename = "guestIPs", skip_serializing_if = "Vec::is_empty")]
     pub guest_ips: Vec<String>,
-    /// Host of the connected console.
+    /// Host of the connected console. Runner, and the operator once the VM has ended.
     pub console_client: String,
     /// User who last asked for a console; written by console front ends.
     pub console_user: String,
-    /// User who is logged in in the guest.
+    /// User who is logged in in the guest. Runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logged_in_user: Option<String>,
-    /// Counts the changes of the display's password; -1 where there is none.
+    /// Counts the changes of the display's password; -1 where there is none. Runner.
     pub display_password_serial: i64,
-    /// What the guest's agent says of its operating system.
+    /// What the guest's agent says of its operating system. Runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::any_object")]
     pub osinfo: Option<Map<String, Value>>,

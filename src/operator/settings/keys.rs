@@ -59,7 +59,7 @@ pub const KEYS: &[Key] = &[
     ours(
         "/Reconciler runnerImage source",
         None,
-        "The runner's image for VMs that name none. Default: that of the operator's version",
+        "The runner's image for VMs that name none. Default: `localhost/vm-runner` of the operator's version, which has to be on the nodes already",
     ),
     ours(
         "/Reconciler runnerImage pullPolicy",

@@ -5,15 +5,16 @@ use super::super::context::Context;
 use super::super::settings::follow::Follower;
 use super::super::views::{EventView, RegardingView};
 use super::super::vm::fetch;
-use super::{Short, events, failed, listed};
+use super::listed::listed;
+use super::{events, failed};
 use crate::api::{VirtualMachine, names};
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher;
 use kube::runtime::watcher::Event;
-use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -118,7 +119,7 @@ impl Watch {
         let Some(home) = self.ctx.home.clone() else { return };
         let config = watcher::Config::default().fields(&format!("metadata.name={}", names::OPERATOR_CONFIG_MAP));
         let api = Api::<ConfigMap>::namespaced(self.ctx.client.clone(), &home);
-        let events = watcher(api, config).backoff(Short::of(self.ctx.watch_pause));
+        let events = listed(api, config, self.ctx.watch_pause);
         tokio::spawn(async move {
             let mut events = std::pin::pin!(events);
             let mut follower = Follower::default();

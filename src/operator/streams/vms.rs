@@ -8,7 +8,8 @@ use super::super::vm::{
     self,
     unreadable::{Arriving, Unreadable},
 };
-use super::{failed, listed};
+use super::failed;
+use super::listed::listed;
 use crate::api::VirtualMachine;
 use futures::{FutureExt, Stream, StreamExt};
 use kube::Resource;
