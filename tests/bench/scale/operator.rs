@@ -97,7 +97,9 @@ impl Drop for Operator {
 }
 
 async fn wait_until_ready(http: u16) {
-    let config = kube::Config::new(format!("http://127.0.0.1:{http}").parse().unwrap());
+    let mut config = kube::Config::new(format!("http://127.0.0.1:{http}").parse().unwrap());
+    // It would ask one that is not ready again after pauses that grow, and be late by them.
+    config.default_retry = false;
     let client = Client::try_from(config).unwrap();
     let began = Instant::now();
     while client.request_text(http::Request::get("/readyz").body(Vec::new()).unwrap()).await.is_err() {
