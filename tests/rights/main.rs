@@ -26,6 +26,7 @@ const EXCEPTIONS: &[(&str, &[&str], &[&str], &str)] = &[
         &[
             "vmoperator.jdrupes.org/vms",
             "pods",
+            "configmaps",
             "persistentvolumeclaims",
             "secrets",
             "services",
