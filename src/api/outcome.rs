@@ -14,7 +14,7 @@ pub const TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
 pub enum EndReason {
     /// The guest powered itself off.
     GuestShutdown,
-    /// The pod was asked to end and the guest was shut down.
+    /// The pod was asked to end: the guest was shut down, or switched off.
     Stopped,
     /// The configuration cannot be used.
     InvalidConfig,

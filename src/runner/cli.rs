@@ -9,6 +9,7 @@ use super::spec;
 use super::start;
 use crate::api::{names, outcome};
 use clap::{Args, Parser, Subcommand};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -31,6 +32,8 @@ enum Subcommands {
     Run,
     /// Attaches to the serial console of the machine that runs in this container; Ctrl-] detaches.
     Console(ConsoleArguments),
+    /// Ends the machine that runs in this container, as pulling its plug does; QEMU has 10 s at most to write what it still has.
+    PowerOff,
     /// Brings an image from a web server into the image repository.
     Fetch(fetch::Arguments),
 }
@@ -52,7 +55,10 @@ pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.command.unwrap_or(Subcommands::Run) {
         Subcommands::Run => run_machine(arguments.config),
-        Subcommands::Console(options) => run_console(&arguments.config, options.log),
+        Subcommands::Console(options) => {
+            reach(&arguments.config, if options.log { console::log } else { console::attach })
+        }
+        Subcommands::PowerOff => reach(&arguments.config, console::power_off),
         Subcommands::Fetch(options) => fetch::run(options),
     }
 }
@@ -79,7 +85,8 @@ fn end(outcome: &outcome::Outcome) -> ExitCode {
     ExitCode::from(outcome.reason.exit_code())
 }
 
-fn run_console(config: &Path, log: bool) -> ExitCode {
+/// Does something with the console of the machine that runs in this container.
+fn reach(config: &Path, what: fn(&Path) -> io::Result<()>) -> ExitCode {
     let socket = match console_socket(config) {
         Ok(socket) => socket,
         Err(failure) => {
@@ -87,7 +94,7 @@ fn run_console(config: &Path, log: bool) -> ExitCode {
             return ExitCode::from(failure.reason.exit_code());
         }
     };
-    match if log { console::log(&socket) } else { console::attach(&socket) } {
+    match what(&socket) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("vm-runner: {error}");

@@ -43,6 +43,7 @@ use tpm::Tpm;
 /// What a task comes back with.
 enum News {
     Event(Event),
+    PowerOff,
     Osinfo(Map<String, Value>),
     MachineType(String),
     DiskGrown(usize, u64),
@@ -173,7 +174,11 @@ impl Driver {
         let user = setup.spec.live.logged_in_user.clone();
         tokio::spawn(vmop::run(setup.dirs.file(process::VMOP_AGENT), user, inputs, tell));
         let log = console::Log::default();
-        tokio::spawn(console::serve(setup.line, setup.console, log.clone()));
+        let power_off = {
+            let news = news.clone();
+            move || drop(news.send(News::PowerOff))
+        };
+        tokio::spawn(console::serve(setup.line, setup.console, log.clone(), power_off));
         let mut observed = setup.observed;
         observed.times.qemu = Some(times::since(process_began));
         let driver = Self {

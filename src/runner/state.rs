@@ -75,6 +75,8 @@ pub enum Event {
     Halted(String),
     /// Somebody asks for the end.
     Stop,
+    /// Somebody asks for the end at once, whatever becomes of the guest.
+    PowerOff,
     /// The configured time to shut down has changed.
     PowerdownTimeout(Duration),
     /// QEMU has ended.
@@ -190,6 +192,7 @@ impl State {
             Event::GuestOff => self.guest_off(now),
             Event::Halted(why) => self.halted(now, why),
             Event::Stop => self.stop(now),
+            Event::PowerOff => self.power_off(now),
             Event::PowerdownTimeout(timeout) => self.timeout_changed(now, timeout),
             Event::Tick => self.tick(now),
             _ => Vec::new(),

@@ -84,6 +84,28 @@ fn a_qemu_that_is_killed_is_started_again_after_pauses_that_grow() {
 }
 
 #[test]
+fn a_vm_whose_guest_does_not_shut_down_is_switched_off() {
+    e2e(1, async |space| {
+        // Without a disk nothing runs that would heed the power button.
+        let vm = space.create("vm", json!({"spec": {"vm": {"disks": [], "powerdownTimeout": 600}}})).await;
+        vm.becomes("Running", BOOT).await;
+        let pod = vm.pod_uid();
+        let off = ["exec", "vm", "--", "vm-runner", "power-off"];
+        space.kubectl(&off).await;
+        let (restarts, _) = end_after(&vm, &pod).await;
+        assert_eq!(restarts["reason"], "Stopped", "{restarts:#}");
+        vm.becomes("Running", BOOT).await;
+
+        vm.want("Stopped").await;
+        let told = vm.becomes("Stopping", SHUTDOWN).await;
+        let message = condition(&told, "Ready")["message"].to_string();
+        assert!(message.contains(&format!("kubectl {}", off.join(" "))), "{message}");
+        space.kubectl(&off).await;
+        vm.becomes("Stopped", SHUTDOWN).await;
+    });
+}
+
+#[test]
 fn a_runner_that_is_killed_takes_its_qemu_along_and_is_started_again() {
     e2e(1, async |space| {
         let vm = space.create("vm", json!({})).await;

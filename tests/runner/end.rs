@@ -107,6 +107,25 @@ fn a_second_request_to_end_has_no_patience() {
 }
 
 #[test]
+fn a_machine_whose_power_is_switched_off_waits_for_no_guest() {
+    for is_ending in [false, true] {
+        let rig = Rig::new();
+        diskless(&rig, json!({"powerdownTimeout": 600}));
+        let vm = rig.start(None);
+        vm.logged("to=Booting", Duration::from_secs(20));
+        if is_ending {
+            vm.signal("-TERM");
+            vm.logged("to=Terminating", Duration::from_secs(5));
+        }
+        let off = vm.exec(&["power-off"], "");
+        assert!(off.status.success(), "{}", String::from_utf8_lossy(&off.stderr));
+        let end = vm.end(Duration::from_secs(4));
+        assert_eq!((end.code, &end.outcome["reason"]), (10, &json!("Stopped")), "{}", end.log);
+        assert_eq!(end.outcome["qemuExit"], 0, "QEMU has had time to write: {}", end.log);
+    }
+}
+
+#[test]
 fn a_qemu_that_may_be_writing_is_not_killed_before_its_time_however_often_somebody_asks() {
     let rig = Rig::new();
     diskless(&rig, json!({"powerdownTimeout": 6}));

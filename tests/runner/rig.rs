@@ -44,8 +44,10 @@ if [ -n "$TAP" ]; then
     mkdir "$root/dev/net" && mknod -m 666 "$root/dev/net/tun" c 10 200
     # The container runtime starts the program with what the pod adds, and the program's file has the same.
     caps=+net_admin,+sys_chroot
+    # From there: the way to it may be root's alone, as below a home directory.
+    cd "$root"
     exec setpriv --no-new-privs --reuid=107 --regid=107 --clear-groups --bounding-set=-all,$caps --inh-caps=-all,$caps \
-        --ambient-caps=$caps chroot "$root" /tmp/vm-runner-tap "$@"
+        --ambient-caps=$caps chroot . /tmp/vm-runner-tap "$@"
 fi
 # As a privileged container starts root: with everything.
 if [ -n "$AS_ROOT" ]; then exec setpriv --regid=107 --clear-groups chroot "$root" /tmp/vm-runner "$@"; fi
@@ -206,6 +208,8 @@ impl Rig {
     fn start_as(&self, api: Option<&Api>, confine: impl FnOnce(&mut Command)) -> Vm<'_> {
         let log = File::create(self.path("log")).unwrap();
         let mut command = Command::new("unshare");
+        // A container has nothing of its node's environment. cargo, for one, says there where this machine has its certificates.
+        command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
         command.args(["--mount", "--propagation=private"]);
         command.args(["--pid", "--fork"].iter().filter(|_| !self.is_alone));
         command.args(["sh", "-c", POD, "pod"]).arg(&self.root).arg(self.dir.path());

@@ -17,7 +17,9 @@ pub(super) fn troubleshooting() -> String {
         // Writing into a string cannot fail.
         let _ = writeln!(text, "| `{}` | {} | {} | {next_step} |", entry.reason.as_str(), entry.cause, entry.published);
     }
-    text += "\n`Running` and `Stopped` are as the spec wants it, `Starting` and `Stopping` on the way.\n\n\
+    text += "\n`Running` and `Stopped` are as the spec wants it, `Starting` and `Stopping` on the way. A guest that does not shut down is\n\
+             switched off by `kubectl exec NAME -- vm-runner power-off`; deleting its pod with a shorter `--grace-period` hurries\n\
+             no kubelet that is waiting already.\n\n\
              ## Why a CD image given by URL is not there\n\n\
              The reason of the condition `MediaFetched`; `Fetched` is where all are. An image that was fetched is known by an\n\
              annotation of the claim `vmop-image-repository`, which names its file. To fetch one anew, remove the file and the\n\

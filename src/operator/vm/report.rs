@@ -134,8 +134,7 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>)
             (ReadyReason::Stopping, what)
         }
         (None, Decision::Wait(WaitFor::PodEnd) | Decision::Delete { why: DeleteReason::Stop, .. }) => {
-            let seconds = observed.vm.spec.vm.powerdown_timeout;
-            (ReadyReason::Stopping, format!("pod {name:?} is ending; the guest has {seconds} s to shut down"))
+            (ReadyReason::Stopping, format!("pod {name:?} is ending{}", time_to_end(observed, &name)))
         }
         (None, Decision::Wait(WaitFor::Medium { until })) => {
             (ReadyReason::Starting, format!("the start waits for an image, until {until} at the latest"))
@@ -157,6 +156,18 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>)
         _ => (ReadyReason::Starting, format!("pod {name:?} is on its way")),
     };
     Ready { reason, message }
+}
+
+fn time_to_end(observed: &Observed, name: &str) -> String {
+    // Where it has ended meanwhile, another status follows at once, and this one is not worth a write.
+    if !observed.own_pod().is_some_and(|pod| pod.has_begun()) {
+        return String::new();
+    }
+    let seconds = observed.vm.spec.vm.powerdown_timeout;
+    format!(
+        "; the guest has {seconds} s to shut down; to end it as pulling its plug does: kubectl exec {name} -- vm-runner \
+         power-off"
+    )
 }
 
 fn ended(name: &str, restarts: &Restarts) -> String {

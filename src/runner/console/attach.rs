@@ -1,6 +1,6 @@
-//! (io) `vm-runner console`: the viewer's side of the console.
+//! (io) `vm-runner console` and `vm-runner power-off`: the viewer's side of the console.
 
-use super::{ATTACH, LOG};
+use super::{ATTACH, LOG, OFF};
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
 use std::io::{self, Read, Write, stdin, stdout};
 use std::net::Shutdown;
@@ -16,6 +16,15 @@ pub fn log(socket: &Path) -> io::Result<()> {
     let mut stream = open(socket, LOG)?;
     io::copy(&mut stream, &mut stdout().lock())?;
     Ok(())
+}
+
+/// Switches the machine's power off. Comes back when the runner has taken that, which is before the machine's end.
+pub fn power_off(socket: &Path) -> io::Result<()> {
+    let mut stream = open(socket, OFF)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let has_understood = answer == OFF;
+    has_understood.then_some(()).ok_or_else(|| io::Error::other("the runner has not answered; see its log"))
 }
 
 /// Connects the terminal to the guest until Ctrl-] or the machine's end. The end of an input that is no terminal

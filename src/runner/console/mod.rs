@@ -2,12 +2,13 @@
 //! the last of it is kept for those who come later.
 //!
 //! In: the runner's end of the machine's serial line, and connections to a socket of the runtime directory. A viewer
-//! begins with one line: `attach` or `log`. What always holds: the guest's output is always taken, whether anybody
-//! looks or not, and a viewer that does not keep up loses output instead of holding up the guest.
+//! begins with one line: `attach` or `log`; or it is `off`, which comes back once the machine's power is to be switched off. What
+//! always holds: the guest's output is always taken, whether anybody looks or not, and a viewer that does not keep up loses
+//! output instead of holding up the guest.
 
 mod attach;
 
-pub use attach::{attach, log};
+pub use attach::{attach, log, power_off};
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,6 +30,7 @@ const HELLO_TIME: Duration = Duration::from_secs(5);
 /// First lines of viewers.
 const ATTACH: &[u8] = b"attach\n";
 const LOG: &[u8] = b"log\n";
+const OFF: &[u8] = b"off\n";
 
 /// The last of what the guest has written.
 #[derive(Clone, Debug, Default)]
@@ -57,13 +59,23 @@ impl Log {
     }
 }
 
+/// What viewers find.
+#[derive(Clone)]
+struct Offer {
+    output: broadcast::Sender<Bytes>,
+    input: mpsc::Sender<Bytes>,
+    log: Log,
+    power_off: Arc<dyn Fn() + Send + Sync>,
+}
+
 /// Serves the console until the machine closes its end of the line.
-pub async fn serve(line: UnixStream, listener: UnixListener, log: Log) {
+pub async fn serve(line: UnixStream, listener: UnixListener, log: Log, power_off: impl Fn() + Send + Sync + 'static) {
     let (reader, writer) = line.into_split();
     let (output, _) = broadcast::channel(64);
     let (input, typed) = mpsc::channel(16);
     tokio::spawn(write(writer, typed));
-    let accept = accept(listener, output.clone(), input, log.clone());
+    let offer = Offer { output: output.clone(), input, log: log.clone(), power_off: Arc::new(power_off) };
+    let accept = accept(listener, offer);
     tokio::select! {
         () = read(reader, output, log) => {}
         () = accept => {}
@@ -89,13 +101,13 @@ async fn write(mut line: OwnedWriteHalf, mut typed: mpsc::Receiver<Bytes>) {
     }
 }
 
-async fn accept(listener: UnixListener, output: broadcast::Sender<Bytes>, input: mpsc::Sender<Bytes>, log: Log) {
+async fn accept(listener: UnixListener, offer: Offer) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let (output, input, log) = (output.clone(), input.clone(), log.clone());
+                let offer = offer.clone();
                 tokio::spawn(async move {
-                    if let Err(error) = viewer(stream, output, input, log).await {
+                    if let Err(error) = viewer(stream, offer).await {
                         tracing::debug!(%error, "console viewer");
                     }
                 });
@@ -108,19 +120,18 @@ async fn accept(listener: UnixListener, output: broadcast::Sender<Bytes>, input:
     }
 }
 
-async fn viewer(
-    mut stream: UnixStream,
-    output: broadcast::Sender<Bytes>,
-    input: mpsc::Sender<Bytes>,
-    log: Log,
-) -> io::Result<()> {
+async fn viewer(mut stream: UnixStream, offer: Offer) -> io::Result<()> {
     let mut hello = Vec::new();
     while !hello.ends_with(b"\n") && hello.len() < ATTACH.len() {
         hello.push(tokio::time::timeout(HELLO_TIME, stream.read_u8()).await??);
     }
     match hello.as_slice() {
-        LOG => stream.write_all(&log.content()).await,
-        ATTACH => attached(stream, output.subscribe(), input).await,
+        LOG => stream.write_all(&offer.log.content()).await,
+        ATTACH => attached(stream, offer.output.subscribe(), offer.input).await,
+        OFF => {
+            (offer.power_off)();
+            stream.write_all(OFF).await
+        }
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
@@ -154,11 +165,13 @@ async fn attached(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     struct Rig {
         guest: UnixStream,
         path: std::path::PathBuf,
         log: Log,
+        is_off: Arc<AtomicBool>,
         _dir: tempfile::TempDir,
     }
 
@@ -167,8 +180,11 @@ mod tests {
         let path = dir.path().join(SOCKET);
         let (guest, line) = UnixStream::pair().unwrap();
         let log = Log::default();
-        tokio::spawn(serve(line, UnixListener::bind(&path).unwrap(), log.clone()));
-        Rig { guest, path, log, _dir: dir }
+        let is_off = Arc::new(AtomicBool::new(false));
+        let off = is_off.clone();
+        let power_off = move || off.store(true, Ordering::Relaxed);
+        tokio::spawn(serve(line, UnixListener::bind(&path).unwrap(), log.clone(), power_off));
+        Rig { guest, path, log, is_off, _dir: dir }
     }
 
     async fn view(rig: &Rig, hello: &[u8]) -> UnixStream {
@@ -211,6 +227,23 @@ mod tests {
         assert_eq!(content(view(&rig, LOG).await).await, "first boot");
         rig.log.clear();
         assert_eq!(content(view(&rig, LOG).await).await, "");
+    }
+
+    #[tokio::test]
+    async fn who_wants_the_power_off_hears_that_it_is_taken() {
+        let rig = rig();
+        let path = rig.path.clone();
+        tokio::task::spawn_blocking(move || log(&path)).await.unwrap().unwrap();
+        assert!(!rig.is_off.load(Ordering::Relaxed));
+        let path = rig.path.clone();
+        tokio::task::spawn_blocking(move || power_off(&path)).await.unwrap().unwrap();
+        assert!(rig.is_off.load(Ordering::Relaxed));
+        // One that takes the wish and does not answer has not understood it.
+        let silent = UnixListener::bind(rig.path.with_extension("silent")).unwrap();
+        let path = rig.path.with_extension("silent");
+        let asking = tokio::task::spawn_blocking(move || power_off(&path));
+        drop(silent.accept().await.unwrap());
+        assert!(asking.await.unwrap().is_err());
     }
 
     #[test]

@@ -200,6 +200,10 @@ impl Driver {
     pub(super) fn heard(&mut self, news: News) {
         match news {
             News::Event(event) => self.step(event),
+            News::PowerOff => {
+                tracing::warn!("the power is switched off");
+                self.step(Event::PowerOff);
+            }
             News::Osinfo(osinfo) => {
                 self.observed.osinfo = Some(osinfo);
                 self.step(Event::AgentAnswered);

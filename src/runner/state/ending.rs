@@ -4,11 +4,13 @@
 //! asked to end          +timeout        +2 s                +4 s             +6 s
 //!   agent, power button   quit            SIGTERM             SIGKILL          outcome without QEMU's end
 //!   guest off: quit, 2 s later SIGTERM ...................... SIGKILL
+//!   power off: quit, 2 s later SIGTERM, 10 s later at the latest SIGKILL
 //! ```
 //!
 //! What always holds: quit and SIGTERM let QEMU write what it still has, and come as early as they can; SIGKILL does not, and
 //! comes neither before the guest's time to shut down is over, however often somebody asks, nor later than 4 s after it. With
-//! 2 s for the TPM and 2 s for the last report the runner is done within 10 s of it.
+//! 2 s for the TPM and 2 s for the last report the runner is done within 10 s of it. Only who switches the power off ends that
+//! time.
 
 use super::{Action, Phase, State};
 use crate::api::outcome::{EndReason, Outcome};
@@ -17,6 +19,8 @@ use std::time::Duration;
 
 /// Time between the ways to end QEMU: its monitor, SIGTERM, SIGKILL.
 const FORCE_TIME: Duration = Duration::from_secs(2);
+/// What is left of the time to shut down when the power is switched off: QEMU may be writing.
+const OFF_TIME: Duration = Duration::from_secs(6);
 /// Longest time that the guest's agent has alone before the power button is pressed too.
 const AGENT_TIME: Duration = Duration::from_secs(30);
 
@@ -27,7 +31,8 @@ pub(super) struct Ending {
     pub(super) since: Duration,
     /// Time from then on for the guest to shut down, and for a QEMU whose guest has done so earlier.
     pub(super) time: Duration,
-    pub(super) guest_ran: bool,
+    /// Whether that is the configured time.
+    pub(super) as_configured: bool,
     pub(super) agent_asked: bool,
     pub(super) press_at: Option<Duration>,
     pub(super) force: Force,
@@ -58,7 +63,7 @@ impl Ending {
         // A guest that does not run yet needs no time.
         let time = if guest_ran { state.powerdown_timeout } else { Duration::ZERO };
         let (agent_asked, press_at, force) = (false, None, Force::Quit);
-        Self { cause, since, time, guest_ran, agent_asked, press_at, force, force_at: since }
+        Self { cause, since, time, as_configured: guest_ran, agent_asked, press_at, force, force_at: since }
     }
 
     /// When the next way to end QEMU is taken that was not possible before `earliest`.
@@ -116,6 +121,18 @@ impl State {
         actions
     }
 
+    pub(super) fn power_off(&mut self, now: Duration) -> Vec<Action> {
+        let mut ending = self.ending.take().unwrap_or_else(|| Ending::of(self, Cause::Asked, now));
+        ending.time = ending.time.min(now.saturating_sub(ending.since) + OFF_TIME);
+        ending.as_configured = false;
+        let force = ending.force;
+        if force == Force::Kill {
+            ending.force_at = ending.at(now);
+        }
+        self.end_with(ending);
+        if force == Force::Quit { self.escalate(now) } else { Vec::new() }
+    }
+
     pub(super) fn fail(&mut self, now: Duration, failure: Failure) -> Vec<Action> {
         self.end_with(Ending::of(self, Cause::Failed(failure), now));
         self.escalate(now)
@@ -129,8 +146,8 @@ impl State {
 
     pub(super) fn timeout_changed(&mut self, now: Duration, timeout: Duration) -> Vec<Action> {
         self.powerdown_timeout = timeout;
-        // A guest that did not run when the end came has no time to shut down.
-        if let Some(ending) = self.ending.as_mut().filter(|ending| ending.guest_ran) {
+        // A guest that did not run when the end came has no time to shut down, nor has one whose power is off.
+        if let Some(ending) = self.ending.as_mut().filter(|ending| ending.as_configured) {
             ending.time = timeout;
             match ending.force {
                 Force::Quit => ending.force_at = ending.since + timeout,

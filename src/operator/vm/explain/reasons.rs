@@ -56,7 +56,7 @@ pub const ENTRIES: &[Entry] = &[
     ),
     entry(
         ReadyReason::NotAuthorized,
-        "The operator may not make or change an object",
+        "The operator may not see, make or change an object",
         "the API server's answer, `cannot … resource`",
         "apply the overlay again with which the operator was installed (kubectl apply -k OVERLAY)",
     ),
@@ -185,7 +185,8 @@ pub const ENTRIES: &[Entry] = &[
         ReadyReason::TerminationOverdue,
         "The pod has had its time to end and is still there",
         "the pod's deletion time",
-        "see what holds it: kubectl describe pod {}; deleting it by force may corrupt disks, as its guest may still run",
+        "see what holds it: kubectl describe pod {}; if its container runs, switch that off: kubectl exec {} -- vm-runner \
+         power-off; deleting the pod by force may corrupt disks, as its guest may still run",
     ),
     entry(
         ReadyReason::MediaFetchFailed,
@@ -323,7 +324,7 @@ pub const ENDS: &[(&str, &str, &str)] = &[
         "QEMU's monitor was lost before the guest ran, and has not come back; once the guest runs, it ends nothing",
         "nothing, the VM starts again; where it comes back, see kubectl logs of the pod",
     ),
-    ("Stopped", "Somebody has ended the runner, and the guest was shut down", "nothing"),
+    ("Stopped", "Somebody has ended the runner: the guest was shut down, or switched off", "nothing"),
     ("OOMKilled", "The pod has used more memory than its limit", "raise spec.resources.limits, or leave it out"),
     (
         "Evicted",

@@ -95,6 +95,13 @@ async fn starting() -> Rig {
     let peer = Peer::accept(&monitor).await;
     let mut rig = Rig { _dir: dir, driver, inbox, monitor, desktop, peer, heard: Vec::new() };
     rig.until("running", |driver| driver.connected_before).await;
+    // A busy machine takes its time until it has said what it is to say.
+    let said = async {
+        while rig.driver.qemu.halted().is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(10), said).await.is_ok(), "QEMU has said nothing");
     rig
 }
 

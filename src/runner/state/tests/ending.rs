@@ -28,6 +28,29 @@ fn requests_to_end_hurry_and_do_not_kill() {
 }
 
 #[test]
+fn who_switches_the_power_off_waits_for_no_guest_and_ten_seconds_for_qemu() {
+    let off = |second: u64| vec![(second, Event::PowerOff)];
+    let ways = |second: u64, from: usize| {
+        [(second, Action::Quit), (second + 2, Action::Terminate), (second + 10, Action::Kill)][from..].to_vec()
+    };
+    let forced = |events: Vec<(u64, Event)>| {
+        let (state, before) = play(&events);
+        let all = [before, wait(state).1].concat();
+        let is_force = |action: &Action| matches!(action, Action::Quit | Action::Terminate | Action::Kill);
+        all.into_iter().filter(|(_, action)| is_force(action)).collect::<Vec<_>>()
+    };
+    let stop = vec![(100, Event::Stop)];
+    assert_eq!(forced([booted(), off(100)].concat()), ways(100, 0), "one that nobody has asked to end");
+    assert_eq!(forced([booted(), stop.clone(), off(130)].concat()), ways(130, 0), "one that shuts down");
+    let longer = vec![(131, Event::PowerdownTimeout(secs(900))), (132, Event::PowerOff)];
+    assert_eq!(forced([booted(), stop.clone(), off(130), longer].concat())[2], (140, Action::Kill), "it stays off");
+    let asked_again = vec![(100, Event::Stop), (103, Event::Tick)];
+    let kills = |events| forced(events).last().cloned();
+    assert_eq!(kills([booted(), stop.clone(), asked_again, off(110)].concat()), Some((120, Action::Kill)));
+    assert_eq!(kills([booted(), stop, off(158)].concat()), Some((164, Action::Kill)), "no later than without it");
+}
+
+#[test]
 fn a_qemu_that_does_not_end_when_it_is_killed_is_told_and_not_waited_for() {
     let (state, _) = play(&[booted(), vec![(100, Event::Stop)]].concat());
     let (state, later) = wait(state);
