@@ -39,7 +39,7 @@ pub const CONFIG_IN_SYNC: &str = "ConfigInSync";
 /// Condition: the pod has the CPU and memory requests that belong to the machine's size. Written by the operator while
 /// it is false, and then absent.
 pub const RESOURCES_IN_SYNC: &str = "ResourcesInSync";
-/// Condition: the disks' claims are as large as the VM says. Written by the operator while it is false, and then absent.
+/// Condition: the disks' claims are as the VM says. Written by the operator while it is false, and then absent.
 pub const DISKS_IN_SYNC: &str = "DisksInSync";
 /// Condition: a field of the VM is accepted and has no effect. Written by the operator while it is so.
 pub const IGNORED_FIELD: &str = "IgnoredField";
@@ -79,6 +79,8 @@ pub const REASON_DEFERRED: &str = "Deferred";
 pub const REASON_RESIZE_REFUSED: &str = "ResizeRefused";
 /// Reason: a disk should become smaller, which no volume can.
 pub const REASON_SHRINK_REFUSED: &str = "ShrinkRefused";
+/// Reason: a disk's claim is there already, and should have what no claim gets later.
+pub const REASON_CLAIM_IMMUTABLE: &str = "ClaimImmutable";
 /// Reason: the API server refuses to enlarge a disk's claim, or to change its attributes class.
 pub const REASON_EXPANSION_REFUSED: &str = "ExpansionRefused";
 /// Reason: nothing of what is made depends on the field.

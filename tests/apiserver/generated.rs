@@ -2,7 +2,8 @@
 
 use crate::alone::of_spec;
 use crate::definition::Definition;
-use crate::generator::{mutated, specs};
+use crate::generator::specs;
+use crate::nonsense::mutated;
 use crate::world::World;
 use futures::StreamExt;
 use serde_json::Value;

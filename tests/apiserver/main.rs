@@ -31,6 +31,8 @@ mod generated;
 #[path = "../common/generator.rs"]
 mod generator;
 mod leader;
+#[path = "../common/nonsense.rs"]
+mod nonsense;
 mod objects;
 mod policy;
 mod ratcheting;

@@ -77,6 +77,14 @@ pub fn has_grown(made: &[Value; 2], there: &[Value; 2]) -> bool {
     (0..2).all(|n| is_any[n] || made[n] == there[n])
 }
 
+/// Whether a claim has, and keeps, something else than one that is made so. Of what is not asked for, it has any.
+pub fn keeps(made: &Value, there: &Value) -> bool {
+    let differs = |field: &str| made["spec"][field] != there["spec"][field];
+    let classes = [made, there].map(|claim| !claim["spec"]["storageClassName"].is_null());
+    classes == [true; 2] && differs("storageClassName")
+        || made["spec"]["volumeMode"] == "Filesystem" && differs("volumeMode")
+}
+
 /// Leaves of a claim the labels by which the operator finds it.
 pub fn keep_own_labels(claim: &mut Value) {
     let mut labels = claim["metadata"]["labels"].take();

@@ -48,7 +48,11 @@ pub fn compare_live(what: &str, made: &Rest, found: &Rest, before: &Rest, first:
     for rest in [&mut made, &mut found] {
         allowed::without_restarts(&mut rest.objects);
     }
-    let (named, differ) = (named(restart), started_otherwise(&made, &found));
+    let (mut named, mut differ) = (named(restart), started_otherwise(&made, &found));
+    if modes_differ(&made, &found) {
+        // Its machine stays as the claim that is there, and one made so is another.
+        [&mut named, &mut differ].into_iter().for_each(|fields| fields.retain(|field| field != "spec.vm.disks"));
+    }
     if named != differ {
         let told =
             format!("it says that it has to be restarted for {named:?}, and was started otherwise in {differ:?}");
@@ -99,10 +103,18 @@ fn started_otherwise(made: &Rest, found: &Rest) -> BTreeSet<String> {
     made.iter().filter(|(field, hash)| found.get(*field) != Some(hash)).map(|(field, _)| field.clone()).collect()
 }
 
+/// Whether a claim that is there has another volume mode than one made so, which it keeps.
+fn modes_differ(made: &Rest, found: &Rest) -> bool {
+    let mode = |claim: &Value| claim["spec"]["volumeMode"].clone();
+    let claims = made.stay.iter().filter(|((kind, _), _)| *kind == "PersistentVolumeClaim");
+    let mut there = claims.filter_map(|(key, claim)| Some((claim, found.stay.get(key)?)));
+    there.any(|(claim, there)| mode(claim) != mode(there))
+}
+
 fn same(what: &str, mut made: Rest, mut found: Rest, first: &Rest) -> Result<(), Verdict> {
     let wrong = |why: String| Err(Verdict::Wrong(format!("{what}, {why}")));
     let disks = found.told(conditions::DISKS_IN_SYNC, "False").map(ToOwned::to_owned);
-    let mut modes_differ = false;
+    let (modes_differ, mut is_smaller) = (modes_differ(&made, &found), false);
     for (key, wanted) in &made.stay {
         let (kind, name) = key;
         let Some(there) = found.stay.get(key) else {
@@ -110,14 +122,15 @@ fn same(what: &str, mut made: Rest, mut found: Rest, first: &Rest) -> Result<(),
         };
         let (mut wanted, mut there) = (wanted.clone(), there.clone());
         if *kind == "PersistentVolumeClaim" {
-            modes_differ |= wanted["spec"]["volumeMode"] != there["spec"]["volumeMode"];
             let has_grown = allowed::has_grown(&allowed::take_growth(&mut wanted), &allowed::take_growth(&mut there));
+            is_smaller |= !has_grown;
+            let is_as_wanted = has_grown && !allowed::keeps(&wanted, &there);
             let is_told = disks.as_ref().is_some_and(|told| told.contains(&format!("{name:?}")));
-            if has_grown == is_told {
+            if is_as_wanted == is_told {
                 let said = disks.as_deref().unwrap_or("nothing");
                 return wrong(format!(
                     "claim {name} is {}as wanted, and it says {said:?}",
-                    if has_grown { "" } else { "not " }
+                    if is_as_wanted { "" } else { "not " }
                 ));
             }
             if first.stay.contains_key(key) {
@@ -133,7 +146,7 @@ fn same(what: &str, mut made: Rest, mut found: Rest, first: &Rest) -> Result<(),
     if modes_differ {
         return Ok(());
     }
-    if disks.is_some() {
+    if is_smaller {
         // An image file is not made larger than its volume.
         [&mut made, &mut found].into_iter().for_each(|rest| allowed::without_sizes(&mut rest.objects));
     }

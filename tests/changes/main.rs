@@ -23,13 +23,14 @@ mod case;
 mod cluster;
 mod compare;
 #[path = "../common/generator.rs"]
-#[allow(dead_code, reason = "other tests use all of it")]
 mod generator;
 #[path = "../faults/install.rs"]
 mod install;
 #[path = "../faults/judge.rs"]
 #[allow(dead_code, reason = "the faults' test uses all of it")]
 mod judge;
+#[path = "../common/nonsense.rs"]
+mod nonsense;
 mod pick;
 mod placed;
 mod rest;

@@ -6,6 +6,7 @@
 //! run. Together they show every field but those by which a claim is filled from another one.
 
 use crate::generator;
+use crate::nonsense;
 use crate::placed;
 use crate::schema::Field;
 use serde_json::{Value, json};
@@ -132,7 +133,7 @@ fn of_another(specs: &[Value], random: &mut Random) -> Change {
 fn nonsense(before: Value, random: &mut Random) -> Change {
     let mut seed = [0; 32];
     seed.fill_with(|| u8::try_from(random.below(256)).unwrap());
-    let after = generator::mutated(vec![before.clone()], seed, 1).remove(0);
+    let after = nonsense::mutated(vec![before.clone()], seed, 1).remove(0);
     let (mut was, mut is) = (BTreeSet::new(), BTreeSet::new());
     leaves_of(&before, "spec", &mut was);
     leaves_of(&after, "spec", &mut is);

@@ -88,11 +88,33 @@ async fn a_smaller_disk_is_refused_with_the_reason_and_without_a_request() {
 }
 
 #[tokio::test]
+async fn what_no_claim_gets_later_is_told_without_a_request() {
+    let world = bound().await;
+    world.api.change(CLAIMS, "vm-system-disk", |claim| claim["spec"]["storageClassName"] = "slow".into());
+    world.deliver();
+    world.settle().await;
+    assert_eq!(note(&world), None, "the VM names no class");
+    for (field, value, there) in [("storageClassName", "fast", "slow"), ("volumeMode", "Filesystem", "Block")] {
+        let mut wanted = machine("10Gi")["disks"].clone();
+        wanted[0]["volumeClaimTemplate"]["spec"][field] = value.into();
+        world.edit(|machine| machine["disks"] = wanted);
+        assert!(world.step().await.iter().all(|request| !request.contains(CLAIMS)));
+        let (reason, message) = note(&world).unwrap();
+        assert_eq!(reason, "ClaimImmutable");
+        assert!([field, value, there, "vm-system-disk"].iter().all(|word| message.contains(word)), "{message}");
+        world.settle().await;
+        resize(&world, "10Gi");
+        world.settle().await;
+        assert_eq!(note(&world), None);
+    }
+}
+
+#[tokio::test]
 async fn a_refused_expansion_is_told_and_not_tried_again_soon_unless_the_vm_changes() {
     let mut world = bound().await;
     resize(&world, "20Gi");
-    // After the ConfigMap and the pod's annotation.
-    world.api.fail(2, Fault::Refused(403));
+    // After the question for the VM, the ConfigMap and the pod's annotation.
+    world.api.fail(3, Fault::Refused(403));
     let requests = world.step().await;
     assert!(requests.contains(&request("PATCH", CLAIMS, "vm-system-disk")), "{requests:?}");
     let (reason, message) = note(&world).unwrap();
@@ -118,7 +140,7 @@ async fn a_refused_expansion_is_tried_again_from_time_to_time_and_told_once() {
     world.settle().await;
     let patched = request("PATCH", CLAIMS, "vm-system-disk");
     resize(&world, "20Gi");
-    world.api.fail(2, Fault::Refused(403));
+    world.api.fail(3, Fault::Refused(403));
     assert!(world.step().await.contains(&patched));
     let told = note(&world).unwrap();
     assert!(told.1.contains("every 5 to 6 minutes"), "{told:?}");

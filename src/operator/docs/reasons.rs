@@ -131,6 +131,10 @@ pub const REASONS: &[(&str, &[(&str, &str)])] = &[
         &[
             ("ShrinkRefused", "a disk should become smaller, which no volume can"),
             (
+                "ClaimImmutable",
+                "a disk's claim was there with another storage class or volume mode than the VM says, and keeps it",
+            ),
+            (
                 "ExpansionRefused",
                 "the API server refuses to enlarge a disk's claim, or to change its attributes class; it is asked again every 5 to 6 minutes",
             ),

@@ -54,7 +54,13 @@ pub(super) async fn follow(
     let (mut told, mut refused) = (Vec::new(), false);
     for (name, change) in changes {
         match change {
-            ClaimChange::None => {}
+            ClaimChange::Never { field, to, from } => told.push((
+                conditions::REASON_CLAIM_IMMUTABLE,
+                format!(
+                    "claim {name:?} has {field} {from:?} and keeps it, not {to:?}: only size and attributes class of a claim \
+                     that is there can change; give the disk what it has, or another name for a new one"
+                ),
+            )),
             ClaimChange::Shrink { to, from } => told.push((
                 conditions::REASON_SHRINK_REFUSED,
                 format!(

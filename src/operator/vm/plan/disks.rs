@@ -22,8 +22,8 @@ pub struct DiskPlan {
     pub spec: ClaimSpec,
     /// Where the disk is in the pod.
     pub place: Place,
-    /// What has to change of the claim that is there.
-    pub change: ClaimChange,
+    /// What would have to change of the claim that is there.
+    pub changes: Vec<ClaimChange>,
 }
 
 /// Where a disk is in the pod.
@@ -38,11 +38,9 @@ pub enum Place {
     },
 }
 
-/// What has to change of a claim that is there.
+/// What would have to change of a claim that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimChange {
-    /// Nothing.
-    None,
     /// Its size or attributes class.
     To {
         /// The new size, as it is written in the VM.
@@ -55,6 +53,15 @@ pub enum ClaimChange {
         /// The size that is wanted.
         to: String,
         /// The size that it has.
+        from: String,
+    },
+    /// What Kubernetes changes of no claim.
+    Never {
+        /// Its field.
+        field: &'static str,
+        /// What is wanted.
+        to: String,
+        /// What it has.
         from: String,
     },
 }
@@ -105,8 +112,8 @@ pub(super) fn disks(observed: &Observed) -> Result<Vec<DiskPlan>, Invalid> {
         let spec = template.spec.clone().unwrap_or_default();
         let metadata = template.metadata.clone().unwrap_or_default();
         let place = place(&spec, present).or_else(|(part, why, next)| invalid(field(part), why, next))?;
-        let change = present.map_or(ClaimChange::None, |present| change(&spec, present));
-        plans.push(DiskPlan { name, claim, metadata, spec, place, change });
+        let changes = present.map(|present| changes(&spec, present)).unwrap_or_default();
+        plans.push(DiskPlan { name, claim, metadata, spec, place, changes });
     }
     Ok(plans)
 }
@@ -139,23 +146,38 @@ fn place(spec: &ClaimSpec, present: Option<&ClaimView>) -> Result<Place, (&'stat
     }
 }
 
-/// What has to change of a claim that is there. A claim can grow only once it is bound; until then it is as it was made.
-fn change(spec: &ClaimSpec, present: &ClaimView) -> ClaimChange {
+fn changes(spec: &ClaimSpec, present: &ClaimView) -> Vec<ClaimChange> {
+    let never = |field, wanted: Option<&String>, there: Option<&String>| match (wanted, there) {
+        (Some(to), Some(from)) if to != from => Some(ClaimChange::Never { field, to: to.clone(), from: from.clone() }),
+        _ => None,
+    };
+    let class = spec.storage_class_name.as_ref();
+    // `Block` is also what a VM says that says nothing of it.
+    let mode = Some(&spec.volume_mode).filter(|mode| *mode != "Block");
+    let changes = [
+        never("storageClassName", class, present.spec.storage_class_name.as_ref()),
+        never("volumeMode", mode, present.spec.volume_mode.as_ref()),
+        growth(spec, present),
+    ];
+    changes.into_iter().flatten().collect()
+}
+
+/// A claim can grow only once it is bound; until then it is as it was made.
+fn growth(spec: &ClaimSpec, present: &ClaimView) -> Option<ClaimChange> {
     if present.status.phase != "Bound" {
-        return ClaimChange::None;
+        return None;
     }
     let class = spec.volume_attributes_class_name.clone();
     let attributes_class = class.filter(|class| present.spec.volume_attributes_class_name.as_ref() != Some(class));
     let requested = present.requested().unwrap_or_default();
     match wanted_size(spec) {
         Some((text, wanted)) if wanted < requested => {
-            ClaimChange::Shrink { to: text.to_owned(), from: requested.to_quantity() }
+            Some(ClaimChange::Shrink { to: text.to_owned(), from: requested.to_quantity() })
         }
         // A volume that happens to be that large already need not grow.
         Some((text, wanted)) if wanted > requested.max(present.capacity().unwrap_or_default()) => {
-            ClaimChange::To { size: Some(text.to_owned()), attributes_class }
+            Some(ClaimChange::To { size: Some(text.to_owned()), attributes_class })
         }
-        _ if attributes_class.is_some() => ClaimChange::To { size: None, attributes_class },
-        _ => ClaimChange::None,
+        _ => attributes_class.map(|class| ClaimChange::To { size: None, attributes_class: Some(class) }),
     }
 }
