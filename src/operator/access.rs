@@ -1,8 +1,8 @@
-//! (client) The operator's way to the API server: every request is counted and has a deadline, and who does not lead
-//! writes nothing.
+//! (client) The operator's way to the API server: every request is counted and has a deadline, who does not lead writes
+//! nothing, and no list as events is older than its request.
 //!
 //! ```text
-//!  Client ──► leads? counted ──► Deadlines ──► connections
+//!  Client ──► leads? counted, up to date ──► Deadlines ──► connections
 //! ```
 //!
 //! Nothing below sends a request twice: what is tried again passes here again.
@@ -10,6 +10,7 @@
 use super::deadlines::Deadlines;
 use super::leader::Leadership;
 use super::metrics::Metrics;
+use super::up_to_date::up_to_date;
 use crate::connect;
 use http::{Method, Request};
 use kube::client::Body;
@@ -41,7 +42,7 @@ pub fn client(
             return Err(NotLeading);
         }
         count(&request, &metrics);
-        Ok(request)
+        Ok(up_to_date(request))
     });
     Ok(connect::builder(config)?.with_layer(&deadlines).with_layer(&layer).build())
 }

@@ -2,6 +2,7 @@
 //! then not acted on, as the watch that follows tells what is newer. A new operator knows of nothing before its first list.
 
 use crate::api::VirtualMachine;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,12 +24,16 @@ struct Known {
 
 /// The object's version, if it has one that is a number.
 pub fn version<K: Resource>(object: &K) -> Option<u64> {
-    object.meta().resource_version.as_deref()?.parse().ok()
+    of_meta(object.meta())
+}
+
+fn of_meta(metadata: &ObjectMeta) -> Option<u64> {
+    metadata.resource_version.as_deref()?.parse().ok()
 }
 
 /// UID and version, where it has both.
-fn identity(vm: &VirtualMachine) -> Option<(&str, u64)> {
-    Some((vm.metadata.uid.as_deref()?, version(vm)?))
+fn identity(vm: &ObjectMeta) -> Option<(&str, u64)> {
+    Some((vm.uid.as_deref()?, of_meta(vm)?))
 }
 
 impl Versions {
@@ -38,17 +43,23 @@ impl Versions {
 
     /// The API server has told of this VM.
     pub fn saw(&self, vm: &VirtualMachine) {
+        self.saw_meta(&vm.metadata);
+    }
+
+    /// The same of a VM of which only this is known.
+    pub fn saw_meta(&self, vm: &ObjectMeta) {
         let Some((uid, version)) = identity(vm) else { return };
+        let name = vm.name.clone().unwrap_or_default();
         let mut known = self.known();
-        match known.get_mut(&vm.name_any()) {
+        match known.get_mut(&name) {
             Some(known) if *known.uid == *uid => known.version = known.version.max(version),
-            _ => drop(known.insert(vm.name_any(), Known { uid: uid.into(), version, older_since: None })),
+            _ => drop(known.insert(name, Known { uid: uid.into(), version, older_since: None })),
         }
     }
 
     /// How long to wait for what is newer than this, if there was something newer.
     pub fn wait(&self, vm: &VirtualMachine, now: Instant) -> Option<Duration> {
-        let (uid, version) = identity(vm)?;
+        let (uid, version) = identity(&vm.metadata)?;
         let mut known = self.known();
         let known = known.get_mut(&vm.name_any()).filter(|known| *known.uid == *uid)?;
         if version >= known.version {

@@ -14,6 +14,9 @@ pub enum Fault {
     Hangs { carried_out: bool },
     /// The operator is killed before or after it is carried out, and a new one starts with empty memory.
     Killed { carried_out: bool },
+    /// It is killed after it is carried out, and the API server that the new one asks is behind: its first lists of VMs, or of
+    /// all kinds, show what was there before the step. It hears of what is newer later; of VMs last.
+    KilledBehind { all: bool },
     /// A list shows what was there when the layer was made, and the watch goes on from there; late, where the list came as
     /// events.
     Stale,
@@ -34,7 +37,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const OF_REQUESTS: [Self; 12] = [
+    pub const OF_REQUESTS: [Self; 14] = [
         Self::NotSent,
         Self::AnswerLost,
         Self::Refused(403),
@@ -47,6 +50,8 @@ impl Fault {
         Self::Hangs { carried_out: true },
         Self::Killed { carried_out: false },
         Self::Killed { carried_out: true },
+        Self::KilledBehind { all: false },
+        Self::KilledBehind { all: true },
     ];
     /// Of lists and watches. A 404 comes from an API server that does not know the definition (yet, or any more), 422 of a
     /// list from one that gives none as events; else 409 and 422 come from nobody but what stands between.

@@ -51,6 +51,10 @@ type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 /// How long a time-out of the client takes, and what comes late does.
 const LATE: Duration = Duration::from_millis(100);
 
+const VMS: &str = "vms";
+/// What an operator lists.
+const KINDS: [&str; 7] = [VMS, "pods", "configmaps", "persistentvolumeclaims", "secrets", "services", "events"];
+
 impl Layer {
     /// `old` is a revision of the past.
     pub fn new(server: Client, old: String) -> Self {
@@ -92,6 +96,13 @@ impl Layer {
         self.dead.send_replace(true);
     }
 
+    /// The operator is dead, and gets no answer.
+    async fn kill<T>(&self) -> T {
+        self.die();
+        self.kill.notify_one();
+        std::future::pending().await
+    }
+
     /// Counts what passes; gives the fault that it meets.
     fn passes(&self, what: &str) -> Option<Fault> {
         let mut plan = self.plan.lock().unwrap();
@@ -130,21 +141,25 @@ impl Layer {
                 if carried_out {
                     self.server.send(request).await?;
                 }
-                self.die();
-                self.kill.notify_one();
-                return std::future::pending().await;
+                return self.kill().await;
+            }
+            Some(Fault::KilledBehind { all }) => {
+                self.server.send(request).await?;
+                let kinds: &[&str] = if all { &KINDS } else { &[VMS] };
+                self.plan.lock().unwrap().past_next.extend(kinds.iter().map(ToString::to_string));
+                return self.kill().await;
             }
             Some(_) => return Err("the connection was refused".into()),
         }
         match what.split_once(' ') {
             Some(("LIST", kind)) => self.list(kind, request, fault, under_way).await,
-            Some(("WATCH", kind)) => self.follow(kind, request, Vec::new(), Some(under_way)).await,
+            Some(("WATCH", kind)) => self.follow(kind, request, Vec::new(), under_way).await,
             _ => {
                 let answer = self.server.send(request).await?;
                 if fault == Some(Fault::AnswerLost) {
                     return Err("the connection was lost".into());
                 }
-                Ok(answer.map(|body| body.map_err(BoxError::from).boxed_unsync()))
+                Ok(passed_on(answer))
             }
         }
     }
@@ -167,15 +182,13 @@ impl Layer {
             let at = past.map(|past| format!("&resourceVersion={past}&resourceVersionMatch=Exact")).unwrap_or_default();
             let request = Request::get(format!("{}{at}", request.uri())).body(Body::empty())?;
             let answer = self.server.send(request).await?;
-            return Ok(answer.map(|body| body.map_err(BoxError::from).boxed_unsync()));
+            return Ok(passed_on(answer));
         }
-        match past {
-            Some(past) => {
-                let (lines, request) = self.stale_list(request.uri(), &past).await?;
-                self.follow(kind, request, lines, Some(under_way)).await
-            }
-            None => self.follow(kind, request, Vec::new(), Some(under_way)).await,
-        }
+        let (lines, request) = match past {
+            Some(past) => self.stale_list(request.uri(), &past).await?,
+            None => (Vec::new(), request),
+        };
+        self.follow(kind, request, lines, under_way).await
     }
 
     /// Passes on what a list or watch tells, after those lines.
@@ -184,13 +197,13 @@ impl Layer {
         kind: &str,
         request: Request<Body>,
         first: Vec<u8>,
-        mut under_way: Option<UnderWay>,
+        under_way: UnderWay,
     ) -> Result<Answer, BoxError> {
         // A list that is streamed has its end marked; a watch is there with its answer.
         let is_list = is_streamed(&request);
         let answer = self.server.send(request).await?;
         if !answer.status().is_success() {
-            return Ok(answer.map(|body| body.map_err(BoxError::from).boxed_unsync()));
+            return Ok(passed_on(answer));
         }
         let (parts, body) = answer.into_parts();
         let (out, lines) = mpsc::unbounded_channel();
@@ -198,11 +211,14 @@ impl Layer {
         tokio::spawn(async move {
             if !first.is_empty() {
                 let _ = out.send(first);
-                // The operator acts on it.
-                tokio::time::sleep(LATE * 2).await;
+                // The operator acts on it; and on what it hears of other kinds first.
+                tokio::time::sleep(if kind == VMS { LATE * 4 } else { LATE * 2 }).await;
             }
-            let mut following = (!is_list).then(|| under_way.take().map(|it| it.follows(&kind))).flatten();
-            layer.pump(&kind, body, &out, &mut under_way, &mut following).await;
+            let (mut list, mut following) = match is_list {
+                true => (Some(under_way), None),
+                false => (None, Some(under_way.follows(&kind))),
+            };
+            layer.pump(&kind, body, &out, &mut list, &mut following).await;
             if let Some(number) = following {
                 layer.traffic.ends(&kind, number);
             }
@@ -320,24 +336,26 @@ fn name(line: &[u8]) -> Option<Value> {
     Some(event["object"]["metadata"]["name"].clone())
 }
 
+fn passed_on(answer: Response<Body>) -> Answer {
+    answer.map(|body| body.map_err(BoxError::from).boxed_unsync())
+}
+
 fn is_streamed(request: &Request<Body>) -> bool {
     request.uri().query().is_some_and(|query| query.contains("sendInitialEvents=true"))
 }
 
 /// What the request is, without names that differ from run to run.
 async fn named(request: Request<Body>) -> Result<(String, Request<Body>), BoxError> {
+    let is_streamed = is_streamed(&request);
     let (parts, mut body) = request.into_parts();
     let path = parts.uri.path().to_owned();
     let query = parts.uri.query().unwrap_or_default();
     let within = path.split_once("/namespaces/").and_then(|(_, rest)| rest.split_once('/')).map(|(_, within)| within);
     let what = match (&parts.method, within) {
         (_, None) => return Err(format!("{path} is in no namespace").into()),
-        (&Method::GET, Some(kind))
-            if query.contains("sendInitialEvents=true") || !query.contains("watch=true") && !kind.contains('/') =>
-        {
-            format!("LIST {kind}")
-        }
+        (&Method::GET, Some(kind)) if is_streamed => format!("LIST {kind}"),
         (&Method::GET, Some(kind)) if query.contains("watch=true") => format!("WATCH {kind}"),
+        (&Method::GET, Some(kind)) if !kind.contains('/') => format!("LIST {kind}"),
         (&Method::POST, Some(kind)) if kind != "events" => {
             let bytes = body.collect().await?.to_bytes();
             let object: Value = serde_json::from_slice(&bytes)?;

@@ -81,6 +81,12 @@ impl FakeApi {
         state.store(&path, object)
     }
 
+    /// Puts an object there as it was, its version too.
+    pub fn restore(&self, collection: &str, object: Value) {
+        let path = format!("{collection}/{}", object["metadata"]["name"].as_str().unwrap());
+        self.0.lock().unwrap().objects.insert(path, object);
+    }
+
     pub fn change(&self, collection: &str, name: &str, change: impl FnOnce(&mut Value)) {
         let mut state = self.0.lock().unwrap();
         let path = format!("{collection}/{name}");

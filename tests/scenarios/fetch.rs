@@ -141,6 +141,7 @@ async fn a_machine_with_something_else_to_boot_from_starts_at_once_and_gets_the_
     fetch_ends(&world, URL, FETCHED);
     let mut expected: Vec<String> = record().into();
     expected.extend([
+        request("GET", VMS, "vm"),
         request("PATCH", CONFIG_MAPS, "vm"),
         request("PATCH", PODS, "vm"),
         request("PATCH", VMS, "vm/status"),

@@ -1,7 +1,9 @@
 //! The usual lives of a VM, and each of them with each fault.
 
 use super::fake_api::{CLAIMS, CONFIG_MAPS, Fault, PODS, SECRETS, VMS};
-use super::world::{CRASHED, POWERED_OFF, SECONDS, World, now, one_disk, pass, pod_and_status, request};
+use super::world::{
+    CRASHED, POWERED_OFF, SECONDS, World, change_of_size, now, one_disk, pass, pod_and_status, request,
+};
 use serde_json::json;
 use std::time::Duration;
 use vm_operator::operator::controller::Outcome;
@@ -97,8 +99,7 @@ async fn a_change_of_cpus_goes_to_the_config_and_wakes_the_kubelet() {
     world.run();
     world.settle().await;
     world.edit(|machine| machine["currentCpus"] = 2.into());
-    let patches = [(CONFIG_MAPS, "vm"), (PODS, "vm"), (PODS, "vm/resize"), (VMS, "vm/status")];
-    assert_eq!(world.step().await, patches.map(|(collection, name)| request("PATCH", collection, name)));
+    assert_eq!(world.step().await, change_of_size());
     world.deliver();
     assert_eq!(world.step().await, [""; 0]);
     let version = &world.api.get(CONFIG_MAPS, "vm").unwrap()["metadata"]["resourceVersion"];
@@ -268,8 +269,8 @@ async fn a_vm_can_be_stopped_while_something_else_is_refused() {
         let second = json!({"volumeClaimTemplate": {"metadata": {"name": "second"}}});
         machine["disks"].as_array_mut().unwrap().push(second);
     });
-    // The deletion of the pod is the first write; whichever comes next is refused.
-    world.api.fail(1, Fault::Refused(403));
+    // First is the question for the VM, then the deletion of the pod; whichever comes next is refused.
+    world.api.fail(2, Fault::Refused(403));
     assert!(world.reconcile().await.is_err());
     assert!(world.api.requests().contains(&request("DELETE", PODS, "vm")));
 }

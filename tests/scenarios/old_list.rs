@@ -1,6 +1,6 @@
 //! A list that is older than what was there already.
 
-use super::fake_api::{PODS, VMS};
+use super::fake_api::{Fault, PODS, VMS};
 use super::world::{World, fill, one_disk, pass, request};
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
@@ -84,16 +84,68 @@ async fn a_vm_that_should_run_keeps_its_pod_though_an_old_list_says_that_it_shou
     world.ctx.saw(&now);
     let mut before = now.clone();
     before.spec.vm.state = State::Stopped;
-    before.metadata.resource_version = Some("1".to_owned());
+    (before.metadata.resource_version, before.metadata.generation) = (Some("1".to_owned()), Some(0));
     world.ctx.saw(&before);
     let look = async || reconcile(Arc::new(before.clone()), &world.ctx).await.unwrap();
     assert_eq!(look().await, Outcome::Recheck(Duration::from_secs(60)));
     assert_eq!(world.api.requests(), [""; 0]);
     // The watch tells what is newer.
     assert_eq!(world.step().await, [""; 0]);
-    // Nothing newer comes: the API server was restored from a backup.
+    // Nothing newer comes, but it is there.
     look().await;
+    pass(60);
+    assert_eq!(look().await, Outcome::Recheck(Duration::from_secs(60)));
+    assert_eq!(world.api.requests(), [request("GET", VMS, "vm")]);
+    // The API server was restored from a backup.
+    world.api.restore(VMS, serde_json::to_value(&before).unwrap());
     pass(60);
     let _ = reconcile(Arc::new(before.clone()), &world.ctx).await;
     assert!(world.api.requests().contains(&request("DELETE", PODS, "vm")));
+}
+
+#[tokio::test]
+async fn an_operator_that_knows_the_vm_of_the_past_only_ends_and_changes_no_guest() {
+    for past in [json!({"state": "Stopped"}), json!({"restartRequest": 1}), json!({"resetRequest": 1})] {
+        let mut world = running().await;
+        world.edit(|machine| machine.as_object_mut().unwrap().extend(past.as_object().unwrap().clone()));
+        let mut before = world.vm();
+        before.status.as_mut().unwrap().observed_generation = before.metadata.generation;
+        // Meanwhile the VM was ended and started, all as it should be, by another operator.
+        world.edit(|machine| machine["state"] = "Running".into());
+        world.restart_operator();
+        let look = async || reconcile(Arc::new(before.clone()), &world.ctx).await.unwrap();
+        assert_eq!(look().await, Outcome::Recheck(Duration::from_secs(60)), "{past}");
+        assert_eq!(world.api.requests(), [request("GET", VMS, "vm")], "{past}");
+        // From now on the newer one is waited for.
+        assert_eq!(look().await, Outcome::Recheck(Duration::from_secs(60)), "{past}");
+        assert_eq!(world.api.requests(), [""; 0], "{past}");
+    }
+}
+
+#[tokio::test]
+async fn a_guest_is_not_ended_for_a_vm_that_is_gone_or_another_by_now() {
+    let world = running().await;
+    let mut before = world.vm();
+    before.spec.vm.state = State::Stopped;
+    let look = async || reconcile(Arc::new(before.clone()), &world.ctx).await.unwrap();
+    let vm = world.api.remove(VMS, "vm").unwrap();
+    let asked = [request("GET", VMS, "vm")];
+    assert_eq!((look().await, world.api.requests()), (Outcome::Recheck(Duration::from_secs(1)), asked.to_vec()));
+    let mut another = vm.clone();
+    another["metadata"]["uid"] = "another".into();
+    world.api.put(VMS, another);
+    assert_eq!((look().await, world.api.requests()), (Outcome::Recheck(Duration::from_secs(1)), asked.to_vec()));
+}
+
+#[tokio::test]
+async fn who_must_not_ask_for_the_vm_ends_no_guest_and_says_why() {
+    let world = running().await;
+    world.edit(|machine| machine["state"] = "Stopped".into());
+    world.deliver();
+    world.api.fail(0, Fault::Refused(403));
+    world.reconcile().await.unwrap_err();
+    assert!(!world.api.requests().contains(&request("DELETE", PODS, "vm")));
+    let (reason, message) = world.ready();
+    assert_eq!(reason, "Rejected");
+    assert!(message.starts_with("cannot get VirtualMachine vm: "), "{message}");
 }

@@ -1,7 +1,7 @@
 //! The pod's requests follow the machine's size.
 
-use super::fake_api::{CONFIG_MAPS, Fault, PODS, VMS};
-use super::world::{World, pass, request};
+use super::fake_api::{Fault, PODS, VMS};
+use super::world::{World, change_of_size, pass, request};
 use serde_json::{Value, json};
 use vm_operator::operator::controller::Outcome;
 
@@ -40,8 +40,7 @@ async fn requests_follow_a_live_change_of_cpus_and_memory_with_one_request() {
         machine["currentCpus"] = 3.into();
         machine["currentRam"] = "4Gi".into();
     });
-    let expected = [(CONFIG_MAPS, "vm"), (PODS, "vm"), (PODS, "vm/resize"), (VMS, "vm/status")];
-    assert_eq!(world.step().await, expected.map(|(collection, name)| request("PATCH", collection, name)));
+    assert_eq!(world.step().await, change_of_size());
     assert_eq!(requests(&world), ("1500m".to_owned(), memory(4 << 30, 3)));
     world.deliver();
     assert_eq!(world.step().await, [""; 0]);
@@ -115,8 +114,8 @@ async fn the_words_of_a_refusal_are_told_though_the_first_try_to_tell_them_fails
     let world = running().await;
     world.api.refuse_resizes(Some(422));
     world.edit(|machine| machine["currentCpus"] = 2.into());
-    // The ConfigMap, the resize, the annotations, and then the status.
-    world.api.fail(3, Fault::Refused(500));
+    // The question for the VM, the ConfigMap, the resize, the annotations, and then the status.
+    world.api.fail(4, Fault::Refused(500));
     assert!(world.reconcile().await.is_err());
     assert!(!world.api.fault_is_due());
     assert_eq!(note(&world), None);

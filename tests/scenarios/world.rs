@@ -194,3 +194,10 @@ pub fn request(verb: &str, collection: &str, name: &str) -> String {
 pub fn pod_and_status() -> [String; 2] {
     [request("POST", PODS, "vm"), request("PATCH", VMS, "vm/status")]
 }
+
+/// The requests by which a running VM gets another size.
+pub fn change_of_size() -> [String; 5] {
+    let changed = [(CONFIG_MAPS, "vm"), (PODS, "vm"), (PODS, "vm/resize"), (VMS, "vm/status")];
+    let [config, pod, size, status] = changed.map(|(collection, name)| request("PATCH", collection, name));
+    [request("GET", VMS, "vm"), config, pod, size, status]
+}

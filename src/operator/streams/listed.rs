@@ -3,8 +3,10 @@
 //! | what happens | what is made of it |
 //! |---|---|
 //! | the API server gives no lists as events | it is asked for pages |
+//! | its cache is too far behind for a list as events | the next one is asked for in pages |
 //! | a list as events ends, fails, or says nothing for [`SILENCE`] before it is complete | an error; it begins anew after a pause |
-//! | the same again and again | the pauses grow until a list is complete, or an event comes |
+//! | a watch is told that it cannot go on from where it was (410) | it begins anew, however that was said |
+//! | the same again and again | the pauses grow until a list is complete, or an event comes; after a 410, until an event comes |
 //!
 //! `Init` is told once the first answer is there, and `InitDone` or an error comes after it.
 
@@ -29,7 +31,7 @@ const SILENCE: Duration = Duration::from_secs(90);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lists {
     /// As the first events of the watch (`sendInitialEvents`), an object at a time: it takes the least memory, and is all out of
-    /// the API server's cache, so that it may be older than what was known. API servers before 1.34 may refuse it.
+    /// the API server's cache. API servers before 1.34 may refuse it.
     Streamed,
     /// In pages of [`PAGE`]. The pages after the first are read from etcd where it was compacted since anything has changed, as
     /// it is every five minutes: over 10,000 VMs that are at rest, that takes twice as long and more.
@@ -77,7 +79,8 @@ where
 {
     let lists = Lists::Streamed;
     let events = begin(lists);
-    let listed = Listed { begin, lists, events, stage: Stage::Before, second: None, pauses, pause: None };
+    let listed =
+        Listed { begin, lists, events, stage: Stage::Before, second: None, pauses, pause: None, is_cut_off: false };
     futures::stream::unfold(listed, |mut listed| async move { Some((listed.next().await, listed)) })
 }
 
@@ -104,6 +107,8 @@ struct Listed<K, F> {
     pauses: Short,
     /// Before anything else.
     pause: Option<Duration>,
+    /// The watch of the last list could not go on.
+    is_cut_off: bool,
 }
 
 impl<K, F> Listed<K, F>
@@ -118,7 +123,7 @@ where
             tokio::time::sleep(pause).await;
         }
         loop {
-            let listing = matches!(self.stage, Stage::Begun | Stage::Listing);
+            let listing = self.is_listing();
             let event = match listing {
                 true => tokio::time::timeout(SILENCE, self.events.next()).await,
                 false => Ok(self.events.next().await),
@@ -134,18 +139,28 @@ where
                     self.lists = Lists::Paged;
                     self.events = (self.begin)(self.lists);
                 }
+                Ok(Some(Err(error))) if cannot_go_on(&error) => {
+                    self.is_cut_off = true;
+                    return self.begin_anew(error);
+                }
                 Ok(Some(Err(error))) if listing && !is_unreadable(&error) => return self.begin_anew(error),
                 Ok(Some(Err(error))) => return self.failed(error),
             }
         }
     }
 
+    fn is_listing(&self) -> bool {
+        matches!(self.stage, Stage::Begun | Stage::Listing)
+    }
+
     /// What is to be told now that this has come.
     fn told(&mut self, event: Event<K>) -> Event<K> {
         let is_first = self.stage == Stage::Begun;
         self.stage = if matches!(event, Event::InitApply(_)) { Stage::Listing } else { Stage::Following };
-        if self.stage == Stage::Following {
+        // A list is not enough where no watch goes on from it.
+        if self.stage == Stage::Following && !(self.is_cut_off && matches!(event, Event::InitDone)) {
             self.pauses.reset();
+            self.is_cut_off = false;
         }
         if !is_first {
             return event;
@@ -155,8 +170,9 @@ where
     }
 
     fn begin_anew(&mut self, error: Error) -> Result<Event<K>> {
+        let lists = if self.is_listing() && is_too_far_behind(&error) { Lists::Paged } else { self.lists };
         self.stage = Stage::Before;
-        self.events = (self.begin)(self.lists);
+        self.events = (self.begin)(lists);
         self.failed(error)
     }
 
@@ -174,8 +190,10 @@ where
     }
 }
 
-/// The pauses of a watch, but never longer than [`Context::watch_pause`](super::super::context::Context::watch_pause): an API server that comes back, and a definition
+/// The pauses of a watch, but never longer than [`Context::watch_pause`]: an API server that comes back, and a definition
 /// that comes at last, are seen soon.
+///
+/// [`Context::watch_pause`]: super::super::context::Context::watch_pause
 struct Short {
     pauses: watcher::DefaultBackoff,
     longest: Duration,
@@ -198,6 +216,20 @@ impl Short {
 /// Whether it is about one object, which is left out: it would be no better the next time.
 pub(super) fn is_unreadable(error: &Error) -> bool {
     matches!(error, Error::WatchFailed(kube::Error::SerdeError(_)))
+}
+
+/// Whether what has changed meanwhile is no longer to be had.
+fn cannot_go_on(error: &Error) -> bool {
+    match error {
+        Error::WatchError(status) | Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 410,
+        Error::NoResourceVersion => true,
+        _ => false,
+    }
+}
+
+/// Whether the API server's cache does not become as new as its etcd in time. Pages can then come from there.
+fn is_too_far_behind(error: &Error) -> bool {
+    matches!(error, Error::WatchError(status) if matches!(status.code, 500 | 504))
 }
 
 #[cfg(test)]
@@ -228,7 +260,7 @@ mod tests {
             Err(Error::WatchFailed(kube::Error::Service(error))) => error.to_string(),
             Err(error) => error.to_string(),
         });
-        let told = told.collect().await;
+        let told = tokio::time::timeout(Duration::from_secs(3600), told.collect()).await.expect("nothing more is told");
         let begun = begun.lock().unwrap().clone();
         (told, begun)
     }
@@ -281,6 +313,35 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_watch_that_cannot_go_on_begins_anew_and_may_be_refused_its_list() {
+        let gone = Status::failure("too old", "Expired").with_code(410).boxed();
+        for error in [Error::WatchError(gone), start_failed(410), Error::NoResourceVersion] {
+            let said = error.to_string();
+            let first = list(1).into_iter().chain([Err(error)]).collect();
+            let (told, begun) = complete_of(vec![first, vec![Err(start_failed(422))], list(2)], 7).await;
+            assert_eq!(told, ["init", "has 1", "done", &*said, "init", "has 2", "done"]);
+            assert_eq!(begun, [Lists::Streamed, Lists::Streamed, Lists::Paged]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pages_are_asked_for_once_where_the_cache_is_too_far_behind() {
+        let late = |code| {
+            let status =
+                Status::failure("Too large resource version: 9, current: 7", "Timeout").with_code(code).boxed();
+            vec![Ok(Event::Init), Err(Error::WatchError(status))]
+        };
+        let gone = Status::failure("too old", "Expired").with_code(410).boxed();
+        for code in [500, 504] {
+            let pages = list(1).into_iter().chain([Err(Error::WatchError(gone.clone()))]).collect();
+            let (told, begun) = complete_of(vec![late(code), pages, list(2)], 8).await;
+            assert!(told[0].contains("Too large resource version"), "{told:?}");
+            assert_eq!((&*told[2], &*told[6]), ("has 1", "has 2"), "{told:?}");
+            assert_eq!(begun, [Lists::Streamed, Lists::Paged, Lists::Streamed]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_object_that_cannot_be_read_is_left_out_and_told_of() {
         let told = vec![Ok(Event::Init), Err(unreadable()), Ok(Event::InitApply(2)), Ok(Event::InitDone)];
         let (told, begun) = complete_of(vec![told], 4).await;
@@ -294,6 +355,11 @@ mod tests {
         let (told, _) = complete_of((0..9).map(|_| pages(lost())).collect(), 8).await;
         assert_eq!(told.iter().filter(|told| told.contains("lost")).count(), 8, "{told:?}");
         // 7 pauses, of which the last are as long as they may be.
+        assert!(began.elapsed() > Duration::from_secs(30), "{:?}", began.elapsed());
+
+        let began = Instant::now();
+        let cut_off = || list(1).into_iter().chain([Err(start_failed(410))]).collect();
+        complete_of((0..9).map(|_| cut_off()).collect(), 8 * 4).await;
         assert!(began.elapsed() > Duration::from_secs(30), "{:?}", began.elapsed());
 
         let failing = list(1).into_iter().chain([Err(lost()), Ok(Event::Apply(1)), Err(lost()), Ok(Event::Apply(2))]);

@@ -1,8 +1,8 @@
 //! The controller of `VirtualMachine`.
 //!
 //! ```text
-//! observe ──► plan ──► lifecycle ──► build ──► apply ──► report
-//! (caches)    (pure)   (pure)        (pure)    (writes)  (status, events)
+//! observe ──► plan ──► lifecycle ──► build ──► confirm ──► apply ──► report
+//! (caches)    (pure)   (pure)        (pure)    (asks)      (writes)  (status, events)
 //! ```
 //!
 //! | room | takes | gives |
@@ -11,6 +11,7 @@
 //! | [`plan`] | `Observed`, settings | [`plan::Plan`]: every default merged, every value checked; or [`plan::Invalid`] |
 //! | [`lifecycle`] | wanted state, pod, past ends | [`lifecycle::Decision`]: what becomes of the pod |
 //! | [`build`] | `Plan` | [`build::Objects`]: every child as it should be |
+//! | [`confirm`] | all of the above | whether the VM is known as it is now, where a guest that runs would feel what follows |
 //! | [`apply`] | `Objects`, `Observed`, `Decision` | what differs is written, and nothing else |
 //! | [`report`] | all of the above | status and events: only what differs is written |
 //!
@@ -19,6 +20,7 @@
 
 pub mod apply;
 pub mod build;
+pub mod confirm;
 pub mod end;
 pub mod explain;
 pub mod fetch;
@@ -41,6 +43,7 @@ use super::error::Error;
 use super::streams::Vms;
 use crate::api::VirtualMachine;
 use crate::api::conditions::{self, Wanted};
+use confirm::Confirmed;
 use explain::Problem;
 use futures::{Stream, StreamExt};
 use kube::ResourceExt;
@@ -112,7 +115,7 @@ fn can_wait_to_be_told(observed: &observe::Observed, ctx: &Context) -> bool {
 pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome, Error> {
     let observed = observe::observe(vm, ctx);
     if let Some(left) = ctx.versions.wait(&observed.vm, (ctx.instant)()) {
-        tracing::debug!(?left, "a list is older than what was known; waiting for what is newer");
+        tracing::debug!(?left, "the VM was known as newer; waiting for that");
         return Ok(Outcome::Recheck(left));
     }
     let observed = report::take_back(observed, ctx).await?;
@@ -128,9 +131,16 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     let objects = plan.as_ref().ok().map(build::build);
     let made_of = || objects.as_ref().map(|objects| build::made_of(&objects.pod));
     let decision = lifecycle::decide(&observed, plan.is_ok()).once_there(medium).unless_outdated(&observed, made_of);
-    let applied = match objects {
-        Some(objects) => apply::apply(objects, &observed, &decision, ctx).await,
-        None => apply::end_pod(&observed, &decision, ctx).await.map(|()| Vec::new()),
+    let confirmed = confirm::confirmed(&observed, &decision, objects.as_ref(), ctx).await;
+    if let Ok(Confirmed::Behind { ask_again }) = confirmed {
+        tracing::debug!("the API server knows something newer of the VM; waiting for that");
+        return Ok(Outcome::Recheck(ask_again));
+    }
+    let applied = match (confirmed, objects) {
+        (Err(error), _) => Err(error),
+        // On the heap: objects take kilobytes, and are moved from hand to hand; a build without optimizations runs out of stack.
+        (Ok(_), Some(objects)) => Box::pin(apply::apply(objects, &observed, &decision, ctx)).await,
+        (Ok(_), None) => apply::end_pod(&observed, &decision, ctx).await.map(|()| Vec::new()),
     };
     if applied.is_ok() && !matches!(decision, Decision::Wait(_)) {
         ctx.dealt_with(&observed.name(), observed.vm.metadata.generation);

@@ -61,6 +61,11 @@ fn of_the_operator(error: Error, ctx: &Context) -> Error {
     }
 }
 
+/// Whether one that is there would be written.
+pub(in crate::operator::vm) fn changes(wanted: &ConfigMap, observed: &Observed) -> bool {
+    observed.config_map.as_ref().is_some_and(|present| differs(present, wanted) != Differs::No)
+}
+
 /// How a ConfigMap differs from the one that is wanted.
 #[derive(Debug, PartialEq, Eq)]
 enum Differs {

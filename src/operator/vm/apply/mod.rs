@@ -13,7 +13,7 @@
 //! at once; then the pod. An object that is another's is never taken over, whatever its name.
 
 mod claims;
-mod config_map;
+pub(super) mod config_map;
 pub mod repository;
 mod resize;
 mod service;

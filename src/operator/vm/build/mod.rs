@@ -30,7 +30,7 @@ pub struct Objects {
     pub runner_data: PersistentVolumeClaim,
     /// The disks' claims.
     pub disks: Vec<PersistentVolumeClaim>,
-    /// What has to change of disks' claims that are there, by name.
+    /// What would have to change of disks' claims that are there, by name.
     pub claim_changes: Vec<(String, ClaimChange)>,
     /// The display secret, without its data, if it has to be made.
     pub display_secret: Option<Secret>,
@@ -49,7 +49,11 @@ pub fn build(plan: &Plan) -> Objects {
         config_map: config_map::build(plan),
         runner_data: claims::runner_data(plan),
         disks: plan.disks.iter().map(|disk| claims::disk(plan, disk)).collect(),
-        claim_changes: plan.disks.iter().map(|disk| (disk.claim.clone(), disk.change.clone())).collect(),
+        claim_changes: plan
+            .disks
+            .iter()
+            .flat_map(|disk| disk.changes.iter().map(|change| (disk.claim.clone(), change.clone())))
+            .collect(),
         display_secret: plan.generate_secret.then(|| secret::build(plan)),
         service: plan.service.as_ref().map(|service| service::build(plan, service)),
         pod: pod::build(plan),

@@ -1,0 +1,72 @@
+//! (client) Before a guest that runs is ended, or given another configuration, the API server is asked whether the VM still says
+//! so.
+//!
+//! Each kind has its own watch, and one may be behind the other: an operator that has just begun to lead may know the pod, and
+//! not yet that somebody has started the VM that was stopped. One that leads for long knows the VM that it made the pod for
+//! ([`Versions`]) and would not need to ask; it does so all the same, as a request for each such change is little.
+//!
+//! [`Versions`]: crate::operator::versions::Versions
+
+use super::apply::config_map;
+use super::build::Objects;
+use super::lifecycle::{Decision, DeleteReason};
+use super::observe::Observed;
+use crate::api::VirtualMachine;
+use crate::operator::context::Context;
+use crate::operator::error::Error;
+use crate::operator::write::Writer;
+use kube::ResourceExt;
+use kube::core::PartialObjectMeta;
+use std::time::Duration;
+
+/// When the API server is asked again about a VM that is gone, or is another by now, if the watch has not told of that before.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What the API server says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confirmed {
+    /// The VM says what it is known to say; or no guest would feel what follows from that, and nobody was asked.
+    Yes,
+    /// It says something else by now, of which the watch will tell.
+    Behind {
+        /// When to look again if it has not.
+        ask_again: Duration,
+    },
+}
+
+/// Asks, where it matters.
+///
+/// # Errors
+/// If the API server cannot be asked.
+pub async fn confirmed(
+    observed: &Observed,
+    decision: &Decision,
+    objects: Option<&Objects>,
+    ctx: &Context,
+) -> Result<Confirmed, Error> {
+    if !is_felt(observed, decision, objects) {
+        return Ok(Confirmed::Yes);
+    }
+    let there: Option<PartialObjectMeta<VirtualMachine>> =
+        Writer::new(ctx).find::<VirtualMachine, _>(&observed.name()).await?;
+    let Some(there) = there.filter(|there| there.uid() == observed.vm.uid()) else {
+        return Ok(Confirmed::Behind { ask_again: ASK_AGAIN });
+    };
+    // Statuses change more often than that, and nothing here depends on them.
+    if there.metadata.generation <= observed.vm.metadata.generation {
+        return Ok(Confirmed::Yes);
+    }
+    ctx.versions.saw_meta(&there.metadata);
+    Ok(Confirmed::Behind { ask_again: ctx.versions.wait(&observed.vm, (ctx.instant)()).unwrap_or(ASK_AGAIN) })
+}
+
+/// Whether a guest that runs would feel it. How a pod has ended is another matter: that is not the VM's to say.
+fn is_felt(observed: &Observed, decision: &Decision, objects: Option<&Objects>) -> bool {
+    if observed.own_pod().is_none_or(|pod| pod.has_ended()) {
+        return false;
+    }
+    match decision {
+        Decision::Delete { why, .. } => matches!(why, DeleteReason::Stop | DeleteReason::Restart),
+        _ => objects.is_some_and(|objects| config_map::changes(&objects.config_map, observed)),
+    }
+}
