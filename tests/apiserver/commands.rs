@@ -13,6 +13,7 @@ const SHOWN: &[&str] = &["README.md", "docs/nodes.md", "docs/takeover.md"];
 /// What needs more than an API server: where it is tried, and with which words.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("kubectl apply -k deploy/cluster", "tests/apiserver/policy.rs", "kustomize(\"deploy/cluster\")"),
+    ("kubectl exec -n vmop-demo test-vm -- vm-runner power-off", "tests/e2e/ends.rs", "\"vm-runner\", \"power-off\""),
     ("kubectl exec", "tests/cluster/demo", "kubectl exec -it -n"),
     ("kubectl port-forward", "tests/cluster/demo", "kubectl port-forward -n"),
     ("kubectl drain", "tests/e2e/disruption.rs", "\"drain\", &node, \"--ignore-daemonsets\""),

@@ -13,6 +13,8 @@ mod generated;
 mod generator;
 mod monitoring;
 mod mutated;
+#[path = "../common/nonsense.rs"]
+mod nonsense;
 mod reference;
 mod reference_objects;
 mod security;
@@ -28,7 +30,7 @@ use vm_operator::operator::cli::crd_files;
 use vm_operator::operator::settings::{DeviceAccess, LoadBalancerService, Reconciler, Settings};
 use vm_operator::operator::vm::build::{self, Objects};
 use vm_operator::operator::vm::observe::Observed;
-use vm_operator::operator::vm::plan::{ClaimChange, plan};
+use vm_operator::operator::vm::plan::plan;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -77,7 +79,7 @@ fn objects_with(path: &str, mut settings: Reconciler) -> String {
         service,
         pod,
     } = built;
-    assert!(claim_changes.iter().all(|(_, change)| *change == ClaimChange::None));
+    assert_eq!(claim_changes, [], "no claim is there");
     let claims = image_repository.iter().chain([&runner_data]).chain(&disks).map(yaml);
     let objects = [yaml(&config_map)].into_iter().chain(display_secret.iter().map(yaml)).chain(claims);
     let objects = objects

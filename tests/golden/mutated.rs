@@ -2,7 +2,7 @@
 
 use super::alone::of_spec;
 use super::generated::{settings, stored};
-use super::generator::mutated;
+use super::nonsense::mutated;
 use serde_json::{Value, json};
 use vm_operator::operator::settings::Settings;
 use vm_operator::operator::settings::keys::KEYS;

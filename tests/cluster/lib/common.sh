@@ -130,6 +130,16 @@ remember_cluster() {
     save_sysctls
     # A copy, so that the cluster outlives the checkout that started it.
     cp --reflink=auto "$KUBE" "$DIR/bin/vmop-kube"
+    make_kubectl
+}
+
+# One for machines that have none.
+make_kubectl() {
+    cat >"$DIR/bin/kubectl" <<SH
+#!/bin/sh
+exec $(type -P env) ${WITHOUT_PROXY[*]:1} "$DIR/bin/vmop-kube" kubectl "\$@"
+SH
+    chmod +x "$DIR/bin/kubectl"
 }
 
 remember_settings() { printf 'VMOP_DEVICE_OWNERSHIP=%s\n' "$DEVICE_OWNERSHIP" >"$DIR/settings"; }
