@@ -1,7 +1,8 @@
 //! VMs and pods for unit tests.
 
 use super::observe::Observed;
-use crate::api::VirtualMachine;
+use crate::api::conditions::Wanted;
+use crate::api::{VirtualMachine, conditions};
 use crate::operator::views::PodView;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -24,6 +25,15 @@ pub fn vm(machine: Value) -> VirtualMachine {
         "status": {},
     }))
     .unwrap()
+}
+
+/// The VM, of which a runner has told that its guest runs.
+pub fn seen_running(mut vm: VirtualMachine) -> VirtualMachine {
+    let status = vm.status.as_mut().unwrap();
+    let wanted = Wanted { type_: conditions::RUNNING, status: true, reason: "VmStarted", message: String::new() };
+    status.conditions[0] = wanted.at(&[], Some(3), now());
+    status.cpus = 2;
+    vm
 }
 
 /// What is seen of that VM if it has no children.

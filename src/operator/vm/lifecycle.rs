@@ -119,7 +119,9 @@ impl Decision {
     /// only of such a pod.
     #[must_use]
     pub fn unless_outdated(self, observed: &Observed, made_of: impl FnOnce() -> Option<String>) -> Self {
-        let (Self::Keep, Some(pod)) = (&self, observed.own_pod().filter(|pod| !pod.has_begun())) else { return self };
+        let (Self::Keep, Some(pod)) = (&self, observed.own_pod().filter(|_| !observed.has_begun())) else {
+            return self;
+        };
         let before = pod.annotations().get(names::ANNOTATION_MADE_OF);
         match (before, pod.uid()) {
             (Some(before), Some(uid)) if made_of().is_some_and(|now| now != *before) => {

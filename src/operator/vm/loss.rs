@@ -5,7 +5,6 @@
 use super::end::{self, RAN_WELL};
 use super::lifecycle;
 use super::observe::Observed;
-use super::report::is_running;
 use crate::api::conditions;
 use crate::api::virtual_machine::{POD_DELETED, Restarts, State};
 use crate::operator::losses::{Losses, Lost};
@@ -43,7 +42,7 @@ pub fn note(observed: Observed, losses: &Losses) -> Observed {
 
 /// Since when the guest runs, by the runner's word.
 fn runs_since(observed: &Observed) -> Option<Timestamp> {
-    let running = conditions::find(observed.conditions(), conditions::RUNNING).filter(|_| is_running(observed))?;
+    let running = conditions::find(observed.conditions(), conditions::RUNNING).filter(|_| observed.is_running())?;
     Some(running.last_transition_time.0.min(observed.now))
 }
 

@@ -105,7 +105,7 @@ pub async fn run<S, T>(
 /// before it is said of each that it is starting. So the last of them starts as early as it can.
 fn can_wait_to_be_told(observed: &observe::Observed, ctx: &Context) -> bool {
     let told = conditions::find(observed.conditions(), conditions::READY).is_some();
-    !told && !report::is_running(observed) && ctx.is_one_of_many(&observed.name(), observed.now)
+    !told && !observed.is_running() && ctx.is_one_of_many(&observed.name(), observed.now)
 }
 
 /// Brings the objects of one VM in line with it.

@@ -80,6 +80,19 @@ impl Observed {
         let uid = self.vm.metadata.uid.as_deref()?;
         self.pod.as_ref().filter(|pod| pod.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid))
     }
+
+    /// Whether the guest runs, by the runner's word.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        let alive = self.own_pod().is_some_and(|pod| !pod.has_ended());
+        alive && conditions::is_true(self.conditions(), conditions::RUNNING)
+    }
+
+    /// Whether the VM's part in its pod has begun. The runner may tell so seconds before the kubelet does.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.is_running() || self.own_pod().is_some_and(|pod| pod.has_begun())
+    }
 }
 
 /// Names of the disks of a VM that have claims, in order, with their claims' names.

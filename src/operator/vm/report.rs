@@ -152,15 +152,15 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>)
             (ReadyReason::RestartBackoff, past.map(|past| ended(&name, past)).unwrap_or_default())
         }
         _ if observed.vm.spec.vm.state == State::Stopped => (ReadyReason::Stopped, "the VM is stopped".to_owned()),
-        _ if is_running(observed) => (ReadyReason::Running, "the VM is running".to_owned()),
+        _ if observed.is_running() => (ReadyReason::Running, "the VM is running".to_owned()),
         _ => (ReadyReason::Starting, format!("pod {name:?} is on its way")),
     };
     Ready { reason, message }
 }
 
 fn time_to_end(observed: &Observed, name: &str) -> String {
-    // Where it has ended meanwhile, another status follows at once, and this one is not worth a write.
-    if !observed.own_pod().is_some_and(|pod| pod.has_begun()) {
+    // What has ended meanwhile gets another status at once, and this one stays as it is: it is not worth a write.
+    if !observed.has_begun() {
         return String::new();
     }
     let seconds = observed.vm.spec.vm.powerdown_timeout;
@@ -186,12 +186,6 @@ fn ended(name: &str, restarts: &Restarts) -> String {
     format!("the VM ended ({reason}{message}); start {attempts} in a row is tried after {pause} s")
 }
 
-/// Whether the runner says that the guest runs, and its pod is there to be believed.
-pub(super) fn is_running(observed: &Observed) -> bool {
-    let alive = observed.own_pod().is_some_and(|pod| !pod.has_ended());
-    alive && present(&observed.vm).is_some_and(|status| conditions::is_true(&status.conditions, conditions::RUNNING))
-}
-
 /// Past ends that stay in the status: the new one, or the old ones while the VM should run. A VM that was stopped
 /// starts without a pause.
 #[must_use]
@@ -206,7 +200,7 @@ pub fn restarts(observed: &Observed, decision: &Decision) -> Option<Restarts> {
 /// The condition of a VM whose runner could not read or write what it needs, until a runner has come further.
 #[must_use]
 pub fn data_not_accessible(observed: &Observed, decision: &Decision) -> Option<Wanted> {
-    let last = restarts(observed, decision).filter(|_| !is_running(observed))?;
+    let last = restarts(observed, decision).filter(|_| !observed.is_running())?;
     let reason = conditions::REASON_DATA_NOT_ACCESSIBLE;
     (last.reason == reason).then_some(Wanted {
         type_: conditions::DATA_ACCESSIBLE,

@@ -2,7 +2,6 @@
 //! is made.
 
 use super::observe::Observed;
-use super::report::is_running;
 use crate::api::conditions;
 use crate::api::start_times::StartTimes;
 use crate::operator::context::Context;
@@ -14,7 +13,7 @@ pub fn note(observed: &Observed, ctx: &Context) {
     if pod.condition("PodScheduled").is_some() {
         ctx.scheduled(&name, observed.now);
     }
-    if !is_running(observed) {
+    if !observed.is_running() {
         return;
     }
     let running = conditions::find(observed.conditions(), conditions::RUNNING);

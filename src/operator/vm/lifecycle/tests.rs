@@ -1,6 +1,6 @@
 //! The table of the module, row by row and in every combination.
 
-use super::super::fixtures::{alone, ended, now, pod, vm, with_pod};
+use super::super::fixtures::{alone, ended, now, pod, seen_running, vm, with_pod};
 use super::*;
 use crate::api::VirtualMachine;
 use proptest::prelude::*;
@@ -155,6 +155,9 @@ fn a_pod_that_has_not_run_goes_when_it_would_be_made_differently() {
         let expected = if goes { delete(DeleteReason::Outdated) } else { Decision::Keep };
         assert_eq!((decided(Some("now")), decided(Some("before"))), (expected, Decision::Keep), "{status}");
         assert_eq!(decided(None), Decision::Keep, "a spec that cannot be used makes nothing");
+        // The runner has told that the guest runs, and the kubelet has not yet.
+        let told = with_pod(seen_running(running()), pod.clone());
+        assert_eq!(decide(&told, true).unless_outdated(&told, || Some("now".to_owned())), Decision::Keep, "{status}");
         // What the reference or an earlier version has made is not known to differ.
         pod.annotations_mut().clear();
         let observed = with_pod(running(), pod);

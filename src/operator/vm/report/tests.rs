@@ -1,14 +1,6 @@
-use super::super::fixtures::{alone, ended, now, pod, vm, with_pod};
+use super::super::fixtures::{alone, ended, now, pod, seen_running, vm, with_pod};
 use super::super::lifecycle::decide;
 use super::*;
-
-fn seen_running(mut vm: VirtualMachine) -> VirtualMachine {
-    let status = vm.status.as_mut().unwrap();
-    let wanted = Wanted { type_: conditions::RUNNING, status: true, reason: "VmStarted", message: String::new() };
-    status.conditions[0] = wanted.at(&[], Some(3), now());
-    status.cpus = 2;
-    vm
-}
 
 fn reason(observed: &Observed, problem: Option<Problem>) -> (&'static str, bool) {
     let ready = ready(observed, &decide(observed, true), problem);
@@ -28,6 +20,17 @@ fn ready_says_what_state_a_vm_is_in() {
     assert_eq!(reason(&crashed, None), ("RestartBackoff", false));
     let problem = Problem { reason: ReadyReason::ImagePullFailed, message: String::new() };
     assert_eq!(reason(&with_pod(running(), alive()), Some(problem)), ("ImagePullFailed", false));
+}
+
+#[test]
+fn who_stops_a_guest_is_told_how_to_switch_it_off() {
+    let stopped = || vm(json!({"state": "Stopped"}));
+    let message = |observed: Observed| ready(&observed, &decide(&observed, true), None).message;
+    let is_told = |observed: Observed| message(observed).contains("kubectl exec vm -- vm-runner power-off");
+    let waits = || pod(json!({"phase": "Pending"}));
+    assert!(is_told(with_pod(stopped(), pod(json!({"phase": "Running"})))));
+    assert!(!is_told(with_pod(stopped(), waits())), "no container takes a command");
+    assert!(is_told(with_pod(seen_running(stopped()), waits())), "the runner tells sooner than the kubelet");
 }
 
 #[test]
