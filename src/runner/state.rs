@@ -193,7 +193,7 @@ impl State {
             Event::Halted(why) => self.halted(now, why),
             Event::Stop => self.stop(now),
             Event::PowerOff => self.power_off(now),
-            Event::PowerdownTimeout(timeout) => self.timeout_changed(now, timeout),
+            Event::PowerdownTimeout(timeout) => self.timeout_changed(timeout),
             Event::Tick => self.tick(now),
             _ => Vec::new(),
         };

@@ -123,6 +123,57 @@ async fn an_operator_that_knows_the_vm_of_the_past_only_ends_and_changes_no_gues
 }
 
 #[tokio::test]
+async fn a_pod_is_not_outdated_for_a_vm_of_the_past_nor_for_one_that_does_not_say_yet_that_it_runs() {
+    let image = json!({"source": "example.org/another:1"});
+    for is_edited in [true, false] {
+        let mut world = World::new(one_disk());
+        world.settle().await;
+        let edit = || {
+            world.api.change(VMS, "vm", |vm| {
+                vm["spec"]["image"] = image.clone();
+                vm["metadata"]["generation"] = 2.into();
+            });
+        };
+        let before = if is_edited {
+            // The pod is that of the VM as it is now.
+            let before = world.vm();
+            edit();
+            world.settle().await;
+            before
+        } else {
+            // It has begun, of which the kubelet has not told.
+            edit();
+            let before = world.vm();
+            world.api.change(VMS, "vm", |vm| vm["status"]["cpus"] = 1.into());
+            before
+        };
+        world.restart_operator();
+        let look = reconcile(Arc::new(before), &world.ctx).await.unwrap();
+        assert_eq!(look, Outcome::Recheck(Duration::from_secs(60)), "{is_edited}");
+        assert_eq!(world.api.requests(), [request("GET", VMS, "vm")], "{is_edited}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_watch_has_not_told_of_is_not_given_the_configuration_of_the_past() {
+    for is_pod in [true, false] {
+        let mut world = running().await;
+        let mut before = world.vm();
+        before.status = None;
+        world.edit(|machine| machine["powerdownTimeout"] = 7.into());
+        world.settle().await;
+        world.restart_operator();
+        match is_pod {
+            true => fill(&world.ctx.caches.pods, Vec::new()),
+            false => fill(&world.ctx.caches.config_maps, Vec::new()),
+        }
+        let look = reconcile(Arc::new(before), &world.ctx).await.unwrap();
+        assert_eq!(look, Outcome::Recheck(Duration::from_secs(60)), "{is_pod}");
+        assert_eq!(world.api.requests(), [request("GET", VMS, "vm")], "{is_pod}");
+    }
+}
+
+#[tokio::test]
 async fn a_guest_is_not_ended_for_a_vm_that_is_gone_or_another_by_now() {
     let world = running().await;
     let mut before = world.vm();

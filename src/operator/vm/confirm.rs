@@ -14,6 +14,7 @@ use super::observe::Observed;
 use crate::api::VirtualMachine;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
+use crate::operator::versions::version;
 use crate::operator::write::Writer;
 use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
@@ -52,8 +53,13 @@ pub async fn confirmed(
     let Some(there) = there.filter(|there| there.uid() == observed.vm.uid()) else {
         return Ok(Confirmed::Behind { ask_again: ASK_AGAIN });
     };
-    // Statuses change more often than that, and nothing here depends on them.
-    if there.metadata.generation <= observed.vm.metadata.generation {
+    let is_newer = match decision {
+        // Whether it has begun is in the status, too.
+        Decision::Delete { why: DeleteReason::Outdated, .. } => version(&there) > version(&*observed.vm),
+        // Statuses change more often than that, and nothing else depends on them.
+        _ => there.metadata.generation > observed.vm.metadata.generation,
+    };
+    if !is_newer {
         return Ok(Confirmed::Yes);
     }
     ctx.versions.saw_meta(&there.metadata);
@@ -62,11 +68,16 @@ pub async fn confirmed(
 
 /// Whether a guest that runs would feel it. How a pod has ended is another matter: that is not the VM's to say.
 fn is_felt(observed: &Observed, decision: &Decision, objects: Option<&Objects>) -> bool {
-    if observed.own_pod().is_none_or(|pod| pod.has_ended()) {
+    let pod = observed.own_pod();
+    if pod.is_some_and(|pod| pod.has_ended()) {
         return false;
     }
     match decision {
-        Decision::Delete { why, .. } => matches!(why, DeleteReason::Stop | DeleteReason::Restart),
-        _ => objects.is_some_and(|objects| config_map::changes(&objects.config_map, observed)),
+        Decision::Delete { .. } => true,
+        // A pod or a ConfigMap of which a watch has not told yet may be there.
+        _ => objects.is_some_and(|objects| match &observed.config_map {
+            Some(present) => config_map::differs(present, &objects.config_map),
+            None => pod.is_some(),
+        }),
     }
 }

@@ -18,7 +18,7 @@ pub fn log(socket: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Switches the machine's power off. Comes back when the runner has taken that, which is before the machine's end.
+/// Switches the machine's power off. Comes back when the runner has taken that: the machine ends once who asked is gone.
 pub fn power_off(socket: &Path) -> io::Result<()> {
     let mut stream = open(socket, OFF)?;
     let mut answer = Vec::new();

@@ -2,8 +2,8 @@
 //! the last of it is kept for those who come later.
 //!
 //! In: the runner's end of the machine's serial line, and connections to a socket of the runtime directory. A viewer
-//! begins with one line: `attach` or `log`; or it is `off`, which comes back once the machine's power is to be switched off. What
-//! always holds: the guest's output is always taken, whether anybody looks or not, and a viewer that does not keep up loses
+//! begins with one line: `attach` or `log`; or it is `off`: that is answered, and the machine's power is switched off as soon as
+//! who asked is gone. What always holds: the guest's output is always taken, whether anybody looks or not, and a viewer that does not keep up loses
 //! output instead of holding up the guest.
 
 mod attach;
@@ -26,6 +26,8 @@ const KEPT: usize = 64 << 10;
 pub const SOCKET: &str = "console.sock";
 /// Time for a viewer to say what it wants.
 const HELLO_TIME: Duration = Duration::from_secs(5);
+/// Time for who wants the power off to go: the machine's end kills whatever is left in its container.
+const LEAVE_TIME: Duration = Duration::from_secs(2);
 
 /// First lines of viewers.
 const ATTACH: &[u8] = b"attach\n";
@@ -129,8 +131,11 @@ async fn viewer(mut stream: UnixStream, offer: Offer) -> io::Result<()> {
         LOG => stream.write_all(&offer.log.content()).await,
         ATTACH => attached(stream, offer.output.subscribe(), offer.input).await,
         OFF => {
+            let told = stream.write_all(OFF).await;
+            let _ = stream.shutdown().await;
+            let _ = tokio::time::timeout(LEAVE_TIME, stream.read_u8()).await;
             (offer.power_off)();
-            stream.write_all(OFF).await
+            told
         }
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
@@ -237,13 +242,33 @@ mod tests {
         assert!(!rig.is_off.load(Ordering::Relaxed));
         let path = rig.path.clone();
         tokio::task::spawn_blocking(move || power_off(&path)).await.unwrap().unwrap();
-        assert!(rig.is_off.load(Ordering::Relaxed));
+        is_off(&rig).await;
         // One that takes the wish and does not answer has not understood it.
         let silent = UnixListener::bind(rig.path.with_extension("silent")).unwrap();
         let path = rig.path.with_extension("silent");
         let asking = tokio::task::spawn_blocking(move || power_off(&path));
         drop(silent.accept().await.unwrap());
         assert!(asking.await.unwrap().is_err());
+    }
+
+    #[tokio::test]
+    async fn the_power_is_switched_off_when_who_asked_is_gone() {
+        let rig = rig();
+        let mut asking = view(&rig, OFF).await;
+        let mut answer = Vec::new();
+        asking.read_to_end(&mut answer).await.unwrap();
+        assert_eq!((answer.as_slice(), rig.is_off.load(Ordering::Relaxed)), (OFF, false));
+        drop(asking);
+        is_off(&rig).await;
+    }
+
+    async fn is_off(rig: &Rig) {
+        let is_off = async {
+            while !rig.is_off.load(Ordering::Relaxed) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), is_off).await.unwrap();
     }
 
     #[test]

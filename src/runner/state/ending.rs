@@ -8,9 +8,9 @@
 //! ```
 //!
 //! What always holds: quit and SIGTERM let QEMU write what it still has, and come as early as they can; SIGKILL does not, and
-//! comes neither before the guest's time to shut down is over, however often somebody asks, nor later than 4 s after it. With
-//! 2 s for the TPM and 2 s for the last report the runner is done within 10 s of it. Only who switches the power off ends that
-//! time.
+//! comes neither before the guest's time to shut down is over, however often somebody asks, nor within 2 s of SIGTERM, nor, but
+//! for these, later than 4 s after that time. With 2 s for the TPM and 2 s for the last report the runner is done within 10 s of
+//! it. Only who switches the power off ends that time.
 
 use super::{Action, Phase, State};
 use crate::api::outcome::{EndReason, Outcome};
@@ -37,6 +37,8 @@ pub(super) struct Ending {
     pub(super) press_at: Option<Duration>,
     pub(super) force: Force,
     pub(super) force_at: Duration,
+    /// When the way before that was taken.
+    pub(super) forced_at: Duration,
 }
 
 /// Why the machine ends.
@@ -63,14 +65,16 @@ impl Ending {
         // A guest that does not run yet needs no time.
         let time = if guest_ran { state.powerdown_timeout } else { Duration::ZERO };
         let (agent_asked, press_at, force) = (false, None, Force::Quit);
-        Self { cause, since, time, as_configured: guest_ran, agent_asked, press_at, force, force_at: since }
+        let (force_at, forced_at) = (since, since);
+        Self { cause, since, time, as_configured: guest_ran, agent_asked, press_at, force, force_at, forced_at }
     }
 
-    /// When the next way to end QEMU is taken that was not possible before `earliest`.
-    fn at(&self, earliest: Duration) -> Duration {
+    /// When the next way to end QEMU is taken, after one that was.
+    fn next_at(&self) -> Duration {
+        let after_the_last = self.forced_at + FORCE_TIME;
         match self.force {
-            Force::Kill => earliest.max(self.since + self.time + FORCE_TIME * 2),
-            Force::Quit | Force::Terminate | Force::GiveUp => earliest,
+            Force::Kill => after_the_last.max(self.since + self.time + FORCE_TIME * 2),
+            Force::Quit | Force::Terminate | Force::GiveUp => after_the_last,
         }
     }
 }
@@ -127,7 +131,7 @@ impl State {
         ending.as_configured = false;
         let force = ending.force;
         if force == Force::Kill {
-            ending.force_at = ending.at(now);
+            ending.force_at = ending.next_at();
         }
         self.end_with(ending);
         if force == Force::Quit { self.escalate(now) } else { Vec::new() }
@@ -144,14 +148,14 @@ impl State {
         self.ending = Some(ending);
     }
 
-    pub(super) fn timeout_changed(&mut self, now: Duration, timeout: Duration) -> Vec<Action> {
+    pub(super) fn timeout_changed(&mut self, timeout: Duration) -> Vec<Action> {
         self.powerdown_timeout = timeout;
         // A guest that did not run when the end came has no time to shut down, nor has one whose power is off.
         if let Some(ending) = self.ending.as_mut().filter(|ending| ending.as_configured) {
             ending.time = timeout;
             match ending.force {
                 Force::Quit => ending.force_at = ending.since + timeout,
-                Force::Kill => ending.force_at = ending.at(now),
+                Force::Kill => ending.force_at = ending.next_at(),
                 Force::Terminate | Force::GiveUp => {}
             }
         }
@@ -169,8 +173,8 @@ impl State {
             Force::Kill => (Action::Kill, Force::GiveUp),
             Force::GiveUp => return self.ended(None, ""),
         };
-        ending.force = next;
-        ending.force_at = ending.at(now + FORCE_TIME);
+        (ending.force, ending.forced_at) = (next, now);
+        ending.force_at = ending.next_at();
         vec![action]
     }
 

@@ -37,10 +37,10 @@ pub(super) async fn ensure(
     };
     ensure_ours("ConfigMap", present.as_ref(), is_ours(present.as_ref(), observed), observed)
         .map_err(|error| of_the_operator(error, ctx))?;
-    let newest = match differs(&present, wanted) {
-        Differs::No => present,
-        Differs::Yes => Arc::new(writer.apply(wanted).await?),
-        Differs::TooMuch => Arc::new(writer.merge_by_key(wanted, &too_much(wanted)).await?),
+    let newest = match difference(&present, wanted) {
+        Difference::None => present,
+        Difference::Some => Arc::new(writer.apply(wanted).await?),
+        Difference::TooMuch => Arc::new(writer.merge_by_key(wanted, &too_much(wanted)).await?),
     };
     let known = observed.config_map.as_ref().is_some_and(|known| Arc::ptr_eq(known, &newest));
     if !known {
@@ -62,15 +62,15 @@ fn of_the_operator(error: Error, ctx: &Context) -> Error {
 }
 
 /// Whether one that is there would be written.
-pub(in crate::operator::vm) fn changes(wanted: &ConfigMap, observed: &Observed) -> bool {
-    observed.config_map.as_ref().is_some_and(|present| differs(present, wanted) != Differs::No)
+pub(in crate::operator::vm) fn differs(present: &ConfigMapView, wanted: &ConfigMap) -> bool {
+    difference(present, wanted) != Difference::None
 }
 
 /// How a ConfigMap differs from the one that is wanted.
 #[derive(Debug, PartialEq, Eq)]
-enum Differs {
-    No,
-    Yes,
+enum Difference {
+    None,
+    Some,
     /// It says how logging is configured, or that the guest keeps the name of an instance, and nothing says so any more. An
     /// apply removes only what an apply has written: not what was there when the ConfigMap was made, by us or by the
     /// reference, nor what was merged.
@@ -91,19 +91,19 @@ fn kept_instance(annotations: &BTreeMap<String, String>) -> Option<&String> {
     annotations.get(names::ANNOTATION_INSTANCE_ID)
 }
 
-fn differs(present: &ConfigMapView, wanted: &ConfigMap) -> Differs {
+fn difference(present: &ConfigMapView, wanted: &ConfigMap) -> Difference {
     let labels = wanted.metadata.labels.iter().flatten();
     let owners = wanted.metadata.owner_references.iter().flatten();
     let digest = wanted.data.as_ref().map(config_digest).unwrap_or_default();
     let logging = wanted.data.as_ref().and_then(logging_digest);
     let (kept, keeps) = (kept_instance(present.annotations()), kept_instance(wanted.annotations()));
     if logging.is_none() && present.config.logging.is_some() || keeps.is_none() && kept.is_some() {
-        return Differs::TooMuch;
+        return Difference::TooMuch;
     }
     let same = present.config.digest == digest
         && present.config.logging == logging
         && kept == keeps
         && labels.into_iter().all(|(key, value)| present.labels().get(key) == Some(value))
         && owners.into_iter().all(|owner| present.owner_references().contains(owner));
-    if same { Differs::No } else { Differs::Yes }
+    if same { Difference::None } else { Difference::Some }
 }

@@ -9,7 +9,7 @@
 //! | fetch pods | created by try; deleted by UID; the repository's claim annotated | each is one try |
 //! | Pod | created once; deleted by UID; annotations patched, resources resized | nothing else of a pod can change |
 //!
-//! What ends a pod comes first, so that no other trouble keeps a VM from being stopped; then what a pod refers to, all
+//! What ends a pod comes first, so that no other write keeps a VM from being stopped; then what a pod refers to, all
 //! at once; then the pod. An object that is another's is never taken over, whatever its name.
 
 mod claims;

@@ -51,6 +51,17 @@ fn who_switches_the_power_off_waits_for_no_guest_and_ten_seconds_for_qemu() {
 }
 
 #[test]
+fn a_qemu_has_two_seconds_after_sigterm_however_little_time_is_left() {
+    let shorter = vec![(300, Event::PowerdownTimeout(secs(10))), (300, Event::Tick), (302, Event::Tick)];
+    let start = [booted(), vec![(99, Event::PowerdownTimeout(secs(600))), (100, Event::Stop)], shorter].concat();
+    for last in [Event::PowerOff, Event::PowerdownTimeout(secs(5))] {
+        let (state, before) = play(&[start.clone(), vec![(303, last.clone())]].concat());
+        assert_eq!(before[before.len() - 2..], [(300, Action::Quit), (302, Action::Terminate)]);
+        assert_eq!(kills(&wait(state).1), [304], "{last:?}");
+    }
+}
+
+#[test]
 fn a_qemu_that_does_not_end_when_it_is_killed_is_told_and_not_waited_for() {
     let (state, _) = play(&[booted(), vec![(100, Event::Stop)]].concat());
     let (state, later) = wait(state);
