@@ -9,6 +9,7 @@
 //! | claims stay | nothing removes data |
 //! | a claim has another size or attributes class, and `DisksInSync` names it; then the image file in it has, too | no volume shrinks, and not every one grows |
 //! | of the claims that were there in the beginning, only the operator's labels are compared | mode, selector, class cannot change; the data is in it; labels and annotations are given once |
+//! | a service that the API server refuses, and then `ServiceInSync` is `False`: of one that was made so there is none, of the other the one of before | guests behind it are still reached |
 //! | the password in the display secret | it is drawn |
 //! | a VM that is stopped has images that were fetched while it ran | they stay; for a stopped VM none is fetched |
 //! | the seed's `instance-id` | it follows the VM's UID |

@@ -150,6 +150,13 @@ fn same(what: &str, mut made: Rest, mut found: Rest, first: &Rest) -> Result<(),
         // An image file is not made larger than its volume.
         [&mut made, &mut found].into_iter().for_each(|rest| allowed::without_sizes(&mut rest.objects));
     }
+    if [&made, &found].iter().all(|rest| rest.told(conditions::SERVICE_IN_SYNC, "False").is_some()) {
+        // Refused is the whole of it: none is made, and one that is there is as it was.
+        if found.objects.get("Service") != first.objects.get("Service") {
+            return wrong("its service is refused, and is not as it was".to_owned());
+        }
+        [&mut made, &mut found].into_iter().for_each(|rest| drop(rest.objects.remove("Service")));
+    }
     match difference(&made.objects, &found.objects) {
         difference if difference.is_empty() => Ok(()),
         difference => wrong(format!("it differs from one made so:\n    {difference}")),

@@ -63,7 +63,14 @@ pub async fn rest(cluster: &Cluster, namespace: &str, name: &str) -> Result<Rest
             let is_seen = vm["metadata"]["generation"].as_i64() >= newest.metadata.generation
                 && vm["status"]["observedGeneration"] == vm["metadata"]["generation"];
             let pod = cluster.get(namespace, "Pod", name).unwrap_or_default();
-            is_at_end = is_seen && is_final(&vm, &ready(Some(&vm))) && has_its_resources(&pod);
+            let was_at_end = is_at_end;
+            is_at_end = is_seen
+                && is_final(&vm, &ready(Some(&vm)))
+                && has_its_resources(&pod)
+                && are_bound(cluster, namespace, name);
+            if is_at_end && !was_at_end {
+                since = Instant::now();
+            }
             let objects = (objects(cluster, namespace, &vm), stay(cluster, namespace, &vm));
             if last.as_ref() != Some(&objects) {
                 (last, since) = (Some(objects), Instant::now());
@@ -98,14 +105,22 @@ pub async fn rest(cluster: &Cluster, namespace: &str, name: &str) -> Result<Rest
 }
 
 /// Whether what is followed is not behind what the API server has.
-async fn is_up_to_date(cluster: &Cluster, namespace: &str, name: &str) -> bool {
-    for kind in OBJECTS {
-        let there = api(&cluster.client, kind, Some(namespace)).get_opt(name).await.ok().flatten();
-        if there.and_then(|object| object.metadata.resource_version) != cluster.version(namespace, kind, name) {
+async fn is_up_to_date(cluster: &Cluster, namespace: &str, vm: &str) -> bool {
+    let own = OBJECTS.map(|kind| (kind, vm.to_owned()));
+    for (kind, name) in cluster.of_vm(namespace, vm).into_iter().chain(own) {
+        let there = api(&cluster.client, kind, Some(namespace)).get_opt(&name).await.ok().flatten();
+        if there.and_then(|object| object.metadata.resource_version) != cluster.version(namespace, kind, &name) {
             return false;
         }
     }
     true
+}
+
+/// Whether each claim has its volume: before that, none can change.
+fn are_bound(cluster: &Cluster, namespace: &str, vm: &str) -> bool {
+    let claims = cluster.of_vm(namespace, vm).into_iter().filter(|(kind, _)| *kind == "PersistentVolumeClaim");
+    let mut claims = claims.filter_map(|(kind, name)| cluster.get(namespace, kind, &name));
+    claims.all(|claim| claim["status"]["phase"] == "Bound")
 }
 
 /// Whether the kubelet has given the pod what was asked for.
