@@ -38,7 +38,7 @@ test-demo: ## What `make demo` prints works as printed
 	@tests/run programs cluster images guests demo
 
 .PHONY: bench bench-scale bench-slope bench-startup bench-density lint golden
-bench: ## Measure, and print a table for the README
+bench: ## Measure, and print a table for the README; needs `make install cluster images guests`, and jq
 	@tests/bench/run
 bench-scale: ## Measure the operator with thousands of VMs (SCALE_VMS, default 10000) on an API server of its own
 	@tests/run programs
@@ -49,7 +49,7 @@ bench-slope: ## Whether the operator's memory grows over a million (SLOPE_RECONC
 bench-startup: ## Where the time of the programs' own start goes, STARTS (20) times; needs `make cluster images guests`
 	@tests/run programs
 	$(CARGO) bench --locked --bench startup
-bench-density: ## Measure many VMs (DENSITY_VMS, default 100) beside as many bare pods; needs `make cluster images guests`
+bench-density: ## Measure many VMs (DENSITY_VMS, default 100) beside as many bare pods; needs `make install cluster images guests`, and jq
 	@tests/bench/density
 lint: ## Format, clippy for the whole and for each half, shell syntax, dependencies' licences and sources
 	@tests/run lint

@@ -31,12 +31,12 @@ fn steps(heading: &str) -> Vec<Vec<String>> {
     steps
 }
 
-/// Types the commands, with this namespace and this copy of `examples/takeover` in place of the guide's.
+/// Types the commands, with this namespace and this copy of `examples/takeover`, which the guide calls `examples/my-takeover`.
 async fn follow(space: &Space, commands: &[String]) -> Vec<String> {
     let mut said = Vec::new();
     for command in commands {
         let copy = space.overlay_dir().display().to_string();
-        said.push(typed(&command.replace("vmop-demo", &space.name).replace("examples/takeover", &copy)).await);
+        said.push(typed(&command.replace("vmop-demo", &space.name).replace("examples/my-takeover", &copy)).await);
     }
     said
 }

@@ -116,7 +116,7 @@ pub struct VirtualMachineSpec {
     /// Port of `/metrics` in the VM's pod. Absent: 9180; with `tap` networks none, as it would be open on the node's address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_port: Option<i64>,
-    /// Template of the reference's runner. Accepted and not used: arguments are built from the machine's fields.
+    /// Template of the Java VM-Operator's runner. Accepted and not used: arguments are built from the machine's fields.
     #[serde(default)]
     pub runner_template: RunnerTemplate,
     /// Whether a shutdown by the guest sets `spec.vm.state` to `Stopped`. Otherwise the VM is started again.

@@ -144,7 +144,7 @@ pub const REASONS: &[(&str, &[(&str, &str)])] = &[
         "ServiceInSync",
         &[
             ("NameTaken", "a service of somebody else's has the VM's name"),
-            ("Rejected", "the API server refuses the service"),
+            ("Rejected", "the API server refuses the service; one that is there stays as it was"),
         ],
     ),
     ("IgnoredField", &[("NoEffect", "the message names the fields that change nothing")]),

@@ -51,7 +51,7 @@ pub const KEYS: &[Key] = &[
         "/Reconciler /DisplaySecretReconciler passwordValidity",
         Some("10"),
         "Seconds for which a password that a console front end makes can be used. It is for such a front end to read: nobody \
-         can ask the operator for a password by way of a VM, as in the reference that is a call within its own process. A \
+         can ask the operator for a password by way of a VM, as in the Java VM-Operator that is a call within its own process. A \
          front end writes `display-password` and `password-expiry` (seconds since 1970) into the VM's display secret and \
          waits for `status.displayPasswordSerial` to rise. Also taken from its old place, /DisplaySecretMonitor → \
          passwordValidity beside /Reconciler",
@@ -69,8 +69,8 @@ pub const KEYS: &[Key] = &[
     ours(
         "/Reconciler replacedImages",
         Some("[\"ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-\"]"),
-        "Images of VMs that begin so are taken as runnerImage. A VM whose image is the reference's runner and is not among \
-         them, as with `[]`, keeps it, and gets the pod that the reference gives it: privileged, root, in the node's network",
+        "Images of VMs that begin so are taken as runnerImage. A VM whose image is the Java VM-Operator's runner and is not among \
+         them, as with `[]`, keeps it, and gets the pod that it gets there: privileged, root, in the node's network",
     ),
     ours(
         "/Reconciler imageRepository create",

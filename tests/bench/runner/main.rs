@@ -5,7 +5,7 @@
 //! | file | what |
 //! |---|---|
 //! | `throughput` | what the guest's disk and network carry, beside QEMU alone |
-//! | `writes` | the runner's memory after ten thousand writes of its VM's status |
+//! | `writes` | the runner's memory after some writes of its VM's status, and after many (`STATUS_WRITES`, 300) |
 //!
 //! Like the runner's tests it needs root, `make images` and `make guests`, and uses their rig. Each figure is a line
 //! `| what | figure |`.
