@@ -14,7 +14,7 @@ use vm_operator::operator::vm::reconcile;
 #[tokio::test]
 async fn what_an_earlier_vm_of_the_name_has_left_is_waited_for() {
     // As after `kubectl delete` and `kubectl apply` at once: the API server refuses an object with two controllers.
-    for (path, name) in [(CONFIG_MAPS, "vm"), (SECRETS, "vm-display-secret")] {
+    for (path, kind_name, name) in [(CONFIG_MAPS, "configmap", "vm"), (SECRETS, "secret", "vm-display-secret")] {
         let world = World::new(json!({"state": "Running", "display": {"spice": {}}}));
         let labels = json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "vm"});
         let kind = VirtualMachine::kind(&());
@@ -26,6 +26,8 @@ async fn what_an_earlier_vm_of_the_name_has_left_is_waited_for() {
         let (reason, message) = world.ready();
         assert_eq!(reason, "Starting");
         assert!(message.contains(name) && message.contains("an earlier VM"), "{message}");
+        // Kubernetes' garbage collector misses some.
+        assert!(message.ends_with(&format!("kubectl delete {kind_name} {name}")), "{message}");
         assert!(world.api.get(PODS, "vm").is_none());
         assert_eq!(world.api.get(path, name).unwrap()["metadata"]["ownerReferences"][0]["uid"], "before");
         world.api.remove(path, name);

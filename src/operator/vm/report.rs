@@ -140,11 +140,18 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>)
             (ReadyReason::Starting, format!("the start waits for an image, until {until} at the latest"))
         }
         (None, Decision::Wait(WaitFor::OtherPod)) => {
-            let whose = match observed.pod.as_deref().is_some_and(explain::of_a_namesake) {
-                true => "of an earlier VM of this name",
-                false => "which is not this VM's,",
+            let pod = observed.pod.as_deref();
+            let message = match pod.filter(|pod| explain::of_a_namesake(pod)) {
+                None => format!("pod {name:?} which is not this VM's, is ending"),
+                Some(pod) if pod.metadata.deletion_timestamp.is_some() => {
+                    format!("pod {name:?} of an earlier VM of this name is ending")
+                }
+                Some(_) => {
+                    let next = explain::if_it_stays("Pod", &name);
+                    format!("pod {name:?} of an earlier VM of this name is about to end; {next}")
+                }
             };
-            (ReadyReason::Starting, format!("pod {name:?} {whose} is ending"))
+            (ReadyReason::Starting, message)
         }
         (None, Decision::Remember(restarts)) => (ReadyReason::RestartBackoff, ended(&name, restarts)),
         (None, Decision::Wait(WaitFor::Pause { .. })) => {

@@ -50,8 +50,8 @@ impl Problem {
             return Self { reason: ReadyReason::NameTaken, message };
         }
         let what = error.to_string();
-        if matches!(error, Error::OfEarlier { .. }) {
-            return Self { reason: ReadyReason::Starting, message: what };
+        if let Error::OfEarlier { kind, name } = error {
+            return Self { reason: ReadyReason::Starting, message: format!("{what}; {}", if_it_stays(kind, name)) };
         }
         if what.contains("violates PodSecurity") {
             let message = format!("{what}; {}", reasons::POD_SECURITY);
@@ -137,6 +137,13 @@ fn taken(pod: &PodView) -> Problem {
 pub(super) fn of_a_namesake(pod: &PodView) -> bool {
     let owners = pod.metadata.owner_references.iter().flatten();
     owners.into_iter().any(|owner| owner.kind == "VirtualMachine" && Some(&owner.name) == pod.metadata.name.as_ref())
+}
+
+/// What to do about an object of an earlier VM. The garbage collector misses a VM that is deleted and made again while the API
+/// server is away from it: it knows both by one name.
+pub(super) fn if_it_stays(kind: &str, name: &str) -> String {
+    let kind = kind.to_lowercase();
+    format!("if it stays for minutes, the cluster's garbage collector has missed it: kubectl delete {kind} {name}")
 }
 
 #[cfg(test)]
