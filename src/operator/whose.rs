@@ -38,11 +38,16 @@ impl Whose {
             Self::Operator => format!("leave it, as the operator needs it, and give the VM another name{else_}"),
             Self::Vm(vm) => format!("leave it to VM {vm:?}, and give this VM or its disk another name{else_}"),
             Self::Unknown => {
-                let kind = kind.to_lowercase();
-                format!("remove it (kubectl delete {kind} {name}), or give the VM or its disk another name{else_}")
+                format!("remove it ({}), or give the VM or its disk another name{else_}", removal(kind, name))
             }
         }
     }
+}
+
+/// The command that removes an object.
+#[must_use]
+pub fn removal(kind: &str, name: &str) -> String {
+    format!("kubectl delete {} {name}", kind.to_lowercase())
 }
 
 #[cfg(test)]

@@ -106,8 +106,9 @@ pub async fn rest(cluster: &Cluster, namespace: &str, name: &str) -> Result<Rest
 
 /// Whether what is followed is not behind what the API server has.
 async fn is_up_to_date(cluster: &Cluster, namespace: &str, vm: &str) -> bool {
-    let own = OBJECTS.map(|kind| (kind, vm.to_owned()));
-    for (kind, name) in cluster.of_vm(namespace, vm).into_iter().chain(own) {
+    let mut objects = cluster.of_vm(namespace, vm);
+    objects.extend(OBJECTS.map(|kind| (kind, vm.to_owned())));
+    for (kind, name) in objects {
         let there = api(&cluster.client, kind, Some(namespace)).get_opt(&name).await.ok().flatten();
         if there.and_then(|object| object.metadata.resource_version) != cluster.version(namespace, kind, &name) {
             return false;

@@ -1,7 +1,7 @@
 //! A VM that comes right after another of its name has gone, or whose name somebody else needs.
 
 use super::fake_api::{CLAIMS, CONFIG_MAPS, PODS, SECRETS, SERVICES, VMS};
-use super::world::{World, one_disk};
+use super::world::{World, one_disk, request};
 use kube::Resource;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -23,6 +23,10 @@ async fn what_an_earlier_vm_of_the_name_has_left_is_waited_for() {
         world.deliver();
         let error = world.reconcile().await.unwrap_err();
         assert_eq!(error.retry(), Retry::After(Duration::from_secs(1)), "{error}");
+        assert!(
+            !world.api.requests().contains(&request("GET", VMS, "vm")),
+            "as nothing is written, nobody is asked before, each second"
+        );
         let (reason, message) = world.ready();
         assert_eq!(reason, "Starting");
         assert!(message.contains(name) && message.contains("an earlier VM"), "{message}");

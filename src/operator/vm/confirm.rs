@@ -75,9 +75,8 @@ fn is_felt(observed: &Observed, decision: &Decision, objects: Option<&Objects>) 
     match decision {
         Decision::Delete { .. } => true,
         // A pod or a ConfigMap of which a watch has not told yet may be there.
-        _ => objects.is_some_and(|objects| match &observed.config_map {
-            Some(present) => config_map::differs(present, &objects.config_map),
-            None => pod.is_some(),
+        _ => objects.is_some_and(|objects| {
+            observed.config_map.is_none() && pod.is_some() || config_map::changes(&objects.config_map, observed)
         }),
     }
 }

@@ -35,8 +35,7 @@ pub(super) async fn ensure(
             }
         },
     };
-    ensure_ours("ConfigMap", present.as_ref(), is_ours(present.as_ref(), observed), observed)
-        .map_err(|error| of_the_operator(error, ctx))?;
+    check(&present, observed).map_err(|error| of_the_operator(error, ctx))?;
     let newest = match difference(&present, wanted) {
         Difference::None => present,
         Difference::Some => Arc::new(writer.apply(wanted).await?),
@@ -62,8 +61,15 @@ fn of_the_operator(error: Error, ctx: &Context) -> Error {
 }
 
 /// Whether one that is there would be written.
-pub(in crate::operator::vm) fn differs(present: &ConfigMapView, wanted: &ConfigMap) -> bool {
-    difference(present, wanted) != Difference::None
+pub(in crate::operator::vm) fn changes(wanted: &ConfigMap, observed: &Observed) -> bool {
+    let present = observed.config_map.as_deref();
+    let mut present = present.into_iter().filter(|present| check(present, observed).is_ok());
+    present.any(|present| difference(present, wanted) != Difference::None)
+}
+
+/// Whether it can be written to.
+fn check(present: &ConfigMapView, observed: &Observed) -> Result<(), Error> {
+    ensure_ours("ConfigMap", present, is_ours(present, observed), observed)
 }
 
 /// How a ConfigMap differs from the one that is wanted.

@@ -19,7 +19,7 @@ use crate::api::virtual_machine::State;
 use crate::operator::error::Error;
 use crate::operator::views::PodView;
 use crate::operator::warnings::Warning;
-use crate::operator::whose::Whose;
+use crate::operator::whose::{Whose, removal};
 use starting::Finding;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -142,8 +142,7 @@ pub(super) fn of_a_namesake(pod: &PodView) -> bool {
 /// What to do about an object of an earlier VM. The garbage collector misses a VM that is deleted and made again while the API
 /// server is away from it: it knows both by one name.
 pub(super) fn if_it_stays(kind: &str, name: &str) -> String {
-    let kind = kind.to_lowercase();
-    format!("if it stays for minutes, the cluster's garbage collector has missed it: kubectl delete {kind} {name}")
+    format!("if it stays for minutes, the cluster's garbage collector has missed it: {}", removal(kind, name))
 }
 
 #[cfg(test)]
