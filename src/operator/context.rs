@@ -64,10 +64,14 @@ pub struct Context {
     pub now: fn() -> Timestamp,
     /// The clock that nobody sets.
     pub instant: fn() -> Instant,
-    /// Since when images are missing, by VM, and how long ago fetch pods have ended, by pod.
+    /// Since when images are missing, by VM; how long ago fetch pods have ended, by pod; and how old VMs are that wait for what
+    /// an earlier one has left.
     pub elapsed: Elapsed,
-    /// VMs that were told lately what the API server refuses, and the image repository where it was refused lately.
-    pub refused: Lately,
+    /// VMs that were told lately what the API server refuses, or what an earlier one of whose name had left was removed lately;
+    /// and the image repository where it was refused lately.
+    pub lately: Lately,
+    /// How old a VM is before what an earlier one of its name has left is removed: the garbage collector's time for that.
+    pub garbage: Duration,
     /// Makes passwords.
     pub random_password: fn() -> String,
     /// The newest version of each VM that was known.
@@ -84,6 +88,9 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The same of [`Context::watch_pause`].
 const WATCH_PAUSE: Duration = Duration::from_secs(5);
+
+/// The same of [`Context::garbage`]. It takes seconds, if not thousands of VMs are deleted at once.
+const GARBAGE: Duration = Duration::from_secs(60);
 
 /// How long the first list of events is waited for.
 const EVENTS_DEADLINE: Duration = Duration::from_secs(10);
@@ -185,7 +192,8 @@ impl Context {
             now: Timestamp::now,
             instant: Instant::now,
             elapsed: Elapsed::default(),
-            refused: Lately::default(),
+            lately: Lately::default(),
+            garbage: GARBAGE,
             random_password,
             versions: Versions::default(),
             written: Mutex::default(),
@@ -300,7 +308,9 @@ impl Context {
         self.refusals.forget(name);
         self.elapsed.forget(name);
         self.versions.forget(name);
-        self.refused.forget(&format!("vm/{name}"));
+        self.lately.forget(&format!("vm/{name}"));
+        self.lately.forget(&format!("leftovers/{name}"));
+        self.elapsed.forget(&format!("leftovers/{name}"));
         self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 }

@@ -33,12 +33,14 @@ pub enum Error {
         whose: Whose,
     },
     /// An object is left from an earlier VM of this name, and goes.
-    #[error("{kind} {name} of an earlier VM of this name is being removed")]
+    #[error("{kind} {name} is left from an earlier VM of this name; {next}")]
     OfEarlier {
         /// Kind of the object.
         kind: &'static str,
         /// Name of the object.
         name: String,
+        /// What becomes of it.
+        next: String,
     },
     /// The reconcile took too long.
     #[error("not done within {0:?}; the API server answers slowly or not at all")]

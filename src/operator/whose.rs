@@ -26,9 +26,9 @@ impl Whose {
         {
             return Self::Operator;
         }
-        let owner = object.owner_references().iter().find(|owner| owner.kind == VirtualMachine::kind(&()));
-        let vm = owner_of(object).or_else(|| owner.map(|owner| owner.name.clone()));
-        vm.filter(|vm| vm != not).map_or(Self::Unknown, Self::Vm)
+        let owners = object.owner_references().iter().filter(|owner| owner.kind == VirtualMachine::kind(&()));
+        let mut vms = owner_of(object).into_iter().chain(owners.map(|owner| owner.name.clone()));
+        vms.find(|vm| vm != not).map_or(Self::Unknown, Self::Vm)
     }
 
     /// What is to be done about it: `else_` is what there is to do besides another name.
@@ -77,6 +77,9 @@ mod tests {
         let owner = |kind: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "u"}]);
         assert_eq!(of(json!({"ownerReferences": owner("VirtualMachine")})), Whose::Vm("x".to_owned()));
         assert_eq!(of(json!({"ownerReferences": owner("ReplicaSet")})), Whose::Unknown);
+        let labels = json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "vm"});
+        let both = of(json!({"labels": labels, "ownerReferences": owner("VirtualMachine")}));
+        assert_eq!(both, Whose::Vm("x".to_owned()), "by its owner, though it has this VM's labels");
     }
 
     #[test]

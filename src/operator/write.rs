@@ -1,6 +1,6 @@
 //! (client) The few ways in which the operator writes, each of which says in its error what it tried.
 
-use super::cache::Given;
+use super::cache::{Cache, Given};
 use super::context::Context;
 use super::error::Error;
 use super::views::PodView;
@@ -194,54 +194,42 @@ impl<'a> Writer<'a> {
         answer.map_err(failed::<VirtualMachine>("apply the status of", name))
     }
 
-    /// Deletes the object, if it still is the one of that UID, and gives it that many seconds to end. Gives what is left of it while it ends; nothing, if it
-    /// is gone already.
+    /// Deletes the object, if it still is the one of that UID (and of that version, if one is given), and gives it that many
+    /// seconds to end; without, as many as it says itself. The cache takes in what is left of it while it ends.
     ///
     /// # Errors
     /// If the request fails.
-    pub async fn delete<K, V>(&self, name: &str, uid: &str, grace: i64) -> Result<Option<V>, Error>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-        V: DeserializeOwned,
-    {
-        self.delete_if::<K, V>(name, Preconditions { uid: Some(uid.to_owned()), resource_version: None }, grace).await
-    }
-
-    /// The same, if it has not changed since that version of it either.
-    ///
-    /// # Errors
-    /// If the request fails.
-    pub async fn delete_unchanged<K, V>(
+    pub async fn delete<K, V>(
         &self,
+        cache: &Cache<V>,
         name: &str,
-        uid: &str,
-        version: Option<String>,
-        grace: i64,
-    ) -> Result<Option<V>, Error>
+        preconditions: Preconditions,
+        grace: Option<i64>,
+    ) -> Result<(), Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-        V: DeserializeOwned,
+        V: Resource + Serialize + DeserializeOwned,
     {
-        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: version };
-        self.delete_if::<K, V>(name, preconditions, grace).await
-    }
-
-    async fn delete_if<K, V>(&self, name: &str, preconditions: Preconditions, grace: i64) -> Result<Option<V>, Error>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-        V: DeserializeOwned,
-    {
-        let grace = u32::try_from(grace).unwrap_or(u32::MAX);
-        let params = DeleteParams::default().grace_period(grace).preconditions(preconditions);
+        let grace_period_seconds = grace.map(|grace| u32::try_from(grace).unwrap_or(u32::MAX));
+        let params =
+            DeleteParams { grace_period_seconds, preconditions: Some(preconditions), ..DeleteParams::default() };
         let request = self.request::<K>().delete(name, &params).map_err(kube::Error::BuildRequest);
         let request = request.map_err(failed::<K>("delete", name))?;
-        match self.client.request_status(request).await {
-            Ok(answer) => Ok(answer.left()),
+        let writing = cache.writing();
+        match self.client.request_status::<V>(request).await {
+            Ok(answer) => answer.left().map_or((), |left| writing.answered(left)),
             // Gone, or another one by now, or changed: either way the one that was meant is no more.
-            Err(error) if is_code(&error, 404) || is_code(&error, 409) => Ok(None),
-            Err(error) => Err(failed::<K>("delete", name)(error)),
+            Err(error) if is_code(&error, 404) || is_code(&error, 409) => {}
+            Err(error) => return Err(failed::<K>("delete", name)(error)),
         }
+        Ok(())
     }
+}
+
+/// That the object is the one of that UID.
+#[must_use]
+pub fn only(uid: &str) -> Preconditions {
+    Preconditions { uid: Some(uid.to_owned()), resource_version: None }
 }
 
 /// Puts the fields of the second into the first.

@@ -1,18 +1,11 @@
 //! A VM with all that the reference makes for it, as it is found by the operator that takes it over.
 
-use crate::cluster::{Cluster, api};
-use kube::api::PostParams;
+use crate::cluster::Cluster;
 use serde_json::{Value, json};
-
-async fn one(cluster: &Cluster, namespace: &str, kind: &str, object: Value) -> Value {
-    let objects = api(&cluster.client, kind, Some(namespace));
-    let made = objects.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
-    serde_json::to_value(made).unwrap()
-}
 
 /// Makes all of it.
 pub async fn make(cluster: &Cluster, namespace: &str, spec: &str) {
-    let make = async |kind: &str, object: Value| one(cluster, namespace, kind, object).await;
+    let make = async |kind: &str, object: Value| cluster.make(namespace, kind, object).await;
     let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
     let spec: Value = serde_json::from_str(spec).unwrap();
     let vm = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "vm"}, "spec": spec});

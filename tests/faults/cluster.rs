@@ -5,8 +5,8 @@ use futures::{StreamExt, TryStreamExt};
 use http::Request;
 use kube::Client;
 use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, Preconditions,
-    WatchEvent, WatchParams,
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+    Preconditions, WatchEvent, WatchParams,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,7 +168,14 @@ impl Cluster {
         history
     }
 
-    /// Changes an object, as somebody else than the operator.
+    /// Makes an object, as somebody else than the operator; gives it as it is then.
+    pub async fn make(&self, namespace: &str, kind: &str, object: Value) -> Value {
+        let objects = api(&self.client, kind, Some(namespace));
+        let made = objects.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+        serde_json::to_value(made).unwrap()
+    }
+
+    /// Changes an object, likewise.
     pub async fn merge(
         &self,
         kind: &str,

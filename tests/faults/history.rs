@@ -84,11 +84,11 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Whether somebody wanted that a pod that runs ends now.
-    fn may_end(&mut self, before: Option<&Value>) -> bool {
+    /// Whether somebody wanted that a pod that runs ends now. One of an earlier VM may always.
+    fn may_end(&mut self, pod: &Value, before: Option<&Value>) -> bool {
         let wanted = self
             .vm
-            .filter(|vm| vm["spec"]["vm"]["state"] == "Running" && !is_leaving(vm))
+            .filter(|vm| is_of(pod, vm) && vm["spec"]["vm"]["state"] == "Running" && !is_leaving(vm))
             .filter(|_| !before.is_some_and(has_ended));
         let Some(vm) = wanted else { return true };
         if restart_of(vm) > self.restarted {
@@ -104,7 +104,7 @@ impl<'a> Life<'a> {
         let text = |field: &str| pod["metadata"][field].as_str();
         let (name, uid) = (text("name").unwrap_or_default(), text("uid").unwrap_or_default());
         let before = self.pods.get(uid).copied();
-        if (is_leaving(pod) || deleted) && !before.is_some_and(is_leaving) && !self.may_end(before) {
+        if (is_leaving(pod) || deleted) && !before.is_some_and(is_leaving) && !self.may_end(pod, before) {
             note(format!("pod {name} is deleted though it runs and should"));
         }
         let owner = &pod["metadata"]["ownerReferences"][0]["uid"];
@@ -248,6 +248,17 @@ mod tests {
         let deleted = || vec![ending(pod(5, "pod-1", "Running", "vm-1"))];
         assert_eq!(judged(deleted(), 0), ["at revision 5: pod vm is deleted though it runs and should"]);
         assert_eq!(judged(deleted(), 1), [""; 0]);
+    }
+
+    #[test]
+    fn the_pod_of_an_earlier_vm_may_be_deleted_and_no_other() {
+        let left = |owner: &str| {
+            let pods = [pod(1, "pod-0", "Running", owner), ending(pod(3, "pod-0", "Running", owner))];
+            let [before, after] = pods;
+            broken(&[before, vm(2, "Running"), after], 0)
+        };
+        assert_eq!(left("vm-0"), [""; 0]);
+        assert_eq!(left("vm-1"), ["at revision 3: pod vm is deleted though it runs and should"]);
     }
 
     #[test]

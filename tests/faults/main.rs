@@ -12,6 +12,7 @@
 //! | `fault` | what can go wrong, and where |
 //! | `traffic` | what passes, and whether an operator is at rest |
 //! | `adopted` | a VM of the reference, as it is found |
+//! | `leftovers` | what an earlier VM of the same name has left |
 //! | `scenario` | what happens to a VM, with at most one fault |
 //! | `run` | one run of it: the operator, each step, and waiting for the end |
 //! | `judge` | what must hold at the end |
@@ -34,6 +35,7 @@ mod history;
 mod install;
 mod judge;
 mod layer;
+mod leftovers;
 mod run;
 mod scenario;
 #[path = "../common/api_server.rs"]
@@ -57,6 +59,7 @@ const GROWN: &str = r#"{"disks": [{"volumeClaimTemplate": {"metadata": {"name": 
     "storageClassName": "grows", "resources": {"requests": {"storage": "2Gi"}}}}}]}"#;
 const LARGER_DISK: &str = r#"{"disks": [{"volumeClaimTemplate": {"metadata": {"name": "system"}, "spec": {"resources": {"requests": {"storage": "2Gi"}}}}}]}"#;
 const WITH_CD: &str = r#"{"vm": {"state": "Running", "disks": [{"cdrom": {"image": "a.iso"}}]}}"#;
+const WITH_DISPLAY: &str = r#"{"vm": {"state": "Running", "display": {"spice": {}}}}"#;
 const RUNNING: &[Step] = &[Step::Operator, Step::Create];
 const STOP: Step = Step::Machine(r#"{"state": "Stopped"}"#);
 const NO_SERVICE: Step = Step::Spec(r#"{"loadBalancerService": {}}"#);
@@ -106,6 +109,7 @@ const SCENARIOS: &[Scenario] = &[
     scenario("pod-deleted", RUNNING, &[Step::PodDeleted], "Running"),
     scenario("delete", RUNNING, &[Step::Delete], ""),
     scenario("adopt", &[Step::Adopt], &[Step::Operator], "Running"),
+    Scenario { spec: WITH_DISPLAY, ..scenario("namesake", &[Step::Leftovers], RUNNING, "Running") },
 ];
 
 /// A class of volumes that can grow.

@@ -6,9 +6,10 @@ use crate::fault::Fault;
 use crate::history::{at_end, broken};
 use crate::judge::{self, Content, content, difference};
 use crate::layer::Layer;
+use crate::leftovers;
 use crate::scenario::Step;
 use futures::StreamExt;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,6 +32,9 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 /// The pause of a watch: it is not waited for here.
 const WATCH_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long the garbage collector has for what an earlier VM has left.
+const GARBAGE: Duration = Duration::from_millis(700);
+
 struct Operator {
     layer: Layer,
     ctx: Arc<Context>,
@@ -47,6 +51,7 @@ impl Operator {
         ctx.failures = Failures::pausing(Duration::from_millis(100));
         ctx.deadline = deadline;
         ctx.watch_pause = WATCH_PAUSE;
+        ctx.garbage = GARBAGE;
         let ctx = Arc::new(ctx);
         let of_task = ctx.clone();
         let task = tokio::spawn(async move {
@@ -107,8 +112,7 @@ impl<'a> Run<'a> {
                     "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine", "metadata": {"name": "vm"},
                     "spec": serde_json::from_str::<Value>(spec).unwrap(),
                 });
-                let vms = api(&cluster.client, "VirtualMachine", Some(namespace));
-                vms.create(&PostParams::default(), &serde_json::from_value(vm).unwrap()).await.unwrap();
+                cluster.make(namespace, "VirtualMachine", vm).await;
             }
             Step::Machine(patch) => {
                 let patch: Value = serde_json::from_str(patch).unwrap();
@@ -129,6 +133,7 @@ impl<'a> Run<'a> {
                 cluster.merge("Secret", namespace, "vm-display-secret", "", patch).await.unwrap();
             }
             Step::Adopt => adopted::make(cluster, namespace, spec).await,
+            Step::Leftovers => leftovers::make(cluster, namespace).await,
             Step::Delete => {
                 let vms = api(&cluster.client, "VirtualMachine", Some(namespace));
                 vms.delete("vm", &DeleteParams::default()).await.unwrap();

@@ -27,6 +27,8 @@ pub enum Step {
     Password,
     /// A VM is there with all that the reference makes for it, and its pod runs.
     Adopt,
+    /// All that an earlier VM of the name had is there, which the garbage collector has missed.
+    Leftovers,
     /// The VM is deleted.
     Delete,
 }

@@ -63,6 +63,12 @@ const EXCEPTIONS: &[(&str, &[&str], &[&str], &str)] = &[
     ),
     (
         "vm-operator",
+        &["configmaps", "secrets"],
+        &["delete"],
+        "what the garbage collector misses: what_the_garbage_collector_misses_of_an_earlier_vm_is_removed_after_a_minute",
+    ),
+    (
+        "vm-operator",
         &["services"],
         &["create", "patch", "delete"],
         "load balancers, which the local cluster lacks: a_service_is_made_followed_and_taken_away",

@@ -33,7 +33,7 @@ struct State {
     claims: Option<u16>,
     /// What pods have written, by path.
     logs: BTreeMap<String, String>,
-    /// Answer to the creation of objects whose names, or requests, begin so, if not success.
+    /// Answer to the creation of objects whose names, or requests, begin so, if not success; or to their deletion.
     refused: Option<(String, u16, String)>,
     refusals: u32,
 }
@@ -147,6 +147,11 @@ impl FakeApi {
     pub fn refuse_creation(&self, refused: Option<(&str, u16, &str)>) {
         let refused = refused.map(|(name, code, why)| (name.to_owned(), code, why.to_owned()));
         self.0.lock().unwrap().refused = refused;
+    }
+
+    /// Lets the deletion of objects of that collection be refused with that code.
+    pub fn refuse_deletion(&self, collection: &str, code: u16) {
+        self.refuse_creation(Some((&format!("DELETE {collection}"), code, "refused by the test")));
     }
 
     /// Whether a fault is still to come.
@@ -283,6 +288,11 @@ impl State {
                 answer(StatusCode::OK, &self.store(path, object))
             }
             (&Method::DELETE, Some(mut object)) => {
+                let begins =
+                    |(prefix, ..): &&(String, u16, String)| format!("DELETE {path}").starts_with(prefix.as_str());
+                if let Some((_, code, why)) = self.refused.as_ref().filter(begins) {
+                    return status(*code, why);
+                }
                 let wanted = &body["preconditions"]["uid"];
                 if wanted.is_null() || *wanted != object["metadata"]["uid"] {
                     return status(409, "precondition failed");
@@ -291,12 +301,16 @@ impl State {
                 if !version.is_null() && *version != object["metadata"]["resourceVersion"] {
                     return status(409, "precondition failed");
                 }
-                if path.starts_with(PODS) && body["gracePeriodSeconds"] == 0 {
-                    // Nothing of it has to end.
+                // A service is held until its load balancer is given back.
+                let has_to_end = match path {
+                    pod if pod.starts_with(PODS) => body["gracePeriodSeconds"] != 0,
+                    path => path.starts_with(SERVICES),
+                };
+                if !has_to_end {
                     self.objects.remove(path);
                     return answer(StatusCode::OK, &object);
                 }
-                object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+                object["metadata"]["deletionTimestamp"] = super::world::now().to_string().into();
                 answer(StatusCode::OK, &self.store(path, object))
             }
             _ => status(404, "not found"),

@@ -1,43 +1,229 @@
 //! A VM that comes right after another of its name has gone, or whose name somebody else needs.
 
 use super::fake_api::{CLAIMS, CONFIG_MAPS, PODS, SECRETS, SERVICES, VMS};
-use super::world::{World, one_disk, request};
+use super::world::{World, now, one_disk, pass, request};
 use kube::Resource;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use vm_operator::api::VirtualMachine;
+use vm_operator::api::{VirtualMachine, names};
+use vm_operator::operator::controller::Outcome;
 use vm_operator::operator::error::Retry;
 use vm_operator::operator::settings::{LoadBalancerService, Settings};
 use vm_operator::operator::vm::reconcile;
 
+/// Metadata of what a VM of this name with that UID has.
+fn of_vm(uid: &str, name: &str) -> Value {
+    json!({"name": name, "labels": names::labels("vm"), "ownerReferences": [names::owner("vm", uid)]})
+}
+
 #[tokio::test]
 async fn what_an_earlier_vm_of_the_name_has_left_is_waited_for() {
     // As after `kubectl delete` and `kubectl apply` at once: the API server refuses an object with two controllers.
-    for (path, kind_name, name) in [(CONFIG_MAPS, "configmap", "vm"), (SECRETS, "secret", "vm-display-secret")] {
+    for (path, name) in [(CONFIG_MAPS, "vm"), (SECRETS, "vm-display-secret")] {
         let world = World::new(json!({"state": "Running", "display": {"spice": {}}}));
-        let labels = json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "vm"});
-        let kind = VirtualMachine::kind(&());
-        let owner = json!({"apiVersion": "vmoperator.jdrupes.org/v1", "kind": kind, "name": "vm", "uid": "before", "controller": true});
-        world.api.put(path, json!({"metadata": {"name": name, "labels": labels, "ownerReferences": [owner]}}));
+        world.api.put(path, json!({"metadata": of_vm("before", name)}));
         world.deliver();
         let error = world.reconcile().await.unwrap_err();
         assert_eq!(error.retry(), Retry::After(Duration::from_secs(1)), "{error}");
-        assert!(
-            !world.api.requests().contains(&request("GET", VMS, "vm")),
-            "as nothing is written, nobody is asked before, each second"
-        );
+        let _ = (world.api.requests(), world.reconcile().await);
+        assert!(world.api.requests().is_empty(), "nobody is asked each second");
         let (reason, message) = world.ready();
         assert_eq!(reason, "Starting");
         assert!(message.contains(name) && message.contains("an earlier VM"), "{message}");
-        // Kubernetes' garbage collector misses some.
-        assert!(message.ends_with(&format!("kubectl delete {kind_name} {name}")), "{message}");
+        assert!(message.ends_with("if nobody removes it for a minute, the operator does"), "{message}");
         assert!(world.api.get(PODS, "vm").is_none());
         assert_eq!(world.api.get(path, name).unwrap()["metadata"]["ownerReferences"][0]["uid"], "before");
         world.api.remove(path, name);
         world.settle().await;
         assert!(world.api.get(PODS, "vm").is_some(), "{path}");
     }
+}
+
+fn made_now(world: &World) {
+    world.api.change(VMS, "vm", |vm| vm["metadata"]["creationTimestamp"] = now().to_string().into());
+}
+
+/// A VM with a display, the operator that makes it a service, and all that an earlier VM of its name has left.
+fn with_leftovers(state: &str) -> World {
+    let world = World::new(json!({"state": state, "display": {"spice": {}}}));
+    made_now(&world);
+    let mut settings = Settings::default();
+    settings.reconciler.load_balancer_service = LoadBalancerService::On { labels: [].into(), annotations: [].into() };
+    world.ctx.set_settings(settings);
+    for (path, name) in LEFT {
+        world.api.put(path, json!({"metadata": of_vm("before", name), "status": {"phase": "Running"}}));
+    }
+    world.deliver();
+    world
+}
+
+const LEFT: [(&str, &str); 4] = [(CONFIG_MAPS, "vm"), (SECRETS, "vm-display-secret"), (SERVICES, "vm"), (PODS, "vm")];
+
+/// Requests that remove something, or ask for the VM, in reconciles now.
+async fn removals(world: &World) -> Vec<String> {
+    for _ in 0..3 {
+        // What is in the way is an error, until it has gone.
+        let _ = world.reconcile().await;
+    }
+    let asks = request("GET", VMS, "vm");
+    let requests = world.api.requests().into_iter();
+    requests.filter(|request| *request == asks || request.starts_with("DELETE")).collect()
+}
+
+#[tokio::test]
+async fn what_the_garbage_collector_misses_of_an_earlier_vm_is_removed_after_a_minute() {
+    for state in ["Running", "Stopped"] {
+        let world = with_leftovers(state);
+        assert_eq!(removals(&world).await, [""; 0]);
+        pass(59);
+        assert_eq!(removals(&world).await, [""; 0]);
+        pass(1);
+        let deletes = LEFT.map(|(path, name)| request("DELETE", path, name));
+        let mut expected: Vec<String> = [request("GET", VMS, "vm")].into_iter().chain(deletes).collect();
+        expected.sort();
+        assert_eq!(removals(&world).await, expected, "{state}");
+        // The guest of the earlier one has its time to shut down.
+        assert!(world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"].is_string());
+        // So has the service's load balancer to be given back.
+        world.api.remove(SERVICES, "vm");
+        world.deliver();
+        world.settle().await;
+        let (reason, message) = world.ready();
+        let ends = "it is ending, and its guest has time to shut down; to end it as pulling its plug does: kubectl exec vm -- vm-runner power-off";
+        assert!(reason == "Stopped" || message.ends_with(ends), "{message}");
+        world.pod_goes();
+        world.settle().await;
+        for (path, name) in LEFT {
+            let owner = world.api.get(path, name).map(|object| object["metadata"]["ownerReferences"][0]["uid"].clone());
+            let expected = (path != PODS || state == "Running").then(|| "vm-uid".into());
+            assert_eq!(owner, expected, "{path} {state}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_has_changed_since_it_was_seen_is_looked_at_again_and_not_removed() {
+    let world = with_leftovers("Running");
+    pass(60);
+    // Somebody has taken it over, and the watch has not told yet.
+    let rescued =
+        |path: &str, name: &str| world.api.change(path, name, |o| o["metadata"]["ownerReferences"] = json!([]));
+    LEFT.iter().for_each(|(path, name)| rescued(path, name));
+    let tried: Vec<String> = removals(&world).await;
+    assert_eq!(tried.iter().filter(|request| request.starts_with("DELETE")).count(), 4, "{tried:?}");
+    assert!(
+        LEFT.iter().all(|(path, name)| world.api.get(path, name).unwrap()["metadata"]["deletionTimestamp"].is_null())
+    );
+    world.deliver();
+    pass(60);
+    assert!(!removals(&world).await.iter().any(|request| request.starts_with("DELETE")));
+}
+
+#[tokio::test]
+async fn a_removal_that_is_refused_is_told_where_it_is_in_the_way_and_keeps_nobody_from_what_can_be_done() {
+    let world = with_leftovers("Running");
+    world.api.refuse_deletion(CONFIG_MAPS, 403);
+    pass(60);
+    let removed = removals(&world).await;
+    assert!(removed.contains(&request("DELETE", PODS, "vm")), "{removed:?}");
+    let (_, message) = world.ready();
+    assert!(message.starts_with("cannot delete ConfigMap vm: "), "{message}");
+    // A service that stays is in nobody's way.
+    let world = with_leftovers("Running");
+    for (path, name) in LEFT.into_iter().filter(|(path, _)| *path != SERVICES) {
+        world.api.remove(path, name);
+    }
+    world.settle().await;
+    world.api.refuse_deletion(SERVICES, 500);
+    world.run();
+    pass(60);
+    let looks_again = Duration::from_secs(60);
+    assert!(matches!(world.reconcile().await, Ok(Outcome::Recheck(after)) if after <= looks_again));
+    assert_eq!(world.ready().0, "Running");
+    world.edit(|machine| machine["state"] = "Stopped".into());
+    let _ = world.reconcile().await;
+    assert!(world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"].is_string());
+}
+
+#[tokio::test]
+async fn what_is_of_a_newer_vm_that_the_watch_has_not_told_of_is_not_removed() {
+    let world = with_leftovers("Running");
+    let known = Arc::new(world.vm());
+    // What seems to be of an earlier VM is of a later one.
+    world.api.change(VMS, "vm", |vm| vm["metadata"]["uid"] = "before".into());
+    let mut asked = 0;
+    for _ in 0..5 {
+        let _ = reconcile(known.clone(), &world.ctx).await;
+        let requests = world.api.requests();
+        assert!(!requests.iter().any(|request| request.starts_with("DELETE")), "{requests:?}");
+        asked += requests.iter().filter(|other| **other == request("GET", VMS, "vm")).count();
+        pass(30);
+    }
+    assert_eq!(asked, 2, "once a minute");
+}
+
+#[tokio::test]
+async fn what_others_own_too_or_is_deleted_already_is_left_to_them() {
+    let another = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "another", "uid": "its"});
+    let shared = |mut metadata: Value| {
+        metadata["ownerReferences"].as_array_mut().unwrap().push(another.clone());
+        metadata
+    };
+    let deleted = |mut metadata: Value| {
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        metadata["finalizers"] = json!(["example.org/a", "example.org/b"]);
+        metadata
+    };
+    let of_another = |mut metadata: Value| {
+        metadata["ownerReferences"][0]["name"] = "another".into();
+        metadata
+    };
+    for (metadata, words) in [
+        (shared(of_vm("before", "vm")), "remove it (kubectl delete configmap vm)"),
+        (of_another(of_vm("before", "vm")), "leave it to VM \"another\""),
+        (
+            deleted(of_vm("before", "vm")),
+            "it is being removed, and held by its finalizers: example.org/a, example.org/b",
+        ),
+    ] {
+        let world = World::new(json!({"state": "Running", "display": {"spice": {}}}));
+        made_now(&world);
+        world.api.put(CONFIG_MAPS, json!({"metadata": metadata}));
+        // As the reference makes it: it belongs to nobody, and is used.
+        let mut secret = of_vm("before", "vm-display-secret");
+        secret["ownerReferences"] = json!([]);
+        world.api.put(SECRETS, json!({"metadata": secret}));
+        world.deliver();
+        for _ in 0..3 {
+            assert_eq!(removals(&world).await, [""; 0], "{metadata}");
+            pass(60);
+        }
+        let (reason, message) = world.ready();
+        assert!(message.contains(words), "{message}");
+        assert_eq!(reason, if words.contains("finalizers") { "Starting" } else { "NameTaken" });
+    }
+}
+
+#[tokio::test]
+async fn a_service_of_an_earlier_vm_is_told_and_keeps_nobody_from_starting() {
+    let world = with_leftovers("Running");
+    for (path, name) in LEFT.into_iter().filter(|(path, _)| *path != SERVICES) {
+        world.api.remove(path, name);
+    }
+    world.settle().await;
+    assert!(world.api.get(PODS, "vm").is_some());
+    let conditions = world.vm().status.unwrap().conditions;
+    let told = conditions.iter().find(|condition| condition.type_ == "ServiceInSync").unwrap();
+    assert_eq!(told.reason, "NameTaken");
+    assert!(told.message.ends_with("the operator does; it is made once that one has gone"), "{}", told.message);
+    pass(60);
+    assert_eq!(removals(&world).await, [request("DELETE", SERVICES, "vm"), request("GET", VMS, "vm")]);
+    world.api.remove(SERVICES, "vm");
+    world.settle().await;
+    let owner = |world: &World| world.api.get(SERVICES, "vm").unwrap()["metadata"]["ownerReferences"][0]["uid"].clone();
+    assert_eq!(owner(&world), "vm-uid");
+    assert!(!world.vm().status.unwrap().conditions.iter().any(|condition| condition.type_ == "ServiceInSync"));
 }
 
 /// Messages of the conditions `Ready` and `ServiceInSync` of a VM of that name, where an object has the name of one of its

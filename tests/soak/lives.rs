@@ -13,6 +13,9 @@ const SLACK: SignedDuration = SignedDuration::from_secs(2);
 /// place of another has to wait for that one's lease.
 const SOON: SignedDuration = SignedDuration::from_secs(60);
 
+/// How long the garbage collector is given for what a VM has left, before the operator of a VM of the same name removes it.
+const GARBAGE: SignedDuration = SignedDuration::from_secs(60);
+
 /// An object, from when to when it was seen.
 struct Life {
     name: String,
@@ -109,9 +112,10 @@ impl Lives {
         let mut pods = self.pods.values().filter(|pod| pod.was_there(name, at)).peekable();
         // One that nobody has seen came and went between two looks.
         pods.peek()?;
+        let is_garbage = |vm: &Life| verb == "delete" && vm.name == name && at > vm.last + GARBAGE - SLACK;
         let is_right = |pod: &Life| {
             let vm = self.vms.get(&pod.owner);
-            pod.fetches || vm.is_some_and(|vm| vm.was_there(name, at))
+            pod.fetches || vm.is_some_and(|vm| vm.was_there(name, at) || is_garbage(vm))
         };
         (!pods.any(is_right)).then(|| format!("{verb} of pod {name} at {at}, which is of no VM of that name"))
     }
@@ -164,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_to_the_pod_of_an_earlier_vm_of_the_name_is_wrong() {
+    fn what_is_done_to_the_pod_of_an_earlier_vm_of_the_name_is_wrong_but_that_it_is_removed_after_a_minute() {
         let pods = || vec![pod("p1", "one", "Running")];
         let looks = [
             (0, vec![vm("one", "True")], pods()),
@@ -175,6 +179,11 @@ mod tests {
         assert_eq!(wrong(&looks, &[("delete", 10), ("patch", 5)]), [""; 0]);
         let told = wrong(&looks, &[("delete", 29)]);
         assert!(told.len() == 1 && told[0].starts_with("delete of pod a at "), "{told:?}");
+        let looks = [looks.to_vec(), vec![(90, vec![vm("two", "False")], pods())]].concat();
+        assert_eq!(wrong(&looks, &[("delete", 69)]), [""; 0]);
+        for (verb, at) in [("delete", 67), ("patch", 69)] {
+            assert_eq!(wrong(&looks, &[(verb, at)]).len(), 1, "{verb} at {at}");
+        }
     }
 
     #[test]

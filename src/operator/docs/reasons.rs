@@ -143,7 +143,10 @@ pub const REASONS: &[(&str, &[(&str, &str)])] = &[
     (
         "ServiceInSync",
         &[
-            ("NameTaken", "a service of somebody else's has the VM's name"),
+            (
+                "NameTaken",
+                "a service of somebody else's has the VM's name, or one of an earlier VM of this name has not gone yet",
+            ),
             ("Rejected", "the API server refuses the service; one that is there stays as it was"),
         ],
     ),

@@ -48,9 +48,7 @@ pub async fn confirmed(
     if !is_felt(observed, decision, objects) {
         return Ok(Confirmed::Yes);
     }
-    let there: Option<PartialObjectMeta<VirtualMachine>> =
-        Writer::new(ctx).find::<VirtualMachine, _>(&observed.name()).await?;
-    let Some(there) = there.filter(|there| there.uid() == observed.vm.uid()) else {
+    let Some(there) = still_there(observed, ctx).await? else {
         return Ok(Confirmed::Behind { ask_again: ASK_AGAIN });
     };
     let is_newer = match decision {
@@ -64,6 +62,18 @@ pub async fn confirmed(
     }
     ctx.versions.saw_meta(&there.metadata);
     Ok(Confirmed::Behind { ask_again: ctx.versions.wait(&observed.vm, (ctx.instant)()).unwrap_or(ASK_AGAIN) })
+}
+
+/// The VM as the API server knows it now; none, if it is gone, or another of its name is there.
+///
+/// # Errors
+/// If the API server cannot be asked.
+pub async fn still_there(
+    observed: &Observed,
+    ctx: &Context,
+) -> Result<Option<PartialObjectMeta<VirtualMachine>>, Error> {
+    let there: Option<PartialObjectMeta<_>> = Writer::new(ctx).find::<VirtualMachine, _>(&observed.name()).await?;
+    Ok(there.filter(|there| there.uid() == observed.vm.uid()))
 }
 
 /// Whether a guest that runs would feel it. How a pod has ended is another matter: that is not the VM's to say.

@@ -1,4 +1,4 @@
-//! (pure) What becomes of a VM's pod. This is the only place that decides it.
+//! (pure) What becomes of a VM's pod. This is the only place that decides it; one of an earlier VM is for [`super::leftovers`].
 //!
 //! A pod is made once and ends once (its restart policy is `Never`); a VM that should run and whose pod has ended
 //! gets a new one. How the pod ended is written into the VM's status *before* the pod goes, so that an operator that

@@ -1,8 +1,8 @@
 //! The controller of `VirtualMachine`.
 //!
 //! ```text
-//! observe ──► plan ──► lifecycle ──► build ──► confirm ──► apply ──► report
-//! (caches)    (pure)   (pure)        (pure)    (asks)      (writes)  (status, events)
+//! observe ──► plan ──► lifecycle ──► build ──► confirm ──► apply ──► leftovers ──► report
+//! (caches)    (pure)   (pure)        (pure)    (asks)      (writes)  (removes)     (status, events)
 //! ```
 //!
 //! | room | takes | gives |
@@ -13,6 +13,7 @@
 //! | [`build`] | `Plan` | [`build::Objects`]: every child as it should be |
 //! | [`confirm`] | all of the above | whether the VM is known as it is now, where a guest that runs would feel what follows |
 //! | [`apply`] | `Objects`, `Observed`, `Decision` | what differs is written, and nothing else |
+//! | [`leftovers`] | `Observed` | what an earlier VM of the name has left is removed, if nobody else does that |
 //! | [`report`] | all of the above | status and events: only what differs is written |
 //!
 //! [`fetch`] gets CD images into the image repository; [`ignored`] names fields that have no effect; [`end`] reads how a pod ended; [`unreadable`] keeps VMs that cannot be
@@ -27,6 +28,7 @@ pub mod fetch;
 #[cfg(test)]
 mod fixtures;
 pub mod ignored;
+pub mod leftovers;
 pub mod lifecycle;
 pub mod loss;
 pub mod observe;
@@ -50,7 +52,7 @@ use kube::ResourceExt;
 use kube::runtime::controller::{Config, Controller, Error as ControllerError};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
-use lifecycle::Decision;
+use lifecycle::{Decision, WaitFor};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,6 +110,14 @@ fn can_wait_to_be_told(observed: &observe::Observed, ctx: &Context) -> bool {
     !told && !observed.is_running() && ctx.is_one_of_many(&observed.name(), observed.now)
 }
 
+/// Whether nothing but what an earlier VM has left is in the way of this one.
+fn waits_for_leftovers<T>(applied: &Result<T, Error>, decision: &Decision) -> bool {
+    match applied {
+        Ok(_) => *decision == Decision::Wait(WaitFor::OtherPod),
+        Err(error) => matches!(error, Error::OfEarlier { .. }),
+    }
+}
+
 /// Brings the objects of one VM in line with it.
 ///
 /// # Errors
@@ -141,6 +151,15 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         // On the heap: objects take kilobytes, and are moved from hand to hand; a build without optimizations runs out of stack.
         (Ok(_), Some(objects)) => Box::pin(apply::apply(objects, &observed, &decision, ctx)).await,
         (Ok(_), None) => apply::end_pod(&observed, &decision, ctx).await.map(|()| Vec::new()),
+    };
+    let (applied, leftovers) = match leftovers::remove(&observed, ctx).await {
+        Ok(again) => (applied, again),
+        // What keeps it there is what is in the VM's way.
+        Err(error) if waits_for_leftovers(&applied, &decision) => (Err(error), None),
+        Err(error) => {
+            tracing::warn!(%error, "what an earlier VM has left is still there");
+            (applied, Some(ctx.garbage))
+        }
     };
     if applied.is_ok() && !matches!(decision, Decision::Wait(_)) {
         ctx.dealt_with(&observed.name(), observed.vm.metadata.generation);
@@ -178,6 +197,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         decision
             .outcome(observed.now)
             .sooner(explain::recheck(&observed))
+            .sooner(leftovers)
             .sooner(again)
             .sooner(refusals)
             .sooner(fetches)

@@ -7,7 +7,7 @@ use crate::operator::views::{ClaimView, ConfigMapView, PodView, SecretView, Serv
 use crate::operator::vm::end::End;
 use crate::operator::vm::fetch;
 use crate::operator::warnings::Warning;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 use std::collections::BTreeMap;
@@ -81,6 +81,12 @@ impl Observed {
         self.pod.as_ref().filter(|pod| pod.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid))
     }
 
+    /// The pod, if it is one of an earlier VM of this name.
+    #[must_use]
+    pub fn earlier_pod(&self) -> Option<&PodView> {
+        self.pod.as_deref().filter(|pod| pod.owner_references().iter().any(|owner| is_earlier(owner, &self.vm)))
+    }
+
     /// Whether the guest runs, by the runner's word.
     #[must_use]
     pub fn is_running(&self) -> bool {
@@ -111,9 +117,13 @@ pub fn disk_names(vm: &VirtualMachine) -> Vec<(String, String)> {
 /// Whether the object goes with an earlier VM of this name: two VMs cannot control it, and the garbage collector is about to
 /// take it away.
 pub(super) fn is_of_earlier<K: Resource>(view: &K, vm: &VirtualMachine) -> bool {
-    let owners = view.meta().owner_references.iter().flatten();
-    let mut vms = owners.filter(|owner| owner.kind == VirtualMachine::kind(&()) && owner.controller == Some(true));
-    vms.any(|owner| Some(&owner.uid) != vm.metadata.uid.as_ref())
+    view.owner_references().iter().any(|owner| owner.controller == Some(true) && is_earlier(owner, vm))
+}
+
+/// Whether that is an earlier VM of this name. A later one looks the same, to who does not know of it yet.
+pub(super) fn is_earlier(owner: &OwnerReference, vm: &VirtualMachine) -> bool {
+    let is_vm = owner.kind == VirtualMachine::kind(&()) && owner.api_version.split('/').next() == Some(names::GROUP);
+    is_vm && Some(&owner.name) == vm.metadata.name.as_ref() && Some(&owner.uid) != vm.metadata.uid.as_ref()
 }
 
 /// The display secret: the user's own before the generated one, else the first by name.

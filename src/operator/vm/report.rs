@@ -1,6 +1,7 @@
 //! (client) Status and events: computed by pure functions, written where they differ from what is there.
 
-use super::explain::{self, Problem};
+use super::explain::Problem;
+use super::leftovers;
 use super::lifecycle::{self, Decision, DeleteReason, WaitFor};
 use super::observe::Observed;
 use super::restart;
@@ -11,6 +12,7 @@ use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::events;
 use crate::operator::views::PodView;
+use crate::operator::whose::Whose;
 use crate::operator::write::Writer;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -56,7 +58,7 @@ pub async fn report(
     let restarts = restarts(observed, decision);
     let restart_request = restart::carried_out(observed, created);
     let refused = format!("vm/{}", observed.name());
-    let words_stay = ctx.refused.was(&refused, (ctx.instant)(), |_| WORDS_STAY);
+    let words_stay = ctx.lately.was(&refused, (ctx.instant)(), |_| WORDS_STAY);
     let told = Told { ready: &ready, notes, restarts: restarts.as_ref(), restart_request, words_stay };
     let Some(status) = operator_fields(vm, &told, observed.now) else { return Ok(()) };
     let before = present(vm).and_then(|status| conditions::find(&status.conditions, conditions::READY));
@@ -64,7 +66,7 @@ pub async fn report(
     ctx.wrote_vm(Writer::new(ctx).apply_status(&vm.name_any(), names::MANAGER_OPERATOR, &status).await?);
     let reasons = [ready.reason.as_str()].into_iter().chain(notes.into_iter().flatten().map(|note| note.reason));
     if reasons.into_iter().any(|reason| REFUSALS.contains(&reason)) {
-        ctx.refused.note(&refused, (ctx.instant)());
+        ctx.lately.note(&refused, (ctx.instant)());
     }
     if is_news {
         publish(vm, &ready, ctx).await;
@@ -140,15 +142,16 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>)
             (ReadyReason::Starting, format!("the start waits for an image, until {until} at the latest"))
         }
         (None, Decision::Wait(WaitFor::OtherPod)) => {
-            let pod = observed.pod.as_deref();
-            let message = match pod.filter(|pod| explain::of_a_namesake(pod)) {
-                None => format!("pod {name:?} which is not this VM's, is ending"),
-                Some(pod) if pod.metadata.deletion_timestamp.is_some() => {
-                    format!("pod {name:?} of an earlier VM of this name is ending")
-                }
-                Some(_) => {
-                    let next = explain::if_it_stays("Pod", &name);
-                    format!("pod {name:?} of an earlier VM of this name is about to end; {next}")
+            let message = match observed.earlier_pod() {
+                None => format!("pod {name:?}, which is not this VM's, is ending"),
+                Some(pod) => {
+                    let is_alive = pod.has_begun() && !pod.has_ended();
+                    let next = match is_alive && pod.metadata.deletion_timestamp.is_some() {
+                        true => format!("it is ending, and its guest has time to shut down; {}", pull_its_plug(&name)),
+                        false => leftovers::what_becomes_of(pod, &observed.vm)
+                            .unwrap_or_else(|| Whose::of(pod, &name).next_step("pod", &name, "")),
+                    };
+                    format!("pod {name:?} is left from an earlier VM of this name; {next}")
                 }
             };
             (ReadyReason::Starting, message)
@@ -171,10 +174,12 @@ fn time_to_end(observed: &Observed, name: &str) -> String {
         return String::new();
     }
     let seconds = observed.vm.spec.vm.powerdown_timeout;
-    format!(
-        "; the guest has {seconds} s to shut down; to end it as pulling its plug does: kubectl exec {name} -- vm-runner \
-         power-off"
-    )
+    format!("; the guest has {seconds} s to shut down; {}", pull_its_plug(name))
+}
+
+/// For guests that do not shut down.
+fn pull_its_plug(pod: &str) -> String {
+    format!("to end it as pulling its plug does: kubectl exec {pod} -- vm-runner power-off")
 }
 
 fn ended(name: &str, restarts: &Restarts) -> String {

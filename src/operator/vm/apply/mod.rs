@@ -10,7 +10,8 @@
 //! | Pod | created once; deleted by UID; annotations patched, resources resized | nothing else of a pod can change |
 //!
 //! What ends a pod comes first, so that no other write keeps a VM from being stopped; then what a pod refers to, all
-//! at once; then the pod. An object that is another's is never taken over, whatever its name.
+//! at once; then the pod. An object that is another's is never taken over, whatever its name; what an earlier VM of this name
+//! has left is removed by [`leftovers`].
 
 mod claims;
 pub(super) mod config_map;
@@ -21,7 +22,7 @@ mod service;
 use super::build::{self, Objects};
 use super::lifecycle::{Decision, DeleteReason};
 use super::observe::{Observed, is_of_earlier};
-use super::{fetch, loss, poke, restart};
+use super::{fetch, leftovers, loss, poke, restart};
 use crate::api::conditions::Wanted;
 use crate::api::names;
 use crate::operator::cache::Given;
@@ -30,8 +31,10 @@ use crate::operator::error::Error;
 use crate::operator::trace::{Made, Span};
 use crate::operator::views::{PodView, SecretView, vm_of};
 use crate::operator::whose::Whose;
-use crate::operator::write::Writer;
+use crate::operator::write::{Writer, only};
 use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::Preconditions;
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -123,21 +126,14 @@ pub async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) ->
         Decision::Delete { uid, why } => {
             tracing::info!(vm = observed.name(), ?why, "deleting the pod");
             ctx.losses.forget(&observed.name());
-            let grace = observed.vm.spec.grace_period();
-            let writing = ctx.caches.pods.writing();
-            let name = observed.name();
-            let left = match why {
-                // One that has begun since it was looked at is left alone.
-                DeleteReason::Outdated => {
-                    let version = observed.own_pod().and_then(|pod| pod.resource_version());
-                    writer.delete_unchanged::<Pod, _>(&name, uid, version, grace).await?
-                }
-                _ => writer.delete::<Pod, _>(&name, uid, grace).await?,
+            // One that has begun since it was looked at is no outdated one.
+            let resource_version = match why {
+                DeleteReason::Outdated => observed.own_pod().and_then(|pod| pod.resource_version()),
+                _ => None,
             };
-            if let Some(pod) = left {
-                writing.answered(pod);
-            }
-            Ok(())
+            let unchanged = Preconditions { resource_version, ..only(uid) };
+            let grace = Some(observed.vm.spec.grace_period());
+            writer.delete::<Pod, _>(&ctx.caches.pods, &observed.name(), unchanged, grace).await
         }
         Decision::StopBySpec => {
             tracing::info!(vm = observed.name(), "the guest has shut down; stopping the VM");
@@ -159,6 +155,9 @@ async fn ensure_secret(
     ctx: &Context,
 ) -> Result<Option<Arc<SecretView>>, Error> {
     let Some(secret) = secret else { return Ok(observed.display_secret.clone()) };
+    if let Some(there) = ctx.caches.secrets.get(&secret.name_any()) {
+        ensure_ours("Secret", &*there, is_ours(&*there, observed), observed)?;
+    }
     let mut secret = secret.clone();
     let values = [
         (names::SECRET_PASSWORD.to_owned(), (ctx.random_password)()),
@@ -181,12 +180,19 @@ fn is_ours<K: Resource>(view: &K, observed: &Observed) -> bool {
     is_a_vms && vm_of(view).is_some_and(|vm| vm == observed.name())
 }
 
-/// Whether the object can be written to and stood on: it is this VM's, and does not go with an earlier one.
+/// Whether the object can be written to and stood on: it is this VM's, and nothing else controls it, as an object has one
+/// controller.
 fn ensure_ours<K: Resource>(kind: &'static str, view: &K, is_ours: bool, observed: &Observed) -> Result<(), Error> {
-    match is_ours {
-        false => Err(Error::Foreign { kind, name: view.name_any(), whose: Whose::of(view, &observed.name()) }),
-        true if is_of_earlier(view, &observed.vm) => Err(Error::OfEarlier { kind, name: view.name_any() }),
-        true => Ok(()),
+    let (name, vm) = (view.name_any(), &observed.vm);
+    let controls =
+        |owner: &OwnerReference| owner.controller == Some(true) && Some(&owner.uid) != vm.metadata.uid.as_ref();
+    if is_ours && !view.owner_references().iter().any(controls) {
+        return Ok(());
+    }
+    let next = leftovers::what_becomes_of(view, vm).filter(|_| is_ours && is_of_earlier(view, vm));
+    match next {
+        Some(next) => Err(Error::OfEarlier { kind, name, next }),
+        None => Err(Error::Foreign { kind, whose: Whose::of(view, &observed.name()), name }),
     }
 }
 

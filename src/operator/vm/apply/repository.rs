@@ -20,12 +20,12 @@ pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, c
     if observed.has_cd_drive() {
         return claims::ensure(claim, observed, ctx).await;
     }
-    if ctx.refused.was(&name, (ctx.instant)(), backoff::pause) {
+    if ctx.lately.was(&name, (ctx.instant)(), backoff::pause) {
         return Ok(());
     }
     match claims::ensure(claim, observed, ctx).await {
         Err(error) if error.is_rejection() => {
-            ctx.refused.note(&name, (ctx.instant)());
+            ctx.lately.note(&name, (ctx.instant)());
             let Problem { reason, message } = Problem::rejected(&error);
             tracing::warn!(%error, "no image repository; VMs without a CD drive do without");
             let note = format!("the image repository, which this VM does without: {message}");
@@ -34,7 +34,7 @@ pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, c
             Ok(())
         }
         done => {
-            ctx.refused.forget(&name);
+            ctx.lately.forget(&name);
             done
         }
     }
@@ -42,5 +42,5 @@ pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, c
 
 /// When it is tried again, where it was refused. Only for a VM that wants it made: any other's next look would not try it.
 pub fn recheck(ctx: &Context) -> Option<Duration> {
-    ctx.refused.left(names::IMAGE_REPOSITORY_CLAIM, (ctx.instant)(), backoff::pause)
+    ctx.lately.left(names::IMAGE_REPOSITORY_CLAIM, (ctx.instant)(), backoff::pause)
 }

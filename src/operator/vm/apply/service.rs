@@ -8,7 +8,7 @@ use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::views::{ServiceView, vm_of};
 use crate::operator::vm::observe::Observed;
-use crate::operator::write::Writer;
+use crate::operator::write::{Writer, only};
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use kube::ResourceExt;
 use serde_json::{Map, Value, json};
@@ -33,6 +33,7 @@ pub(super) async fn follow(
         return Err(error);
     }
     let (reason, next) = match &error {
+        Error::OfEarlier { .. } => (conditions::REASON_NAME_TAKEN, "it is made once that one has gone".to_owned()),
         Error::Foreign { kind, name, whose } => {
             let next = whose.next_step(kind, name, ", or give it spec.loadBalancerService: {}");
             (conditions::REASON_NAME_TAKEN, next)
@@ -71,12 +72,7 @@ async fn remove(present: &ServiceView, ctx: &Context) -> Result<(), Error> {
         return Ok(());
     }
     let uid = present.uid().unwrap_or_default();
-    let writing = ctx.caches.services.writing();
-    let left: Option<ServiceView> = Writer::new(ctx).delete::<Service, _>(&present.name_any(), &uid, 0).await?;
-    if let Some(view) = left {
-        writing.answered(view);
-    }
-    Ok(())
+    Writer::new(ctx).delete::<Service, _>(&ctx.caches.services, &present.name_any(), only(&uid), Some(0)).await
 }
 
 /// Whether the operator has made the service for this VM, or the reference's has.

@@ -19,7 +19,7 @@ use crate::api::virtual_machine::State;
 use crate::operator::error::Error;
 use crate::operator::views::PodView;
 use crate::operator::warnings::Warning;
-use crate::operator::whose::{Whose, removal};
+use crate::operator::whose::Whose;
 use starting::Finding;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,8 +50,8 @@ impl Problem {
             return Self { reason: ReadyReason::NameTaken, message };
         }
         let what = error.to_string();
-        if let Error::OfEarlier { kind, name } = error {
-            return Self { reason: ReadyReason::Starting, message: format!("{what}; {}", if_it_stays(kind, name)) };
+        if matches!(error, Error::OfEarlier { .. }) {
+            return Self { reason: ReadyReason::Starting, message: what };
         }
         if what.contains("violates PodSecurity") {
             let message = format!("{what}; {}", reasons::POD_SECURITY);
@@ -117,7 +117,8 @@ fn finding(observed: &Observed) -> Option<Finding> {
     let is_ending = any_pod.metadata.deletion_timestamp.is_some();
     let wanted = observed.vm.spec.vm.state == State::Running;
     match observed.own_pod() {
-        None if is_ending || of_a_namesake(any_pod) || !wanted => None,
+        None if wanted && observed.earlier_pod().is_some() => ending::explain(observed, any_pod),
+        None if is_ending || !wanted => None,
         None => Some(Finding::Now(taken(any_pod))),
         Some(pod) => ending::explain(observed, pod).or_else(|| {
             let starts = || starting::explain(observed, pod).or_else(|| starting::runner_says_nothing(observed, pod));
@@ -131,18 +132,6 @@ fn taken(pod: &PodView) -> Problem {
     let next = Whose::of(pod, name).next_step("pod", name, "");
     let message = format!("a pod named {name:?} is there and does not belong to this VM; {next}");
     Problem { reason: ReadyReason::NameTaken, message }
-}
-
-/// Whether the pod belongs to a VM of its name: this one, or an earlier one, with which it goes.
-pub(super) fn of_a_namesake(pod: &PodView) -> bool {
-    let owners = pod.metadata.owner_references.iter().flatten();
-    owners.into_iter().any(|owner| owner.kind == "VirtualMachine" && Some(&owner.name) == pod.metadata.name.as_ref())
-}
-
-/// What to do about an object of an earlier VM. The garbage collector misses a VM that is deleted and made again while the API
-/// server is away from it: it knows both by one name.
-pub(super) fn if_it_stays(kind: &str, name: &str) -> String {
-    format!("if it stays for minutes, the cluster's garbage collector has missed it: {}", removal(kind, name))
 }
 
 #[cfg(test)]

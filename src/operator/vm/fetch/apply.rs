@@ -8,7 +8,7 @@ use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::views::{ClaimView, PodView};
 use crate::operator::vm::explain::Problem;
-use crate::operator::write::Writer;
+use crate::operator::write::{Writer, only};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use serde_json::json;
 
@@ -82,10 +82,5 @@ async fn record(fetch: &Fetch, ctx: &Context) -> Result<(), Error> {
 
 /// Removes a pod that has ended.
 async fn remove(fetch: &Fetch, uid: &str, ctx: &Context) -> Result<(), Error> {
-    let writing = ctx.caches.pods.writing();
-    let left = Writer::new(ctx).delete::<Pod, PodView>(&fetch.remote.pod_name(), uid, 0).await?;
-    if let Some(pod) = left {
-        writing.answered(pod);
-    }
-    Ok(())
+    Writer::new(ctx).delete::<Pod, _>(&ctx.caches.pods, &fetch.remote.pod_name(), only(uid), Some(0)).await
 }

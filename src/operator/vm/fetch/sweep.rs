@@ -5,8 +5,7 @@ use crate::api::VirtualMachine;
 use crate::api::names;
 use crate::api::virtual_machine::State;
 use crate::operator::context::Context;
-use crate::operator::views::PodView;
-use crate::operator::write::Writer;
+use crate::operator::write::{Writer, only};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::runtime::reflector::Store;
@@ -53,11 +52,9 @@ pub async fn sweep(vms: &[Arc<VirtualMachine>], before: &BTreeSet<String>, ctx: 
         }
         if before.contains(&uid) {
             tracing::info!(pod = name, "nobody wants the image of this pod any more; removing it");
-            let writing = ctx.caches.pods.writing();
-            match Writer::new(ctx).delete::<Pod, PodView>(&name, &uid, GRACE).await {
-                Ok(Some(left)) => writing.answered(left),
-                Ok(None) => {}
-                Err(error) => tracing::warn!(%error, "cannot remove a fetch pod"),
+            let deleted = Writer::new(ctx).delete::<Pod, _>(&ctx.caches.pods, &name, only(&uid), Some(GRACE)).await;
+            if let Err(error) = deleted {
+                tracing::warn!(%error, "cannot remove a fetch pod");
             }
         }
         unwanted.insert(uid);

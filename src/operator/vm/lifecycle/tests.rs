@@ -62,7 +62,7 @@ fn a_pod_on_its_way_out_is_waited_for() {
 }
 
 #[test]
-fn a_namesakes_pod_is_never_adopted_nor_deleted() {
+fn a_namesakes_pod_is_never_adopted_nor_ended_by_a_decision() {
     let mut foreign = pod(ended(CRASHED, 5));
     foreign.metadata.owner_references.as_mut().unwrap()[0].uid = "another".to_owned();
     for valid in [true, false] {
