@@ -1,4 +1,5 @@
-//! Our definition in a group of its own: a test may change it, and no other test sees that.
+//! Our definition in a group of its own: a test may change it, and no other test sees that. Its resources have another name, too:
+//! `kubectl get vm` takes the first group that has one.
 
 use crate::world::{World, eventually};
 use http::Request;
@@ -12,6 +13,9 @@ pub struct Definition<'a> {
     world: &'a World,
     group: String,
 }
+
+/// What its resources are called.
+const PLURAL: &str = "copies";
 
 /// The definition as it is in `crds/`.
 fn ours() -> Value {
@@ -73,12 +77,14 @@ impl<'a> Definition<'a> {
     }
 
     fn name(&self) -> String {
-        format!("vms.{}", self.group)
+        format!("{PLURAL}.{}", self.group)
     }
 
     async fn install(&self, mut crd: Value) {
         crd["metadata"]["name"] = self.name().into();
         crd["spec"]["group"] = self.group.clone().into();
+        let names = &mut crd["spec"]["names"];
+        (names["plural"], names["singular"], names["shortNames"]) = (PLURAL.into(), "copy".into(), json!([]));
         let crds = Api::<CustomResourceDefinition>::all(self.world.client.clone());
         crds.patch(&self.name(), &PatchParams::apply("test").force(), &Patch::Apply(&crd)).await.unwrap();
         eventually("objects can be made", || async { self.create("ready", &json!({"vm": {}}), true).await.is_ok() })
@@ -86,7 +92,7 @@ impl<'a> Definition<'a> {
     }
 
     async fn send(&self, request: http::request::Builder, path: &str, body: &Value) -> Result<Value, kube::Error> {
-        let path = format!("/apis/{}/v1/namespaces/{}/vms{path}", self.group, self.world.namespace);
+        let path = format!("/apis/{}/v1/namespaces/{}/{PLURAL}{path}", self.group, self.world.namespace);
         let request = request.uri(path).body(serde_json::to_vec(body).unwrap()).unwrap();
         self.world.client.request(request).await
     }

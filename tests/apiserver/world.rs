@@ -149,9 +149,15 @@ impl World {
         let command = command.replacen("kubectl ", &format!("kubectl --namespace {} ", self.namespace), 1);
         let mut shell = Command::new("bash");
         shell.args(["-c", &command]).current_dir(root()).env("KUBECONFIG", kubeconfig());
+        // Of a cluster that was here before, kubectl remembers kinds that are gone.
+        shell.env("KUBECACHEDIR", self.kubectl_remembers());
         let output = shell.output().expect("bash is missing");
         let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() { Ok(said(&output.stdout)) } else { Err(said(&output.stderr)) }
+    }
+
+    fn kubectl_remembers(&self) -> PathBuf {
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(&self.namespace)
     }
 
     /// The objects of a kustomization.
@@ -195,6 +201,8 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
+        // There is none where no command was tried.
+        let _ = std::fs::remove_dir_all(self.kubectl_remembers());
         let (config, namespace) = (self.config.clone(), self.namespace.clone());
         // The test's runtime may be on its way out already.
         let clean = std::thread::spawn(move || {
