@@ -176,7 +176,11 @@ is_healthy() {
 
 need_cluster() { [[ -e $DIR/admin.kubeconfig ]] || die "there is no cluster in $DIR; start one with: $0 up"; }
 
-kubectl() { KUBECONFIG="$DIR/admin.kubeconfig" "${WITHOUT_PROXY[@]}" "$DIR/bin/vmop-kube" kubectl "$@" 9>&-; }
+# What kubectl remembers of a cluster's kinds it finds by the address, and each cluster here has the same one: it is kept with
+# the cluster's state, and goes with it.
+KUBECTL_ENVIRONMENT=("KUBECONFIG=$DIR/admin.kubeconfig" "KUBECACHEDIR=$DIR/kubectl-cache")
+
+kubectl() { "${WITHOUT_PROXY[@]}" "${KUBECTL_ENVIRONMENT[@]}" "$DIR/bin/vmop-kube" kubectl "$@" 9>&-; }
 
 show_status() {
     need_cluster

@@ -12,7 +12,7 @@ const PROXIES: [&str; 6] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_prox
 /// A kubectl that talks to the local cluster, whatever `KUBECONFIG` says: these tests drain a node.
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(rig::dir().join("bin/vmop-kube"));
-    command.arg("kubectl").args(args).env("KUBECONFIG", rig::kubeconfig()).kill_on_drop(true);
+    command.arg("kubectl").args(args).envs(rig::kubectl_environment()).kill_on_drop(true);
     for proxy in PROXIES {
         command.env_remove(proxy);
     }
@@ -60,7 +60,7 @@ pub async fn typed(line: &str) -> String {
     let tool = rig::dir().join("bin/vmop-kube").display().to_string();
     let mut shell = Command::new("bash");
     shell.args(["-c", &format!("kubectl() {{ {tool} kubectl \"$@\"; }}\n{line}")]).current_dir(rig::repo());
-    shell.env("KUBECONFIG", rig::kubeconfig()).stdin(Stdio::null()).kill_on_drop(true);
+    shell.envs(rig::kubectl_environment()).stdin(Stdio::null()).kill_on_drop(true);
     for proxy in PROXIES {
         shell.env_remove(proxy);
     }

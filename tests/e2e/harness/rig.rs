@@ -26,6 +26,12 @@ pub fn kubeconfig() -> PathBuf {
     dir().join("admin.kubeconfig")
 }
 
+/// What tells kubectl of the cluster. What it remembers of the cluster's kinds it would else find by the address, which a cluster
+/// before had as well.
+pub fn kubectl_environment() -> [(&'static str, PathBuf); 2] {
+    [("KUBECONFIG", kubeconfig()), ("KUBECACHEDIR", dir().join("kubectl-cache"))]
+}
+
 /// Where the guests' disks are.
 pub fn disks_dir() -> PathBuf {
     dir().join("e2e")
