@@ -1,5 +1,7 @@
-//! The commands that the README and the guides show are taken as they are shown, in the order in which they are.
+//! The commands that the README and the guides show are taken as they are shown, in the order in which they are,
+//! and mean our VMs where KubeVirt is installed, too.
 
+use crate::definition::Definition;
 use crate::definitions::kustomizations;
 use crate::world::{World, root};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -72,6 +74,7 @@ async fn prepare(world: &World) {
 async fn each_command_that_is_shown_is_taken() {
     let world = World::new("commands").await;
     prepare(&world).await;
+    let _others = Definition::with_the_names_of_kubevirt(&world).await;
     let (mut taken, mut wrong) = (0, Vec::new());
     for file in SHOWN {
         for command in commands(&std::fs::read_to_string(root().join(file)).unwrap()) {

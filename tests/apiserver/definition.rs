@@ -1,5 +1,4 @@
-//! Our definition in a group of its own: a test may change it, and no other test sees that. Its resources have another name, too:
-//! `kubectl get vm` takes the first group that has one.
+//! Our definition in a group of its own and with other names: a test may change it, and no other test sees that.
 
 use crate::world::{World, eventually};
 use http::Request;
@@ -12,10 +11,19 @@ use std::path::Path;
 pub struct Definition<'a> {
     world: &'a World,
     group: String,
+    names: Names,
 }
 
 /// What its resources are called.
-const PLURAL: &str = "copies";
+struct Names {
+    plural: &'static str,
+    singular: &'static str,
+    short: &'static [&'static str],
+}
+
+/// Names that nobody asks for.
+const COPIES: Names = Names { plural: "copies", singular: "copy", short: &[] };
+const KUBEVIRTS: Names = Names { plural: "virtualmachines", singular: "virtualmachine", short: &["vm", "vms"] };
 
 /// The definition as it is in `crds/`.
 fn ours() -> Value {
@@ -34,16 +42,27 @@ fn loosen(schema: &mut Value) {
 }
 
 impl<'a> Definition<'a> {
+    fn named(names: Names, world: &'a World) -> Self {
+        Self { world, group: format!("{}.vmop.test", world.namespace), names }
+    }
+
+    /// Installs one with the names that KubeVirt's VMs have.
+    pub async fn with_the_names_of_kubevirt(world: &'a World) -> Self {
+        let definition = Self::named(KUBEVIRTS, world);
+        definition.install(ours()).await;
+        definition
+    }
+
     /// Installs the definition as it is.
     pub async fn new(world: &'a World) -> Self {
-        let definition = Self { world, group: format!("{}.vmop.test", world.namespace) };
+        let definition = Self::named(COPIES, world);
         definition.install(ours()).await;
         definition
     }
 
     /// Installs it without any rule.
     pub async fn without_rules(world: &'a World) -> Self {
-        let definition = Self { world, group: format!("{}.vmop.test", world.namespace) };
+        let definition = Self::named(COPIES, world);
         let mut crd = ours();
         loosen(&mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
         definition.install(crd).await;
@@ -52,7 +71,7 @@ impl<'a> Definition<'a> {
 
     /// Installs it with conditions as the reference has them: a list that whoever writes it writes as a whole.
     pub async fn with_a_list_of_conditions(world: &'a World) -> Self {
-        let definition = Self { world, group: format!("{}.vmop.test", world.namespace) };
+        let definition = Self::named(COPIES, world);
         let mut crd = ours();
         let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/conditions";
         let conditions = crd.pointer_mut(status).unwrap().as_object_mut().unwrap();
@@ -77,14 +96,16 @@ impl<'a> Definition<'a> {
     }
 
     fn name(&self) -> String {
-        format!("{PLURAL}.{}", self.group)
+        format!("{}.{}", self.names.plural, self.group)
     }
 
     async fn install(&self, mut crd: Value) {
         crd["metadata"]["name"] = self.name().into();
         crd["spec"]["group"] = self.group.clone().into();
         let names = &mut crd["spec"]["names"];
-        (names["plural"], names["singular"], names["shortNames"]) = (PLURAL.into(), "copy".into(), json!([]));
+        names["plural"] = self.names.plural.into();
+        names["singular"] = self.names.singular.into();
+        names["shortNames"] = self.names.short.into();
         let crds = Api::<CustomResourceDefinition>::all(self.world.client.clone());
         crds.patch(&self.name(), &PatchParams::apply("test").force(), &Patch::Apply(&crd)).await.unwrap();
         eventually("objects can be made", || async { self.create("ready", &json!({"vm": {}}), true).await.is_ok() })
@@ -92,7 +113,8 @@ impl<'a> Definition<'a> {
     }
 
     async fn send(&self, request: http::request::Builder, path: &str, body: &Value) -> Result<Value, kube::Error> {
-        let path = format!("/apis/{}/v1/namespaces/{}/{PLURAL}{path}", self.group, self.world.namespace);
+        let (namespace, plural) = (&self.world.namespace, self.names.plural);
+        let path = format!("/apis/{}/v1/namespaces/{namespace}/{plural}{path}", self.group);
         let request = request.uri(path).body(serde_json::to_vec(body).unwrap()).unwrap();
         self.world.client.request(request).await
     }
