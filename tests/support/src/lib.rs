@@ -1,0 +1,3 @@
+//! Code that several tests share. Never published.
+
+pub mod memory;
