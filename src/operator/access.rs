@@ -1,8 +1,8 @@
-//! (client) The operator's way to the API server: every request is counted and has a deadline, who does not lead writes
-//! nothing, and no list as events is older than its request.
+//! (client) The operator's way to the API server: every request is counted and has a deadline, and an operator that does not
+//! lead writes nothing.
 //!
 //! ```text
-//!  Client ──► leads? counted, up to date ──► Deadlines ──► connections
+//!  Client ──► leads? counted ──► Deadlines ──► connections
 //! ```
 //!
 //! Nothing below sends a request twice: what is tried again passes here again.
@@ -10,7 +10,6 @@
 use super::deadlines::Deadlines;
 use super::leader::Leadership;
 use super::metrics::Metrics;
-use super::up_to_date::up_to_date;
 use crate::connect;
 use http::{Method, Request};
 use kube::client::Body;
@@ -42,7 +41,7 @@ pub fn client(
             return Err(NotLeading);
         }
         count(&request, &metrics);
-        Ok(up_to_date(request))
+        Ok(request)
     });
     Ok(connect::builder(config)?.with_layer(&deadlines).with_layer(&layer).build())
 }
@@ -145,7 +144,7 @@ mod tests {
         let vms = "/apis/vmoperator.jdrupes.org/v1/namespaces/a/vms";
         for (method, path, query, verb, resource) in [
             (Method::GET, ns.to_owned(), "limit=50", "list", "pods"),
-            (Method::GET, ns.to_owned(), "watch=true&sendInitialEvents=true", "watch", "pods"),
+            (Method::GET, ns.to_owned(), "watch=true&resourceVersion=7", "watch", "pods"),
             (Method::GET, format!("{ns}/vm"), "", "get", "pods"),
             (Method::POST, ns.to_owned(), "fieldManager=a", "create", "pods"),
             (Method::PATCH, format!("{ns}/vm/resize"), "", "patch", "pods/resize"),

@@ -6,7 +6,7 @@ use futures::FutureExt;
 use kube::runtime::controller::Action;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tracing::Instrument;
 
 /// The part of a pause that [`Retry::Soon`] waits.
@@ -55,14 +55,14 @@ async fn measured(
     ctx: &Context,
     reconcile: impl Future<Output = Result<Outcome, Error>>,
 ) -> Result<Action, Error> {
-    let began = Instant::now();
+    let began = (ctx.instant)();
     let result = match tokio::time::timeout(ctx.deadline, AssertUnwindSafe(reconcile).catch_unwind()).await {
         Err(_) => Err(Error::Timeout(ctx.deadline)),
         Ok(Err(panic)) => Err(Error::Panic(panic_text(panic.as_ref()))),
         Ok(Ok(result)) => result,
     };
     let outcome = result.as_ref().map_or_else(Error::reason, |_| "Done");
-    ctx.metrics.reconciled(outcome, began.elapsed().as_secs_f64());
+    ctx.metrics.reconciled(outcome, (ctx.instant)().saturating_duration_since(began).as_secs_f64());
     match &result {
         Ok(_) => ctx.failures.forget(name),
         Err(error) => match error.retry() {

@@ -4,12 +4,10 @@
 //! | request | has to be answered within |
 //! |---|---|
 //! | a page of a list | [`Deadlines::list`], to its last byte |
-//! | the beginning of a watch | [`Deadlines::answer`]; its events have kube's own time-out, and a list among them that of [`streams`] |
+//! | the beginning of a watch | [`Deadlines::answer`]; its events have kube's own time-out |
 //! | any other | [`Deadlines::answer`], to its last byte |
 //!
 //! What was not answered may have been carried out.
-//!
-//! [`streams`]: super::streams
 
 use super::access::what;
 use futures::FutureExt;

@@ -12,7 +12,7 @@
 //! | [`controller`] | around each reconcile: deadline, panics, figures, next try |
 //! | [`streams`], [`cache`], [`views`], [`warnings`] | what the operator knows of the cluster, and how little of it |
 //! | [`write`], [`events`] | the few ways in which it writes |
-//! | [`leader`], [`access`], [`deadlines`], [`up_to_date`] | one operator writes at a time; its requests are counted, none is waited for without an end, and no list is older than its request |
+//! | [`leader`], [`access`], [`deadlines`] | one operator writes at a time; its requests are counted, and none is waited for without an end |
 //! | [`context`], [`settings`], [`starts`], [`losses`], [`progress`], [`elapsed`], [`lately`], [`refusals`], [`versions`] | what a reconcile is given |
 //! | [`trace`] | where the time of a start went |
 //! | [`error`], [`whose`], [`backoff`] | what goes wrong, who has what is in the way, and when to try again |
@@ -42,7 +42,6 @@ pub mod settings;
 pub mod starts;
 pub mod streams;
 pub mod trace;
-mod up_to_date;
 pub mod versions;
 pub mod views;
 pub mod vm;

@@ -17,8 +17,7 @@ pub enum Fault {
     /// It is killed after it is carried out, and the API server that the new one asks is behind: its first lists of VMs, or of
     /// all kinds, show what was there before the step. It hears of what is newer later; of VMs last.
     KilledBehind { all: bool },
-    /// A list shows what was there when the layer was made, and the watch goes on from there; late, where the list came as
-    /// events.
+    /// A list shows what was there when the layer was made, and the watch goes on from there, late.
     Stale,
     /// The same with what was there before the step: the VM before its change, with all that it had then.
     Past,
@@ -53,8 +52,8 @@ impl Fault {
         Self::KilledBehind { all: false },
         Self::KilledBehind { all: true },
     ];
-    /// Of lists and watches. A 404 comes from an API server that does not know the definition (yet, or any more), 422 of a
-    /// list from one that gives none as events; else 409 and 422 come from nobody but what stands between.
+    /// Of lists and watches. A 404 comes from an API server that does not know the definition (yet, or any more); 409 and 422
+    /// come only from a proxy.
     pub const OF_LISTS: [Self; 12] = [
         Self::NotSent,
         Self::Refused(403),

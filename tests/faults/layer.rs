@@ -31,6 +31,8 @@ struct Plan {
     past: String,
     /// Kinds whose next list shows what was there then.
     past_next: BTreeSet<String>,
+    /// Kinds of which a list of the past was answered: the watch that follows it begins late.
+    late_watches: BTreeSet<String>,
 }
 
 /// One operator's way to the API server. It ends with the operator.
@@ -152,8 +154,8 @@ impl Layer {
             Some(_) => return Err("the connection was refused".into()),
         }
         match what.split_once(' ') {
-            Some(("LIST", kind)) => self.list(kind, request, fault, under_way).await,
-            Some(("WATCH", kind)) => self.follow(kind, request, Vec::new(), under_way).await,
+            Some(("LIST", kind)) => self.list(kind, request, fault).await,
+            Some(("WATCH", kind)) => self.follow(kind, request, under_way).await,
             _ => {
                 let answer = self.server.send(request).await?;
                 if fault == Some(Fault::AnswerLost) {
@@ -164,43 +166,29 @@ impl Layer {
         }
     }
 
-    /// Passes a list on, and what follows it; or one of the past.
-    async fn list(
-        &self,
-        kind: &str,
-        request: Request<Body>,
-        fault: Option<Fault>,
-        under_way: UnderWay,
-    ) -> Result<Answer, BoxError> {
+    /// Passes a list on, or one of the past.
+    async fn list(&self, kind: &str, request: Request<Body>, fault: Option<Fault>) -> Result<Answer, BoxError> {
         let past = {
             let mut plan = self.plan.lock().unwrap();
             let is_past = plan.past_next.remove(kind) && fault.is_none() || fault == Some(Fault::Past);
-            is_past.then(|| plan.past.clone()).or_else(|| (fault == Some(Fault::Stale)).then(|| self.old.clone()))
+            let past =
+                is_past.then(|| plan.past.clone()).or_else(|| (fault == Some(Fault::Stale)).then(|| self.old.clone()));
+            if past.is_some() {
+                plan.late_watches.insert(kind.to_owned());
+            }
+            past
         };
-        if !is_streamed(&request) {
-            // In pages, as to an operator whose streamed list was refused.
-            let at = past.map(|past| format!("&resourceVersion={past}&resourceVersionMatch=Exact")).unwrap_or_default();
-            let request = Request::get(format!("{}{at}", request.uri())).body(Body::empty())?;
-            let answer = self.server.send(request).await?;
-            return Ok(passed_on(answer));
-        }
-        let (lines, request) = match past {
-            Some(past) => self.stale_list(request.uri(), &past).await?,
-            None => (Vec::new(), request),
-        };
-        self.follow(kind, request, lines, under_way).await
+        let at = past.map(|past| format!("&resourceVersion={past}&resourceVersionMatch=Exact")).unwrap_or_default();
+        let request = Request::get(format!("{}{at}", request.uri())).body(Body::empty())?;
+        Ok(passed_on(self.server.send(request).await?))
     }
 
-    /// Passes on what a list or watch tells, after those lines.
-    async fn follow(
-        &self,
-        kind: &str,
-        request: Request<Body>,
-        first: Vec<u8>,
-        under_way: UnderWay,
-    ) -> Result<Answer, BoxError> {
-        // A list that is streamed has its end marked; a watch is there with its answer.
-        let is_list = is_streamed(&request);
+    /// Passes on what a watch tells.
+    async fn follow(&self, kind: &str, request: Request<Body>, under_way: UnderWay) -> Result<Answer, BoxError> {
+        if self.plan.lock().unwrap().late_watches.remove(kind) {
+            // The operator acts on the list of the past; and on what it hears of other kinds first.
+            tokio::time::sleep(if kind == VMS { LATE * 4 } else { LATE * 2 }).await;
+        }
         let answer = self.server.send(request).await?;
         if !answer.status().is_success() {
             return Ok(passed_on(answer));
@@ -208,64 +196,18 @@ impl Layer {
         let (parts, body) = answer.into_parts();
         let (out, lines) = mpsc::unbounded_channel();
         let (layer, kind) = (self.clone(), kind.to_owned());
+        let number = under_way.follows(&kind);
         tokio::spawn(async move {
-            if !first.is_empty() {
-                let _ = out.send(first);
-                // The operator acts on it; and on what it hears of other kinds first.
-                tokio::time::sleep(if kind == VMS { LATE * 4 } else { LATE * 2 }).await;
-            }
-            let (mut list, mut following) = match is_list {
-                true => (Some(under_way), None),
-                false => (None, Some(under_way.follows(&kind))),
-            };
-            layer.pump(&kind, body, &out, &mut list, &mut following).await;
-            if let Some(number) = following {
-                layer.traffic.ends(&kind, number);
-            }
+            layer.pump(&kind, number, body, &out).await;
+            layer.traffic.ends(&kind, number);
         });
         let lines = futures::stream::unfold(lines, |mut lines| async move { Some((lines.recv().await?, lines)) });
         let frames = lines.map(|line| Ok::<_, BoxError>(Frame::data(Bytes::from(line))));
         Ok(Response::from_parts(parts, StreamBody::new(frames).boxed_unsync()))
     }
 
-    /// The events of a list as it was at that revision, and the request that goes on from there.
-    async fn stale_list(&self, uri: &http::Uri, old: &str) -> Result<(Vec<u8>, Request<Body>), BoxError> {
-        let kept = |drop: &[&str]| {
-            let query = uri.query().unwrap_or_default();
-            let kept = query.split('&').filter(|part| !drop.iter().any(|name| part.starts_with(name)));
-            kept.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("&")
-        };
-        let path = uri.path();
-        let lists = ["watch=", "timeoutSeconds=", "allowWatchBookmarks=", "sendInitialEvents=", "resourceVersion"];
-        let query = format!("{}&resourceVersion={}&resourceVersionMatch=Exact", kept(&lists), old);
-        let list = Request::get(format!("{path}?{query}")).body(Vec::new())?;
-        let list: Value = self.server.request(list).await?;
-        let (kind, version) = (list["kind"].as_str().unwrap_or_default(), &list["apiVersion"]);
-        let kind = kind.trim_end_matches("List");
-        let mut lines = Vec::new();
-        for item in list["items"].as_array().into_iter().flatten() {
-            let mut item = item.clone();
-            (item["kind"], item["apiVersion"]) = (kind.into(), version.clone());
-            lines.extend(event("ADDED", &item));
-        }
-        let end = json!({
-            "kind": kind, "apiVersion": version,
-            "metadata": {"resourceVersion": old, "annotations": {"k8s.io/initial-events-end": "true"}},
-        });
-        lines.extend(event("BOOKMARK", &end));
-        let query = format!("{}&resourceVersion={}", kept(&["sendInitialEvents=", "resourceVersion"]), old);
-        Ok((lines, Request::get(format!("{path}?{query}")).body(Body::empty())?))
-    }
-
-    /// Passes the events of a watch on. With the end of a list it is not under way any more, but follows its kind.
-    async fn pump(
-        &self,
-        kind: &str,
-        mut body: Body,
-        out: &mpsc::UnboundedSender<Vec<u8>>,
-        list: &mut Option<UnderWay>,
-        following: &mut Option<usize>,
-    ) {
+    /// Passes the events of a watch on.
+    async fn pump(&self, kind: &str, number: usize, mut body: Body, out: &mpsc::UnboundedSender<Vec<u8>>) {
         let (mut buffer, mut held) = (Vec::new(), None);
         let mut dead = self.dead.subscribe();
         loop {
@@ -301,9 +243,7 @@ impl Layer {
                         }
                         let gone = json!({"kind": "Status", "apiVersion": "v1", "code": 410, "reason": "Expired", "message": "too old"});
                         // Before the operator knows: nobody may take it for at rest.
-                        if let Some(number) = following.take() {
-                            self.traffic.ends(kind, number);
-                        }
+                        self.traffic.ends(kind, number);
                         let _ = out.send(event("ERROR", &gone));
                         return;
                     }
@@ -313,13 +253,9 @@ impl Layer {
                 if held.as_ref().is_some_and(|(held, _)| name(held) == name(&line)) {
                     let _ = out.send(held.take().map(|(line, _)| line).unwrap_or_default());
                 }
-                let is_end = is_bookmark && String::from_utf8_lossy(&line).contains("k8s.io/initial-events-end");
                 let _ = out.send(line);
                 if let Some((held, _)) = held.take() {
                     let _ = out.send(held);
-                }
-                if let Some(list) = list.take_if(|_| is_end) {
-                    *following = Some(list.follows(kind));
                 }
             }
         }
@@ -340,20 +276,14 @@ fn passed_on(answer: Response<Body>) -> Answer {
     answer.map(|body| body.map_err(BoxError::from).boxed_unsync())
 }
 
-fn is_streamed(request: &Request<Body>) -> bool {
-    request.uri().query().is_some_and(|query| query.contains("sendInitialEvents=true"))
-}
-
 /// What the request is, without names that differ from run to run.
 async fn named(request: Request<Body>) -> Result<(String, Request<Body>), BoxError> {
-    let is_streamed = is_streamed(&request);
     let (parts, mut body) = request.into_parts();
     let path = parts.uri.path().to_owned();
     let query = parts.uri.query().unwrap_or_default();
     let within = path.split_once("/namespaces/").and_then(|(_, rest)| rest.split_once('/')).map(|(_, within)| within);
     let what = match (&parts.method, within) {
         (_, None) => return Err(format!("{path} is in no namespace").into()),
-        (&Method::GET, Some(kind)) if is_streamed => format!("LIST {kind}"),
         (&Method::GET, Some(kind)) if query.contains("watch=true") => format!("WATCH {kind}"),
         (&Method::GET, Some(kind)) if !kind.contains('/') => format!("LIST {kind}"),
         (&Method::POST, Some(kind)) if kind != "events" => {

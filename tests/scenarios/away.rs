@@ -1,6 +1,6 @@
 //! The API server is away for a while: nothing is lost, nothing is destroyed, and what was missed is caught up on.
 
-use super::fake_api::{CONFIG_MAPS, FakeApi, PODS, VMS, no_lists_as_events};
+use super::fake_api::{CONFIG_MAPS, FakeApi, PODS, VMS};
 use super::world::{one_disk, request};
 use futures::StreamExt;
 use http::{Method, Request, Response};
@@ -36,9 +36,6 @@ impl Server {
         let is_collection = path.contains("/namespaces/") && path.split('/').nth_back(1) == Some("ns");
         if request.method() != Method::GET || !is_collection {
             return Ok(self.api.client().send(request).await?);
-        }
-        if query.contains("sendInitialEvents=true") {
-            return Ok(no_lists_as_events().map(Body::from));
         }
         // A watch tells nothing but that its time is over: there is always a new list then.
         let answer = if query.contains("watch=true") {

@@ -50,16 +50,6 @@ pub const CONFIG_MAPS: &str = "/api/v1/namespaces/ns/configmaps";
 pub const SERVICES: &str = "/api/v1/namespaces/ns/services";
 pub const SECRETS: &str = "/api/v1/namespaces/ns/secrets";
 
-/// The answer of an API server that gives lists in pages only.
-pub fn no_lists_as_events() -> Response<Vec<u8>> {
-    let status = json!({
-        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422,
-        "message": "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled",
-    });
-    let answer = Response::builder().status(StatusCode::UNPROCESSABLE_ENTITY);
-    answer.body(status.to_string().into_bytes()).unwrap()
-}
-
 /// The requests since the last call, events too.
 pub fn request_paths(api: &FakeApi) -> Vec<String> {
     std::mem::take(&mut api.0.lock().unwrap().requests)

@@ -1,6 +1,6 @@
 //! An API server that takes connections and requests and says nothing, or to ask later: over real sockets.
 
-use super::fake_api::{VMS, no_lists_as_events};
+use super::fake_api::VMS;
 use axum::body::{Body, Bytes};
 use axum::response::Response;
 use futures::StreamExt;
@@ -36,8 +36,6 @@ enum Reply {
     Events(Vec<(&'static str, Value)>),
     /// Too many requests.
     Later,
-    /// The API server knows no lists as events.
-    Refusal,
 }
 
 /// What is asked, and how often the like was asked before.
@@ -77,8 +75,6 @@ impl Server {
         let path = request.uri().path().to_owned();
         let query = request.uri().query().unwrap_or_default();
         let what = match request.method().as_str() {
-            // As of now: of any version would be said so.
-            "GET" if query.contains("sendInitialEvents=true") && !query.contains("resourceVersion=") => "STREAM",
             "GET" if query.contains("watch=true") => "WATCH",
             method => method,
         };
@@ -94,7 +90,6 @@ impl Server {
                 let answer = Response::builder().status(StatusCode::TOO_MANY_REQUESTS).header("Retry-After", "1");
                 return Ok(answer.body(Body::from("Too many requests, please try again later.")).unwrap());
             }
-            Reply::Refusal => return Ok(no_lists_as_events().map(Body::from)),
             Reply::Whole(value) => return Ok(Response::new(Body::from(value.to_string()))),
             Reply::Half(value) => value.to_string().split_at(10).0.to_owned(),
             Reply::Events(events) => {
@@ -120,13 +115,11 @@ fn vm() -> Value {
     })
 }
 
-/// Each first request meets silence, and each list comes in pages: it begins with half a page, and has to be asked for
-/// later.
-fn paged(what: &str, path: &str, nth: usize) -> Reply {
+/// The first request of each kind meets silence, the second one half a page. The third one is told to come later.
+fn silent_at_first(what: &str, path: &str, nth: usize) -> Reply {
     let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": []});
     match (what, path, nth) {
         (_, _, 0) => Reply::Silence,
-        ("STREAM", ..) => Reply::Refusal,
         ("GET", _, 1) => Reply::Half(list),
         ("GET", _, 2) => Reply::Later,
         ("GET", ..) => Reply::Whole(list),
@@ -135,44 +128,25 @@ fn paged(what: &str, path: &str, nth: usize) -> Reply {
     }
 }
 
-/// Each first request meets silence, and each list comes as events, which have to be asked for later.
-fn streamed(what: &str, path: &str, nth: usize) -> Reply {
-    let end = json!({
-        "apiVersion": "v1", "kind": "Any",
-        "metadata": {"resourceVersion": "3", "annotations": {"k8s.io/initial-events-end": "true"}},
-    });
-    let end = ("BOOKMARK", end);
-    match (what, path, nth) {
-        (_, _, 0) => Reply::Silence,
-        (_, _, 1) => Reply::Later,
-        (_, VMS, _) => Reply::Events(vec![("ADDED", vm()), end]),
-        _ => Reply::Events(vec![end]),
-    }
-}
-
 #[tokio::test]
 async fn an_operator_whose_first_requests_are_never_answered_sees_everything_all_the_same() {
-    for script in [paged as Script, streamed] {
-        let (server, client) = Server::start(script).await;
-        let ctx = Arc::new(Context::new(client, "ns".to_owned(), Settings::default()));
-        let vms = streams::vms(&ctx);
-        let store = vms.store.clone();
-        let children = streams::children(&ctx, &store);
-        let standing_by =
-            tokio::spawn(async move { streams::stand_by(vms, children.boxed(), &Leadership::waiting()).await });
-        let seen = async {
-            ctx.caches.ready().await;
-            while store.state().is_empty() {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        };
-        let seen = tokio::time::timeout(Duration::from_secs(60), seen).await;
-        assert!(seen.is_ok(), "{:?}; asked: {:?}", ctx.caches.missing(), server.asked.lock().unwrap());
-        assert_eq!(store.state()[0].name_any(), "vm");
-        // Once is enough to know.
-        assert!((1..=3).contains(&server.asked(&format!("STREAM {VMS}"))), "{:?}", server.asked.lock().unwrap());
-        standing_by.abort();
-    }
+    let (server, client) = Server::start(silent_at_first).await;
+    let ctx = Arc::new(Context::new(client, "ns".to_owned(), Settings::default()));
+    let vms = streams::vms(&ctx);
+    let store = vms.store.clone();
+    let children = streams::children(&ctx, &store);
+    let standing_by =
+        tokio::spawn(async move { streams::stand_by(vms, children.boxed(), &Leadership::waiting()).await });
+    let seen = async {
+        ctx.caches.ready().await;
+        while store.state().is_empty() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let seen = tokio::time::timeout(Duration::from_secs(60), seen).await;
+    assert!(seen.is_ok(), "{:?}; asked: {:?}", ctx.caches.missing(), server.asked.lock().unwrap());
+    assert_eq!(store.state()[0].name_any(), "vm");
+    standing_by.abort();
 }
 
 #[tokio::test]

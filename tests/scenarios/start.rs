@@ -1,6 +1,6 @@
 //! The operator's start where the cluster is not as it should be: no definition yet, objects that cannot be read.
 
-use super::fake_api::{VMS, no_lists_as_events};
+use super::fake_api::VMS;
 use futures::StreamExt;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
@@ -39,9 +39,6 @@ impl Server {
                 let status =
                     json!({"status": "Failure", "code": 404, "reason": "NotFound", "message": "page not found"});
                 return Ok(Response::builder().status(404).body(Body::from(serde_json::to_vec(&status)?))?);
-            }
-            (&Method::GET, _) if query.contains("sendInitialEvents=true") => {
-                return Ok(no_lists_as_events().map(Body::from));
             }
             (&Method::GET, VMS) if is_watch => {
                 return std::future::pending().await;

@@ -42,7 +42,7 @@ pub fn vms(ctx: &Arc<Context>) -> Vms<impl Stream<Item = ObjectRef<VirtualMachin
     let stream = events
         .modify(trim)
         .filter_map(move |event| {
-            note_definition(&ctx, event.as_ref().err());
+            note_definition(&ctx, &event);
             let event = match event {
                 Ok(event) => vm::unreadable::readable(event, |it| drop(unreadable.send(it))).map(|event| {
                     if let Event::Apply(vm) | Event::InitApply(vm) = &event {
@@ -89,10 +89,14 @@ fn in_store<K: Resource<DynamicType = ()> + Send + 'static>(
 }
 
 /// Remembers whether the API server knows VMs, and says once that it does not.
-fn note_definition(ctx: &Context, error: Option<&watcher::Error>) {
+fn note_definition(ctx: &Context, event: &watcher::Result<Event<Arriving>>) {
+    // A list begins before its first page is asked for.
+    if matches!(event, Ok(Event::Init)) {
+        return;
+    }
     let missing = matches!(
-        error,
-        Some(watcher::Error::InitialListFailed(kube::Error::Api(status)) | watcher::Error::WatchStartFailed(kube::Error::Api(status)))
+        event,
+        Err(watcher::Error::InitialListFailed(kube::Error::Api(status)) | watcher::Error::WatchStartFailed(kube::Error::Api(status)))
             if status.code == 404
     );
     if ctx.definition_missing.swap(missing, Ordering::Relaxed) != missing {
@@ -150,6 +154,7 @@ where
     let mut changed = Box::pin(changed);
     let changes = futures::stream::select(changed.by_ref(), children.by_ref()).map(drop).collect::<()>();
     tokio::select! {
+        biased;
         () = leadership.elected() => {}
         // Watches do not end before the operator does.
         () = changes.then(|()| futures::future::pending()) => {}

@@ -98,6 +98,7 @@ pub async fn run<S, T>(
             futures::future::ready(())
         });
     tokio::select! {
+        biased;
         () = reconciling => {}
         () = sweeping => {}
     }
