@@ -2,6 +2,8 @@
 
 GUESTS=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 REPO=$(cd "$GUESTS/../../.." && pwd)
+# shellcheck source-path=SCRIPTDIR/../../..
+source "$REPO/tests/cache.sh"
 OUT=$REPO/.cache/guests
 PROGRAM=guests/$(basename "$0")
 
@@ -38,23 +40,35 @@ step() {
 
 seconds_since() { awk -v from="$1" -v to="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", to - from }'; }
 
-# make_image NAME COMMAND INPUT...: runs COMMAND, which writes $WORK/image, unless $OUT/NAME.img is made of the same inputs.
-# Debian's packages are taken as they are at the time; remove the image to get newer ones.
+# make_image NAME COMMAND INPUT...: puts NAME.img, made by COMMAND as $WORK/image, into the checkout's .cache/guests. It is built
+# once for each state of the inputs and kept in the cache outside the checkout. Debian's packages are taken as they are at the
+# time; `tests/cache empty` leads to newer ones.
 make_image() {
-    local name=$1 command=$2 key begin=$EPOCHREALTIME
+    local name=$1 command=$2 key kept
     shift 2
-    key=$(cat "$GUESTS/common.sh" "$@" | sha256sum | cut -c 1-16)
-    mkdir -p "$OUT"
-    exec 9>"$OUT/$name.lock"
-    flock 9
-    if [[ -e $OUT/$name.img && -e $OUT/$name.key && $(<"$OUT/$name.key") == "$key" ]]; then
+    # Not common.sh itself: what it says of the cache changes no image.
+    key=$(cat "$@" | sha256sum | cut -c 1-16)
+    kept=$VMOP_CACHE/guests/$name-$key.img
+    mkdir -p "$OUT" "${kept%/*}"
+    cache_lock "guest-$name"
+    printf '%s\n' "$key" >"$OUT/$name.key"
+    if [[ -e $OUT/$name.img && -e $kept && $OUT/$name.img -ef $kept ]]; then
         echo "$OUT/$name.img is up to date"
         return
     fi
-    WORK=$(mktemp -d "$OUT/$name.XXXXXX")
+    [[ -e $kept ]] || build_image "$command" "$kept"
+    used "$kept"
+    # A link where that is possible; no test writes into the image itself.
+    ln -f "$kept" "$OUT/$name.img" 2>/dev/null || cp --sparse=always "$kept" "$OUT/$name.img"
+    echo "$OUT/$name.img: $(du -h --apparent-size "$kept" | cut -f 1), $(du -h "$kept" | cut -f 1) on disk"
+}
+
+# build_image COMMAND FILE
+build_image() {
+    cache_missed "guest $2"
+    WORK=$(mktemp -d "$VMOP_CACHE/guests/work.XXXXXX")
     trap 'rm -rf --one-file-system "$WORK"' EXIT
-    "$command"
-    mv "$WORK/image" "$OUT/$name.img"
-    printf '%s\n' "$key" >"$OUT/$name.key"
-    echo "$OUT/$name.img: $(du -h --apparent-size "$OUT/$name.img" | cut -f 1), $(du -h "$OUT/$name.img" | cut -f 1) on disk, in $(seconds_since "$begin")"
+    "$1"
+    mv "$WORK/image" "$2"
+    keep_newest "${2%/*}" "$(basename "$2" | sed 's/-[^-]*$/-*/')"
 }

@@ -1,0 +1,193 @@
+# What each part of the tests does; sourced by tests/run, which says how they are counted and timed.
+
+# A panic's message names what was expected and where; a backtrace of an asynchronous test names the executor.
+export RUST_BACKTRACE=0
+# Compiled dependencies are shared by all checkouts. The programs still end up in the checkout's target/.
+export CARGO_BUILD_BUILD_DIR=${CARGO_BUILD_BUILD_DIR:-$VMOP_CACHE/cargo}
+CLUSTER=$REPO/tests/cluster/cluster
+# A clone that is built once has no use for incremental compilation.
+[[ -z ${CI:-} ]] || export CARGO_INCREMENTAL=0
+
+# need COMMAND HOW
+need() { command -v "$1" >/dev/null || { echo "$1 is missing; $2"; exit 1; }; }
+
+need_rust() {
+    need cargo "install Rust, see https://rustup.rs"
+    need cc "apt-get install gcc libc6-dev"
+    [[ -d $CARGO_BUILD_BUILD_DIR ]] || cache_missed "compiled dependencies"
+}
+
+# At low priority: a test run should not slow down other work on the machine. Progress is shown as "crate n of m".
+cargo() {
+    CARGO_TERM_PROGRESS_WHEN=always CARGO_TERM_PROGRESS_WIDTH=100 nice -n 5 cargo "$@" 2>&1 | "$REPO/tests/progress" crate
+}
+
+# cargo_test ARGUMENTS...: prints the seconds of each test
+cargo_test() { CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$REPO/tests/timed cargo test --locked "$@"; }
+
+# --- tier check -----------------------------------------------------------------
+
+CHECK_TARGETS=(--lib --bins --test golden --test scenarios --test model)
+
+part_build() {
+    need_rust
+    local targets=("${CHECK_TARGETS[@]}")
+    # The tests of the other tiers, too: one step compiles and links them side by side.
+    [[ ${TIER:-check} == check ]] || targets=(--lib --bins --test '*')
+    cargo_test --no-run "${targets[@]}"
+}
+
+part_lint() {
+    need_rust
+    cargo fmt --check
+    # --test '*' names the tests that say `test = false`, which --all-targets leaves out.
+    cargo clippy --locked --lib --bins --benches --test '*' -- -D warnings
+    git ls-files -z | xargs -0 grep --files-with-matches --null '^#!.*\bsh$\|^#!.*\bbash$' | xargs -0 -n 1 bash -n
+    git ls-files -z '*.sh' | xargs -0 -n 1 bash -n
+}
+
+part_unit() {
+    need_rust
+    local failed=0
+    cargo_test --no-fail-fast --lib --bins --test golden --test scenarios || failed=1
+    # Prints how many worlds it has looked at.
+    cargo_test --no-fail-fast --test model -- --test-threads 1 --nocapture || failed=1
+    return "$failed"
+}
+
+# --- tier test --------------------------------------------------------------------
+
+part_halves() {
+    need_rust
+    local half failed=0
+    for half in operator runner; do
+        if cargo clippy --locked --no-default-features --features "$half" --lib --bins -- -D warnings; then
+            echo "1 passed, 0 failed"
+        else
+            failed=1
+            echo "FAIL the $half does not compile without the other half"
+            echo "0 passed, 1 failed"
+        fi
+    done
+    return "$failed"
+}
+
+part_dependencies() { need_rust; "$REPO/tests/deny/check"; }
+
+# Static and optimized, but without link-time optimization: that takes minutes, and only released images have it.
+part_programs() {
+    need_rust
+    RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked --profile ci --target "$TARGET" --bins
+    ls -l "$REPO/target/$TARGET/ci"/vm-{operator,runner}
+}
+
+part_cluster() { "$CLUSTER" up; }
+
+part_images() { "$REPO/tests/cluster/images"; }
+
+part_guests() {
+    "$REPO/tests/cluster/guests/tiny"
+    "$REPO/tests/cluster/guests/secure"
+    "$REPO/tests/cluster/guests/debian"
+}
+
+part_apiserver() { with_cluster cargo_test --no-fail-fast --test apiserver; }
+
+part_changes() {
+    need_rust
+    "$CLUSTER" build
+    cargo_test --test changes -- --nocapture
+}
+
+part_faults() {
+    need_rust
+    "$CLUSTER" build
+    cargo_test --test faults -- --nocapture
+}
+
+part_runner() {
+    need_rust
+    cargo_test --no-fail-fast --test runner
+}
+
+part_selftests() {
+    local failed=0
+    "$REPO/tests/cluster/images-selftest" || failed=1
+    "$REPO/tests/monitoring/selftest" || failed=1
+    return "$failed"
+}
+
+part_previous() {
+    need_rust
+    "$REPO/tests/cluster/previous"
+}
+
+part_e2e() { with_cluster e2e_and_rights; }
+
+# What the roles grant is compared with the rights that these tests have used.
+e2e_and_rights() {
+    local failed=0
+    cargo_test --no-fail-fast --test e2e || failed=1
+    cargo_test --no-fail-fast --test rights || failed=1
+    return "$failed"
+}
+
+part_demo() { "$REPO/tests/cluster/demo-selftest"; }
+
+# --- tier exhaustive ----------------------------------------------------------------
+
+# Of its own, empty for each state of the sources, so that no wrong entry of the other cache can hide a defect.
+use_empty_cache() {
+    local kept=$VMOP_CACHE.exhaustive
+    export VMOP_CACHE=$kept/${TREE:-uncommitted}
+    unset CARGO_BUILD_BUILD_DIR
+    mkdir -p "$VMOP_CACHE"
+    [[ -n $TREE ]] || "$REPO/tests/cache" empty
+    find "$kept" -mindepth 1 -maxdepth 1 ! -name "${VMOP_CACHE##*/}" -exec rm -rf --one-file-system {} +
+}
+
+# What the part stands on, quick where it is there.
+with_everything() {
+    part_programs
+    part_images
+    part_guests
+    with_cluster "$@"
+}
+
+part_model_deep() { need_rust; MODEL_DEEP=1 cargo_test --test model -- --test-threads 1 --nocapture; }
+
+part_faults_all() { FAULTS_ALL=1 part_faults; }
+
+part_changes_all() { CHANGES=500 part_changes; }
+
+part_fuzz() { need_rust; FUZZ_SECONDS=${FUZZ_SECONDS:-60} "$REPO/fuzz/run"; }
+
+part_soak() {
+    export SOAK_MINUTES=${SOAK_MINUTES:-15}
+    with_everything cargo_test --test soak -- --nocapture
+}
+
+part_selftests_more() { with_everything selftests_more; }
+
+selftests_more() {
+    local failed=0
+    "$REPO/tests/cluster/selftest" || failed=1
+    "$REPO/tests/cluster/guests/selftest" || failed=1
+    "$REPO/tests/deny/selftest" || failed=1
+    return "$failed"
+}
+
+part_release() { need_rust; "$REPO/tests/release" selftest; }
+
+part_dockerfile() { "$REPO/tests/cluster/dockerfile"; }
+
+# --- the cluster --------------------------------------------------------------------
+
+with_cluster() {
+    need_rust
+    "$CLUSTER" up
+    local environment
+    environment=$("$CLUSTER" env)
+    eval "$environment"
+    "$@"
+}
