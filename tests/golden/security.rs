@@ -1,11 +1,10 @@
-//! What `docs/security.md` says.
+//! The security model of `docs/security.md`: the privileges of the pods that are created, and of what is installed.
 
 use super::generated::{made, stored};
 use super::root;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use serde_json::Value;
-use std::path::Path;
 use vm_operator::api::names;
 
 /// Everything that Pod Security `restricted` looks at, and what we want besides.
@@ -132,32 +131,4 @@ fn the_part_of_a_namespace_has_nothing_of_the_cluster() {
     let base = kinds("base");
     assert!(base.len() > 8 && base.iter().all(|kind| of_a_namespace.contains(&kind.as_str())), "{base:?}");
     assert!(kinds("cluster").contains(&"ValidatingAdmissionPolicy".to_owned()));
-}
-
-/// Whether a file below has a function of that name that is a test.
-fn is_tested(dir: &Path, test: &str) -> bool {
-    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    entries.into_iter().any(|path| match path.is_dir() {
-        true => is_tested(&path, test),
-        false if path.extension().is_some_and(|extension| extension == "rs") => {
-            let text = std::fs::read_to_string(&path).unwrap();
-            let attribute = |line: &str| line.trim().starts_with("#[test]") || line.trim().starts_with("#[tokio::test");
-            let lines: Vec<&str> = text.lines().collect();
-            lines.windows(2).any(|two| attribute(two[0]) && two[1].contains(&format!("fn {test}(")))
-        }
-        false => false,
-    })
-}
-
-#[test]
-fn each_claim_of_the_security_model_names_tests_that_exist() {
-    let text = std::fs::read_to_string(root().join("docs/security.md")).unwrap();
-    let quoted = text.split('`').skip(1).step_by(2);
-    // Names of tests are sentences.
-    let tests: Vec<&str> = quoted.filter(|word| word.matches('_').count() > 3).collect();
-    assert!(tests.len() > 12, "{tests:?}");
-    for test in tests {
-        assert!(is_tested(&root().join("tests"), test) || is_tested(&root().join("src"), test), "no test {test}");
-    }
-    assert!(!is_tested(&root().join("tests"), "two_operators_with_vms_of_another_name"));
 }
