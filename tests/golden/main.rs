@@ -11,6 +11,7 @@ mod fields;
 mod generated;
 #[path = "../common/generator.rs"]
 mod generator;
+mod links;
 mod monitoring;
 mod mutated;
 #[path = "../common/nonsense.rs"]
