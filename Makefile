@@ -25,7 +25,7 @@ test-unit: ## Unit, golden and scenario tests, the model
 fuzz: ## Look for inputs that break the readers of QMP, configuration, agents and sizes (FUZZ_SECONDS, default 60, each)
 	@tests/run fuzz
 test-apiserver: ## The operator on a real API server
-	@tests/run cluster apiserver
+	@tests/run apiserver
 test-faults: ## Faults on a real API server: a rotating share of the cases (FAULTS_ALL=1: all of them)
 	@tests/run faults
 test-changes: ## VMs that are changed at random end like VMs that were created so (CHANGES, CHANGES_SEED)

@@ -19,7 +19,10 @@ use tokio::net::TcpListener;
 /// # Errors
 /// If the address cannot be listened on.
 pub async fn serve(address: SocketAddr, ctx: Arc<Context>, vms: Store<VirtualMachine>) -> std::io::Result<()> {
-    axum::serve(listen(address).await?, router(Served { ctx, vms })).await
+    let listener = listen(address).await?;
+    // The port may have been chosen by the kernel.
+    tracing::info!(address = %listener.local_addr()?, "serving /livez, /readyz and /metrics");
+    axum::serve(listener, router(Served { ctx, vms })).await
 }
 
 /// Listens; on a node without IPv6, `[::]` means all addresses of IPv4.

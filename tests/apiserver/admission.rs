@@ -78,7 +78,7 @@ fn field(at: &str) -> String {
 
 #[tokio::test]
 async fn each_rule_admits_what_is_right_and_refuses_a_mistake_with_field_reason_and_way_out() {
-    let world = World::without_definitions("admission").await;
+    let world = World::new("admission").await;
     let definition = Definition::new(&world).await;
     let mut without_case: BTreeSet<_> = RULES.iter().map(|rule| (rule.at, rule.message)).collect();
     without_case.retain(|(at, _)| !at.is_empty());
@@ -114,7 +114,7 @@ async fn each_rule_admits_what_is_right_and_refuses_a_mistake_with_field_reason_
 
 #[tokio::test]
 async fn a_vms_name_leaves_room_for_what_is_named_after_it() {
-    let world = World::without_definitions("name").await;
+    let world = World::new("name").await;
     let definition = Definition::new(&world).await;
     let spec = json!({"vm": {}});
     definition.create(&"x".repeat(63), &spec, true).await.unwrap();
@@ -124,7 +124,7 @@ async fn a_vms_name_leaves_room_for_what_is_named_after_it() {
 
 #[tokio::test]
 async fn what_the_schema_itself_refuses_is_told_with_the_field() {
-    let world = World::without_definitions("schema").await;
+    let world = World::new("schema").await;
     let definition = Definition::new(&world).await;
     let vm = |machine: Value| json!({"vm": machine});
     for (spec, field, words) in [

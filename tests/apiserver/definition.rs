@@ -3,8 +3,7 @@
 use crate::world::{World, eventually};
 use http::Request;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Client;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -155,20 +154,5 @@ impl<'a> Definition<'a> {
     pub async fn merge(&self, name: &str, subresource: &str, patch: &Value) -> Result<Value, kube::Error> {
         let request = Request::builder().method("PATCH").header("Content-Type", "application/merge-patch+json");
         self.send(request, &format!("/{name}{subresource}"), patch).await
-    }
-}
-
-impl Drop for Definition<'_> {
-    fn drop(&mut self) {
-        let (config, name) = (self.world.config.clone(), self.name());
-        // The test's runtime may be on its way out already.
-        let clean = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let crds = Api::<CustomResourceDefinition>::all(Client::try_from(config).unwrap());
-                let _ = crds.delete(&name, &DeleteParams::default()).await;
-            });
-        });
-        let _ = clean.join();
     }
 }

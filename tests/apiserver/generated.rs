@@ -19,7 +19,7 @@ const CONCURRENCY: usize = 4;
 
 #[tokio::test]
 async fn what_the_reference_can_run_is_admitted() {
-    let world = World::without_definitions("generated").await;
+    let world = World::new("generated").await;
     let definition = Definition::new(&world).await;
     let began = Instant::now();
     let ask = async |spec| definition.create("vm", &spec, true).await.err().map(|error| format!("{error}: {spec}"));
@@ -47,7 +47,7 @@ fn obstacle(vm: &Value) -> Result<Option<String>, String> {
 
 #[tokio::test]
 async fn what_is_admitted_is_run_or_explained_whatever_it_is() {
-    let world = World::without_definitions("mutated").await;
+    let world = World::new("mutated").await;
     let definition = Definition::new(&world).await;
     let specs = mutated(specs(SEED, 100), SEED, 1500);
     let ask = async |spec| definition.create("vm", &spec, true).await.ok();

@@ -1,7 +1,8 @@
 //! What only a real API server can tell: whether it takes our definitions, what they admit and refuse, what its merges
 //! do, and what the operator makes there. Pods are made and never get a node.
 //!
-//! `make test-apiserver` runs it on the local cluster (`make cluster`).
+//! `make test-apiserver` runs it. It starts an etcd, an API server, a scheduler and a garbage collector for itself, and needs no
+//! cluster.
 //!
 //! | file | what |
 //! |---|---|

@@ -1,6 +1,6 @@
 //! What the operator makes of a VM, and that it writes nothing where there is nothing to do.
 
-use crate::world::{COLLECTED, World, eventually, eventually_within, machine};
+use crate::world::{World, eventually, machine};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
@@ -60,7 +60,7 @@ async fn a_vm_becomes_its_objects_and_leaves_only_its_claims() {
     eventually("the pod is back", || async { pods.get_opt("vm").await.unwrap().is_some() }).await;
 
     vms.delete("vm", &DeleteParams::default()).await.unwrap();
-    eventually_within(COLLECTED, "pod, ConfigMap and secret are gone", || async {
+    eventually("pod, ConfigMap and secret are gone", || async {
         let (client, namespace) = (&world.client, &world.namespace);
         count::<Pod>(client, namespace).await == 0
             && count::<ConfigMap>(client, namespace).await == 0

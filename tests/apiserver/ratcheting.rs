@@ -60,7 +60,7 @@ fn stored() -> Vec<Stored> {
 
 #[tokio::test]
 async fn what_was_stored_before_a_rule_can_be_edited_elsewhere_and_told_of() {
-    let world = World::without_definitions("ratcheting").await;
+    let world = World::new("ratcheting").await;
     let definition = Definition::without_rules(&world).await;
     for Stored { name, spec, .. } in stored() {
         definition.create(name, &spec, false).await.unwrap_or_else(|e| panic!("{name}: {e}"));

@@ -1,9 +1,10 @@
-//! A namespace of its own for each test, and an operator in the test's process.
+//! An API server for all tests of this process, a namespace for each test, and an operator in the test's process.
 
 use futures::StreamExt;
 use http::{Method, Request};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::client::{Body, ClientBuilder};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config};
@@ -11,31 +12,53 @@ use serde_json::{Value, json};
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
+use support::real::Server;
 use tokio::task::JoinHandle;
 use vm_operator::api::VirtualMachine;
 use vm_operator::operator::context::Context;
 use vm_operator::operator::settings::Settings;
 use vm_operator::operator::{streams, vm};
 
-/// Nothing here waits for a guest: what takes longer than this does not come.
-const DEADLINE: Duration = Duration::from_secs(30);
+/// Everything that a test waits for takes a few seconds at most, but on a busy machine everything may take longer.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The garbage collector looks for new definitions each 30 s; of an owner whose kind it does not know yet, it removes
-/// nothing.
-pub const COLLECTED: Duration = Duration::from_secs(90);
+/// etcd, API server, scheduler and garbage collector, with our definitions. It ends with the process.
+static SERVER: LazyLock<Server> = LazyLock::new(|| {
+    let server = Server::start_for_controllers();
+    // The tests' own runtimes must not run another one.
+    let prepared = std::thread::scope(|scope| scope.spawn(|| prepare(&server)).join());
+    assert!(prepared.is_ok(), "the API server cannot be prepared");
+    server
+});
 
-/// Waits until it holds.
-pub async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl FnMut() -> F) {
-    eventually_within(DEADLINE, what, holds).await;
+fn prepare(server: &Server) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = server.client().await;
+        let crds = Api::<CustomResourceDefinition>::all(client.clone());
+        for entry in std::fs::read_dir(root().join("crds")).unwrap() {
+            let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+            let crd: CustomResourceDefinition = serde_saphyr::from_str(&text).unwrap();
+            crds.create(&PostParams::default(), &crd).await.unwrap();
+        }
+        let vms = Api::<VirtualMachine>::all(client);
+        eventually("the definition is established", || async { vms.list(&ListParams::default()).await.is_ok() }).await;
+    });
+    server.start_controllers();
 }
 
-/// Waits that long at most until it holds.
-pub async fn eventually_within<F: Future<Output = bool>>(limit: Duration, what: &str, mut holds: impl FnMut() -> F) {
+/// The API server of all tests.
+pub fn server() -> &'static Server {
+    &SERVER
+}
+
+/// Waits until the condition holds.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let began = Instant::now();
     while !holds().await {
-        assert!(began.elapsed() < limit, "not within {limit:?}: {what}");
+        assert!(began.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -57,50 +80,20 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-/// How to reach the cluster as administrator.
-pub fn kubeconfig() -> PathBuf {
-    std::env::var_os("KUBECONFIG").map_or_else(|| "/var/lib/vmop-cluster/admin.kubeconfig".into(), PathBuf::from)
-}
-
 impl World {
-    /// A new namespace, in which Pod Security enforces `restricted`, with our definitions.
+    /// A new namespace, in which Pod Security enforces `restricted`, with the runners' service account.
     pub async fn new(name: &str) -> Self {
-        let world = Self::without_definitions(name).await;
-        world.apply_crds().await;
+        let config = server().config().await;
+        let client = Client::try_from(config.clone()).unwrap();
+        let world = Self { client, namespace: format!("test-{name}"), config };
+        let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+        let metadata = json!({"name": world.namespace, "labels": labels});
+        let namespace: Namespace = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+        Api::all(world.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
         let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": "vm-runner"}})).unwrap();
         let accounts = Api::namespaced(world.client.clone(), &world.namespace);
         accounts.create(&PostParams::default(), &account).await.unwrap();
         world
-    }
-
-    /// The same for a test that brings its own definitions.
-    pub async fn without_definitions(name: &str) -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig())
-            .unwrap_or_else(|e| panic!("no cluster to test on ({e}); start one: make cluster"));
-        let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
-        let client = Client::try_from(config.clone()).unwrap();
-        let world = Self { client, namespace: format!("test-apiserver-{name}-{}", std::process::id()), config };
-        let labels = json!({"pod-security.kubernetes.io/enforce": "restricted", "vmop-test": "apiserver"});
-        let metadata = json!({"name": world.namespace, "labels": labels});
-        let namespace: Namespace = serde_json::from_value(json!({"metadata": metadata})).unwrap();
-        Api::all(world.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
-        world
-    }
-
-    async fn apply_crds(&self) {
-        for entry in std::fs::read_dir(root().join("crds")).unwrap() {
-            let crd: Value = serde_saphyr::from_str(&std::fs::read_to_string(entry.unwrap().path()).unwrap()).unwrap();
-            self.apply(&crd, false).await.unwrap();
-        }
-        eventually("the definition is established", || async {
-            let name = "vms.vmoperator.jdrupes.org";
-            let crd = self.api(&json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}));
-            let crd = crd.get(name).await.unwrap().data;
-            let conditions = crd["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True")
-        })
-        .await;
     }
 
     fn api(&self, object: &Value) -> Api<DynamicObject> {
@@ -146,24 +139,21 @@ impl World {
 
     /// What the command says, run at the root of the repository with this namespace where it names none; or how it fails.
     pub fn shell(&self, command: &str) -> Result<String, String> {
-        let command = command.replacen("kubectl ", &format!("kubectl --namespace {} ", self.namespace), 1);
+        let kubectl = format!("{} --namespace {} ", server().path("kubectl").display(), self.namespace);
+        let command = command.replacen("kubectl ", &kubectl, 1);
         let mut shell = Command::new("bash");
-        shell.args(["-c", &command]).current_dir(root()).env("KUBECONFIG", kubeconfig());
-        // Of a cluster that was here before, kubectl remembers kinds that are gone.
-        shell.env("KUBECACHEDIR", self.kubectl_remembers());
+        shell.args(["-c", &command]).current_dir(root()).env("KUBECONFIG", server().path("kubeconfig"));
+        // kubectl must not use the kinds of another cluster.
+        shell.env("KUBECACHEDIR", server().path("kubectl-cache"));
         let output = shell.output().expect("bash is missing");
         let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() { Ok(said(&output.stdout)) } else { Err(said(&output.stderr)) }
     }
 
-    fn kubectl_remembers(&self) -> PathBuf {
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(&self.namespace)
-    }
-
     /// The objects of a kustomization.
     pub fn kustomize(&self, directory: &str) -> Vec<Value> {
-        let output = Command::new("kubectl").arg("kustomize").arg(root().join(directory)).output();
-        let output = output.expect("kubectl is missing; install it");
+        let output = Command::new(server().path("kubectl")).arg("kustomize").arg(root().join(directory)).output();
+        let output = output.unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8(output.stdout).unwrap();
         text.split("\n---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
@@ -199,23 +189,6 @@ impl World {
     }
 }
 
-impl Drop for World {
-    fn drop(&mut self) {
-        // There is none where no command was tried.
-        let _ = std::fs::remove_dir_all(self.kubectl_remembers());
-        let (config, namespace) = (self.config.clone(), self.namespace.clone());
-        // The test's runtime may be on its way out already.
-        let clean = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let namespaces = Api::<Namespace>::all(Client::try_from(config).unwrap());
-                let _ = namespaces.delete(&namespace, &DeleteParams::default()).await;
-            });
-        });
-        let _ = clean.join();
-    }
-}
-
 pub struct Operator {
     pub ctx: Arc<Context>,
     stop: tokio::sync::oneshot::Sender<()>,
@@ -232,6 +205,6 @@ impl Operator {
     /// Ends it as a signal would.
     pub async fn stop(self) {
         let _ = self.stop.send(());
-        tokio::time::timeout(DEADLINE, self.task).await.expect("it ends").unwrap();
+        tokio::time::timeout(TIMEOUT, self.task).await.expect("it ends").unwrap();
     }
 }

@@ -35,8 +35,6 @@ mod pick;
 mod placed;
 mod rest;
 mod schema;
-#[path = "../common/api_server.rs"]
-mod server;
 
 use case::{Case, NAMESPACES, Verdict};
 use cluster::Cluster;
@@ -46,10 +44,10 @@ use kube::Client;
 use pick::{CLASS_THAT_GROWS, Change, change, specs};
 use schema::Field;
 use serde_json::{Value, json};
-use server::Server;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use support::real::Server;
 use vm_operator::operator::backoff::Failures;
 use vm_operator::operator::context::Context;
 use vm_operator::operator::settings::{LoadBalancerService, Settings};

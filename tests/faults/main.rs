@@ -5,7 +5,6 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `server` | API server and etcd |
 //! | `cluster` | scheduler, volume binder, kubelet, runner and garbage collector, played; the history of all objects |
 //! | `install` | the definition of VMs |
 //! | `layer` | between operator and API server: counts what passes, and lets one thing go wrong |
@@ -38,17 +37,15 @@ mod layer;
 mod leftovers;
 mod run;
 mod scenario;
-#[path = "../common/api_server.rs"]
-mod server;
 mod traffic;
 
 use cluster::Cluster;
 use fault::Fault;
 use futures::StreamExt;
 use scenario::{Reference, Scenario, Step, Verdict, is_final};
-use server::Server;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
+use support::real::Server;
 
 const SPEC: &str = r#"{"vm": {"state": "Running", "maximumCpus": 4, "maximumRam": "2Gi", "currentRam": "1Gi", "disks": [
     {"volumeClaimTemplate": {"metadata": {"name": "system"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}}]}}"#;

@@ -4,7 +4,6 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `api_server` (of `tests/common`) | etcd and API server |
 //! | `proxy` | between operator and API server; sees when what is asked for |
 //! | `kubelet` | all that is played |
 //! | `operator` | the operator's process |
@@ -17,8 +16,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-#[path = "../../common/api_server.rs"]
-mod api_server;
 mod burst;
 mod kubelet;
 mod operator;
@@ -26,7 +23,6 @@ mod proxy;
 mod slope;
 mod taken;
 
-use api_server::{Server, free_port};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -39,6 +35,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use support::real::Server;
 use vm_operator::api::{VirtualMachine, conditions};
 
 /// Where the VMs are.
@@ -74,8 +71,8 @@ fn main() {
 async fn measure(count: usize) {
     let server = Server::start();
     let client = server.client().await;
-    let (record, proxy) = (Arc::new(Record::default()), free_port());
-    proxy::serve(proxy, client.clone(), record.clone()).await;
+    let record = Arc::new(Record::default());
+    let proxy = proxy::serve(client.clone(), record.clone()).await;
     let bench = Bench { client, record, proxy, direct: server.kubeconfig() };
     bench.prepare().await;
 

@@ -162,11 +162,13 @@ pub fn kubeconfig(port: u16) -> Value {
     })
 }
 
-/// Serves on that port of loopback, for good.
-pub async fn serve(port: u16, client: Client, record: Arc<Record>) {
+/// Serves on a port of loopback until the process ends. Returns the port.
+pub async fn serve(client: Client, record: Arc<Record>) -> u16 {
     let router = axum::Router::new().fallback(pass_on).with_state(Proxy { client, record });
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    port
 }
 
 async fn pass_on(State(proxy): State<Proxy>, request: Request) -> Response<Body> {

@@ -9,8 +9,6 @@
 #[allow(dead_code, reason = "the runner's tests use all of it")]
 #[path = "../../runner/api.rs"]
 mod api;
-#[path = "../../common/api_server.rs"]
-mod api_server;
 #[allow(dead_code, reason = "the runner's tests use all of it")]
 #[path = "../../runner/host.rs"]
 mod host;

@@ -1,12 +1,12 @@
 //! The operator's start: by the times in its own log, from the moment at which it was started as a process.
 
 use super::Steps;
-use super::api_server::{Server, free_port};
 use k8s_openapi::jiff::Timestamp;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use support::real::Server;
 
 const NAMESPACE: &str = "startup";
 /// What is in the line of the log that ends a step: each of these words.
@@ -43,9 +43,7 @@ pub fn starts(count: usize) -> Steps {
         let log = directory.path().join("log");
         let file = File::create(&log).unwrap();
         let mut command = Command::new(program());
-        command
-            .args(["run", "--log-level=debug", &format!("--http=127.0.0.1:{}", free_port()), "--config"])
-            .arg(&config);
+        command.args(["run", "--log-level=debug", "--http=127.0.0.1:0", "--config"]).arg(&config);
         command.env("KUBECONFIG", &kubeconfig).stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         let began = Timestamp::now();
         let mut process = command.spawn().unwrap();

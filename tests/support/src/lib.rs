@@ -1,3 +1,4 @@
 //! Code that several tests share. Never published.
 
 pub mod memory;
+pub mod real;
