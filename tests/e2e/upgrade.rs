@@ -1,5 +1,5 @@
-//! An upgrade and the way back: the operator of the state before (`tests/cluster/previous`) hands over to today's, and today's
-//! to that of before, each with its own manifests. Guests go on, whoever's operator and runner started them.
+//! An upgrade and the way back: the operator of the previous commit (`tests/cluster/previous`) hands over to the current one,
+//! and the current one back to it, each with its own manifests. All guests continue to run.
 
 use super::harness::space::e2e_in_an_empty_namespace;
 use super::harness::vm::{BOOT, Vm, uid};
@@ -8,9 +8,11 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
 
-/// A state of the project: where its manifests are, seen from the namespace's overlay, and its images' tag.
+/// A state of the project.
 struct State {
+    /// The overlay with its manifests, relative to the namespace's own.
     manifests: &'static str,
+    /// Tag of its images.
     tag: &'static str,
 }
 
@@ -78,10 +80,13 @@ async fn is_seen_to(vm: &Vm<'_>, cpus: u32) {
     .await;
 }
 
-/// A VM of this namespace, whose runner is of that version.
-async fn started_by<'a>(space: &'a Space, name: &str, version: &str) -> Vm<'a> {
+/// A VM of this namespace that the operator of that state has started with its own runner. Which one that is, is told by the
+/// image, as both states may have the same version.
+async fn started_by<'a>(space: &'a Space, name: &str, state: &State) -> Vm<'a> {
     let vm = space.create(name, json!({"spec": {"vm": {"maximumCpus": 2, "currentCpus": 1}}})).await;
-    assert_eq!(vm.booted().await["status"]["runnerVersion"], version);
+    vm.booted().await;
+    let image = vm.pod().unwrap()["spec"]["containers"][0]["image"].clone();
+    assert_eq!(image, format!("localhost/vm-runner:{}", state.tag));
     assert_eq!(vm.counts().await, Counts { boot: 1, shutdowns: 0 });
     vm
 }
@@ -94,12 +99,12 @@ fn an_upgrade_and_the_way_back_restart_no_vm() {
     e2e_in_an_empty_namespace(2, async |space| {
         rig::cluster(&["load", &images[0].display().to_string(), &images[1].display().to_string()]);
         BEFORE.install(space).await;
-        let old = started_by(space, "old", concat!(env!("CARGO_PKG_VERSION"), "+previous")).await;
+        let old = started_by(space, "old", &BEFORE).await;
         let first = life(&old);
 
         TODAY.install(space).await;
         is_seen_to(&old, 2).await;
-        let new = started_by(space, "new", env!("CARGO_PKG_VERSION")).await;
+        let new = started_by(space, "new", &TODAY).await;
         assert_eq!(life(&old), first, "the upgrade has started nothing anew");
         let second = life(&new);
 
