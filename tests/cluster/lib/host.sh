@@ -43,27 +43,15 @@ need_tools() {
 }
 
 install_packages() {
-    local missing log
+    local missing
     mapfile -t missing < <(missing_packages "${EXTRA_PACKAGES[@]}")
     if ((${#missing[@]} == 0)); then
         say "nothing is missing"
         return
     fi
-    log=$(mktemp)
-    step "install ${missing[*]}" apt_install "$log" "${missing[@]}" || {
-        tail -n 20 "$log" >&2
-        die "apt could not install ${missing[*]}; its output is in $log"
-    }
-    rm -f "$log"
-}
-
-apt_install() {
-    local log=$1
-    shift
-    {
-        apt-get --quiet --quiet update &&
-            DEBIAN_FRONTEND=noninteractive apt-get --quiet --quiet --yes --no-install-recommends install "$@"
-    } >"$log" 2>&1 </dev/null
+    apt-get update
+    DEBIAN_FRONTEND=noninteractive apt-get --yes --no-install-recommends install "${missing[@]}" ||
+        die "apt could not install ${missing[*]}"
 }
 
 need_free_ports() {
