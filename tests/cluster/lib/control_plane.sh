@@ -92,13 +92,15 @@ YAML
 start_controller_manager() {
     local config=$CERTS/kube-controller-manager.kubeconfig
     # The request rates are those of a cluster that starts a hundred pods at once.
+    # The grace period: a test waits until a lost node is noticed. The kubelet reports every 5 s (nodeStatusUpdateFrequency,
+    # and a quarter of nodeLeaseDurationSeconds), so that a busy machine has three more tries.
     spawn kube-controller-manager "$DIR/bin/vmop-kube" kube-controller-manager \
         --kubeconfig "$config" --authentication-kubeconfig "$config" --authorization-kubeconfig "$config" \
         --bind-address 127.0.0.1 --leader-elect=false --use-service-account-credentials \
         --root-ca-file "$CERTS/ca.crt" --service-account-private-key-file "$CERTS/service-account.key" \
         --cluster-signing-cert-file "$CERTS/ca.crt" --cluster-signing-key-file "$CERTS/ca.key" \
         --allocate-node-cidrs --cluster-cidr "$POD_CIDR" --service-cluster-ip-range "$SERVICE_CIDR" \
-        --node-cidr-mask-size 22 --kube-api-qps 100 --kube-api-burst 200
+        --node-monitor-grace-period 20s --node-cidr-mask-size 22 --kube-api-qps 100 --kube-api-burst 200
 }
 
 start_scheduler() {

@@ -205,6 +205,7 @@ evictionHard:
   nodefs.inodesFree: 1%
 configMapAndSecretChangeDetectionStrategy: Watch
 nodeStatusUpdateFrequency: 5s
+nodeLeaseDurationSeconds: 20
 kubeAPIQPS: 100
 kubeAPIBurst: 200
 YAML
