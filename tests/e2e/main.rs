@@ -3,19 +3,22 @@
 //! `restricted` is enforced.
 //!
 //! ```text
-//! make cluster images guests          # what the tests stand on; whoever lacks one of them is told so
-//! tests/run previous                  # and the programs of before, for the upgrade
-//! cargo test --test e2e               # two VMs at a time, however many threads there are
+//! make cluster images guests          # the prerequisites; a test that lacks one says which
+//! tests/run previous                  # the programs of the previous commit, for the upgrade
+//! cargo test --test e2e -- --test-threads 4 --skip exhaustive --skip granted    # four VMs at a time
+//! cargo test --test e2e -- granted                                              # after them
+//! cargo test --test e2e -- --test-threads 4 exhaustive                          # the exhaustive tier
 //! ```
+//!
+//! A test in a module named `exhaustive` belongs to the exhaustive tier: a quicker test of the ordinary tier proves the same
+//! of one half alone. Tests that need the node for themselves are in [`whole_node`].
 //!
 //! | module | what a user sees |
 //! |---|---|
 //! | [`example`] | the well-known example boots, and its status says so |
 //! | [`lifecycle`] | stop and start, a deleted pod, a deleted VM |
 //! | [`ends`] | a guest that powers itself off, a killed QEMU, a killed runner |
-//! | [`disruption`] | a drained node, a killed operator |
-//! | [`loss`] | a node that is lost, and one that is off for sure |
-//! | [`rights`] | nodes that keep devices for root |
+//! | [`disruption`] | a killed operator |
 //! | [`bridge`] | guests on a bridge of the node |
 //! | [`reach`] | a Service and a port-forward into the guest |
 //! | [`mistakes`] | each mistake is explained in `kubectl describe vm` |
@@ -29,7 +32,9 @@
 //! | [`upgrade`] | from the operator of before to today's, and back |
 //! | [`takeover`] | the guide to take over from the reference, and back |
 //! | [`writes`] | how many requests all that costs |
-//! | [`harness`] | what the tests are told with |
+//! | [`whole_node`] | a drained, a lost and a restarted node; nodes that keep devices for root |
+//! | [`granted`] | the roles grant what the other tests have used, and nothing else |
+//! | [`harness`] | the fixtures |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -41,18 +46,18 @@ mod display;
 mod disruption;
 mod ends;
 mod example;
+mod granted;
 mod harness;
 mod isolation;
 mod lifecycle;
-mod loss;
 mod media;
 mod mistakes;
 mod reach;
-mod rights;
 mod seed;
 mod takeover;
 mod upgrade;
 #[path = "../runner/fetch/server.rs"]
 #[allow(dead_code)] // The fetches by the runner alone use the rest.
 mod web;
+mod whole_node;
 mod writes;

@@ -1,8 +1,7 @@
 //! Mistakes: `kubectl describe vm` says what is wrong, where, and what to do.
 
 use super::harness::vm::{condition, tiny};
-use super::harness::{Space, e2e, eventually, kubectl, rig};
-use super::rights::DevicesBelongToPods;
+use super::harness::{Space, e2e, eventually, kubectl};
 use serde_json::{Value, json};
 
 /// Creates the VM and waits for its explanation: that reason and all of those words in the condition, and a warning of
@@ -77,25 +76,5 @@ fn a_vm_whose_mistake_is_mended_runs() {
         vm.booted().await;
         let ready = condition(&vm.now(), "Ready");
         assert!(!ready["message"].as_str().unwrap_or_default().contains("another"), "{ready:#}");
-    });
-}
-
-#[test]
-fn a_node_that_keeps_block_devices_for_root_is_told_what_to_set() {
-    // Containerd is told otherwise meanwhile: nobody else's pods begin.
-    e2e(u32::try_from(rig::SLOTS).unwrap(), async |space| {
-        let elsewhere = DevicesBelongToPods::no_more();
-        let vm = space.create("vm", json!({})).await;
-        eventually("the VM says what the node lacks", 60, async || {
-            let ready = condition(&vm.now(), "Ready");
-            let message = ready["message"].as_str().unwrap_or_default();
-            let told =
-                message.contains("/dev/system-disk") && message.contains("device_ownership_from_security_context");
-            if told && ready["status"] == "False" { Ok(()) } else { Err(format!("{ready:#}")) }
-        })
-        .await;
-        drop(elsewhere);
-        // The VM is tried again by itself.
-        vm.booted().await;
     });
 }

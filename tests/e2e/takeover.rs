@@ -73,58 +73,6 @@ async fn is_adopted(space: &Space, kind: &str, before: &str) {
     .await;
 }
 
-#[test]
-fn the_guide_takes_a_namespace_of_the_reference_over_and_gives_it_back() {
-    // The definitions are the cluster's: none of these tests' other VMs is there meanwhile.
-    e2e_in_an_empty_namespace(u32::try_from(rig::SLOTS).unwrap(), async |space| {
-        let way_over = steps("## The way over");
-        assert_eq!(way_over.len(), 9, "{way_over:#?}");
-        let reference = Reference::install(space).await;
-        let test_vm = reference.vm("test-vm").await;
-        let other = reference.vm("other").await;
-        let (first, second) = (life(&test_vm), life(&other));
-        let config_map = uid(&reference::get(space, "configmap", "test-vm").await);
-        let claims = space.kubectl(&["get", "pvc", "--output", "jsonpath={.items[*].metadata.uid}"]).await;
-        copy_of_the_example(space, true);
-
-        let before = follow(space, &way_over[2]).await;
-        for step in &way_over[3..=5] {
-            follow(space, step).await;
-        }
-        for vm in [&test_vm, &other] {
-            vm.becomes("Running", 60).await;
-        }
-        is_adopted(space, "configmap", &config_map).await;
-        let looked = follow(space, &way_over[6]).await;
-        assert_eq!(looked[1], before[0], "the pods are those from before");
-        assert!(looked[0].contains("test-vm") && looked[0].contains("other"), "{}", looked[0]);
-        assert!(looked[2].contains("spec.runnerTemplate.source"), "{}", looked[2]);
-        assert_eq!((life(&test_vm), life(&other)), (first.clone(), second.clone()));
-        // Its runner goes on in its own way; ours is put back.
-        reference.writes_status("other").await;
-        other.becomes("Running", 30).await;
-        let secret = reference::get(space, "secret", "test-vm-display-secret").await;
-        assert_eq!(secret["data"]["display-password"], "c2VjcmV0", "passwords stay");
-
-        follow(space, &way_over[7]).await;
-        test_vm.booted().await;
-        assert_ne!(life(&test_vm).0, first.0);
-        has_what_it_had(space, &test_vm).await;
-        assert_eq!(life(&other), second, "the other one is left alone");
-        assert_eq!(
-            space.kubectl(&["get", "pvc", "--output", "jsonpath={.items[*].metadata.uid}"]).await,
-            claims,
-            "no claim was made or removed"
-        );
-        // The last step, but for the pod that is the reference's still.
-        copy_of_the_example(space, false);
-        follow(space, &way_over[5][1..]).await;
-        follow(space, &way_over[8]).await;
-
-        and_back(space, &reference, &test_vm, &other).await;
-    });
-}
-
 /// The disk's content, the machine's UUID and its seed's instance.
 async fn has_what_it_had(space: &Space, vm: &Vm<'_>) {
     assert_eq!(vm.counts().await.boot, 1, "the disk is the guest's, which boots for the first time");
@@ -151,4 +99,61 @@ async fn and_back(space: &Space, reference: &Reference<'_>, test_vm: &Vm<'_>, ot
     assert_eq!(now["spec"]["vm"]["state"], "Running");
     assert_eq!(reference::get(space, "secret", "test-vm-display-secret").await["data"]["display-password"], "c2VjcmV0");
     assert!(reference::get(space, "pvc", "test-vm-system-disk").await.is_object());
+}
+
+/// The tests on a real API server dry-run the guide's commands.
+mod exhaustive {
+    use super::*;
+
+    #[test]
+    fn the_guide_takes_a_namespace_of_the_reference_over_and_gives_it_back() {
+        // The definitions are the cluster's: none of these tests' other VMs is there meanwhile.
+        e2e_in_an_empty_namespace(rig::SLOTS, async |space| {
+            let way_over = steps("## The way over");
+            assert_eq!(way_over.len(), 9, "{way_over:#?}");
+            let reference = Reference::install(space).await;
+            let test_vm = reference.vm("test-vm").await;
+            let other = reference.vm("other").await;
+            let (first, second) = (life(&test_vm), life(&other));
+            let config_map = uid(&reference::get(space, "configmap", "test-vm").await);
+            let claims = space.kubectl(&["get", "pvc", "--output", "jsonpath={.items[*].metadata.uid}"]).await;
+            copy_of_the_example(space, true);
+
+            let before = follow(space, &way_over[2]).await;
+            for step in &way_over[3..=5] {
+                follow(space, step).await;
+            }
+            for vm in [&test_vm, &other] {
+                vm.becomes("Running", 60).await;
+            }
+            is_adopted(space, "configmap", &config_map).await;
+            let looked = follow(space, &way_over[6]).await;
+            assert_eq!(looked[1], before[0], "the pods are those from before");
+            assert!(looked[0].contains("test-vm") && looked[0].contains("other"), "{}", looked[0]);
+            assert!(looked[2].contains("spec.runnerTemplate.source"), "{}", looked[2]);
+            assert_eq!((life(&test_vm), life(&other)), (first.clone(), second.clone()));
+            // Its runner goes on in its own way; ours is put back.
+            reference.writes_status("other").await;
+            other.becomes("Running", 30).await;
+            let secret = reference::get(space, "secret", "test-vm-display-secret").await;
+            assert_eq!(secret["data"]["display-password"], "c2VjcmV0", "passwords stay");
+
+            follow(space, &way_over[7]).await;
+            test_vm.booted().await;
+            assert_ne!(life(&test_vm).0, first.0);
+            has_what_it_had(space, &test_vm).await;
+            assert_eq!(life(&other), second, "the other one is left alone");
+            assert_eq!(
+                space.kubectl(&["get", "pvc", "--output", "jsonpath={.items[*].metadata.uid}"]).await,
+                claims,
+                "no claim was made or removed"
+            );
+            // The last step, but for the pod that is the reference's still.
+            copy_of_the_example(space, false);
+            follow(space, &way_over[5][1..]).await;
+            follow(space, &way_over[8]).await;
+
+            and_back(space, &reference, &test_vm, &other).await;
+        });
+    }
 }

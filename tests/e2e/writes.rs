@@ -12,14 +12,6 @@ fn all_writes(space: &Space) -> Vec<Write> {
     ["vm-operator", "vm-runner"].iter().flat_map(|account| space.audit.writes_by(&space.name, account)).collect()
 }
 
-/// How many reconciles the operator's pod has counted.
-async fn reconciles(space: &Space, pod: &str) -> Result<u64, String> {
-    let path = format!("/api/v1/namespaces/{}/pods/{pod}:8081/proxy/metrics", space.name);
-    let metrics = space.try_kubectl(&["get", "--raw", &path]).await?;
-    let counted = metrics.lines().filter(|line| line.starts_with("vm_operator_reconciles_total"));
-    Ok(counted.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum())
-}
-
 /// The VM but for its addresses, which come one after the other, and late: when the guest's network is up.
 fn settled(vm: &Vm<'_>) -> Value {
     let mut vm = vm.now();
@@ -59,7 +51,7 @@ fn a_vm_costs_few_writes_and_a_settled_one_none() {
         let new = space.operator_other_than(&[uid(&old)]).await;
         let new = new["metadata"]["name"].as_str().unwrap().to_owned();
         eventually("the new operator has looked at both VMs", 60, async || {
-            let counted = reconciles(space, &new).await?;
+            let counted = space.reconciles(&new).await?;
             if counted >= 2 { Ok(()) } else { Err(format!("{counted} reconciles")) }
         })
         .await;

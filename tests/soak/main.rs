@@ -58,7 +58,7 @@ fn an_hour_of_everything_that_can_happen() {
     let before = Host::look();
     let pods = RefCell::new(BTreeSet::new());
     // A tap wants the node's network.
-    e2e_with(u32::try_from(rig::SLOTS).unwrap(), "privileged", json!({}), async |space| {
+    e2e_with(rig::SLOTS, "privileged", json!({}), async |space| {
         let _bridge = Bridge::make(chaos::BRIDGE);
         soak(space, seed, Duration::from_secs(minutes * 60)).await;
         pods.replace(space.pods.names_by_uid().into_keys().collect());

@@ -4,11 +4,11 @@ use super::{Space, kubectl};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Child;
 
 /// Until an answer is there. A line goes to the guest and back in a second; setting up the connection takes another.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the guest wrote since it was booted.
 ///
@@ -22,22 +22,24 @@ pub async fn log(space: &Space, pod: &str) -> Result<String, String> {
 pub async fn power_off(space: &Space, pod: &str) {
     let mut console = attach(space, pod);
     console.stdin.as_mut().unwrap().write_all(b"poweroff\n").await.unwrap();
-    let ended = tokio::time::timeout(PATIENCE, console.wait()).await;
-    assert!(ended.is_ok(), "the console is still there {PATIENCE:?} after `poweroff`");
+    let ended = tokio::time::timeout(ANSWER_TIMEOUT, console.wait()).await;
+    assert!(ended.is_ok(), "the console is still there {ANSWER_TIMEOUT:?} after `poweroff`");
 }
 
-/// Types a line, and does not wait for what comes of it.
+/// Types a line, and waits until the guest says something or the console ends: then it has read the line.
 ///
 /// # Errors
-/// If it cannot be typed.
-#[allow(dead_code, reason = "most tests wait for the answer")]
+/// If it cannot be typed, or nothing comes of it.
+#[allow(dead_code, reason = "most tests read the answer")]
 pub async fn write_line(space: &Space, pod: &str, line: &str) -> Result<(), String> {
     let mut console = attach(space, pod);
     let typed = console.stdin.as_mut().ok_or("no input")?.write_all(format!("{line}\n").as_bytes()).await;
     typed.map_err(|e| e.to_string())?;
-    // Until it has come to the guest.
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    console.kill().await.map_err(|e| e.to_string())
+    let mut first = [0];
+    let answer = console.stdout.as_mut().ok_or("no output")?.read(&mut first);
+    let answered = tokio::time::timeout(ANSWER_TIMEOUT, answer).await;
+    console.kill().await.map_err(|e| e.to_string())?;
+    answered.map_err(|_| format!("the guest says nothing to {line:?}"))?.map(drop).map_err(|e| e.to_string())
 }
 
 /// What a shell command prints in the guest, in one line.
@@ -61,7 +63,7 @@ pub async fn shell(space: &Space, pod: &str, script: &str) -> Result<String, Str
         }
         Err(format!("the console ended after {said:?}"))
     };
-    tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err("no answer".to_owned()))
+    tokio::time::timeout(ANSWER_TIMEOUT, answer).await.unwrap_or_else(|_| Err("no answer".to_owned()))
 }
 
 fn attach(space: &Space, pod: &str) -> Child {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::process::Command;
 
 /// Until the client has a picture, or is turned away.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub async fn connect(uri: &str, password: Option<&str>, authority: Option<&Path>
     if let Some(authority) = authority {
         client.env("SSL_CERT_FILE", authority).env("HOME", dir.path());
     }
-    let output = tokio::time::timeout(PATIENCE, client.output()).await.expect("the client is still there");
+    let output = tokio::time::timeout(CLIENT_TIMEOUT, client.output()).await.expect("the client is still there");
     let output = output.unwrap_or_else(|e| panic!("spicy-screenshot: {e}; run `make install`"));
     let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     (std::fs::read(&picture).is_ok_and(|content| content.starts_with(b"P6")), said)

@@ -3,6 +3,7 @@
 
 use super::{disk, kubectl};
 use std::fs::{self, File, TryLockError};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -11,10 +12,10 @@ use tokio::sync::Semaphore;
 /// Every namespace, volume and file of these tests begins so.
 pub const PREFIX: &str = "vmop-e2e-";
 
-/// Guests that run at once. Without hardware acceleration each of them is busy.
-pub const SLOTS: usize = 2;
-/// Who runs guests takes as many of these; who needs the node for himself takes all.
-pub static FREE_SLOTS: Semaphore = Semaphore::const_new(SLOTS);
+/// Guests that run at once. Without hardware acceleration each of them is busy while it boots, and idle for most of its test.
+pub const SLOTS: u32 = 4;
+/// A test takes as many of these as it runs guests. A test that needs the node for itself takes all.
+pub static FREE_SLOTS: Semaphore = Semaphore::const_new(SLOTS as usize);
 
 /// The cluster's state.
 pub fn dir() -> PathBuf {
@@ -45,6 +46,11 @@ pub fn overlays_dir() -> PathBuf {
 /// The project.
 pub fn repo() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// How the names of the last run's namespaces begin, by which its requests are found in the audit log.
+pub fn run_file() -> PathBuf {
+    repo().join(".cache/e2e-run")
 }
 
 /// The disk that guests get copies of.
@@ -91,9 +97,8 @@ async fn make_ready() -> Result<File, String> {
     let plugin = repo().join("deploy/device-plugin").display().to_string();
     kubectl::run(&["delete", "--kustomize", &plugin, "--ignore-not-found", "--timeout", "60s"]).await?;
     kubectl::run(&["apply", "--kustomize", &plugin]).await?;
-    // For whoever reads the audit log afterwards: how this run's namespaces begin.
     let run = format!("{PREFIX}{:x}-", std::process::id());
-    fs::write(repo().join(".cache/e2e-run"), run).map_err(|e| format!(".cache/e2e-run: {e}"))?;
+    fs::write(run_file(), run).map_err(|e| format!("{}: {e}", run_file().display()))?;
     Ok(lock)
 }
 
@@ -113,7 +118,11 @@ fn lock() -> Result<File, String> {
     let file = File::create(dir.join("lock")).map_err(|e| format!("{}/lock: {e}", dir.display()))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err("these tests are running already; wait for the other run".to_owned()),
+        Err(TryLockError::WouldBlock) => {
+            // Not by eprintln: that is shown for failed tests only.
+            let _ = writeln!(std::io::stderr(), "waiting for another run of these tests ({}/lock)", dir.display());
+            file.lock().map(|()| file).map_err(|e| format!("{}/lock: {e}", dir.display()))
+        }
         Err(TryLockError::Error(e)) => Err(format!("{}/lock: {e}", dir.display())),
     }
 }

@@ -174,6 +174,17 @@ impl Space {
         self.operator_other_than(&[]).await
     }
 
+    /// How many reconciles the operator in that pod has counted.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub async fn reconciles(&self, pod: &str) -> Result<u64, String> {
+        let path = format!("/api/v1/namespaces/{}/pods/{pod}:8081/proxy/metrics", self.name);
+        let metrics = self.try_kubectl(&["get", "--raw", &path]).await?;
+        let counted = metrics.lines().filter(|line| line.starts_with("vm_operator_reconciles_total"));
+        Ok(counted.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum())
+    }
+
     /// Gives the operator those settings of the reconciler, once it is there to take them, and waits until it has.
     pub async fn configure(&self, settings: &Value) {
         self.operator().await;
