@@ -68,53 +68,31 @@ pub const NOTES: [&str; 7] = [
     DATA_ACCESSIBLE,
 ];
 
-listed! {
-/// Reasons of the operator's conditions besides [`READY`], and what they say.
-REASONS {
-/// Reason: the node has not enough for what the pod should have, and never will.
-pub const REASON_INFEASIBLE: &str = "Infeasible";
-/// Reason: the node has not enough for what the pod should have at the moment; the kubelet tries again.
-pub const REASON_DEFERRED: &str = "Deferred";
-/// Reason: the API server refuses to change the pod's resources.
-pub const REASON_RESIZE_REFUSED: &str = "ResizeRefused";
-/// Reason: a disk should become smaller, which no volume can.
-pub const REASON_SHRINK_REFUSED: &str = "ShrinkRefused";
-/// Reason: a disk's claim is there already, and should have what no claim gets later.
-pub const REASON_CLAIM_IMMUTABLE: &str = "ClaimImmutable";
-/// Reason: the API server refuses to enlarge a disk's claim, or to change its attributes class.
-pub const REASON_EXPANSION_REFUSED: &str = "ExpansionRefused";
-/// Reason: nothing of what is made depends on the field.
-pub const REASON_NO_EFFECT: &str = "NoEffect";
-/// Reason: fields of the spec have changed since the pod was made.
-pub const REASON_SPEC_CHANGED: &str = "SpecChanged";
-/// Reason: an object of somebody else's has the name.
-pub const REASON_NAME_TAKEN: &str = "NameTaken";
-/// Reason: the API server refuses the object.
-pub const REASON_REJECTED: &str = "Rejected";
-/// Reason: the pod has other resources than the operator asked for.
-pub const REASON_DIFFERS: &str = "Differs";
-/// Reason: the runner cannot read or write something; the message says what, as whom, and the command that helps.
-pub const REASON_DATA_NOT_ACCESSIBLE: &str = "DataNotAccessible";
-/// Reason: each image is in the image repository.
-pub const REASON_FETCHED: &str = "Fetched";
-/// Reason: an image is on its way.
-pub const REASON_FETCHING: &str = "Fetching";
-/// Reason: there is no image repository, and the operator must not make it, or it is being deleted.
-pub const REASON_REPOSITORY_MISSING: &str = "RepositoryMissing";
-/// Reason: the pod that fetches an image has ended without a word of its program.
-pub const REASON_FETCH_POD_FAILED: &str = "FetchPodFailed";
-}}
-
 /// The conditions that every VM has from its creation on; clients of the reference rely on their presence.
 pub const INITIAL: [&str; 5] = [RUNNING, BOOTED, VMOP_AGENT_CONNECTED, USER_LOGGED_IN, CONSOLE_CONNECTED];
-/// Reason of the initial conditions.
-pub const REASON_CREATION: &str = "Creation";
-/// Reason of the runner's conditions where the VM does not run.
-pub const REASON_VM_STOPPED: &str = "VmStopped";
+/// Declares a closed list: an enum, all its values, and their names as they are in the API.
+macro_rules! closed_list {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$doc])* $variant,)* }
 
+        impl $name {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The reason as it is in the condition.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => stringify!($variant)),* }
+            }
+        }
+    };
+}
+
+closed_list! {
 /// Reasons of [`READY`]: what state a VM is in, or what is in its way. Event reasons are the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ReadyReason {
+ReadyReason {
     /// Wanted and running.
     Running,
     /// Not wanted and not there.
@@ -177,82 +155,9 @@ pub enum ReadyReason {
     Rejected,
     /// An image that the VM boots from cannot be fetched.
     MediaFetchFailed,
-}
+}}
 
 impl ReadyReason {
-    /// All of them.
-    pub const ALL: [Self; 31] = [
-        Self::Running,
-        Self::Stopped,
-        Self::Starting,
-        Self::Stopping,
-        Self::RestartBackoff,
-        Self::InvalidSpec,
-        Self::Unreadable,
-        Self::ImagePullFailed,
-        Self::ContainerFailed,
-        Self::Unschedulable,
-        Self::ClaimPending,
-        Self::ClaimLost,
-        Self::ClaimWrongMode,
-        Self::ProvisioningFailed,
-        Self::VolumeBindingFailed,
-        Self::VolumeAttachFailed,
-        Self::VolumeMountFailed,
-        Self::SecretMissing,
-        Self::SandboxFailed,
-        Self::AcceleratorResourceMissing,
-        Self::TapResourceMissing,
-        Self::NodeUnreachable,
-        Self::RunnerSilent,
-        Self::TerminationOverdue,
-        Self::PodWarning,
-        Self::QuotaExceeded,
-        Self::PolicyRefused,
-        Self::NotAuthorized,
-        Self::NameTaken,
-        Self::Rejected,
-        Self::MediaFetchFailed,
-    ];
-
-    /// The reason as it stands in the condition.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "Running",
-            Self::Stopped => "Stopped",
-            Self::Starting => "Starting",
-            Self::Stopping => "Stopping",
-            Self::RestartBackoff => "RestartBackoff",
-            Self::InvalidSpec => "InvalidSpec",
-            Self::Unreadable => "Unreadable",
-            Self::ImagePullFailed => "ImagePullFailed",
-            Self::ContainerFailed => "ContainerFailed",
-            Self::Unschedulable => "Unschedulable",
-            Self::ClaimPending => "ClaimPending",
-            Self::ClaimLost => "ClaimLost",
-            Self::ClaimWrongMode => "ClaimWrongMode",
-            Self::ProvisioningFailed => "ProvisioningFailed",
-            Self::VolumeBindingFailed => "VolumeBindingFailed",
-            Self::VolumeAttachFailed => "VolumeAttachFailed",
-            Self::VolumeMountFailed => "VolumeMountFailed",
-            Self::SecretMissing => "SecretMissing",
-            Self::SandboxFailed => "SandboxFailed",
-            Self::AcceleratorResourceMissing => "AcceleratorResourceMissing",
-            Self::TapResourceMissing => "TapResourceMissing",
-            Self::NodeUnreachable => "NodeUnreachable",
-            Self::RunnerSilent => "RunnerSilent",
-            Self::TerminationOverdue => "TerminationOverdue",
-            Self::PodWarning => "PodWarning",
-            Self::QuotaExceeded => "QuotaExceeded",
-            Self::PolicyRefused => "PolicyRefused",
-            Self::NotAuthorized => "NotAuthorized",
-            Self::NameTaken => "NameTaken",
-            Self::Rejected => "Rejected",
-            Self::MediaFetchFailed => "MediaFetchFailed",
-        }
-    }
-
     /// Whether the VM is as its spec wants it.
     #[must_use]
     pub fn is_ready(self) -> bool {
@@ -266,6 +171,211 @@ impl ReadyReason {
     }
 }
 
+/// Declares the reasons of the conditions besides [`READY`]: their names, the conditions that have them, and their meaning,
+/// which is in `docs/reference.md`. A reason without one of these does not compile.
+macro_rules! condition_reasons {
+    ($($(#[doc = $meaning:literal])+ $reason:ident: $($condition:ident),+;)*) => {
+        /// Reason of a condition.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum ConditionReason {
+            $($(#[doc = $meaning])+ $reason,)*
+            /// A reason of [`READY`], also where it is why an image is not fetched.
+            Ready(ReadyReason),
+        }
+
+        impl ConditionReason {
+            /// All of them except those of [`READY`].
+            pub const ALL: &[Self] = &[$(Self::$reason),*];
+
+            /// The reason as it is in the condition.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$reason => stringify!($reason),)*
+                    Self::Ready(reason) => reason.as_str(),
+                }
+            }
+
+            /// The types of the conditions that have this reason.
+            #[must_use]
+            pub const fn conditions(self) -> &'static [&'static str] {
+                match self {
+                    $(Self::$reason => &[$($condition),+],)*
+                    Self::Ready(_) => &[READY, MEDIA_FETCHED],
+                }
+            }
+
+            /// What the reason means. Those of [`READY`] are in `docs/troubleshooting.md`.
+            #[must_use]
+            pub const fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$reason => concat!($($meaning),+),)*
+                    Self::Ready(_) => "",
+                }
+            }
+        }
+    };
+}
+
+condition_reasons! {
+    /// The VM has been created, and the operator has not processed it yet.
+    Creation: RUNNING, BOOTED, VMOP_AGENT_CONNECTED, USER_LOGGED_IN, CONSOLE_CONNECTED;
+    /// QEMU is being started.
+    RunnerStarted: RUNNING, BOOTED;
+    /// QEMU runs the guest.
+    VmStarted: RUNNING, BOOTED;
+    /// The guest's agent has answered since the last boot.
+    VmBooted: RUNNING, BOOTED;
+    /// A debugger or another client of QEMU has paused the guest; the message has QEMU's state.
+    GuestPaused: RUNNING;
+    /// The guest is being shut down.
+    VmTerminating: RUNNING, BOOTED;
+    /// The VM does not run.
+    VmStopped: RUNNING, BOOTED, VMOP_AGENT_CONNECTED, USER_LOGGED_IN, CONSOLE_CONNECTED;
+
+    /// The desktop agent in the guest is connected.
+    VmopAgentStarted: VMOP_AGENT_CONNECTED;
+    /// The desktop agent in the guest is not connected.
+    VmopAgentDisconnected: VMOP_AGENT_CONNECTED, USER_LOGGED_IN;
+    /// The VM names no user to log in.
+    NotRequested: USER_LOGGED_IN;
+    /// The user is being logged in.
+    Processing: USER_LOGGED_IN;
+    /// The desktop agent has reported that the user is logged in.
+    LoggedIn: USER_LOGGED_IN;
+    /// The desktop agent could not log the user in; the message is its answer.
+    LoginFailed: USER_LOGGED_IN;
+    /// A SPICE client is connected.
+    Connected: CONSOLE_CONNECTED;
+    /// No SPICE client is connected.
+    Disconnected: CONSOLE_CONNECTED;
+
+    /// The processor runs the guest.
+    Kvm: ACCELERATED;
+    /// The guest is emulated, as configured.
+    TcgRequested: ACCELERATED;
+    /// The guest is emulated: the pod has no /dev/kvm that it can open and that belongs to KVM.
+    KvmNotAvailable: ACCELERATED;
+    /// The guest is emulated: a test run of KVM failed.
+    KvmDoesNotWork: ACCELERATED;
+    /// The guest is emulated: KVM works, but not with `cpuModel`; the message names models that work.
+    CpuModelRefused: ACCELERATED;
+    /// QEMU chooses the accelerator.
+    Unset: ACCELERATED;
+
+    /// The guest has the configured CPUs, memory or CD images.
+    AsConfigured: CPUS_IN_SYNC, MEMORY_IN_SYNC, MEDIA_READY;
+    /// The guest keeps a CPU that it was asked to release; the message has the guest's reason.
+    RefusedByGuest: CPUS_IN_SYNC;
+    /// The guest, or the CD drive, has not followed the change; the message has the cause.
+    NotFollowed: CPUS_IN_SYNC, MEMORY_IN_SYNC, MEDIA_READY;
+
+    /// The machine has the values of its configuration file.
+    Applied: CONFIG_IN_SYNC;
+    /// The configuration file cannot be used; the machine keeps its present configuration.
+    InvalidConfig: CONFIG_IN_SYNC;
+    /// The display has another password or password expiry than configured; the message has the cause.
+    PasswordNotSet: CONFIG_IN_SYNC;
+    /// The connection to QMP has been lost for half a minute; the guest continues, and changes are delayed.
+    MonitorLost: CONFIG_IN_SYNC;
+    /// The change takes effect at the next start.
+    RestartNeeded: CONFIG_IN_SYNC;
+
+    /// No disk has reported an error since the guest's boot, or for an hour.
+    Healthy: STORAGE_HEALTHY;
+    /// The storage of a disk is full; the guest is paused until there is space.
+    DiskFull: STORAGE_HEALTHY;
+    /// A disk cannot be read or written; the message says whether the guest is paused or has received the error.
+    DiskError: STORAGE_HEALTHY;
+
+    /// An image is not in the image repository.
+    ImageMissing: MEDIA_READY;
+    /// An image cannot be read, or QEMU cannot use it.
+    ImageNotReadable: MEDIA_READY;
+    /// The path of an image leads out of the image repository.
+    OutsideRepository: MEDIA_READY;
+    /// An image is not a regular file.
+    NotAFile: MEDIA_READY;
+    /// The runner's configuration names an image by URL, which the operator or `vm-runner fetch` must fetch first.
+    UrlNotSupported: MEDIA_READY;
+    /// The machine was started without the CD drive.
+    NoSuchDrive: MEDIA_READY;
+    /// The guest has locked its CD drive; the image changes when the guest unlocks it.
+    GuestHoldsMedium: MEDIA_READY;
+
+    /// The machine's TPM runs.
+    Runs: TPM_HEALTHY;
+    /// The TPM has exited; the guest continues without a TPM until the VM's next start. Also an event.
+    TpmEnded: TPM_HEALTHY;
+    /// The firmware starts with new variables; the previous ones do not fit any firmware of the image and are kept in a file.
+    PutAside: FIRMWARE_VARIABLES_KEPT;
+
+    /// The node can never provide the resources that are requested for the pod.
+    Infeasible: RESOURCES_IN_SYNC;
+    /// The node cannot provide the resources that are requested for the pod now; the kubelet retries.
+    Deferred: RESOURCES_IN_SYNC;
+    /// The API server rejects the resize of the pod; the operator retries every 5 to 6 minutes.
+    ResizeRefused: RESOURCES_IN_SYNC;
+    /// The pod has other resources than the operator requested.
+    Differs: RESOURCES_IN_SYNC;
+
+    /// A disk is configured smaller than its claim, and volumes cannot shrink.
+    ShrinkRefused: DISKS_IN_SYNC;
+    /// The claim of a disk exists with another storage class or volume mode, which cannot be changed.
+    ClaimImmutable: DISKS_IN_SYNC;
+    /// The API server rejects a larger size or another attributes class of a disk's claim; the operator retries every 5 to 6
+    /// minutes.
+    ExpansionRefused: DISKS_IN_SYNC;
+
+    /// An object that does not belong to the VM has the name that the VM's object needs.
+    NameTaken: SERVICE_IN_SYNC, MEDIA_FETCHED;
+    /// The API server rejects the service; an existing service is unchanged.
+    Rejected: SERVICE_IN_SYNC;
+    /// The message names fields that have no effect.
+    NoEffect: IGNORED_FIELD;
+    /// The message names the fields whose changes take effect at the next start.
+    SpecChanged: RESTART_REQUIRED;
+    /// The runner cannot read or write a volume of the VM; the message has user ID, path and the command that helps.
+    DataNotAccessible: DATA_ACCESSIBLE;
+
+    /// Each image is in the image repository.
+    Fetched: MEDIA_FETCHED;
+    /// An image is being fetched; the message has the progress.
+    Fetching: MEDIA_FETCHED;
+    /// The settings do not allow the scheme of the URL or of a redirect.
+    SchemeNotAllowed: MEDIA_FETCHED;
+    /// The URL, or the URL of a redirect, cannot be used.
+    InvalidUrl: MEDIA_FETCHED;
+    /// The server did not answer completely: name resolution, connection, TLS or timeout.
+    ServerUnreachable: MEDIA_FETCHED;
+    /// The server does not have the file or denies access.
+    ServerRefused: MEDIA_FETCHED;
+    /// The server cannot answer at the moment.
+    ServerFailed: MEDIA_FETCHED;
+    /// The image is larger than imageRepository.fetch.maxSize.
+    TooLarge: MEDIA_FETCHED;
+    /// The file has another checksum than the VM names.
+    ChecksumMismatch: MEDIA_FETCHED;
+    /// The volume of the image repository is mounted read-only or belongs to another user.
+    RepositoryNotWritable: MEDIA_FETCHED;
+    /// The image repository has no space for the image.
+    RepositoryFull: MEDIA_FETCHED;
+    /// The fetch takes longer than imageRepository.fetch.deadline.
+    DeadlineExceeded: MEDIA_FETCHED;
+    /// The fetch pod was asked to stop.
+    Interrupted: MEDIA_FETCHED;
+    /// The fetch pod has ended without a result: out of memory, eviction or loss of the node.
+    FetchPodFailed: MEDIA_FETCHED;
+    /// The claim vmop-image-repository does not exist or is being deleted.
+    RepositoryMissing: MEDIA_FETCHED;
+}
+
+impl From<ReadyReason> for ConditionReason {
+    fn from(reason: ReadyReason) -> Self {
+        Self::Ready(reason)
+    }
+}
+
 /// The conditions as the CRD's default has them.
 #[must_use]
 pub fn initial() -> Vec<Condition> {
@@ -275,7 +385,7 @@ pub fn initial() -> Vec<Condition> {
             status: "False".to_owned(),
             observed_generation: Some(1),
             last_transition_time: Time(Timestamp::UNIX_EPOCH),
-            reason: REASON_CREATION.to_owned(),
+            reason: ConditionReason::Creation.as_str().to_owned(),
             message: "Creation of CR".to_owned(),
         })
         .into()
@@ -288,8 +398,8 @@ pub struct Wanted {
     pub type_: &'static str,
     /// Whether it holds.
     pub status: bool,
-    /// CamelCase reason, one of a closed list.
-    pub reason: &'static str,
+    /// The reason for its status.
+    pub reason: ConditionReason,
     /// What a user should know.
     pub message: String,
 }
@@ -299,6 +409,7 @@ impl Wanted {
     /// where the status is unchanged.
     #[must_use]
     pub fn at(&self, present: &[Condition], generation: Option<i64>, now: Timestamp) -> Condition {
+        debug_assert!(self.reason.conditions().contains(&self.type_), "{self:?} is not in the documentation");
         let status = if self.status { "True" } else { "False" };
         let before = find(present, self.type_).filter(|c| c.status == status);
         Condition {
@@ -306,7 +417,7 @@ impl Wanted {
             status: status.to_owned(),
             observed_generation: generation,
             last_transition_time: before.map_or(Time(now), |c| c.last_transition_time.clone()),
-            reason: self.reason.to_owned(),
+            reason: self.reason.as_str().to_owned(),
             message: self.message.clone(),
         }
     }
@@ -330,7 +441,8 @@ mod tests {
 
     #[test]
     fn the_transition_time_changes_with_the_status_only() {
-        let wanted = |status| Wanted { type_: RUNNING, status, reason: "X", message: String::new() };
+        let wanted =
+            |status| Wanted { type_: RUNNING, status, reason: ConditionReason::VmStarted, message: String::new() };
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
         let first = wanted(false).at(&initial(), Some(2), at(10));
         assert_eq!(first.last_transition_time.0, Timestamp::UNIX_EPOCH);

@@ -9,7 +9,7 @@ use super::agent::login::Desktop;
 use super::machine::Acceleration;
 use super::problem::Problem;
 use super::state::Phase;
-use crate::api::conditions::{self, Wanted};
+use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::api::names;
 use crate::api::quantity::Bytes;
 use crate::api::start_times::StartTimes;
@@ -96,22 +96,6 @@ pub enum ConfigProblem {
     RestartNeeded(String),
 }
 
-/// Reasons of `Accelerated`: there is no KVM that can be tried.
-pub const KVM_NOT_AVAILABLE: &str = "KvmNotAvailable";
-/// There is one, and it runs no guest.
-pub const KVM_DOES_NOT_WORK: &str = "KvmDoesNotWork";
-/// It runs guests, but none with the machine's CPU model.
-pub const CPU_MODEL_REFUSED: &str = "CpuModelRefused";
-
-/// Reason of `CpusInSync`: the guest keeps a CPU that it was asked for.
-pub const REFUSED_BY_GUEST: &str = "RefusedByGuest";
-
-/// Reason of the condition and of the event: the machine's TPM has ended before the machine.
-pub const TPM_ENDED: &str = "TpmEnded";
-
-/// Reason of `Running`: it does, and something has paused the guest.
-const GUEST_PAUSED: &str = "GuestPaused";
-
 fn paused_by_somebody(state: &str) -> String {
     format!(
         "the guest is paused (QEMU says: {state}), and not by the runner; let it go on where it was paused, a debugger or \
@@ -134,17 +118,19 @@ impl Observed {
         let running = match paused {
             Some(state) => {
                 let why = self.times.behind(&paused_by_somebody(state));
-                wanted(conditions::RUNNING, true, GUEST_PAUSED, &why)
+                wanted(conditions::RUNNING, true, ConditionReason::GuestPaused, &why)
             }
             None => wanted(conditions::RUNNING, self.runs(), reason, &told),
         };
         let mut all = vec![running, wanted(conditions::BOOTED, self.phase == Phase::Booted, reason, &told)];
-        let stopped = (conditions::REASON_VM_STOPPED, "the machine does not run");
+        let stopped = (ConditionReason::VmStopped, "the machine does not run");
         let console = match (&self.console, self.runs()) {
             (Some((host, _)), true) => {
-                wanted(conditions::CONSOLE_CONNECTED, true, "Connected", &format!("from {host}"))
+                wanted(conditions::CONSOLE_CONNECTED, true, ConditionReason::Connected, &format!("from {host}"))
             }
-            (None, true) => wanted(conditions::CONSOLE_CONNECTED, false, "Disconnected", "no console is connected"),
+            (None, true) => {
+                wanted(conditions::CONSOLE_CONNECTED, false, ConditionReason::Disconnected, "no console is connected")
+            }
             (_, false) => wanted(conditions::CONSOLE_CONNECTED, false, stopped.0, stopped.1),
         };
         let (agent, login) = self.of_desktop();
@@ -155,7 +141,9 @@ impl Observed {
             all.extend(self.media_ready());
             all.extend(self.tpm_healthy());
             let put_aside = self.firmware_problem.as_deref();
-            all.extend(put_aside.map(|why| wanted(conditions::FIRMWARE_VARIABLES_KEPT, false, "PutAside", why)));
+            all.extend(
+                put_aside.map(|why| wanted(conditions::FIRMWARE_VARIABLES_KEPT, false, ConditionReason::PutAside, why)),
+            );
         }
         all
     }
@@ -256,12 +244,12 @@ pub mod tests {
         observed.console = Some(("10.0.0.9".to_owned(), "4711".to_owned()));
         observed.login_wanted = Some("anna".to_owned());
         observed.desktop = Desktop { connected: true, user: Some("anna".to_owned()), problem: None };
-        observed.cpu_problem = Some(Problem::new("NotFollowed", "no room"));
+        observed.cpu_problem = Some(Problem::new(ConditionReason::NotFollowed, "no room"));
         observed.memory_problem = Some("no driver".to_owned());
-        observed.media = Some(Some(Problem::new("ImageMissing", "CD drive 0: a.iso is not there")));
-        observed.tpm = Some(Some(Problem::new(TPM_ENDED, "the machine's TPM has ended")));
+        observed.media = Some(Some(Problem::new(ConditionReason::ImageMissing, "CD drive 0: a.iso is not there")));
+        observed.tpm = Some(Some(Problem::new(ConditionReason::TpmEnded, "the machine's TPM has ended")));
         observed.reset_request = Some(7);
-        observed.stalled = Some(Problem::new("DiskFull", "there is no room left for disk /dev/x"));
+        observed.stalled = Some(Problem::new(ConditionReason::DiskFull, "there is no room left for disk /dev/x"));
         observed.firmware_problem = Some("the store of 131072 bytes is kept as /d/fw-vars-131072.fd".to_owned());
         observed.config_problem = Some(ConfigProblem::RestartNeeded("vm.firmware".to_owned()));
         insta::assert_yaml_snapshot!(observed.object(&identity(), &[], at(10)).0);
@@ -283,19 +271,21 @@ pub mod tests {
             let told = observed.config_in_sync();
             (told.status, told.reason, told.message)
         };
-        assert_eq!(told(&observed), (true, "Applied", String::new()));
+        assert_eq!(told(&observed), (true, ConditionReason::Applied, String::new()));
         observed.config_problem = Some(ConfigProblem::RestartNeeded("later".to_owned()));
-        observed.password_problem = Some(Problem::new("PasswordNotSet", "refused"));
-        assert_eq!(told(&observed), (false, "PasswordNotSet", "refused; later".to_owned()));
+        observed.password_problem = Some(Problem::new(ConditionReason::PasswordNotSet, "refused"));
+        assert_eq!(told(&observed), (false, ConditionReason::PasswordNotSet, "refused; later".to_owned()));
         observed.config_problem = Some(ConfigProblem::Invalid("wrong".to_owned()));
         observed.monitor_lost = true;
         let (status, reason, message) = told(&observed);
         assert!(
-            !status && reason == "InvalidConfig" && message.starts_with("wrong; refused; QEMU's monitor"),
+            !status
+                && reason == ConditionReason::InvalidConfig
+                && message.starts_with("wrong; refused; QEMU's monitor"),
             "{message}"
         );
         (observed.config_problem, observed.password_problem) = (None, None);
-        assert_eq!(told(&observed).1, "MonitorLost");
+        assert_eq!(told(&observed).1, ConditionReason::MonitorLost);
     }
 
     #[test]
@@ -303,9 +293,12 @@ pub mod tests {
         let mut observed = observed(Phase::Booted);
         observed.paused = Some("debug".to_owned());
         let running = observed.conditions().remove(0);
-        assert!(running.status && running.reason == "GuestPaused" && running.message.contains("debug"), "{running:?}");
+        assert!(
+            running.status && running.reason == ConditionReason::GuestPaused && running.message.contains("debug"),
+            "{running:?}"
+        );
         observed.phase = Phase::Terminating;
-        assert_eq!(observed.conditions().remove(0).reason, "VmTerminating");
+        assert_eq!(observed.conditions().remove(0).reason, ConditionReason::VmTerminating);
     }
 
     #[test]
@@ -326,12 +319,12 @@ pub mod tests {
             let wanted = observed.of_desktop().1;
             (wanted.status, wanted.reason)
         };
-        assert_eq!(login(None, (true, None, None)), (false, "NotRequested"));
-        assert_eq!(login(Some("anna"), (false, None, None)), (false, "VmopAgentDisconnected"));
-        assert_eq!(login(Some("anna"), (true, None, None)), (false, "Processing"));
-        assert_eq!(login(Some("anna"), (true, Some("berta"), None)), (false, "Processing"));
-        assert_eq!(login(Some("anna"), (true, None, Some("451"))), (false, "LoginFailed"));
-        assert_eq!(login(Some("anna"), (true, Some("anna"), None)), (true, "LoggedIn"));
+        assert_eq!(login(None, (true, None, None)), (false, ConditionReason::NotRequested));
+        assert_eq!(login(Some("anna"), (false, None, None)), (false, ConditionReason::VmopAgentDisconnected));
+        assert_eq!(login(Some("anna"), (true, None, None)), (false, ConditionReason::Processing));
+        assert_eq!(login(Some("anna"), (true, Some("berta"), None)), (false, ConditionReason::Processing));
+        assert_eq!(login(Some("anna"), (true, None, Some("451"))), (false, ConditionReason::LoginFailed));
+        assert_eq!(login(Some("anna"), (true, Some("anna"), None)), (true, ConditionReason::LoggedIn));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::judge::{ready, strip};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use vm_operator::api::conditions;
+use vm_operator::api::conditions::{self, ConditionReason};
 
 /// What does not change for that long is at rest.
 const REST: Duration = Duration::from_millis(600);
@@ -191,7 +191,7 @@ fn message(vm: &Value) -> String {
 fn is_final(vm: &Value, reason: &str) -> bool {
     let message = message(vm);
     let fetched = condition(vm, conditions::MEDIA_FETCHED);
-    let is_fetching = fetched.is_some_and(|fetched| fetched["reason"] == conditions::REASON_FETCHING);
+    let is_fetching = fetched.is_some_and(|fetched| fetched["reason"] == ConditionReason::Fetching.as_str());
     match reason {
         // An image that is on its way comes.
         "Running" | "Starting" if is_fetching => false,

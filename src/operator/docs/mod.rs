@@ -5,17 +5,14 @@
 //! | [`troubleshooting`] | what can be in a VM's way, and the next step |
 //! | [`reference`] | everything that has a name: fields, settings, conditions, metrics, annotations, labels |
 //! | [`fields`] | the part of it that is read off the definition |
-//! | [`reasons`] | the reasons of conditions, and what they mean |
 //! | [`later`] | fields that change nothing of what is made |
 
 mod fields;
 mod later;
-mod reasons;
 mod reference;
 mod troubleshooting;
 
 pub use later::LATER;
-pub use reasons::REASONS;
 
 /// The files, by name.
 #[must_use]

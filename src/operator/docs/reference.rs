@@ -1,7 +1,8 @@
 //! (pure) `docs/reference.md`.
 
-use super::{LATER, REASONS, cell, fields};
-use crate::api::{conditions, names, virtual_machine, vm_metrics};
+use super::{LATER, cell, fields};
+use crate::api::conditions::{self, ConditionReason};
+use crate::api::{names, virtual_machine, vm_metrics};
 use crate::operator::metrics::Metrics;
 use crate::operator::settings::keys::KEYS;
 use std::fmt::Write;
@@ -52,9 +53,10 @@ pub(super) fn reference() -> String {
         let _ = writeln!(text, "| `{name}` | {} | {} |", cell(what), cell(written.trim_end_matches('.')));
     }
     text += REASONS_HEAD;
-    for (condition, reasons) in REASONS {
-        for (reason, what) in *reasons {
-            let _ = writeln!(text, "| `{condition}` | `{reason}` | {} |", cell(what));
+    for (condition, _) in conditions::TYPES {
+        for reason in ConditionReason::ALL.iter().filter(|reason| reason.conditions().contains(condition)) {
+            let meaning = cell(reason.meaning().trim_end_matches('.'));
+            let _ = writeln!(text, "| `{condition}` | `{}` | {meaning} |", reason.as_str());
         }
     }
     text += SETTINGS;

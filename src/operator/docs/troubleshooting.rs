@@ -1,5 +1,6 @@
 //! (pure) `docs/troubleshooting.md`.
 
+use super::cell;
 use crate::operator::vm::explain::reasons::{ENDS, ENTRIES, FETCHES};
 use std::fmt::Write;
 
@@ -26,7 +27,12 @@ pub(super) fn troubleshooting() -> String {
              annotation: `kubectl annotate pvc vmop-image-repository fetched.vmoperator.jdrupes.org/KEY-`. To try one again at\n\
              once, remove its pod: `kubectl delete pod vmop-fetch-KEY`.\n\n\
              | reason | cause | next step |\n|---|---|---|\n";
-    text += &rows(FETCHES);
+    for (reason, next_step) in FETCHES {
+        let cause = cell(reason.meaning().trim_end_matches('.'));
+        let _ = writeln!(text, "| `{}` | {cause} | {next_step} |", reason.as_str());
+    }
+    text += "| `ClaimPending, ClaimLost, VolumeBindingFailed, Unschedulable and others` | The fetch pod does not start. A volume that \
+             is on one node (ReadWriteOnce, local) keeps the fetch pod and all VMs with CD drives there | as in the table above |\n";
     text += "\n## How a VM can end by itself\n\n\
              The message of `RestartBackoff` and `status.restarts` name one of these.\n\n\
              | reason | cause | next step |\n|---|---|---|\n";

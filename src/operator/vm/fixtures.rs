@@ -1,7 +1,7 @@
 //! VMs and pods for unit tests.
 
 use super::observe::Observed;
-use crate::api::conditions::Wanted;
+use crate::api::conditions::{ConditionReason, Wanted};
 use crate::api::{VirtualMachine, conditions};
 use crate::operator::views::PodView;
 use k8s_openapi::jiff::Timestamp;
@@ -30,7 +30,8 @@ pub fn vm(machine: Value) -> VirtualMachine {
 /// The VM, of which a runner has told that its guest runs.
 pub fn seen_running(mut vm: VirtualMachine) -> VirtualMachine {
     let status = vm.status.as_mut().unwrap();
-    let wanted = Wanted { type_: conditions::RUNNING, status: true, reason: "VmStarted", message: String::new() };
+    let wanted =
+        Wanted { type_: conditions::RUNNING, status: true, reason: ConditionReason::VmStarted, message: String::new() };
     status.conditions[0] = wanted.at(&[], Some(3), now());
     status.cpus = 2;
     vm

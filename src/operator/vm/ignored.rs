@@ -1,7 +1,7 @@
 //! (pure) Fields that are accepted, as the reference has them, and change nothing here: each is told of, none is silent.
 
 use crate::api::VirtualMachineSpec;
-use crate::api::conditions::{self, Wanted};
+use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::api::logging::level;
 
 /// The condition that names what has no effect, if there is something.
@@ -20,7 +20,7 @@ pub fn ignored(spec: &VirtualMachineSpec) -> Option<Wanted> {
     (!told.is_empty()).then(|| Wanted {
         type_: conditions::IGNORED_FIELD,
         status: true,
-        reason: conditions::REASON_NO_EFFECT,
+        reason: ConditionReason::NoEffect,
         message: format!("{}; it can be removed", told.join("; ")),
     })
 }

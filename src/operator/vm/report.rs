@@ -5,7 +5,7 @@ use super::leftovers;
 use super::lifecycle::{self, Decision, DeleteReason, WaitFor};
 use super::observe::Observed;
 use super::restart;
-use crate::api::conditions::{self, ReadyReason, Wanted};
+use crate::api::conditions::{self, ConditionReason, ReadyReason, Wanted};
 use crate::api::virtual_machine::{POD_DELETED, Restarts, State, VirtualMachineStatus};
 use crate::api::{VirtualMachine, names};
 use crate::operator::context::Context;
@@ -25,12 +25,13 @@ use std::time::Duration;
 
 /// Refusals of the API server. The words of a webhook may be others each time, and each write of the status is followed by
 /// another look at the VM: they are told anew after a minute at the earliest.
-const REFUSALS: [&str; 5] = [
-    ReadyReason::QuotaExceeded.as_str(),
-    ReadyReason::PolicyRefused.as_str(),
-    ReadyReason::NotAuthorized.as_str(),
-    conditions::REASON_REJECTED,
-    conditions::REASON_RESIZE_REFUSED,
+const REFUSALS: [ConditionReason; 6] = [
+    ConditionReason::Ready(ReadyReason::QuotaExceeded),
+    ConditionReason::Ready(ReadyReason::PolicyRefused),
+    ConditionReason::Ready(ReadyReason::NotAuthorized),
+    ConditionReason::Ready(ReadyReason::Rejected),
+    ConditionReason::Rejected,
+    ConditionReason::ResizeRefused,
 ];
 
 /// How long the words of a refusal stay.
@@ -64,7 +65,7 @@ pub async fn report(
     let before = present(vm).and_then(|status| conditions::find(&status.conditions, conditions::READY));
     let is_news = before.is_none_or(|before| before.reason != ready.reason.as_str());
     ctx.wrote_vm(Writer::new(ctx).apply_status(&vm.name_any(), names::MANAGER_OPERATOR, &status).await?);
-    let reasons = [ready.reason.as_str()].into_iter().chain(notes.into_iter().flatten().map(|note| note.reason));
+    let reasons = [ready.reason.into()].into_iter().chain(notes.into_iter().flatten().map(|note| note.reason));
     if reasons.into_iter().any(|reason| REFUSALS.contains(&reason)) {
         ctx.lately.note(&refused, (ctx.instant)());
     }
@@ -113,7 +114,7 @@ pub struct Ready {
 
 impl Ready {
     fn wanted(&self) -> Wanted {
-        let (status, reason) = (self.reason.is_ready(), self.reason.as_str());
+        let (status, reason) = (self.reason.is_ready(), self.reason.into());
         Wanted { type_: conditions::READY, status, reason, message: self.message.clone() }
     }
 }
@@ -213,8 +214,8 @@ pub fn restarts(observed: &Observed, decision: &Decision) -> Option<Restarts> {
 #[must_use]
 pub fn data_not_accessible(observed: &Observed, decision: &Decision) -> Option<Wanted> {
     let last = restarts(observed, decision).filter(|_| !observed.is_running())?;
-    let reason = conditions::REASON_DATA_NOT_ACCESSIBLE;
-    (last.reason == reason).then_some(Wanted {
+    let reason = ConditionReason::DataNotAccessible;
+    (last.reason == reason.as_str()).then_some(Wanted {
         type_: conditions::DATA_ACCESSIBLE,
         status: false,
         reason,
@@ -287,7 +288,7 @@ pub fn stopped_runner_fields(observed: &Observed) -> Option<Value> {
     looks_alive.then(|| {
         let stopped = |type_: &'static str| -> Condition {
             let message = "the VM is not running".to_owned();
-            let wanted = Wanted { type_, status: false, reason: conditions::REASON_VM_STOPPED, message };
+            let wanted = Wanted { type_, status: false, reason: ConditionReason::VmStopped, message };
             wanted.at(&status.conditions, observed.vm.metadata.generation, observed.now)
         };
         let conditions = conditions::INITIAL.map(stopped);

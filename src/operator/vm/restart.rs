@@ -4,7 +4,7 @@
 //! fails on the way: the pod that came after it cannot be taken for one from before.
 
 use super::observe::Observed;
-use crate::api::conditions::{self, Wanted};
+use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::api::names;
 use crate::api::virtual_machine::State;
 use crate::operator::views::PodView;
@@ -57,7 +57,7 @@ pub fn required(wanted: &Pod, pod: &PodView) -> Option<Wanted> {
     (!fields.is_empty()).then(|| Wanted {
         type_: conditions::RESTART_REQUIRED,
         status: true,
-        reason: conditions::REASON_SPEC_CHANGED,
+        reason: ConditionReason::SpecChanged,
         message: format!(
             "changed since the VM was started, and in force from its next start on: {}; raise spec.vm.restartRequest to \
              restart it",

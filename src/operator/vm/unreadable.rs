@@ -155,7 +155,7 @@ pub async fn report(unreadable: &Unreadable, ctx: &Context) -> Result<(), Error>
     let wanted = Wanted {
         type_: conditions::READY,
         status: false,
-        reason: problem.reason.as_str(),
+        reason: problem.reason.into(),
         message: problem.message.clone(),
     };
     let condition = wanted.at(&present, metadata.generation, (ctx.now)());

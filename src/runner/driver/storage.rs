@@ -1,6 +1,7 @@
 //! (io) What becomes of disks while the guest runs: volumes that grow, and errors.
 
 use super::{Driver, News};
+use crate::api::conditions::ConditionReason;
 use crate::api::quantity::Bytes;
 use crate::runner::machine::Held;
 use crate::runner::problem::Problem;
@@ -53,16 +54,18 @@ impl Driver {
         let disk = path.unwrap_or_else(|| error.node.clone());
         let (write, why) = (error.write, &error.reason);
         let problem = match (error.full, error.stopped) {
-            (true, _) => {
-                Problem::new("DiskFull", format!("there is no room left for disk {disk}; the guest waits for it"))
-            }
-            (_, true) => {
-                Problem::new("DiskError", format!("disk {disk} cannot be read: {why}; the guest waits for it"))
-            }
+            (true, _) => Problem::new(
+                ConditionReason::DiskFull,
+                format!("there is no room left for disk {disk}; the guest waits for it"),
+            ),
+            (_, true) => Problem::new(
+                ConditionReason::DiskError,
+                format!("disk {disk} cannot be read: {why}; the guest waits for it"),
+            ),
             _ => {
                 let what = if write { "written" } else { "read" };
                 Problem::new(
-                    "DiskError",
+                    ConditionReason::DiskError,
                     format!(
                         "disk {disk} could not be {what}: {why}; the guest was told so, look there for what it has made of it; \
                          this is told until the guest boots anew, or {} minutes have passed without another error",
@@ -107,7 +110,8 @@ impl Driver {
     /// The guest was stopped because a disk could not go on.
     pub(super) fn stalled(&mut self) {
         if self.observed.stalled.is_none() {
-            self.observed.stalled = Some(Problem::new("DiskError", "a disk cannot go on; the guest waits for it"));
+            self.observed.stalled =
+                Some(Problem::new(ConditionReason::DiskError, "a disk cannot go on; the guest waits for it"));
         }
         self.wish(|desired| desired.stalls += 1);
     }

@@ -4,11 +4,12 @@
 //! says nothing.
 
 use super::{Driver, News};
+use crate::api::conditions::ConditionReason;
 use crate::runner::failure::{ending, with_words};
 use crate::runner::problem::Problem;
 use crate::runner::process::{self, Child};
 use crate::runner::state::{Event, Phase};
-use crate::runner::status::{Note, TPM_ENDED};
+use crate::runner::status::Note;
 use rustix::process::{Pid, Signal};
 use std::time::Duration;
 
@@ -110,7 +111,7 @@ impl Driver {
         );
         tracing::error!("{message}");
         self.reporter.announce(Note::TpmEnded(message.clone()));
-        self.observed.tpm = Some(Some(Problem::new(TPM_ENDED, message)));
+        self.observed.tpm = Some(Some(Problem::new(ConditionReason::TpmEnded, message)));
         self.reporter.publish(&self.observed);
     }
 

@@ -16,7 +16,7 @@ use super::models;
 use super::problem::Problem;
 use super::qemu;
 use super::spec::{Accelerator, Spec};
-use super::status::{CPU_MODEL_REFUSED, KVM_DOES_NOT_WORK, KVM_NOT_AVAILABLE};
+use crate::api::conditions::ConditionReason;
 use crate::api::outcome::EndReason;
 use probe::Finding;
 use rustix::fs::{FileType, Mode, OFlags};
@@ -67,7 +67,7 @@ pub async fn settle(spec: &Spec, trial: Trial<'_>, asked: impl Future<Output = (
         }
         Some(problem) => {
             let ways = match problem.reason {
-                CPU_MODEL_REFUSED => "",
+                ConditionReason::CpuModelRefused => "",
                 _ => "; mend the node, or use accelerator auto or tcg, with which the guest is emulated",
             };
             let message = format!("vm.accelerator is kvm, but {}{ways}", problem.message);
@@ -81,7 +81,7 @@ impl Trial<'_> {
     async fn problem(&self, spec: &Spec) -> Option<Problem> {
         match usable(self.device) {
             Ok(()) => self.of_guest(spec).await,
-            Err(why) => Some(Problem::new(KVM_NOT_AVAILABLE, why)),
+            Err(why) => Some(Problem::new(ConditionReason::KvmNotAvailable, why)),
         }
     }
 
@@ -93,7 +93,7 @@ impl Trial<'_> {
         tracing::info!(took_ms, model = spec.cpu_model, ?finding, "KVM was tried");
         let broken = |why: &str| {
             let device = self.device.display();
-            Some(Problem::new(KVM_DOES_NOT_WORK, format!("the KVM of {device} runs no guest: {why}")))
+            Some(Problem::new(ConditionReason::KvmDoesNotWork, format!("the KVM of {device} runs no guest: {why}")))
         };
         let why = match finding {
             Finding::Works => return None,
@@ -105,7 +105,10 @@ impl Trial<'_> {
         if spec.cpu_model != HOST_MODEL && self.run(HOST_MODEL, spec).await == Finding::Works {
             let models = models::that_work(self.program, Acceleration::Kvm.name(), &self.reach);
             let models = tokio::time::timeout_at((began + self.time).into(), models).await.unwrap_or_default();
-            return Some(Problem::new(CPU_MODEL_REFUSED, models::refused(&spec.cpu_model, &why, &models)));
+            return Some(Problem::new(
+                ConditionReason::CpuModelRefused,
+                models::refused(&spec.cpu_model, &why, &models),
+            ));
         }
         broken(&why)
     }

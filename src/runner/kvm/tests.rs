@@ -1,4 +1,5 @@
 use super::*;
+use crate::api::conditions::ConditionReason;
 use crate::runner::config;
 use crate::runner::harden::Reach;
 use std::future::pending;
@@ -61,7 +62,7 @@ async fn without_a_device_that_is_kvms_nothing_is_tried_and_the_guest_is_emulate
         [("/none/kvm", "the pod has no /none/kvm"), ("/dev/null", "device 1:3 and not KVM's"), (&file, "is no device")]
     {
         let problem = instead(qemu.settle(device, "accelerator: auto").await);
-        assert_eq!(problem.reason, KVM_NOT_AVAILABLE);
+        assert_eq!(problem.reason, ConditionReason::KvmNotAvailable);
         assert!(problem.message.contains(word), "{}", problem.message);
         let failure = qemu.settle(device, "accelerator: kvm").await.unwrap_err();
         assert_eq!(failure.reason, EndReason::AcceleratorUnavailable);
@@ -77,14 +78,14 @@ async fn a_guest_that_comes_to_its_end_is_what_counts() {
     assert_eq!(Fake::new("exit 85").problem("accelerator: kvm").await, None);
     // A guest that resets the machine ends QEMU, too.
     let problem = Fake::new("exit 0").problem("accelerator: kvm").await.unwrap();
-    assert_eq!(problem.reason, KVM_DOES_NOT_WORK);
+    assert_eq!(problem.reason, ConditionReason::KvmDoesNotWork);
 }
 
 #[tokio::test]
 async fn a_qemu_that_aborts_is_told_with_its_words() {
     let qemu = Fake::new("echo 'error: failed to set MSR 0x10a' >&2; kill -ABRT $$");
     let problem = qemu.problem("accelerator: auto").await.unwrap();
-    assert_eq!(problem.reason, KVM_DOES_NOT_WORK);
+    assert_eq!(problem.reason, ConditionReason::KvmDoesNotWork);
     assert!(
         problem.message.ends_with("QEMU ended with signal 6: error: failed to set MSR 0x10a"),
         "{}",
@@ -131,13 +132,13 @@ async fn a_model_that_the_host_refuses_is_told_with_those_that_work() {
 esac"#;
     let qemu = Fake::new(script);
     let problem = qemu.problem("accelerator: kvm, cpuModel: 'Haswell,enforce'").await.unwrap();
-    assert_eq!(problem.reason, CPU_MODEL_REFUSED);
+    assert_eq!(problem.reason, ConditionReason::CpuModelRefused);
     for word in ["\"Haswell,enforce\"", "support requested features", "those that work: EPYC"] {
         assert!(problem.message.contains(word), "{}", problem.message);
     }
     // The host's own model is not compared with itself.
     let broken = Fake::new("exit 1").problem("accelerator: kvm, cpuModel: host").await.unwrap();
-    assert_eq!(broken.reason, KVM_DOES_NOT_WORK);
+    assert_eq!(broken.reason, ConditionReason::KvmDoesNotWork);
 }
 
 #[tokio::test]
@@ -151,7 +152,7 @@ esac"#;
     let trial = Trial { time: Duration::ZERO, ..qemu.trial("/dev/null") };
     let began = Instant::now();
     let problem = trial.of_guest(&spec("accelerator: kvm, cpuModel: EPYC")).await.unwrap();
-    assert_eq!(problem.reason, CPU_MODEL_REFUSED);
+    assert_eq!(problem.reason, ConditionReason::CpuModelRefused);
     // The list of models alone would have 5 s.
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
 }

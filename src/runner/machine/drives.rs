@@ -156,13 +156,16 @@ pub fn cds(configured: &[Cd], images: Vec<Option<Result<PathBuf, Problem>>>, war
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::conditions::ConditionReason;
     use crate::api::quantity::Bytes;
 
     #[test]
     fn a_missing_image_leaves_the_drive_empty_with_a_warning() {
         let cd = |file: &str| Cd { file: Some(file.into()), bootindex: Some(1) };
-        let found =
-            vec![Some(Ok("/images/a.iso".into())), Some(Err(Problem::new("ImageMissing", "none.iso is not there")))];
+        let found = vec![
+            Some(Ok("/images/a.iso".into())),
+            Some(Err(Problem::new(ConditionReason::ImageMissing, "none.iso is not there"))),
+        ];
         let mut warnings = Vec::new();
         let cds = cds(&[cd("a.iso"), cd("none.iso")], found, &mut warnings);
         assert_eq!((cds[0].file.clone(), cds[1].file.clone()), (Some("/images/a.iso".into()), None));

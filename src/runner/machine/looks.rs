@@ -1,6 +1,7 @@
 //! (io) Looks at CD images that end in time. The repository may be on a server that does not answer, and whoever asks that
 //! waits until it does, whatever else there is to do: so each look is a thread of its own.
 
+use crate::api::conditions::ConditionReason;
 use crate::runner::problem::Problem;
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
@@ -41,7 +42,7 @@ impl Looks {
                 file.display(),
                 repository.display()
             );
-            Err(Problem::new("ImageNotReadable", message))
+            Err(Problem::new(ConditionReason::ImageNotReadable, message))
         };
         Self::new(repository, Arc::new(find))
     }
@@ -79,7 +80,9 @@ impl Looks {
     async fn look_until(&mut self, image: &Path, until: Instant) -> Result<PathBuf, Problem> {
         let mut look = self.begun.remove(image).unwrap_or_else(|| self.begin(image));
         match tokio::time::timeout_at(until, &mut look).await {
-            Ok(found) => found.unwrap_or_else(|error| Err(Problem::new("ImageNotReadable", error.to_string()))),
+            Ok(found) => {
+                found.unwrap_or_else(|error| Err(Problem::new(ConditionReason::ImageNotReadable, error.to_string())))
+            }
             Err(_) => {
                 self.begun.insert(image.to_owned(), look);
                 let message = format!(
@@ -89,7 +92,7 @@ impl Looks {
                     self.repository.display(),
                     TIME.as_secs()
                 );
-                Err(Problem::new("ImageNotReadable", message))
+                Err(Problem::new(ConditionReason::ImageNotReadable, message))
             }
         }
     }
@@ -137,7 +140,7 @@ mod tests {
         assert!(began.elapsed() < TIME + Duration::from_secs(4), "{:?}", began.elapsed());
         let [Some(Err(a)), Some(Ok(quick)), Some(Err(b)), None] = found.as_slice() else { panic!("{found:?}") };
         assert!(a.message.starts_with("a.iso: the image repository /images has not answered within 5 s"), "{a:?}");
-        assert_eq!((b.reason, quick.as_path()), ("ImageNotReadable", Path::new("quick.iso")));
+        assert_eq!((b.reason, quick.as_path()), (ConditionReason::ImageNotReadable, Path::new("quick.iso")));
         let began = std::time::Instant::now();
         assert!(looks.look(Path::new("a.iso")).await.is_err());
         assert!(began.elapsed() < Duration::from_secs(2), "who has waited once does not wait again");

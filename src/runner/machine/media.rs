@@ -1,5 +1,6 @@
 //! (io) CD images: regular files in the image repository, and nothing else of the host (B27).
 
+use crate::api::conditions::ConditionReason;
 use crate::runner::problem::Problem;
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -10,23 +11,28 @@ pub fn image(repository: &Path, file: &Path) -> Result<PathBuf, Problem> {
     let shown = file.display();
     if file.to_str().is_some_and(|text| text.contains("://")) {
         let message = format!("{shown} is an address; an image must be in the image repository first");
-        return Err(Problem::new("UrlNotSupported", message));
+        return Err(Problem::new(ConditionReason::UrlNotSupported, message));
     }
     let missing = |error: std::io::Error| match error.kind() {
-        ErrorKind::NotFound => Problem::new("ImageMissing", format!("{shown} is not in the image repository (yet)")),
-        _ => Problem::new("ImageNotReadable", format!("{shown} cannot be read: {error}")),
+        ErrorKind::NotFound => {
+            Problem::new(ConditionReason::ImageMissing, format!("{shown} is not in the image repository (yet)"))
+        }
+        _ => Problem::new(ConditionReason::ImageNotReadable, format!("{shown} cannot be read: {error}")),
     };
     let base = fs::canonicalize(repository).map_err(|error| {
-        Problem::new("ImageMissing", format!("the image repository {} cannot be used: {error}", repository.display()))
+        Problem::new(
+            ConditionReason::ImageMissing,
+            format!("the image repository {} cannot be used: {error}", repository.display()),
+        )
     })?;
     let path = fs::canonicalize(base.join(file)).map_err(missing)?;
     if !path.starts_with(&base) {
         let message = format!("{shown} leads out of the image repository {}", repository.display());
-        return Err(Problem::new("OutsideRepository", message));
+        return Err(Problem::new(ConditionReason::OutsideRepository, message));
     }
     // Looked at before it is opened: opening a device or a pipe does something.
     if !fs::metadata(&path).map_err(missing)?.is_file() {
-        return Err(Problem::new("NotAFile", format!("{shown} is not a regular file")));
+        return Err(Problem::new(ConditionReason::NotAFile, format!("{shown} is not a regular file")));
     }
     File::open(&path).map_err(missing)?;
     Ok(path)
@@ -47,7 +53,7 @@ mod tests {
         symlink(elsewhere.path().join("secret"), base.join("out.iso")).unwrap();
         symlink("/dev/null", base.join("device.iso")).unwrap();
         fs::create_dir(base.join("dir")).unwrap();
-        let image = |file: &str| image(base, Path::new(file)).map_err(|problem| problem.reason);
+        let image = |file: &str| image(base, Path::new(file)).map_err(|problem| problem.reason.as_str());
         let own = fs::canonicalize(base.join("a.iso")).unwrap();
         assert_eq!(image("a.iso"), Ok(own.clone()));
         assert_eq!(image("link.iso"), Ok(own.clone()));

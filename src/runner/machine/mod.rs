@@ -227,11 +227,15 @@ fn writable(dir: &Path) -> Result<(), rustix::io::Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::conditions::ConditionReason;
 
     #[test]
     fn under_emulation_the_hosts_model_is_the_maximum() {
         assert_eq!(cpu_model("host", &Acceleration::Tcg), "max");
-        assert_eq!(cpu_model("host,-svm", &Acceleration::TcgForWantOfKvm(Problem::new("X", ""))), "max,-svm");
+        assert_eq!(
+            cpu_model("host,-svm", &Acceleration::TcgForWantOfKvm(Problem::new(ConditionReason::KvmNotAvailable, ""))),
+            "max,-svm"
+        );
         assert_eq!(cpu_model("host", &Acceleration::Kvm), "host");
         assert_eq!(cpu_model("EPYC", &Acceleration::Tcg), "EPYC");
     }

@@ -52,6 +52,7 @@ pub fn settle(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::conditions::ConditionReason;
     use crate::runner::problem::Problem;
 
     /// The screens of a machine that is started with each of these in turn.
@@ -72,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_machine_from_before_screens_were_recorded_loses_its_own_to_no_node_without_kvm() {
-        let for_want = || (Acceleration::TcgForWantOfKvm(Problem::new("X", "")), 1);
+        let for_want = || (Acceleration::TcgForWantOfKvm(Problem::new(ConditionReason::KvmNotAvailable, "")), 1);
         let (tcg, kvm) = (|| (Acceleration::Tcg, 1), || (Acceleration::Kvm, 1));
         use Screen::{Vga, VirtioVga};
         let old = |starts: &[(Acceleration, u32)]| screens_from(true, false, starts);
@@ -82,7 +83,7 @@ mod tests {
 
     #[test]
     fn an_emulated_machine_has_no_screen_whose_reset_can_stop_it_for_good() {
-        let for_want = || Acceleration::TcgForWantOfKvm(Problem::new("X", ""));
+        let for_want = || Acceleration::TcgForWantOfKvm(Problem::new(ConditionReason::KvmNotAvailable, ""));
         let (tcg, kvm) = (|| (Acceleration::Tcg, 1), || (Acceleration::Kvm, 1));
         use Screen::{Vga, VirtioVga};
         assert_eq!(screens(false, &[tcg()]), [(Vga, 0)]);

@@ -1,11 +1,11 @@
 //! (client) Brings the number of CPUs to what it should be, once for each wish.
 
 use super::{Machine, Progress};
+use crate::api::conditions::ConditionReason;
 use crate::runner::desired::Desired;
 use crate::runner::desired::cpus::{self, Plan};
 use crate::runner::problem::Problem;
 use crate::runner::qmp::{Command, CpuSlot, Error};
-use crate::runner::status::REFUSED_BY_GUEST;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -16,9 +16,6 @@ const SETTLE_STEP: Duration = Duration::from_millis(200);
 const NO_AGENT: Duration = Duration::from_secs(120);
 /// Pause before a guest is asked again for CPUs that it has kept.
 const ASK_AGAIN: Duration = Duration::from_secs(600);
-
-/// Reason of the condition.
-const NOT_FOLLOWED: &str = "NotFollowed";
 
 /// A number of CPUs that was asked for.
 pub(super) struct Asked {
@@ -54,7 +51,7 @@ impl Machine {
         if !waits && desired.booted || plan == Plan::Equal {
             self.waits_since = None;
         }
-        let not_followed = |why: String| Some(Problem::new(NOT_FOLLOWED, why));
+        let not_followed = |why: String| Some(Problem::new(ConditionReason::NotFollowed, why));
         let (slots, problem) = match plan {
             Plan::Equal => {
                 self.cpus = None;
@@ -124,7 +121,10 @@ impl Machine {
 fn problem(desired: &Desired, refusal_of_qemu: Option<&str>, slots: &[CpuSlot]) -> Problem {
     let wanted = desired.live.cpus;
     if let Some(why) = refusal_of_qemu {
-        return Problem::new(NOT_FOLLOWED, format!("QEMU refuses {wanted} CPUs: {why}; a new start has them"));
+        return Problem::new(
+            ConditionReason::NotFollowed,
+            format!("QEMU refuses {wanted} CPUs: {why}; a new start has them"),
+        );
     }
     let again = format!(
         "it is asked again when currentCpus changes, when it has booted anew, or after {} minutes; a new start of the VM \
@@ -133,9 +133,11 @@ fn problem(desired: &Desired, refusal_of_qemu: Option<&str>, slots: &[CpuSlot]) 
     );
     match cpus::refusals(desired, slots).as_slice() {
         [] => Problem::new(
-            NOT_FOLLOWED,
+            ConditionReason::NotFollowed,
             format!("the guest has not answered the request for {wanted} CPUs (yet); {again}"),
         ),
-        kept => Problem::new(REFUSED_BY_GUEST, format!("the guest keeps {}; {again}", kept.join(", and "))),
+        kept => {
+            Problem::new(ConditionReason::RefusedByGuest, format!("the guest keeps {}; {again}", kept.join(", and ")))
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! (client) Brings media into the CD drives, each for itself.
 
 use super::{Machine, Progress};
+use crate::api::conditions::ConditionReason;
 use crate::runner::desired::media::{self, Drive, Step};
 use crate::runner::problem::Problem;
 use crate::runner::qmp::{Command, Error};
@@ -115,7 +116,9 @@ impl Machine {
         let node = format!("{}-{}", start_node(n), tray.nodes);
         match self.client.execute(Command::add_node(media::medium(&node, &path))).await {
             Ok(_) => Ok(Ok(Some(node))),
-            Err(Error::Refused { description, .. }) => Ok(Err(Problem::new("ImageNotReadable", description))),
+            Err(Error::Refused { description, .. }) => {
+                Ok(Err(Problem::new(ConditionReason::ImageNotReadable, description)))
+            }
             Err(error @ Error::NotConnected(_)) => Err(error),
             // QEMU may have opened it, or still do.
             Err(error) => {
@@ -147,25 +150,25 @@ impl Machine {
         for _ in 0..MOST_STEPS {
             let drives: Vec<Drive> = self.client.query(Command::query_block()).await?;
             let Some(drive) = drives.into_iter().find(|drive| drive.qdev == media::device(n)) else {
-                return Ok(Some(Problem::new("NoSuchDrive", "the machine was started without it")));
+                return Ok(Some(Problem::new(ConditionReason::NoSuchDrive, "the machine was started without it")));
             };
             match media::next(&drive, node, asked) {
                 Step::Done => return Ok(None),
                 Step::WaitForGuest => {
                     let message = "the guest holds the medium and was asked to release it; unmount or eject it there";
-                    return Ok(Some(Problem::new("GuestHoldsMedium", message)));
+                    return Ok(Some(Problem::new(ConditionReason::GuestHoldsMedium, message)));
                 }
                 Step::Give(command) => {
                     asked |= command.name == "blockdev-open-tray";
                     match self.client.execute(command).await {
                         Err(Error::Refused { description, .. }) => {
-                            return Ok(Some(Problem::new("NotFollowed", description)));
+                            return Ok(Some(Problem::new(ConditionReason::NotFollowed, description)));
                         }
                         result => drop(result?),
                     }
                 }
             }
         }
-        Ok(Some(Problem::new("NotFollowed", "the guest moves the tray at the same time")))
+        Ok(Some(Problem::new(ConditionReason::NotFollowed, "the guest moves the tray at the same time")))
     }
 }

@@ -4,14 +4,12 @@
 //! the end of a new one is never given to the one before.
 
 use super::Progress;
+use crate::api::conditions::ConditionReason;
 use crate::runner::desired::Desired;
 use crate::runner::desired::display::{self, NOW, Password};
 use crate::runner::problem::Problem;
 use crate::runner::qmp::{Client, Command, Error};
 use tokio::sync::{Mutex, mpsc, watch};
-
-/// The condition's reason where the configuration cannot be used.
-const INVALID: &str = "InvalidConfig";
 
 /// The display's password, which two tasks follow: one does nothing else.
 pub(super) struct Display(Mutex<State>);
@@ -62,7 +60,7 @@ impl State {
                      since 1970; {}",
                     self.display_stays()
                 );
-                self.settle(Some(password), Some(Problem::new(INVALID, why)));
+                self.settle(Some(password), Some(Problem::new(ConditionReason::InvalidConfig, why)));
             }
         }
         Ok(())
@@ -89,7 +87,7 @@ impl State {
                 "{field} in the display's secret: QEMU refuses it ({description}); change it there, a password has at most 60 \
                  characters; {stays}"
             );
-            self.settle(Some(password), Some(Problem::new("PasswordNotSet", why)));
+            self.settle(Some(password), Some(Problem::new(ConditionReason::PasswordNotSet, why)));
             return Ok(());
         }
         self.applied = Some(password.clone());

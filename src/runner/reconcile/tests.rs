@@ -3,6 +3,7 @@ mod lost;
 mod password;
 
 use super::*;
+use crate::api::conditions::ConditionReason;
 use crate::runner::desired::cpus::tests::desired;
 use crate::runner::desired::display::Password;
 use crate::runner::machine::Find;
@@ -137,7 +138,7 @@ async fn b05_an_image_that_cannot_be_had_leaves_the_drive_as_it_is_until_it_come
     let before = drive.node.clone();
     rig.wishes.send_modify(|desired| desired.live.media = vec![Some("late.iso".into())]);
     let problem = drive.play(&mut rig).await.unwrap();
-    assert_eq!((problem.reason, &drive.node), ("ImageMissing", &before));
+    assert_eq!((problem.reason, &drive.node), (ConditionReason::ImageMissing, &before));
     image(&rig, "late.iso");
     // The wishes stay as they are: it is looked for again.
     tokio::time::pause();
@@ -161,7 +162,7 @@ async fn a_repository_that_does_not_answer_delays_nothing_else() {
     let a = image(&rig, "a.iso");
     rig.wishes.send_modify(|desired| desired.live.media = vec![a]);
     let told = tokio::time::timeout(Duration::from_secs(20), drive.play(&mut rig)).await.unwrap().unwrap();
-    assert!(told.reason == "ImageNotReadable" && told.message.contains("has not answered"), "{told:?}");
+    assert!(told.reason == ConditionReason::ImageNotReadable && told.message.contains("has not answered"), "{told:?}");
     let began = std::time::Instant::now();
     rig.wishes.send_modify(|desired| desired.password = Password::of_files(Some("p".to_owned()), None));
     for expected in ["set_password", "expire_password"] {
@@ -185,14 +186,14 @@ async fn b05_a_drive_that_the_guest_holds_is_changed_when_the_guest_lets_it_go()
     let first = drive.node.clone();
     drive.locked = true;
     rig.wishes.send_modify(|desired| desired.live.media = vec![b.clone()]);
-    assert_eq!(drive.play(&mut rig).await.unwrap().reason, "GuestHoldsMedium");
+    assert_eq!(drive.play(&mut rig).await.unwrap().reason, ConditionReason::GuestHoldsMedium);
     assert_eq!(drive.nodes.len(), 2);
     // Somebody changes his mind: nothing has to be done.
     rig.wishes.send_modify(|desired| desired.live.media = vec![a]);
     assert_eq!(drive.play(&mut rig).await, None);
     assert_eq!((&drive.node, drive.nodes.len()), (&first, 1));
     rig.wishes.send_modify(|desired| desired.live.media = vec![b]);
-    assert_eq!(drive.play(&mut rig).await.unwrap().reason, "GuestHoldsMedium");
+    assert_eq!(drive.play(&mut rig).await.unwrap().reason, ConditionReason::GuestHoldsMedium);
     (drive.locked, drive.open) = (false, true);
     rig.wishes.send_modify(|desired| desired.attempt += 1);
     assert_eq!(drive.play(&mut rig).await, None);

@@ -1,7 +1,6 @@
 //! (pure) What is worth an event.
 
-use super::TPM_ENDED;
-use crate::api::conditions;
+use crate::api::conditions::ConditionReason;
 use crate::runner::state::Phase;
 
 /// What is worth an event.
@@ -23,7 +22,7 @@ impl Note {
         match self {
             Self::Phase(phase) => {
                 let (reason, note) = announcement(*phase);
-                ("StatusUpdate", reason, note.to_owned())
+                ("StatusUpdate", reason.as_str(), note.to_owned())
             }
             Self::ConsoleConnected(host) => {
                 ("ConsoleConnectionUpdate", "ConsoleConnected", format!("a console is connected from {host}"))
@@ -31,7 +30,7 @@ impl Note {
             Self::ConsoleDisconnected(host) => {
                 ("ConsoleConnectionUpdate", "ConsoleDisconnected", format!("the console from {host} is gone"))
             }
-            Self::TpmEnded(what) => ("StatusUpdate", TPM_ENDED, what.clone()),
+            Self::TpmEnded(what) => ("StatusUpdate", ConditionReason::TpmEnded.as_str(), what.clone()),
         }
     }
 
@@ -42,12 +41,12 @@ impl Note {
 }
 
 /// Running, in one word and one sentence; also reason and note of an event.
-pub fn announcement(phase: Phase) -> (&'static str, &'static str) {
+pub fn announcement(phase: Phase) -> (ConditionReason, &'static str) {
     match phase {
-        Phase::Starting => ("RunnerStarted", "QEMU is being started"),
-        Phase::Booting => ("VmStarted", "QEMU runs the guest"),
-        Phase::Booted => ("VmBooted", "the guest's agent has answered"),
-        Phase::Terminating => ("VmTerminating", "the guest is being shut down"),
-        Phase::Stopped => (conditions::REASON_VM_STOPPED, "the machine is shut down"),
+        Phase::Starting => (ConditionReason::RunnerStarted, "QEMU is being started"),
+        Phase::Booting => (ConditionReason::VmStarted, "QEMU runs the guest"),
+        Phase::Booted => (ConditionReason::VmBooted, "the guest's agent has answered"),
+        Phase::Terminating => (ConditionReason::VmTerminating, "the guest is being shut down"),
+        Phase::Stopped => (ConditionReason::VmStopped, "the machine is shut down"),
     }
 }

@@ -1,6 +1,6 @@
 //! (client) Claims: made where they are missing, enlarged where the VM says so, and nothing else.
 
-use crate::api::conditions::{self, Wanted};
+use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::api::names;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
@@ -55,14 +55,14 @@ pub(super) async fn follow(
     for (name, change) in changes {
         match change {
             ClaimChange::Never { field, to, from } => told.push((
-                conditions::REASON_CLAIM_IMMUTABLE,
+                ConditionReason::ClaimImmutable,
                 format!(
                     "claim {name:?} has {field} {from:?} and keeps it, not {to:?}: only size and attributes class of a claim \
                      that is there can change; give the disk what it has, or another name for a new one"
                 ),
             )),
             ClaimChange::Shrink { to, from } => told.push((
-                conditions::REASON_SHRINK_REFUSED,
+                ConditionReason::ShrinkRefused,
                 format!(
                     "claim {name:?} has {from} and cannot shrink to {to}: no volume can; give the disk {from} or more"
                 ),
@@ -83,11 +83,11 @@ pub(super) async fn follow(
                         words.map(|words| format!("{begins}{words}; {again}"))
                     }
                 };
-                told.extend(line.map(|line| (conditions::REASON_EXPANSION_REFUSED, line)));
+                told.extend(line.map(|line| (ConditionReason::ExpansionRefused, line)));
             }
         }
     }
-    if !refused && !told.iter().any(|(reason, _)| *reason == conditions::REASON_EXPANSION_REFUSED) {
+    if !refused && !told.iter().any(|(reason, _)| *reason == ConditionReason::ExpansionRefused) {
         ctx.refusals.over(&vm, conditions::DISKS_IN_SYNC);
     }
     let reason = told.first().map(|(reason, _)| *reason);

@@ -4,7 +4,7 @@
 //! What was granted last stands in the pod's annotation: who changes a pod's resources from outside is not fought with.
 //! What was refused stands in the VM's condition: it is asked for again when the VM changes, and from time to time.
 
-use crate::api::conditions::{self, Wanted};
+use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::api::names;
 use crate::api::quantity::same_amount;
 use crate::operator::context::Context;
@@ -47,7 +47,7 @@ pub(super) async fn follow(
     }
     let remembered = refused(observed).filter(|_| ctx.refusals.is_put_off(&vm, conditions::RESOURCES_IN_SYNC, now));
     if let Some(message) = remembered {
-        return Ok((BTreeMap::new(), Some(out_of_sync(conditions::REASON_RESIZE_REFUSED, message))));
+        return Ok((BTreeMap::new(), Some(out_of_sync(ConditionReason::ResizeRefused, message))));
     }
     let container = json!({"name": names::container(&pod.name_any()), "resources": patch(&last, &resources)});
     let body = json!({"spec": {"containers": [container]}});
@@ -66,7 +66,7 @@ pub(super) async fn follow(
             let message = format!(
                 "{error}; they are asked for again {AGAIN}, and are the pod's at the next start of the VM at the latest"
             );
-            Ok((BTreeMap::new(), Some(out_of_sync(conditions::REASON_RESIZE_REFUSED, message))))
+            Ok((BTreeMap::new(), Some(out_of_sync(ConditionReason::ResizeRefused, message))))
         }
         Err(error) => Err(error),
     }
@@ -77,10 +77,10 @@ pub(super) async fn follow(
 fn refused(observed: &Observed) -> Option<String> {
     let told = conditions::find(observed.conditions(), conditions::RESOURCES_IN_SYNC)?;
     let of_now = told.observed_generation == observed.vm.metadata.generation;
-    (of_now && told.reason == conditions::REASON_RESIZE_REFUSED).then(|| told.message.clone())
+    (of_now && told.reason == ConditionReason::ResizeRefused.as_str()).then(|| told.message.clone())
 }
 
-fn out_of_sync(reason: &'static str, message: String) -> Wanted {
+fn out_of_sync(reason: ConditionReason, message: String) -> Wanted {
     Wanted { type_: conditions::RESOURCES_IN_SYNC, status: false, reason, message }
 }
 
@@ -92,12 +92,12 @@ fn tell(resources: &ResourceRequirements, pod: &PodView) -> Option<Wanted> {
             Some("Infeasible") => {
                 let next = "make the machine smaller, or move it to another node by a restart";
                 out_of_sync(
-                    conditions::REASON_INFEASIBLE,
+                    ConditionReason::Infeasible,
                     format!("the node cannot give the pod its requests ({words}); {next}"),
                 )
             }
             _ => out_of_sync(
-                conditions::REASON_DEFERRED,
+                ConditionReason::Deferred,
                 format!("the node cannot give the pod its requests now ({words}); the kubelet tries again"),
             ),
         });
@@ -115,7 +115,7 @@ fn tell(resources: &ResourceRequirements, pod: &PodView) -> Option<Wanted> {
     let (name, amount) = lacking.into_iter().find_map(differs)?;
     let message =
         format!("the pod's {name} is not {amount}, as was asked for; something else in the cluster has set it");
-    Some(out_of_sync(conditions::REASON_DIFFERS, message))
+    Some(out_of_sync(ConditionReason::Differs, message))
 }
 
 /// The patch from what was asked for last to what is wanted. What is not wanted any more is taken away: the API server

@@ -2,7 +2,7 @@
 //! left alone. No trouble with it is in the way of the VM.
 
 use super::ensure_ours;
-use crate::api::conditions::{self, Wanted};
+use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::api::names;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
@@ -33,13 +33,13 @@ pub(super) async fn follow(
         return Err(error);
     }
     let (reason, next) = match &error {
-        Error::OfEarlier { .. } => (conditions::REASON_NAME_TAKEN, "it is made once that one has gone".to_owned()),
+        Error::OfEarlier { .. } => (ConditionReason::NameTaken, "it is made once that one has gone".to_owned()),
         Error::Foreign { kind, name, whose } => {
             let next = whose.next_step(kind, name, ", or give it spec.loadBalancerService: {}");
-            (conditions::REASON_NAME_TAKEN, next)
+            (ConditionReason::NameTaken, next)
         }
         _ => (
-            conditions::REASON_REJECTED,
+            ConditionReason::Rejected,
             "correct spec.loadBalancerService, or the policy or quota that the message names".to_owned(),
         ),
     };

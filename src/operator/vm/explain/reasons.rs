@@ -2,7 +2,7 @@
 //! step from here, and `docs/troubleshooting.md` is made of it.
 
 use super::Problem;
-use crate::api::conditions::ReadyReason;
+use crate::api::conditions::{ConditionReason, ReadyReason};
 
 /// One reason.
 #[derive(Clone, Copy, Debug)]
@@ -216,76 +216,40 @@ impl Problem {
     }
 }
 
-/// Why a CD image given by URL is not there: reason, cause, next step. Besides these there are the reasons for which a pod
-/// does not start.
-pub const FETCHES: &[(&str, &str, &str)] = &[
-    ("Fetching", "It is on its way; the message says how far", "nothing"),
+/// The next step for each reason why a CD image given by URL is not fetched. Besides these there are the reasons for which a
+/// pod does not start.
+pub const FETCHES: &[(ConditionReason, &str)] = &[
+    (ConditionReason::Fetching, "nothing"),
+    (ConditionReason::SchemeNotAllowed, "use another URL, or allow it in imageRepository.fetch.schemes"),
+    (ConditionReason::InvalidUrl, "correct the URL"),
     (
-        "SchemeNotAllowed",
-        "The settings do not allow the URL's scheme, or one that the server sends on to",
-        "use another URL, or allow it in imageRepository.fetch.schemes",
-    ),
-    ("InvalidUrl", "The URL, or one that the server sends on to, cannot be used", "correct the URL"),
-    (
-        "ServerUnreachable",
-        "No answer, or none to its end: name, connection, TLS, silence",
+        ConditionReason::ServerUnreachable,
         "mend the network, or the NetworkPolicy of the fetch pods; behind a proxy, or with a certificate authority of one's own, \
          see imageRepository.fetch.httpsProxy and .authorities; it is tried again",
     ),
+    (ConditionReason::ServerRefused, "correct the URL, or put the file there; it is tried again"),
+    (ConditionReason::ServerFailed, "nothing; it is tried again"),
+    (ConditionReason::TooLarge, "raise maxSize in the operator's ConfigMap"),
+    (ConditionReason::ChecksumMismatch, "correct cdrom.checksum or the URL"),
     (
-        "ServerRefused",
-        "The server says that there is no such file, or not for us",
-        "correct the URL, or put the file there; it is tried again",
-    ),
-    ("ServerFailed", "The server cannot serve at the moment", "nothing; it is tried again"),
-    ("TooLarge", "The image is larger than imageRepository.fetch.maxSize", "raise maxSize in the operator's ConfigMap"),
-    (
-        "ChecksumMismatch",
-        "The server's file has another checksum than the VM says",
-        "correct cdrom.checksum or the URL",
-    ),
-    (
-        "RepositoryNotWritable",
-        "The image repository's volume is mounted read-only, or belongs to another user",
+        ConditionReason::RepositoryNotWritable,
         "give the claim vmop-image-repository an access mode with which pods can write (ReadWriteMany), and a volume that fsGroup 107 applies to or that belongs to group 107",
     ),
+    (ConditionReason::RepositoryFull, "remove files, or enlarge the claim vmop-image-repository; it is tried again"),
     (
-        "RepositoryFull",
-        "The image repository has no room for the image",
-        "remove files, or enlarge the claim vmop-image-repository; it is tried again",
-    ),
-    (
-        "DeadlineExceeded",
-        "The fetch takes longer than imageRepository.fetch.deadline",
+        ConditionReason::DeadlineExceeded,
         "nothing: it is tried again, and goes on where it has ended if the server allows that; else raise deadline in the operator's ConfigMap",
     ),
-    ("Interrupted", "The fetch pod was asked to end", "nothing; it is tried again"),
-    (
-        "FetchPodFailed",
-        "The fetch pod has ended without a word: out of memory, eviction, a node's end",
-        "nothing; it is tried again",
-    ),
-    (
-        "RepositoryMissing",
-        "The claim vmop-image-repository is not there, or is being deleted",
-        "make it, or let the operator make it (imageRepository.create)",
-    ),
-    (
-        "NameTaken",
-        "A pod that fetches nothing has the fetch pod's name",
-        "remove that pod, or, where it is a VM's, give that VM another name",
-    ),
-    (
-        "ClaimPending, ClaimLost, VolumeBindingFailed, Unschedulable and others",
-        "The fetch pod does not start. A volume that is on one node (ReadWriteOnce, local) keeps the fetch pod and all VMs with CD drives there",
-        "as in the table above",
-    ),
+    (ConditionReason::Interrupted, "nothing; it is tried again"),
+    (ConditionReason::FetchPodFailed, "nothing; it is tried again"),
+    (ConditionReason::RepositoryMissing, "make it, or let the operator make it (imageRepository.create)"),
+    (ConditionReason::NameTaken, "remove that pod, or, where it is a VM's, give that VM another name"),
 ];
 
 /// What to do where no further try helps.
 #[must_use]
-pub fn next_step_of_fetch(reason: &str) -> &'static str {
-    FETCHES.iter().find(|(name, ..)| *name == reason).map(|(.., next_step)| *next_step).unwrap_or_default()
+pub fn next_step_of_fetch(reason: ConditionReason) -> &'static str {
+    FETCHES.iter().find(|(of, _)| *of == reason).map(|(_, next_step)| *next_step).unwrap_or_default()
 }
 
 /// How a VM can end by itself: reason, cause, next step.

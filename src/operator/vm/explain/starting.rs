@@ -1,7 +1,7 @@
 //! (pure) What keeps a pod from starting: its volumes, its container; and, in [`scheduling`], its node and its claims.
 
 use super::{Problem, ending, scheduling};
-use crate::api::conditions::{self, ReadyReason as Reason};
+use crate::api::conditions::{self, ConditionReason, ReadyReason as Reason};
 use crate::operator::views::{PodConditionView, PodView};
 use crate::operator::vm::observe::Observed;
 use crate::operator::warnings::Warning;
@@ -58,9 +58,9 @@ fn node_says_nothing(observed: &Observed, pod: &PodView) -> Option<Finding> {
 /// The pod is ready, and its runner has told nothing: neither of this start nor, just now, of the machine's end.
 pub(super) fn runner_says_nothing(observed: &Observed, pod: &PodView) -> Option<Finding> {
     let running = conditions::find(observed.conditions(), conditions::RUNNING);
-    if running
-        .is_some_and(|it| !matches!(it.reason.as_str(), conditions::REASON_CREATION | conditions::REASON_VM_STOPPED))
-        || pod.status.phase != "Running"
+    if running.is_some_and(|it| {
+        ![ConditionReason::Creation, ConditionReason::VmStopped].iter().any(|reason| it.reason == reason.as_str())
+    }) || pod.status.phase != "Running"
         || pod.has_ended()
     {
         return None;

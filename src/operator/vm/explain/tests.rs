@@ -274,7 +274,7 @@ fn a_refusal_says_what_refuses() {
 
 #[test]
 fn every_problem_is_in_the_table_once_with_a_next_step() {
-    for reason in Reason::ALL.into_iter().filter(|reason| reason.is_problem()) {
+    for reason in Reason::ALL.iter().copied().filter(|reason| reason.is_problem()) {
         let entries = reasons::ENTRIES.iter().filter(|entry| entry.reason == reason).collect::<Vec<_>>();
         assert_eq!(entries.len(), 1, "{reason:?}");
         assert!(!entries[0].cause.is_empty() && !entries[0].next_step.is_empty(), "{reason:?}");

@@ -32,7 +32,7 @@ pub async fn follow(images: Vec<Prepared>, ctx: &Context) -> Result<Option<Wante
         match one(&fetch, pod.as_ref(), ctx).await {
             Err(error) if error.is_rejection() => {
                 let Problem { reason, message } = Problem::rejected(&error);
-                fetch.state = State::Failed { reason: reason.as_str(), message };
+                fetch.state = State::Failed { reason: reason.into(), message };
             }
             result => result?,
         }

@@ -11,7 +11,7 @@
 //! | one that has failed | after the pause the next try, or none before the settings change | why |
 
 use super::{Remote, Seen, is_fetch_pod};
-use crate::api::conditions;
+use crate::api::conditions::{ConditionReason, ReadyReason};
 use crate::api::fetch::{FetchOutcome, FetchReason, Progress};
 use crate::api::hex::hex;
 use crate::api::names;
@@ -50,8 +50,8 @@ pub enum State {
     Fetching(Option<Progress>),
     /// It is not there, for this reason.
     Failed {
-        /// `CamelCase`, one of a closed list.
-        reason: &'static str,
+        /// The condition's reason.
+        reason: ConditionReason,
         /// What is wrong, where, and what to do.
         message: String,
     },
@@ -102,7 +102,7 @@ pub fn look(remote: Remote, observed: &Observed, settings: &settings::Reconciler
 
 type Look = (State, Step, Option<Duration>);
 
-fn failed(reason: &'static str, message: impl Into<String>) -> Look {
+fn failed(reason: ConditionReason, message: impl Into<String>) -> Look {
     (State::Failed { reason, message: message.into() }, Step::None, None)
 }
 
@@ -134,7 +134,7 @@ fn looked(
             _ => format!("delete it (kubectl delete pod {name})"),
         };
         let what = format!("a pod named {name:?} is there and fetches nothing; {next}");
-        return failed(conditions::REASON_NAME_TAKEN, what);
+        return failed(ConditionReason::NameTaken, what);
     }
     if pod.metadata.deletion_timestamp.is_some() {
         return (State::Fetching(None), Step::None, None);
@@ -162,13 +162,13 @@ fn repository_problem(repository: Option<&ClaimView>, settings: &settings::Recon
         }
         Some(claim) if claim.status.phase == "Lost" => {
             return Some(failed(
-                "ClaimLost",
+                ReadyReason::ClaimLost.into(),
                 format!("claim {name:?} has lost its volume; bring it back, or make the claim anew"),
             ));
         }
         Some(_) => return None,
     };
-    Some(failed(conditions::REASON_REPOSITORY_MISSING, what))
+    Some(failed(ConditionReason::RepositoryMissing, what))
 }
 
 /// The settings that a fetch depends on.
@@ -192,7 +192,7 @@ fn scheme_problem(remote: &Remote, settings: &settings::Reconciler) -> Option<Lo
             allowed.join(" or ")
         ),
     };
-    Some(failed(as_str(FetchReason::SchemeNotAllowed), what))
+    Some(failed(ConditionReason::SchemeNotAllowed, what))
 }
 
 fn first(remote: &Remote, settings: &settings::Reconciler) -> Look {
@@ -220,7 +220,7 @@ fn under_way(
             return anew;
         }
         let message = format!("pod {:?} does not start: {}", pod.name_any(), problem.message);
-        return (State::Failed { reason: problem.reason.as_str(), message }, Step::None, recheck);
+        return (State::Failed { reason: problem.reason.into(), message }, Step::None, recheck);
     }
     let last = attempt(pod).and_then(|attempt| attempt.last);
     let runs = pod.status.phase == "Running";
@@ -247,7 +247,7 @@ fn anew(remote: &Remote, pod: &PodView, settings: &settings::Reconciler) -> Opti
 
 /// What an end is called and says.
 fn told(outcome: &FetchOutcome) -> State {
-    let (reason, again) = (as_str(outcome.reason), retries(outcome));
+    let (reason, again) = (condition_reason(outcome.reason), retries(outcome));
     let next = match again {
         true => "tried again, after 1 s, 2 s, 4 s … 5 min".to_owned(),
         false => explain::reasons::next_step_of_fetch(reason).to_owned(),
@@ -300,22 +300,21 @@ fn after_end(
     }
 }
 
-/// The reason as it stands in the condition.
-#[must_use]
-pub fn as_str(reason: FetchReason) -> &'static str {
+/// The condition's reason for the end of a fetch.
+fn condition_reason(reason: FetchReason) -> ConditionReason {
     match reason {
-        FetchReason::Fetched | FetchReason::AlreadyThere => conditions::REASON_FETCHED,
-        FetchReason::SchemeNotAllowed => "SchemeNotAllowed",
-        FetchReason::InvalidUrl => "InvalidUrl",
-        FetchReason::ServerUnreachable => "ServerUnreachable",
-        FetchReason::ServerRefused => "ServerRefused",
-        FetchReason::ServerFailed => "ServerFailed",
-        FetchReason::TooLarge => "TooLarge",
-        FetchReason::ChecksumMismatch => "ChecksumMismatch",
-        FetchReason::RepositoryNotWritable => "RepositoryNotWritable",
-        FetchReason::RepositoryFull => "RepositoryFull",
-        FetchReason::DeadlineExceeded => "DeadlineExceeded",
-        FetchReason::Interrupted => "Interrupted",
-        FetchReason::Unknown => conditions::REASON_FETCH_POD_FAILED,
+        FetchReason::Fetched | FetchReason::AlreadyThere => ConditionReason::Fetched,
+        FetchReason::SchemeNotAllowed => ConditionReason::SchemeNotAllowed,
+        FetchReason::InvalidUrl => ConditionReason::InvalidUrl,
+        FetchReason::ServerUnreachable => ConditionReason::ServerUnreachable,
+        FetchReason::ServerRefused => ConditionReason::ServerRefused,
+        FetchReason::ServerFailed => ConditionReason::ServerFailed,
+        FetchReason::TooLarge => ConditionReason::TooLarge,
+        FetchReason::ChecksumMismatch => ConditionReason::ChecksumMismatch,
+        FetchReason::RepositoryNotWritable => ConditionReason::RepositoryNotWritable,
+        FetchReason::RepositoryFull => ConditionReason::RepositoryFull,
+        FetchReason::DeadlineExceeded => ConditionReason::DeadlineExceeded,
+        FetchReason::Interrupted => ConditionReason::Interrupted,
+        FetchReason::Unknown => ConditionReason::FetchPodFailed,
     }
 }

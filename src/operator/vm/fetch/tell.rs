@@ -1,8 +1,7 @@
 //! (pure) The condition `MediaFetched`: all images that the VM names by URL, in one condition.
 
 use super::{Fetch, State};
-use crate::api::conditions::ReadyReason;
-use crate::api::conditions::{self, Wanted};
+use crate::api::conditions::{self, ConditionReason, ReadyReason, Wanted};
 use crate::api::fetch::{Progress, shown};
 use crate::api::quantity::Bytes;
 use crate::operator::vm::explain::Problem;
@@ -25,8 +24,8 @@ pub fn tell(fetches: &[Fetch]) -> Option<Wanted> {
     });
     let reason = match failed {
         Some(reason) => reason,
-        None if missing.is_empty() => conditions::REASON_FETCHED,
-        None => conditions::REASON_FETCHING,
+        None if missing.is_empty() => ConditionReason::Fetched,
+        None => ConditionReason::Fetching,
     };
     let message = told.iter().map(|fetch| format!("{}: {}", fetch.remote.field(), words(fetch)));
     let message = message.collect::<Vec<_>>().join("; ");
@@ -69,7 +68,7 @@ pub fn in_the_way(decision: &Decision, notes: &[Wanted]) -> Option<Problem> {
     let Decision::Wait(WaitFor::Medium { until }) = decision else { return None };
     let note = notes.iter().find(|note| note.type_ == conditions::MEDIA_FETCHED)?;
     let reason = match note.reason {
-        conditions::REASON_FETCHING => ReadyReason::Starting,
+        ConditionReason::Fetching => ReadyReason::Starting,
         _ => ReadyReason::MediaFetchFailed,
     };
     let message = format!("the start waits for {}; the VM starts without it at {until}", note.message);

@@ -1,6 +1,7 @@
 use super::super::fixtures::{alone, ended, now, pod, seen_running, vm, with_pod};
 use super::super::lifecycle::decide;
 use super::*;
+use crate::api::conditions::ConditionReason;
 
 fn reason(observed: &Observed, problem: Option<Problem>) -> (&'static str, bool) {
     let ready = ready(observed, &decide(observed, true), problem);
@@ -87,7 +88,12 @@ fn a_status_that_is_there_already_is_not_written_again() {
 fn a_note_is_there_as_long_as_it_is_told_or_nothing_is_known() {
     let mut vm = vm(json!({}));
     let ready = ready(&alone(vm.clone()), &Decision::Keep, None);
-    let note = [Wanted { type_: conditions::NOTES[0], status: false, reason: "Test", message: "m".to_owned() }];
+    let note = [Wanted {
+        type_: conditions::NOTES[0],
+        status: false,
+        reason: ConditionReason::Deferred,
+        message: "m".to_owned(),
+    }];
     let told = |notes| Told { ready: &ready, notes, restarts: None, restart_request: None, words_stay: false };
     let written = operator_fields(&vm, &told(Some(&note)), now()).unwrap();
     let status = vm.status.as_mut().unwrap();

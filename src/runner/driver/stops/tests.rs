@@ -201,7 +201,7 @@ async fn a_disk_that_stops_the_guest_is_told_also_where_its_own_event_is_missing
     assert_eq!(rig.driver.state.phase(), Phase::Booting);
     let conditions = rig.driver.observed.conditions();
     let storage = conditions.iter().find(|condition| condition.type_ == "StorageHealthy").unwrap();
-    assert_eq!((storage.status, storage.reason), (false, "DiskError"));
+    assert_eq!((storage.status, storage.reason.as_str()), (false, "DiskError"));
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The options that decide about a command line, and the machine of each choice among their values.
 
 use super::super::*;
+use crate::api::conditions::ConditionReason;
 use crate::runner::config;
 use crate::runner::machine::testing;
 use crate::runner::machine::{Acceleration, Aio, Certificate, Disk, DiskKind, FirmwareFiles, Screen, cpu_model};
@@ -119,7 +120,7 @@ pub fn machine(choice: &Choice) -> Machine {
         "kvm" => Acceleration::Kvm,
         "tcg" => Acceleration::Tcg,
         "none" => Acceleration::Unset,
-        _ => Acceleration::TcgForWantOfKvm(Problem::new("X", "")),
+        _ => Acceleration::TcgForWantOfKvm(Problem::new(ConditionReason::KvmNotAvailable, "")),
     };
     let certificate = (chosen("spice") == "tls").then(|| {
         let [chain, key, authority] = ["/c,d/tls.crt", "/c,d/tls.key", "/c,d/ca.crt"].map(PathBuf::from);

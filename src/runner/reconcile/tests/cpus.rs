@@ -1,4 +1,5 @@
 use super::*;
+use crate::api::conditions::ConditionReason;
 use std::collections::BTreeMap;
 
 fn no_more(command: &str, _: &Value) -> Result<Value, &'static str> {
@@ -82,9 +83,9 @@ impl Keeper {
 async fn a_cpu_that_the_guest_keeps_is_told_with_what_it_says_and_not_asked_for_without_end() {
     let mut keeper = Keeper::new().await;
     let told = keeper.play().await;
-    assert!(told.reason == "NotFollowed" && told.message.contains("has not answered"), "{told:?}");
+    assert!(told.reason == ConditionReason::NotFollowed && told.message.contains("has not answered"), "{told:?}");
     let told = keeper.refuse().await;
-    assert_eq!(told.reason, "RefusedByGuest");
+    assert_eq!(told.reason, ConditionReason::RefusedByGuest);
     for word in ["keeps cpu-1 and says that the device is busy", "after 10 minutes", "has 1 CPUs"] {
         assert!(told.message.contains(word), "{told:?}");
     }
@@ -111,7 +112,7 @@ async fn a_guest_that_has_booted_anew_is_asked_again_for_what_it_has_kept_before
     assert!(keeper.play().await.message.contains("when its agent has answered"));
     assert_eq!(keeper.asked, 1);
     keeper.rig.wishes.send_modify(|desired| desired.booted = true);
-    assert_eq!((keeper.play().await.reason, keeper.asked), ("NotFollowed", 2));
+    assert_eq!((keeper.play().await.reason, keeper.asked), (ConditionReason::NotFollowed, 2));
 }
 
 #[tokio::test(start_paused = true)]

@@ -71,7 +71,7 @@ async fn what_is_wrong_with_a_password_is_told_until_it_is_mended() {
         told(&mut rig, refused).await
     };
     let problem = |told: &[Progress]| match told {
-        [Progress::Password(Some(problem))] => (problem.reason, problem.message.clone()),
+        [Progress::Password(Some(problem))] => (problem.reason.as_str(), problem.message.clone()),
         other => panic!("{other:?}"),
     };
     let (reason, message) = problem(&after(password("a", Some("tomorrow")), "").await);

@@ -5,7 +5,7 @@ use super::*;
 fn told(rig: &Rig, type_: &str) -> (bool, &'static str) {
     let conditions = rig.driver.observed.conditions();
     let condition = conditions.iter().find(|condition| condition.type_ == type_).unwrap();
-    (condition.status, condition.reason)
+    (condition.status, condition.reason.as_str())
 }
 
 #[tokio::test]
