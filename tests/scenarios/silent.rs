@@ -158,7 +158,6 @@ async fn a_write_that_is_asked_for_later_is_sent_once_and_then_by_the_controller
     let asked = || server.asked(&format!("PATCH {VMS}/vm"));
     let error = write().await.unwrap_err();
     assert_eq!((asked(), error.code(), error.retry()), (1, Some(429), Retry::NotBefore(Duration::from_secs(1))));
-    assert!(error.to_string().contains("Too many requests"), "{error}");
     assert_eq!(after_failure("vm", &error, &ctx), Action::requeue(Duration::from_secs(1)));
     write().await.unwrap();
     assert_eq!(asked(), 2);
