@@ -1,5 +1,5 @@
 //! VMs as the reference admits and starts them: from its schema and from what its runner and QEMU take. What we refuse
-//! beyond that on purpose (the table in `docs/takeover.md`) is not among them.
+//! beyond that on purpose (the table in `docs/deviations.md`) is not among them.
 
 use proptest::collection::{btree_map, vec};
 use proptest::option;

@@ -11,7 +11,7 @@ use vm_operator::operator::vm::plan::plan;
 const SEED: [u8; 32] = *b"the same for everyone, every day";
 const COUNT: usize = 500;
 
-/// Fields that the reference can run and this version cannot. Each stands in `docs/takeover.md`.
+/// Fields that the reference can run and this version cannot. Each is in `docs/deviations.md`.
 pub const IN_THE_WAY: &[&str] = &[];
 
 /// Settings that make of a VM as much as there is.

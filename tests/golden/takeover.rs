@@ -1,12 +1,12 @@
-//! Each difference between what the reference makes of a VM and what is made here stands in the one table of
-//! `docs/takeover.md`, and nothing else does.
+//! The tables of `docs/deviations.md` have each difference between the objects of the Java VM-Operator and ours, and no other.
 
 use super::generated::{settings, stored};
-use super::{json_of, reference_objects, root, vm_of};
+use super::{json_of, reference_objects, vm_of};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_operator::api::quantity::same_amount;
 use vm_operator::api::virtual_machine::rules::RULES;
+use vm_operator::operator::docs::{DEVIATIONS, REJECTED};
 use vm_operator::operator::vm::build::{self, Objects};
 use vm_operator::operator::vm::plan::plan;
 
@@ -87,26 +87,12 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-fn document() -> String {
-    std::fs::read_to_string(root().join("docs/takeover.md")).unwrap()
-}
-
-/// First cells of the rows of the table under that heading: what is in code there.
-fn named_in_table(heading: &str) -> BTreeSet<String> {
-    let text = document();
-    let section = text.split(heading).nth(1).unwrap_or_else(|| panic!("no {heading:?} in docs/takeover.md"));
-    let section = section.split("\n#").next().unwrap();
-    let rows = section.lines().filter(|line| line.starts_with('|')).skip(2);
-    let cells = rows.filter_map(|row| row.split('|').nth(1));
-    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>()).collect()
-}
-
 fn covers(place: &str, path: &str) -> bool {
     path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 #[test]
-fn the_table_of_deviations_has_each_and_no_other() {
+fn the_table_of_deviations_has_each_difference_and_no_other() {
     let mut found = BTreeSet::new();
     for spec in stored() {
         let Some(ours) = ours(&spec) else { continue };
@@ -118,23 +104,19 @@ fn the_table_of_deviations_has_each_and_no_other() {
             }
         }
     }
-    let table = named_in_table("## Deviations");
+    let table: Vec<&str> = DEVIATIONS.iter().flat_map(|deviation| deviation.places).copied().collect();
     let missing: Vec<_> = found.iter().filter(|path| !table.iter().any(|place| covers(place, path))).collect();
-    assert!(missing.is_empty(), "not in the table of docs/takeover.md: {missing:#?}");
+    assert!(missing.is_empty(), "not in src/operator/docs/deviations.rs: {missing:#?}");
     let gone: Vec<_> = table.iter().filter(|place| !found.iter().any(|path| covers(place, path))).collect();
-    assert!(gone.is_empty(), "in the table of docs/takeover.md, and no difference: {gone:#?}");
+    assert!(gone.is_empty(), "in src/operator/docs/deviations.rs, and no difference: {gone:#?}");
 }
 
 #[test]
-fn what_cannot_run_here_is_told() {
-    let table = named_in_table("## What runs there and not here");
-    let known: BTreeSet<String> = super::generated::IN_THE_WAY.iter().map(|field| (*field).to_owned()).collect();
-    for field in &known {
-        assert!(table.contains(field), "{field} is not in docs/takeover.md");
-    }
+fn the_table_of_rejected_fields_has_the_fields_that_are_rejected() {
+    let table: BTreeSet<&str> = REJECTED.iter().flat_map(|rejected| rejected.fields).copied().collect();
+    let known: BTreeSet<&str> = super::generated::IN_THE_WAY.iter().copied().collect();
+    assert_eq!(known.difference(&table).collect::<Vec<_>>(), Vec::<&&str>::new(), "fields that are not in the table");
     let places: BTreeSet<&str> = RULES.iter().map(|rule| rule.at).collect();
-    for field in &table {
-        let is_rule = places.contains(field.as_str()) || field == "metadata.name";
-        assert!(is_rule || known.contains(field), "{field} in docs/takeover.md is refused by nothing");
-    }
+    let accepted: Vec<_> = table.iter().filter(|field| !places.contains(*field) && !known.contains(*field)).collect();
+    assert!(accepted.is_empty(), "in src/operator/docs/deviations.rs, and no rule rejects them: {accepted:?}");
 }

@@ -5,7 +5,7 @@
 //!
 //! Who writes one should know:
 //! - An object that the reference admits and its runner can start is admitted. What is refused beyond that stands in
-//!   `docs/takeover.md`.
+//!   `docs/deviations.md`.
 //! - What the API server stored before there was a rule can still be edited elsewhere. For a rule about one value the
 //!   API server sees to that: it looks at changed values only (the items of a list count as one value). A rule that
 //!   compares fields names them in [`Rule::about`] and is asked where one of them changes.
