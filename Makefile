@@ -22,7 +22,7 @@ test-exhaustive: install ## Everything without sampling, from an empty cache; re
 	@tests/run exhaustive $(PARTS)
 test-unit: ## Unit, golden and scenario tests, the model
 	@tests/run unit
-fuzz: ## Look for inputs that break the readers of QMP, configuration, agents and sizes (FUZZ_SECONDS, default 60, each)
+fuzz: ## Search for inputs that break the parsers of QMP, configuration, agents and sizes (FUZZ_SECONDS, default 60, each)
 	@tests/run fuzz
 test-apiserver: ## The operator on a real API server
 	@tests/run apiserver

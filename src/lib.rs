@@ -14,8 +14,9 @@ pub mod api;
 mod connect;
 #[cfg(feature = "operator")]
 pub mod device_plugin;
-#[cfg(test)]
-mod fuzz;
+#[cfg(any(all(test, feature = "runner"), feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(feature = "operator")]
 pub mod operator;
 #[cfg(feature = "runner")]

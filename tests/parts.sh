@@ -69,6 +69,13 @@ part_halves() {
             echo "0 passed, 1 failed"
         fi
     done
+    if "$REPO/fuzz/run" lint; then
+        echo "1 passed, 0 failed"
+    else
+        failed=1
+        echo "FAIL the fuzz targets do not compile, or have lints"
+        echo "0 passed, 1 failed"
+    fi
     return "$failed"
 }
 

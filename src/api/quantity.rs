@@ -4,6 +4,9 @@
 //! `1e9`) and the runner's own (`4 GiB`, `1.5 GB`). What is printed is always the second, with the largest unit
 //! that divides the size exactly, because that is what every runner reads.
 
+#[cfg(any(all(test, feature = "runner"), feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+
 use std::fmt;
 
 /// A size in bytes.
@@ -132,7 +135,6 @@ fn thousandths(text: &str) -> Option<u128> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fuzz::{Limits, Target, fuzz};
     use proptest::prelude::*;
 
     fn size(text: &str) -> Result<u64, SizeError> {
@@ -205,53 +207,5 @@ mod tests {
             prop_assert_eq!(size(&Bytes(bytes).to_string()), Ok(bytes));
             prop_assert_eq!(size(&Bytes(bytes).to_quantity()), Ok(bytes));
         }
-    }
-
-    /// The value of digits and a unit, by another way than the parser's; nothing where it is of another form.
-    fn plain(text: &str) -> Option<u128> {
-        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let factor = match &text[digits..] {
-            "" => 1,
-            "Ki" => 1 << 10,
-            "Mi" => 1 << 20,
-            "Gi" => 1 << 30,
-            "k" => 1000,
-            "M" => 1_000_000,
-            "G" => 1_000_000_000,
-            _ => return None,
-        };
-        text[..digits].parse::<u64>().ok().map(|number| u128::from(number) * factor)
-    }
-
-    fn holds(input: &[u8], print: fn(Bytes) -> String) {
-        let text = String::from_utf8_lossy(input);
-        assert!(same_amount(&text, &text));
-        let parsed = text.parse::<Bytes>();
-        if let Some(plain) = plain(&text) {
-            assert_eq!(parsed.clone().ok().map(|bytes| bytes.0), u64::try_from(plain).ok(), "{text:?}");
-        }
-        match parsed {
-            Ok(bytes) => {
-                assert_eq!(size(&print(bytes)), Ok(bytes.0), "{text:?} is printed as {:?}", print(bytes));
-                assert_eq!(size(&bytes.to_quantity()), Ok(bytes.0));
-                // What is cut off below a byte is a difference.
-                assert!(text.contains(['.', 'm']) || same_amount(&text, &bytes.to_quantity()), "{text:?}");
-            }
-            Err(error) => assert!(!error.to_string().contains('\n')),
-        }
-    }
-
-    #[test]
-    fn fuzz_quantity() {
-        let words = ["Ki", "Mi", "GiB", "EiB", "EB", "kB", "K", "m", "e", "E", ".", "+", " ", "000000000000000000"];
-        fuzz(&Target { name: "quantity", words: &words, limits: Limits::default() }, |input| {
-            holds(input, |bytes| bytes.to_string());
-        });
-    }
-
-    #[test]
-    #[should_panic(expected = "is printed as")]
-    fn a_size_that_is_printed_as_another_is_noticed() {
-        holds(b"1001", |bytes| format!("{} kB", bytes.0 / 1000));
     }
 }

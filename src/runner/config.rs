@@ -3,6 +3,9 @@
 //! In: a path. Out: the configuration, and the keys that nobody reads, each once. What always holds: a file that
 //! only repeats itself or has keys of a newer operator is accepted, and an unusable one is explained in one line.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+
 use super::failure::{Failure, Invalid};
 use crate::api::outcome::EndReason;
 use crate::api::runner_config::ConfigFile;
@@ -181,9 +184,7 @@ fn drop_nulls(map: &mut Map<String, Value>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::spec::Spec;
     use super::*;
-    use crate::fuzz::{Limits, Target, fuzz};
 
     fn vm(yaml: &str) -> crate::api::runner_config::VmConfig {
         parse(&format!("\"/Runner\":\n  vm:\n    name: t\n{yaml}")).unwrap().config.vm.unwrap()
@@ -295,99 +296,7 @@ mod tests {
 
     #[test]
     fn what_is_repeated_without_end_is_refused() {
-        let error = parse(include_str!("../../tests/fuzz/config/laughs.yaml")).unwrap_err();
+        let error = parse(include_str!("../../fuzz/seeds/config/laughs.yaml")).unwrap_err();
         assert!(error.problem.contains("alias"), "{error}");
-    }
-
-    /// As a start and a reload do it.
-    fn checked(text: &str, parse: fn(&str) -> Result<Parsed, Invalid>) -> Result<(Parsed, Spec), Invalid> {
-        let parsed = parse(text)?;
-        let spec = Spec::from_config(&parsed.config)?;
-        Ok((parsed, spec))
-    }
-
-    fn holds(input: &[u8], parse: fn(&str) -> Result<Parsed, Invalid>) {
-        let text = String::from_utf8_lossy(input);
-        match checked(&text, parse) {
-            Err(invalid) => {
-                assert!(!invalid.key.is_empty() && !invalid.problem.is_empty(), "{invalid:?}");
-                let message = in_file(Path::new("/config.yaml"), &invalid).message;
-                assert!(message.starts_with("/config.yaml: ") && message.lines().count() == 1, "{message:?}");
-            }
-            Ok((parsed, spec)) => {
-                let printed = serde_json::to_string(&ConfigFile { runner: parsed.config.clone() }).unwrap();
-                let (again, spec_again) = checked(&printed, parse).unwrap();
-                assert_eq!((&again.config, again.unknown), (&parsed.config, Vec::new()));
-                assert_eq!(spec_again, spec);
-                assert!(spec.differs_in_live_only(&spec_again));
-                let _ = super::super::seed(&text);
-            }
-        }
-    }
-
-    #[test]
-    fn fuzz_config() {
-        let words = [
-            "\"/Runner\": ",
-            "vm: ",
-            "cloudInit: ",
-            "userData: ",
-            "drives: ",
-            "network: ",
-            "display: ",
-            "name: t",
-            "null",
-            "~",
-            "true",
-            "\n    ",
-            "\n",
-            ": ",
-            "- ",
-            "{",
-            "}",
-            "[",
-            "]",
-            ",",
-            "\"",
-            "'",
-            "&a ",
-            "*a",
-            "[*a,*a,*a,*a]",
-            "<<: *a",
-            "!!str ",
-            "|\n",
-            ">-\n",
-            "? ",
-            "# ",
-            "---\n",
-            "%YAML 1.1\n",
-            "0x1f",
-            "1_000",
-            "1e9",
-            ".inf",
-            ".nan",
-            "-1",
-            "8Gi",
-            "99999999999999999999",
-            "currentCpus",
-            "\u{feff}",
-            "\u{2028}",
-            "\u{85}",
-        ];
-        // YAML may repeat what it has a name for, within what its reader allows.
-        let limits = Limits { memory: |length| (8 << 20) + 4096 * length, ..Limits::default() };
-        fuzz(&Target { name: "config", words: &words, limits }, |input| holds(input, parse));
-    }
-
-    #[test]
-    #[should_panic(expected = "left == right")]
-    fn a_reader_that_reads_what_it_has_not_printed_is_noticed() {
-        let forgetful = |text: &str| {
-            let mut parsed = parse(text)?;
-            // Takes JSON for a file of another kind.
-            parsed.config.guest_shutdown_stops &= !text.starts_with('{');
-            Ok(parsed)
-        };
-        holds(b"\"/Runner\": {guestShutdownStops: true, vm: {name: t}}", forgetful);
     }
 }

@@ -27,6 +27,15 @@
 //! | `status`, `problem`, `report` | what is told about the machine (pure); tells it |
 //! | `signals`, `memory` | what asks the process to end; what it needs for a moment only |
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing {
+    //! The fuzz targets of the runner's parsers.
+
+    pub use super::agent::fuzzing::{check_desktop, check_guest, check_lines};
+    pub use super::config::fuzzing::check_config;
+    pub use super::qmp::check_qmp;
+}
+
 mod agent;
 pub mod cli;
 mod config;

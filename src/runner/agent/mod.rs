@@ -1,8 +1,8 @@
 //! Programs in the guest that the runner talks to.
 
 mod answers;
-#[cfg(test)]
-mod fuzz;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod guest;
 mod lines;
 pub mod login;

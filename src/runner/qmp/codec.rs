@@ -3,6 +3,9 @@
 //! What always holds: no byte sequence makes the decoder fail other than by an error, and it keeps no more than one
 //! message's worth of bytes.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::io;
@@ -134,7 +137,6 @@ impl Encoder<Value> for Codec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fuzz::{Limits, Target, fuzz};
     use serde_json::json;
 
     fn decode(bytes: &[u8]) -> Vec<Message> {
@@ -181,92 +183,5 @@ mod tests {
         let (mut codec, mut buffer) = (Codec::default(), BytesMut::new());
         codec.encode(json!({"execute": "cont", "arguments": {"a": "b\nc"}}), &mut buffer).unwrap();
         assert_eq!(buffer.iter().filter(|byte| **byte == b'\n').count(), 1);
-    }
-
-    /// The messages of bytes that come in pieces of that size, and whether there is an end to them.
-    fn decode_pieces<D: Decoder<Item = Message, Error = io::Error>>(
-        mut codec: D,
-        bytes: &[u8],
-        size: usize,
-    ) -> (Vec<Message>, bool) {
-        let (mut buffer, mut messages) = (BytesMut::new(), Vec::new());
-        for piece in bytes.chunks(size.max(1)) {
-            buffer.extend_from_slice(piece);
-            loop {
-                match codec.decode(&mut buffer) {
-                    Ok(Some(message)) => messages.push(message),
-                    Ok(None) => break,
-                    Err(_) => return (messages, true),
-                }
-            }
-        }
-        (messages, false)
-    }
-
-    fn small() -> Codec {
-        Codec { maximum: 256, ..Codec::default() }
-    }
-
-    /// The first byte says how the others are cut.
-    fn holds<D: Decoder<Item = Message, Error = io::Error>>(input: &[u8], new: impl Fn() -> D) {
-        let (size, bytes) = input.split_first().unwrap_or((&0, &[]));
-        let (messages, ended) = decode_pieces(new(), bytes, usize::from(*size));
-        let (whole, whole_ended) = decode_pieces(new(), bytes, bytes.len());
-        assert_eq!((&messages, ended), (&whole, whole_ended));
-        for message in &messages {
-            if let Message::Event { name, data } = message {
-                let _ = super::super::Event::of(name, data);
-            }
-        }
-        let lines = bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
-        let said = lines.filter(|line| !line.trim_ascii().is_empty()).count();
-        assert!(if ended { messages.len() <= said } else { messages.len() == said }, "{said} lines, {messages:?}");
-    }
-
-    #[test]
-    fn fuzz_qmp() {
-        let words = [
-            "\n",
-            "\r\n",
-            "{\"return\": {}, \"id\": 1}\n",
-            "{\"event\": \"",
-            "\"",
-            "}",
-            "\"data\": {",
-            "\"error\": {",
-            "\"id\": ",
-            "RESET",
-            "SHUTDOWN",
-            "VSERPORT_CHANGE",
-            "BALLOON_CHANGE",
-            "SPICE_DISCONNECTED",
-            "BLOCK_IO_ERROR",
-            "null",
-            "[",
-        ];
-        fuzz(&Target { name: "qmp", words: &words, limits: Limits::default() }, |input| holds(input, small));
-    }
-
-    /// Forgets half of a message that came without its end.
-    struct Forgetful(Codec);
-
-    impl Decoder for Forgetful {
-        type Item = Message;
-        type Error = io::Error;
-
-        fn decode(&mut self, buffer: &mut BytesMut) -> io::Result<Option<Message>> {
-            let message = self.0.decode(buffer)?;
-            if message.is_none() {
-                self.0.searched = 0;
-                buffer.clear();
-            }
-            Ok(message)
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "left == right")]
-    fn a_decoder_that_forgets_is_noticed() {
-        holds(b"\x05{\"event\": \"A\"}\n", || Forgetful(small()));
     }
 }

@@ -8,5 +8,7 @@ pub mod testing;
 mod types;
 
 pub use client::{Client, Error, Signal, connect};
+#[cfg(any(test, feature = "fuzzing"))]
+pub use codec::fuzzing::check_qmp;
 pub use events::{Event, IoError, consoles};
 pub use types::{Command, CpuSlot};

@@ -43,9 +43,26 @@ pub fn value(choice: &Choice, option: &str) -> &'static str {
     OPTIONS[at].1[choice[at]]
 }
 
+/// Random numbers (SplitMix64), the same for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+}
+
 /// So many choices by chance, the same each time.
 pub fn choices(count: usize) -> Vec<Choice> {
-    let mut random = crate::fuzz::Random(1);
+    let mut random = Random(1);
     let mut choice = || OPTIONS.map(|(_, values)| random.below(values.len()));
     (0..count).map(|_| choice()).collect()
 }
