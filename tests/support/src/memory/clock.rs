@@ -1,0 +1,63 @@
+//! The server's wall clock, and the latencies of its answers: both follow tokio's clock.
+
+use jiff::{SignedDuration, Timestamp};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// When every server starts.
+const EPOCH: &str = "2026-01-01T00:00:00Z";
+
+/// A wall clock that begins at a fixed time.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    began: Instant,
+}
+
+impl Clock {
+    pub fn new() -> Self {
+        Self { began: Instant::now() }
+    }
+
+    /// The time of now.
+    pub fn now(&self) -> Timestamp {
+        let epoch: Timestamp = EPOCH.parse().expect("the epoch is a time");
+        epoch + SignedDuration::try_from(self.began.elapsed()).expect("a test takes less than centuries")
+    }
+}
+
+/// The time in whole seconds, as objects have it.
+pub fn written(time: Timestamp) -> String {
+    let seconds = Timestamp::from_second(time.as_second()).expect("a time in seconds");
+    seconds.to_string()
+}
+
+/// A time of an object, moved by seconds.
+pub fn shifted(time: &str, seconds: i64) -> String {
+    let time: Timestamp = time.parse().expect("the server's own times can be read");
+    written(time + SignedDuration::from_secs(seconds))
+}
+
+/// Where latencies come from: the same seed and number give the same one.
+#[derive(Clone, Copy, Debug)]
+pub struct Latency {
+    pub seed: u64,
+    pub is_on: bool,
+}
+
+impl Latency {
+    /// 1 to 50 ms, or none.
+    pub fn of(&self, number: u64) -> Duration {
+        match self.is_on {
+            true => Duration::from_micros(1000 + mixed(self.seed ^ mixed(number)) % 49_001),
+            false => Duration::ZERO,
+        }
+    }
+}
+
+/// A number that looks random (SplitMix64).
+pub fn mixed(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,138 @@
+//! Objects, their history, and the one counter of revisions.
+
+use super::resource::Resource;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Namespace and name; the namespace is empty for cluster-wide kinds.
+pub type Key = (String, String);
+
+/// A state of an object. It is serialized at most once for each form.
+#[derive(Debug)]
+pub struct Object {
+    pub value: Value,
+    whole: OnceLock<Arc<[u8]>>,
+    item: OnceLock<Arc<[u8]>>,
+}
+
+impl Object {
+    fn new(value: Value) -> Arc<Self> {
+        Arc::new(Self { value, whole: OnceLock::new(), item: OnceLock::new() })
+    }
+
+    /// The object as JSON.
+    pub fn json(&self) -> Arc<[u8]> {
+        self.whole.get_or_init(|| self.value.to_string().into_bytes().into()).clone()
+    }
+
+    /// The object as an item of a list of built-in kinds: without its type.
+    pub fn item_json(&self) -> Arc<[u8]> {
+        let item = || {
+            let mut value = self.value.clone();
+            if let Some(fields) = value.as_object_mut() {
+                fields.remove("apiVersion");
+                fields.remove("kind");
+            }
+            value.to_string().into_bytes().into()
+        };
+        self.item.get_or_init(item).clone()
+    }
+}
+
+/// A change of one object: created without `old`, deleted without `new`.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub revision: u64,
+    pub at: Instant,
+    pub key: Key,
+    pub old: Option<Arc<Object>>,
+    pub new: Option<Arc<Object>>,
+    /// The last state of a deleted object, with the revision of the deletion.
+    pub last: Option<Arc<Object>>,
+}
+
+/// The objects of a kind.
+#[derive(Debug)]
+pub struct Table {
+    pub objects: BTreeMap<Key, Arc<Object>>,
+    pub log: Vec<Change>,
+    /// The revision of the last change.
+    pub changed: watch::Sender<u64>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { objects: BTreeMap::new(), log: Vec::new(), changed: watch::Sender::new(0) }
+    }
+}
+
+/// All objects.
+#[derive(Debug, Default)]
+pub struct Store {
+    pub revision: u64,
+    /// The oldest revision whose changes are known.
+    pub floor: u64,
+    /// By qualified resource name.
+    tables: BTreeMap<String, Table>,
+}
+
+impl Store {
+    pub fn table(&mut self, resource: &Resource) -> &mut Table {
+        self.tables.entry(resource.qualified()).or_default()
+    }
+
+    pub fn get(&mut self, resource: &Resource, key: &Key) -> Option<Arc<Object>> {
+        self.table(resource).objects.get(key).cloned()
+    }
+
+    /// Stores a state of an object under the next revision.
+    pub fn put(&mut self, resource: &Resource, key: Key, mut value: Value) -> Arc<Object> {
+        self.revision += 1;
+        let revision = self.revision;
+        value["metadata"]["resourceVersion"] = revision.to_string().into();
+        let object = Object::new(value);
+        let table = self.table(resource);
+        let old = table.objects.insert(key.clone(), object.clone());
+        table.log.push(Change { revision, at: Instant::now(), key, old, new: Some(object.clone()), last: None });
+        table.changed.send_replace(revision);
+        object
+    }
+
+    /// A state that is not stored, as a dry run shows it.
+    pub fn unsaved(value: Value) -> Arc<Object> {
+        Object::new(value)
+    }
+
+    /// Removes an object, whose last state is given.
+    pub fn remove(&mut self, resource: &Resource, key: Key, mut value: Value) -> Arc<Object> {
+        self.revision += 1;
+        let revision = self.revision;
+        value["metadata"]["resourceVersion"] = revision.to_string().into();
+        let last = Object::new(value);
+        let table = self.table(resource);
+        let old = table.objects.remove(&key);
+        table.log.push(Change { revision, at: Instant::now(), key, old, new: None, last: Some(last.clone()) });
+        table.changed.send_replace(revision);
+        last
+    }
+
+    /// The objects of a kind as they were at a revision.
+    pub fn at(&mut self, resource: &Resource, revision: u64) -> BTreeMap<Key, Arc<Object>> {
+        let is_now = revision >= self.revision;
+        let table = self.table(resource);
+        if is_now {
+            return table.objects.clone();
+        }
+        let mut objects = BTreeMap::new();
+        for change in table.log.iter().take_while(|change| change.revision <= revision) {
+            match &change.new {
+                Some(object) => objects.insert(change.key.clone(), object.clone()),
+                None => objects.remove(&change.key),
+            };
+        }
+        objects
+    }
+}
