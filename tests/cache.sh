@@ -33,3 +33,49 @@ keep_newest() {
 
 # used ENTRY: keeps it among the newest
 used() { touch --no-create "$1"; }
+
+# --- compiled dependencies --------------------------------------------------------------
+
+# A checkout compiles into its own target/: cargo takes the packages of two checkouts for the same ones, so a directory that they
+# share would mix them. What a fresh clone gets from the cache is a copy of the compiled registry crates. They are kept by profile
+# and by a hash of the lock file, the manifests and the compiler; cargo itself checks each crate, so an older copy is only less use.
+
+compiled_entry() {
+    local key
+    key=$( (cd "$REPO" && rustc --version --verbose && cat Cargo.lock Cargo.toml tests/support/Cargo.toml) | sha256sum | cut -c 1-16)
+    printf '%s\n' "$VMOP_CACHE/compiled/$1-$key.tar"
+}
+
+# restore_compiled PROFILE: fills an empty target/
+restore_compiled() {
+    local entry newest
+    [[ ! -e $REPO/target/$1 ]] || return 0
+    entry=$(compiled_entry "$1")
+    newest=$(ls -t "$VMOP_CACHE/compiled/$1"-*.tar 2>/dev/null | head -n 1)
+    [[ -e $entry ]] || cache_missed "compiled dependencies of the profile $1"
+    [[ ! -e $entry ]] || newest=$entry
+    [[ -n $newest ]] || return 0
+    used "$newest"
+    mkdir -p "$REPO/target"
+    tar --extract --file "$newest" --directory "$REPO/target"
+}
+
+# store_compiled PROFILE DIRECTORY...: of these directories in target/, all but this repository's own packages
+store_compiled() {
+    local entry names
+    entry=$(compiled_entry "$1")
+    [[ ! -e $entry ]] || return 0
+    mkdir -p "${entry%/*}"
+    names=$(sed -n '/^\[\[/,/^$/s/^name = "\(.*\)"$/\1/p' "$REPO/Cargo.toml" | tr - _ | paste -sd '|')
+    (
+        cd "$REPO/target"
+        find "${@:2}" -type f -regextype posix-extended \
+            ! -regex '.*/(incremental|examples)/.*' \
+            ! -regex '.*/\.fingerprint/(vm-operator|support)-.*' \
+            ! -regex ".*/deps/(lib)?(vm_operator|support|$names)-.*" \
+            -regex '.*/(\.fingerprint|build|deps)/.*' -print0 |
+            tar --create --format=posix --null --files-from - --file "$entry.part.$$"
+    )
+    mv "$entry.part.$$" "$entry"
+    keep_newest "${entry%/*}" "$1-*.tar" 2
+}

@@ -2,8 +2,6 @@
 
 # A panic's message names what was expected and where; a backtrace of an asynchronous test names the executor.
 export RUST_BACKTRACE=0
-# Compiled dependencies are shared by all checkouts. The programs still end up in the checkout's target/.
-export CARGO_BUILD_BUILD_DIR=${CARGO_BUILD_BUILD_DIR:-$VMOP_CACHE/cargo}
 CLUSTER=$REPO/tests/cluster/cluster
 # A clone that is built once has no use for incremental compilation.
 [[ -z ${CI:-} ]] || export CARGO_INCREMENTAL=0
@@ -14,7 +12,7 @@ need() { command -v "$1" >/dev/null || { echo "$1 is missing; $2"; exit 1; }; }
 need_rust() {
     need cargo "install Rust, see https://rustup.rs"
     need cc "apt-get install gcc libc6-dev"
-    [[ -d $CARGO_BUILD_BUILD_DIR ]] || cache_missed "compiled dependencies"
+    restore_compiled debug
 }
 
 # At low priority: a test run should not slow down other work on the machine. Progress is shown as "crate n of m".
@@ -42,6 +40,8 @@ part_lint() {
     cargo fmt --check
     # --test '*' names the tests that say `test = false`, which --all-targets leaves out.
     cargo clippy --locked --lib --bins --benches --test '*' -- -D warnings
+    # Everything is compiled by now that the tests and the lints need.
+    store_compiled debug debug
     git ls-files -z | xargs -0 grep --files-with-matches --null '^#!.*\bsh$\|^#!.*\bbash$' | xargs -0 -n 1 bash -n
     git ls-files -z '*.sh' | xargs -0 -n 1 bash -n
 }
@@ -57,26 +57,24 @@ part_unit() {
 
 # --- tier test --------------------------------------------------------------------
 
+# A test target of the half makes cargo choose the same features of the dependencies as for the lints.
 part_halves() {
     need_rust
-    local half failed=0
-    for half in operator runner; do
-        if cargo clippy --locked --no-default-features --features "$half" --lib --bins -- -D warnings; then
-            echo "1 passed, 0 failed"
-        else
-            failed=1
-            echo "FAIL the $half does not compile without the other half"
-            echo "0 passed, 1 failed"
-        fi
-    done
-    if "$REPO/fuzz/run" lint; then
+    local failed=0
+    check_half operator vm-operator model || failed=1
+    check_half runner vm-runner bench_runner || failed=1
+    return "$failed"
+}
+
+# check_half HALF PROGRAM TEST
+check_half() {
+    if RUSTC_WORKSPACE_WRAPPER=$REPO/tests/halves/$1 cargo check --locked --lib --bin "$2" --test "$3"; then
         echo "1 passed, 0 failed"
     else
-        failed=1
-        echo "FAIL the fuzz targets do not compile, or have lints"
+        echo "FAIL the $1 does not compile without the other half"
         echo "0 passed, 1 failed"
+        return 1
     fi
-    return "$failed"
 }
 
 part_dependencies() { need_rust; "$REPO/tests/deny/check"; }
@@ -84,7 +82,9 @@ part_dependencies() { need_rust; "$REPO/tests/deny/check"; }
 # Static and optimized, but without link-time optimization: that takes minutes, and only released images have it.
 part_programs() {
     need_rust
+    restore_compiled ci
     RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked --profile ci --target "$TARGET" --bins
+    store_compiled ci ci "$TARGET/ci"
     ls -l "$REPO/target/$TARGET/ci"/vm-{operator,runner}
     # For the upgrade test of a later commit.
     "$REPO/tests/cluster/previous" store "$REPO/target/$TARGET/ci"/vm-{operator,runner}
@@ -155,7 +155,6 @@ part_demo() { "$REPO/tests/cluster/demo-selftest"; }
 use_empty_cache() {
     local kept=$VMOP_CACHE.exhaustive
     export VMOP_CACHE=$kept/${TREE:-uncommitted}
-    unset CARGO_BUILD_BUILD_DIR
     mkdir -p "$VMOP_CACHE"
     [[ -n $TREE ]] || "$REPO/tests/cache" empty
     find "$kept" -mindepth 1 -maxdepth 1 ! -name "${VMOP_CACHE##*/}" -exec rm -rf --one-file-system {} +
