@@ -28,7 +28,7 @@ test-apiserver: ## The operator on a real API server
 	@tests/run apiserver
 test-faults: ## Faults on a real API server: a rotating share of the cases (FAULTS_ALL=1: all of them)
 	@tests/run faults
-test-changes: ## VMs that are changed at random end like VMs that were created so (CHANGES, CHANGES_SEED)
+test-changes: ## VMs that are changed at random end like VMs that were created so (CHANGES, CHANGES_FROM, CHANGES_SEED)
 	@tests/run changes
 test-runner: ## The runner with a real QEMU
 	@tests/run programs images guests runner

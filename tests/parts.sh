@@ -104,13 +104,13 @@ part_guests() {
 part_apiserver() {
     need_rust
     "$CLUSTER" build
-    cargo_test --no-fail-fast --test apiserver -- --test-threads 8
+    cargo_test --no-fail-fast --test api -- apiserver:: --test-threads 8
 }
 
 part_changes() {
     need_rust
     "$CLUSTER" build
-    cargo_test --test changes -- --nocapture
+    cargo_test --test api -- changes:: --nocapture
 }
 
 part_faults() {

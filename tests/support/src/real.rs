@@ -21,13 +21,16 @@ const TOKEN: &str = "test";
 const START_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The binary with all Kubernetes components. The copy that the local cluster uses is removed with that cluster.
+///
+/// Cargo runs tests in the root of the checkout. The path at compile time can be that of another checkout, because checkouts
+/// share a build directory.
 fn binary() -> PathBuf {
-    let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache/kube");
+    let cache = std::env::current_dir().unwrap().join(".cache/kube");
     let built = std::fs::read_dir(cache).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
     built
         .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmop-kube-")))
         .max_by_key(|path| path.metadata().and_then(|metadata| metadata.modified()).ok())
-        .expect("no Kubernetes; build it: tests/cluster/cluster build")
+        .expect("no Kubernetes in .cache/kube of the current directory; build it: tests/cluster/cluster build")
 }
 
 /// A port of loopback that nobody else gets while this exists. It is bound with `SO_REUSEPORT` and does not listen: a program

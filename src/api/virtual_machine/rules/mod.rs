@@ -16,7 +16,7 @@
 //!   and made anew, with other content of its template. Disks may come, go and change their places; firmware, UUID and
 //!   topology take effect at the next start. A VM's name is the only thing that nobody can change.
 //!
-//! `tests/apiserver/admission.rs` has an accepting and a refusing case for each.
+//! `tests/api/apiserver/admission.rs` has an accepting and a refusing case for each.
 
 mod table;
 

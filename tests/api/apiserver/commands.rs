@@ -1,9 +1,9 @@
 //! The commands that the README and the guides show are taken as they are shown, in the order in which they are,
 //! and mean our VMs where KubeVirt is installed, too.
 
-use crate::definition::Definition;
-use crate::definitions::kustomizations;
-use crate::world::{World, root};
+use crate::apiserver::definition::Definition;
+use crate::apiserver::definitions::kustomizations;
+use crate::apiserver::world::{World, root};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, PostParams};

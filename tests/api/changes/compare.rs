@@ -1,9 +1,9 @@
 //! (pure) Whether a VM that was changed is as one that was made so: after its next start, and before.
 
-use crate::allowed;
-use crate::case::Verdict;
+use crate::changes::allowed;
+use crate::changes::case::Verdict;
+use crate::changes::rest::Rest;
 use crate::judge::difference;
-use crate::rest::Rest;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use vm_operator::api::{conditions, names};

@@ -1,7 +1,8 @@
-//! What there is of a VM at rest.
+//! A VM's objects as soon as nothing of it is in progress.
 
-use crate::allowed;
-use crate::case::Verdict;
+use crate::changes::allowed;
+use crate::changes::case::Verdict;
+use crate::changes::reconciles::Reconciles;
 use crate::cluster::{Cluster, api};
 use crate::judge::{ready, strip};
 use serde_json::{Value, json};
@@ -9,10 +10,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use vm_operator::api::conditions::{self, ConditionReason};
 
-/// What does not change for that long is at rest.
-const REST: Duration = Duration::from_millis(600);
-/// By when it has to be.
-const DEADLINE: Duration = Duration::from_secs(180);
+/// A VM is at rest when it was looked at that many times in a row, and it was final, the same, and not reconciled. Looks are
+/// counted instead of time: operators and played components run in the same process, and if they are late, so are the looks.
+const QUIET_LOOKS: usize = 15;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(40);
+/// A VM that is not at rest by then is stuck. It takes a few seconds.
+const TIMEOUT: Duration = Duration::from_secs(180);
 /// What goes with a VM, by its name.
 const OBJECTS: [&str; 3] = ["ConfigMap", "Pod", "Service"];
 
@@ -45,14 +48,14 @@ impl Rest {
 }
 
 /// Waits until the VM is at rest.
-pub async fn rest(cluster: &Cluster, namespace: &str, name: &str) -> Result<Rest, Verdict> {
+pub async fn rest(cluster: &Cluster, reconciles: &Reconciles, namespace: &str, name: &str) -> Result<Rest, Verdict> {
     let began = Instant::now();
     // The API server's own answers come before what is followed.
     let vms = api(&cluster.client, "VirtualMachine", Some(namespace));
     let newest = vms.get(name).await.map_err(|error| Verdict::Wrong(error.to_string()))?;
-    let (mut last, mut since, mut is_at_end, mut versions) = (None, Instant::now(), false, None);
+    let (mut last, mut quiet_looks, mut is_at_end, mut versions) = (None, 0, false, None);
     loop {
-        tokio::time::sleep(Duration::from_millis(40)).await;
+        tokio::time::sleep(BETWEEN_LOOKS).await;
         let version = |kind| cluster.version(namespace, kind, name);
         let of_vm = cluster.of_vm(namespace, name).into_iter();
         let of_vm: BTreeMap<_, _> =
@@ -63,23 +66,21 @@ pub async fn rest(cluster: &Cluster, namespace: &str, name: &str) -> Result<Rest
             let is_seen = vm["metadata"]["generation"].as_i64() >= newest.metadata.generation
                 && vm["status"]["observedGeneration"] == vm["metadata"]["generation"];
             let pod = cluster.get(namespace, "Pod", name).unwrap_or_default();
-            let was_at_end = is_at_end;
             is_at_end = is_seen
                 && is_final(&vm, &ready(Some(&vm)))
                 && has_its_resources(&pod)
                 && are_bound(cluster, namespace, name);
-            if is_at_end && !was_at_end {
-                since = Instant::now();
-            }
             let objects = (objects(cluster, namespace, &vm), stay(cluster, namespace, &vm));
             if last.as_ref() != Some(&objects) {
-                (last, since) = (Some(objects), Instant::now());
+                (last, quiet_looks) = (Some(objects), 0);
             }
             versions = Some(now);
         }
-        if is_at_end && since.elapsed() > REST {
+        let is_quiet = is_at_end && !reconciles.are_under_way(name);
+        quiet_looks = if is_quiet { quiet_looks + 1 } else { 0 };
+        if quiet_looks > QUIET_LOOKS {
             if !is_up_to_date(cluster, namespace, name).await {
-                since = Instant::now();
+                quiet_looks = 0;
                 continue;
             }
             let vm = cluster.get(namespace, "VirtualMachine", name).unwrap_or_default();
@@ -96,7 +97,7 @@ pub async fn rest(cluster: &Cluster, namespace: &str, name: &str) -> Result<Rest
                 pod: pod.and_then(|pod| pod["metadata"]["uid"].as_str().map(ToOwned::to_owned)),
             });
         }
-        if began.elapsed() > DEADLINE {
+        if began.elapsed() > TIMEOUT {
             let vm = cluster.get(namespace, "VirtualMachine", name).unwrap_or_default();
             let told = json!({"status": vm["status"], "generation": vm["metadata"]["generation"]});
             return Err(Verdict::Wrong(format!("it is stuck: {}: {told}", ready(Some(&vm)))));

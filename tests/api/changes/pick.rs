@@ -5,10 +5,10 @@
 //! The other VMs are those that the generator makes, from the schema, the examples, and one that says in every way where it is to
 //! run. Together they show every field but those by which a claim is filled from another one.
 
+use crate::changes::placed;
+use crate::changes::schema::Field;
 use crate::generator;
 use crate::nonsense;
-use crate::placed;
-use crate::schema::Field;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -89,15 +89,28 @@ fn startable(n: usize, mut spec: Value) -> Value {
     spec
 }
 
-/// From a field to the next that is changed: a prime number, so that each has its turn.
-const STRIDE: u64 = 101;
+/// From a field to the next that is changed. Neighbours in the schema are far from each other, so that a short run changes some
+/// fields of each part.
+const STRIDE: usize = 101;
+
+/// The field that the change of that number changes; none for every other number. Each field has its turn once in
+/// `2 * fields.len()` numbers, wherever these begin.
+pub fn turn(fields: &[Field], seed: u64, n: u64) -> Option<&Field> {
+    let count = fields.len();
+    // Each field has its turn only if the two numbers have no common divisor.
+    let stride = (STRIDE..).find(|stride| gcd(*stride, count) == 1)?;
+    let at = |number: u64| usize::try_from(number % count as u64).unwrap();
+    n.is_multiple_of(2).then(|| &fields[(at(seed) + at(n / 2) * stride) % count])
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
 
 /// The change of that number.
 pub fn change(specs: &[Value], fields: &[Field], seed: u64, n: u64) -> Change {
     let mut random = Random::new(seed, n);
-    // Neighbours of the schema are far from each other: a short run has some of each part.
-    let field = usize::try_from((seed % 1000 + n / 2 * STRIDE) % fields.len() as u64).unwrap();
-    let single = if n.is_multiple_of(2) { fields[field].change(specs, &mut random) } else { None };
+    let single = turn(fields, seed, n).and_then(|field| field.change(specs, &mut random));
     single.unwrap_or_else(|| of_another(specs, &mut random))
 }
 

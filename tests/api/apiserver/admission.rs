@@ -4,8 +4,8 @@ mod disks;
 mod machine;
 mod pod;
 
-use crate::definition::Definition;
-use crate::world::World;
+use crate::apiserver::definition::Definition;
+use crate::apiserver::world::World;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use vm_operator::api::virtual_machine::rules::RULES;

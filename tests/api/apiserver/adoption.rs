@@ -1,8 +1,8 @@
 //! VMs of the reference are taken over while they run: its objects are here as it makes them, and its runner is played by
 //! the requests that it makes.
 
-use crate::definition::Definition;
-use crate::world::{World, eventually, machine};
+use crate::apiserver::definition::Definition;
+use crate::apiserver::world::{World, eventually, machine};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Secret};
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};

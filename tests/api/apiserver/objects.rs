@@ -1,6 +1,6 @@
 //! What the operator makes of a VM, and that it writes nothing where there is nothing to do.
 
-use crate::world::{World, eventually, machine};
+use crate::apiserver::world::{World, eventually, machine};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};

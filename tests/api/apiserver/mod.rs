@@ -19,21 +19,13 @@
 //! | `objects` | what the operator makes of a VM, and that it writes nothing where there is nothing to do |
 //! | `services` | the load balancer service; restarts that are asked for |
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
-
 mod admission;
 mod adoption;
-#[path = "../common/alone.rs"]
-mod alone;
 mod commands;
 mod definition;
 mod definitions;
 mod generated;
-#[path = "../common/generator.rs"]
-mod generator;
 mod leader;
-#[path = "../common/nonsense.rs"]
-mod nonsense;
 mod objects;
 mod policy;
 mod ratcheting;

@@ -1,10 +1,10 @@
 //! Thousands of objects that the reference admits and its runner can start: none is refused.
 
 use crate::alone::of_spec;
-use crate::definition::Definition;
+use crate::apiserver::definition::Definition;
+use crate::apiserver::world::World;
 use crate::generator::specs;
 use crate::nonsense::mutated;
-use crate::world::World;
 use futures::StreamExt;
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! Our definition in a group of its own and with other names: a test may change it, and no other test sees that.
 
-use crate::world::{World, eventually};
+use crate::apiserver::world::{World, eventually};
 use http::Request;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, Patch, PatchParams};

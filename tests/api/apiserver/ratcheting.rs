@@ -1,7 +1,7 @@
 //! What the API server stored before there was a rule can still be edited elsewhere, and every status be written.
 
-use crate::definition::Definition;
-use crate::world::World;
+use crate::apiserver::definition::Definition;
+use crate::apiserver::world::World;
 use serde_json::{Value, json};
 
 /// A spec that breaks a rule of each sort, with edits that have nothing to do with it and one that repeats the mistake.

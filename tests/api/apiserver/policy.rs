@@ -1,8 +1,8 @@
 //! What the token of a runner's pod may do: a real one, bound to the pod, with the role of `deploy/base` and the admission
 //! policy of `deploy/cluster`.
 
-use crate::objects::homeless;
-use crate::world::{World, eventually, root};
+use crate::apiserver::objects::homeless;
+use crate::apiserver::world::{World, eventually, root};
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::authorization::v1::SelfSubjectRulesReview;
 use k8s_openapi::api::core::v1::{Event as CoreEvent, Pod, ServiceAccount};

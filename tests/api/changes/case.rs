@@ -1,14 +1,18 @@
 //! One VM, changed and changed back, while it runs and over a restart, beside VMs that were made so from the beginning.
 
+use crate::changes::compare::{compare, compare_live};
+use crate::changes::pick::Change;
+use crate::changes::reconciles::Reconciles;
+use crate::changes::rest::{Rest, rest};
 use crate::cluster::{Cluster, api};
-use crate::compare::{compare, compare_live};
-use crate::pick::Change;
-use crate::rest::{Rest, rest};
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
 /// Where the VM is changed, where one is made as it becomes, and where one is made as it was.
 pub const NAMESPACES: [&str; 3] = ["changed", "as-changed", "as-before"];
+
+/// A difference that is seen that many times is no delay. Each time, both VMs have been at rest.
+const LOOKS: usize = 20;
 
 /// How it went.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,6 +28,7 @@ pub enum Verdict {
 
 pub struct Case<'a> {
     pub cluster: &'a Cluster,
+    pub reconciles: &'a Reconciles,
     pub name: String,
     pub change: Change,
 }
@@ -53,7 +58,9 @@ impl Case<'_> {
         }
         let made = self.make(as_changed, after, 1).await;
         self.make(as_before, before, 2).await?;
-        let first = self.rest(here).await?;
+        let mut was = self.rest(as_before).await?;
+        let equal = |was: &Rest, found: &Rest| compare_live("created", was, found, found, found);
+        let first = self.becomes(&mut was, as_before, equal).await?;
         match (self.replace(here, after, 0).await, made) {
             (Ok(()), Ok(())) => {}
             (Err(verdict), _) => return Err(verdict),
@@ -61,27 +68,46 @@ impl Case<'_> {
                 return Err(Verdict::Wrong(format!("it is taken as a change and not from the beginning: {verdict:?}")));
             }
         }
-        let (live, made) = futures::future::join(self.rest(here), self.rest(as_changed)).await;
-        let (live, made) = (live?, made?);
-        compare_live("changed while it runs", &made, &live, &first, &first)?;
+        let mut made = self.rest(as_changed).await?;
+        let equal = |made: &Rest, found: &Rest| compare_live("changed while it runs", made, found, &first, &first);
+        let live = self.becomes(&mut made, as_changed, equal).await?;
         self.replace(here, before, 0).await?;
-        let (back, was) = futures::future::join(self.rest(here), self.rest(as_before)).await;
-        let (back, was) = (back?, was?);
-        compare_live("changed back while it runs", &was, &back, &live, &first)?;
-        // What a running machine cannot follow is in force from the next start on.
+        let equal = |was: &Rest, found: &Rest| compare_live("changed back while it runs", was, found, &live, &first);
+        self.becomes(&mut was, as_before, equal).await?;
+        // The running machine cannot follow some changes; they take effect with the next start.
         self.replace(here, after, 1).await?;
-        let changed = self.rest(here).await?;
-        compare("changed", &made, &changed, &first)?;
+        let equal = |made: &Rest, found: &Rest| compare("changed", made, found, &first);
+        let changed = self.becomes(&mut made, as_changed, equal).await?;
         self.replace(here, before, 1).await?;
-        let live = self.rest(here).await?;
-        compare_live("undone while it runs", &was, &live, &changed, &first)?;
+        let equal = |was: &Rest, found: &Rest| compare_live("undone while it runs", was, found, &changed, &first);
+        self.becomes(&mut was, as_before, equal).await?;
         self.replace(here, before, 2).await?;
-        compare("undone", &was, &self.rest(here).await?, &first)?;
+        self.becomes(&mut was, as_before, |was, found| compare("undone", was, found, &first)).await?;
         Ok(if changed.is_well() { Verdict::Same } else { Verdict::Explained(changed.reason, changed.message) })
     }
 
+    /// Waits until the changed VM at rest is equal to the model, which is at rest in that namespace. Both are looked at again
+    /// while they differ: a slow machine can look as if it were at rest.
+    async fn becomes(
+        &self,
+        model: &mut Rest,
+        namespace: &str,
+        equal: impl Fn(&Rest, &Rest) -> Result<(), Verdict>,
+    ) -> Result<Rest, Verdict> {
+        let mut looks = 0;
+        loop {
+            let found = self.rest(NAMESPACES[0]).await?;
+            looks += 1;
+            match equal(model, &found) {
+                Ok(()) => return Ok(found),
+                Err(verdict) if looks == LOOKS => return Err(verdict),
+                Err(_) => *model = self.rest(namespace).await?,
+            }
+        }
+    }
+
     async fn rest(&self, namespace: &str) -> Result<Rest, Verdict> {
-        rest(self.cluster, namespace, &self.name).await
+        rest(self.cluster, self.reconciles, namespace, &self.name).await
     }
 
     fn vm(&self, spec: &Value, restart: u8) -> Value {

@@ -1,7 +1,7 @@
 //! The load balancer service and restarts that are asked for, on the real server, which fills in what the fake one does
 //! not.
 
-use crate::world::{Operator, World, eventually, machine};
+use crate::apiserver::world::{Operator, World, eventually, machine};
 use http::Request;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt;

@@ -4,8 +4,8 @@
 //! The tests prove orders and lower bounds, from the Lease's history and the audit log. They set no upper bound that a busy
 //! machine could exceed.
 
-use crate::objects::{explained_as_unschedulable, homeless};
-use crate::world::{World, eventually, machine, server};
+use crate::apiserver::objects::{explained_as_unschedulable, homeless};
+use crate::apiserver::world::{World, eventually, machine, server};
 use futures::TryStreamExt;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::jiff::SignedDuration;

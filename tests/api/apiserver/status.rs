@@ -1,6 +1,6 @@
 //! Who writes what in a status.
 
-use crate::world::{World, machine};
+use crate::apiserver::world::{World, machine};
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;

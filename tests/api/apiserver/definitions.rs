@@ -1,6 +1,6 @@
 //! The definitions, their defaults, and that every example and overlay is admitted.
 
-use crate::world::{World, root};
+use crate::apiserver::world::{World, root};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::Api;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! The operator's ConfigMap is followed through the API.
 
-use super::world::{World, eventually};
+use crate::apiserver::world::{World, eventually};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;

@@ -1,0 +1,25 @@
+//! Tests on a real API server that each run starts for itself. No node runs, and no local cluster is needed.
+//!
+//! | module | command | content |
+//! |---|---|---|
+//! | `apiserver` | `make test-apiserver` | the operator beside the real scheduler and garbage collector |
+//! | `changes` | `make test-changes` | VMs that are changed at random, with played components |
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+
+#[path = "../common/alone.rs"]
+mod alone;
+mod apiserver;
+mod changes;
+#[allow(dead_code, reason = "the faults' test uses all of it")]
+#[path = "../faults/cluster.rs"]
+mod cluster;
+#[path = "../common/generator.rs"]
+mod generator;
+#[path = "../faults/install.rs"]
+mod install;
+#[allow(dead_code, reason = "the faults' test uses all of it")]
+#[path = "../faults/judge.rs"]
+mod judge;
+#[path = "../common/nonsense.rs"]
+mod nonsense;
