@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `definitions` | the definitions, their defaults, and that every example and overlay is admitted |
 //! | `admission` | each rule of admission: what it admits, what it refuses, with which words |
+//! | `conformance` | the API server in memory answers as a real one |
 //! | `commands` | the commands that the README and the guides show |
 //! | `ratcheting` | what was stored before there was a rule can still be edited |
 //! | `generated` | thousands of objects that the reference can run are admitted |
@@ -22,6 +23,7 @@
 mod admission;
 mod adoption;
 mod commands;
+mod conformance;
 mod definition;
 mod definitions;
 mod generated;

@@ -52,6 +52,9 @@ pub fn list(store: &mut Store, call: &Call) -> Result<Vec<u8>, Failure> {
     let page: Vec<(&Key, &Arc<Object>)> = left.by_ref().take(limit.unwrap_or(usize::MAX)).collect();
     let mut metadata = json!({"resourceVersion": revision.to_string()});
     let rest = left.count();
+    if resource.custom {
+        metadata["continue"] = "".into();
+    }
     if let (Some((last, _)), 1..) = (page.last(), rest) {
         metadata["continue"] = Next { revision, after: (*last).clone() }.token().into();
         if selector.is_empty() {

@@ -41,8 +41,19 @@ impl Resource {
         }
     }
 
+    /// The name of the kind in messages.
+    pub fn qualified_kind(&self) -> String {
+        match self.group.as_str() {
+            "" => self.kind.clone(),
+            group => format!("{}.{group}", self.kind),
+        }
+    }
+
     pub fn details(&self, name: &str, kind: &str) -> Value {
-        let mut details = json!({"name": name, "kind": kind});
+        let mut details = json!({"kind": kind});
+        if !name.is_empty() {
+            details["name"] = name.into();
+        }
         if !self.group.is_empty() {
             details["group"] = self.group.clone().into();
         }

@@ -39,7 +39,13 @@ pub fn default(resource: &Resource, object: &mut Value) {
             super::schema::prune(&resource.schema, object);
             super::schema::default(&resource.schema, object);
         }
-        "Pod" => default_pod_spec(&mut object["spec"]),
+        "Pod" => {
+            default_pod_spec(&mut object["spec"]);
+            for container in object.get_mut("status").into_iter().flat_map(|status| each(status, "containerStatuses")) {
+                fill(container, "state", json!({}));
+                fill(container, "lastState", json!({}));
+            }
+        }
         "PersistentVolumeClaim" => fill(&mut object["spec"], "volumeMode", "Filesystem"),
         "Secret" => default_secret(object),
         "Service" => default_service(object),
@@ -288,9 +294,7 @@ pub fn check(
                 let class = new["spec"]["storageClassName"].as_str().unwrap_or_default();
                 let is_bound = old["status"]["phase"] == "Bound";
                 return match (is_bound, is_bound && is_expandable(class)) {
-                    (false, _) => {
-                        Err(Failure::forbidden(resource, name, "Only bound persistent volume claims can be expanded"))
-                    }
+                    (false, _) => forbidden("spec", CLAIM_MAY_CHANGE),
                     (true, false) => Err(Failure::forbidden(resource, name, NOT_EXPANDABLE)),
                     (true, true) => Ok(()),
                 };

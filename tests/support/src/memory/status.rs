@@ -70,14 +70,40 @@ impl Failure {
 
     /// One field is invalid. `reason` is that of the field, such as `FieldValueInvalid`.
     pub fn invalid(resource: &Resource, name: &str, reason: &str, field: &str, why: &str) -> Self {
-        let qualified = match resource.group.as_str() {
-            "" => resource.kind.clone(),
-            group => format!("{}.{group}", resource.kind),
-        };
+        let qualified = resource.qualified_kind();
         let message = format!("{qualified} {name:?} is invalid: {field}: {why}");
         let mut details = resource.details(name, &resource.kind);
         details["causes"] = json!([{"reason": reason, "message": why, "field": field}]);
         Self::of(422, "Invalid", message, details)
+    }
+
+    /// An update without a resource version, of a kind that needs one.
+    pub fn version_required(resource: &Resource, name: &str) -> Self {
+        let (field, why) = ("metadata.resourceVersion", "Invalid value: 0: must be specified for an update");
+        let message = format!("{} {name:?} is invalid: {field}: {why}", resource.qualified());
+        let mut details = resource.details(name, &resource.plural);
+        details["causes"] = json!([{"reason": "FieldValueInvalid", "message": why, "field": field}]);
+        Self::of(422, "Invalid", message, details)
+    }
+
+    /// A patch names another UID. The server lists the cause twice.
+    pub fn other_uid(resource: &Resource, name: &str, uid: &str) -> Self {
+        let why = format!("Invalid value: {uid:?}: field is immutable");
+        let mut failure = Self::invalid(resource, name, "FieldValueInvalid", "metadata.uid", &why);
+        let cause = failure.details["causes"][0].clone();
+        failure.details["causes"] = json!([cause, cause]);
+        failure
+    }
+
+    /// The UID or resource version in the preconditions of a deletion is not that of the object.
+    pub fn delete_precondition(resource: &Resource, name: &str, what: &str, given: &str, found: &str) -> Self {
+        let became = if what == "UID" { "deleted and then recreated" } else { "modified" };
+        let why = format!(
+            "the {what} in the precondition ({given}) does not match the {what} in record ({found}). The object might have \
+             been {became}"
+        );
+        let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", resource.qualified_kind());
+        Self::of(409, "Conflict", message, resource.details(name, &resource.kind))
     }
 
     pub fn bad_request(message: impl Into<String>) -> Self {

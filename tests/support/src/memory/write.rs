@@ -146,7 +146,12 @@ pub fn change(state: &mut State, call: &Call) -> Result<Answer, Failure> {
         return Ok((200, shown(resource, call.metadata_only, &Store::unsaved(new))));
     }
     let object = match is_released(&new) {
-        true => state.store.remove(resource, key, new),
+        // The change is not stored: the deletion shows the state before it.
+        true => {
+            let last = state.store.remove(resource, key, live.value.clone());
+            new["metadata"]["resourceVersion"] = last.value["metadata"]["resourceVersion"].clone();
+            Store::unsaved(new)
+        }
         false => state.store.put(resource, key, new),
     };
     Ok((200, shown(resource, call.metadata_only, &object)))
@@ -184,8 +189,11 @@ fn change_missing(state: &mut State, call: &Call, key: &Key) -> Result<Answer, F
         let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
         return Err(Failure::conflict(resource, &key.1, &why));
     }
-    let mut object = call.body.clone();
-    object_at(&mut object, "metadata").insert("name".to_owned(), key.1.clone().into());
+    if text(&call.body, "name").is_empty() {
+        let why = "was undeterminable: name must be provided";
+        return Err(Failure::bad_request(format!("the name of the object ({} based on URL) {why}", key.1)));
+    }
+    let object = call.body.clone();
     let force = call.query("force") == Some("true");
     let object = insert(state, call, object, |_, new, now, _| {
         // Defaults belong to nobody.
@@ -208,19 +216,14 @@ fn check_preconditions(call: &Call, key: &Key, live: &Value) -> Result<(), Failu
     if !uid.is_empty() && uid != text(live, "uid") {
         return Err(match call.verb {
             Verb::Update => Failure::precondition(resource, &key.0, &key.1, "UID", uid, text(live, "uid")),
-            _ => {
-                let why = format!("Invalid value: {uid:?}: field is immutable");
-                Failure::invalid(resource, &key.1, "FieldValueInvalid", "metadata.uid", &why)
-            }
+            _ => Failure::other_uid(resource, &key.1, uid),
         });
     }
     if !version.is_empty() && version != text(live, "resourceVersion") {
         return Err(Failure::modified(resource, &key.1));
     }
     if call.verb == Verb::Update && version.is_empty() && !resource.unconditional {
-        let zero = if resource.custom { "0x0" } else { "0" };
-        let why = format!("Invalid value: {zero}: must be specified for an update");
-        return Err(Failure::invalid(resource, &key.1, "FieldValueInvalid", "metadata.resourceVersion", &why));
+        return Err(Failure::version_required(resource, &key.1));
     }
     Ok(())
 }
@@ -311,7 +314,7 @@ pub fn bind(state: &mut State, call: &Call) -> Result<Answer, Failure> {
     let mut new = pod.value.clone();
     let failed = |why: &str| Failure::conflict(&binding(resource), &key.1, why);
     if !uid.is_empty() && uid != text(&new, "uid") {
-        return Err(Failure::precondition(&binding(resource), &key.0, &key.1, "UID", uid, text(&new, "uid")));
+        return Err(Failure::precondition(resource, &key.0, &key.1, "UID", uid, text(&new, "uid")));
     }
     if new["metadata"]["deletionTimestamp"].is_string() {
         return Err(failed(&format!("pod {} is being deleted, cannot be assigned to a host", key.1)));
@@ -352,7 +355,7 @@ pub fn delete(state: &mut State, call: &Call) -> Result<Answer, Failure> {
     let wanted = &call.body["preconditions"];
     for (name, field) in [("UID", "uid"), ("ResourceVersion", "resourceVersion")] {
         if let Some(given) = wanted[field].as_str().filter(|given| *given != text(&live.value, field)) {
-            return Err(Failure::precondition(resource, &key.0, &key.1, name, given, text(&live.value, field)));
+            return Err(Failure::delete_precondition(resource, &key.1, name, given, text(&live.value, field)));
         }
     }
     let policy = call.body["propagationPolicy"].as_str().or(call.query("propagationPolicy"));
