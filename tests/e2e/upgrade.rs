@@ -41,7 +41,7 @@ impl State {
             if names == [pod["metadata"]["name"].clone()] { Ok(()) } else { Err(format!("{names:?}")) }
         })
         .await;
-        eventually("it leads", 30, async || {
+        eventually("it leads", 120, async || {
             let metrics = metrics(space, &pod).await?;
             if metrics.contains("vm_operator_leader 1") { Ok(()) } else { Err(metrics) }
         })

@@ -234,7 +234,7 @@ impl Space {
     /// Removes the namespace. Its VMs are shut down first, as the next test needs the machine.
     async fn close(self) {
         self.kubectl(&["delete", "vms", "--all", "--wait=false"]).await;
-        eventually("the VMs' pods end with their VMs", 90, async || {
+        eventually("the VMs' pods end with their VMs", 180, async || {
             let pods = self.pods.all().into_iter();
             let runners = pods.filter(|pod| pod["metadata"]["labels"]["app.kubernetes.io/name"] == "vm-runner");
             let names: Vec<String> = runners.map(|pod| pod["metadata"]["name"].to_string()).collect();

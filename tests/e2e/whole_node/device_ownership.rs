@@ -1,7 +1,7 @@
 //! A node whose containerd keeps block devices for root, as it does by default: what a VM reports there, and the settings for
 //! clusters without a device plugin.
 
-use crate::harness::vm::{Vm, condition, uid};
+use crate::harness::vm::{SHUTDOWN, Vm, condition, uid};
 use crate::harness::{e2e_with, eventually, process, rig};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -36,7 +36,7 @@ fn are_root_without_capabilities(pod: &Value) {
 }
 
 async fn is_told_what_to_set(vm: &Vm<'_>) {
-    eventually("the VM reports what the node lacks", 60, async || {
+    eventually("the VM reports what the node lacks", 120, async || {
         let ready = condition(&vm.now(), "Ready");
         let message = ready["message"].as_str().unwrap_or_default();
         let told = message.contains("/dev/system-disk") && message.contains("device_ownership_from_security_context");
@@ -65,7 +65,7 @@ fn where_devices_belong_to_root_a_vm_says_what_to_set_and_runs_as_root_and_privi
         assert_eq!(vm.pod_uid(), uid(&pod), "new settings restart nothing");
 
         vm.patch(&json!({"spec": {"vm": {"restartRequest": 1}}})).await;
-        vm.pod_after(&uid(&pod), 60).await;
+        vm.pod_after(&uid(&pod), SHUTDOWN).await;
         assert_eq!(vm.pod().unwrap()["spec"]["containers"][0]["securityContext"]["privileged"], true);
         // The guest runs, whether the machine has a KVM that works or not.
         vm.booted().await;
@@ -81,7 +81,7 @@ fn where_devices_belong_to_root_a_vm_says_what_to_set_and_runs_as_root_and_privi
         space.configure(&json!({})).await;
         vm.patch(&json!({"spec": {"vm": {"restartRequest": 2}}})).await;
         let user = || vm.pod().map(|pod| pod["spec"]["securityContext"]["runAsUser"].clone());
-        eventually("the VM's next pod is the usual user's", 60, async || match user() {
+        eventually("the VM's next pod is the usual user's", SHUTDOWN, async || match user() {
             Some(user) if user == 107 => Ok(()),
             other => Err(format!("{other:?}")),
         })
