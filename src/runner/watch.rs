@@ -104,7 +104,7 @@ mod tests {
         fs::rename(dir.join("..data_tmp"), dir.join("..data")).unwrap();
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_swapped_volume_is_seen_once_and_only_if_its_content_differs() {
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("config.yaml");
@@ -130,7 +130,7 @@ mod tests {
         assert!(changes.try_recv().is_err());
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_file_that_cannot_be_read_is_a_change_and_one_that_is_not_there_is_none() {
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("config.yaml");

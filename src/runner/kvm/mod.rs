@@ -21,7 +21,8 @@ use crate::api::outcome::EndReason;
 use probe::Finding;
 use rustix::fs::{FileType, Mode, OFlags};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Where KVM is.
 pub const DEVICE: &str = "/dev/kvm";
@@ -104,7 +105,7 @@ impl Trial<'_> {
         };
         if spec.cpu_model != HOST_MODEL && self.run(HOST_MODEL, spec).await == Finding::Works {
             let models = models::that_work(self.program, Acceleration::Kvm.name(), &self.reach);
-            let models = tokio::time::timeout_at((began + self.time).into(), models).await.unwrap_or_default();
+            let models = tokio::time::timeout_at(began + self.time, models).await.unwrap_or_default();
             return Some(Problem::new(
                 ConditionReason::CpuModelRefused,
                 models::refused(&spec.cpu_model, &why, &models),

@@ -98,27 +98,36 @@ async fn a_qemu_that_aborts_is_told_with_its_words() {
 async fn a_cpu_that_comes_to_a_halt_is_not_waited_for() {
     let registers = "for n in 1 2 3 4 5 6 7 8 9 10 11 12; do echo EAX=$n >&2; done; sleep 60";
     let qemu = Fake::new(&format!("echo 'KVM internal error. Suberror: 1' >&2; {registers}"));
-    let began = Instant::now();
     let problem = qemu.problem("accelerator: auto").await.unwrap();
+    // A QEMU that is waited for is told as one that hangs.
     assert!(problem.message.ends_with("to a halt: KVM internal error. Suberror: 1"), "{}", problem.message);
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
 }
 
-#[tokio::test]
-async fn a_qemu_that_hangs_is_ended_after_5_seconds_and_sooner_if_the_end_is_asked_for() {
-    let qemu = Fake::new("echo $$ > $(dirname $0)/pid; exec sleep 60");
+#[tokio::test(start_paused = true)]
+async fn a_qemu_that_hangs_is_ended_after_5_seconds() {
+    let qemu = Fake::new("exec sleep 600");
     let began = Instant::now();
     let problem = qemu.problem("accelerator: auto, cpuModel: EPYC").await.unwrap();
     let took = began.elapsed();
     assert!(problem.message.contains("not done within 5 s"), "{}", problem.message);
-    assert!(took > Duration::from_secs(4) && took < Duration::from_secs(9), "{took:?}");
+    assert!(took >= probe::TIME && took < probe::TIME * 2, "{took:?}");
+}
 
-    let began = Instant::now();
-    let spec = spec("accelerator: kvm");
-    let given_up = tokio::time::timeout(Duration::from_millis(300), qemu.trial("/dev/null").of_guest(&spec)).await;
-    assert!(given_up.is_err() && began.elapsed() < Duration::from_secs(3));
-    let pid = std::fs::read_to_string(qemu.dir.path().join("pid")).unwrap();
-    assert!(!Path::new("/proc").join(pid.trim()).exists(), "it is killed and reaped");
+#[tokio::test]
+async fn a_trial_that_is_given_up_kills_and_reaps_its_qemu() {
+    let qemu = Fake::new("echo $$ > $(dirname $0)/part; mv $(dirname $0)/part $(dirname $0)/pid; exec sleep 600");
+    let (path, spec, trial) = (qemu.dir.path().join("pid"), spec("accelerator: kvm"), qemu.trial("/dev/null"));
+    let runs = async {
+        while !path.exists() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        problem = trial.of_guest(&spec) => panic!("{problem:?}"),
+        () = runs => {}
+    }
+    let pid = std::fs::read_to_string(path).unwrap();
+    assert!(!Path::new("/proc").join(pid.trim()).exists());
 }
 
 #[tokio::test]
@@ -144,15 +153,14 @@ esac"#;
 #[tokio::test]
 async fn all_that_is_tried_has_one_end() {
     let script = r#"case "$*" in
-*fd=3*) exec sleep 60;;
+*fd=3*) sleep 1; echo '{"return": {}}' >&3; echo '{"return": [{"name": "EPYC", "unavailable-features": []}]}' >&3;;
 *-cpu\ host*) exit 85;;
 *) echo "qemu: Host doesn't support requested features" >&2; exit 1;;
 esac"#;
     let qemu = Fake::new(script);
     let trial = Trial { time: Duration::ZERO, ..qemu.trial("/dev/null") };
-    let began = Instant::now();
     let problem = trial.of_guest(&spec("accelerator: kvm, cpuModel: EPYC")).await.unwrap();
     assert_eq!(problem.reason, ConditionReason::CpuModelRefused);
-    // The list of models alone would have 5 s.
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    // The list of models, which alone would have 5 s, is not waited for.
+    assert!(!problem.message.contains("those that work"), "{}", problem.message);
 }
