@@ -3,14 +3,12 @@
 
 use crate::host::LoopDevice;
 use crate::processes::field;
-use crate::rig::Rig;
+use crate::rig::{LIMIT, Rig};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
-
-const TIME: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
@@ -18,7 +16,7 @@ fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
     let configure = |runner: Value| rig.configure(&runner, &json!({"drives": [], "powerdownTimeout": 0}));
     configure(json!({}));
     let vm = rig.start(None);
-    vm.logged("to=Booting", TIME);
+    vm.reaches("Booting");
     let there = || {
         let entries = ["data", "run"].map(|dir| fs::read_dir(rig.path(dir)).unwrap());
         let known =
@@ -34,7 +32,7 @@ fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
         (json!({"dataDir": "/tmp/data2"}), "/tmp/run is in use by another vm-runner"),
     ] {
         configure(runner);
-        let second = vm.exec(&["run"], "");
+        let second = vm.exec(&["run"]);
         let log = String::from_utf8_lossy(&second.stdout).into_owned();
         assert_eq!(second.status.code(), Some(67), "{log}");
         assert!(log.contains(words), "{log}");
@@ -42,8 +40,8 @@ fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
     // While it waits for the first, it can be asked to end.
     configure(json!({}));
     let second = std::thread::scope(|scope| {
-        let second = scope.spawn(|| vm.exec(&["run"], ""));
-        let pid = vm.until("the second runner", TIME, || beside(vm.pid()));
+        let second = scope.spawn(|| vm.exec(&["run"]));
+        let pid = vm.until("the second runner", || beside(vm.pid()));
         let _ = Command::new("kill").args(["-TERM", &pid.to_string()]).status();
         second.join().unwrap()
     });
@@ -53,11 +51,11 @@ fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
     // Killed, it leaves nothing that the next start could trip over.
     configure(json!({}));
     vm.signal("-KILL");
-    vm.end(TIME);
+    vm.end();
     let vm = rig.start(None);
-    vm.logged("to=Booting", TIME);
+    vm.reaches("Booting");
     vm.signal("-TERM");
-    assert_eq!(vm.end(TIME).code, 10, "{}", rig.log());
+    assert_eq!(vm.end().code, 10, "{}", rig.log());
 }
 
 /// Another `vm-runner run` in the namespace of that process, as soon as it takes signals.
@@ -114,13 +112,13 @@ fn a_machine_whose_runner_is_killed_ends_too_and_nobody_has_its_disk_before() {
         rig.configure(&json!({}), &json!({"drives": drives, "useTpm": true, "powerdownTimeout": 0}));
     }
     let vm = one.start(None);
-    vm.logged("to=Booting", TIME);
+    vm.reaches("Booting");
     let (qemu, tpm) = (vm.qemu(), vm.child("swtpm"));
     let stuck = Stuck::make(qemu);
     vm.signal("-KILL");
-    vm.end(TIME);
+    vm.end();
     for (rig, words) in [(&two, "/dev/system-disk is in use"), (&one, "/tmp/data is in use by another vm-runner")] {
-        let end = rig.start(None).end(TIME);
+        let end = rig.start(None).end();
         assert_eq!((end.code, &end.outcome["reason"]), (67, &json!("DiskInUse")), "{}", end.log);
         assert!(end.outcome["message"].as_str().unwrap().starts_with(words), "{}", end.log);
     }
@@ -128,13 +126,13 @@ fn a_machine_whose_runner_is_killed_ends_too_and_nobody_has_its_disk_before() {
     drop(stuck);
     let began = Instant::now();
     while lives(qemu) || lives(tpm) {
-        assert!(began.elapsed() < TIME, "nobody looks after them");
+        assert!(began.elapsed() < LIMIT, "nobody looks after them");
         std::thread::sleep(Duration::from_millis(20));
     }
     for rig in [&one, &two] {
         let vm = rig.start(None);
-        vm.logged("to=Booting", TIME);
+        vm.reaches("Booting");
         vm.signal("-TERM");
-        assert_eq!(vm.end(TIME).code, 10, "{}", rig.log());
+        assert_eq!(vm.end().code, 10, "{}", rig.log());
     }
 }

@@ -1,5 +1,6 @@
 //! An API server that takes everything and remembers it, or takes nothing.
 
+use crate::host::Network;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -27,9 +28,10 @@ pub enum Fault {
     Closes,
 }
 
-/// The server; ends with the process.
+/// The server. It listens in the network of each pod that is started with it, and ends with the process.
 pub struct Api {
-    port: u16,
+    /// The UID of the VM that it has; a server without one never answers.
+    uid: Option<&'static str>,
     requests: Arc<Mutex<Vec<Request>>>,
     faults: Arc<Mutex<VecDeque<Fault>>>,
 }
@@ -47,30 +49,26 @@ impl Api {
 
     /// One that accepts connections and never answers.
     pub fn silent() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let requests = Arc::default();
-        thread::spawn(move || {
-            let connections: Vec<_> = listener.incoming().collect();
-            drop(connections);
-        });
-        Self { port, requests, faults: Arc::default() }
+        Self { uid: None, requests: Arc::default(), faults: Arc::default() }
     }
 
     fn with_uid(uid: &'static str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let requests: Arc<Mutex<Vec<Request>>> = Arc::default();
-        let seen = Arc::clone(&requests);
-        let faults: Arc<Mutex<VecDeque<Fault>>> = Arc::default();
-        let to_come = Arc::clone(&faults);
+        Self { uid: Some(uid), requests: Arc::default(), faults: Arc::default() }
+    }
+
+    /// Serves the connections of that listener.
+    fn serve(&self, listener: TcpListener) {
+        let (uid, requests, faults) = (self.uid, Arc::clone(&self.requests), Arc::clone(&self.faults));
         thread::spawn(move || {
-            for stream in listener.incoming() {
-                let (seen, to_come) = (Arc::clone(&seen), Arc::clone(&to_come));
-                thread::spawn(move || serve(stream.unwrap(), &seen, uid, &to_come));
+            let mut unanswered = Vec::new();
+            for stream in listener.incoming().map(Result::unwrap) {
+                let (requests, faults) = (Arc::clone(&requests), Arc::clone(&faults));
+                match uid {
+                    None => unanswered.push(stream),
+                    Some(uid) => drop(thread::spawn(move || serve(stream, &requests, uid, &faults))),
+                }
             }
         });
-        Self { port, requests, faults }
     }
 
     /// That happens to the next requests, one after the other.
@@ -78,12 +76,14 @@ impl Api {
         self.faults.lock().unwrap().extend(faults);
     }
 
-    /// A kubeconfig that leads here.
-    pub fn kubeconfig(&self) -> String {
+    /// Listens in that network; gives a kubeconfig that leads here.
+    pub fn kubeconfig(&self, network: &Network) -> String {
+        let listener = network.enter(|| TcpListener::bind("127.0.0.1:0")).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        self.serve(listener);
         format!(
             "{{apiVersion: v1, kind: Config, current-context: a, contexts: [{{name: a, context: {{cluster: a, user: a}}}}], \
-             clusters: [{{name: a, cluster: {{server: 'http://127.0.0.1:{}'}}}}], users: [{{name: a, user: {{}}}}]}}",
-            self.port
+             clusters: [{{name: a, cluster: {{server: 'http://127.0.0.1:{port}'}}}}], users: [{{name: a, user: {{}}}}]}}",
         )
     }
 

@@ -1,20 +1,19 @@
 //! Files that the runner itself cannot reach any more. (QEMU: `nobody_has_a_privilege_and_qemu_is_confined`.)
 
-use crate::rig::{BOOT, Rig};
+use crate::api::{Api, condition};
+use crate::rig::Rig;
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::thread::sleep;
-use std::time::Duration;
 
 const NO_LANDLOCK: &str = "this kernel has no Landlock";
 
 #[test]
 fn a_runner_does_not_follow_its_configuration_out_of_its_folder() {
-    let rig = Rig::with_guest();
-    let cpus = |cpus: u32| rig.configure(&json!({}), &json!({"maximumCpus": 4, "currentCpus": cpus}));
+    let (rig, api) = (Rig::with_guest(), Api::start());
+    let cpus = |cpus: u32| rig.configure(&json!({"namespace": "ns"}), &json!({"maximumCpus": 4, "currentCpus": cpus}));
     cpus(1);
-    let vm = rig.start(None);
+    let vm = rig.start(Some(&api));
     let mut console = vm.console();
     console.wait("ready");
     if rig.log().contains(NO_LANDLOCK) {
@@ -23,10 +22,13 @@ fn a_runner_does_not_follow_its_configuration_out_of_its_folder() {
     // Readable for its user, as everything else is that is tried here.
     fs::create_dir(rig.path("elsewhere")).unwrap();
     let own = fs::read(rig.path("config/config.yaml")).unwrap();
-    cpus(3);
-    fs::rename(rig.path("config/config.yaml"), rig.path("elsewhere/config.yaml")).unwrap();
+    fs::remove_file(rig.path("config/config.yaml")).unwrap();
     symlink("../elsewhere/config.yaml", rig.path("config/config.yaml")).unwrap();
-    sleep(Duration::from_secs(3));
+    let three = String::from_utf8(own.clone()).unwrap().replace("\"currentCpus\":1", "\"currentCpus\":3");
+    rig.write("elsewhere/config.yaml", &three);
+    vm.until("the report of a configuration that cannot be read", || {
+        (condition(&api.statuses().pop()?, "ConfigInSync")["status"] == "False").then_some(())
+    });
     let seen = |console: &mut crate::rig::Console| {
         console.type_line("sh echo cpus=$(nproc)");
         console.wait("TINY sh cpus=");
@@ -37,7 +39,7 @@ fn a_runner_does_not_follow_its_configuration_out_of_its_folder() {
     fs::remove_file(rig.path("config/config.yaml")).unwrap();
     fs::write(rig.path("config/config.yaml"), own).unwrap();
     cpus(2);
-    vm.until("the second CPU", BOOT, || (seen(&mut console) == "2").then_some(()));
+    vm.until("the second CPU", || (seen(&mut console) == "2").then_some(()));
 }
 
 #[test]
@@ -48,8 +50,8 @@ fn what_the_configuration_names_is_read_wherever_it_is() {
     let seed = json!({"metaData": {"instance-id": "one"}, "userDataFile": "/tmp/seed/user-data"});
     rig.configure(&json!({"cloudInit": seed}), &json!({"drives": [], "powerdownTimeout": 0}));
     let vm = rig.start(None);
-    vm.logged("to=Booting", Duration::from_secs(20));
+    vm.reaches("Booting");
     vm.signal("-TERM");
-    let end = vm.end(Duration::from_secs(20));
+    let end = vm.end();
     assert_eq!(end.code, 10, "{}", end.log);
 }

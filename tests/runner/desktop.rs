@@ -1,7 +1,7 @@
 //! The agent of the guest's desktop, played by a shell in the guest.
 
 use crate::api::{Api, condition};
-use crate::rig::{BOOT, Rig};
+use crate::rig::Rig;
 use serde_json::json;
 
 /// Opens the agent's port in the guest, greets, and does as it is told; its end closes the port.
@@ -21,7 +21,7 @@ fn b18_b19_b25_a_user_is_logged_in_and_out_and_in_again_after_a_reboot() {
     let vm = rig.start(Some(&api));
     let mut console = vm.console();
     console.wait("TINY boot=1");
-    vm.logged("to=Booted", BOOT);
+    vm.reaches("Booted");
     let login = |expected: (&str, &str, &str)| {
         let state = || {
             let last = api.statuses().pop()?;
@@ -30,7 +30,7 @@ fn b18_b19_b25_a_user_is_logged_in_and_out_and_in_again_after_a_reboot() {
             Some((text(&agent["status"]), text(&login["reason"]), text(&last["status"]["loggedInUser"])))
         };
         let expected = (expected.0.to_owned(), expected.1.to_owned(), expected.2.to_owned());
-        vm.until(&format!("{expected:?}"), BOOT, || (state()? == expected).then_some(()));
+        vm.until(&format!("{expected:?}"), || (state()? == expected).then_some(()));
     };
     login(("False", "VmopAgentDisconnected", "-"));
     console.type_line(AGENT);
@@ -38,7 +38,7 @@ fn b18_b19_b25_a_user_is_logged_in_and_out_and_in_again_after_a_reboot() {
     login(("True", "LoggedIn", "anna"));
     // The configuration changes, but not its user: nobody is asked anything.
     configure(2, Some("anna"));
-    vm.until("generation 2", BOOT, || {
+    vm.until("generation 2", || {
         (condition(&api.statuses().pop()?, "Running")["observedGeneration"] == 2).then_some(())
     });
     configure(3, None);

@@ -1,7 +1,8 @@
 //! Ends: each at once, with its own code and an explanation.
 
 use crate::api::Api;
-use crate::rig::{BOOT, Rig, Vm, run};
+use crate::processes::is_in_kernel_function;
+use crate::rig::{Rig, Vm, run};
 use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, Instant};
@@ -18,11 +19,9 @@ fn a_killed_qemu_is_a_crash_at_once() {
     let rig = Rig::with_guest();
     rig.configure(&json!({}), &json!({}));
     let vm = rig.start(None);
-    vm.logged("to=Booted", BOOT);
+    vm.reaches("Booted");
     run("kill", &["-KILL".as_ref(), vm.qemu().to_string().as_ref()]);
-    let killed = Instant::now();
-    let end = vm.end(Duration::from_secs(5));
-    assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed());
+    let end = vm.end();
     assert_eq!((end.code, &end.outcome["reason"], &end.outcome["qemuExit"]), (71, &json!("QemuCrashed"), &json!(-9)));
 }
 
@@ -33,14 +32,14 @@ fn a_request_to_end_during_the_start_ends_the_machine_at_once() {
     let vm = rig.start(None);
     vm.qemu();
     vm.signal("-TERM");
-    let end = vm.end(Duration::from_secs(5));
+    let end = vm.end();
     assert_eq!((end.code, &end.outcome["reason"]), (10, &json!("Stopped")), "{}", end.log);
 }
 
 /// Waits until the runner takes signals: those before are nobody's, as the kernel keeps them from a PID 1 that does not.
 fn takes_signals(vm: &Vm) {
     let term = 1u64 << 14;
-    vm.until("a runner that takes signals", Duration::from_secs(10), || {
+    vm.until("a runner that takes signals", || {
         let status = fs::read_to_string(format!("/proc/{}/status", vm.pid())).ok()?;
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?.trim();
         (u64::from_str_radix(caught, 16).ok()? & term != 0).then_some(())
@@ -56,7 +55,7 @@ fn a_request_to_end_is_followed_at_any_moment_of_the_start() {
         takes_signals(&vm);
         std::thread::sleep(Duration::from_millis(after));
         vm.signal("-TERM");
-        let end = vm.end(Duration::from_secs(10));
+        let end = vm.end();
         assert_eq!((end.code, &end.outcome["reason"]), (10, &json!("Stopped")), "after {after} ms: {}", end.log);
         assert!(!rig.path("run").exists(), "after {after} ms: {}", end.log);
     }
@@ -71,13 +70,12 @@ fn a_request_to_end_does_not_wait_for_a_tpm_that_does_not_start() {
     rig.own("data/tpm2-00.permall");
     let vm = rig.start(None);
     vm.qemu();
-    std::thread::sleep(Duration::from_secs(2));
-    assert!(!rig.log().contains("to=Booting"), "{}", rig.log());
+    let tpm = vm.child("swtpm");
+    vm.until("a TPM that opens its state", || is_in_kernel_function(tpm, "wait_for_partner").then_some(()));
     vm.signal("-TERM");
-    let asked = Instant::now();
-    let end = vm.end(Duration::from_secs(15));
+    let end = vm.end();
     assert_eq!((end.code, &end.outcome["reason"]), (10, &json!("Stopped")), "{}", end.log);
-    assert!(asked.elapsed() < Duration::from_secs(8), "{:?}", asked.elapsed());
+    assert!(!end.log.contains("to=Booting"), "{}", end.log);
 }
 
 #[test]
@@ -85,13 +83,14 @@ fn a_machine_without_a_guest_is_ended_within_its_time() {
     let rig = Rig::new();
     diskless(&rig, json!({"powerdownTimeout": 3}));
     let vm = rig.start(None);
-    vm.logged("to=Booting", Duration::from_secs(20));
+    vm.reaches("Booting");
     vm.signal("-TERM");
     let asked = Instant::now();
-    let end = vm.end(Duration::from_secs(10));
+    let end = vm.end();
     assert_eq!(end.code, 10, "{}", end.log);
+    // Five times the configured time at most.
     let took = asked.elapsed();
-    assert!((3..6).contains(&took.as_secs()), "{took:?}");
+    assert!((3..15).contains(&took.as_secs()), "{took:?}");
 }
 
 #[test]
@@ -99,11 +98,11 @@ fn a_second_request_to_end_has_no_patience() {
     let rig = Rig::new();
     diskless(&rig, json!({"powerdownTimeout": 600}));
     let vm = rig.start(None);
-    vm.logged("to=Booting", Duration::from_secs(20));
+    vm.reaches("Booting");
     vm.signal("-TERM");
-    vm.logged("to=Terminating", Duration::from_secs(5));
+    vm.reaches("Terminating");
     vm.signal("-TERM");
-    assert_eq!(vm.end(Duration::from_secs(4)).code, 10);
+    assert_eq!(vm.end().code, 10);
 }
 
 #[test]
@@ -112,14 +111,14 @@ fn a_machine_whose_power_is_switched_off_waits_for_no_guest() {
         let rig = Rig::new();
         diskless(&rig, json!({"powerdownTimeout": 600}));
         let vm = rig.start(None);
-        vm.logged("to=Booting", Duration::from_secs(20));
+        vm.reaches("Booting");
         if is_ending {
             vm.signal("-TERM");
-            vm.logged("to=Terminating", Duration::from_secs(5));
+            vm.reaches("Terminating");
         }
-        let off = vm.exec(&["power-off"], "");
+        let off = vm.exec(&["power-off"]);
         assert!(off.status.success(), "{}", String::from_utf8_lossy(&off.stderr));
-        let end = vm.end(Duration::from_secs(4));
+        let end = vm.end();
         assert_eq!((end.code, &end.outcome["reason"]), (10, &json!("Stopped")), "{}", end.log);
         assert_eq!(end.outcome["qemuExit"], 0, "QEMU has had time to write: {}", end.log);
     }
@@ -130,18 +129,17 @@ fn a_qemu_that_may_be_writing_is_not_killed_before_its_time_however_often_somebo
     let rig = Rig::new();
     diskless(&rig, json!({"powerdownTimeout": 6}));
     let vm = rig.start(None);
-    vm.logged("to=Booting", Duration::from_secs(20));
+    vm.reaches("Booting");
     run("kill", &["-STOP".as_ref(), vm.qemu().to_string().as_ref()]);
     let asked = Instant::now();
     for n in 1..=5 {
         vm.signal("-TERM");
-        vm.until("a request", Duration::from_secs(5), || {
-            (rig.log().matches("asked to end").count() >= n).then_some(())
-        });
+        vm.until("a request", || (rig.log().matches("asked to end").count() >= n).then_some(()));
     }
-    let end = vm.end(Duration::from_secs(20));
+    let end = vm.end();
     assert_eq!((end.code, &end.outcome["qemuExit"]), (10, &json!(-9)), "{}", end.log);
-    assert!((10..16).contains(&asked.elapsed().as_secs()), "{:?}", asked.elapsed());
+    // SIGKILL comes 4 s after the configured 6 s; five times that at most.
+    assert!((10..50).contains(&asked.elapsed().as_secs()), "{:?}", asked.elapsed());
 }
 
 #[test]
@@ -149,20 +147,21 @@ fn a_stopped_qemu_is_killed_in_the_end() {
     let rig = Rig::new();
     diskless(&rig, json!({"powerdownTimeout": 1}));
     let vm = rig.start(None);
-    vm.logged("to=Booting", Duration::from_secs(20));
+    vm.reaches("Booting");
     run("kill", &["-STOP".as_ref(), vm.qemu().to_string().as_ref()]);
     vm.signal("-TERM");
     let asked = Instant::now();
-    let end = vm.end(Duration::from_secs(15));
+    let end = vm.end();
     assert_eq!((end.code, &end.outcome["qemuExit"]), (10, &json!(-9)), "{}", end.log);
-    assert!(asked.elapsed() < Duration::from_secs(1 + 10), "{:?}", asked.elapsed());
+    // SIGKILL comes 4 s after the configured 1 s; five times that at most.
+    assert!((5..25).contains(&asked.elapsed().as_secs()), "{:?}", asked.elapsed());
 }
 
 #[test]
 fn an_unusable_configuration_is_explained_in_one_line() {
     let rig = Rig::new();
     diskless(&rig, json!({"maximumRam": "8Gb"}));
-    let end = rig.start(None).end(Duration::from_secs(5));
+    let end = rig.start(None).end();
     assert_eq!((end.code, &end.outcome["reason"]), (64, &json!("InvalidConfig")));
     let message = end.outcome["message"].as_str().unwrap();
     assert!(message.starts_with("/tmp/config/config.yaml: vm.maximumRam: \"8Gb\" has the unknown unit"), "{message}");
@@ -173,7 +172,7 @@ fn an_unusable_configuration_is_explained_in_one_line() {
 fn b14_a_qemu_that_does_not_start_says_why() {
     let rig = Rig::new();
     diskless(&rig, json!({"maximumRam": "100Ti"}));
-    let end = rig.start(None).end(Duration::from_secs(10));
+    let end = rig.start(None).end();
     assert_eq!((end.code, &end.outcome["reason"]), (70, &json!("StartFailed")), "{}", end.log);
     let message = end.outcome["message"].as_str().unwrap();
     assert!(message.starts_with("vm.maximumRam: the node does not give 100 TiB: "), "{message}");
@@ -207,7 +206,7 @@ fn what_qemu_refuses_is_told_with_its_key() {
             vm["drives"] = json!([]);
         }
         rig.configure(&json!({}), &vm);
-        let end = rig.start(None).end(Duration::from_secs(30));
+        let end = rig.start(None).end();
         let message = end.outcome["message"].as_str().unwrap_or_default();
         assert_eq!((end.code, &end.outcome["reason"]), (64, &json!("InvalidConfig")), "{key}: {}", end.log);
         assert!(message.contains(&format!("{key}: ")) && message.contains(told), "{key}: {message}");
@@ -218,7 +217,7 @@ fn what_qemu_refuses_is_told_with_its_key() {
 fn a_secret_of_the_seed_is_in_no_log() {
     let rig = Rig::new();
     rig.configure(&json!({"cloudInit": {"userData": "#cloud-config\npassword: hunter2"}}), &json!({"drives": []}));
-    let end = rig.start(None).end(Duration::from_secs(10));
+    let end = rig.start(None).end();
     let message = end.outcome["message"].as_str().unwrap();
     assert!(message.contains("cloudInit.userData: the value, which is not shown, has another type"), "{message}");
     assert!(!format!("{message}{}", end.log).contains("hunter2"), "{}", end.log);
@@ -229,7 +228,7 @@ fn a_data_directory_of_somebody_else_is_explained() {
     let rig = Rig::new();
     diskless(&rig, json!({}));
     std::os::unix::fs::chown(rig.path("data"), Some(0), Some(0)).unwrap();
-    let end = rig.start(None).end(Duration::from_secs(5));
+    let end = rig.start(None).end();
     assert_eq!(end.code, 66, "{}", end.log);
     assert!(end.log.contains("/tmp/data is not writable by uid 107"), "{}", end.log);
     assert!(end.log.contains("chown -R 107:107 /tmp/data"), "{}", end.log);
@@ -242,12 +241,13 @@ fn b22_an_api_server_that_does_not_answer_delays_nothing() {
     let config = fs::read_to_string(rig.path("config/config.yaml")).unwrap();
     rig.write("config/config.yaml", &config.replace("\"uid\"", "\"namespace\":\"ns\",\"uid\""));
     let vm = rig.start(Some(&api));
-    vm.logged("to=Booting", Duration::from_secs(10));
+    vm.reaches("Booting");
     vm.signal("-TERM");
     let asked = Instant::now();
-    let end = vm.end(Duration::from_secs(10));
+    let end = vm.end();
     assert_eq!(end.code, 10, "{}", end.log);
-    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
+    // The last report has 2 s; five times that at most.
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
 }
 
 #[test]
@@ -255,9 +255,9 @@ fn a_namesake_is_never_written() {
     let (rig, api) = (Rig::new(), Api::with_namesake());
     rig.configure(&json!({"namespace": "ns"}), &json!({"drives": [], "powerdownTimeout": 0}));
     let vm = rig.start(Some(&api));
-    vm.logged("the VM's object is gone", Duration::from_secs(20));
+    vm.logged("the VM's object is gone");
     vm.signal("-TERM");
-    assert_eq!(vm.end(Duration::from_secs(5)).code, 10);
+    assert_eq!(vm.end().code, 10);
     assert!(api.writes().is_empty(), "{:#?}", api.writes());
     // It has looked, by a request that reads no other VM where there is the admission policy.
     let looks = "PATCH /apis/vmoperator.jdrupes.org/v1/namespaces/ns/vms/test-vm/status?&dryRun=All HTTP/1.1";
@@ -269,11 +269,9 @@ fn nothing_that_other_processes_leave_behind_stays() {
     let rig = Rig::new();
     diskless(&rig, json!({}));
     let vm = rig.start(None);
-    vm.logged("to=Booting", Duration::from_secs(20));
+    vm.reaches("Booting");
     let pid = vm.pid().to_string();
     // The inner shell's child outlives it, and becomes a child of PID 1.
     run("nsenter", &["-t", &pid, "-p", "sh", "-c", "sh -c 'sleep 0.3 &'"].map(AsRef::as_ref));
-    vm.until("only QEMU as a child", Duration::from_secs(5), || {
-        (crate::processes::children(vm.pid()).len() == 1).then_some(())
-    });
+    vm.until("only QEMU as a child", || (crate::processes::children(vm.pid()).len() == 1).then_some(()));
 }

@@ -1,9 +1,8 @@
 //! What the machine's memory is made of, as the kernel sees it.
 
-use crate::rig::{BOOT, Rig};
+use crate::rig::Rig;
 use serde_json::json;
 use std::fs;
-use std::time::Duration;
 
 /// Of QEMU's mapping of the guest's memory, if that is a file without a name: its rights, and the size of its pages.
 fn mapping(pid: u32) -> Option<(String, String)> {
@@ -24,7 +23,7 @@ fn shared_memory_is_a_file_that_qemu_can_hand_on_and_ordinary_memory_is_not() {
         let expected = shared.then(|| ("rw-s".to_owned(), "4 kB".to_owned()));
         assert_eq!(mapping(vm.qemu()), expected, "shared: {shared}");
         vm.signal("-TERM");
-        assert_eq!(vm.end(BOOT).code, 10);
+        assert_eq!(vm.end().code, 10);
     }
 }
 
@@ -57,7 +56,7 @@ fn memory_is_made_of_huge_pages_and_where_there_are_none_it_is_explained() {
         println!("huge pages were not looked at: {SET_ASIDE} cannot be written here");
         return;
     };
-    let end = rig.start(None).end(Duration::from_secs(20));
+    let end = rig.start(None).end();
     assert_eq!((end.code, &end.outcome["reason"]), (70, &json!("StartFailed")), "{}", end.log);
     let message = end.outcome["message"].as_str().unwrap();
     assert!(
@@ -70,9 +69,9 @@ fn memory_is_made_of_huge_pages_and_where_there_are_none_it_is_explained() {
         return;
     };
     let vm = rig.start(None);
-    vm.logged("to=Booting", Duration::from_secs(20));
+    vm.reaches("Booting");
     assert_eq!(mapping(vm.qemu()), Some(("rw-s".to_owned(), "2048 kB".to_owned())));
     vm.signal("-TERM");
-    assert_eq!(vm.end(BOOT).code, 10);
+    assert_eq!(vm.end().code, 10);
     drop(pages);
 }

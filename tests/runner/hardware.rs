@@ -1,6 +1,6 @@
 //! What a guest sees of its machine, and that it stays.
 
-use crate::rig::{Console, Rig};
+use crate::rig::{Console, LIMIT, Rig};
 use serde_json::json;
 use std::fs;
 use std::io::Write;
@@ -51,7 +51,7 @@ fn devices_are_where_the_reference_has_them_and_stay_when_others_come_and_go() {
         console.wait("ready");
         let devices = devices(&mut console);
         console.type_line("poweroff");
-        assert_eq!(vm.end(Duration::from_secs(30)).code, 0);
+        assert_eq!(vm.end().code, 0);
         devices
     };
     configure(json!([{"type": "user"}]), &disks[..2]);
@@ -95,7 +95,7 @@ fn cards_and_disks(console: &mut Console, count: usize) -> Vec<String> {
         let lines = console.wait("TINY sh done");
         let devices = lines.lines().filter_map(|line| line.trim().strip_prefix("TINY sh dev 0000:00:"));
         let devices: Vec<String> = devices.map(str::to_owned).collect();
-        if devices.len() >= count || began.elapsed() > Duration::from_secs(20) {
+        if devices.len() >= count || began.elapsed() > LIMIT {
             return devices;
         }
         std::thread::sleep(Duration::from_millis(200));
@@ -130,7 +130,7 @@ fn a_vm_that_we_have_installed_keeps_each_card_and_disk_where_it_was_when_others
         console.type_line("sh cat /sys/class/dmi/id/product_version; echo done");
         assert!(console.wait("TINY sh done").contains("pc-q35-9.2"));
         console.type_line("poweroff");
-        assert_eq!(vm.end(Duration::from_secs(30)).code, 0);
+        assert_eq!(vm.end().code, 0);
         seen.into_iter().filter(|device| !device.starts_with("09.0 ")).collect::<Vec<_>>()
     };
     let (one, two, three) = (card(1).0, card(2).0, card(3).0);
@@ -173,7 +173,7 @@ fn a_machine_type_that_qemu_no_longer_has_is_explained() {
     let rig = Rig::new();
     rig.write("data/machine.json", r#"{"machineType": "pc-q35-2.3"}"#);
     rig.configure(&json!({}), &json!({"drives": []}));
-    let end = rig.start(None).end(Duration::from_secs(10));
+    let end = rig.start(None).end();
     assert_eq!((end.code, &end.outcome["reason"]), (70, &json!("StartFailed")), "{}", end.log);
     let message = end.outcome["message"].as_str().unwrap();
     assert!(message.contains("machine type that this image's QEMU does not have") && message.contains("pc-q35-2.3"));

@@ -1,47 +1,82 @@
 //! What a machine is given of its host: a bridge, a block device, a volume.
 
-use crate::rig::{Rig, run};
-use std::fs;
+use crate::rig::{LIMIT, Rig, run};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
-/// A network namespace with a bridge `br0`.
-pub struct Network(String);
+/// A network namespace, as a pod has one: every port is free in it, and no other test sees it. It ends when this value, its
+/// sockets and its processes are gone.
+pub struct Network(File);
 
 impl Network {
+    /// One with a loopback device only.
     pub fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let network = Self(format!("vmtest{}-{n}", std::process::id()));
-        run("ip", &["netns", "add", &network.0].map(AsRef::as_ref));
+        let script = "ip link set lo up && echo up && read -r _";
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sh", "-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut first = command.spawn().unwrap();
+        let mut is_up = String::new();
+        BufReader::new(first.stdout.take().unwrap()).read_line(&mut is_up).unwrap();
+        assert_eq!(is_up, "up\n");
+        let network = Self(File::open(format!("/proc/{}/ns/net", first.id())).unwrap());
+        drop(first.stdin.take());
+        first.wait().unwrap();
+        network
+    }
+
+    /// One with a bridge `br0` besides.
+    pub fn with_bridge() -> Self {
+        let network = Self::new();
         network.ip(&["link", "add", "br0", "mtu", "1400", "type", "bridge"]);
         network.ip(&["link", "set", "br0", "up"]);
         network
     }
 
+    /// The namespace's file, for other processes.
     pub fn path(&self) -> String {
-        format!("/run/netns/{}", self.0)
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+
+    /// That program, in the namespace.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", self.path())).arg(program);
+        command
+    }
+
+    /// Runs `work` on a thread in the namespace: sockets that it creates belong to the namespace.
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let work = || {
+            move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            work()
+        };
+        thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// A connection to that port on the loopback device.
+    pub fn connect(&self, port: u16) -> io::Result<TcpStream> {
+        self.enter(|| TcpStream::connect(("127.0.0.1", port)))
     }
 
     pub fn ip(&self, arguments: &[&str]) -> String {
-        let arguments = [&["-netns", self.0.as_str()], arguments].concat();
-        run("ip", &arguments.iter().map(AsRef::as_ref).collect::<Vec<_>>())
+        let output = self.command("ip").args(arguments).output().unwrap();
+        assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
-}
 
-impl Network {
     /// What that script for bash prints there.
     pub fn bash(&self, script: &str) -> String {
-        let net = format!("--net={}", self.path());
-        run("timeout", &["60", "nsenter", &net, "bash", "-c", script].map(AsRef::as_ref))
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+        let output = self.command("timeout").args(["60", "bash", "-c", script]).output().unwrap();
+        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
     }
 }
 
@@ -103,8 +138,8 @@ impl SilentServer {
         let began = Instant::now();
         let is_mounted = || fs::read_to_string("/proc/self/mounts").unwrap().contains(&*dir.to_string_lossy());
         while !is_mounted() {
-            assert!(began.elapsed() < Duration::from_secs(10), "FUSE mounts nothing here");
-            std::thread::sleep(Duration::from_millis(20));
+            assert!(began.elapsed() < LIMIT, "FUSE mounts nothing here");
+            thread::sleep(Duration::from_millis(20));
         }
         server
     }

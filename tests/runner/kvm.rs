@@ -1,11 +1,10 @@
 //! Hardware acceleration: that it is tried before it is relied on. Whether this machine's KVM works does not matter here.
 
 use crate::api::{Api, condition};
-use crate::rig::{BOOT, Rig};
+use crate::rig::Rig;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 /// The mode that lets the pod's user open the device, and KVM's number.
 const KVM: &str = "666 10 232";
@@ -15,8 +14,8 @@ fn accelerated(rig: &Rig, device: &str) -> Value {
     let api = Api::start();
     rig.configure(&json!({"namespace": "ns"}), &json!({"accelerator": "auto"}));
     let vm = rig.start_with_kvm(Some(&api), device);
-    vm.logged("to=Booted", BOOT);
-    vm.until("a report", BOOT, || {
+    vm.reaches("Booted");
+    vm.until("a report", || {
         let last = api.statuses().pop()?;
         let booted = condition(&last, "Booted")["status"] == "True";
         booted.then(|| condition(&last, "Accelerated").clone())
@@ -35,7 +34,7 @@ fn a_kvm_that_cannot_be_used_is_explained_and_the_guest_is_emulated() {
         assert!(accelerated["message"].as_str().unwrap().contains(word), "{accelerated}");
         assert!(!rig.log().contains("KVM was tried"), "{}", rig.log());
         rig.configure(&json!({}), &json!({"accelerator": "kvm"}));
-        let end = rig.start_with_kvm(None, device).end(Duration::from_secs(10));
+        let end = rig.start_with_kvm(None, device).end();
         assert_eq!((end.code, &end.outcome["reason"]), (69, &json!("AcceleratorUnavailable")), "{}", end.log);
         assert!(end.outcome["message"].as_str().unwrap().contains(word), "{}", end.outcome);
     }
@@ -51,7 +50,7 @@ fn a_cpu_model_that_qemu_does_not_have_is_a_wrong_configuration_and_told_with_th
         ("tcg", "max,+sse9", "Property 'max-x86_64-cpu.sse9' not found", "correct its features"),
     ] {
         rig.configure(&json!({}), &json!({"drives": [], "accelerator": accelerator, "cpuModel": model}));
-        let end = rig.start(None).end(Duration::from_secs(20));
+        let end = rig.start(None).end();
         assert_eq!((end.code, &end.outcome["reason"]), (64, &json!("InvalidConfig")), "{}", end.log);
         let message = end.outcome["message"].as_str().unwrap();
         assert!(message.starts_with(&format!("/tmp/config/config.yaml: vm.cpuModel: {model:?} ")), "{message}");
@@ -80,7 +79,7 @@ fn the_machines_own_kvm_runs_the_guest_or_it_is_said_why_not() {
     assert!(log.contains(" -accel tcg "), "{log}");
     assert!(!rig.path("run/kvm-probe.bin").exists());
     rig.configure(&json!({}), &json!({"accelerator": "kvm"}));
-    let end = rig.start_with_kvm(None, KVM).end(Duration::from_secs(20));
+    let end = rig.start_with_kvm(None, KVM).end();
     assert_eq!((end.code, &end.outcome["reason"]), (69, &json!("AcceleratorUnavailable")), "{}", end.log);
 }
 

@@ -2,10 +2,10 @@
 
 use crate::api::{Api, condition};
 use crate::host::SilentServer;
-use crate::rig::{BOOT, Rig, Vm};
+use crate::processes::is_in_kernel_function;
+use crate::rig::{Rig, Vm};
 use serde_json::{Value, json};
 use std::fs;
-use std::time::Duration;
 
 fn configure(rig: &Rig, generation: i64, image: &str) {
     let drives = json!([{"type": "ide-cd", "file": image}, {"type": "ide-cd", "file": "/tmp/images/stays.iso"}]);
@@ -30,13 +30,13 @@ fn b05_a_medium_is_changed_ejected_and_inserted_while_the_guest_runs() {
     configure(&rig, 1, "/tmp/images/a.iso");
     let vm = rig.start(Some(&api));
     let media = |generation: i64| -> Value {
-        vm.until("the media", BOOT, || {
+        vm.until("the media", || {
             let last = api.statuses().pop()?;
             let done = condition(&last, "Running")["observedGeneration"] == generation;
             done.then(|| condition(&last, "MediaReady").clone())
         })
     };
-    vm.logged("to=Booting", BOOT);
+    vm.reaches("Booting");
     assert_eq!(media(1)["status"], "True");
     assert!(is_open(&vm, "a.iso") && is_open(&vm, "stays.iso"));
     configure(&rig, 2, "/tmp/images/b.iso");
@@ -50,8 +50,8 @@ fn b05_a_medium_is_changed_ejected_and_inserted_while_the_guest_runs() {
     assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("ImageMissing")));
     assert!(ready["message"].as_str().unwrap().starts_with("CD drive 0: late.iso"), "{ready}");
     fs::write(rig.path("images/late.iso"), vec![0; 1 << 20]).unwrap();
-    vm.until("the late image", Duration::from_secs(30), || is_open(&vm, "late.iso").then_some(()));
-    vm.until("a report", BOOT, || (condition(&api.statuses().pop()?, "MediaReady")["status"] == "True").then_some(()));
+    vm.until("the late image", || is_open(&vm, "late.iso").then_some(()));
+    vm.until("a report", || (condition(&api.statuses().pop()?, "MediaReady")["status"] == "True").then_some(()));
     assert!(is_open(&vm, "stays.iso"), "nobody has touched the other drive");
 }
 
@@ -62,15 +62,14 @@ fn a_repository_that_never_answers_leaves_the_drives_empty_and_keeps_nobody_from
     configure(&rig, 1, "/tmp/images/a.iso");
     let vm = rig.start(Some(&api));
     // While it is asked for the first time.
-    vm.until("the look", Duration::from_secs(20), || rig.path("run").is_dir().then_some(()));
-    std::thread::sleep(Duration::from_secs(1));
+    vm.until("the look", || is_in_kernel_function(vm.pid(), "fuse_get_req").then_some(()));
     vm.signal("-TERM");
-    let end = vm.end(Duration::from_secs(10));
+    let end = vm.end();
     assert_eq!((end.code, end.outcome["reason"].as_str()), (10, Some("Stopped")), "{}", end.log);
     assert!(!end.log.contains("to=Booting"), "{}", end.log);
     let vm = rig.start(Some(&api));
-    vm.logged("to=Booting", BOOT);
-    let ready = vm.until("the media", BOOT, || {
+    vm.reaches("Booting");
+    let ready = vm.until("the media", || {
         let ready = condition(&api.statuses().pop()?, "MediaReady").clone();
         (ready["status"] == "False").then_some(ready)
     });
@@ -81,7 +80,7 @@ fn a_repository_that_never_answers_leaves_the_drives_empty_and_keeps_nobody_from
         "{message}"
     );
     vm.signal("-TERM");
-    let end = vm.end(Duration::from_secs(20));
+    let end = vm.end();
     assert_eq!(end.code, 10, "{}", end.log);
 }
 
@@ -93,12 +92,12 @@ fn b01_b25_a_request_resets_the_guest_once_and_it_boots_again() {
     let vm = rig.start(Some(&api));
     let mut console = vm.console();
     console.wait("TINY boot=1");
-    vm.logged("to=Booted", BOOT);
+    vm.reaches("Booted");
     configure(8);
     console.wait("TINY boot=2");
-    vm.logged("from=Booted to=Booting", BOOT);
+    vm.logged("from=Booted to=Booting");
     let observed = |request: i64| {
-        vm.until("a report", BOOT, || {
+        vm.until("a report", || {
             let last = api.statuses().pop()?;
             let up = condition(&last, "Booted")["status"] == "True";
             (up && last["status"]["observedResetRequest"] == request).then_some(())
@@ -110,9 +109,9 @@ fn b01_b25_a_request_resets_the_guest_once_and_it_boots_again() {
     assert!(api.statuses().iter().filter(|s| was_false(s)).count() >= 1);
     // A new start with the same request is no other reset.
     vm.signal("-TERM");
-    assert_eq!(vm.end(Duration::from_secs(60)).code, 10);
+    assert_eq!(vm.end().code, 10);
     let vm = rig.start(Some(&api));
     vm.console().wait("TINY boot=3");
-    vm.logged("to=Booted", BOOT);
+    vm.reaches("Booted");
     assert_eq!(rig.log().matches("the machine is reset").count(), 0);
 }

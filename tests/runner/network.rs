@@ -2,10 +2,9 @@
 
 use crate::host::Network;
 use crate::processes::{children, field, without_capabilities};
-use crate::rig::Rig;
+use crate::rig::{DISPLAY, Rig};
 use serde_json::json;
 use std::fs;
-use std::time::Duration;
 
 /// Whether the right to set up networks is in no capability set that counts.
 fn has_no_net_admin(pid: u32) -> bool {
@@ -15,7 +14,7 @@ fn has_no_net_admin(pid: u32) -> bool {
 
 #[test]
 fn two_guests_on_a_bridge_reach_each_other_and_leave_nothing_behind() {
-    let network = Network::new();
+    let network = Network::with_bridge();
     let (one, two) = (Rig::with_guest(), Rig::with_guest());
     for (rig, uid) in [(&one, "uid-1"), (&two, "uid-2")] {
         rig.configure(
@@ -47,7 +46,7 @@ fn two_guests_on_a_bridge_reach_each_other_and_leave_nothing_behind() {
     }
     for vm in vms {
         vm.signal("-TERM");
-        assert_eq!(vm.end(Duration::from_secs(10)).code, 10);
+        assert_eq!(vm.end().code, 10);
     }
     assert_eq!(network.ip(&["-o", "link", "show", "master", "br0"]), "");
 }
@@ -68,8 +67,7 @@ fn counted(text: &str, what: &str) -> f64 {
 #[test]
 fn what_goes_to_a_guest_behind_a_tap_is_counted_as_received_and_nobody_keeps_the_right_to_make_taps() {
     const PORT: u16 = 9180;
-    let network = Network::new();
-    network.ip(&["link", "set", "lo", "up"]);
+    let network = Network::with_bridge();
     network.ip(&["address", "add", "10.9.0.254/24", "dev", "br0"]);
     let rig = Rig::with_guest();
     rig.configure(
@@ -89,7 +87,7 @@ fn what_goes_to_a_guest_behind_a_tap_is_counted_as_received_and_nobody_keeps_the
     let grown = |after: &str, what: &str| counted(after, what) - counted(&before, what);
     // Again and again: what arrives while the guest is not yet known by its address, or has no time, may be lost.
     let mut given = 0.0;
-    let after = vm.until("what was sent", Duration::from_secs(20), || {
+    let after = vm.until("what was sent", || {
         // Nobody listens there, and the guest says so now and then only.
         network.bash("for n in {1..100}; do printf %01000d 0 >/dev/udp/10.9.0.1/9 || true; done");
         given += 100.0;
@@ -117,14 +115,14 @@ fn what_goes_to_a_guest_behind_a_tap_is_counted_as_received_and_nobody_keeps_the
 fn a_tap_that_cannot_be_made_is_explained() {
     let rig = Rig::new();
     rig.configure(&json!({}), &json!({"network": [{"type": "tap"}], "drives": []}));
-    let end = rig.start(None).end(Duration::from_secs(10));
+    let end = rig.start(None).end();
     assert_eq!(end.code, 66, "{}", end.log);
     let message = end.outcome["message"].as_str().unwrap();
     assert!(message.starts_with("vm.network[0]: /dev/net/tun cannot be opened by uid 107: No such file"), "{message}");
     assert!(message.contains("tap.tunResource"), "{message}");
     let network = Network::new();
     rig.configure(&json!({}), &json!({"network": [{"type": "tap", "bridge": "none"}], "drives": []}));
-    let end = rig.start_with_taps(&network).end(Duration::from_secs(10));
+    let end = rig.start_with_taps(&network).end();
     let message = end.outcome["message"].as_str().unwrap();
     assert!(message.starts_with("vm.network[0]: no tap can be put on the bridge none: No such device"), "{message}");
 }
@@ -133,15 +131,14 @@ fn a_tap_that_cannot_be_made_is_explained() {
 fn nobody_has_a_privilege_and_qemu_is_confined() {
     const PASSWORD: &str = "not-for-anybody-else";
     let rig = Rig::new();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     rig.write("config/display-password", PASSWORD);
-    let display = json!({"spice": {"port": port, "usbRedirects": 0}});
+    let display = json!({"spice": {"port": DISPLAY, "usbRedirects": 0}});
     rig.configure(
         &json!({}),
         &json!({"drives": [], "useTpm": true, "powerdownTimeout": 0, "display": display, "firmware": "uefi"}),
     );
     let vm = rig.start(None);
-    vm.logged("to=Booting", Duration::from_secs(20));
+    vm.reaches("Booting");
     for pid in without_capabilities(&vm) {
         let name = field(pid, "Name");
         let others = ["NoNewPrivs", "Seccomp", "Uid", "Umask"].map(|of| field(pid, of));
@@ -152,7 +149,7 @@ fn nobody_has_a_privilege_and_qemu_is_confined() {
         }
     }
     vm.signal("-TERM");
-    let end = vm.end(Duration::from_secs(10));
+    let end = vm.end();
     assert_eq!(end.code, 10, "{}", end.log);
     assert!(end.log.contains("qemu-system") && !end.log.contains(PASSWORD), "{}", end.log);
     // The firmware's variables and the TPM's state are written all the same.
@@ -167,7 +164,7 @@ fn what_another_user_has_left_is_explained_with_the_command_that_helps() {
     rig.configure(&json!({}), &json!({"drives": [], "firmware": "uefi"}));
     // As the reference's runner leaves it, which is root, on a volume that does not follow fsGroup.
     fs::write(rig.path("data/fw-vars.fd"), vec![0; 540_672]).unwrap();
-    let end = rig.start(None).end(Duration::from_secs(10));
+    let end = rig.start(None).end();
     let message = end.outcome["message"].as_str().unwrap();
     assert_eq!((end.code, end.outcome["reason"].as_str()), (66, Some("DataNotAccessible")), "{}", end.log);
     assert!(message.starts_with("/tmp/data/fw-vars.fd belongs to uid 0"), "{message}");

@@ -2,13 +2,11 @@
 
 use crate::display::certify;
 use crate::fetch::server::Authority;
-use crate::rig::{BOOT, Rig};
+use crate::rig::{DISPLAY, Rig};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
-use std::time::Duration;
 
 /// Options with all of their values, but for those that this machine or a test's pod lacks: KVM, huge pages, taps, block
 /// devices. Those have tests of their own (`kvm`, `guest_memory`, `network`, `storage`).
@@ -87,7 +85,7 @@ fn value(choice: &Choice, option: &str) -> &'static str {
 }
 
 /// Gives the rig the configuration, and what it needs besides.
-fn configure(rig: &Rig, choice: &Choice, authority: &Path, port: u16) {
+fn configure(rig: &Rig, choice: &Choice, authority: &Path) {
     let chosen = |option| value(choice, option);
     let yes = |option| chosen(option) == "yes";
     let bootindex = |n: u32| yes("bootindex").then_some(n);
@@ -134,7 +132,7 @@ fn configure(rig: &Rig, choice: &Choice, authority: &Path, port: u16) {
     }
     if chosen("spice") != "none" {
         let redirects = chosen("usbRedirects").parse::<u32>().unwrap();
-        vm["display"]["spice"] = json!({"port": port, "usbRedirects": redirects});
+        vm["display"]["spice"] = json!({"port": DISPLAY, "usbRedirects": redirects});
         if chosen("streamingVideo") != "unset" {
             vm["display"]["spice"]["streamingVideo"] = json!(chosen("streamingVideo"));
         }
@@ -153,13 +151,12 @@ fn each_two_values_of_options_are_started_together_by_qemu() {
     fs::create_dir(rig.path("images")).unwrap();
     fs::write(rig.path("images/a,b.iso"), vec![0; 1 << 20]).unwrap();
     for choice in &choices {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        configure(&rig, choice, authority.path(), port);
+        configure(&rig, choice, authority.path());
         println!("{}", OPTIONS.map(|(name, _)| format!("{name}={}", value(choice, name))).join(" "));
         let vm = rig.start(None);
-        vm.logged("to=Booting", Duration::from_secs(30));
+        vm.reaches("Booting");
         vm.signal("-TERM");
-        let end = vm.end(BOOT);
+        let end = vm.end();
         assert_eq!((end.code, &end.outcome["reason"]), (10, &json!("Stopped")), "{}", end.log);
         let refused = |line: &&str| line.contains("qemu-system-x86_64:") || line.contains("QEMU refuses");
         assert_eq!(end.log.lines().find(refused), None, "{}", end.log);

@@ -11,6 +11,13 @@ pub fn children(pid: u32) -> Vec<u32> {
     lists.iter().flat_map(|list| list.split_whitespace()).map(|pid| pid.parse().unwrap()).collect()
 }
 
+/// Whether the process waits in that function of the kernel.
+pub fn is_in_kernel_function(pid: u32, function: &str) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let functions = tasks.map(|task| fs::read_to_string(task.path().join("wchan")).unwrap_or_default());
+    functions.into_iter().any(|waits_in| waits_in == function)
+}
+
 /// What the kernel says of a process, such as `CapEff`: the first word.
 pub fn field(pid: u32, name: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

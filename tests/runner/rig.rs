@@ -4,18 +4,24 @@ use crate::api::Api;
 use crate::host::Network;
 use crate::processes::children;
 use serde_json::{Value, json};
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Longest time that a guest needs to boot on a busy machine without acceleration.
-pub const BOOT: Duration = Duration::from_secs(120);
+/// Longest time for anything that has no deadline of its own, such as the boot of an emulated guest, on a busy machine.
+pub const LIMIT: Duration = Duration::from_secs(180);
+/// Tests with a guest that run at the same time. A guest that boots keeps a CPU busy, as it is emulated.
+const GUESTS: usize = 2;
+/// Port of the display in each pod's network.
+pub const DISPLAY: u16 = 5900;
 /// The user of the pod.
 const UID: u32 = 107;
 /// What `setcap cap_net_admin+ep` writes (linux/capability.h): version 2 and "effective", then the sets permitted and
@@ -25,7 +31,6 @@ const CAP_NET_ADMIN: [u8; 20] = [1, 0, 0, 2, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 /// Sets the pod up around the runner and becomes it. $1: the image's content, $2: the test's directory, which is /tmp
 /// there; then the runner's arguments.
 const POD: &str = r#"set -e
-if [ -n "$TAP" ] && [ -z "$ENTERED" ]; then export ENTERED=1; exec nsenter --net="$TAP" sh -c "$POD" pod "$@"; fi
 root=$1 dir=$2; shift 2
 mount --bind "$root" "$root" && mount -o remount,bind,ro "$root"
 mount -t tmpfs -o mode=755 tmpfs "$root/dev"
@@ -58,8 +63,40 @@ exec setpriv --no-new-privs --bounding-set=-all,+sys_chroot,+setuid,+setgid chro
 pub struct Rig {
     dir: TempDir,
     root: PathBuf,
+    /// The pod's.
+    pub network: Network,
+    /// Held by a rig with a guest.
+    _guest: Option<Arc<GuestPermit>>,
     disk: Option<String>,
     is_alone: bool,
+}
+
+/// The permit of a test to run a guest, which all of its rigs share.
+struct GuestPermit;
+
+static GUESTS_RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+impl GuestPermit {
+    /// Waits until fewer than [`GUESTS`] other tests run a guest.
+    fn take() -> Arc<Self> {
+        thread_local!(static OF_TEST: RefCell<Weak<GuestPermit>> = RefCell::default());
+        if let Some(permit) = OF_TEST.with_borrow(Weak::upgrade) {
+            return permit;
+        }
+        let (running, ended) = &GUESTS_RUNNING;
+        *ended.wait_while(running.lock().unwrap(), |running| *running >= GUESTS).unwrap() += 1;
+        let permit = Arc::new(Self);
+        OF_TEST.set(Arc::downgrade(&permit));
+        permit
+    }
+}
+
+impl Drop for GuestPermit {
+    fn drop(&mut self) {
+        let (running, ended) = &GUESTS_RUNNING;
+        *running.lock().unwrap() -= 1;
+        ended.notify_one();
+    }
 }
 
 /// A run of the VM.
@@ -97,10 +134,11 @@ impl Rig {
             rustix::fs::XattrFlags::empty(),
         )
         .unwrap();
-        for name in ["data", "config"] {
+        // The runner reads what is beside its configuration and beside the kubeconfig.
+        for name in ["data", "config", "api"] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
-        let rig = Self { dir, root, disk: None, is_alone: false };
+        let rig = Self { dir, root, network: Network::new(), _guest: None, disk: None, is_alone: false };
         rig.own("data");
         rig
     }
@@ -112,7 +150,8 @@ impl Rig {
 
     /// One with the disk of that guest as an image file.
     pub fn with_image(name: &str) -> Self {
-        let rig = Self::new();
+        let permit = GuestPermit::take();
+        let rig = Self { _guest: Some(permit), ..Self::new() };
         let image = artefact(&format!(".cache/guests/{name}.img"), "make guests");
         run("cp", &["--sparse=always".as_ref(), image.as_ref(), rig.path("disk.img").as_ref()]);
         rig.own("disk.img");
@@ -137,13 +176,14 @@ impl Rig {
         std::os::unix::fs::chown(self.path(name), Some(UID), Some(UID)).unwrap();
     }
 
-    /// Writes the configuration: a VM `test-vm` with the given differences.
+    /// Writes the configuration: a VM `test-vm` with the given differences. The time to shut down is longer than [`LIMIT`]: a
+    /// test does not succeed because the runner powers off a guest that does not shut down.
     pub fn configure(&self, runner: &Value, vm: &Value) {
         let mut file = json!({"/Runner": {
             "dataDir": "/tmp/data", "runtimeDir": "/tmp/run", "uid": "uid-1", "generation": 1,
             "vm": {
                 "name": "test-vm", "firmware": "bios", "accelerator": "tcg", "maximumRam": "512 MiB",
-                "powerdownTimeout": 60, "network": [], "drives": [{"type": "raw", "resource": "/tmp/disk.img"}],
+                "powerdownTimeout": 600, "network": [], "drives": [{"type": "raw", "resource": "/tmp/disk.img"}],
             },
         }});
         let merge = |target: &mut Value, differences: &Value| {
@@ -163,68 +203,75 @@ impl Rig {
     }
 
     pub fn start(&self, api: Option<&Api>) -> Vm<'_> {
-        self.start_as(api, |_| {})
+        self.start_as(&self.network, api, |_| {})
     }
 
     /// Starts it where the kernel's io_uring is forbidden, as newer container runtimes do by default.
     pub fn start_without_io_uring(&self) -> Vm<'_> {
-        self.start_as(None, crate::seccomp::forbid_io_uring)
+        self.start_as(&self.network, None, crate::seccomp::forbid_io_uring)
     }
 
     /// Starts it in that network namespace, with the device and the capability for a tap.
     pub fn start_with_taps(&self, network: &Network) -> Vm<'_> {
-        let path = network.path();
-        self.start_as(None, |command| {
-            // The namespace is entered by the shell that sets the pod up.
-            command.env("TAP", path);
+        self.start_as(network, None, |command| {
+            command.env("TAP", "yes");
         })
     }
 
     /// Starts it with a /dev/kvm of that mode and number, such as `666 10 232`.
     pub fn start_with_kvm(&self, api: Option<&Api>, device: &str) -> Vm<'_> {
-        self.start_as(api, |command| {
+        self.start_as(&self.network, api, |command| {
             command.env("KVM", device);
         })
     }
 
+    /// That file of the image.
+    pub fn image(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
     /// The image's QEMU with these arguments, in which /tmp is the test's directory.
     pub fn qemu(&self, arguments: &[&str]) -> Command {
+        let mut command = self.image_program("/usr/bin/qemu-system-x86_64");
+        command.args(arguments);
+        command
+    }
+
+    /// That program of the image, for which /tmp is the test's directory, in the pod's network.
+    pub fn image_program(&self, program: &str) -> Command {
         let pod = r#"root=$1 dir=$2; shift 2; mount --bind "$root" "$root" && mount -t tmpfs tmpfs "$root/dev"
             for device in null zero random urandom; do mknod -m 666 "$root/dev/$device" c $(stat -c '0x%t 0x%T' /dev/$device); done
-            mount --rbind "$dir" "$root/tmp" && exec chroot "$root" /usr/bin/qemu-system-x86_64 "$@""#;
-        let mut command = Command::new("unshare");
+            mount --rbind "$dir" "$root/tmp" && exec chroot "$root" "$@""#;
+        let mut command = self.network.command("unshare");
         command.args(["--mount", "--propagation=private", "sh", "-c", pod, "pod"]).arg(&self.root).arg(self.dir.path());
-        command.args(arguments).stdin(Stdio::null());
+        command.arg(program).stdin(Stdio::null());
         command
     }
 
     /// Starts it as root, with root's capabilities and the group of the pod's usual user.
     pub fn start_as_root(&self) -> Vm<'_> {
-        self.start_as(None, |command| {
+        self.start_as(&self.network, None, |command| {
             command.env("AS_ROOT", "1");
         })
     }
 
-    fn start_as(&self, api: Option<&Api>, confine: impl FnOnce(&mut Command)) -> Vm<'_> {
+    fn start_as(&self, network: &Network, api: Option<&Api>, confine: impl FnOnce(&mut Command)) -> Vm<'_> {
         let log = File::create(self.path("log")).unwrap();
-        let mut command = Command::new("unshare");
+        let mut command = network.command("unshare");
         // A container has nothing of its node's environment. cargo, for one, says there where this machine has its certificates.
         command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
         command.args(["--mount", "--propagation=private"]);
         command.args(["--pid", "--fork"].iter().filter(|_| !self.is_alone));
         command.args(["sh", "-c", POD, "pod"]).arg(&self.root).arg(self.dir.path());
-        command
-            .args(["-c", "/tmp/config/config.yaml"])
-            .env("POD", POD)
-            .env("DISK", self.disk.as_deref().unwrap_or_default());
+        command.args(["-c", "/tmp/config/config.yaml"]).env("DISK", self.disk.as_deref().unwrap_or_default());
         command
             .env("VMRUNNER_IMAGE_REPOSITORY", "/tmp/images")
             .env("NODE_NAME", "node-1")
             .env("POD_IP", "10.1.2.3")
             .env("VMRUNNER_TERMINATION_LOG", "/tmp/data/end");
         if let Some(api) = api {
-            self.write("kubeconfig", &api.kubeconfig());
-            command.env("KUBECONFIG", "/tmp/kubeconfig");
+            self.write("api/kubeconfig", &api.kubeconfig(network));
+            command.env("KUBECONFIG", "/tmp/api/kubeconfig");
         }
         confine(&mut command);
         let _ = fs::remove_file(self.path("data/end"));
@@ -243,7 +290,7 @@ impl Vm<'_> {
         if self.rig.is_alone {
             return self.child.id();
         }
-        self.until("the runner", Duration::from_secs(10), || children(self.child.id()).into_iter().next())
+        self.until("the runner", || children(self.child.id()).into_iter().next())
     }
 
     /// QEMU's process id, as the host counts.
@@ -259,7 +306,7 @@ impl Vm<'_> {
 
     /// That of the child whose name begins so.
     pub fn child(&self, program: &str) -> u32 {
-        self.until(program, Duration::from_secs(10), || {
+        self.until(program, || {
             let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             children(self.pid()).into_iter().find(|pid| name(pid).starts_with(program))
         })
@@ -269,13 +316,23 @@ impl Vm<'_> {
         run("kill", &[signal.as_ref(), self.pid().to_string().as_ref()]);
     }
 
-    /// Waits until the log has that text.
-    pub fn logged(&self, text: &str, time: Duration) {
-        self.until(text, time, || self.rig.log().contains(text).then_some(()));
+    /// Waits until the VM has entered that phase, such as `Booting`.
+    pub fn reaches(&self, phase: &str) {
+        self.logged(&format!("to={phase}"));
     }
 
-    /// Waits until there is something; fails with the log if there is nothing in time.
-    pub fn until<T>(&self, what: &str, time: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+    /// Waits until the log has that text.
+    pub fn logged(&self, text: &str) {
+        self.until(text, || self.rig.log().contains(text).then_some(()));
+    }
+
+    /// Waits until there is something; fails with the log if there is nothing within [`LIMIT`].
+    pub fn until<T>(&self, what: &str, look: impl FnMut() -> Option<T>) -> T {
+        self.until_within(LIMIT, what, look)
+    }
+
+    /// The same with that deadline, which a contract names.
+    pub fn until_within<T>(&self, time: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         let begin = Instant::now();
         loop {
             if let Some(found) = look() {
@@ -293,14 +350,14 @@ impl Vm<'_> {
     }
 
     /// Waits for the end.
-    pub fn end(mut self, time: Duration) -> End {
+    pub fn end(mut self) -> End {
         let status = {
             let begin = Instant::now();
             loop {
                 if let Some(status) = self.child.try_wait().unwrap() {
                     break status;
                 }
-                assert!(begin.elapsed() < time, "has not ended in {time:?}; the log:\n{}", self.rig.log());
+                assert!(begin.elapsed() < LIMIT, "has not ended in {LIMIT:?}; the log:\n{}", self.rig.log());
                 sleep(Duration::from_millis(10));
             }
         };
@@ -315,28 +372,38 @@ impl Vm<'_> {
     /// Attaches to the guest's serial line.
     pub fn console(&self) -> Console<'_> {
         let path = self.rig.path("run/console.sock");
-        let mut stream = self.until("the console", Duration::from_secs(20), || UnixStream::connect(&path).ok());
+        let mut stream = self.until("the console", || UnixStream::connect(&path).ok());
         stream.write_all(b"attach\n").unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         Console { vm: self, stream, seen: String::new() }
     }
 
-    /// Runs the runner's program in the pod, as `kubectl exec` does, with that input.
-    pub fn exec(&self, arguments: &[&str], input: &str) -> Output {
-        let pid = self.pid().to_string();
+    /// Runs the runner's program in the pod, as `kubectl exec` does.
+    pub fn exec(&self, arguments: &[&str]) -> Output {
+        self.exec_command(arguments).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// The command of [`exec`](Self::exec).
+    pub fn exec_command(&self, arguments: &[&str]) -> Command {
+        let (limit, pid) = (LIMIT.as_secs().to_string(), self.pid().to_string());
         let mut command = Command::new("timeout");
-        command.args(["60", "nsenter", "-t", &pid, "-m", "-p", "-r", "-S", "107", "-G", "107", "/tmp/vm-runner"]);
+        command.args([
+            &limit,
+            "nsenter",
+            "-t",
+            &pid,
+            "-m",
+            "-n",
+            "-p",
+            "-r",
+            "-S",
+            "107",
+            "-G",
+            "107",
+            "/tmp/vm-runner",
+        ]);
         command.args(["-c", "/tmp/config/config.yaml"]).args(arguments);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut stdin = child.stdin.take().unwrap();
-        for key in input.chars() {
-            // As a person types: an end that follows at once would come before the guest's answer.
-            if key == '\u{1d}' {
-                sleep(Duration::from_secs(2));
-            }
-            stdin.write_all(key.to_string().as_bytes()).unwrap();
-        }
-        child.wait_with_output().unwrap()
+        command
     }
 }
 
@@ -369,7 +436,7 @@ impl Console<'_> {
                 return before;
             }
             let (seen, log) = (&self.seen, self.vm.rig.log());
-            let waits = begin.elapsed() < BOOT && !self.vm.has_ended();
+            let waits = begin.elapsed() < LIMIT && !self.vm.has_ended();
             assert!(waits, "waited for {text:?}; the guest's output:\n{seen}\nthe log:\n{log}");
             let mut buffer = [0; 4096];
             if let Ok(n) = self.stream.read(&mut buffer) {

@@ -5,20 +5,17 @@ use crate::rig::{Rig, run};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::time::Duration;
-
-const TIME: Duration = Duration::from_secs(20);
 
 /// Runs the VM until its guest begins, and ends it.
 fn runs(rig: &Rig, user: &str) {
     let vm = if user == "0" { rig.start_as_root() } else { rig.start(None) };
-    vm.logged("to=Booting", TIME);
+    vm.reaches("Booting");
     for pid in without_capabilities(&vm) {
         let name = field(pid, "Name");
         assert_eq!(["NoNewPrivs", "Seccomp", "Uid"].map(|of| field(pid, of)), ["1", "2", user], "{name}");
     }
     vm.signal("-TERM");
-    let end = vm.end(TIME);
+    let end = vm.end();
     assert_eq!(end.code, 10, "{}", end.log);
 }
 
@@ -30,7 +27,7 @@ fn root_and_the_usual_user_take_each_others_data_over() {
     runs(&rig, "107");
 
     // A volume that does not follow fsGroup: root has no right that would help.
-    let end = rig.start_as_root().end(TIME);
+    let end = rig.start_as_root().end();
     assert_eq!(end.code, 66, "{}", end.log);
     assert!(end.log.contains("/tmp/data is not writable by uid 0"), "{}", end.log);
 

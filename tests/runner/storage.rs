@@ -2,11 +2,11 @@
 
 use crate::api::{Api, condition};
 use crate::host::{LoopDevice, SmallVolume};
-use crate::rig::{BOOT, Rig, run};
+use crate::rig::{Rig, run};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 fn drives(size: &str) -> Value {
     json!({"drives": [{"type": "raw", "resource": "/tmp/disk.img"}, {"type": "raw", "file": "/tmp/volume/disk.img", "size": size}]})
@@ -33,7 +33,7 @@ fn an_image_file_is_made_and_grows_while_the_guest_runs() {
     };
     sectors(32768);
     rig.configure(&json!({}), &drives("32 MiB"));
-    vm.logged("the disk has grown", BOOT);
+    vm.logged("the disk has grown");
     sectors(65536);
     assert_eq!(fs::metadata(rig.path("volume/disk.img")).unwrap().len(), 32 << 20);
 }
@@ -44,9 +44,9 @@ fn a_disk_that_is_taken_from_the_configuration_gives_its_place_to_no_other() {
     let disk = |name: &str, size: &str| json!({"type": "raw", "file": format!("/tmp/volume/{name}.img"), "size": size});
     rig.configure(&json!({}), &json!({"drives": [disk("small", "1 MiB"), disk("large", "16 MiB")]}));
     let vm = rig.start(None);
-    vm.logged("to=Booting", BOOT);
+    vm.reaches("Booting");
     rig.configure(&json!({}), &json!({"drives": [disk("large", "32 MiB")]}));
-    vm.logged("the disk has grown", BOOT);
+    vm.logged("the disk has grown");
     let length = |name: &str| fs::metadata(rig.path("volume").join(name)).unwrap().len() >> 20;
     assert_eq!((length("small.img"), length("large.img")), (1, 32));
 }
@@ -79,7 +79,7 @@ fn a_device_that_has_grown_is_announced_to_the_guest() {
     console.wait("ready");
     fs::File::options().write(true).open(image.path("disk.img")).unwrap().set_len(64 << 20).unwrap();
     run("losetup", &["-c".as_ref(), device.0.as_ref()]);
-    vm.logged("the disk has grown", Duration::from_secs(20));
+    vm.logged("the disk has grown");
     console.type_line("disks");
     console.wait("vda=131072");
 }
@@ -104,7 +104,7 @@ fn a_sector_that_cannot_be_read_is_told_the_guest_which_goes_on_and_forgotten_wh
     console.type_line(&format!("sh dd if=/dev/vda of=/dev/null bs=4096 count=1 iflag=direct skip={place} || echo bad"));
     console.wait("TINY sh bad");
     let storage = |status: &str| {
-        vm.until("a report", BOOT, || {
+        vm.until("a report", || {
             let last = api.statuses().pop()?;
             let healthy = condition(&last, "StorageHealthy").clone();
             (healthy["status"] == status).then_some(healthy)
@@ -135,7 +135,7 @@ fn a_full_volume_pauses_the_guest_says_so_and_the_guest_goes_on_when_there_is_ro
         "sh tr '\\0' x </dev/zero | dd of=/dev/vdb bs=1M count=8 iflag=fullblock conv=fsync && echo written",
     );
     let storage = |status: &str| {
-        vm.until("a report", BOOT, || {
+        vm.until("a report", || {
             let last = api.statuses().pop()?;
             let healthy = condition(&last, "StorageHealthy").clone();
             (healthy["status"] == status).then_some(healthy)
@@ -162,12 +162,13 @@ fn a_guest_that_waits_for_a_full_volume_is_ended_within_its_time() {
     let mut console = vm.console();
     console.wait("ready");
     console.type_line("sh tr '\\0' x </dev/zero | dd of=/dev/vdb bs=1M count=8 iflag=fullblock conv=fsync");
-    vm.logged("there is no room left", BOOT);
+    vm.logged("there is no room left");
     vm.signal("-TERM");
     let asked = Instant::now();
-    let end = vm.end(Duration::from_secs(20));
+    let end = vm.end();
     assert_eq!((end.code, &end.outcome["reason"]), (10, &json!("Stopped")), "{}", end.log);
-    assert!((5..12).contains(&asked.elapsed().as_secs()), "{:?}", asked.elapsed());
+    // SIGKILL comes 4 s after the configured 5 s; five times that at most.
+    assert!((5..45).contains(&asked.elapsed().as_secs()), "{:?}", asked.elapsed());
 }
 
 #[test]

@@ -12,7 +12,7 @@
 
 use crate::host::SmallVolume;
 use crate::processes::children;
-use crate::rig::{BOOT, Rig};
+use crate::rig::{LIMIT, Rig};
 use crate::{image, shipped};
 use serde_json::json;
 use std::fs;
@@ -57,7 +57,7 @@ impl Alone {
         loop {
             match children(self.0.id()).first() {
                 Some(qemu) => return *qemu,
-                None => assert!(begin.elapsed() < BOOT, "unshare has begun nothing"),
+                None => assert!(begin.elapsed() < LIMIT, "unshare has begun nothing"),
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -135,12 +135,12 @@ impl Line {
         let mut stream = loop {
             match UnixStream::connect(&path) {
                 Ok(stream) => break stream,
-                Err(error) => assert!(begin.elapsed() < BOOT, "{}: {error}", path.display()),
+                Err(error) => assert!(begin.elapsed() < LIMIT, "{}: {error}", path.display()),
             }
             std::thread::sleep(Duration::from_millis(50));
         };
         stream.write_all(hello).unwrap();
-        stream.set_read_timeout(Some(BOOT)).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
         Self { stream, seen: String::new(), qemu }
     }
 

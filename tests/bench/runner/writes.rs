@@ -6,7 +6,7 @@
 //! `STATUS_WRITES` (300) says how many.
 
 use crate::api::{Api, condition};
-use crate::rig::{BOOT, Console, Vm};
+use crate::rig::{Console, LIMIT, Vm};
 use crate::shipped;
 use serde_json::json;
 use std::fs;
@@ -54,7 +54,7 @@ impl Bench<'_> {
             if statuses.last().is_some_and(|last| condition(last, "VmopAgentConnected")["status"] == expected) {
                 return;
             }
-            assert!(begin.elapsed() < BOOT, "waited for {expected}, after {} writes", self.seen);
+            assert!(begin.elapsed() < LIMIT, "waited for {expected}, after {} writes", self.seen);
             sleep(Duration::from_millis(2));
         }
     }
@@ -84,7 +84,7 @@ fn a_runner_does_not_grow_with_what_it_writes() {
     let (rig, api) = (shipped(), Api::start());
     rig.configure(&json!({"namespace": "ns"}), &json!({}));
     let vm = rig.start(Some(&api));
-    vm.logged("to=Booted", BOOT);
+    vm.reaches("Booted");
     let mut console = vm.console();
     console.type_line(AGENT);
     console.wait("passing");

@@ -1,11 +1,10 @@
 //! The runner's start: by what it tells of itself when the guest runs.
 
 use super::Steps;
-use crate::rig::{BOOT, Rig};
+use crate::rig::Rig;
 use serde_json::json;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 use vm_operator::api::start_times::StartTimes;
 
 /// That many starts, each of a machine that has not run before.
@@ -19,13 +18,13 @@ pub fn starts(count: usize) -> Steps {
         fs::copy(image.join("usr/local/bin/vm-runner"), rig.path("vm-runner")).unwrap();
         rig.configure(&json!({}), &json!({"network": [{"type": "user"}]}));
         let vm = rig.start(None);
-        let times = vm.until("the word that the guest runs", BOOT, || {
+        let times = vm.until("the word that the guest runs", || {
             rig.log().lines().filter_map(StartTimes::read).find(|times| times.guest.is_some())
         });
         let ends = [times.qemu, times.monitor, times.guest].map(|end| end.expect("it is told") as f64);
         steps.iter_mut().zip(ends).for_each(|((_, all), end)| all.push(end));
         vm.signal("-KILL");
-        drop(vm.end(Duration::from_secs(30)));
+        drop(vm.end());
     }
     steps
 }

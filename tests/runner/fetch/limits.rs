@@ -83,9 +83,11 @@ fn the_time_is_limited_and_the_next_fetch_goes_on() {
     });
     let begin = Instant::now();
     let end = repository.fetch(&["--url", &web.url("/a.iso"), "--deadline", "3"]);
+    let took = begin.elapsed().as_secs();
     end.is("DeadlineExceeded", 29);
-    assert!(begin.elapsed() < Duration::from_secs(6) && end.bytes > 0 && end.message.contains("3 s"), "{end:?}");
-    assert!((1..=3).contains(&end.progress.len()), "at most a line in 2 s: {:?}", end.progress);
+    // Five times the configured time at most.
+    assert!((3..15).contains(&took) && end.bytes > 0 && end.message.contains("3 s"), "{took} s: {end:?}");
+    assert!((1..=took as usize / 2 + 2).contains(&end.progress.len()), "a line in 2 s at most: {:?}", end.progress);
     repository.fetch(&["--url", &web.url("/a.iso"), "--deadline", "60"]).is("Fetched", 0);
     assert_eq!(web.requests()[1].start(), Some(end.bytes as usize));
     assert_eq!(fs::read(repository.file()).unwrap(), image);

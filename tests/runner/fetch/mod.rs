@@ -5,6 +5,7 @@ mod resume;
 pub mod server;
 mod servers;
 
+use crate::rig::LIMIT;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
@@ -16,8 +17,6 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const MIB: usize = 1 << 20;
-/// Longest time for what should take a moment, on a busy machine.
-const TIME: Duration = Duration::from_secs(60);
 
 /// An image repository, with the program beside it.
 struct Repository {
@@ -107,7 +106,7 @@ impl Fetch<'_> {
     fn until(&self, what: &str, mut is: impl FnMut() -> bool) {
         let begin = Instant::now();
         while !is() {
-            assert!(begin.elapsed() < TIME, "waited for {what}; the log:\n{}", self.read("log"));
+            assert!(begin.elapsed() < LIMIT, "waited for {what}; the log:\n{}", self.read("log"));
             sleep(Duration::from_millis(10));
         }
     }
@@ -132,7 +131,7 @@ impl Fetch<'_> {
         let code = loop {
             match self.child.try_wait().unwrap() {
                 Some(status) => break status.code(),
-                None if begin.elapsed() < TIME => sleep(Duration::from_millis(5)),
+                None if begin.elapsed() < LIMIT => sleep(Duration::from_millis(5)),
                 None => panic!("has not ended; the log:\n{}", self.read("log")),
             }
         };

@@ -2,8 +2,9 @@
 
 use super::server::{Authority, Reply, Web, tunnel};
 use super::{MIB, Repository, image};
+use rustix::net::{AddressFamily, SocketType};
 use std::fs;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
 
@@ -54,10 +55,9 @@ fn a_server_that_is_waited_for_does_not_hold_up_the_end() {
     let url = web.url("/a.iso");
     let fetch = repository.start(&["--url", &url]);
     fetch.until("the first answer", || web.requests().len() == 1 && fetch.read("log").contains("another try in 60 s"));
-    let begin = Instant::now();
     fetch.signal("-TERM");
     fetch.end().is("Interrupted", 30);
-    assert!(begin.elapsed() < Duration::from_secs(3));
+    assert_eq!(web.requests().len(), 1, "it has ended before the time for another try");
     repository.fetch(&["--url", &url, "--deadline", "2"]).is("DeadlineExceeded", 29);
 }
 
@@ -191,18 +191,19 @@ fn who_is_given_is_trusted_besides_who_is_anyway() {
 
 #[test]
 fn who_cannot_be_reached_is_named() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // A port that is bound, so that nobody else takes it, and not listened to.
+    let silent = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&silent, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let free = SocketAddrV4::try_from(rustix::net::getsockname(&silent).unwrap()).unwrap().port();
     for (url, text) in [
         (format!("http://127.0.0.1:{free}/a.iso"), "Connection refused"),
         ("http://nobody.invalid/a.iso".to_owned(), "nobody.invalid"),
         (format!("https://127.0.0.1:{free}/a.iso"), "Connection refused"),
     ] {
         let repository = Repository::new();
-        let begin = Instant::now();
         let end = repository.fetch(&["--url", &url]);
         end.is("ServerUnreachable", 22);
         assert!(end.message.contains(text), "{}", end.message);
-        assert!(begin.elapsed() < Duration::from_secs(20));
         assert!(repository.files().is_empty());
     }
 }
@@ -226,7 +227,7 @@ fn a_silent_server_is_left_and_what_it_has_said_is_kept() {
         end.is("ServerUnreachable", 22);
         assert!(end.message.contains("nothing has come for 2 s"), "{}", end.message);
         assert_eq!(end.bytes, stall.unwrap_or_default() as u64);
-        assert!(begin.elapsed() < Duration::from_secs(15));
+        assert!(begin.elapsed() >= Duration::from_secs(2));
         assert_eq!(web.requests().len(), if stall.is_some() { 2 } else { 1 });
     }
 }
