@@ -8,7 +8,6 @@
 mod alone;
 mod api;
 mod confined;
-mod defects;
 mod desktop;
 mod display;
 mod end;
