@@ -9,6 +9,7 @@ mod alone;
 mod api;
 mod confined;
 mod desktop;
+mod devices;
 mod display;
 mod end;
 mod fetch;
