@@ -63,6 +63,7 @@ exec setpriv --no-new-privs --bounding-set=-all,+sys_chroot,+setuid,+setgid chro
 pub struct Rig {
     dir: TempDir,
     root: PathBuf,
+    _programs: Arc<TempDir>,
     /// The pod's.
     pub network: Network,
     /// Held by a rig with a guest.
@@ -113,6 +114,28 @@ pub struct End {
     pub log: String,
 }
 
+/// The runner with and without the capability for taps.
+const PROGRAMS: [&str; 2] = ["vm-runner", "vm-runner-tap"];
+
+/// A directory with the runner's programs, for hard links to them. All tests that run at the same time share it.
+pub fn programs() -> Arc<TempDir> {
+    static SHARED: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap();
+    if let Some(dir) = shared.upgrade() {
+        return dir;
+    }
+    let dir = Arc::new(tempfile::Builder::new().prefix("programs").tempdir_in("/tmp").unwrap());
+    let paths = PROGRAMS.map(|name| dir.path().join(name));
+    for path in &paths {
+        // Another process copies. If this one did, a process that another test starts could inherit the file, open for writing,
+        // and nobody can execute it then.
+        run("cp", &[env!("CARGO_BIN_EXE_vm-runner").as_ref(), path.as_ref()]);
+    }
+    rustix::fs::setxattr(&paths[1], "security.capability", &CAP_NET_ADMIN, rustix::fs::XattrFlags::empty()).unwrap();
+    *shared = Arc::downgrade(&dir);
+    dir
+}
+
 fn artefact(path: &str, how: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     assert!(path.exists(), "{} is missing: run `{how}`", path.display());
@@ -125,20 +148,16 @@ impl Rig {
         let root = artefact(".cache/images/runner-root", "make images");
         let dir = tempfile::Builder::new().prefix("vm").tempdir_in("/tmp").unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-        fs::copy(env!("CARGO_BIN_EXE_vm-runner"), dir.path().join("vm-runner")).unwrap();
-        fs::copy(dir.path().join("vm-runner"), dir.path().join("vm-runner-tap")).unwrap();
-        rustix::fs::setxattr(
-            dir.path().join("vm-runner-tap"),
-            "security.capability",
-            &CAP_NET_ADMIN,
-            rustix::fs::XattrFlags::empty(),
-        )
-        .unwrap();
+        let programs = programs();
+        for name in PROGRAMS {
+            fs::hard_link(programs.path().join(name), dir.path().join(name)).unwrap();
+        }
         // The runner reads what is beside its configuration and beside the kubeconfig.
         for name in ["data", "config", "api"] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
-        let rig = Self { dir, root, network: Network::new(), _guest: None, disk: None, is_alone: false };
+        let rig =
+            Self { dir, root, _programs: programs, network: Network::new(), _guest: None, disk: None, is_alone: false };
         rig.own("data");
         rig
     }

@@ -15,6 +15,8 @@ pub fn starts(count: usize) -> Steps {
     for _ in 0..count {
         let image = Path::new(env!("CARGO_MANIFEST_DIR")).join(".cache/images/runner-root");
         let rig = Rig::with_guest();
+        // What is there is a hard link.
+        fs::remove_file(rig.path("vm-runner")).unwrap();
         fs::copy(image.join("usr/local/bin/vm-runner"), rig.path("vm-runner")).unwrap();
         rig.configure(&json!({}), &json!({"network": [{"type": "user"}]}));
         let vm = rig.start(None);

@@ -5,13 +5,14 @@ mod resume;
 pub mod server;
 mod servers;
 
-use crate::rig::LIMIT;
+use crate::rig::{LIMIT, programs};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -21,6 +22,7 @@ const MIB: usize = 1 << 20;
 /// An image repository, with the program beside it.
 struct Repository {
     dir: TempDir,
+    _programs: Arc<TempDir>,
     /// More of the environment.
     env: Vec<(String, String)>,
 }
@@ -48,11 +50,12 @@ impl Repository {
     fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("fetch").tempdir_in("/tmp").unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::copy(env!("CARGO_BIN_EXE_vm-runner"), dir.path().join("vm-runner")).unwrap();
+        let programs = programs();
+        fs::hard_link(programs.path().join("vm-runner"), dir.path().join("vm-runner")).unwrap();
         for name in ["images", "logs"] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
-        Self { dir, env: Vec::new() }
+        Self { dir, _programs: programs, env: Vec::new() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
