@@ -121,7 +121,7 @@ part_faults() {
 
 part_runner() {
     need_rust
-    cargo_test --no-fail-fast --test runner
+    cargo_test --no-fail-fast --test runner -- --test-threads 4
 }
 
 part_selftests() {
