@@ -25,13 +25,13 @@ cargo_test() { CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$REPO/tests/timed ca
 
 # --- tier check -----------------------------------------------------------------
 
-CHECK_TARGETS=(--lib --bins --test golden --test scenarios --test model)
+CHECK_TARGETS=(--workspace --lib --bins --test golden --test scenarios --test model)
 
 part_build() {
     need_rust
     local targets=("${CHECK_TARGETS[@]}")
     # The tests of the other tiers, too: one step compiles and links them side by side.
-    [[ ${TIER:-check} == check ]] || targets=(--lib --bins --test '*')
+    [[ ${TIER:-check} == check ]] || targets=(--workspace --lib --bins --test '*')
     cargo_test --no-run "${targets[@]}"
 }
 
@@ -39,7 +39,7 @@ part_lint() {
     need_rust
     cargo fmt --check
     # --test '*' names the tests that say `test = false`, which --all-targets leaves out.
-    cargo clippy --locked --lib --bins --benches --test '*' -- -D warnings
+    cargo clippy --locked --workspace --lib --bins --benches --test '*' -- -D warnings
     # Everything is compiled by now that the tests and the lints need.
     store_compiled debug debug
     git ls-files -z | xargs -0 grep --files-with-matches --null '^#!.*\bsh$\|^#!.*\bbash$' | xargs -0 -n 1 bash -n
@@ -49,7 +49,7 @@ part_lint() {
 part_unit() {
     need_rust
     local failed=0
-    cargo_test --no-fail-fast --lib --bins --test golden --test scenarios || failed=1
+    cargo_test --no-fail-fast --workspace --lib --bins --test golden --test scenarios || failed=1
     # Prints how many worlds it has looked at.
     cargo_test --no-fail-fast --test model -- --test-threads 1 --nocapture || failed=1
     return "$failed"
