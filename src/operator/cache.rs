@@ -103,7 +103,12 @@ impl<K: Resource + Serialize + DeserializeOwned> Writing<'_, K> {
         self.take_in(given.into_object(), is_made);
     }
 
+    /// An answer without a version is ignored: nothing shows whether it is older than what the watch has reported. The API
+    /// server answers so when it deletes a pod that has ended while another client, such as the kubelet, deletes it too.
     fn take_in(self, object: K, is_made: bool) {
+        if versions::version(&object).is_none() {
+            return;
+        }
         let arrival = self.cache.packed(object);
         let mut content = self.cache.lock();
         let deleted_later = content.deleted.get(&*arrival.name).is_some_and(|v| *v >= arrival.object.version);

@@ -70,6 +70,21 @@ fn an_answer_that_comes_after_the_deletion_brings_nothing_back() {
     assert_eq!(version_of(&cache, "a"), Some(8));
 }
 
+/// Two clients delete a pod that has ended: the later answer shows the pod without its version. The watch may have reported
+/// the end before.
+#[test]
+fn an_answer_without_a_version_brings_nothing_back() {
+    let cache = cache();
+    cache.watched(Event::Apply(object("a", "vm", 5)));
+    cache.watched(Event::Delete(object("a", "vm", 6)));
+    let mut answer = object("a", "vm", 0);
+    answer.metadata.resource_version = None;
+    cache.writing().answered(answer);
+    assert_eq!(version_of(&cache, "a"), None);
+    cache.writing().given(Given::Made(object("a", "vm", 8)));
+    assert_eq!(version_of(&cache, "a"), Some(8));
+}
+
 /// Else the operator would know a pod for ever that is not there, and its VM would never start.
 #[test]
 fn an_answer_that_a_new_list_has_overtaken_brings_nothing_back() {
