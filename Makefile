@@ -71,6 +71,7 @@ install: ## Install the Debian packages that all of this needs, where missing
 	@$(CLUSTER_SCRIPT) install
 	@tests/cluster/images install
 	@tests/cluster/demo-selftest install
+	@tests/monitoring/selftest install
 release: install ## Build the two images to push, with link-time optimization: .cache/images/*.tar
 	@tests/release build
 	@VMOP_PROFILE=release tests/cluster/images
