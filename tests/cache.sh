@@ -51,7 +51,8 @@ restore_compiled() {
     local entry newest
     [[ ! -e $REPO/target/$1 ]] || return 0
     entry=$(compiled_entry "$1")
-    newest=$(ls -t "$VMOP_CACHE/compiled/$1"-*.tar 2>/dev/null | head -n 1)
+    mkdir -p "$VMOP_CACHE/compiled"
+    newest=$(find "$VMOP_CACHE/compiled" -name "$1-*.tar" -printf '%T@ %p\n' | sort --reverse --numeric-sort | sed -n '1s/^[^ ]* //p')
     [[ -e $entry ]] || cache_missed "compiled dependencies of the profile $1"
     [[ ! -e $entry ]] || newest=$entry
     [[ -n $newest ]] || return 0
