@@ -25,7 +25,7 @@ cargo_test() { CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$REPO/tests/timed ca
 
 # --- tier check -----------------------------------------------------------------
 
-CHECK_TARGETS=(--workspace --lib --bins --test golden --test scenarios --test model)
+CHECK_TARGETS=(--workspace --lib --bins --test golden --test scenarios --test model --test simulated)
 
 part_build() {
     need_rust
@@ -54,6 +54,8 @@ part_unit() {
     cargo_test --no-fail-fast --test model -- --test-threads 1 --nocapture || failed=1
     return "$failed"
 }
+
+part_simulated() { need_rust; cargo_test --test simulated -- --nocapture; }
 
 # --- tier test --------------------------------------------------------------------
 

@@ -11,15 +11,7 @@
 mod alone;
 mod apiserver;
 mod changes;
-#[allow(dead_code, reason = "the faults' test uses all of it")]
-#[path = "../faults/cluster.rs"]
-mod cluster;
 #[path = "../common/generator.rs"]
 mod generator;
-#[path = "../faults/install.rs"]
-mod install;
-#[allow(dead_code, reason = "the faults' test uses all of it")]
-#[path = "../faults/judge.rs"]
-mod judge;
 #[path = "../common/nonsense.rs"]
 mod nonsense;

@@ -1,9 +1,7 @@
 //! The usual lives of a VM, and each of them with each fault.
 
 use super::fake_api::{CLAIMS, CONFIG_MAPS, Fault, PODS, SECRETS, VMS};
-use super::world::{
-    CRASHED, POWERED_OFF, SECONDS, World, change_of_size, now, one_disk, pass, pod_and_status, request,
-};
+use super::world::{CRASHED, POWERED_OFF, World, change_of_size, now, one_disk, pass, pod_and_status, request};
 use serde_json::json;
 use std::time::Duration;
 use vm_operator::operator::controller::Outcome;
@@ -221,29 +219,6 @@ async fn a_foreign_pod_of_the_vms_name_is_left_alone_and_named() {
     assert_eq!(world.api.get(PODS, "vm").unwrap(), foreign);
 }
 
-/// One life of a VM: create, run, change, lose the pod, crash, start again, stop.
-async fn life(world: &mut World, check: impl AsyncFn(&mut World)) {
-    check(world).await;
-    world.run();
-    check(world).await;
-    world.edit(|machine| machine["currentCpus"] = 2.into());
-    check(world).await;
-    world.api.remove(PODS, "vm");
-    check(world).await;
-    world.run();
-    check(world).await;
-    world.end(CRASHED, 5);
-    check(world).await;
-    pass(10);
-    check(world).await;
-    world.api.remove(PODS, "vm");
-    check(world).await;
-    world.edit(|machine| machine["state"] = "Stopped".into());
-    check(world).await;
-    world.api.remove(PODS, "vm");
-    check(world).await;
-}
-
 #[tokio::test]
 async fn a_vm_that_is_being_deleted_gets_nothing_back() {
     let world = World::new(one_disk());
@@ -314,52 +289,4 @@ async fn a_claim_of_another_vm_is_not_shared() {
     world.settle().await;
     assert_eq!(world.ready().0, "InvalidSpec");
     assert_eq!(world.api.get(PODS, "vm"), None);
-}
-
-fn lively() -> World {
-    let mut machine = one_disk();
-    machine["maximumCpus"] = 4.into();
-    World::new(machine)
-}
-
-#[tokio::test]
-async fn every_single_fault_at_every_request_leads_to_the_same_end() {
-    let faults = [400, 403, 409, 422, 429, 500, 503].map(Fault::Refused).into_iter().chain([Fault::AnswerLost]);
-    SECONDS.set(1_767_268_800);
-    let mut world = lively();
-    life(&mut world, async |world| world.settle().await).await;
-    let expected = world.content();
-    let mut tried = 0;
-    for fault in faults {
-        for with_restart in [false, true] {
-            for k in 0.. {
-                SECONDS.set(1_767_268_800);
-                let mut world = lively();
-                world.api.fail(k, fault);
-                life(&mut world, async |world| {
-                    for _ in 0..10 {
-                        world.deliver();
-                        let due = world.api.fault_is_due();
-                        let result = world.reconcile().await;
-                        if with_restart && due && !world.api.fault_is_due() {
-                            world.restart_operator();
-                        }
-                        assert!(world.api.list(PODS).len() <= 1);
-                        if world.api.requests().is_empty() && result.is_ok() {
-                            break;
-                        }
-                    }
-                    world.settle().await;
-                })
-                .await;
-                if world.api.fault_is_due() {
-                    break;
-                }
-                tried += 1;
-                assert_eq!(world.content(), expected, "{fault:?} at request {k}, restart {with_restart}");
-            }
-        }
-    }
-    println!("{tried} lives with one fault each");
-    assert!(tried > 200, "{tried}");
 }

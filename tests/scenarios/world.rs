@@ -163,21 +163,6 @@ impl World {
         let ready = conditions.into_iter().find(|c| c.type_ == "Ready").unwrap();
         (ready.reason, ready.message)
     }
-
-    /// Everything in the cluster but versions and times.
-    pub fn content(&self) -> Vec<Value> {
-        let mut objects: Vec<Value> =
-            [VMS, PODS, CLAIMS, CONFIG_MAPS, SECRETS].iter().flat_map(|collection| self.api.list(collection)).collect();
-        for object in &mut objects {
-            let metadata = object["metadata"].as_object_mut().unwrap();
-            metadata.remove("resourceVersion");
-            metadata.remove("uid");
-            if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-                annotations.retain(|name, _| !name.starts_with("vmrunner.jdrupes.org/"));
-            }
-        }
-        objects
-    }
 }
 
 pub fn one_disk() -> Value {

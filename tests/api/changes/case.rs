@@ -4,9 +4,9 @@ use crate::changes::compare::{compare, compare_live};
 use crate::changes::pick::Change;
 use crate::changes::reconciles::Reconciles;
 use crate::changes::rest::{Rest, rest};
-use crate::cluster::{Cluster, api};
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
+use support::played::{Cluster, api};
 
 /// Where the VM is changed, where one is made as it becomes, and where one is made as it was.
 pub const NAMESPACES: [&str; 3] = ["changed", "as-changed", "as-before"];

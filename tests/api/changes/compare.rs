@@ -3,9 +3,9 @@
 use crate::changes::allowed;
 use crate::changes::case::Verdict;
 use crate::changes::rest::Rest;
-use crate::judge::difference;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use support::judge::difference;
 use vm_operator::api::{conditions, names};
 
 /// Compares one that has started since; `first` is how the VM was in the beginning.

@@ -25,8 +25,6 @@ mod reconciles;
 mod rest;
 mod schema;
 
-use crate::cluster::Cluster;
-use crate::install;
 use case::{Case, NAMESPACES, Verdict};
 use futures::StreamExt;
 use http::Request;
@@ -38,6 +36,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use support::install;
+use support::played::Cluster;
 use support::real::Server;
 use vm_operator::operator::backoff::Failures;
 use vm_operator::operator::context::Context;

@@ -3,11 +3,11 @@
 use crate::changes::allowed;
 use crate::changes::case::Verdict;
 use crate::changes::reconciles::Reconciles;
-use crate::cluster::{Cluster, api};
-use crate::judge::{ready, strip};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use support::judge::{ready, strip};
+use support::played::{Cluster, api};
 use vm_operator::api::conditions::{self, ConditionReason};
 
 /// A VM is at rest when it was looked at that many times in a row, and it was final, the same, and not reconciled. Looks are

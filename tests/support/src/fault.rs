@@ -9,14 +9,25 @@ pub enum Fault {
     AnswerLost,
     /// It is answered with that code and not carried out.
     Refused(u16),
-    /// It is never answered, and carried out or not: the operator's own deadline ends it. A list or watch is ended by
-    /// the client, whose time-out for reading is short here.
-    Hangs { carried_out: bool },
+    /// It is never answered, and carried out or not: the operator's own deadline ends it.
+    Hangs {
+        /// Whether the API server carries it out.
+        carried_out: bool,
+    },
     /// The operator is killed before or after it is carried out, and a new one starts with empty memory.
-    Killed { carried_out: bool },
+    Killed {
+        /// Whether the API server carries it out.
+        carried_out: bool,
+    },
     /// It is killed after it is carried out, and the API server that the new one asks is behind: its first lists of VMs, or of
     /// all kinds, show what was there before the step. It hears of what is newer later; of VMs last.
-    KilledBehind { all: bool },
+    KilledBehind {
+        /// Whether the lists of all kinds are behind.
+        all: bool,
+    },
+    /// Another client deletes the pod, which has ended, between the two phases in which the API server carries this deletion
+    /// out. The answer shows the pod without its version, and arrives after the event of its end.
+    Overtaken,
     /// A list shows what was there when the layer was made, and the watch goes on from there, late.
     Stale,
     /// The same with what was there before the step: the VM before its change, with all that it had then.
@@ -36,6 +47,7 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Of requests that are no lists and no watches.
     pub const OF_REQUESTS: [Self; 14] = [
         Self::NotSent,
         Self::AnswerLost,
@@ -52,6 +64,13 @@ impl Fault {
         Self::KilledBehind { all: false },
         Self::KilledBehind { all: true },
     ];
+    /// The same of deletions of pods.
+    pub const OF_POD_DELETIONS: [Self; 15] = {
+        let mut faults = [Self::Overtaken; 15];
+        let (of_requests, _) = faults.split_at_mut(14);
+        of_requests.copy_from_slice(&Self::OF_REQUESTS);
+        faults
+    };
     /// Of lists and watches. A 404 comes from an API server that does not know the definition (yet, or any more); 409 and 422
     /// come only from a proxy.
     pub const OF_LISTS: [Self; 12] = [
@@ -68,16 +87,19 @@ impl Fault {
         Self::Stale,
         Self::Past,
     ];
+    /// Of events of a watch.
     pub const OF_EVENTS: [Self; 6] =
         [Self::Cut, Self::Forgotten, Self::ForgottenPast, Self::Late, Self::Twice, Self::Swapped];
 
     /// Those that can happen at a place.
+    #[must_use]
     pub fn at(place: &str) -> &'static [Self] {
         match place.split(' ').next() {
             Some("EVENT") => &Self::OF_EVENTS,
             Some("LIST") => &Self::OF_LISTS,
             // All but an old state.
             Some("WATCH") => &Self::OF_LISTS[..Self::OF_LISTS.len() - 2],
+            Some("DELETE") if place.starts_with("DELETE pods/") => &Self::OF_POD_DELETIONS,
             _ => &Self::OF_REQUESTS,
         }
     }

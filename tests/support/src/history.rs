@@ -1,8 +1,8 @@
 //! What must hold at every revision of a run: at most one pod, no claim deleted, no pod ended that runs and should, and no
 //! VM that is told to run and does not.
 
-use crate::cluster::Entry;
 use crate::judge::ready;
+use crate::played::Entry;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use vm_operator::api::conditions;
@@ -135,6 +135,7 @@ fn is_of(pod: &Value, vm: &Value) -> bool {
 
 /// Goes through all that has happened; gives what must never happen. `by_others` is how often somebody else than the
 /// operator deletes a pod.
+#[must_use]
 pub fn broken(history: &[Entry], by_others: usize) -> Vec<String> {
     let (mut broken, mut life) = (Vec::new(), Life::new(by_others));
     for Entry { revision, kind, deleted, object } in history {
@@ -153,6 +154,7 @@ pub fn broken(history: &[Entry], by_others: usize) -> Vec<String> {
 
 /// What must not be so once nothing more happens: a VM that is told to run and does not, or of whose newest generation
 /// nothing is told, or that neither runs nor says why.
+#[must_use]
 pub fn at_end(history: &[Entry]) -> Vec<String> {
     let mut life = Life::new(usize::MAX);
     for Entry { kind, deleted, object, .. } in history {
@@ -182,6 +184,7 @@ pub fn at_end(history: &[Entry]) -> Vec<String> {
 }
 
 /// That the judge can fail: histories with what must never happen.
+#[cfg(test)]
 mod tests {
     use super::{Entry, Value, at_end, broken};
     use serde_json::json;

@@ -4,10 +4,16 @@ use http::Request;
 use std::path::Path;
 use std::time::Duration;
 
+/// The definition of VMs as YAML.
+#[must_use]
+pub fn definition() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crds/vms.vmoperator.jdrupes.org.yaml");
+    std::fs::read_to_string(path).unwrap()
+}
+
 /// Installs the definition.
 pub async fn install(client: &kube::Client) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds/vms.vmoperator.jdrupes.org.yaml");
-    let crd: serde_json::Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let crd: serde_json::Value = serde_saphyr::from_str(&definition()).unwrap();
     let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let request = Request::post(crds).header("Content-Type", "application/json").body(crd.to_string().into_bytes());
     client.request::<serde_json::Value>(request.unwrap()).await.unwrap();

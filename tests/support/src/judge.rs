@@ -1,6 +1,6 @@
 //! What must hold at the end: the same objects as without a fault. What must hold at every revision is in `history`.
 
-use crate::cluster::Cluster;
+use crate::played::Cluster;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Content = BTreeMap<String, Value>;
 
 /// The objects of a namespace without what differs from run to run.
+#[must_use]
 pub fn content(cluster: &Cluster, namespace: &str) -> Content {
     plain(&cluster.present(namespace), &cluster.gone_pods(namespace), namespace)
 }
@@ -68,6 +69,7 @@ fn seen_generations(vm: &Value) -> Value {
 }
 
 /// The reason of the VM's `Ready`.
+#[must_use]
 pub fn ready(vm: Option<&Value>) -> String {
     let conditions = vm.and_then(|vm| vm["status"]["conditions"].as_array()).into_iter().flatten();
     let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready");
@@ -108,6 +110,7 @@ pub fn strip(value: &mut Value) {
 }
 
 /// What is different, for people.
+#[must_use]
 pub fn difference(expected: &BTreeMap<String, Value>, found: &BTreeMap<String, Value>) -> String {
     let keys: BTreeSet<&String> = expected.keys().chain(found.keys()).collect();
     let mut lines = Vec::new();
@@ -136,18 +139,23 @@ fn differ(path: &str, expected: &Value, found: &Value, lines: &mut Vec<String>) 
         (Value::Object(a), Value::Object(b)) => {
             for key in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
                 let path = format!("{path}.{key}");
+                if a.contains_key(key) != b.contains_key(key) && a.get(key).or(b.get(key)) == Some(&Value::Null) {
+                    lines.push(format!("{path}: only one has it, as null"));
+                }
                 differ(&path, a.get(key).unwrap_or(&Value::Null), b.get(key).unwrap_or(&Value::Null), lines);
             }
         }
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
             a.iter().zip(b).enumerate().for_each(|(n, (a, b))| differ(&format!("{path}[{n}]"), a, b, lines));
         }
+        // A field with null is not a field that is missing.
         (a, b) if a != b => lines.push(format!("{path}: {a:.200} is {b:.200}").chars().take(600).collect()),
         _ => {}
     }
 }
 
 /// That the judge can fail.
+#[cfg(test)]
 mod tests {
     use super::{Content, Value, difference, plain};
     use serde_json::json;

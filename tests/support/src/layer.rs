@@ -5,6 +5,7 @@
 //! do not depend on each other come in any order.
 
 use crate::fault::Fault;
+use crate::timings;
 use crate::traffic::{Traffic, UnderWay};
 use futures::StreamExt;
 use http::{Method, Request, Response, StatusCode};
@@ -19,7 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
-use tower::BoxError;
+use tower::{BoxError, Layer as _};
+use vm_operator::operator::deadlines::Deadlines;
 
 #[derive(Default)]
 struct Plan {
@@ -35,10 +37,13 @@ struct Plan {
     late_watches: BTreeSet<String>,
 }
 
-/// One operator's way to the API server. It ends with the operator.
+/// One operator's access to the API server. It ends with the operator.
 #[derive(Clone)]
 pub struct Layer {
     server: Client,
+    follows: &'static [&'static str],
+    late: Duration,
+    traces: bool,
     plan: Arc<Mutex<Plan>>,
     /// Tells that the operator has to be killed.
     pub kill: Arc<Notify>,
@@ -50,28 +55,27 @@ pub struct Layer {
 
 type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
-/// How long a time-out of the client takes, and what comes late does.
-const LATE: Duration = Duration::from_millis(100);
-
-const VMS: &str = "vms";
-/// What an operator lists.
-const KINDS: [&str; 7] = [VMS, "pods", "configmaps", "persistentvolumeclaims", "secrets", "services", "events"];
-
 impl Layer {
-    /// `old` is a revision of the past.
-    pub fn new(server: Client, old: String) -> Self {
-        let dead = watch::Sender::new(false);
-        Self { server, plan: Arc::default(), kill: Arc::default(), traffic: Traffic::default(), dead, old }
+    /// Of an operator that watches these kinds, its own one first. `old` is a revision of the past. Events that are late come
+    /// by a multiple of `late` later.
+    #[must_use]
+    pub fn new(server: Client, follows: &'static [&'static str], old: String, late: Duration, traces: bool) -> Self {
+        let (dead, traffic) = (watch::Sender::new(false), Traffic::new(follows));
+        Self { server, follows, late, traces, plan: Arc::default(), kill: Arc::default(), traffic, dead, old }
     }
 
     /// The same for the operator that comes after one that was killed.
+    #[must_use]
     pub fn next(&self) -> Self {
-        Self { dead: watch::Sender::new(false), traffic: Traffic::default(), ..self.clone() }
+        Self { dead: watch::Sender::new(false), traffic: Traffic::new(self.follows), ..self.clone() }
     }
 
-    pub fn client(&self, namespace: &str) -> Client {
+    /// A client with the operator's deadlines.
+    #[must_use]
+    pub fn client(&self, namespace: &str, deadlines: Deadlines) -> Client {
         let layer = self.clone();
-        Client::new(tower::service_fn(move |request| layer.clone().pass(request)), namespace)
+        let service = tower::service_fn(move |request| layer.clone().pass(request));
+        Client::new(deadlines.layer(service), namespace)
     }
 
     /// From now on what passes is counted, and each fault happens at its place. `past` is the revision of now.
@@ -79,6 +83,7 @@ impl Layer {
         *self.plan.lock().unwrap() = Plan { armed: true, faults, past, ..Plan::default() };
     }
 
+    /// From now on nothing is counted.
     pub fn disarm(&self) {
         self.plan.lock().unwrap().armed = false;
     }
@@ -115,8 +120,15 @@ impl Layer {
         let place = format!("{what}#{count}");
         *count += 1;
         plan.places.push(place.clone());
+        self.trace(&place);
         let at = plan.faults.iter().position(|(at, _)| *at == place)?;
         Some(plan.faults.swap_remove(at).1)
+    }
+
+    fn trace(&self, text: &str) {
+        if self.traces {
+            eprintln!("{} {text}", timings::now());
+        }
     }
 
     async fn pass(self, request: Request<Body>) -> Result<Answer, BoxError> {
@@ -127,15 +139,11 @@ impl Layer {
         let under_way = self.traffic.begins(&what);
         let fault = self.passes(&what);
         match fault {
-            None | Some(Fault::AnswerLost | Fault::Stale | Fault::Past) => {}
+            None | Some(Fault::AnswerLost | Fault::Overtaken | Fault::Stale | Fault::Past) => {}
             Some(Fault::Refused(code)) => return Ok(refused(code)),
             Some(Fault::Hangs { carried_out }) => {
                 if carried_out {
                     self.server.send(request).await?;
-                }
-                if ["LIST", "WATCH"].iter().any(|verb| what.starts_with(verb)) {
-                    tokio::time::sleep(LATE).await;
-                    return Err("timed out".into());
                 }
                 return std::future::pending().await;
             }
@@ -147,7 +155,7 @@ impl Layer {
             }
             Some(Fault::KilledBehind { all }) => {
                 self.server.send(request).await?;
-                let kinds: &[&str] = if all { &KINDS } else { &[VMS] };
+                let kinds = if all { self.follows } else { &self.follows[..1] };
                 self.plan.lock().unwrap().past_next.extend(kinds.iter().map(ToString::to_string));
                 return self.kill().await;
             }
@@ -161,9 +169,25 @@ impl Layer {
                 if fault == Some(Fault::AnswerLost) {
                     return Err("the connection was lost".into());
                 }
-                Ok(passed_on(answer))
+                match fault {
+                    Some(Fault::Overtaken) => self.overtaken(answer).await,
+                    _ => Ok(passed_on(answer)),
+                }
             }
         }
+    }
+
+    /// The answer to a deletion of a pod that has ended, where another deletion was faster.
+    async fn overtaken(&self, answer: Response<Body>) -> Result<Answer, BoxError> {
+        let (parts, body) = answer.into_parts();
+        let bytes = body.collect().await?.to_bytes();
+        let mut pod: Value = serde_json::from_slice(&bytes)?;
+        let has_ended = pod["metadata"]["deletionGracePeriodSeconds"] == 0;
+        if let Some(metadata) = pod["metadata"].as_object_mut().filter(|_| has_ended) {
+            metadata.remove("resourceVersion");
+            tokio::time::sleep(self.late).await;
+        }
+        Ok(passed_on(Response::from_parts(parts, Body::from(serde_json::to_vec(&pod)?))))
     }
 
     /// Passes a list on, or one of the past.
@@ -187,7 +211,7 @@ impl Layer {
     async fn follow(&self, kind: &str, request: Request<Body>, under_way: UnderWay) -> Result<Answer, BoxError> {
         if self.plan.lock().unwrap().late_watches.remove(kind) {
             // The operator acts on the list of the past; and on what it hears of other kinds first.
-            tokio::time::sleep(if kind == VMS { LATE * 4 } else { LATE * 2 }).await;
+            tokio::time::sleep(self.late * if kind == self.follows[0] { 4 } else { 2 }).await;
         }
         let answer = self.server.send(request).await?;
         if !answer.status().is_success() {
@@ -212,10 +236,11 @@ impl Layer {
         let mut dead = self.dead.subscribe();
         loop {
             let frame = tokio::select! {
-                frame = body.frame() => frame,
+                biased;
                 _ = dead.wait_for(|dead| *dead) => return,
                 () = out.closed() => return,
-                () = tokio::time::sleep(LATE * 2), if held.is_some() => {
+                frame = body.frame() => frame,
+                () = tokio::time::sleep(self.late * 2), if held.is_some() => {
                     let _ = out.send(held.take().map(|(line, _)| line).unwrap_or_default());
                     continue;
                 }
@@ -230,7 +255,7 @@ impl Layer {
                     None => {}
                     Some(Fault::Late) => {
                         let _late = self.traffic.begins(&what);
-                        tokio::time::sleep(LATE * 3).await;
+                        tokio::time::sleep(self.late * 3).await;
                     }
                     Some(Fault::Twice) => drop(out.send(line.clone())),
                     Some(Fault::Swapped) => {

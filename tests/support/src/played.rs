@@ -15,8 +15,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use vm_operator::api::{conditions, names};
 
-/// What is followed: group, version, kind.
-const KINDS: [(&str, &str, &str, &str); 6] = [
+/// The kinds that are watched: group, version, kind and plural name.
+pub const KINDS: [(&str, &str, &str, &str); 6] = [
     ("vmoperator.jdrupes.org", "v1", "VirtualMachine", "vms"),
     ("", "v1", "Pod", "pods"),
     ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
@@ -26,6 +26,7 @@ const KINDS: [(&str, &str, &str, &str); 6] = [
 ];
 
 /// The API of a kind: in that namespace, or in all.
+#[must_use]
 pub fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
     let (group, version, _, plural) = KINDS.into_iter().find(|(_, _, name, _)| *name == kind).unwrap();
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
@@ -36,11 +37,15 @@ pub fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicO
 }
 
 /// A state of an object, or its end.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
+    /// The resource version.
     pub revision: u64,
+    /// The object's kind.
     pub kind: &'static str,
+    /// Whether it is the last state before the object was removed.
     pub deleted: bool,
+    /// The object.
     pub object: Value,
 }
 
@@ -52,12 +57,17 @@ struct Seen {
     present: BTreeMap<String, BTreeMap<(&'static str, String), Value>>,
     /// UIDs of VMs that were deleted.
     dead: BTreeSet<String>,
+    /// What the played parts could not do, by namespace.
+    failures: BTreeMap<String, Vec<String>>,
 }
 
+/// The played cluster.
 #[derive(Clone)]
 pub struct Cluster {
+    /// Of everybody but the operator.
     pub client: Client,
     seen: Arc<Mutex<Seen>>,
+    /// How many changes were seen.
     pub changed: watch::Sender<u64>,
 }
 
@@ -118,16 +128,19 @@ impl Cluster {
     }
 
     /// What there is in a namespace, by kind and name.
+    #[must_use]
     pub fn present(&self, namespace: &str) -> BTreeMap<(&'static str, String), Value> {
         self.seen.lock().unwrap().present.get(namespace).cloned().unwrap_or_default()
     }
 
     /// How many changes there were in a namespace.
+    #[must_use]
     pub fn changes(&self, namespace: &str) -> usize {
         self.seen.lock().unwrap().history.get(namespace).map_or(0, Vec::len)
     }
 
     /// UIDs of the pods that are gone, the last one first.
+    #[must_use]
     pub fn gone_pods(&self, namespace: &str) -> Vec<String> {
         let seen = self.seen.lock().unwrap();
         let pods =
@@ -135,11 +148,14 @@ impl Cluster {
         pods.rev().filter_map(|pod| pod.object["metadata"]["uid"].as_str().map(ToOwned::to_owned)).collect()
     }
 
+    /// The object of that name.
+    #[must_use]
     pub fn get(&self, namespace: &str, kind: &'static str, name: &str) -> Option<Value> {
         self.seen.lock().unwrap().present.get(namespace)?.get(&(kind, name.to_owned())).cloned()
     }
 
     /// The state that the object is in, without the object.
+    #[must_use]
     pub fn version(&self, namespace: &str, kind: &'static str, name: &str) -> Option<String> {
         let seen = self.seen.lock().unwrap();
         let object = seen.present.get(namespace)?.get(&(kind, name.to_owned()))?;
@@ -147,6 +163,7 @@ impl Cluster {
     }
 
     /// Kinds and names of all that belongs to a VM.
+    #[must_use]
     pub fn of_vm(&self, namespace: &str, vm: &str) -> BTreeSet<(&'static str, String)> {
         let seen = self.seen.lock().unwrap();
         let present = seen.present.get(namespace).into_iter().flatten();
@@ -160,12 +177,19 @@ impl Cluster {
     }
 
     /// All that has happened in a namespace, in order; it is forgotten.
+    #[must_use]
     pub fn take_history(&self, namespace: &str) -> Vec<Entry> {
         let mut seen = self.seen.lock().unwrap();
         seen.present.remove(namespace);
         let mut history = seen.history.remove(namespace).unwrap_or_default();
         history.sort_by_key(|entry| entry.revision);
         history
+    }
+
+    /// What the played parts could not do in a namespace.
+    #[must_use]
+    pub fn failures(&self, namespace: &str) -> Vec<String> {
+        self.seen.lock().unwrap().failures.get(namespace).cloned().unwrap_or_default()
     }
 
     /// Makes an object, as somebody else than the operator; gives it as it is then.
@@ -176,6 +200,9 @@ impl Cluster {
     }
 
     /// Changes an object, likewise.
+    ///
+    /// # Errors
+    /// If the API server refuses.
     pub async fn merge(
         &self,
         kind: &str,
@@ -280,7 +307,9 @@ impl Cluster {
                     return;
                 }
             }
-            return println!("{namespace}: the played kubelet cannot remove the pod: {last:?}");
+            let failure = format!("the played kubelet cannot remove the pod: {last:?}");
+            self.seen.lock().unwrap().failures.entry(namespace.to_owned()).or_default().push(failure);
+            return;
         }
         if pod["spec"]["nodeName"].is_null() {
             let binding = json!({

@@ -1,12 +1,9 @@
-//! What passes between one operator and the API server: how many requests, which of them are under way, and which kinds
-//! are followed. By this it is told whether an operator has come to rest, or is only slow to begin.
+//! The traffic between one operator and the API server: how many requests, which of them are pending, and which kinds are
+//! watched. It shows whether an operator is at rest, or is only slow to start.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-
-/// What an operator follows all the time.
-pub const FOLLOWED: [&str; 7] =
-    ["vms", "pods", "configmaps", "persistentvolumeclaims", "events", "services", "secrets"];
+use tokio::sync::watch;
 
 #[derive(Default)]
 struct Counts {
@@ -17,8 +14,13 @@ struct Counts {
 }
 
 /// The traffic of one operator.
-#[derive(Clone, Default)]
-pub struct Traffic(Arc<Mutex<Counts>>);
+#[derive(Clone)]
+pub struct Traffic {
+    /// Plural names of the kinds that it has to watch.
+    follows: &'static [&'static str],
+    counts: Arc<Mutex<Counts>>,
+    changed: watch::Sender<()>,
+}
 
 /// Something that is under way until this is dropped.
 pub struct UnderWay {
@@ -28,57 +30,77 @@ pub struct UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.traffic.0.lock().unwrap().under_way.remove(&self.number);
+        self.traffic.counts.lock().unwrap().under_way.remove(&self.number);
+        self.traffic.changed.send_replace(());
     }
 }
 
 impl UnderWay {
     /// It follows that kind from now on, whatever else did so before. Gives the number by which it ends.
     pub fn follows(self, kind: &str) -> usize {
-        self.traffic.0.lock().unwrap().followed.insert(kind.to_owned(), self.number);
+        self.traffic.counts.lock().unwrap().followed.insert(kind.to_owned(), self.number);
         self.number
     }
 }
 
 impl Traffic {
+    /// No request yet of an operator that has to watch these kinds.
+    #[must_use]
+    pub fn new(follows: &'static [&'static str]) -> Self {
+        Self { follows, counts: Arc::default(), changed: watch::Sender::new(()) }
+    }
+
+    /// Notified of each request that begins or ends.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
     /// A request, or an event that is late.
     pub fn begins(&self, what: &str) -> UnderWay {
-        let mut counts = self.0.lock().unwrap();
+        let mut counts = self.counts.lock().unwrap();
         counts.requests += 1;
         let number = counts.requests;
         counts.under_way.insert(number, what.to_owned());
+        drop(counts);
+        self.changed.send_replace(());
         UnderWay { traffic: self.clone(), number }
     }
 
     /// A kind is not followed any more by the request of that number.
     pub fn ends(&self, kind: &str, number: usize) {
-        let mut counts = self.0.lock().unwrap();
+        let mut counts = self.counts.lock().unwrap();
         if counts.followed.get(kind) == Some(&number) {
             counts.followed.remove(kind);
         }
+        drop(counts);
+        self.changed.send_replace(());
     }
 
     /// How many there were.
     pub fn requests(&self) -> usize {
-        self.0.lock().unwrap().requests
+        self.counts.lock().unwrap().requests
     }
 
     /// What keeps the operator from being at rest, if anything does.
     pub fn unrest(&self) -> Option<String> {
-        let counts = self.0.lock().unwrap();
+        let counts = self.counts.lock().unwrap();
         if let Some(what) = counts.under_way.values().next() {
             return Some(format!("{what} is under way"));
         }
-        let missing = FOLLOWED.iter().find(|kind| !counts.followed.contains_key(**kind));
+        let missing = self.follows.iter().find(|kind| !counts.followed.contains_key(**kind));
         missing.map(|kind| format!("{kind} are not followed"))
     }
 }
 
+#[cfg(test)]
 mod tests {
-    use super::{FOLLOWED, Traffic};
+    use super::Traffic;
+
+    const FOLLOWED: &[&str] = &["vms", "pods"];
 
     fn following() -> Traffic {
-        let traffic = Traffic::default();
+        let traffic = Traffic::new(FOLLOWED);
         for kind in FOLLOWED {
             traffic.begins("LIST").follows(kind);
         }
@@ -87,7 +109,7 @@ mod tests {
 
     #[test]
     fn an_operator_is_at_rest_that_follows_everything_and_waits_for_nothing() {
-        assert_eq!(Traffic::default().unrest().unwrap(), "vms are not followed");
+        assert_eq!(Traffic::new(FOLLOWED).unrest().unwrap(), "vms are not followed");
         let traffic = following();
         assert_eq!(traffic.unrest(), None);
         let request = traffic.begins("POST pods/vm");

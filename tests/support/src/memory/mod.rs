@@ -21,6 +21,7 @@ mod fields;
 mod list;
 mod managers;
 mod patch;
+mod quantity;
 mod resource;
 mod route;
 mod rules;

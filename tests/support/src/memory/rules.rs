@@ -1,5 +1,6 @@
 //! What Kubernetes adds to objects of its own kinds, and which changes it rejects.
 
+use super::quantity::{canonicalize, canonicalize_resources};
 use super::resource::Resource;
 use super::schema::object_at;
 use super::status::Failure;
@@ -41,12 +42,24 @@ pub fn default(resource: &Resource, object: &mut Value) {
         }
         "Pod" => {
             default_pod_spec(&mut object["spec"]);
+            for list in ["containers", "initContainers"] {
+                each(&mut object["spec"], list).for_each(canonicalize_resources);
+            }
+            for condition in object.get_mut("status").into_iter().flat_map(|status| each(status, "conditions")) {
+                fill(condition, "lastProbeTime", Value::Null);
+                fill(condition, "lastTransitionTime", Value::Null);
+            }
             for container in object.get_mut("status").into_iter().flat_map(|status| each(status, "containerStatuses")) {
+                canonicalize_resources(container);
                 fill(container, "state", json!({}));
                 fill(container, "lastState", json!({}));
             }
         }
-        "PersistentVolumeClaim" => fill(&mut object["spec"], "volumeMode", "Filesystem"),
+        "PersistentVolumeClaim" => {
+            fill(&mut object["spec"], "volumeMode", "Filesystem");
+            canonicalize_resources(&mut object["spec"]);
+            object.get_mut("status").and_then(|status| status.get_mut("capacity")).into_iter().for_each(canonicalize);
+        }
         "Secret" => default_secret(object),
         "Service" => default_service(object),
         "Namespace" => {

@@ -1,6 +1,6 @@
 //! A VM with all that the reference makes for it, as it is found by the operator that takes it over.
 
-use crate::cluster::Cluster;
+use crate::played::Cluster;
 use serde_json::{Value, json};
 
 /// Makes all of it.

@@ -1,6 +1,6 @@
 //! What an earlier VM of the same name has left.
 
-use crate::cluster::Cluster;
+use crate::played::Cluster;
 use serde_json::json;
 use vm_operator::api::names;
 

@@ -1,0 +1,237 @@
+//! Every fault at every call: the scenarios of a controller, each with one fault at one place, for every place and every
+//! fault that is possible there. Each run ends with the same objects as the run without a fault, and the controller's judge
+//! accepts its history.
+//!
+//! A *place* is a request, a list, a watch or an event between controller and API server, for example `POST pods/vm#0` or
+//! `EVENT vms#2`: [`layer`](crate::layer). The faults are in [`fault`](crate::fault).
+//!
+//! [`simulated`] runs the cases on an API server in memory, on virtual time, and repeats a run by its seed. [`real`] runs
+//! them on a real API server.
+//!
+//! # How a new controller gets the enumeration
+//!
+//! 1. Write a `const` [`Controller`]: how it is started, which kinds it watches, when it is settled, and what its judge
+//!    requires of a history. [`vms::CONTROLLER`](crate::vms::CONTROLLER) is the example.
+//! 2. Write its list of [`Scenario`]s: the steps before the faults, the steps with the faults, and the reason of `Ready` at the
+//!    end. A step that is special to the controller is a function ([`Step::Act`]).
+//! 3. Where the controller makes objects of a kind that is not in [`played::KINDS`](crate::played::KINDS), add it there, and let
+//!    [`played`](crate::played) do what the rest of Kubernetes does with it.
+//! 4. Call [`simulated::check`] in a test without a cluster, and [`real::check`] in one with an API server.
+
+pub mod real;
+pub mod run;
+pub mod simulated;
+mod verdict;
+
+pub use verdict::{Reference, Verdict};
+
+use crate::fault::Fault;
+use crate::judge::Content;
+use crate::layer::Layer;
+use crate::played::{Cluster, Entry};
+use crate::timings::Timings;
+use futures::future::BoxFuture;
+use run::Run;
+use std::fmt;
+use std::str::FromStr;
+use tokio::task::JoinHandle;
+
+/// A controller under test.
+pub struct Controller {
+    /// API version of its own kind.
+    pub api_version: &'static str,
+    /// Its own kind.
+    pub kind: &'static str,
+    /// The name of the object of that kind in each scenario.
+    pub name: &'static str,
+    /// Plural names of the kinds that it watches, its own one first.
+    pub follows: &'static [&'static str],
+    /// Its definitions as YAML.
+    pub definitions: fn() -> Vec<String>,
+    /// Makes the objects outside of namespaces that its scenarios need.
+    pub prepare: for<'a> fn(&'a kube::Client) -> BoxFuture<'a, ()>,
+    /// Starts it in a namespace.
+    pub start: fn(&Layer, &str, &Timings) -> Started,
+    /// Whether it has reported on the newest generation of its object, in that namespace, that all is well or stopped.
+    pub is_settled: fn(&Cluster, &str) -> bool,
+    /// Whether it reports the fault at that place in its object's status instead of trying again and again.
+    pub is_reported: fn(&str, Fault) -> bool,
+    /// Whether the status reports the message that is given.
+    pub reports: fn(&Cluster, &str, &str) -> bool,
+    /// What the history of a run violates.
+    pub judge: fn(&Life) -> Vec<String>,
+}
+
+/// A controller that was started.
+pub struct Started {
+    /// Ends when it is aborted.
+    pub task: JoinHandle<()>,
+    /// What the controller still has to do, as far as that can be seen.
+    pub unrest: Box<dyn Fn() -> Option<String> + Send + Sync>,
+}
+
+/// The history of a run.
+pub struct Life {
+    /// Every state of every object, in order.
+    pub history: Vec<Entry>,
+    /// How many pods the scenario itself has deleted.
+    pub deleted_by_others: usize,
+    /// Whether the run ended as expected.
+    pub is_at_end: bool,
+}
+
+/// Something that happens.
+#[derive(Clone, Copy)]
+pub enum Step {
+    /// The controller starts; one that runs is killed before.
+    Start,
+    /// The controller's object is created with the scenario's spec.
+    Create,
+    /// The controller's object is changed by that merge patch.
+    Patch(&'static str),
+    /// The controller's object is deleted.
+    Delete,
+    /// Anything else.
+    Act(for<'a> fn(&'a mut Run, &'a Scenario) -> BoxFuture<'a, ()>),
+}
+
+/// A sequence of steps.
+pub struct Scenario {
+    /// Its name.
+    pub name: &'static str,
+    /// The spec of the controller's object, as JSON.
+    pub spec: &'static str,
+    /// The steps before the faults.
+    pub before: &'static [Step],
+    /// The steps with the faults.
+    pub steps: &'static [Step],
+    /// Reason of `Ready` at the end; empty: the object is gone.
+    pub ready: &'static str,
+    /// An object at the end, and a part of its JSON that shows that the scenario does what its name says.
+    pub says: Option<(&'static str, &'static str)>,
+}
+
+impl Scenario {
+    /// Whether a run without a fault ended as the scenario says.
+    fn verify(&self, controller: &Controller, end: &Content) -> Result<(), String> {
+        let ready = crate::judge::ready(end.get(&format!("{}/{}", controller.kind, controller.name)));
+        if ready != self.ready {
+            return Err(format!("Ready has the reason {ready:?} instead of {:?}: {end:#?}", self.ready));
+        }
+        if let Some((object, part)) = self.says {
+            let found = end.get(object).map(ToString::to_string).unwrap_or_default();
+            if !found.contains(part) {
+                return Err(format!("{object} does not contain {part}: {found}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A scenario with faults at places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// The scenario's name.
+    pub scenario: String,
+    /// Each with its place.
+    pub faults: Vec<(String, Fault)>,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.scenario)?;
+        for (n, (place, fault)) in self.faults.iter().enumerate() {
+            let separator = if n == 0 { "" } else { " + " };
+            write!(f, "{separator}{fault:?} at {place}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Case {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (scenario, faults) = text.split_once(": ").ok_or("a case is SCENARIO: FAULT at PLACE")?;
+        let fault = |text: &str| {
+            let (fault, place) = text.split_once(" at ").ok_or_else(|| format!("{text}: no place"))?;
+            let known = Fault::at(place).iter().find(|known| format!("{known:?}") == fault);
+            Ok((place.to_owned(), *known.ok_or_else(|| format!("{fault}: no fault at {place}"))?))
+        };
+        let faults = faults.split(" + ").filter(|text| !text.is_empty()).map(fault).collect::<Result<_, String>>()?;
+        Ok(Self { scenario: scenario.to_owned(), faults })
+    }
+}
+
+impl Case {
+    /// A number that depends on nothing but the case (FNV-1a).
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        let text = self.to_string();
+        text.bytes().fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
+    }
+
+    /// All cases of a scenario: one fault at one place each.
+    fn all<'a>(scenario: &'a Scenario, reference: &'a Reference) -> impl Iterator<Item = Self> + 'a {
+        let faults = |place: &'a String| Fault::at(place).iter().map(move |fault| (place.clone(), *fault));
+        let faults = reference.places.iter().flat_map(faults);
+        faults.map(|fault| Self { scenario: scenario.name.to_owned(), faults: vec![fault] })
+    }
+
+    /// Three faults at places that the number picks; none that is reported instead of repaired.
+    fn at_random(controller: &Controller, scenarios: &[(&Scenario, Reference)], seed: u64, number: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number);
+        let (scenario, reference) = &scenarios[random.usize(..scenarios.len())];
+        let mut faults = Vec::new();
+        while faults.len() < 3 {
+            let place = &reference.places[random.usize(..reference.places.len())];
+            let fault = Fault::at(place)[random.usize(..Fault::at(place).len())];
+            if !(controller.is_reported)(place, fault) {
+                faults.push((place.clone(), fault));
+            }
+        }
+        Self { scenario: scenario.name.to_owned(), faults }
+    }
+}
+
+/// The value of a variable that is a number.
+///
+/// # Panics
+/// If it is set and no number.
+#[must_use]
+pub fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number")))
+}
+
+/// The scenarios that `FAULTS_ONLY` selects by parts of their names, between commas; else all.
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn selected(scenarios: &'static [Scenario]) -> Vec<&'static Scenario> {
+    let only = std::env::var("FAULTS_ONLY").unwrap_or_default();
+    let is_selected = |scenario: &&Scenario| only.split(',').any(|part| scenario.name.contains(part));
+    let selected: Vec<_> = scenarios.iter().filter(is_selected).collect();
+    assert!(!selected.is_empty(), "FAULTS_ONLY selects no scenario");
+    selected
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_is_read_as_it_is_printed() {
+        for faults in [
+            vec![("EVENT pods#1".to_owned(), Fault::Twice)],
+            vec![("POST pods/vm#0".to_owned(), Fault::Refused(403)), ("LIST vms#0".to_owned(), Fault::Stale)],
+            vec![("PATCH vms/vm/status#3".to_owned(), Fault::KilledBehind { all: true })],
+        ] {
+            let case = Case { scenario: "crash".to_owned(), faults };
+            assert_eq!(case.to_string().parse(), Ok(case));
+        }
+        for wrong in ["crash", "crash: Twice", "crash: Twice at POST pods/vm#0"] {
+            assert!(wrong.parse::<Case>().is_err(), "{wrong}");
+        }
+    }
+}

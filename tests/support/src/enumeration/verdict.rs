@@ -1,0 +1,64 @@
+//! How a run went.
+
+use crate::judge::Content;
+
+/// How a run without a fault went.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reference {
+    /// The objects before the first step with faults, and at the end.
+    pub ends: [Content; 2],
+    /// Every place at which a fault is possible.
+    pub places: Vec<String>,
+}
+
+/// How a run with a fault went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It ends with the same objects, and its history is accepted.
+    Same,
+    /// The same, but a place was not passed.
+    NotReached,
+    /// It ends with other objects.
+    Differs(String),
+    /// The judge rejects its history, whatever its end is.
+    Broken(String),
+}
+
+impl Verdict {
+    pub(super) fn new(end: Result<(), String>, broken: &[String], is_reached: bool) -> Self {
+        match end {
+            Ok(()) if !broken.is_empty() => Self::Broken(broken.join("; ")),
+            Ok(()) if is_reached => Self::Same,
+            Ok(()) => Self::NotReached,
+            Err(difference) if broken.is_empty() => Self::Differs(format!("it ends differently:\n    {difference}")),
+            Err(difference) => {
+                Self::Broken(format!("{}; and it ends differently:\n    {difference}", broken.join("; ")))
+            }
+        }
+    }
+
+    /// The reason why the run is wrong, if it is.
+    #[must_use]
+    pub fn wrong(&self) -> Option<&str> {
+        match self {
+            Self::Same | Self::NotReached => None,
+            Self::Differs(why) | Self::Broken(why) => Some(why),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Verdict;
+
+    #[test]
+    fn a_rejected_history_is_wrong_whatever_the_end_is() {
+        let broken = ["2 pods are alive".to_owned()];
+        let differs = || Err("a is b".to_owned());
+        let wrong = |end| Verdict::new(end, &broken, true).wrong().map(ToOwned::to_owned);
+        assert_eq!(wrong(Ok(())).unwrap(), "2 pods are alive");
+        assert_eq!(wrong(differs()).unwrap(), "2 pods are alive; and it ends differently:\n    a is b");
+        assert!(Verdict::new(differs(), &[], true).wrong().is_some());
+        assert_eq!(Verdict::new(Ok(()), &[], false), Verdict::NotReached);
+    }
+}

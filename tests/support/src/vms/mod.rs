@@ -1,0 +1,118 @@
+//! The controller of VMs and its scenarios for the [`enumeration`](crate::enumeration).
+//!
+//! | file | content |
+//! |---|---|
+//! | `adopted` | a VM of the Java VM-Operator, as it is found |
+//! | `leftovers` | the objects of a previous VM with the same name |
+//! | `scenarios` | the scenarios |
+
+mod adopted;
+mod leftovers;
+mod scenarios;
+
+pub use scenarios::SCENARIOS;
+
+use crate::enumeration::{Controller, Life, Started};
+use crate::fault::Fault;
+use crate::history::{at_end, broken};
+use crate::install;
+use crate::judge::ready;
+use crate::layer::Layer;
+use crate::played::Cluster;
+use crate::timings::{self, Timings};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use kube::Client;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use vm_operator::operator::backoff::Failures;
+use vm_operator::operator::context::Context;
+use vm_operator::operator::refusals::Refusals;
+use vm_operator::operator::settings::{LoadBalancerService, Settings};
+use vm_operator::operator::{streams, vm};
+
+/// The controller of VMs.
+pub const CONTROLLER: Controller = Controller {
+    api_version: "vmoperator.jdrupes.org/v1",
+    kind: "VirtualMachine",
+    name: "vm",
+    follows: &["vms", "pods", "configmaps", "persistentvolumeclaims", "secrets", "services", "events"],
+    definitions: || vec![install::definition()],
+    prepare,
+    start,
+    is_settled,
+    is_reported,
+    reports,
+    judge,
+};
+
+/// A class of volumes that can grow.
+fn prepare(client: &Client) -> BoxFuture<'_, ()> {
+    Box::pin(async {
+        let class = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "grows"},
+            "provisioner": "test", "allowVolumeExpansion": true,
+        });
+        let request =
+            http::Request::post("/apis/storage.k8s.io/v1/storageclasses").header("Content-Type", "application/json");
+        client.request::<Value>(request.body(class.to_string().into_bytes()).unwrap()).await.unwrap();
+    })
+}
+
+fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
+    let mut settings = Settings::default();
+    settings.reconciler.load_balancer_service =
+        LoadBalancerService::On { labels: BTreeMap::new(), annotations: BTreeMap::new() };
+    let mut ctx = Context::new(layer.client(namespace, timings.deadlines()), namespace.to_owned(), settings);
+    ctx.random_password = || "secret".to_owned();
+    ctx.failures = Failures::by_chance(timings::chance);
+    ctx.refusals = Refusals::new(timings::chance);
+    (ctx.now, ctx.instant) = (timings::now, timings::instant);
+    if let Some(shortened) = timings.shortened {
+        ctx.failures = Failures::pausing(shortened.backoff);
+        ctx.deadline = shortened.deadline;
+        ctx.watch_pause = shortened.watch_pause;
+        ctx.garbage = shortened.garbage;
+    }
+    let ctx = Arc::new(ctx);
+    let of_task = ctx.clone();
+    let task = tokio::spawn(async move {
+        let ctx = of_task;
+        let vms = streams::vms(&ctx);
+        let children = streams::children(&ctx, &vms.store);
+        ctx.caches.ready().await;
+        vm::run(ctx.clone(), vms, children.boxed(), std::future::pending()).await;
+    });
+    let unrest = move || (!ctx.failures.is_empty()).then(|| "the last reconcile has failed".to_owned());
+    Started { task, unrest: Box::new(unrest) }
+}
+
+fn is_settled(cluster: &Cluster, namespace: &str) -> bool {
+    let Some(vm) = cluster.get(namespace, "VirtualMachine", "vm") else { return true };
+    let is_ready = matches!(ready(Some(&vm)).as_str(), "Running" | "Stopped");
+    is_ready && vm["status"]["observedGeneration"] == vm["metadata"]["generation"]
+}
+
+/// A refused change of a pod or a claim is reported in a condition, and requested again when the VM changes: such a refusal
+/// is mostly final, and a settled VM would cause requests for ever.
+fn is_reported(place: &str, fault: Fault) -> bool {
+    let is_asked_once = place.contains("pods/vm/resize") || place.starts_with("PATCH persistentvolumeclaims/");
+    // A claim that is not found is a matter of the next look at it.
+    let codes: &[u16] = if place.contains("/resize") { &[403, 404, 422] } else { &[403, 422] };
+    is_asked_once && matches!(fault, Fault::Refused(code) if codes.contains(&code))
+}
+
+fn reports(cluster: &Cluster, namespace: &str, message: &str) -> bool {
+    let vm = cluster.get(namespace, "VirtualMachine", "vm").unwrap_or_default();
+    let mut conditions = vm["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|condition| condition["message"].as_str().is_some_and(|text| text.contains(message)))
+}
+
+fn judge(life: &Life) -> Vec<String> {
+    let mut wrong = broken(&life.history, life.deleted_by_others);
+    if life.is_at_end {
+        wrong.extend(at_end(&life.history));
+    }
+    wrong
+}
