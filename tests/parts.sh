@@ -172,6 +172,8 @@ with_everything() {
 
 part_model_deep() { need_rust; MODEL_DEEP=1 cargo_test --test model -- --test-threads 1 --nocapture; }
 
+part_seeds() { need_rust; FAULTS_SEED=2 FAULTS_SEEDS=6 cargo_test --test simulated -- --nocapture; }
+
 part_faults_all() { FAULTS_ALL=1 part_faults; }
 
 part_changes_all() { CHANGES=500 part_changes; }
