@@ -46,10 +46,10 @@ compiled_entry() {
     printf '%s\n' "$VMOP_CACHE/compiled/$1-$key.tar"
 }
 
-# restore_compiled PROFILE: fills an empty target/
+# restore_compiled PROFILE: fills an empty target/, or one where that was interrupted
 restore_compiled() {
-    local entry newest
-    [[ ! -e $REPO/target/$1 ]] || return 0
+    local entry newest mark=$REPO/target/.restoring-$1
+    [[ ! -e $REPO/target/$1 || -e $mark ]] || return 0
     entry=$(compiled_entry "$1")
     mkdir -p "$VMOP_CACHE/compiled"
     newest=$(find "$VMOP_CACHE/compiled" -name "$1-*.tar" -printf '%T@ %p\n' | sort --reverse --numeric-sort | sed -n '1s/^[^ ]* //p')
@@ -58,7 +58,9 @@ restore_compiled() {
     [[ -n $newest ]] || return 0
     used "$newest"
     mkdir -p "$REPO/target"
+    touch "$mark"
     tar --extract --file "$newest" --directory "$REPO/target"
+    rm "$mark"
 }
 
 # store_compiled PROFILE DIRECTORY...: of these directories in target/, all but this repository's own packages

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`memory`] | an API server in memory |
 //! | [`real`] | a real API server with an etcd of its own |
+//! | [`signal`] | tells of changes, in an order that does not depend on chance |
 //! | [`fault`], [`layer`], [`traffic`] | faults between an operator and the API server, and the requests that pass |
 //! | [`played`] | scheduler, volume binder, kubelet, runner and garbage collector; the history of all objects |
 //! | [`judge`], [`history`] | checks of the final objects, and of every revision |
@@ -12,10 +13,11 @@
 //! | [`vms`] | the controller of VMs and its scenarios |
 //! | [`install`] | the definition of VMs on a real API server |
 //!
-//! All modules but `memory` and `real` need the feature `operator`.
+//! All modules but `memory`, `real` and `signal` need the feature `operator`.
 
 pub mod memory;
 pub mod real;
+pub mod signal;
 
 #[cfg(feature = "operator")]
 pub mod enumeration;

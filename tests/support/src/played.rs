@@ -1,6 +1,7 @@
 //! The rest of Kubernetes, played by a script over the real API server: scheduler, volume binder, kubelet, the runner in
 //! the pod, garbage collection. And the history of every object, from which it is judged what has happened.
 
+use crate::signal::Signal;
 use futures::{StreamExt, TryStreamExt};
 use http::Request;
 use kube::Client;
@@ -12,7 +13,6 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::watch;
 use vm_operator::api::{conditions, names};
 
 /// The kinds that are watched: group, version, kind and plural name.
@@ -67,14 +67,14 @@ pub struct Cluster {
     /// Of everybody but the operator.
     pub client: Client,
     seen: Arc<Mutex<Seen>>,
-    /// How many changes were seen.
-    pub changed: watch::Sender<u64>,
+    /// Tells of each change.
+    pub changed: Signal,
 }
 
 impl Cluster {
     /// Starts to follow everything, and to play.
     pub async fn start(client: Client) -> Self {
-        let cluster = Self { client, seen: Arc::default(), changed: watch::Sender::new(0) };
+        let cluster = Self { client, seen: Arc::default(), changed: Signal::default() };
         for (_, _, kind, _) in KINDS {
             let list = api(&cluster.client, kind, None).list(&ListParams::default()).await.unwrap();
             let from = list.metadata.resource_version.unwrap();
@@ -124,7 +124,7 @@ impl Cluster {
         }
         seen.history.entry(namespace).or_default().push(entry);
         drop(seen);
-        self.changed.send_modify(|count| *count += 1);
+        self.changed.raise();
     }
 
     /// What there is in a namespace, by kind and name.

@@ -1,9 +1,9 @@
 //! The traffic between one operator and the API server: how many requests, which of them are pending, and which kinds are
 //! watched. It shows whether an operator is at rest, or is only slow to start.
 
+use crate::signal::{Listener, Signal};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use tokio::sync::watch;
 
 #[derive(Default)]
 struct Counts {
@@ -19,7 +19,7 @@ pub struct Traffic {
     /// Plural names of the kinds that it has to watch.
     follows: &'static [&'static str],
     counts: Arc<Mutex<Counts>>,
-    changed: watch::Sender<()>,
+    changed: Signal,
 }
 
 /// Something that is under way until this is dropped.
@@ -31,7 +31,7 @@ pub struct UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         self.traffic.counts.lock().unwrap().under_way.remove(&self.number);
-        self.traffic.changed.send_replace(());
+        self.traffic.changed.raise();
     }
 }
 
@@ -47,13 +47,13 @@ impl Traffic {
     /// No request yet of an operator that has to watch these kinds.
     #[must_use]
     pub fn new(follows: &'static [&'static str]) -> Self {
-        Self { follows, counts: Arc::default(), changed: watch::Sender::new(()) }
+        Self { follows, counts: Arc::default(), changed: Signal::default() }
     }
 
     /// Notified of each request that begins or ends.
     #[must_use]
-    pub fn changes(&self) -> watch::Receiver<()> {
-        self.changed.subscribe()
+    pub fn changes(&self) -> Listener {
+        self.changed.listen()
     }
 
     /// A request, or an event that is late.
@@ -63,7 +63,7 @@ impl Traffic {
         let number = counts.requests;
         counts.under_way.insert(number, what.to_owned());
         drop(counts);
-        self.changed.send_replace(());
+        self.changed.raise();
         UnderWay { traffic: self.clone(), number }
     }
 
@@ -74,7 +74,7 @@ impl Traffic {
             counts.followed.remove(kind);
         }
         drop(counts);
-        self.changed.send_replace(());
+        self.changed.raise();
     }
 
     /// How many there were.

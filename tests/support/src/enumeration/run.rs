@@ -195,7 +195,7 @@ impl Run {
         let mut checked = None;
         let mut reason = "there is no rest".to_owned();
         loop {
-            let mut changes = self.cluster.changed.subscribe();
+            let mut changes = self.cluster.changed.listen();
             let mut traffic = self.layer.traffic.changes();
             let before = std::mem::replace(&mut progress, self.progress());
             let unrest = self.unrest();
@@ -221,8 +221,8 @@ impl Run {
             tokio::select! {
                 biased;
                 () = kill.notified() => self.replace(),
-                _ = changes.changed() => {}
-                _ = traffic.changed() => {}
+                () = changes.changed() => {}
+                () = traffic.changed() => {}
                 () = tokio::time::sleep_until(look) => {}
             }
         }

@@ -13,7 +13,7 @@
 use super::run::Run;
 use super::{Case, Controller, Reference, Scenario, Verdict, number, selected};
 use crate::fault::Fault;
-use crate::memory::Server;
+use crate::memory::{self, Server};
 use crate::played::Cluster;
 use crate::timings::{self, Timings};
 use std::any::Any;
@@ -56,8 +56,15 @@ pub fn check(controller: &'static Controller, scenarios: &'static [Scenario]) {
         Some(minutes) => simulation.at_random(&scenarios, first, Duration::from_secs(60 * minutes)),
         None => (first..first + seeds).flat_map(|seed| simulation.all(&scenarios, seed)).collect(),
     };
-    let unknown = simulation.calls().unknown;
+    let Calls { seen, unknown } = simulation.calls();
     assert!(unknown.is_empty(), "calls that the in-memory API server does not know: {unknown:#?}");
+    let compared: BTreeSet<&str> = memory::COMPARED.lines().collect();
+    let others: Vec<_> = seen.iter().filter(|call| !compared.contains(&***call)).collect();
+    assert!(
+        others.is_empty(),
+        "tests/api/apiserver/conformance.rs has no call of these kinds, so nothing shows that the in-memory API server answers \
+         them as a real one does: {others:#?}. Add calls there, and the kinds to tests/support/src/memory/compared.txt"
+    );
     assert!(wrong.is_empty(), "{} runs are wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
@@ -90,7 +97,7 @@ impl Simulation {
     }
 
     /// One run on a runtime and a server of its own.
-    fn run<T>(&self, seed: u64, work: impl AsyncFnOnce(Run) -> T) -> T {
+    fn run<T>(&self, seed: u64, work: impl AsyncFnOnce(Run, &Server) -> T) -> T {
         // kube's pauses between watches are partly random.
         fastrand::seed(seed);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
@@ -103,7 +110,7 @@ impl Simulation {
             (self.controller.prepare)(&client).await;
             let cluster = Cluster::start(client).await;
             let run = Run::new(self.controller, &cluster, NAMESPACE.to_owned(), self.timings).await;
-            let result = work(run).await;
+            let result = work(run, &server).await;
             let mut calls = self.calls.lock().unwrap();
             calls.seen.extend(server.calls_seen().into_keys());
             calls.unknown.extend(server.unknown_calls());
@@ -116,7 +123,7 @@ impl Simulation {
     /// # Errors
     /// If it does not end as the scenario says.
     pub fn reference(&self, seed: u64, scenario: &Scenario) -> Result<Reference, String> {
-        let run = || self.run(seed, async |run| run.reference(scenario).await);
+        let run = || self.run(seed, async |run, _| run.reference(scenario).await);
         catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(format!("{}: {}", scenario.name, text(&*panic))))
     }
 
@@ -128,8 +135,16 @@ impl Simulation {
         reference: &Reference,
         faults: &[(String, Fault)],
     ) -> Verdict {
-        let run = || self.run(seed, async |run| run.with_faults(scenario, reference, faults.to_vec()).await);
+        let run = || self.run(seed, async |run, _| run.with_faults(scenario, reference, faults.to_vec()).await);
         catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Verdict::Broken(text(&*panic)))
+    }
+
+    /// All that happens in a run with faults, as [`Server::history`] gives it.
+    pub fn history(&self, seed: u64, scenario: &Scenario, reference: &Reference, case: &Case) -> Vec<String> {
+        self.run(seed, async |run, server| {
+            run.with_faults(scenario, reference, case.faults.clone()).await;
+            server.history()
+        })
     }
 
     /// The runs without a fault of these scenarios.
@@ -140,6 +155,19 @@ impl Simulation {
         let references = in_parallel(scenarios, |scenario| self.reference(seed, scenario));
         let reference = |reference: Result<Reference, String>| reference.unwrap_or_else(|why| panic!("{why}"));
         scenarios.iter().copied().zip(references.into_iter().map(reference)).collect()
+    }
+
+    /// All cases of these scenarios.
+    ///
+    /// # Panics
+    /// If a run without a fault does not end as its scenario says.
+    pub fn cases(&self, scenarios: &[&'static Scenario], seed: u64) -> Vec<(&'static Scenario, Reference, Vec<Case>)> {
+        let references = self.references(scenarios, seed).into_iter();
+        let cases = |(scenario, reference)| {
+            let cases = Case::all(scenario, &reference).collect();
+            (scenario, reference, cases)
+        };
+        references.map(cases).collect()
     }
 
     fn all(&self, scenarios: &[&'static Scenario], seed: u64) -> Vec<String> {

@@ -18,6 +18,11 @@ impl Clock {
         Self { began: Instant::now() }
     }
 
+    /// When the server started.
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
     /// The time of now.
     pub fn now(&self) -> Timestamp {
         let epoch: Timestamp = EPOCH.parse().expect("the epoch is a time");

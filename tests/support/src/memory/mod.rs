@@ -56,6 +56,10 @@ use tower::BoxError;
 
 type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
+/// The kinds of calls, one in each line as [`Server::calls_seen`] gives them, in which this server is compared with a real one
+/// (`tests/api/apiserver/conformance.rs`).
+pub const COMPARED: &str = include_str!("compared.txt");
+
 /// A Kubernetes API server in memory. Clones share their state.
 #[derive(Clone)]
 pub struct Server {
@@ -172,6 +176,22 @@ impl Server {
     #[must_use]
     pub fn calls_seen(&self) -> BTreeMap<String, usize> {
         self.lock().seen.clone()
+    }
+
+    /// Every change of every object in order, with the time since the server's start; the last line tells how many answers and
+    /// events there were. Two runs with equal histories have taken the same course.
+    #[must_use]
+    pub fn history(&self) -> Vec<String> {
+        let state = self.lock();
+        let mut lines: Vec<_> = state.store.changes().map(|(kind, change)| (change.revision, kind, change)).collect();
+        lines.sort_by_key(|(revision, ..)| *revision);
+        let line = |(revision, kind, change): (u64, &str, &store::Change)| {
+            let after = change.at.saturating_duration_since(self.clock.began());
+            let object = change.new.as_ref().map_or("deleted".to_owned(), |object| object.value.to_string());
+            format!("{revision} {after:?} {kind} {} {object}", change.key.1)
+        };
+        let end = format!("{} answers and events", state.drawn);
+        lines.into_iter().map(line).chain([end]).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

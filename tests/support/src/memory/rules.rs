@@ -28,6 +28,9 @@ pub fn template(resource: &Resource) -> Value {
         (false, "Lease" | "Namespace" | "Node" | "Deployment" | "PersistentVolume") => {
             json!({"metadata": {}, "spec": {}, "status": {}})
         }
+        (false, "Event") => json!({
+            "metadata": {}, "deprecatedSource": {}, "deprecatedFirstTimestamp": null, "deprecatedLastTimestamp": null,
+        }),
         _ => json!({"metadata": {}}),
     }
 }
@@ -62,6 +65,10 @@ pub fn default(resource: &Resource, object: &mut Value) {
         }
         "Secret" => default_secret(object),
         "Service" => default_service(object),
+        "StorageClass" => {
+            fill(object, "reclaimPolicy", "Delete");
+            fill(object, "volumeBindingMode", "Immediate");
+        }
         "Namespace" => {
             let name = object["metadata"]["name"].clone();
             object_at(&mut object["metadata"], "labels").insert("kubernetes.io/metadata.name".to_owned(), name);
@@ -223,6 +230,11 @@ pub fn prepare(resource: &Resource, object: &mut Value, number: u64) {
                 fill(spec, "ipFamilyPolicy", "SingleStack");
             }
             allocate_node_ports(spec, number);
+        }
+        "Event" => {
+            fill(object, "deprecatedSource", json!({}));
+            fill(object, "deprecatedFirstTimestamp", Value::Null);
+            fill(object, "deprecatedLastTimestamp", Value::Null);
         }
         "Namespace" => {
             fill(&mut object["spec"], "finalizers", json!(["kubernetes"]));

@@ -1,10 +1,10 @@
 //! Objects, their history, and the one counter of revisions.
 
 use super::resource::Resource;
+use crate::signal::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Namespace and name; the namespace is empty for cluster-wide kinds.
@@ -59,13 +59,13 @@ pub struct Change {
 pub struct Table {
     pub objects: BTreeMap<Key, Arc<Object>>,
     pub log: Vec<Change>,
-    /// The revision of the last change.
-    pub changed: watch::Sender<u64>,
+    /// Tells of each change.
+    pub changed: Signal,
 }
 
 impl Default for Table {
     fn default() -> Self {
-        Self { objects: BTreeMap::new(), log: Vec::new(), changed: watch::Sender::new(0) }
+        Self { objects: BTreeMap::new(), log: Vec::new(), changed: Signal::default() }
     }
 }
 
@@ -84,6 +84,11 @@ impl Store {
         self.tables.entry(resource.qualified()).or_default()
     }
 
+    /// Every change of every object, with the qualified resource name.
+    pub fn changes(&self) -> impl Iterator<Item = (&str, &Change)> {
+        self.tables.iter().flat_map(|(kind, table)| table.log.iter().map(move |change| (&**kind, change)))
+    }
+
     pub fn get(&mut self, resource: &Resource, key: &Key) -> Option<Arc<Object>> {
         self.table(resource).objects.get(key).cloned()
     }
@@ -97,7 +102,7 @@ impl Store {
         let table = self.table(resource);
         let old = table.objects.insert(key.clone(), object.clone());
         table.log.push(Change { revision, at: Instant::now(), key, old, new: Some(object.clone()), last: None });
-        table.changed.send_replace(revision);
+        table.changed.raise();
         object
     }
 
@@ -115,7 +120,7 @@ impl Store {
         let table = self.table(resource);
         let old = table.objects.remove(&key);
         table.log.push(Change { revision, at: Instant::now(), key, old, new: None, last: Some(last.clone()) });
-        table.changed.send_replace(revision);
+        table.changed.raise();
         last
     }
 

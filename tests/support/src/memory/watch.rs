@@ -7,13 +7,13 @@ use super::selector::Selector;
 use super::status::Failure;
 use super::store::{Change, Object};
 use super::{Server, State};
+use crate::signal::Listener;
 use bytes::Bytes;
 use futures::Stream;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 /// How often a watch that asks for bookmarks gets one.
@@ -33,7 +33,7 @@ struct Watch {
     revision: u64,
     /// What is sent before anything else.
     first: VecDeque<Vec<u8>>,
-    changed: watch::Receiver<u64>,
+    changed: Listener,
     /// When the last event was sent: no later one is earlier.
     last: Instant,
     end: Instant,
@@ -85,7 +85,7 @@ pub fn watch(
         next,
         revision,
         first,
-        changed: table.changed.subscribe(),
+        changed: table.changed.listen(),
         last: now,
         end: now + seconds.map_or(TIMEOUT, Duration::from_secs),
         bookmark: now + BOOKMARK,
@@ -102,7 +102,7 @@ impl Watch {
         }
         while !self.is_over {
             // Before the log is read, so that no change between the two is missed.
-            self.changed.mark_unchanged();
+            self.changed.mark_known();
             if let Some((due, line)) = self.change() {
                 self.last = due.max(self.last);
                 sleep_until(self.last).await;
@@ -111,7 +111,7 @@ impl Watch {
             let bookmark = if self.bookmarks { self.bookmark } else { self.end };
             tokio::select! {
                 biased;
-                changed = self.changed.changed() => self.is_over = changed.is_err(),
+                () = self.changed.changed() => {}
                 () = sleep_until(self.end) => self.is_over = true,
                 () = sleep_until(bookmark) => {
                     self.bookmark += BOOKMARK;

@@ -1,0 +1,93 @@
+//! Tells all who wait that something has changed, in the order in which they began to wait. `tokio::sync::watch` tells them in
+//! a random order, with which no seed would repeat a run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::Notify;
+
+/// A source of changes. Clones are the same source.
+#[derive(Clone, Debug, Default)]
+pub struct Signal(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    changes: AtomicU64,
+    notify: Notify,
+}
+
+/// Waits for changes.
+#[derive(Debug)]
+pub struct Listener {
+    source: Arc<Inner>,
+    seen: u64,
+}
+
+impl Signal {
+    /// Something has changed.
+    pub fn raise(&self) {
+        self.0.changes.fetch_add(1, Ordering::SeqCst);
+        self.0.notify.notify_waiters();
+    }
+
+    /// Hears of changes from now on.
+    #[must_use]
+    pub fn listen(&self) -> Listener {
+        Listener { source: self.0.clone(), seen: self.0.changes.load(Ordering::SeqCst) }
+    }
+}
+
+impl Listener {
+    /// What has changed up to now is known.
+    pub fn mark_known(&mut self) {
+        self.seen = self.source.changes.load(Ordering::SeqCst);
+    }
+
+    /// Returns when something has changed that is not known, and makes it known.
+    pub async fn changed(&mut self) {
+        // Created before the count is read, so that it hears of what changes in between.
+        let notified = self.source.notify.notified();
+        if self.source.changes.load(Ordering::SeqCst) == self.seen {
+            notified.await;
+        }
+        self.seen = self.source.changes.load(Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Signal;
+    use futures::FutureExt;
+    use std::sync::{Arc, Mutex};
+
+    #[tokio::test]
+    async fn a_change_is_heard_once() {
+        let signal = Signal::default();
+        signal.raise();
+        let mut listener = signal.listen();
+        assert!(listener.changed().now_or_never().is_none());
+        signal.raise();
+        assert!(listener.changed().now_or_never().is_some());
+        assert!(listener.changed().now_or_never().is_none());
+        signal.raise();
+        listener.mark_known();
+        assert!(listener.changed().now_or_never().is_none());
+    }
+
+    #[tokio::test]
+    async fn those_who_wait_are_told_in_their_order() {
+        let (signal, told) = (Signal::default(), Arc::<Mutex<Vec<usize>>>::default());
+        let waiting: Vec<_> = (0..100)
+            .map(|number| {
+                let (mut listener, told) = (signal.listen(), told.clone());
+                tokio::spawn(async move {
+                    listener.changed().await;
+                    told.lock().unwrap().push(number);
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        signal.raise();
+        futures::future::join_all(waiting).await;
+        assert_eq!(*told.lock().unwrap(), Vec::from_iter(0..100));
+    }
+}
