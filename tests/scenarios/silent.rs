@@ -131,7 +131,9 @@ fn silent_at_first(what: &str, path: &str, nth: usize) -> Reply {
 #[tokio::test]
 async fn an_operator_whose_first_requests_are_never_answered_sees_everything_all_the_same() {
     let (server, client) = Server::start(silent_at_first).await;
-    let ctx = Arc::new(Context::new(client, "ns".to_owned(), Settings::default()));
+    let mut ctx = Context::new(client, "ns".to_owned(), Settings::default());
+    ctx.watch_pause = Duration::from_millis(100);
+    let ctx = Arc::new(ctx);
     let vms = streams::vms(&ctx);
     let store = vms.store.clone();
     let children = streams::children(&ctx, &store);

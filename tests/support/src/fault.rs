@@ -25,6 +25,9 @@ pub enum Fault {
         /// Whether the lists of all kinds are behind.
         all: bool,
     },
+    /// The same after a creation, and the lists of all kinds show what was there before the write to that kind that came before
+    /// this one: the object of the same name that was deleted since.
+    KilledFarBehind,
     /// Another client deletes the pod, which has ended, between the two phases in which the API server carries this deletion
     /// out. The answer shows the pod without its version, and arrives after the event of its end.
     Overtaken,
@@ -48,7 +51,7 @@ pub enum Fault {
 
 impl Fault {
     /// Of requests that are no lists and no watches.
-    pub const OF_REQUESTS: [Self; 14] = [
+    pub const OF_REQUESTS: [Self; 15] = [
         Self::NotSent,
         Self::AnswerLost,
         Self::Refused(403),
@@ -57,6 +60,7 @@ impl Fault {
         Self::Refused(422),
         Self::Refused(429),
         Self::Refused(500),
+        Self::Refused(503),
         Self::Hangs { carried_out: false },
         Self::Hangs { carried_out: true },
         Self::Killed { carried_out: false },
@@ -65,15 +69,12 @@ impl Fault {
         Self::KilledBehind { all: true },
     ];
     /// The same of deletions of pods.
-    pub const OF_POD_DELETIONS: [Self; 15] = {
-        let mut faults = [Self::Overtaken; 15];
-        let (of_requests, _) = faults.split_at_mut(14);
-        of_requests.copy_from_slice(&Self::OF_REQUESTS);
-        faults
-    };
+    pub const OF_POD_DELETIONS: [Self; 16] = with(Self::Overtaken);
+    /// The same of creations.
+    pub const OF_CREATIONS: [Self; 16] = with(Self::KilledFarBehind);
     /// Of lists and watches. A 404 comes from an API server that does not know the definition (yet, or any more); 409 and 422
     /// come only from a proxy.
-    pub const OF_LISTS: [Self; 12] = [
+    pub const OF_LISTS: [Self; 13] = [
         Self::NotSent,
         Self::Refused(403),
         Self::Refused(404),
@@ -82,6 +83,7 @@ impl Fault {
         Self::Refused(422),
         Self::Refused(429),
         Self::Refused(500),
+        Self::Refused(503),
         Self::Hangs { carried_out: false },
         Self::Killed { carried_out: false },
         Self::Stale,
@@ -99,8 +101,18 @@ impl Fault {
             Some("LIST") => &Self::OF_LISTS,
             // All but an old state.
             Some("WATCH") => &Self::OF_LISTS[..Self::OF_LISTS.len() - 2],
+            // Events are no objects that an operator looks at again.
+            Some("POST") if !place.starts_with("POST events#") => &Self::OF_CREATIONS,
             Some("DELETE") if place.starts_with("DELETE pods/") => &Self::OF_POD_DELETIONS,
             _ => &Self::OF_REQUESTS,
         }
     }
+}
+
+/// The faults of requests, and another one.
+const fn with(another: Fault) -> [Fault; 16] {
+    let mut faults = [another; 16];
+    let (of_requests, _) = faults.split_at_mut(15);
+    of_requests.copy_from_slice(&Fault::OF_REQUESTS);
+    faults
 }

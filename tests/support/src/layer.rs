@@ -31,6 +31,8 @@ struct Plan {
     faults: Vec<(String, Fault)>,
     /// A revision from before the step.
     past: String,
+    /// For each kind, the revision from before the last write to it, if a fault needs that.
+    before_write: BTreeMap<String, String>,
     /// Kinds whose next list shows what was there then.
     past_next: BTreeSet<String>,
     /// Kinds of which a list of the past was answered: the watch that follows it begins late.
@@ -135,8 +137,10 @@ impl Layer {
         if *self.dead.borrow() {
             return Err("the operator is dead".into());
         }
+        let path = request.uri().path().to_owned();
         let (what, request) = named(request).await?;
         let under_way = self.traffic.begins(&what);
+        let before_write = self.before_write(&what, &path).await?;
         let fault = self.passes(&what);
         match fault {
             None | Some(Fault::AnswerLost | Fault::Overtaken | Fault::Stale | Fault::Past) => {}
@@ -159,6 +163,11 @@ impl Layer {
                 self.plan.lock().unwrap().past_next.extend(kinds.iter().map(ToString::to_string));
                 return self.kill().await;
             }
+            Some(Fault::KilledFarBehind) => {
+                self.server.send(request).await?;
+                self.fall_behind(before_write);
+                return self.kill().await;
+            }
             Some(_) => return Err("the connection was refused".into()),
         }
         match what.split_once(' ') {
@@ -175,6 +184,30 @@ impl Layer {
                 }
             }
         }
+    }
+
+    /// The next lists of all kinds show that revision, or else what was there before the step.
+    fn fall_behind(&self, revision: Option<String>) {
+        let plan = &mut *self.plan.lock().unwrap();
+        plan.past_next.extend(self.follows.iter().map(ToString::to_string));
+        plan.past = revision.unwrap_or_else(|| plan.past.clone());
+    }
+
+    /// Of the write to the same kind that came before this one: the revision from before that.
+    async fn before_write(&self, what: &str, path: &str) -> Result<Option<String>, BoxError> {
+        let is_needed = self.plan.lock().unwrap().faults.iter().any(|(_, fault)| *fault == Fault::KilledFarBehind);
+        let Some((verb, kind)) = what.split_once(' ').filter(|_| is_needed) else { return Ok(None) };
+        let Some((_, within)) = path.split_once("/namespaces/").filter(|_| !matches!(verb, "GET" | "LIST" | "WATCH"))
+        else {
+            return Ok(None);
+        };
+        let namespace = within.split('/').next().unwrap_or_default();
+        let list = Request::get(format!("/api/v1/namespaces/{namespace}/configmaps?limit=1")).body(Body::empty())?;
+        let list = self.server.send(list).await?.into_body().collect().await?.to_bytes();
+        let list: Value = serde_json::from_slice(&list)?;
+        let revision = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+        let kind = kind.split('/').next().unwrap_or_default().to_owned();
+        Ok(self.plan.lock().unwrap().before_write.insert(kind, revision))
     }
 
     /// The answer to a deletion of a pod that has ended, where another deletion was faster.
@@ -330,6 +363,7 @@ fn refused(code: u16) -> Answer {
         410 => "Expired",
         422 => "Invalid",
         429 => "TooManyRequests",
+        503 => "ServiceUnavailable",
         _ => "InternalError",
     };
     let details = (code == 429).then(|| json!({"retryAfterSeconds": 1}));

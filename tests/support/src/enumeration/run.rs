@@ -193,7 +193,7 @@ impl Run {
         let mut since = Instant::now();
         // The progress for which something was wrong though the controller was at rest.
         let mut checked = None;
-        let mut reason = "there is no rest".to_owned();
+        let (mut unrest_was, mut wrong_was) = ("there is no rest".to_owned(), None);
         loop {
             let mut changes = self.cluster.changed.listen();
             let mut traffic = self.layer.traffic.changes();
@@ -204,17 +204,17 @@ impl Run {
                 checked = None;
             }
             if let Some(unrest) = unrest {
-                reason = unrest;
+                unrest_was = unrest;
             }
             if since.elapsed() >= quiet && checked != Some(progress) {
                 match wrong(self) {
                     None => return Ok(()),
-                    Some(wrong) => reason = wrong,
+                    wrong => wrong_was = wrong,
                 }
                 checked = Some(progress);
             }
             if began.elapsed() > self.timings.until {
-                return Err(reason);
+                return Err(wrong_was.unwrap_or(unrest_was));
             }
             let look = Instant::now() + LOOK_PERIOD;
             let look = if since.elapsed() < quiet { look.min(since + quiet) } else { look };
