@@ -56,7 +56,7 @@ bench-slope: ## Whether the operator's memory grows over a million (SLOPE_RECONC
 	SCALE_VMS=$${SCALE_VMS:-500} SLOPE_RECONCILES=$${SLOPE_RECONCILES:-1000000} $(CARGO) bench --locked --bench scale
 bench-startup: ## Where the time of the programs' own start goes, STARTS (20) times; needs `make cluster images guests`
 	@tests/release build
-	$(CARGO) bench --locked --bench startup
+	$(CARGO) test --locked --test runner -- bench::startup --nocapture
 bench-density: ## Measure many VMs (DENSITY_VMS, default 100) beside as many bare pods; needs `make release cluster guests`, and jq
 	@tests/bench/density
 lint: ## Format, clippy for the whole and for each half, shell syntax, dependencies' licences and sources
@@ -64,7 +64,7 @@ lint: ## Format, clippy for the whole and for each half, shell syntax, dependenc
 golden: ## Write the golden files, crds/ and what is generated in docs/ anew; review what changed
 	$(CARGO) run --bin vm-operator -- crds --dir crds
 	$(CARGO) run --bin vm-operator -- docs --dir docs
-	INSTA_UPDATE=always $(CARGO) test --test golden
+	INSTA_UPDATE=always $(CARGO) test --test check golden::
 
 .PHONY: install release programs images guests cluster cluster-down
 install: ## Install the Debian packages that all of this needs, where missing

@@ -25,7 +25,7 @@ cargo_test() { CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$REPO/tests/timed ca
 
 # --- tier check -----------------------------------------------------------------
 
-CHECK_TARGETS=(--workspace --lib --bins --test golden --test scenarios --test model --test simulated)
+CHECK_TARGETS=(--workspace --lib --bins --test check)
 
 part_build() {
     need_rust
@@ -49,13 +49,14 @@ part_lint() {
 part_unit() {
     need_rust
     local failed=0
-    cargo_test --no-fail-fast --workspace --lib --bins --test golden --test scenarios || failed=1
+    cargo_test --no-fail-fast --workspace --lib --bins || failed=1
+    cargo_test --no-fail-fast --test check -- golden:: scenarios:: || failed=1
     # Prints how many worlds it has looked at.
-    cargo_test --no-fail-fast --test model -- --test-threads 1 --nocapture || failed=1
+    cargo_test --no-fail-fast --test check -- model:: --test-threads 1 --nocapture || failed=1
     return "$failed"
 }
 
-part_simulated() { need_rust; cargo_test --test simulated -- --nocapture; }
+part_simulated() { need_rust; cargo_test --test check -- simulated:: --test-threads 1 --nocapture; }
 
 # --- tier test --------------------------------------------------------------------
 
@@ -63,8 +64,8 @@ part_simulated() { need_rust; cargo_test --test simulated -- --nocapture; }
 part_halves() {
     need_rust
     local failed=0
-    check_half operator vm-operator model || failed=1
-    check_half runner vm-runner bench_runner || failed=1
+    check_half operator vm-operator e2e || failed=1
+    check_half runner vm-runner runner || failed=1
     return "$failed"
 }
 
@@ -118,12 +119,12 @@ part_changes() {
 part_faults() {
     need_rust
     "$CLUSTER" build
-    cargo_test --test faults -- --nocapture
+    cargo_test --test api -- faults:: --nocapture
 }
 
 part_runner() {
     need_rust
-    cargo_test --no-fail-fast --test runner -- --test-threads 4
+    cargo_test --no-fail-fast --test runner -- --test-threads 4 --skip bench::
 }
 
 part_selftests() {
@@ -143,7 +144,7 @@ part_e2e() { with_cluster e2e; }
 
 e2e() {
     local failed=0
-    cargo_test --no-fail-fast --test e2e -- --test-threads 4 --skip exhaustive --skip granted || failed=1
+    cargo_test --no-fail-fast --test e2e -- --test-threads 4 --skip exhaustive --skip granted --skip soak:: || failed=1
     # What the roles grant is compared with the rights that these tests have used.
     cargo_test --test e2e -- granted || failed=1
     return "$failed"
@@ -170,9 +171,9 @@ with_everything() {
     with_cluster "$@"
 }
 
-part_model_deep() { need_rust; MODEL_DEEP=1 cargo_test --test model -- --test-threads 1 --nocapture; }
+part_model_deep() { need_rust; MODEL_DEEP=1 cargo_test --test check -- model:: --test-threads 1 --nocapture; }
 
-part_seeds() { need_rust; FAULTS_SEED=2 FAULTS_SEEDS=6 cargo_test --test simulated -- --nocapture; }
+part_seeds() { need_rust; FAULTS_SEED=2 FAULTS_SEEDS=6 cargo_test --test check -- simulated:: --test-threads 1 --nocapture; }
 
 part_faults_all() { FAULTS_ALL=1 part_faults; }
 
@@ -182,7 +183,7 @@ part_fuzz() { need_rust; FUZZ_SECONDS=${FUZZ_SECONDS:-60} "$REPO/fuzz/run"; }
 
 part_soak() {
     export SOAK_MINUTES=${SOAK_MINUTES:-15}
-    with_everything cargo_test --test soak -- --nocapture
+    with_everything cargo_test --test e2e -- soak:: --nocapture
 }
 
 part_e2e_more() { with_everything cargo_test --no-fail-fast --test e2e -- --test-threads 4 exhaustive; }

@@ -4,14 +4,10 @@
 //! |---|---|---|
 //! | `apiserver` | `make test-apiserver` | the operator beside the real scheduler and garbage collector |
 //! | `changes` | `make test-changes` | VMs that are changed at random, with played components |
+//! | `faults` | `make test-faults` | faults at calls of the operator, with played components |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
-#[path = "../common/alone.rs"]
-mod alone;
 mod apiserver;
 mod changes;
-#[path = "../common/generator.rs"]
-mod generator;
-#[path = "../common/nonsense.rs"]
-mod nonsense;
+mod faults;

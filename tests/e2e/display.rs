@@ -4,11 +4,11 @@
 use super::harness::display::{self, Entry};
 use super::harness::vm::{BOOT, Vm, condition, ready_reason};
 use super::harness::{Space, e2e, eventually, kubectl, process};
-use super::web::Authority;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
+use support::web::Authority;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 

@@ -5,7 +5,7 @@
 //! ```text
 //! make cluster images guests          # the prerequisites; a test that lacks one says which
 //! tests/run previous                  # the programs of the previous commit, for the upgrade
-//! cargo test --test e2e -- --test-threads 4 --skip exhaustive --skip granted    # four VMs at a time
+//! cargo test --test e2e -- --test-threads 4 --skip exhaustive --skip granted --skip soak::    # four VMs at a time
 //! cargo test --test e2e -- granted                                              # after them
 //! cargo test --test e2e -- --test-threads 4 exhaustive                          # the exhaustive tier
 //! ```
@@ -34,6 +34,7 @@
 //! | [`writes`] | how many requests all that costs |
 //! | [`whole_node`] | a drained, a lost and a restarted node; nodes that keep devices for root |
 //! | [`granted`] | the roles grant what the other tests have used, and nothing else |
+//! | [`soak`] | everything at random, for as long as wanted |
 //! | [`harness`] | the fixtures |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -54,10 +55,8 @@ mod media;
 mod mistakes;
 mod reach;
 mod seed;
+mod soak;
 mod takeover;
 mod upgrade;
-#[path = "../runner/fetch/server.rs"]
-#[allow(dead_code)] // The fetches by the runner alone use the rest.
-mod web;
 mod whole_node;
 mod writes;

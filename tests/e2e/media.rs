@@ -2,7 +2,6 @@
 
 use super::harness::vm::{BOOT, Vm, condition, ready_reason};
 use super::harness::{Space, e2e, eventually, kubectl, process};
-use super::web::{Authority, Reply, Web, tunnel_at};
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
@@ -11,6 +10,7 @@ use sha2::{Digest, Sha256};
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use support::web::{Authority, Reply, Web, tunnel_at};
 
 /// The node's address, where pods reach it.
 const NODE: &str = "10.88.0.1:0";

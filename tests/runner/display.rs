@@ -1,13 +1,13 @@
 //! The display, seen by a real client: passwords, encryption, screens, USB redirection.
 
 use crate::api::{Api, condition};
-use crate::fetch::server::Authority;
 use crate::rig::{DISPLAY, LIMIT, Rig, Vm};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
+use support::web::Authority;
 
 /// From a changed password to its effect: five times the 2 s that the runner has, as the machine of the tests is busy.
 const IN_EFFECT: Duration = Duration::from_secs(10);

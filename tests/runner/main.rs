@@ -7,6 +7,7 @@
 
 mod alone;
 mod api;
+mod bench;
 mod confined;
 mod desktop;
 mod devices;

@@ -1,12 +1,12 @@
 //! Each value of an option beside each value of each other one, in as few machines as that takes: QEMU starts them all.
 
 use crate::display::certify;
-use crate::fetch::server::Authority;
 use crate::rig::{DISPLAY, Rig};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use support::web::Authority;
 
 /// Options with all of their values, but for those that this machine or a test's pod lacks: KVM, huge pages, taps, block
 /// devices. Those have tests of their own (`kvm`, `guest_memory`, `network`, `storage`).

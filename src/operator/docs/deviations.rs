@@ -1,4 +1,4 @@
-//! (pure) `docs/deviations.md`: how this operator differs from the Java VM-Operator. `tests/golden/takeover.rs` compares the
+//! (pure) `docs/deviations.md`: how this operator differs from the Java VM-Operator. `tests/check/golden/takeover.rs` compares the
 //! tables with the objects that both create and with the rules of the CRD.
 
 use super::cell;

@@ -1,4 +1,4 @@
-//! (pure) Fields of a VM that change nothing of what is made of it. `tests/golden/fields.rs` tries all others.
+//! (pure) Fields of a VM that change nothing of what is made of it. `tests/check/golden/fields.rs` tries all others.
 
 /// Fields that change nothing of what is made, each with its reason. A place ends with all that is below it.
 pub const LATER: &[(&str, &str)] = &[

@@ -54,7 +54,7 @@ async fn defaults_are_the_references_but_for_the_image() {
 #[tokio::test]
 async fn every_example_is_admitted() {
     let world = World::new("examples").await;
-    for directory in ["examples", "tests/golden"] {
+    for directory in ["examples", "tests/check/golden"] {
         let entries = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(directory)).unwrap();
         for path in
             entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "yaml"))
@@ -112,7 +112,7 @@ async fn monitoring_scrapes_the_operator_that_is_installed() {
     let rendered = world.kustomize("deploy/monitoring");
     assert_eq!(rendered.len(), 4);
 
-    // That of the VMs: tests/golden/monitoring.rs.
+    // That of the VMs: tests/check/golden/monitoring.rs.
     let monitor =
         rendered.iter().find(|object| object["kind"] == "PodMonitor" && object["metadata"]["name"] == "vm-operator");
     let monitor = monitor.unwrap();

@@ -1,14 +1,14 @@
 //! Thousands of objects that the reference admits and its runner can start: none is refused.
 
-use crate::alone::of_spec;
 use crate::apiserver::definition::Definition;
 use crate::apiserver::world::World;
-use crate::generator::specs;
-use crate::nonsense::mutated;
 use futures::StreamExt;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Instant;
+use support::alone::of_spec;
+use support::generator::specs;
+use support::nonsense::mutated;
 use vm_operator::operator::settings::Reconciler;
 use vm_operator::operator::vm::{build, plan::plan};
 

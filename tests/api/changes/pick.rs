@@ -7,11 +7,10 @@
 
 use crate::changes::placed;
 use crate::changes::schema::Field;
-use crate::generator;
-use crate::nonsense;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
+use support::{generator, nonsense};
 
 /// Numbers at random, the same for the same seed.
 pub struct Random(u64);

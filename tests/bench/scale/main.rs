@@ -9,7 +9,6 @@
 //! | `operator` | the operator's process |
 //! | `burst` | how fast many VMs become pods, beside a client that makes the same objects |
 //! | `slope` | what it takes after many reconciles |
-//! | `taken` | where and when the figures were taken, and of what |
 //!
 //! `SCALE_VMS` (default 10000) says how many VMs there are in the end. `make bench-slope` looks at something else instead:
 //! with `SLOPE_RECONCILES` (a million there), whether the operator's memory grows with the number of its reconciles.
@@ -21,7 +20,6 @@ mod kubelet;
 mod operator;
 mod proxy;
 mod slope;
-mod taken;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
@@ -79,7 +77,7 @@ async fn measure(count: usize) {
     if let Ok(reconciles) = std::env::var("SLOPE_RECONCILES") {
         let reconciles = reconciles.parse().expect("SLOPE_RECONCILES is a number");
         bench.slope(bench.operator().await, count, reconciles).await;
-        return taken::tell("make bench-slope");
+        return support::taken::tell("make bench-slope");
     }
     bench.bursts().await;
     let operator = bench.operator().await;
@@ -104,7 +102,7 @@ async fn measure(count: usize) {
         there += SAMPLES;
     }
     bench.restart(operator, there).await;
-    taken::tell("make bench-scale");
+    support::taken::tell("make bench-scale");
 }
 
 fn row(what: &str, figure: &str) {

@@ -1,10 +1,10 @@
 //! Sizes, sums, time, and repositories that take nothing.
 
-use super::server::{Reply, Web};
 use super::{MIB, Repository, image, sum};
 use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use support::web::{Reply, Web};
 
 /// A server with that image, without a length if that is wanted.
 fn web(image: Vec<u8>, chunked: bool) -> Web {

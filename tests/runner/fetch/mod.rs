@@ -2,7 +2,6 @@
 
 mod limits;
 mod resume;
-pub mod server;
 mod servers;
 
 use crate::rig::{LIMIT, programs};

@@ -1,10 +1,10 @@
 //! What has come is not fetched twice, and never put together wrongly.
 
-use super::server::{Reply, Request, Web};
 use super::{MIB, Repository, image, sum};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
+use support::web::{Reply, Request, Web};
 
 const PACE: Duration = Duration::from_millis(20);
 

@@ -1,12 +1,12 @@
 //! What servers answer, and whom we ask.
 
-use super::server::{Authority, Reply, Web, tunnel};
 use super::{MIB, Repository, image};
 use rustix::net::{AddressFamily, SocketType};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
+use support::web::{Authority, Reply, Web, tunnel};
 
 #[test]
 fn what_the_server_answers_is_told_with_its_status() {

@@ -104,7 +104,7 @@ pub async fn check(controller: &'static Controller, scenarios: &'static [Scenari
     );
     for (case, verdict) in &verdicts {
         if let Some(why) = verdict.wrong() {
-            let again = format!("FAULTS_CASE='{case}' cargo test --test faults -- --nocapture");
+            let again = format!("FAULTS_CASE='{case}' cargo test --test api faults:: -- --nocapture");
             wrong.push(format!("{case}: {why}\n    repeat: {again}"));
         }
     }

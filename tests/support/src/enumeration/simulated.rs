@@ -257,7 +257,7 @@ impl Simulation {
 
 fn failure(seed: u64, case: &Case, why: &str) -> String {
     format!(
-        "{case}: {why}\n    repeat: FAULTS_SEED={seed} FAULTS_CASE='{case}' cargo test --test simulated every_fault -- --nocapture"
+        "{case}: {why}\n    repeat: FAULTS_SEED={seed} FAULTS_CASE='{case}' cargo test --test check every_fault -- --nocapture"
     )
 }
 

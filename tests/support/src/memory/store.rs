@@ -55,18 +55,12 @@ pub struct Change {
 }
 
 /// The objects of a kind.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Table {
     pub objects: BTreeMap<Key, Arc<Object>>,
     pub log: Vec<Change>,
     /// Tells of each change.
     pub changed: Signal,
-}
-
-impl Default for Table {
-    fn default() -> Self {
-        Self { objects: BTreeMap::new(), log: Vec::new(), changed: Signal::default() }
-    }
 }
 
 /// All objects.

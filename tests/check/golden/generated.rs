@@ -1,0 +1,116 @@
+//! What holds for each of many VMs that the reference can run.
+
+use super::vm_of;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use support::generator::specs;
+use vm_operator::operator::settings::{LoadBalancerService, Reconciler};
+use vm_operator::operator::vm::build::{self, Objects};
+use vm_operator::operator::vm::plan::plan;
+
+const SEED: [u8; 32] = *b"the same for everyone, every day";
+const COUNT: usize = 500;
+
+/// Fields that the reference can run and this version cannot. Each is in `docs/deviations.md`.
+pub const IN_THE_WAY: &[&str] = &[];
+
+/// Settings that make of a VM as much as there is.
+pub fn settings() -> Reconciler {
+    let load_balancer_service =
+        LoadBalancerService::On { labels: BTreeMap::new(), annotations: [("a".to_owned(), "b".to_owned())].into() };
+    Reconciler { load_balancer_service, ..Reconciler::default() }
+}
+
+/// All that is made of a VM with that spec, or the field in the way.
+pub fn made(spec: Value) -> Result<Objects, String> {
+    plan(&vm_of(spec), &settings()).map(|plan| build::build(&plan)).map_err(|invalid| invalid.field)
+}
+
+/// The object as text, with the fields of each map from last to first.
+fn backwards(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let fields =
+                fields.iter().rev().map(|(name, value)| format!("{}:{}", Value::from(name.as_str()), backwards(value)));
+            format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(backwards).collect::<Vec<_>>().join(",")),
+        scalar => scalar.to_string(),
+    }
+}
+
+/// Without nulls, as the API server hands an object out. The values of free content and of a service's maps keep theirs.
+fn as_stored(mut value: Value, path: &str) -> Value {
+    let free = ["userData", "networkConfig", "loadBalancerService"].iter().any(|field| path.contains(field));
+    match &mut value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| free || !value.is_null());
+            for (name, value) in fields {
+                *value = as_stored(value.take(), &format!("{path}.{name}"));
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = as_stored(item.take(), path)),
+        _ => {}
+    }
+    value
+}
+
+pub fn stored() -> impl Iterator<Item = Value> {
+    specs(SEED, COUNT).into_iter().map(|spec| as_stored(spec, ""))
+}
+
+#[test]
+fn what_the_reference_can_run_is_run_or_explained_by_a_field_that_is_known_to_be_in_the_way() {
+    let mut in_the_way = BTreeSet::new();
+    let mut run = 0;
+    for spec in stored() {
+        match made(spec.clone()) {
+            Ok(objects) => {
+                run += 1;
+                let unknown = vm_operator::runner::check(&objects.config_map.data.unwrap()["config.yaml"]);
+                let unknown = unknown.unwrap_or_else(|why| panic!("the runner refuses {spec}: {why}"));
+                assert_eq!(unknown, Vec::<String>::new(), "the runner does not know what {spec} has become");
+            }
+            Err(field) => drop(in_the_way.insert(field.replace(|c: char| c.is_ascii_digit(), ""))),
+        }
+    }
+    assert!(run > COUNT / 10, "only {run} of {COUNT} can be run");
+    assert_eq!(in_the_way, IN_THE_WAY.iter().map(|field| (*field).to_owned()).collect());
+}
+
+#[test]
+fn the_same_vm_gives_the_same_bytes_in_whatever_order_its_fields_come() {
+    for spec in stored() {
+        let turned: Value = serde_json::from_str(&backwards(&spec)).unwrap();
+        assert_eq!(made(spec.clone()), made(turned), "{spec}");
+    }
+}
+
+#[test]
+fn every_field_of_the_reference_is_generated() {
+    let mut seen = BTreeSet::new();
+    for spec in specs(SEED, COUNT) {
+        collect("spec", &spec, &mut seen);
+    }
+    // The subtrees that Kubernetes defines are represented by some of their fields.
+    let subtrees = ["spec.affinity", ".dataSource", ".dataSourceRef", ".selector"];
+    for leaf in
+        super::fields::leaves().keys().filter(|leaf| !super::fields::OURS.iter().any(|ours| leaf.starts_with(ours)))
+    {
+        let known = subtrees.iter().any(|subtree| leaf.contains(subtree));
+        // A map's entries have names of all sorts.
+        let place = leaf.strip_suffix("{}").unwrap_or(leaf);
+        assert!(known || seen.iter().any(|path: &String| path.starts_with(place)), "no VM has {leaf}");
+    }
+}
+
+pub fn collect(path: &str, value: &Value, seen: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            fields.iter().for_each(|(name, value)| collect(&format!("{path}.{name}"), value, seen))
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect(&format!("{path}[]"), item, seen)),
+        Value::Null => {}
+        _ => drop(seen.insert(path.to_owned())),
+    }
+}

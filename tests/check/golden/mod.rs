@@ -1,0 +1,156 @@
+//! Golden files: what becomes of each example and fixture, object by object, and the definitions in `crds/`.
+//!
+//! `make golden` writes them anew; the difference is reviewed like code.
+
+mod examples;
+mod fields;
+mod generated;
+mod links;
+mod monitoring;
+mod mutated;
+mod reference;
+mod reference_objects;
+mod security;
+mod seed;
+mod takeover;
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use support::alone::{alone, of_spec};
+use vm_operator::api::VirtualMachine;
+use vm_operator::operator::cli::crd_files;
+use vm_operator::operator::settings::{DeviceAccess, LoadBalancerService, Reconciler, Settings};
+use vm_operator::operator::vm::build::{self, Objects};
+use vm_operator::operator::vm::observe::Observed;
+use vm_operator::operator::vm::plan::plan;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The VM of a file as the API server would hand it out.
+fn vm(path: &str) -> VirtualMachine {
+    let text = std::fs::read_to_string(root().join(path)).unwrap();
+    let mut vm: VirtualMachine = serde_saphyr::from_str(&text).unwrap();
+    vm.metadata.namespace = Some("vmop-demo".to_owned());
+    vm.metadata.uid = Some("00000000-0000-4000-8000-000000000001".to_owned());
+    vm.metadata.generation = Some(1);
+    vm
+}
+
+/// A VM of that spec, without children.
+fn vm_of(spec: Value) -> Observed {
+    of_spec(spec).unwrap()
+}
+
+fn json_of(object: &impl serde::Serialize) -> Value {
+    serde_json::to_value(object).unwrap()
+}
+
+fn objects(path: &str) -> String {
+    objects_with(path, Reconciler::default())
+}
+
+fn objects_with(path: &str, mut settings: Reconciler) -> String {
+    let observed = alone(vm(path));
+    if observed.vm.spec.load_balancer_service.is_some() {
+        let annotations = ["pool", "shared"].map(|name| (name.to_owned(), "default".to_owned())).into();
+        settings.load_balancer_service = LoadBalancerService::On { labels: BTreeMap::new(), annotations };
+    }
+    let plan = plan(&observed, &settings).unwrap();
+    let built = build::build(&plan);
+    assert_eq!(built, build::build(&plan), "the same plan gives the same objects");
+    let Objects {
+        image_repository,
+        fetches,
+        config_map,
+        runner_data,
+        disks,
+        claim_changes,
+        display_secret,
+        service,
+        pod,
+    } = built;
+    assert_eq!(claim_changes, [], "no claim is there");
+    let claims = image_repository.iter().chain([&runner_data]).chain(&disks).map(yaml);
+    let objects = [yaml(&config_map)].into_iter().chain(display_secret.iter().map(yaml)).chain(claims);
+    let objects = objects
+        .chain(service.iter().map(yaml))
+        .chain([yaml(&build::marked(pod))])
+        .chain(fetches.iter().filter_map(|fetch| fetch.pod.as_ref()).map(yaml));
+    objects.collect::<Vec<_>>().join("---\n")
+}
+
+fn yaml(object: &impl serde::Serialize) -> String {
+    serde_saphyr::to_string(object).unwrap()
+}
+
+fn golden(name: &str, text: &str) {
+    insta::with_settings!({snapshot_path => ".", prepend_module_to_snapshot => false, omit_expression => true}, {
+        insta::assert_snapshot!(name, text);
+    });
+}
+
+#[test]
+fn the_well_known_example() {
+    golden("test-vm", &objects("examples/test-vm.yaml"));
+}
+
+#[test]
+fn the_demos_example() {
+    golden("demo-vm", &objects("examples/demo-vm.yaml"));
+}
+
+#[test]
+fn a_vm_with_a_cd_by_url() {
+    golden("install-from-url", &objects("examples/install-from-url.yaml"));
+}
+
+#[test]
+fn a_vm_with_everything_that_is_mapped() {
+    golden("full", &objects("tests/check/golden/full.yaml"));
+}
+
+#[test]
+fn a_vm_on_a_bridge_of_its_node() {
+    golden("bridge", &objects("examples/bridge.yaml"));
+}
+
+#[test]
+fn a_vm_as_root_where_block_devices_are_roots() {
+    let settings = Reconciler { device_access: DeviceAccess::Root, ..Reconciler::default() };
+    golden("root", &objects_with("examples/demo-vm.yaml", settings));
+}
+
+#[test]
+fn a_privileged_vm_with_the_settings_of_the_overlay() {
+    let path = root().join("deploy/overlays/privileged/config-map.yaml");
+    let file: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let (settings, notes) = Settings::parse(file["data"]["config.yaml"].as_str().unwrap(), "f").unwrap();
+    assert_eq!(notes, []);
+    golden("privileged", &objects_with("examples/bridge.yaml", settings.reconciler));
+}
+
+#[test]
+fn the_smallest_vm() {
+    golden("smallest", &objects("tests/check/golden/smallest.yaml"));
+}
+
+#[test]
+fn the_definitions_in_crds_are_those_of_the_code() {
+    for (name, text) in crd_files().unwrap() {
+        let path = root().join("crds").join(&name);
+        let stored = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(stored == text, "crds/{name} is out of date; run `make golden`");
+    }
+}
+
+#[test]
+fn the_documentation_in_docs_is_that_of_the_code() {
+    for (name, text) in vm_operator::operator::docs::files() {
+        let path = root().join("docs").join(name);
+        let stored = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(stored == text, "docs/{name} is out of date; run `make golden`");
+    }
+}

@@ -1,0 +1,88 @@
+//! Nonsense breaks nothing: it is taken, or refused with the place where it is.
+
+use super::generated::{settings, stored};
+use serde_json::{Value, json};
+use support::alone::of_spec;
+use support::nonsense::mutated;
+use vm_operator::operator::settings::Settings;
+use vm_operator::operator::settings::keys::KEYS;
+use vm_operator::operator::vm::build;
+use vm_operator::operator::vm::plan::plan;
+
+const SEED: [u8; 32] = *b"nonsense, the same for everyone!";
+
+fn config(spec: Value) -> Option<Value> {
+    let plan = plan(&of_spec(spec).ok()?, &settings()).ok()?;
+    let text = build::build(&plan).config_map.data.unwrap()["config.yaml"].clone();
+    Some(serde_json::from_str(&text).unwrap())
+}
+
+#[test]
+fn a_vm_of_nonsense_is_planned_or_refused_by_its_field() {
+    let (mut planned, mut refused) = (0, 0);
+    for spec in mutated(stored().take(200).collect(), SEED, 4000) {
+        let Ok(observed) = of_spec(spec.clone()) else { continue };
+        match plan(&observed, &settings()) {
+            Ok(plan) => {
+                planned += 1;
+                assert_eq!(build::build(&plan), build::build(&plan), "{spec}");
+            }
+            Err(invalid) => {
+                refused += 1;
+                assert!(invalid.field.starts_with("spec."), "{spec}: {invalid:?}");
+                assert!(!invalid.why.is_empty() && !invalid.next_step.is_empty(), "{spec}: {invalid:?}");
+            }
+        }
+    }
+    assert!(planned > 200 && refused > 30, "{planned} and {refused}");
+}
+
+#[test]
+fn a_configuration_of_nonsense_is_taken_or_refused_by_its_key() {
+    let (mut taken, mut refused) = (0, 0);
+    let configs: Vec<Value> = stored().filter_map(config).take(100).collect();
+    for config in mutated(configs, SEED, 4000) {
+        match vm_operator::runner::check(&config.to_string()) {
+            Ok(_) => taken += 1,
+            Err(why) => {
+                refused += 1;
+                assert!(why.contains(": ") && !why.contains('\n'), "{config}: {why}");
+            }
+        }
+    }
+    assert!(taken > 200 && refused > 500, "{taken} and {refused}");
+}
+
+/// A value for a setting without a default.
+fn such_as(place: &str) -> Value {
+    match place.rsplit(' ').next() {
+        Some("httpProxy" | "httpsProxy" | "endpoint") => json!("http://example.org:3128"),
+        Some("kvmResource") => json!("example.org/kvm"),
+        Some("nodeSelector") => json!({"vms": "here"}),
+        Some("tolerations" | "imagePullSecrets") => json!([]),
+        _ => json!("text"),
+    }
+}
+
+#[test]
+fn settings_of_nonsense_are_taken_or_refused_with_line_and_key() {
+    let mut file = json!({});
+    for key in KEYS {
+        let place = format!("/Manager /Controller {}", key.place);
+        let at = place
+            .split(' ')
+            .fold(&mut file, |at, step| at.as_object_mut().unwrap().entry(step).or_insert_with(|| json!({})));
+        *at = key.default.map_or_else(|| such_as(key.place), |default| serde_json::from_str(default).unwrap());
+    }
+    let (mut taken, mut refused) = (0, 0);
+    for settings in mutated(vec![file], SEED, 4000) {
+        match Settings::parse(&settings.to_string(), "config.yaml") {
+            Ok(_) => taken += 1,
+            Err(error) => {
+                refused += 1;
+                assert!(error.to_string().starts_with("config.yaml"), "{settings}: {error}");
+            }
+        }
+    }
+    assert!(taken > 50 && refused > 500, "{taken} and {refused}");
+}

@@ -1,0 +1,15 @@
+//! What can be tested with Rust and a C compiler alone: `make check`.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`golden`] | what becomes of each example and fixture; what is generated |
+//! | [`scenarios`] | a VM's life against a scripted API server |
+//! | [`model`] | at most one QEMU per disk, in every world that can come about |
+//! | [`simulated`] | every fault at every call of the operator, on an API server in memory |
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod golden;
+mod model;
+mod scenarios;
+mod simulated;

@@ -1,0 +1,293 @@
+//! What an operator does about what it knows: the decision is that of `lifecycle::decide`, the function that ships.
+
+use crate::model::world::{Loss, Past, Phase, Pod, Uid, Vm};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use vm_operator::api::names;
+use vm_operator::api::virtual_machine::POD_DELETED;
+use vm_operator::operator::losses::Losses;
+use vm_operator::operator::views::PodView;
+use vm_operator::operator::vm::lifecycle::{Decision, DeleteReason, WaitFor, decide};
+use vm_operator::operator::vm::observe::Observed;
+use vm_operator::operator::vm::{loss, report, restart};
+
+/// A rule that is broken on purpose, to see that the checker sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mutation {
+    TakesAnothersPodForItsOwn,
+    DeletesAnothersPod,
+    MakesAPodThoughOneIsEnding,
+    StartsAStoppedVm,
+    LeavesThePodOfAStoppedVm,
+    NeverMakesAPod,
+    MakesAPodWithinThePause,
+    MakesAPodWithoutItsImage,
+    MakesAPodOfAnUnusableSpec,
+    EndsALivingPod,
+    IgnoresRestarts,
+    RestartsAgainAndAgain,
+    TakesAPowerOffForACrash,
+    TakesACrashForAPowerOff,
+    ForgetsHowAPodEnded,
+    RemovesADeadPodWithinThePause,
+    LeavesADeadPod,
+    LeavesAnOutdatedPod,
+    RemovesARunningPodThatIsOutdated,
+    ForgetsThatOthersDelete,
+    WaitsWithARestart,
+    // What surrounds the decision.
+    DeletesWithoutUid,
+    DeletesByForce,
+    DeletesWithoutVersion,
+    NamesPodsByChance,
+    ForgetsItsOwnWrites,
+    LetsAnswersOvertakeLists,
+}
+
+/// What it knows when it decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Known {
+    pub vm: Vm,
+    pub pod: Option<Pod>,
+    pub image: bool,
+    /// The pause after the last end is not over.
+    pub early: bool,
+    pub guest_shutdown_stops: bool,
+    /// What it remembers of pods that others delete; none: nobody does.
+    pub loss: Option<Loss>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    Nothing,
+    Create,
+    /// Whether only as the pod has not run yet.
+    Delete {
+        pod: Uid,
+        outdated: bool,
+    },
+    StopVm,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decided {
+    pub what: What,
+    /// What the status should say afterwards.
+    pub past: Past,
+    pub told_restart: u8,
+    pub loss: Loss,
+}
+
+/// Decides, and remembers what was decided.
+#[derive(Default)]
+pub struct Decider {
+    pub mutation: Option<Mutation>,
+    decided: HashMap<Known, Decided>,
+}
+
+impl Decider {
+    pub fn new(mutation: Option<Mutation>) -> Self {
+        Self { mutation, decided: HashMap::new() }
+    }
+
+    pub fn breaks(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    pub fn decide(&mut self, mut known: Known) -> Decided {
+        // Versions say nothing to a decision.
+        known.vm.version = 0;
+        known.pod.iter_mut().for_each(|pod| pod.version = 0);
+        let mutation = self.mutation;
+        *self.decided.entry(known).or_insert_with(|| decided(known, mutation))
+    }
+}
+
+fn decided(known: Known, mutation: Option<Mutation>) -> Decided {
+    let losses = losses(known.loss.unwrap_or_default());
+    let observed = match known.loss {
+        Some(_) => loss::note(observed(known), &losses),
+        None => observed(known),
+    };
+    let decision = mutated(&observed, known, mutation);
+    let what = match &decision {
+        Decision::Create => What::Create,
+        Decision::Delete { uid, why } => {
+            losses.forget(VM);
+            What::Delete { pod: uid.parse().unwrap(), outdated: *why == DeleteReason::Outdated }
+        }
+        Decision::StopBySpec => What::StopVm,
+        Decision::Keep | Decision::Remember(_) | Decision::Wait(_) => What::Nothing,
+    };
+    let past = report::restarts(&observed, &decision).map(|past| Past {
+        pod: past.pod_uid.parse().unwrap(),
+        lost: if past.reason == POD_DELETED { past.attempts.try_into().unwrap() } else { 0 },
+    });
+    let told = restart::carried_out(&observed, decision == Decision::Create);
+    let told_restart = told.map_or(0, |told| told.try_into().unwrap());
+    let loss = of_losses(&losses, observed.lost.is_some());
+    Decided { what, past: past.unwrap_or_default(), told_restart, loss }
+}
+
+const VM: &str = "vm";
+
+/// The operator's own memory of that.
+fn losses(loss: Loss) -> Losses {
+    let losses = Losses::default();
+    if loss.pod != 0 {
+        losses.alive(VM, &loss.pod.to_string(), None, loss.before.into());
+    }
+    if loss.missed {
+        losses.is_missed(VM, now());
+    }
+    losses
+}
+
+/// What there is in it, which is looked for by missing the pod; that is no part of the memory.
+fn of_losses(losses: &Losses, missed: bool) -> Loss {
+    let found = losses.is_missed(VM, now());
+    found.map_or_else(Loss::default, |lost| Loss {
+        pod: lost.uid.parse().unwrap(),
+        before: (lost.in_a_row - 1).try_into().unwrap(),
+        missed,
+    })
+}
+
+/// What it remembers once it has made that pod.
+pub fn after_making(pod: Uid, loss: Loss) -> Loss {
+    let losses = losses(loss);
+    losses.alive(VM, &pod.to_string(), None, 0);
+    of_losses(&losses, false)
+}
+
+/// The decision of the operator.
+fn real(observed: &Observed, known: Known) -> Decision {
+    let medium = (!known.image).then_some(now());
+    let made_of = || Some(known.vm.made_of.to_string());
+    decide(observed, known.vm.valid).once_there(medium).unless_outdated(observed, made_of)
+}
+
+fn mutated(observed: &Observed, known: Known, mutation: Option<Mutation>) -> Decision {
+    use Mutation as M;
+    let decision = real(observed, known);
+    let Some(mutation) = mutation else { return decision };
+    let uid = known.pod.map(|pod| pod.uid.to_string()).unwrap_or_default();
+    let delete = |why| Decision::Delete { uid: uid.clone(), why };
+    let has_ended = known.pod.is_some_and(|pod| pod.phase.has_ended());
+    let without_pod = || Observed { pod: None, ..observed.clone() };
+    match (mutation, &decision) {
+        (M::TakesAnothersPodForItsOwn, Decision::Wait(WaitFor::OtherPod)) => {
+            let pod = known.pod.map(|pod| Pod { owner: known.vm.uid, ..pod });
+            let known = Known { pod, ..known };
+            real(&self::observed(known), known)
+        }
+        (M::DeletesAnothersPod, Decision::Wait(WaitFor::OtherPod)) => delete(DeleteReason::Ended),
+        (M::MakesAPodThoughOneIsEnding | M::NamesPodsByChance, Decision::Wait(WaitFor::PodEnd)) => {
+            real(&without_pod(), Known { pod: None, ..known })
+        }
+        (M::StartsAStoppedVm, Decision::Keep) if known.pod.is_none() => Decision::Create,
+        (M::LeavesThePodOfAStoppedVm, Decision::Delete { why: DeleteReason::Stop, .. }) => Decision::Keep,
+        (M::NeverMakesAPod, Decision::Create) => Decision::Keep,
+        (M::MakesAPodWithinThePause, Decision::Wait(WaitFor::Pause { .. })) if known.pod.is_none() => Decision::Create,
+        (M::MakesAPodWithoutItsImage, Decision::Wait(WaitFor::Medium { .. })) => Decision::Create,
+        (M::MakesAPodOfAnUnusableSpec, Decision::Wait(WaitFor::ValidSpec)) => Decision::Create,
+        (M::EndsALivingPod, Decision::Keep) if known.pod.is_some() => delete(DeleteReason::Restart),
+        (M::IgnoresRestarts, Decision::Delete { why: DeleteReason::Restart, .. }) => Decision::Keep,
+        (M::RestartsAgainAndAgain, Decision::Keep) if known.vm.restart > 0 && known.pod.is_some() => {
+            delete(DeleteReason::Restart)
+        }
+        (M::TakesAPowerOffForACrash, Decision::StopBySpec) => {
+            real(&self::observed(Known { guest_shutdown_stops: false, ..known }), known)
+        }
+        (M::TakesACrashForAPowerOff, Decision::Remember(_)) => Decision::StopBySpec,
+        (M::ForgetsHowAPodEnded, Decision::Remember(_)) => delete(DeleteReason::Ended),
+        (M::RemovesADeadPodWithinThePause, Decision::Wait(WaitFor::Pause { .. })) if has_ended => {
+            delete(DeleteReason::Ended)
+        }
+        (M::LeavesADeadPod, Decision::Delete { why: DeleteReason::Ended, .. }) => Decision::Keep,
+        (M::LeavesAnOutdatedPod, Decision::Delete { why: DeleteReason::Outdated, .. }) => Decision::Keep,
+        (M::RemovesARunningPodThatIsOutdated, Decision::Keep)
+            if known.pod.is_some_and(|pod| pod.phase == Phase::Running && pod.made_of != known.vm.made_of) =>
+        {
+            delete(DeleteReason::Outdated)
+        }
+        (M::ForgetsThatOthersDelete, Decision::Remember(_)) if known.pod.is_none() => {
+            real(&Observed { lost: None, ..observed.clone() }, known)
+        }
+        (M::WaitsWithARestart, Decision::Create | Decision::Delete { why: DeleteReason::Ended, .. }) if known.early => {
+            Decision::Wait(WaitFor::Pause { until: now().checked_add(SignedDuration::from_secs(1)).unwrap() })
+        }
+        _ => decision,
+    }
+}
+
+fn now() -> Timestamp {
+    "2026-01-01T12:00:00Z".parse().unwrap()
+}
+
+/// What the operator sees who knows that.
+fn observed(known: Known) -> Observed {
+    let Known { vm, pod, early, guest_shutdown_stops, .. } = known;
+    let end = now().checked_sub(SignedDuration::from_hours(if early { 0 } else { 1 })).unwrap();
+    let Past { pod: past, lost } = vm.past;
+    let (attempts, reason) = if lost > 0 { (lost, POD_DELETED) } else { (1, "R") };
+    let past =
+        (past != 0).then(|| json!({"attempts": attempts, "podUid": past.to_string(), "reason": reason, "time": end}));
+    let request = |n: u8| (n > 0).then_some(n);
+    let vm = json!({
+        "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine",
+        "metadata": {"name": "vm", "namespace": "ns", "uid": format!("vm-{}", vm.uid), "resourceVersion": "1"},
+        "spec": {
+            "guestShutdownStops": guest_shutdown_stops,
+            "vm": {"state": if vm.running { "Running" } else { "Stopped" }, "restartRequest": request(vm.restart)},
+        },
+        "status": {"observedGeneration": 1, "restarts": past, "observedRestartRequest": request(vm.told_restart)},
+    });
+    Observed {
+        vm: Arc::new(serde_json::from_value(vm).unwrap()),
+        config_map: None,
+        pod: pod.map(|pod| Arc::new(view(pod))),
+        lost: None,
+        claims: BTreeMap::new(),
+        image_repository: None,
+        fetches: BTreeMap::new(),
+        images_missing: Duration::ZERO,
+        display_secret: None,
+        pod_warning: None,
+        claim_warnings: BTreeMap::new(),
+        service: None,
+        now: now(),
+    }
+}
+
+fn view(pod: Pod) -> PodView {
+    let ended = |message: &str| json!([{"name": "vm", "state": {"terminated": {"exitCode": 1, "message": message, "finishedAt": now()}}}]);
+    let status = match pod.phase {
+        Phase::Pending => json!({"phase": "Pending"}),
+        Phase::Running => json!({"phase": "Running"}),
+        Phase::Ended => json!({"phase": "Failed", "containerStatuses": ended(r#"{"reason":"QemuCrashed"}"#)}),
+        Phase::PoweredOff => {
+            json!({"phase": "Failed", "containerStatuses": ended(r#"{"reason":"GuestShutdown","byGuest":true}"#)})
+        }
+    };
+    let owner = json!({
+        "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine", "name": "vm", "uid": format!("vm-{}", pod.owner),
+        "controller": true,
+    });
+    let mut annotations = json!({names::ANNOTATION_MADE_OF: pod.made_of.to_string()});
+    if pod.restart > 0 {
+        annotations[names::ANNOTATION_RESTART_REQUEST] = pod.restart.to_string().into();
+    }
+    let deletion = pod.ending.then(|| now().to_string());
+    let pod = json!({
+        "metadata": {
+            "name": "vm", "uid": pod.uid.to_string(), "resourceVersion": "1", "ownerReferences": [owner],
+            "annotations": annotations, "deletionTimestamp": deletion,
+        },
+        "status": status,
+    });
+    serde_json::from_value(pod).unwrap()
+}

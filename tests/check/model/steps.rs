@@ -1,0 +1,338 @@
+//! Everything that can happen next, and what must not come of it.
+
+use crate::model::happen::{delete, operator_happens, world_happens};
+use crate::model::operator::{Decider, Known, Mutation, What, after_making};
+use crate::model::step::{Step, of_node, of_operator};
+use crate::model::world::{Answer, Budget, Doing, Local, NODES, PODS, Phase, Pod, Request, Setting, Uid, World};
+
+/// What is the case after a step.
+pub struct Next {
+    pub step: Step,
+    pub world: World,
+    /// What must never happen and did.
+    pub wrong: Option<&'static str>,
+}
+
+/// Finds what can happen next.
+pub struct Steps<'a> {
+    pub setting: &'a Setting,
+    pub decider: &'a mut Decider,
+}
+
+type Wrong = Option<&'static str>;
+
+impl Steps<'_> {
+    /// All that can happen.
+    pub fn all(&mut self, world: &World) -> Vec<Next> {
+        let mut next = Vec::with_capacity(16);
+        let mut add = |step: Step, after: Option<(World, Wrong)>| {
+            next.extend(after.map(|(world, wrong)| Next { step, world: world.plain(), wrong }));
+        };
+        for operator in 0..self.setting.operators {
+            for step in of_operator(operator) {
+                add(step, self.after(world, step));
+            }
+        }
+        for node in 0..NODES {
+            for step in of_node(node, world) {
+                add(step, self.after(world, step));
+            }
+        }
+        use Step as S;
+        for step in [
+            S::EvictsThePod,
+            S::CollectsThePodOfAGoneVm,
+            S::FetchesTheImage,
+            S::UserStopsOrStartsTheVm,
+            S::UserAsksForARestart,
+            S::UserDeletesTheVm,
+            S::UserMakesAVmOfTheSameName,
+            S::UserSpoilsOrMendsTheSpec,
+            S::UserChangesWhatThePodIsMadeOf,
+            S::SomebodyDeletesThePod,
+            S::AdministratorRemovesThePodByForce,
+        ] {
+            add(step, self.after(world, step));
+        }
+        next
+    }
+
+    /// What happens next where nothing goes wrong any more and nobody changes his mind: nodes come back, everybody does
+    /// what he has to. None: nothing is left to do.
+    pub fn healing(&mut self, world: &World) -> Option<Next> {
+        use Step as S;
+        let mut steps: Vec<Step> = (0..NODES).map(S::GetsItsLinkBack).collect();
+        for operator in 0..self.setting.operators {
+            steps.extend([S::HearsTheAnswer(operator), S::CarriesOutARequestOf(operator)]);
+            steps.extend([
+                S::CarriesOutALateRequestOf(operator),
+                S::IsToldOfTheVm(operator),
+                S::IsToldOfThePod(operator),
+            ]);
+        }
+        for node in 0..NODES {
+            let certain = |step: &Step| {
+                !matches!(
+                    step,
+                    S::QemuCrashes { .. }
+                        | S::GuestPowersOff { .. }
+                        | S::LosesItsLink(_)
+                        | S::LosesItsPowerForAMoment(_)
+                )
+            };
+            steps.extend(of_node(node, world).into_iter().filter(certain));
+        }
+        steps.extend([S::CollectsThePodOfAGoneVm, S::FetchesTheImage]);
+        steps.extend((0..self.setting.operators).map(|operator| S::Looks { operator, within_pause: false }));
+        steps.into_iter().find_map(|step| {
+            let (world, wrong) = self.after(world, step)?;
+            Some(Next { step, world: world.plain(), wrong })
+        })
+    }
+
+    /// The world after a step; none if it cannot happen.
+    fn after(&mut self, world: &World, step: Step) -> Option<(World, Wrong)> {
+        let mut w = *world;
+        let wrong = match step {
+            Step::Looks { operator, within_pause } => self.look(&mut w, operator, within_pause)?,
+            Step::CarriesOutARequestOf(operator) => self.carry_out(&mut w, operator)?,
+            Step::CarriesOutALateRequestOf(operator) => {
+                let request = w.operators[operator].late.take()?;
+                self.carried_out(&mut w, request)?.1
+            }
+            Step::HearsTheAnswer(operator) => {
+                self.hear(&mut w, operator)?;
+                None
+            }
+            Step::GivesUpItsRequest(_)
+            | Step::IsToldOfTheVm(_)
+            | Step::IsToldOfThePod(_)
+            | Step::ListsAnew(_)
+            | Step::IsKilledAndStarts(_) => {
+                operator_happens(&mut w, step)?;
+                None
+            }
+            Step::BindsThePodTo(_) if self.setting.taken_once_changed && w.pod?.made_of == 0 => return None,
+            Step::StartsQemu { node, pod } => {
+                self.start(&mut w, node, pod)?;
+                None
+            }
+            step => {
+                world_happens(&mut w, step)?;
+                None
+            }
+        };
+        Some((w, wrong))
+    }
+
+    /// An operator looks at the VM and asks for what its decision calls for.
+    fn look(&mut self, w: &mut World, operator: usize, early: bool) -> Option<Wrong> {
+        let me = w.operators[operator];
+        let vm = me.vm.filter(|_| me.doing == Doing::Nothing)?;
+        if early && vm.past.pod == 0 {
+            return None;
+        }
+        let loss = (self.setting.budget.deletions > 0).then_some(me.loss);
+        let guest_shutdown_stops = self.setting.guest_shutdown_stops;
+        let known = Known { vm, pod: me.pod, image: w.image, early, guest_shutdown_stops, loss };
+        let decided = self.decider.decide(known);
+        let is_restart = vm.restart > vm.told_restart.max(me.pod.map_or(0, |pod| pod.restart));
+        let may_act = vm.running && vm.valid && w.image && me.pod.is_none_or(|pod| pod.owner == vm.uid && !pod.ending);
+        if early && is_restart && may_act && decided.what == What::Nothing && decided.past == vm.past {
+            return Some(Some("a restart that was asked for waits for the end of a pause"));
+        }
+        let status =
+            Request::Status { vm: vm.uid, version: vm.version, past: decided.past, told_restart: decided.told_restart };
+        let status = Some(status).filter(|_| (decided.past, decided.told_restart) != (vm.past, vm.told_restart));
+        let (request, next) = match decided.what {
+            What::Nothing if status.is_none() && decided.loss != me.loss => {
+                w.operators[operator].loss = decided.loss;
+                return Some(None);
+            }
+            What::Nothing => (status?, None),
+            What::Create => (Request::Create { owner: vm.uid, restart: vm.restart, made_of: vm.made_of }, status),
+            What::Delete { pod, outdated } => {
+                let of_version = outdated && !self.decider.breaks(Mutation::DeletesWithoutVersion);
+                let version = me.pod.map(|pod| pod.version).filter(|_| of_version);
+                (Request::Delete { vm: vm.uid, pod, version }, status)
+            }
+            What::StopVm => (Request::StopVm { vm: vm.uid, version: vm.version }, None),
+        };
+        w.operators[operator].doing = Doing::Asked { request, next, before_list: false };
+        w.operators[operator].loss = decided.loss;
+        let again_and_again = decided.loss.missed && decided.loss.before > 0 && vm.past.pod != decided.loss.pod;
+        let outdated = decided.what == What::Delete { pod: me.pod.map_or(0, |pod| pod.uid), outdated: true };
+        let acts =
+            decided.what == What::Create || matches!(decided.what, What::Delete { .. }) && vm.running && !outdated;
+        Some(if early && acts && !is_restart {
+            Some("the pause after an end was not kept")
+        } else if decided.what == What::Create && again_and_again && !is_restart {
+            Some("a pod is made though it is not written down that others delete one after the other")
+        } else if decided.what == What::Create && !w.image {
+            Some("a VM starts without the image that it boots from")
+        } else if decided.what == What::Create && !vm.valid {
+            Some("a VM starts whose spec cannot be used")
+        } else if decided.past != vm.past && decided.past.pod != 0 && me.pod.is_some_and(|pod| pod.owner != vm.uid) {
+            Some("a VM's status tells of another VM's pod")
+        } else {
+            None
+        })
+    }
+
+    fn carry_out(&mut self, w: &mut World, operator: usize) -> Option<Wrong> {
+        let Doing::Asked { request, next, before_list } = w.operators[operator].doing else { return None };
+        let made = w.operators[operator].made;
+        let by_chance = self.decider.breaks(Mutation::NamesPodsByChance);
+        let again = matches!(request, Request::Create { .. }) && !by_chance && w.pod.is_some_and(|pod| pod.uid == made);
+        let again = again.then_some("a pod is asked for that it knows to have made itself");
+        let (answer, wrong) = self.carried_out(w, request)?;
+        w.operators[operator].doing = match answer {
+            Some(Answer::Pod { pod, created, .. }) => {
+                Doing::Answered { answer: Answer::Pod { pod, created, before_list }, next }
+            }
+            Some(answer) => Doing::Answered { answer, next },
+            None => Doing::Nothing,
+        };
+        Some(wrong.or(again))
+    }
+
+    /// The API server does what it is asked for. Gives the answer, unless that is a refusal.
+    fn carried_out(&mut self, w: &mut World, request: Request) -> Option<(Option<Answer>, Wrong)> {
+        let by_chance = self.decider.breaks(Mutation::NamesPodsByChance);
+        let answer = |pod, created| Some(Answer::Pod { pod, created, before_list: false });
+        match request {
+            Request::Create { owner, restart, made_of } => {
+                match w.pod {
+                    Some(pod) if !by_chance => {
+                        return Some((answer(Some(pod), false), None));
+                    }
+                    _ if w.pods_made >= self.setting.pods || usize::from(w.pods_made) + 1 >= PODS => return None,
+                    _ => w.pods_made += 1,
+                }
+                let uid = w.pods_made;
+                let (node, phase, ending) = (None, Phase::Pending, false);
+                let pod = Pod { uid, version: 1, owner, node, phase, ending, restart, made_of };
+                w.pod = Some(pod);
+                Some((answer(Some(pod), true), self.made(w)))
+            }
+            Request::Delete { vm, pod, version } => {
+                let any = self.decider.breaks(Mutation::DeletesWithoutUid);
+                let Some(found) = w.pod.filter(|found| any || found.uid == pod) else {
+                    return Some((answer(None, false), None));
+                };
+                if version.is_some_and(|version| version != found.version) {
+                    return Some((answer(None, false), None));
+                }
+                let wrong = self.deleted(w, vm, found);
+                delete(w, self.decider.breaks(Mutation::DeletesByForce));
+                Some((answer(w.pod, false), wrong))
+            }
+            Request::StopVm { vm, version } => {
+                if w.vm.is_none_or(|found| (found.uid, found.version) != (vm, version)) {
+                    return Some((None, None));
+                }
+                w.change_vm(|vm| vm.running = false);
+                let powered_off = w.left.power_offs < self.setting.budget.power_offs;
+                let right = self.setting.guest_shutdown_stops && powered_off;
+                Some((
+                    w.vm.map(Answer::Vm),
+                    (!right).then_some("a VM's spec is changed though no guest has powered off"),
+                ))
+            }
+            Request::Status { vm, version, past, told_restart } => {
+                if w.vm.is_none_or(|found| (found.uid, found.version) != (vm, version)) {
+                    return Some((None, None));
+                }
+                w.change_vm(|vm| (vm.past, vm.told_restart) = (past, told_restart));
+                Some((w.vm.map(Answer::Vm), None))
+            }
+        }
+    }
+
+    /// What the user did since the beginning: nothing that ends a pod.
+    fn nobody_asked(&self, w: &World) -> bool {
+        let Budget { toggles, restarts, replacements, .. } = self.setting.budget;
+        (w.left.toggles, w.left.restarts, w.left.replacements) == (toggles, restarts, replacements)
+    }
+
+    /// What is wrong about a pod that was just made.
+    fn made(&self, w: &World) -> Wrong {
+        let Budget { power_offs, crashes, losses, outages, forced, .. } = self.setting.budget;
+        let left = &w.left;
+        let accident = (left.crashes, left.losses, left.outages, left.forced) != (crashes, losses, outages, forced);
+        if self.setting.starts_stopped && self.nobody_asked(w) {
+            Some("a VM starts that nobody has started")
+        } else if self.setting.guest_shutdown_stops && left.power_offs < power_offs && !accident && self.nobody_asked(w)
+        {
+            Some("a VM starts again whose guest has powered itself off")
+        } else {
+            None
+        }
+    }
+
+    /// What is wrong about an operator that deletes that pod for that VM.
+    fn deleted(&self, w: &World, vm: Uid, pod: Pod) -> Wrong {
+        if pod.owner != vm {
+            Some("another VM's pod is deleted")
+        } else if !self.nobody_asked(w) || self.setting.starts_stopped || w.vm.is_some_and(|vm| !vm.running) {
+            None
+        } else if pod.phase == Phase::Pending && self.setting.budget.changes > w.left.changes {
+            // It has not run yet, and what it is made of has changed.
+            None
+        } else if !pod.phase.has_ended() {
+            Some("a pod is deleted that runs and should")
+        } else if w.vm.is_some_and(|vm| vm.past.pod != pod.uid) {
+            Some("a pod goes though how it ended is not written down")
+        } else {
+            None
+        }
+    }
+
+    fn hear(&mut self, w: &mut World, operator: usize) -> Option<()> {
+        let me = &mut w.operators[operator];
+        let Doing::Answered { answer, next } = me.doing else { return None };
+        me.doing = next.map_or(Doing::Nothing, |request| Doing::Asked { request, next: None, before_list: false });
+        if self.decider.breaks(Mutation::ForgetsItsOwnWrites) {
+            if let Answer::Pod { pod: Some(pod), created: true, .. } = answer {
+                me.made = pod.uid;
+            }
+            return Some(());
+        }
+        match answer {
+            Answer::Vm(vm) => {
+                if me.vm.is_some_and(|known| known.uid == vm.uid && known.version < vm.version) {
+                    me.vm = Some(vm);
+                }
+            }
+            Answer::Pod { before_list: true, .. } if !self.decider.breaks(Mutation::LetsAnswersOvertakeLists) => {}
+            Answer::Pod { pod: Some(pod), created, .. } if pod.uid > me.gone => {
+                if me.pod.is_none_or(|known| (known.uid, known.version) <= (pod.uid, pod.version)) {
+                    me.pod = Some(pod);
+                }
+                if created {
+                    me.made = pod.uid;
+                    if self.setting.budget.deletions > 0 {
+                        me.loss = after_making(pod.uid, me.loss);
+                    }
+                }
+            }
+            Answer::Pod { .. } => {}
+        }
+        Some(())
+    }
+
+    /// The kubelet starts the runner, which starts QEMU.
+    fn start(&self, w: &mut World, node: usize, pod: Uid) -> Option<()> {
+        let wanted = w.pod.is_some_and(|found| found.uid == pod && !found.ending);
+        if w.local(node, pod) != Local::Known || w.nodes[node].linked && !wanted {
+            return None;
+        }
+        let qemus = w.qemus();
+        if !self.setting.attaches_twice && qemus.iter().any(|other| *other != node) {
+            return None;
+        }
+        // A second start on a node finds the disk in use, and ends.
+        w.set_local(node, pod, if qemus.contains(&node) { Local::Dead } else { Local::Up });
+        Some(())
+    }
+}

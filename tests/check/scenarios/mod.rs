@@ -1,0 +1,27 @@
+//! Scenarios: a VM's life against a scripted API server, with the exact requests of each step.
+
+mod away;
+mod deleted;
+mod disks;
+mod explain;
+mod fake_api;
+mod fetch;
+mod fetch_clock;
+mod fetch_settings;
+mod health;
+mod ignored;
+mod lives;
+mod namesake;
+mod old_list;
+mod poke;
+mod refused;
+mod resources;
+mod restart;
+mod secrets;
+mod seed;
+mod services;
+mod settings;
+mod silent;
+mod start;
+mod traces;
+mod world;

@@ -1,0 +1,44 @@
+//! Every fault at every call of the operator, on an API server in memory. It needs no cluster. The variables are in
+//! [`support::enumeration::simulated`].
+
+use support::enumeration::simulated::{self, Simulation};
+use support::vms;
+
+#[test]
+fn every_fault_at_every_call_leads_to_the_same_end() {
+    if std::env::var("FAULTS_CASE").is_ok() {
+        let log = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).without_time();
+        log.with_writer(std::io::stderr).init();
+    }
+    simulated::check(&vms::CONTROLLER, vms::SCENARIOS);
+}
+
+/// kube's recorder writes the real time into events, and names them after it.
+fn timeless(line: &str) -> String {
+    match line.contains(" events.events.k8s.io ") {
+        true => line.split(' ').take(3).collect::<Vec<_>>().join(" "),
+        false => line.to_owned(),
+    }
+}
+
+/// Else no failure could be repeated by its seed.
+#[test]
+fn a_seed_repeats_every_step_of_a_run() {
+    let simulation = Simulation::new(&vms::CONTROLLER);
+    let scenarios: Vec<_> = vms::SCENARIOS.iter().collect();
+    let mut others = 0;
+    for (scenario, reference, cases) in simulation.cases(&scenarios, 1) {
+        for case in cases.iter().step_by(100) {
+            let run = |seed| {
+                Vec::from_iter(simulation.history(seed, scenario, &reference, case).iter().map(|line| timeless(line)))
+            };
+            let first = run(1);
+            let difference =
+                |other: &[String]| first.iter().zip(other).find(|(a, b)| a != b).map(|(a, b)| format!("{a}\n{b}"));
+            let second = run(1);
+            assert!(first == second, "{case} takes another course: {}", difference(&second).unwrap_or_default());
+            others += usize::from(run(2) != first);
+        }
+    }
+    assert!(others > 0, "another seed changes nothing");
+}

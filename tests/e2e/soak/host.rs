@@ -1,0 +1,296 @@
+//! The node: which QEMUs run, what the programs take, and what is there of pods.
+
+use super::lives::Lives;
+use crate::harness::{Space, rig};
+use k8s_openapi::jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime};
+use vm_operator::api::names;
+
+/// The clock's nanoseconds, for a seed.
+pub fn nanos() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().map(|since| u64::from(since.subsec_nanos())).unwrap_or_default()
+}
+
+/// A process of a pod.
+struct Process {
+    pid: String,
+    program: String,
+    pod_uid: String,
+}
+
+/// All processes.
+fn pids() -> impl Iterator<Item = String> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// The taps of runners, in each network namespace that a process is in.
+fn taps() -> BTreeSet<String> {
+    let ours = names::TAP_INTERFACE.trim_end_matches("%d");
+    let (mut namespaces, mut taps) = (BTreeSet::new(), BTreeSet::new());
+    for pid in pids() {
+        let Ok(namespace) = fs::read_link(format!("/proc/{pid}/ns/net")) else { continue };
+        if namespaces.contains(&namespace) {
+            continue;
+        }
+        // It may have ended meanwhile; then another process of the namespace tells.
+        let Ok(links) = fs::read_to_string(format!("/proc/{pid}/net/dev")) else { continue };
+        let links = links.lines().filter_map(|line| line.split_once(':').map(|(name, _)| name.trim()));
+        let links = links.filter(|name| name.starts_with(ours));
+        taps.extend(links.map(|name| format!("the tap {name} in {}", namespace.display())));
+        namespaces.insert(namespace);
+    }
+    taps
+}
+
+/// The processes of pods; what has ended and waits for its parent is none.
+fn processes() -> Vec<Process> {
+    let mut all = Vec::new();
+    for pid in pids() {
+        let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let cgroup = read("cgroup");
+        let Some((_, uid)) = cgroup.split_once("/pod") else { continue };
+        let pod_uid: String = uid.chars().take(36).collect();
+        if !read("cmdline").is_empty() {
+            all.push(Process { program: read("comm").trim().to_owned(), pod_uid, pid });
+        }
+    }
+    all
+}
+
+/// What a process took when it was seen first and last.
+struct Taken {
+    program: String,
+    since: Instant,
+    first: Option<(usize, u64)>,
+    last: (usize, u64),
+}
+
+impl Taken {
+    /// What it takes at that age. What it needs is the most of a while: without its API server it has half of its descriptors.
+    fn note(&mut self, age: Duration, now: (usize, u64)) {
+        self.last = now;
+        if age >= WARM && (age < WARM + WHILE || self.first.is_none()) {
+            let first = self.first.unwrap_or_default();
+            self.first = Some((first.0.max(now.0), first.1.max(now.1)));
+        }
+    }
+
+    fn takes_more_and_more(&self) -> bool {
+        self.first.is_some_and(|first| self.last.0 > first.0 + DESCRIPTORS || self.last.1 > first.1 + MEMORY)
+    }
+}
+
+/// Until a program has all that it needs.
+const WARM: Duration = Duration::from_secs(20);
+/// For which it is looked then at what it needs; longer than an API server that was killed is away.
+const WHILE: Duration = Duration::from_secs(20);
+/// Between two looks at what programs take.
+const SELDOM: Duration = Duration::from_secs(5);
+/// A program may have so many descriptors more than when it was warm, …
+const DESCRIPTORS: usize = 8;
+/// … and so much memory, in KiB.
+const MEMORY: u64 = 6 * 1024;
+
+/// What is seen of processes all along.
+#[derive(Default)]
+pub struct Watch {
+    looks: u64,
+    doubles: BTreeSet<String>,
+    most: usize,
+    most_taps: usize,
+    taken: BTreeMap<String, Taken>,
+    measured: Option<Instant>,
+    /// What is seen of VMs and pods.
+    pub lives: Lives,
+}
+
+impl Watch {
+    /// Looks at all processes of the namespace's pods.
+    pub fn look(&mut self, space: &Space) {
+        self.lives.look(&space.vms.all(), &space.pods.all(), Timestamp::now());
+        let names = space.pods.names_by_uid();
+        let all: Vec<Process> = processes().into_iter().filter(|it| names.contains_key(&it.pod_uid)).collect();
+        let mut qemus: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for it in all.iter().filter(|it| it.program == "qemu-system-x86") {
+            qemus.entry(names[&it.pod_uid].as_str()).or_default().insert(&it.pid);
+        }
+        self.looks += 1;
+        self.most = self.most.max(qemus.len());
+        for (vm, pids) in qemus.into_iter().filter(|(_, pids)| pids.len() > 1) {
+            self.doubles.insert(format!("{vm}: {pids:?}"));
+        }
+        if self.measured.is_none_or(|at| at.elapsed() >= SELDOM) {
+            self.measured = Some(Instant::now());
+            self.most_taps = self.most_taps.max(taps().len());
+            all.iter().filter(|it| it.program.starts_with("vm-")).for_each(|it| self.measure(it));
+        }
+    }
+
+    fn measure(&mut self, it: &Process) {
+        let Some(now) = takes(&it.pid) else { return };
+        let taken = self.taken.entry(it.pid.clone()).or_insert_with(|| Taken {
+            program: it.program.clone(),
+            since: Instant::now(),
+            first: None,
+            last: now,
+        });
+        taken.note(taken.since.elapsed(), now);
+    }
+
+    /// Never two QEMUs for one VM; no program that takes more and more.
+    pub fn judge(&self) {
+        assert!(self.doubles.is_empty(), "two QEMUs for one VM: {:?}", self.doubles);
+        assert!(self.most > 0, "no QEMU was ever seen");
+        assert!(self.most_taps > 0, "no tap was ever seen: nobody would see one that is left");
+        for (pid, taken) in &self.taken {
+            let (is_more, first, last) = (taken.takes_more_and_more(), taken.first, taken.last);
+            assert!(!is_more, "{} {pid}: descriptors and KiB were {first:?}, are {last:?}", taken.program);
+        }
+    }
+
+    /// What was seen.
+    pub fn told(&self) -> String {
+        let of = |program: &str| {
+            let all: Vec<&Taken> = self.taken.values().filter(|taken| taken.program.starts_with(program)).collect();
+            let descriptors = all.iter().map(|taken| taken.last.0).max().unwrap_or_default();
+            let memory = all.iter().map(|taken| taken.last.1).max().unwrap_or_default();
+            format!("{} of {program}, at most {descriptors} descriptors and {} KiB", all.len(), memory)
+        };
+        let (operators, runners) = (of("vm-operator"), of("vm-runner"));
+        format!(
+            "{} looks: never two QEMUs for one VM, up to {} VMs and {} taps at once; {operators}; {runners}; {}",
+            self.looks,
+            self.most,
+            self.most_taps,
+            self.lives.told()
+        )
+    }
+}
+
+/// Descriptors and private memory in KiB.
+fn takes(pid: &str) -> Option<(usize, u64)> {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
+    let memory = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let private = memory.lines().filter_map(|line| line.strip_prefix("Private_Dirty:")?.split_whitespace().next());
+    Some((descriptors, private.filter_map(|kib| kib.parse::<u64>().ok()).sum()))
+}
+
+/// What is there of pods and volumes.
+pub struct Host {
+    loops: BTreeSet<String>,
+    taps: BTreeSet<String>,
+    /// Of pods' networks: how many, as a pod of somebody else's may get a new one.
+    links: usize,
+    volumes: BTreeSet<String>,
+}
+
+fn lines(program: &str, args: &[&str]) -> Vec<String> {
+    let output = Command::new(program).args(args).output().unwrap_or_else(|e| panic!("{program}: {e}"));
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+impl Host {
+    pub fn look() -> Self {
+        let dir = rig::dir().display().to_string();
+        let loops = lines("losetup", &["--list", "--noheadings", "--raw", "--output", "NAME,BACK-FILE"]);
+        let tool = rig::dir().join("bin/vmop-kube").display().to_string();
+        let kubeconfig = rig::kubeconfig().display().to_string();
+        let volumes = lines(&tool, &["kubectl", "--kubeconfig", &kubeconfig, "get", "pv", "--output", "name"]);
+        let links = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+        Self {
+            // A device whose file is one of those devices is the kubelet's hold on it.
+            loops: loops.into_iter().filter(|line| line.contains(&dir) || line.contains(" /dev/loop")).collect(),
+            taps: taps(),
+            links: links.filter(|link| link.file_name().to_string_lossy().starts_with("veth")).count(),
+            volumes: volumes.into_iter().collect(),
+        }
+    }
+
+    /// What there is now and was not before, and what is left of those pods.
+    pub fn more_than(&self, before: &Self, pods: &BTreeSet<String>) -> Vec<String> {
+        let more =
+            |now: &BTreeSet<String>, before: &BTreeSet<String>| now.difference(before).cloned().collect::<Vec<_>>();
+        let mut left = more(&self.loops, &before.loops);
+        left.extend(more(&self.volumes, &before.volumes));
+        left.extend(more(&self.taps, &before.taps));
+        if self.links > before.links {
+            left.push(format!("{} links, before {}", self.links, before.links));
+        }
+        left.extend(
+            processes().iter().filter(|it| pods.contains(&it.pod_uid)).map(|it| format!("{} {}", it.program, it.pid)),
+        );
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        for pod in pods {
+            left.extend(mounts.lines().filter(|line| line.contains(pod.as_str())).map(|line| format!("mount {line}")));
+            let directory = rig::dir().join("kubelet/pods").join(pod);
+            left.extend(Path::new(&directory).exists().then(|| directory.display().to_string()));
+        }
+        left
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} loop devices, {} taps, {} links of pods, {} volumes, as before",
+            self.loops.len(),
+            self.taps.len(),
+            self.links,
+            self.volumes.len()
+        )
+    }
+}
+
+/// In a network namespace of its own, with a process that keeps it until it can read a line.
+#[test]
+fn a_tap_that_is_left_in_any_network_namespace_is_seen() {
+    use std::io::{Read, Write};
+    use std::process::Stdio;
+    let none = BTreeSet::new();
+    let before = Host { loops: none.clone(), taps: taps(), links: 0, volumes: none.clone() };
+    let name = names::TAP_INTERFACE.replace("%d", "7");
+    let script = format!("ip tuntap add dev {name} mode tap && echo made && read line");
+    let mut keeper = Command::new("unshare")
+        .args(["--net", "sh", "-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("unshare is missing");
+    let mut made = [0; 4];
+    keeper.stdout.take().unwrap().read_exact(&mut made).expect("the tap cannot be made; run this as root");
+    let now = Host { loops: none.clone(), taps: taps(), links: 0, volumes: none.clone() };
+    keeper.stdin.take().unwrap().write_all(b"\n").unwrap();
+    keeper.wait().unwrap();
+    let left = now.more_than(&before, &none);
+    assert!(left.len() == 1 && left[0].starts_with(&format!("the tap {name} in net:[")), "{left:?}");
+}
+
+mod tests {
+    use super::*;
+
+    fn takes_more_and_more(looks: &[(u64, usize)]) -> bool {
+        let mut taken = Taken { program: "vm-operator".to_owned(), since: Instant::now(), first: None, last: (0, 0) };
+        looks.iter().for_each(|&(age, descriptors)| taken.note(Duration::from_secs(age), (descriptors, 2500)));
+        taken.takes_more_and_more()
+    }
+
+    #[test]
+    fn an_operator_whose_api_server_was_away_when_it_was_warm_takes_no_more_than_it_needs() {
+        assert!(!takes_more_and_more(&[(5, 20), (20, 12), (25, 23), (45, 23)]));
+        assert!(!takes_more_and_more(&[(5, 20), (20, 23), (25, 12), (45, 23)]));
+    }
+
+    #[test]
+    fn what_comes_after_that_while_is_more() {
+        assert!(takes_more_and_more(&[(5, 20), (20, 12), (25, 23), (45, 40)]));
+        assert!(takes_more_and_more(&[(50, 20), (55, 40)]));
+    }
+}

@@ -1,0 +1,216 @@
+//! (pure) Whose pod is whose, and whether a VM without a pod says so: what is seen of both all along, beside what the audit log
+//! says that the operator has done to pods.
+
+use crate::harness::vm::{condition, uid};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use vm_operator::api::{conditions, names};
+
+/// Between what happens and what is seen of it; and what was asked for before a VM had gone may come after that.
+const SLACK: SignedDuration = SignedDuration::from_secs(2);
+/// By when a VM whose pod is gone no longer says that it runs, with one operator that is ready all the time: one that has taken the
+/// place of another has to wait for that one's lease.
+const SOON: SignedDuration = SignedDuration::from_secs(60);
+
+/// How long the garbage collector is given for what a VM has left, before the operator of a VM of the same name removes it.
+const GARBAGE: SignedDuration = SignedDuration::from_secs(60);
+
+/// An object, from when to when it was seen.
+struct Life {
+    name: String,
+    owner: String,
+    fetches: bool,
+    first: Timestamp,
+    last: Timestamp,
+}
+
+impl Life {
+    /// Whether it was there, under that name.
+    fn was_there(&self, name: &str, at: Timestamp) -> bool {
+        self.name == name && self.first - SLACK <= at && at <= self.last + SLACK
+    }
+}
+
+/// All that were seen, by their UIDs.
+#[derive(Default)]
+pub struct Lives {
+    vms: BTreeMap<String, Life>,
+    pods: BTreeMap<String, Life>,
+    wrong: BTreeSet<String>,
+    /// VMs that say that they run and have no pod: since when, and under which operator.
+    bare: BTreeMap<String, (Timestamp, String)>,
+    longest: SignedDuration,
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn owner(pod: &Value) -> String {
+    text(&pod["metadata"]["ownerReferences"][0]["uid"])
+}
+
+fn note(lives: &mut BTreeMap<String, Life>, object: &Value, now: Timestamp) {
+    let life = lives.entry(uid(object)).or_insert_with(|| Life {
+        name: text(&object["metadata"]["name"]),
+        owner: owner(object),
+        fetches: object["metadata"]["labels"][names::LABEL_NAME] == names::APP_FETCH,
+        first: now,
+        last: now,
+    });
+    life.last = now;
+}
+
+/// The operator that is ready, as a name that no other start of it has.
+fn operator(pods: &[Value]) -> Option<String> {
+    let operators = pods.iter().filter(|pod| pod["metadata"]["labels"][names::LABEL_NAME] == names::OPERATOR_APP);
+    let mut ready = operators.filter(|pod| condition(pod, "Ready")["status"] == "True");
+    ready.next().map(|pod| format!("{}, start {}", uid(pod), pod["status"]["containerStatuses"][0]["restartCount"]))
+}
+
+impl Lives {
+    /// What there is at that time.
+    pub fn look(&mut self, vms: &[Value], pods: &[Value], now: Timestamp) {
+        vms.iter().for_each(|vm| note(&mut self.vms, vm, now));
+        for pod in pods {
+            note(&mut self.pods, pod, now);
+            let (first, owner) = (&self.pods[&uid(pod)].owner, owner(pod));
+            if *first != owner {
+                let name = &pod["metadata"]["name"];
+                self.wrong.insert(format!("pod {name} was of the VM {first} and is of {owner}"));
+            }
+        }
+        let operator = operator(pods);
+        for vm in vms {
+            self.look_for_pod(vm, pods, operator.as_deref(), now);
+        }
+        self.bare.retain(|bare, _| vms.iter().any(|vm| uid(vm) == *bare));
+    }
+
+    fn look_for_pod(&mut self, vm: &Value, pods: &[Value], operator: Option<&str>, now: Timestamp) {
+        let (vm_uid, name) = (uid(vm), text(&vm["metadata"]["name"]));
+        let is_its = |pod: &&Value| pod["metadata"]["name"] == *name && owner(pod) == vm_uid;
+        let has_ended = |pod: &Value| matches!(pod["status"]["phase"].as_str(), Some("Failed" | "Succeeded"));
+        let is_bare = condition(vm, conditions::RUNNING)["status"] == "True"
+            && !pods.iter().filter(is_its).any(|pod| !has_ended(pod));
+        let Some(operator) = operator.filter(|_| is_bare) else {
+            self.bare.remove(&vm_uid);
+            return;
+        };
+        let before = self.bare.get(&vm_uid).filter(|(_, before)| before == operator);
+        let since = before.map_or(now, |(since, _)| *since);
+        self.longest = self.longest.max(now.duration_since(since));
+        if now.duration_since(since) > SOON {
+            self.wrong.insert(format!("VM {name} says that it runs and has no pod, since {since}"));
+        }
+        self.bare.insert(vm_uid, (since, operator.to_owned()));
+    }
+
+    /// What the operator has done to a pod that was of no VM of its name, if that is so.
+    fn of_another(&self, (verb, name, at): (&str, &str, Timestamp)) -> Option<String> {
+        let mut pods = self.pods.values().filter(|pod| pod.was_there(name, at)).peekable();
+        // One that nobody has seen came and went between two looks.
+        pods.peek()?;
+        let is_garbage = |vm: &Life| verb == "delete" && vm.name == name && at > vm.last + GARBAGE - SLACK;
+        let is_right = |pod: &Life| {
+            let vm = self.vms.get(&pod.owner);
+            pod.fetches || vm.is_some_and(|vm| vm.was_there(name, at) || is_garbage(vm))
+        };
+        (!pods.any(is_right)).then(|| format!("{verb} of pod {name} at {at}, which is of no VM of that name"))
+    }
+
+    /// All that is wrong, with what the operator has done to pods: verb, name and when.
+    fn all_wrong<'a>(&self, done: impl Iterator<Item = (&'a str, &'a str, Timestamp)>) -> Vec<String> {
+        self.wrong.iter().cloned().chain(done.filter_map(|it| self.of_another(it))).collect()
+    }
+
+    /// Never a pod of another VM adopted, changed or deleted; never a VM for long that runs without a pod.
+    pub fn judge<'a>(&self, done: impl Iterator<Item = (&'a str, &'a str, Timestamp)>) {
+        let wrong = self.all_wrong(done);
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
+
+    /// What was seen.
+    pub fn told(&self) -> String {
+        let (vms, pods) = (self.vms.len(), self.pods.len());
+        format!("{vms} VMs, {pods} pods; one without a pod has said for at most {:#} that it runs", self.longest)
+    }
+}
+
+/// That it can fail.
+mod tests {
+    use super::{Lives, SignedDuration, Timestamp, Value};
+    use serde_json::json;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds)
+    }
+
+    fn vm(uid: &str, running: &str) -> Value {
+        json!({"metadata": {"name": "a", "uid": uid}, "status": {"conditions": [{"type": "Running", "status": running}]}})
+    }
+
+    fn pod(uid: &str, owner: &str, phase: &str) -> Value {
+        let metadata = json!({"name": "a", "uid": uid, "ownerReferences": [{"uid": owner}]});
+        json!({"metadata": metadata, "status": {"phase": phase}})
+    }
+
+    fn operator(uid: &str) -> Value {
+        let metadata = json!({"name": uid, "uid": uid, "labels": {"app.kubernetes.io/name": "vm-operator"}});
+        json!({"metadata": metadata, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    }
+
+    fn wrong(looks: &[(i64, Vec<Value>, Vec<Value>)], done: &[(&str, i64)]) -> Vec<String> {
+        let mut lives = Lives::default();
+        looks.iter().for_each(|(time, vms, pods)| lives.look(vms, pods, at(*time)));
+        lives.all_wrong(done.iter().map(|(verb, time)| (*verb, "a", at(*time))))
+    }
+
+    #[test]
+    fn what_is_done_to_the_pod_of_an_earlier_vm_of_the_name_is_wrong_but_that_it_is_removed_after_a_minute() {
+        let pods = || vec![pod("p1", "one", "Running")];
+        let looks = [
+            (0, vec![vm("one", "True")], pods()),
+            (10, vec![vm("one", "True")], pods()),
+            (20, vec![], pods()),
+            (30, vec![vm("two", "False")], pods()),
+        ];
+        assert_eq!(wrong(&looks, &[("delete", 10), ("patch", 5)]), [""; 0]);
+        let told = wrong(&looks, &[("delete", 29)]);
+        assert!(told.len() == 1 && told[0].starts_with("delete of pod a at "), "{told:?}");
+        let looks = [looks.to_vec(), vec![(90, vec![vm("two", "False")], pods())]].concat();
+        assert_eq!(wrong(&looks, &[("delete", 69)]), [""; 0]);
+        for (verb, at) in [("delete", 67), ("patch", 69)] {
+            assert_eq!(wrong(&looks, &[(verb, at)]).len(), 1, "{verb} at {at}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_gets_another_owner_is_wrong() {
+        let vms = || vec![vm("two", "False")];
+        let looks = [(0, vms(), vec![pod("p1", "one", "Running")]), (1, vms(), vec![pod("p1", "two", "Running")])];
+        assert_eq!(wrong(&looks, &[]), ["pod \"a\" was of the VM one and is of two"]);
+    }
+
+    #[test]
+    fn a_vm_that_says_for_a_minute_that_it_runs_without_a_pod_is_wrong() {
+        for without in [vec![], vec![pod("p1", "one", "Failed")], vec![pod("p1", "another", "Running")]] {
+            let told = |operators: [&str; 3]| {
+                let looks = [0, 40, 80].into_iter().zip(operators).map(|(time, name)| {
+                    let mut pods = without.clone();
+                    pods.extend((!name.is_empty()).then(|| operator(name)));
+                    (time, vec![vm("one", "True")], pods)
+                });
+                wrong(&looks.collect::<Vec<_>>(), &[])
+            };
+            assert_eq!(told(["o1"; 3]), ["VM a says that it runs and has no pod, since 1970-01-01T00:00:00Z"]);
+            // Whoever comes anew has time of its own, and where there is none nobody can say.
+            assert_eq!(told(["o1", "o1", "o2"]), [""; 0]);
+            assert_eq!(told(["o1", "", "o1"]), [""; 0]);
+        }
+        let its = || vec![pod("p1", "one", "Running"), operator("o1")];
+        let looks = [0, 40, 80].map(|time| (time, vec![vm("one", "True")], its()));
+        assert_eq!(wrong(&looks, &[]), [""; 0]);
+    }
+}

@@ -1,0 +1,291 @@
+//! A web server that does what a test wants: cuts, stalls, lies, sends on.
+
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// A request: its first line, and its headers in lower case.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// Method, target and version.
+    pub line: String,
+    /// Names and values.
+    pub headers: Vec<(String, String)>,
+    /// How many came before.
+    pub n: usize,
+}
+
+impl Request {
+    /// The value of a header; its name is in lower case.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Where the bytes that are asked for begin.
+    #[must_use]
+    pub fn start(&self) -> Option<usize> {
+        self.header("range")?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
+    }
+}
+
+/// What the server does.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The status code.
+    pub status: u16,
+    /// Names and values.
+    pub headers: Vec<(String, String)>,
+    /// The whole body.
+    pub body: Vec<u8>,
+    /// Bytes of the body after which the connection is cut.
+    pub cut: Option<usize>,
+    /// Bytes of the body after which nothing more comes.
+    pub stall: Option<usize>,
+    /// Time for each 64 KiB.
+    pub pace: Duration,
+    /// The body in chunks, without a length.
+    pub chunked: bool,
+}
+
+impl Reply {
+    /// An ordinary answer.
+    #[must_use]
+    pub fn new(status: u16, headers: &[(&str, &str)], body: Vec<u8>) -> Self {
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Self { status, headers, body, cut: None, stall: None, pace: Duration::ZERO, chunked: false }
+    }
+
+    /// A redirection.
+    #[must_use]
+    pub fn elsewhere(location: &str) -> Self {
+        Self::new(302, &[("Location", location)], Vec::new())
+    }
+
+    /// The image with that entity tag, or the rest of it, as a good server does.
+    #[must_use]
+    pub fn image(request: &Request, image: &[u8], tag: &str) -> Self {
+        let is_same = request.header("if-range") == Some(tag);
+        let size = image.len();
+        match request.start().filter(|_| is_same) {
+            Some(start) if start < size => {
+                let range = format!("bytes {start}-{}/{size}", size - 1);
+                Self::new(206, &[("ETag", tag), ("Content-Range", &range)], image[start..].to_vec())
+            }
+            Some(_) => Self::new(416, &[("Content-Range", &format!("bytes */{size}"))], Vec::new()),
+            None => Self::new(200, &[("ETag", tag)], image.to_vec()),
+        }
+    }
+}
+
+/// A server; ends with the process.
+pub struct Web {
+    /// On the loopback interface.
+    pub port: u16,
+    requests: Arc<Mutex<Vec<Request>>>,
+    served: Arc<AtomicU64>,
+    secure: bool,
+}
+
+type Answer = dyn Fn(&Request) -> Reply + Send + Sync;
+
+impl Web {
+    /// One without encryption.
+    ///
+    /// # Panics
+    /// If no port is free.
+    pub fn start(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start_as(None, answer)
+    }
+
+    /// One that is `localhost`, as that authority says.
+    ///
+    /// # Panics
+    /// If no port is free.
+    #[must_use]
+    pub fn start_secure(authority: &Authority, answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start_as(Some(authority.server()), answer)
+    }
+
+    fn start_as(
+        tls: Option<Arc<rustls::ServerConfig>>,
+        answer: impl Fn(&Request) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let web = Self {
+            port: listener.local_addr().unwrap().port(),
+            requests: Arc::default(),
+            served: Arc::default(),
+            secure: tls.is_some(),
+        };
+        let (requests, served, answer) = (Arc::clone(&web.requests), Arc::clone(&web.served), Arc::new(answer));
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (requests, served, answer) = (Arc::clone(&requests), Arc::clone(&served), Arc::clone(&answer));
+                let tls = tls.clone();
+                thread::spawn(move || {
+                    let stream = stream.unwrap();
+                    match tls {
+                        None => serve(stream, &requests, &served, answer.as_ref()),
+                        Some(tls) => {
+                            let connection = rustls::ServerConnection::new(tls).unwrap();
+                            let stream = rustls::StreamOwned::new(connection, stream);
+                            serve(stream, &requests, &served, answer.as_ref());
+                        }
+                    }
+                });
+            }
+        });
+        web
+    }
+
+    /// The URL of a path.
+    #[must_use]
+    pub fn url(&self, path: &str) -> String {
+        let (scheme, host) = if self.secure { ("https", "localhost") } else { ("http", "127.0.0.1") };
+        format!("{scheme}://{host}:{}{path}", self.port)
+    }
+
+    /// What was asked for so far.
+    ///
+    /// # Panics
+    /// If a connection's thread has panicked.
+    #[must_use]
+    pub fn requests(&self) -> Vec<Request> {
+        self.requests.lock().unwrap().clone()
+    }
+
+    /// Bytes of bodies that were sent.
+    #[must_use]
+    pub fn served(&self) -> u64 {
+        self.served.load(Ordering::SeqCst)
+    }
+}
+
+fn serve(stream: impl Read + Write, requests: &Mutex<Vec<Request>>, served: &AtomicU64, answer: &Answer) {
+    let mut stream = BufReader::new(stream);
+    let mut request = Request::default();
+    loop {
+        let mut line = String::new();
+        // A client that does not trust us goes.
+        if stream.read_line(&mut line).unwrap_or_default() == 0 {
+            return;
+        }
+        match line.trim().split_once(": ") {
+            _ if line.trim().is_empty() => break,
+            Some((name, value)) => request.headers.push((name.to_ascii_lowercase(), value.to_owned())),
+            None => line.trim().clone_into(&mut request.line),
+        }
+    }
+    {
+        let mut requests = requests.lock().unwrap();
+        request.n = requests.len();
+        requests.push(request.clone());
+    }
+    let _ = send(stream.get_mut(), &answer(&request), served);
+}
+
+fn send(stream: &mut impl Write, reply: &Reply, served: &AtomicU64) -> std::io::Result<()> {
+    let mut head = format!("HTTP/1.1 {} Text\r\nConnection: close\r\n", reply.status);
+    for (name, value) in &reply.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    let says = |name: &str| reply.headers.iter().any(|(key, _)| key.eq_ignore_ascii_case(name));
+    if reply.chunked {
+        head.push_str("Transfer-Encoding: chunked\r\n");
+    } else if !says("content-length") && !says("x-no-length") {
+        head.push_str(&format!("Content-Length: {}\r\n", reply.body.len()));
+    }
+    write!(stream, "{head}\r\n")?;
+    let most = reply.cut.or(reply.stall).unwrap_or(reply.body.len()).min(reply.body.len());
+    for piece in reply.body[..most].chunks(64 << 10) {
+        if reply.chunked {
+            write!(stream, "{:x}\r\n", piece.len())?;
+        }
+        stream.write_all(piece)?;
+        if reply.chunked {
+            write!(stream, "\r\n")?;
+        }
+        stream.flush()?;
+        served.fetch_add(piece.len() as u64, Ordering::SeqCst);
+        thread::sleep(reply.pace);
+    }
+    if reply.stall.is_some() {
+        thread::sleep(Duration::from_secs(600));
+    }
+    if reply.chunked && reply.cut.is_none() {
+        write!(stream, "0\r\n\r\n")?;
+    }
+    stream.flush()
+}
+
+/// Lets each connection through to where it wants to go, as a proxy does for https; gives its port and what was asked.
+pub fn tunnel() -> (u16, Arc<Mutex<Vec<String>>>) {
+    tunnel_at("127.0.0.1")
+}
+
+/// One at that address.
+pub fn tunnel_at(address: &str) -> (u16, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind((address, 0)).unwrap();
+    let (port, asked) = (listener.local_addr().unwrap().port(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&asked);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut client = stream.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                client.read_exact(&mut byte).unwrap();
+                head.extend(byte);
+            }
+            let head = String::from_utf8(head).unwrap();
+            let target = head.split(' ').nth(1).unwrap().to_owned();
+            seen.lock().unwrap().push(head);
+            let mut server = TcpStream::connect(target).unwrap();
+            client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+            let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            thread::spawn(move || std::io::copy(&mut from, &mut to));
+            thread::spawn(move || std::io::copy(&mut server, &mut client));
+        }
+    });
+    (port, asked)
+}
+
+/// A certificate authority of the test's own, and a certificate for localhost, in a directory.
+pub struct Authority<'a>(pub &'a Path);
+
+impl<'a> Authority<'a> {
+    /// A new authority with the certificate of a server, in that directory.
+    ///
+    /// # Panics
+    /// If OpenSSL is missing.
+    #[allow(clippy::must_use_candidate, reason = "it is its files that are used")]
+    pub fn make(dir: &'a Path) -> Self {
+        let openssl = |arguments: &str| {
+            let output = Command::new("openssl").args(arguments.split(' ')).current_dir(dir).output().unwrap();
+            assert!(output.status.success(), "openssl: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+        openssl(&format!("req -x509 {key} -keyout ca.key -out ca.pem -subj /CN=test-ca -days 2"));
+        openssl(&format!(
+            "req -x509 {key} -keyout server.key -out server.pem -subj /CN=localhost -days 2 -CA ca.pem -CAkey ca.key \
+             -addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE"
+        ));
+        Self(dir)
+    }
+
+    fn server(&self) -> Arc<rustls::ServerConfig> {
+        let chain = vec![CertificateDer::from_pem_file(self.0.join("server.pem")).unwrap()];
+        let key = PrivateKeyDer::from_pem_file(self.0.join("server.key")).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder =
+            rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        Arc::new(builder.with_no_client_auth().with_single_cert(chain, key).unwrap())
+    }
+}
