@@ -13,7 +13,6 @@ pub struct AuditLog {
 
 /// A request that writes.
 #[derive(Clone, Debug)]
-#[allow(dead_code, reason = "all of it is shown where there are too many; the soak reads all, too")]
 pub struct Write {
     /// When it came in.
     pub at: Timestamp,

@@ -16,7 +16,6 @@ impl Bridge {
     }
 
     /// What is on it, a line for each.
-    #[allow(dead_code, reason = "not every test looks at them")]
     pub fn members(&self) -> Vec<String> {
         let links = ip(&["-o", "link", "show", "master", self.0]).unwrap();
         links.lines().map(str::to_owned).collect()

@@ -30,7 +30,6 @@ pub async fn power_off(space: &Space, pod: &str) {
 ///
 /// # Errors
 /// If it cannot be typed, or nothing comes of it.
-#[allow(dead_code, reason = "most tests read the answer")]
 pub async fn write_line(space: &Space, pod: &str, line: &str) -> Result<(), String> {
     let mut console = attach(space, pod);
     let typed = console.stdin.as_mut().ok_or("no input")?.write_all(format!("{line}\n").as_bytes()).await;

@@ -70,7 +70,6 @@ impl Watched {
     }
 
     /// Names of all objects that were ever there, by their UIDs.
-    #[allow(dead_code, reason = "not every test looks at all")]
     pub fn names_by_uid(&self) -> BTreeMap<String, String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let named = |seen: &Seen| (text(&seen.object["metadata"]["uid"]), text(&seen.object["metadata"]["name"]));
