@@ -71,11 +71,25 @@ pub struct Explorer<'a> {
     seen: HashSet<World, Build>,
     /// Worlds from which all becomes well.
     well: HashSet<World, Build>,
+    /// Whether that is looked for.
+    looks_ahead: bool,
 }
 
 impl<'a> Explorer<'a> {
     pub fn new(setting: &'a Setting, decider: Decider) -> Self {
-        Self { setting, decider, worlds: Vec::new(), seen: HashSet::default(), well: HashSet::default() }
+        Self {
+            setting,
+            decider,
+            worlds: Vec::new(),
+            seen: HashSet::default(),
+            well: HashSet::default(),
+            looks_ahead: true,
+        }
+    }
+
+    /// One that looks at each world alone, and not whether all becomes well from there.
+    pub fn of_worlds_alone(setting: &'a Setting, decider: Decider) -> Self {
+        Self { looks_ahead: false, ..Self::new(setting, decider) }
     }
 
     /// Explores, up to the first thing that is wrong.
@@ -86,7 +100,9 @@ impl<'a> Explorer<'a> {
         let (mut at, mut steps, mut forced) = (0, 0, None);
         while at < self.worlds.len() {
             let world = self.worlds[at].0;
-            if let Err((what, then)) = self.becomes_well(world) {
+            if self.looks_ahead
+                && let Err((what, then)) = self.becomes_well(world)
+            {
                 let mut trace = self.trace(at);
                 trace.extend(then);
                 return self.result(steps, Some(Finding { what, trace }), forced);

@@ -145,12 +145,15 @@ fn a_pod_removed_by_force_from_a_node_that_runs_it_makes_two_where_storage_attac
     println!("{}", told(&explored.forced.expect("a forced deletion can start a second QEMU; the README warns of it")));
 }
 
+/// What must never be.
+const TWO_QEMUS: &str = "two QEMUs have the disk";
+
 /// Each rule that is broken, the setting in which that is seen, and as what.
 const BROKEN: &[(Mutation, &str, &str)] = &[
     (Mutation::TakesAnothersPodForItsOwn, "namesake", "a VM's status tells of another VM's pod"),
     (Mutation::DeletesAnothersPod, "namesake", "another VM's pod is deleted"),
     (Mutation::MakesAPodThoughOneIsEnding, "life", "a pod is asked for that it knows to have made itself"),
-    (Mutation::NamesPodsByChance, "two nodes", "two QEMUs have the disk"),
+    (Mutation::NamesPodsByChance, "two nodes", TWO_QEMUS),
     (Mutation::StartsAStoppedVm, "stopped", "a VM starts that nobody has started"),
     (Mutation::LeavesThePodOfAStoppedVm, "life", "a VM that should not run is left running"),
     (Mutation::NeverMakesAPod, "life", "a VM that should run has no pod"),
@@ -175,7 +178,7 @@ const BROKEN: &[(Mutation, &str, &str)] = &[
     (Mutation::WaitsWithARestart, "life", "a restart that was asked for waits for the end of a pause"),
     (Mutation::DeletesWithoutVersion, "changed early", "a pod is deleted that runs and should"),
     (Mutation::DeletesWithoutUid, "lost answers", "a pod is deleted that runs and should"),
-    (Mutation::DeletesByForce, "life", "two QEMUs have the disk"),
+    (Mutation::DeletesByForce, "life", TWO_QEMUS),
     (Mutation::ForgetsItsOwnWrites, "life", "a pod is asked for that it knows to have made itself"),
     (Mutation::LetsAnswersOvertakeLists, "lists", "a VM that should run has no pod"),
 ];
@@ -189,5 +192,10 @@ fn each_rule_that_is_broken_is_seen() {
         let wrong = explored.wrong.unwrap_or_else(|| panic!("{mutation:?} is not seen"));
         println!("{mutation:?}: seen in world {}: {}", explored.worlds, told(&wrong));
         assert_eq!(wrong.what, *what, "{mutation:?}");
+        if *what == TWO_QEMUS {
+            // It is seen in the very world, too, and not only on the way from there to one where all is well.
+            let alone = Explorer::of_worlds_alone(setting, Decider::new(Some(*mutation))).explore();
+            assert_eq!(alone.wrong.unwrap().what, TWO_QEMUS, "{mutation:?}");
+        }
     }
 }
