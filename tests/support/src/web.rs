@@ -265,7 +265,6 @@ impl<'a> Authority<'a> {
     ///
     /// # Panics
     /// If OpenSSL is missing.
-    #[allow(clippy::must_use_candidate, reason = "it is its files that are used")]
     pub fn make(dir: &'a Path) -> Self {
         let openssl = |arguments: &str| {
             let output = Command::new("openssl").args(arguments.split(' ')).current_dir(dir).output().unwrap();

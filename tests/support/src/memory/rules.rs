@@ -28,9 +28,6 @@ pub fn template(resource: &Resource) -> Value {
         (false, "Lease" | "Namespace" | "Node" | "Deployment" | "PersistentVolume") => {
             json!({"metadata": {}, "spec": {}, "status": {}})
         }
-        (false, "Event") => json!({
-            "metadata": {}, "deprecatedSource": {}, "deprecatedFirstTimestamp": null, "deprecatedLastTimestamp": null,
-        }),
         _ => json!({"metadata": {}}),
     }
 }
