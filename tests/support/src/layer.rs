@@ -160,12 +160,12 @@ impl Layer {
             Some(Fault::KilledBehind { all }) => {
                 self.server.send(request).await?;
                 let kinds = if all { self.follows } else { &self.follows[..1] };
-                self.plan.lock().unwrap().past_next.extend(kinds.iter().map(ToString::to_string));
+                self.fall_behind(kinds, None);
                 return self.kill().await;
             }
             Some(Fault::KilledFarBehind) => {
                 self.server.send(request).await?;
-                self.fall_behind(before_write);
+                self.fall_behind(self.follows, before_write);
                 return self.kill().await;
             }
             Some(_) => return Err("the connection was refused".into()),
@@ -186,10 +186,10 @@ impl Layer {
         }
     }
 
-    /// The next lists of all kinds show that revision, or else what was there before the step.
-    fn fall_behind(&self, revision: Option<String>) {
+    /// The next lists of these kinds show that revision, or else what was there before the step.
+    fn fall_behind(&self, kinds: &[&str], revision: Option<String>) {
         let plan = &mut *self.plan.lock().unwrap();
-        plan.past_next.extend(self.follows.iter().map(ToString::to_string));
+        plan.past_next.extend(kinds.iter().map(ToString::to_string));
         plan.past = revision.unwrap_or_else(|| plan.past.clone());
     }
 
