@@ -32,7 +32,8 @@ compile_kube() {
         cd "$HERE/kube"
         go mod download
         packages=$(go list -deps . | wc -l)
-        CGO_ENABLED=0 nice -n 5 go build -v -trimpath -buildvcs=false \
+        # Without debug information, which the linker would drop, and with less garbage collection: fewer seconds of processor.
+        CGO_ENABLED=0 GOGC=400 nice -n 5 go build -v -trimpath -buildvcs=false -gcflags=all=-dwarf=false \
             -ldflags "-s -w -X $version.gitVersion=v$KUBERNETES_VERSION -X $version.gitMajor=$major -X $version.gitMinor=${minor%%.*}" \
             -o "$KUBE.part.$$" . 2>&1 | "$REPO/tests/progress" package "$packages"
     ) || die "the build of $HERE/kube failed"
