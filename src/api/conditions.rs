@@ -226,8 +226,6 @@ condition_reasons! {
     VmStarted: RUNNING, BOOTED;
     /// The guest's agent has answered since the last boot.
     VmBooted: RUNNING, BOOTED;
-    /// A debugger or another client of QEMU has paused the guest; the message has QEMU's state.
-    GuestPaused: RUNNING;
     /// The guest is being shut down.
     VmTerminating: RUNNING, BOOTED;
     /// The VM does not run.
@@ -281,7 +279,7 @@ condition_reasons! {
     /// The change takes effect at the next start.
     RestartNeeded: CONFIG_IN_SYNC;
 
-    /// No disk has reported an error since the guest's boot, or for an hour.
+    /// No disk has reported an error since the guest's boot.
     Healthy: STORAGE_HEALTHY;
     /// The storage of a disk is full; the guest is paused until there is space.
     DiskFull: STORAGE_HEALTHY;

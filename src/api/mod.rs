@@ -11,7 +11,6 @@
 //! | [`logging`] | what of Java's way to configure logging has a meaning |
 //! | [`names`] | labels, annotations, field managers, names of children |
 //! | [`quantity`] | sizes |
-//! | [`start_times`] | how the runner tells how long its start took |
 //! | [`vm_metrics`] | figures that a runner serves about its machine |
 
 /// Constants, and a list of them: value and documentation of each, of which `docs/reference.md` is made.
@@ -31,7 +30,6 @@ pub mod names;
 pub mod outcome;
 pub mod quantity;
 pub mod runner_config;
-pub mod start_times;
 pub mod virtual_machine;
 pub mod vm_metrics;
 

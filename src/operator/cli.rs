@@ -5,7 +5,7 @@ use super::deadlines::Deadlines;
 use super::leader::{Candidate, Leadership, Lost, identity};
 use super::metrics::Metrics;
 use super::settings::{Settings, SettingsError};
-use super::{access, http, logs, memory, streams, trace, vm};
+use super::{access, http, logs, streams, vm};
 use crate::api::virtual_machine;
 use crate::device_plugin::cli::{DevicePlugin, Fatal as PluginFatal};
 use clap::{Parser, Subcommand};
@@ -172,14 +172,9 @@ async fn operate(run: Run) -> Result<(), Fatal> {
     // A file that was named has nothing to do with the ConfigMap.
     (ctx.metrics, ctx.leadership, ctx.log_level) = (metrics, leadership, log_level);
     ctx.home = own_namespace().filter(|_| run.config.is_none());
-    let (traces, handed_in) = trace::export::channel();
-    ctx.traces = Some(traces);
     let ctx = Arc::new(ctx);
-    tokio::spawn(trace::export::forever(ctx.clone(), handed_in));
     let vms = streams::vms(&ctx);
     let listed = vms.store.clone();
-    let of_memory = ctx.clone();
-    tokio::spawn(memory::give_back_forever(async move { of_memory.caches.ready().await }));
     let server = http::serve(run.http, ctx.clone(), vms.store.clone());
     let children = streams::children(&ctx, &vms.store);
     let reconciling = async {

@@ -2,7 +2,6 @@
 
 use super::backoff::Failures;
 use super::cache::Cache;
-use super::elapsed::Elapsed;
 use super::lately::Lately;
 use super::leader::Leadership;
 use super::logs::LogLevel;
@@ -12,19 +11,16 @@ use super::progress::Progresses;
 use super::refusals::Refusals;
 use super::settings::Settings;
 use super::starts::Starts;
-use super::trace::{Change, Made, Trace};
 use super::versions::{Versions, version};
 use super::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, owner_of, vm_of};
 use super::warnings::Warnings;
 use crate::api::VirtualMachine;
-use crate::api::start_times::StartTimes;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
 
 /// What every reconcile needs.
 pub struct Context {
@@ -56,17 +52,12 @@ pub struct Context {
     reconciles: AtomicU64,
     /// The VMs that are being started.
     starts: Mutex<Starts>,
-    /// Where traces of starts are handed in to be sent to a collector.
-    pub traces: Option<mpsc::Sender<Trace>>,
     /// Whether this operator may write.
     pub leadership: Leadership,
     /// The clock.
     pub now: fn() -> Timestamp,
     /// The clock that nobody sets.
     pub instant: fn() -> Instant,
-    /// Since when images are missing, by VM; how long ago fetch pods have ended, by pod; and how old VMs are that wait for what
-    /// an earlier one has left.
-    pub elapsed: Elapsed,
     /// VMs that were told lately what the API server refuses, or what an earlier one of whose name had left was removed lately;
     /// and the image repository where it was refused lately.
     pub lately: Lately,
@@ -187,11 +178,9 @@ impl Context {
             log_level: LogLevel::default(),
             reconciles: AtomicU64::default(),
             starts: Mutex::default(),
-            traces: None,
             leadership: Leadership::alone(),
             now: Timestamp::now,
             instant: Instant::now,
-            elapsed: Elapsed::default(),
             lately: Lately::default(),
             garbage: GARBAGE,
             random_password,
@@ -244,30 +233,9 @@ impl Context {
         self.starts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The watch shows a VM.
-    pub fn saw(&self, vm: &VirtualMachine) {
-        self.versions.saw(vm);
-        let now = (self.now)();
-        let created = vm.metadata.creation_timestamp.as_ref();
-        let generation = vm.metadata.generation.unwrap_or_default();
-        let unseen = created.filter(|_| generation == 1).map(|at| now.duration_since(at.0).as_secs().max(0));
-        let settled = vm.status.as_ref().and_then(|status| status.observed_generation);
-        self.starts().saw(&vm.name_any(), Change { generation, at: now, unseen }, settled);
-    }
-
-    /// A reconcile has done what follows from that generation of the VM.
-    pub fn dealt_with(&self, name: &str, generation: Option<i64>) {
-        self.starts().dealt_with(name, generation.unwrap_or_default());
-    }
-
-    /// Remembers that a VM's pod is made.
-    pub fn started(&self, name: &str, made: Made) {
-        self.starts().add(name, made);
-    }
-
-    /// A node was found for the VM's pod.
-    pub fn scheduled(&self, name: &str, now: Timestamp) {
-        self.starts().scheduled(name, now);
+    /// Remembers that a VM's pod was created.
+    pub fn pod_created(&self, name: &str, now: Timestamp) {
+        self.starts().created(name, now);
     }
 
     /// Whether this VM's pod is just made, and so are others': what there is to say of it can wait.
@@ -276,28 +244,12 @@ impl Context {
         self.starts().is_one_of_many(name, now)
     }
 
-    /// Takes in that a VM runs: how long that took is told, once, if this operator has seen the start. `times` is what
-    /// the runner says of it.
-    pub fn runs(&self, name: &str, times: Option<StartTimes>, now: Timestamp) {
-        let Some((began, trace)) = self.starts().runs(name, times, now) else { return };
-        self.metrics.vm_start.observe(now.duration_since(began).as_secs_f64());
-        self.tell(trace);
-    }
-
-    /// Takes in that a guest has booted, likewise.
-    pub fn booted(&self, name: &str, pod_uid: &str, times: StartTimes, now: Timestamp) {
-        let trace = self.starts().booted(name, pod_uid, times, now);
-        if let Some(trace) = trace {
-            self.tell(trace);
-        }
-    }
-
-    fn tell(&self, trace: Trace) {
-        trace.log();
-        if let Some(traces) = self.traces.as_ref().filter(|_| self.settings().reconciler.traces_endpoint.is_some()) {
-            // Whoever takes too long to take them loses some.
-            let _ = traces.try_send(trace);
-        }
+    /// Counts how long the start of a VM that runs took, once, if this operator has created its pod.
+    pub fn vm_runs(&self, name: &str, now: Timestamp) {
+        let Some(created) = self.starts().runs(name) else { return };
+        let seconds = now.duration_since(created).as_secs_f64();
+        tracing::info!(vm = name, seconds, "the VM runs");
+        self.metrics.vm_start.observe(seconds);
     }
 
     /// Forgets a VM that is gone.
@@ -306,11 +258,9 @@ impl Context {
         self.failures.forget(name);
         self.losses.forget(name);
         self.refusals.forget(name);
-        self.elapsed.forget(name);
         self.versions.forget(name);
         self.lately.forget(&format!("vm/{name}"));
         self.lately.forget(&format!("leftovers/{name}"));
-        self.elapsed.forget(&format!("leftovers/{name}"));
         self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 }

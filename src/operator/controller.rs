@@ -1,19 +1,13 @@
 //! Around a reconcile: a deadline, a net for panics, figures, and the next try. What runs inside knows none of it.
 
 use super::context::Context;
-use super::error::{Error, LONGEST_AWAY, Retry};
+use super::error::{Error, Retry};
 use futures::FutureExt;
 use kube::runtime::controller::Action;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 use tracing::Instrument;
-
-/// The part of a pause that [`Retry::Soon`] waits.
-const SOON: f64 = 0.2;
-
-/// Who has been too late so often that the pause is longer is not only unlucky.
-const NO_DEFECT: Duration = Duration::from_secs(5);
 
 /// How a reconcile ended that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,13 +59,11 @@ async fn measured(
     ctx.metrics.reconciled(outcome, (ctx.instant)().saturating_duration_since(began).as_secs_f64());
     match &result {
         Ok(_) => ctx.failures.forget(name),
-        Err(error) => match error.retry() {
-            // Somebody else wrote first, or the server is busy: no defect, unless it goes on and on.
-            Retry::After(_) | Retry::NotBefore(_) | Retry::Soon(_) => {
-                tracing::debug!(reason = error.reason(), %error, "trying again");
-            }
-            Retry::Backoff(_) => tracing::warn!(reason = error.reason(), %error, "reconcile failed; trying again"),
-        },
+        // Somebody else wrote first, or what is in the way is going: no defect.
+        Err(error) if error.code() == Some(409) || matches!(error.retry(), Retry::After(_)) => {
+            tracing::debug!(reason = error.reason(), %error, "trying again");
+        }
+        Err(error) => tracing::warn!(reason = error.reason(), %error, "reconcile failed; trying again"),
     }
     result.map(|outcome| match outcome {
         Outcome::Done => Action::await_change(),
@@ -83,19 +75,8 @@ async fn measured(
 pub fn after_failure(name: &str, error: &Error, ctx: &Context) -> Action {
     let after = match error.retry() {
         Retry::After(after) => after,
-        Retry::NotBefore(least) => ctx.failures.failed(name).min(LONGEST_AWAY).max(least),
         Retry::Backoff(longest) => ctx.failures.failed(name).min(longest),
-        Retry::Soon(longest) => ctx.failures.failed(name).mul_f64(SOON).min(longest),
     };
-    match error.retry() {
-        Retry::Soon(_) if after > NO_DEFECT => {
-            tracing::warn!(vm = name, %error, ?after, "somebody else writes again and again");
-        }
-        Retry::NotBefore(_) if after > NO_DEFECT => {
-            tracing::warn!(vm = name, %error, ?after, "the API server is busy");
-        }
-        _ => {}
-    }
     tracing::debug!(vm = name, ?after, "trying again");
     Action::requeue(after)
 }
@@ -130,14 +111,14 @@ mod tests {
     async fn who_is_always_too_late_waits_longer_and_longer_until_it_goes_well() {
         let ctx = context();
         let pauses = |n: usize| -> Vec<Action> { (0..n).map(|_| after_failure("vm", &conflict(), &ctx)).collect() };
-        let expected = [200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000];
+        let expected = [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000, 30_000, 30_000];
         assert_eq!(pauses(10), expected.map(|ms| Action::requeue(Duration::from_millis(ms))));
         guarded("vm", &ctx, async { Ok(Outcome::Done) }).await.unwrap();
-        assert_eq!(pauses(1), [Action::requeue(Duration::from_millis(200))]);
+        assert_eq!(pauses(1), [Action::requeue(Duration::from_secs(1))]);
     }
 
     #[tokio::test]
-    async fn a_server_that_is_busy_is_asked_when_it_says_and_later_if_it_stays_so() {
+    async fn a_server_that_is_busy_is_asked_when_it_says() {
         let ctx = context();
         let busy = |seconds: u32| {
             let details = serde_json::json!({"retryAfterSeconds": seconds});
@@ -145,8 +126,9 @@ mod tests {
             let source = kube::Error::Api(serde_json::from_value(status).unwrap());
             Error::Api { verb: "patch", kind: "Pod", name: "vm".to_owned(), source }
         };
-        let pauses = [45, 1, 1, 1, 1, 1, 1].map(|seconds| after_failure("vm", &busy(seconds), &ctx));
-        assert_eq!(pauses, [45, 2, 4, 8, 16, 30, 30].map(|seconds| Action::requeue(Duration::from_secs(seconds))));
+        for seconds in [45, 1, 1] {
+            assert_eq!(after_failure("vm", &busy(seconds), &ctx), Action::requeue(Duration::from_secs(seconds.into())));
+        }
     }
 
     #[tokio::test]

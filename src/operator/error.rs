@@ -63,12 +63,8 @@ fn plain(error: &kube::Error) -> String {
 pub enum Retry {
     /// After a pause that grows with each failure of the same object, up to that.
     Backoff(Duration),
-    /// The same, but a fifth of it: what is in the way has mostly gone by then.
-    Soon(Duration),
     /// After that time.
     After(Duration),
-    /// The server says when: not before that time, and later where it says so again and again.
-    NotBefore(Duration),
 }
 
 impl Error {
@@ -106,13 +102,12 @@ impl Error {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Api { source: kube::Error::Api(status), .. } => match (status.code, &status.details) {
-                (409, _) => Retry::Soon(LONGEST_AWAY),
                 (429 | 500.., Some(details)) if details.retry_after_seconds > 0 => {
                     let longest = if status.code == 429 { backoff::LONGEST } else { LONGEST_AWAY };
-                    Retry::NotBefore(Duration::from_secs(details.retry_after_seconds.into()).min(longest))
+                    Retry::After(Duration::from_secs(details.retry_after_seconds.into()).min(longest))
                 }
                 // A server that is busy often says nothing but that.
-                (429 | 500.., _) => Retry::Backoff(LONGEST_AWAY),
+                (409 | 429 | 500.., _) => Retry::Backoff(LONGEST_AWAY),
                 _ => Retry::Backoff(backoff::LONGEST),
             },
             Self::OfEarlier { .. } => Retry::After(Duration::from_secs(1)),
@@ -148,7 +143,7 @@ mod tests {
         for refused in [refused(403), refused(422), foreign] {
             assert_eq!(refused.retry(), Retry::Backoff(backoff::LONGEST), "{refused}");
         }
-        assert_eq!(refused(409).retry(), Retry::Soon(LONGEST_AWAY));
+        assert_eq!(refused(409).retry(), Retry::Backoff(LONGEST_AWAY));
     }
 
     #[test]
@@ -156,8 +151,8 @@ mod tests {
         for (code, seconds, pause) in
             [(429, 1, 1), (429, 45, 45), (503, 20, 20), (503, 200, 30), (500, 7, 7), (429, u32::MAX, 300)]
         {
-            assert_eq!(busy(code, seconds).retry(), Retry::NotBefore(Duration::from_secs(pause)), "{code} {seconds}");
+            assert_eq!(busy(code, seconds).retry(), Retry::After(Duration::from_secs(pause)), "{code} {seconds}");
         }
-        assert_eq!(busy(409, 7).retry(), Retry::Soon(LONGEST_AWAY));
+        assert_eq!(busy(409, 7).retry(), Retry::Backoff(LONGEST_AWAY));
     }
 }

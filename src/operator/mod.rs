@@ -13,10 +13,9 @@
 //! | [`streams`], [`cache`], [`views`], [`warnings`] | what the operator knows of the cluster, and how little of it |
 //! | [`write`], [`events`] | the few ways in which it writes |
 //! | [`leader`], [`access`], [`deadlines`] | one operator writes at a time; its requests are counted, and none is waited for without an end |
-//! | [`context`], [`settings`], [`starts`], [`losses`], [`progress`], [`elapsed`], [`lately`], [`refusals`], [`versions`] | what a reconcile is given |
-//! | [`trace`] | where the time of a start went |
+//! | [`context`], [`settings`], [`starts`], [`losses`], [`progress`], [`lately`], [`refusals`], [`versions`] | what a reconcile is given |
 //! | [`error`], [`whose`], [`backoff`] | what goes wrong, who has what is in the way, and when to try again |
-//! | [`cli`], [`http`], [`metrics`], [`logs`], [`memory`], [`docs`] | the process |
+//! | [`cli`], [`http`], [`metrics`], [`logs`], [`docs`] | the process |
 
 pub mod access;
 pub mod backoff;
@@ -26,7 +25,6 @@ pub mod context;
 pub mod controller;
 pub mod deadlines;
 pub mod docs;
-pub mod elapsed;
 pub mod error;
 pub mod events;
 pub mod http;
@@ -34,14 +32,12 @@ pub mod lately;
 pub mod leader;
 pub mod logs;
 pub mod losses;
-pub mod memory;
 pub mod metrics;
 pub mod progress;
 pub mod refusals;
 pub mod settings;
 pub mod starts;
 pub mod streams;
-pub mod trace;
 pub mod versions;
 pub mod views;
 pub mod vm;

@@ -7,11 +7,9 @@
 mod cont;
 mod monitor;
 mod observe;
-mod pause;
 mod reload;
 mod stops;
 mod storage;
-mod times;
 mod tpm;
 
 use super::agent::guest::GuestAgent;
@@ -49,13 +47,10 @@ enum News {
     DiskGrown(usize, u64),
     Addresses(Vec<String>),
     Stopped(stops::Stop),
-    Paused(Option<String>),
-    DisksQuiet,
     MonitorAway,
     Desktop(Desktop),
     Consoles(Vec<(String, String)>),
     TpmEnded,
-    TpmLate,
 }
 
 /// What the driver takes over from the start.
@@ -111,12 +106,10 @@ pub struct Driver {
     tpm: Option<Tpm>,
     monitor: Client,
     connected_before: bool,
+    /// Whether the guest has run since this process began.
+    guest_ran: bool,
     /// Waits to tell of a monitor that is lost.
     monitor_away: Option<JoinHandle<()>>,
-    /// Follows a guest that something has paused.
-    pause: Option<JoinHandle<()>>,
-    /// Waits to forget an error of a disk.
-    disks_quiet: Option<JoinHandle<()>>,
     agent: GuestAgent,
     question: Option<JoinHandle<()>>,
     desktop: mpsc::UnboundedSender<vmop::Input>,
@@ -179,8 +172,7 @@ impl Driver {
             move || drop(news.send(News::PowerOff))
         };
         tokio::spawn(console::serve(setup.line, setup.console, log.clone(), power_off));
-        let mut observed = setup.observed;
-        observed.times.qemu = Some(times::since(process_began));
+        tracing::info!(ms_since_start = process_began.elapsed().as_millis() as u64, "QEMU is started");
         let driver = Self {
             process_began,
             began: Instant::now(),
@@ -197,14 +189,13 @@ impl Driver {
             tpm: setup.tpm.map(Tpm::new),
             monitor,
             connected_before: false,
+            guest_ran: false,
             monitor_away: None,
-            pause: None,
-            disks_quiet: None,
             question: None,
             desktop,
             log,
             wishes,
-            observed,
+            observed: setup.observed,
             reporter: setup.reporter,
             news,
             outcome: None,
@@ -218,6 +209,11 @@ impl Driver {
         self.began.elapsed()
     }
 
+    /// Milliseconds since this process began.
+    fn ms_since_start(&self) -> u64 {
+        self.process_began.elapsed().as_millis() as u64
+    }
+
     /// Lets the state decide, and does what it says.
     fn step(&mut self, event: Event) {
         let before = self.state.phase();
@@ -225,9 +221,9 @@ impl Driver {
         self.state = state;
         let phase = self.state.phase();
         if phase != before {
-            tracing::info!(from = ?before, to = ?phase, after_ms = self.now().as_millis() as u64, "machine");
+            tracing::info!(from = ?before, to = ?phase, ms_since_start = self.ms_since_start(), "machine");
             self.observed.phase = phase;
-            self.took(phase);
+            self.guest_ran |= phase == Phase::Booting;
             self.judge_tpm_soon();
             self.reporter.announce(Note::Phase(phase));
             if matches!(phase, Phase::Booting | Phase::Booted) {
@@ -322,7 +318,7 @@ impl Driver {
 
     fn forget_guest(&mut self) {
         self.forget_agent();
-        self.disks_are_quiet();
+        self.observed.disk_error = None;
         let _ = self.desktop.send(vmop::Input::Reset);
         self.wish(Desired::reboot);
         self.log.clear();
@@ -334,7 +330,6 @@ impl Driver {
 pub async fn run(setup: Setup, signals: Signals, process_began: Instant) -> (Outcome, Reporter) {
     let (mut driver, mut inbox) = Driver::new(setup, signals, process_began);
     driver.reporter.announce(Note::Phase(Phase::Starting));
-    driver.judge_tpm_in_time();
     loop {
         let deadline = driver.state.deadline().map(|at| tokio::time::Instant::from_std(driver.began + at));
         let tick = async {

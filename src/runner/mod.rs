@@ -25,7 +25,7 @@
 //! | `console`, `seed` | the serial console; the seed for cloud-init |
 //! | `fetch` | brings images into the repository, in pods of their own |
 //! | `status`, `problem`, `report` | what is told about the machine (pure); tells it |
-//! | `signals`, `memory` | what asks the process to end; what it needs for a moment only |
+//! | `signals` | what asks the process to end |
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing {
@@ -47,7 +47,6 @@ mod fetch;
 mod harden;
 mod kvm;
 mod machine;
-mod memory;
 mod metrics;
 mod models;
 mod problem;

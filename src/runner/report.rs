@@ -171,9 +171,7 @@ impl Task {
         if self.client.is_some() && timeout(IDLE_TIME, self.statuses.changed()).await.is_ok() {
             return;
         }
-        if self.client.take().is_some() {
-            super::memory::let_go_of_program();
-        }
+        self.client = None;
         let _ = self.statuses.changed().await;
     }
 

@@ -1,8 +1,6 @@
 //! (io) The seed for cloud-init: a vfat image with the label `CIDATA` (cloud-init's NoCloud).
 //!
-//! Documents are written as [`json`]: each reader of YAML, of whatever version, takes the same out of it.
-
-mod json;
+//! Documents are written as JSON that each reader of YAML reads as it is meant.
 
 use super::failure::Failure;
 use crate::api::hex::hex;
@@ -57,6 +55,20 @@ impl Mounted {
 }
 
 /// The files of the seed.
+/// JSON that readers of YAML 1.1, such as cloud-init's, read as it is meant: YAML takes some characters that JSON need not escape
+/// for line ends (U+0085, U+2028) and refuses others (U+007F to U+009F). All strings are quoted, so that `on`, `0644` and
+/// `2024-01-01` stay strings (B35). Not covered: numbers such as `1e20`, which YAML 1.1 takes for strings.
+fn yaml(value: &Value) -> String {
+    let mut text = String::new();
+    for character in value.to_string().chars() {
+        match u32::from(character) {
+            code @ 0x7f..=0xffff => text.push_str(&format!("\\u{code:04x}")),
+            _ => text.push(character),
+        }
+    }
+    text
+}
+
 fn documents(cloud_init: &CloudInit, mounted: &Mounted, vm: &str, who: &str) -> Vec<(&'static str, String)> {
     let empty = Map::new();
     let mut meta_data = cloud_init.meta_data.clone().unwrap_or_default();
@@ -69,13 +81,13 @@ fn documents(cloud_init: &CloudInit, mounted: &Mounted, vm: &str, who: &str) -> 
         meta_data.insert("local-hostname".to_owned(), json!(vm));
     }
     let mut files = vec![
-        ("meta-data", json::text(&json!(meta_data)) + "\n"),
+        ("meta-data", yaml(&json!(meta_data)) + "\n"),
         (
             "user-data",
-            mounted.user_data.clone().unwrap_or_else(|| format!("#cloud-config\n{}\n", json::text(&json!(user_data)))),
+            mounted.user_data.clone().unwrap_or_else(|| format!("#cloud-config\n{}\n", yaml(&json!(user_data)))),
         ),
     ];
-    let network = cloud_init.network_config.as_ref().map(|network| json::text(&json!(network)) + "\n");
+    let network = cloud_init.network_config.as_ref().map(|network| yaml(&json!(network)) + "\n");
     files.extend(mounted.network_config.clone().or(network).map(|network| ("network-config", network)));
     files
 }
@@ -117,6 +129,13 @@ fn fill(image: &mut File, files: &[(&str, String)]) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::io::Read;
+
+    #[test]
+    fn what_yaml_reads_otherwise_is_written_otherwise() {
+        let value = json!({"on": "22:22", "~": null, "a\u{2028}b": "\u{7f}\u{fffe}\u{85}é😀\n"});
+        assert_eq!(yaml(&value), r#"{"a\u2028b":"\u007f\ufffe\u0085\u00e9😀\n","on":"22:22","~":null}"#);
+        assert_eq!(serde_json::from_str::<Value>(&yaml(&value)).unwrap(), value);
+    }
 
     fn cloud_init(user_data: Value) -> CloudInit {
         CloudInit { user_data: user_data.as_object().cloned(), ..CloudInit::default() }

@@ -26,7 +26,6 @@ use super::tap::{self, Tap};
 use super::watch::Files;
 use super::{console, harden, metrics, process, qemu, seed};
 use crate::api::outcome::{Outcome, TERMINATION_MESSAGE_PATH};
-use crate::api::start_times::StartTimes;
 use crate::api::{names, runner_config};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -217,7 +216,7 @@ fn taps(spec: &Spec) -> Result<Vec<(usize, Tap)>, Failure> {
 fn counted(config: &RunnerConfig, machine: &Machine, taps: &[(usize, Tap)]) -> metrics::Machine {
     let node = std::env::var(names::ENV_NODE_NAME).unwrap_or_default();
     let namespace = config.namespace.clone().unwrap_or_default();
-    let disk = |disk: &machine::Disk| (disk.path.display().to_string(), machine.aio.of_disk(disk.direct).as_str());
+    let disk = |disk: &machine::Disk| (disk.path.display().to_string(), disk.aio());
     metrics::Machine {
         labels: vec![("node", node), ("namespace", namespace), ("name", machine.spec.name.clone())],
         accelerated: match machine.acceleration {
@@ -235,7 +234,6 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
     let spec = &machine.spec;
     Observed {
         phase: Phase::Starting,
-        times: StartTimes::default(),
         generation: config.generation,
         cpus: 1,
         ram: spec.ram,
@@ -251,7 +249,6 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
         memory_problem: None,
         stalled: None,
         disk_error: None,
-        paused: None,
         media: (!spec.cds.is_empty()).then_some(None),
         tpm: spec.tpm.then_some(None),
         reset_request: config.reset_counter,

@@ -59,8 +59,6 @@ pub enum Event {
     ContinueFailed(String),
     /// It is not known whether QEMU lets the guest run.
     ContinueUnanswered,
-    /// Something that QEMU needs to start does not answer, and what that is.
-    StartHangs(String),
     /// The guest's agent has opened or closed its channel.
     AgentChannel(bool),
     /// The guest's agent has told what the guest is.
@@ -184,7 +182,6 @@ impl State {
                 self.continuing = false;
                 if self.phase == Phase::Starting && self.monitor { self.go() } else { Vec::new() }
             }
-            Event::StartHangs(why) if self.phase == Phase::Starting => self.fail(now, Failure::start(why)),
             Event::AgentChannel(open) => self.agent_channel(open),
             Event::AgentAnswered => self.agent_answered(),
             Event::AgentSilent => self.agent_silent(now),

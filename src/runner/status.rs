@@ -12,7 +12,6 @@ use super::state::Phase;
 use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::api::names;
 use crate::api::quantity::Bytes;
-use crate::api::start_times::StartTimes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -37,8 +36,6 @@ pub struct Identity {
 pub struct Observed {
     /// Where the machine is.
     pub phase: Phase,
-    /// How long the steps to there took.
-    pub times: StartTimes,
     /// Generation of the configuration that the machine has.
     pub generation: Option<i64>,
     /// Number of CPUs.
@@ -69,8 +66,6 @@ pub struct Observed {
     pub stalled: Option<Problem>,
     /// Which disk has given the guest an error since it boots, and not long ago.
     pub disk_error: Option<Problem>,
-    /// QEMU's word for the state of a guest that somebody has paused.
-    pub paused: Option<String>,
     /// Whether the machine has CD drives, and why one has not the medium that it should have.
     pub media: Option<Option<Problem>>,
     /// Whether the machine has a TPM, and why it has it no longer.
@@ -96,13 +91,6 @@ pub enum ConfigProblem {
     RestartNeeded(String),
 }
 
-fn paused_by_somebody(state: &str) -> String {
-    format!(
-        "the guest is paused (QEMU says: {state}), and not by the runner; let it go on where it was paused, a debugger or \
-         another client of QEMU, or start the VM anew (spec.vm.restartRequest)"
-    )
-}
-
 impl Observed {
     fn runs(&self) -> bool {
         matches!(self.phase, Phase::Booting | Phase::Booted | Phase::Terminating)
@@ -111,18 +99,10 @@ impl Observed {
     /// The conditions that the runner writes. Those beyond the reference's exist only while there is a machine.
     pub fn conditions(&self) -> Vec<Wanted> {
         let (reason, message) = announcement(self.phase);
-        let told = if self.runs() { self.times.behind(message) } else { message.to_owned() };
         let wanted =
             |type_, status, reason, message: &str| Wanted { type_, status, reason, message: message.to_owned() };
-        let paused = self.paused.as_ref().filter(|_| matches!(self.phase, Phase::Booting | Phase::Booted));
-        let running = match paused {
-            Some(state) => {
-                let why = self.times.behind(&paused_by_somebody(state));
-                wanted(conditions::RUNNING, true, ConditionReason::GuestPaused, &why)
-            }
-            None => wanted(conditions::RUNNING, self.runs(), reason, &told),
-        };
-        let mut all = vec![running, wanted(conditions::BOOTED, self.phase == Phase::Booted, reason, &told)];
+        let running = wanted(conditions::RUNNING, self.runs(), reason, message);
+        let mut all = vec![running, wanted(conditions::BOOTED, self.phase == Phase::Booted, reason, message)];
         let stopped = (ConditionReason::VmStopped, "the machine does not run");
         let console = match (&self.console, self.runs()) {
             (Some((host, _)), true) => {
@@ -204,7 +184,6 @@ pub mod tests {
     pub fn observed(phase: Phase) -> Observed {
         Observed {
             phase,
-            times: StartTimes::default(),
             generation: Some(3),
             cpus: 2,
             ram: Bytes(1 << 30),
@@ -220,7 +199,6 @@ pub mod tests {
             memory_problem: None,
             stalled: None,
             disk_error: None,
-            paused: None,
             media: None,
             tpm: None,
             reset_request: None,
@@ -238,7 +216,6 @@ pub mod tests {
     #[test]
     fn a_running_machine_with_everything() {
         let mut observed = observed(Phase::Booted);
-        observed.times = StartTimes { qemu: Some(7), monitor: Some(103), guest: Some(111), boot: Some(2450) };
         observed.osinfo = json!({"id": "debian"}).as_object().cloned();
         observed.addresses = vec!["10.0.2.15".to_owned()];
         observed.console = Some(("10.0.0.9".to_owned(), "4711".to_owned()));
@@ -286,19 +263,6 @@ pub mod tests {
         );
         (observed.config_problem, observed.password_problem) = (None, None);
         assert_eq!(told(&observed).1, ConditionReason::MonitorLost);
-    }
-
-    #[test]
-    fn a_guest_that_somebody_has_paused_runs_and_is_told_as_paused() {
-        let mut observed = observed(Phase::Booted);
-        observed.paused = Some("debug".to_owned());
-        let running = observed.conditions().remove(0);
-        assert!(
-            running.status && running.reason == ConditionReason::GuestPaused && running.message.contains("debug"),
-            "{running:?}"
-        );
-        observed.phase = Phase::Terminating;
-        assert_eq!(observed.conditions().remove(0).reason, ConditionReason::VmTerminating);
     }
 
     #[test]

@@ -42,7 +42,7 @@ fn a_guest_is_counted_and_a_qemu_that_hangs_holds_up_nothing() {
     let drive = format!("{labels},drive=\"/tmp/disk.img\"");
     assert!(value(&answer, &format!("kubevirt_vmi_storage_read_traffic_bytes_total{drive}}}")) > 1e6);
     assert!(value(&answer, &format!("kubevirt_vmi_storage_iops_write_total{drive}}}")) >= 1.0);
-    assert_eq!(value(&answer, &format!("vmoperator_disk_aio_info{drive},aio=\"io_uring\"}}")), 1.0);
+    assert_eq!(value(&answer, &format!("vmoperator_disk_aio_info{drive},aio=\"native\"}}")), 1.0);
     assert_eq!(value(&answer, &format!("kubevirt_vmi_memory_domain_bytes{labels}}}")), 536_870_912.0);
     assert!(value(&answer, &format!("kubevirt_vmi_memory_resident_bytes{labels}}}")) > 1e7);
     // The guest's balloon driver tells soon after somebody has looked.

@@ -225,9 +225,9 @@ impl Rig {
         self.start_as(&self.network, api, |_| {})
     }
 
-    /// Starts it where the kernel's io_uring is forbidden, as newer container runtimes do by default.
-    pub fn start_without_io_uring(&self) -> Vm<'_> {
-        self.start_as(&self.network, None, crate::seccomp::forbid_io_uring)
+    /// Starts it where the kernel refuses to set up native asynchronous I/O, as when `fs.aio-max-nr` is reached.
+    pub fn start_without_native_aio(&self) -> Vm<'_> {
+        self.start_as(&self.network, None, crate::seccomp::forbid_native_aio)
     }
 
     /// Starts it in that network namespace, with the device and the capability for a tap.

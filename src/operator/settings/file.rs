@@ -59,7 +59,11 @@ fn reconciler(
     let accelerator = ours::accelerator(section.section("accelerator")?, notes)?;
     let tap = ours::tap(section.section("tap")?, notes)?;
     let device_access = section.take("deviceAccess").map(|node| ours::device_access(&node)).transpose()?;
-    let traces_endpoint = ours::open_telemetry(section.section("openTelemetry")?, notes)?;
+    if let Some(node) = section.take("openTelemetry") {
+        notes.push(
+            node.note("it has no effect any more: traces of starts are not sent; see vm_operator_vm_start_seconds"),
+        );
+    }
     section.note_rest(notes);
     Ok(Reconciler {
         runner_data_pvc,
@@ -75,7 +79,6 @@ fn reconciler(
         accelerator,
         tap,
         device_access: device_access.unwrap_or_default(),
-        traces_endpoint,
     })
 }
 

@@ -168,11 +168,9 @@ pub const KEYS: &[Key] = &[
          as root, to whom devices belong, without any of root's capabilities)",
     ),
     ours(
-        "/Reconciler openTelemetry endpoint",
+        "/Reconciler openTelemetry",
         None,
-        "Address of an OpenTelemetry collector, such as `http://collector.monitoring:4318`, to which a trace of each start of a \
-         VM is sent (OTLP over HTTP, in JSON, path `/v1/traces`); without TLS. Default: none, and the durations are in the \
-         operator's log alone",
+        "No effect any more, and a warning in the log: traces of starts are not sent. Remove it",
     ),
 ];
 

@@ -71,8 +71,6 @@ pub struct Reconciler {
     pub tap: Tap,
     /// Ours: how VMs get at block devices.
     pub device_access: DeviceAccess,
-    /// Ours: the OpenTelemetry collector that traces of starts are sent to. Default: none.
-    pub traces_endpoint: Option<String>,
 }
 
 impl Default for Reconciler {
@@ -91,7 +89,6 @@ impl Default for Reconciler {
             accelerator: Accelerator::default(),
             tap: Tap::default(),
             device_access: DeviceAccess::default(),
-            traces_endpoint: None,
         }
     }
 }

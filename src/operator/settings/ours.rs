@@ -97,21 +97,6 @@ fn resource(node: &Node<'_>, such_as: &str) -> Result<String, SettingsError> {
     name.map_or_else(|| node.refuse(format!("give a resource of a device plugin, such as {such_as}")), Ok)
 }
 
-/// The collector's address. Without TLS: a collector or an agent of it is in the cluster.
-pub(super) fn open_telemetry(mut section: Section<'_>, notes: &mut Vec<Note>) -> Result<Option<String>, SettingsError> {
-    let endpoint = section.take("endpoint").map(|node| endpoint(&node)).transpose()?;
-    section.note_rest(notes);
-    Ok(endpoint)
-}
-
-fn endpoint(node: &Node<'_>) -> Result<String, SettingsError> {
-    let text = node.text().unwrap_or_default();
-    let legal = text.parse::<http::Uri>().is_ok_and(|uri| {
-        uri.scheme_str() == Some("http") && uri.host().is_some_and(|host| !host.is_empty()) && uri.query().is_none()
-    });
-    if legal { Ok(text) } else { node.refuse("give an address such as http://collector.monitoring:4318") }
-}
-
 /// How VMs get at their block devices.
 pub(super) fn device_access(node: &Node<'_>) -> Result<DeviceAccess, SettingsError> {
     match node.text().as_deref() {
@@ -194,8 +179,6 @@ mod tests {
             ("tap: {hostPath: /dev/net/tun}", "give true or false"),
             ("deviceAccess: privileged", "give cri or root"),
             ("imageRepository: {size: 0}", "give a size"),
-            ("openTelemetry: {endpoint: collector}", "such as http://collector.monitoring:4318"),
-            ("openTelemetry: {endpoint: \"https://collector:4318\"}", "such as http://collector.monitoring:4318"),
             ("imageRepository: {create: maybe}", "give true or false"),
             ("imageRepository: {accessModes: [ReadMany]}", "accessModes[0]: \"ReadMany\""),
             ("imageRepository: {accessModes: []}", "at least one"),

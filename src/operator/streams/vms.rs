@@ -46,7 +46,7 @@ pub fn vms(ctx: &Arc<Context>) -> Vms<impl Stream<Item = ObjectRef<VirtualMachin
             let event = match event {
                 Ok(event) => vm::unreadable::readable(event, |it| drop(unreadable.send(it))).map(|event| {
                     if let Event::Apply(vm) | Event::InitApply(vm) = &event {
-                        ctx.saw(vm);
+                        ctx.versions.saw(vm);
                     }
                     Ok(event)
                 }),

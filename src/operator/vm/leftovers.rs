@@ -8,13 +8,14 @@
 //! It comes last, and no trouble with it is in the way of what can be done besides.
 
 use super::confirm::still_there;
-use super::observe::{Observed, is_earlier};
+use super::observe::{Observed, is_earlier, since};
 use crate::api::{VirtualMachine, names};
 use crate::operator::cache::Cache;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::write::{Writer, only};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::Preconditions;
 use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt};
@@ -42,7 +43,7 @@ pub async fn remove(observed: &Observed, ctx: &Context) -> Result<Option<Duratio
     }
     let (key, now) = (format!("leftovers/{name}"), (ctx.instant)());
     let tried = ctx.lately.left(&key, now, |_| ctx.garbage).unwrap_or_default();
-    let left = tried.max(ctx.garbage.saturating_sub(age(vm, &key, ctx)));
+    let left = tried.max(ctx.garbage.saturating_sub(age(vm, observed.now)));
     if !left.is_zero() {
         return Ok(Some(left));
     }
@@ -58,10 +59,8 @@ pub async fn remove(observed: &Observed, ctx: &Context) -> Result<Option<Duratio
 }
 
 /// How old the VM is: what is an earlier one's is older.
-fn age(vm: &VirtualMachine, key: &str, ctx: &Context) -> Duration {
-    let now = (ctx.now)();
-    let made = vm.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
-    ctx.elapsed.of(key, made, now, (ctx.instant)())
+fn age(vm: &VirtualMachine, now: Timestamp) -> Duration {
+    vm.metadata.creation_timestamp.as_ref().map_or(Duration::ZERO, |made| since(made.0, now))
 }
 
 /// What becomes of an object that an earlier VM of this name controls: one that it has left, or that is being removed.

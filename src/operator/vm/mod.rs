@@ -17,7 +17,7 @@
 //! | [`report`] | all of the above | status and events: only what differs is written |
 //!
 //! [`fetch`] gets CD images into the image repository; [`ignored`] names fields that have no effect; [`end`] reads how a pod ended; [`unreadable`] keeps VMs that cannot be
-//! read from disturbing the others; [`starting`] notes how far a start is, [`loss`] which pods others delete; [`explain`] reads a pod's and its claims' status and says what is in the way.
+//! read from disturbing the others; [`loss`] notes which pods others delete; [`explain`] reads a pod's and its claims' status and says what is in the way.
 
 pub mod apply;
 pub mod build;
@@ -36,7 +36,6 @@ pub mod plan;
 pub mod poke;
 pub mod report;
 pub mod restart;
-pub mod starting;
 pub mod unreadable;
 
 use super::context::Context;
@@ -131,7 +130,9 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     }
     let observed = report::take_back(observed, ctx).await?;
     let observed = fetch::progress::read(observed, ctx).await;
-    starting::note(&observed, ctx);
+    if observed.is_running() {
+        ctx.vm_runs(&observed.name(), observed.now);
+    }
     let observed = loss::note(observed, &ctx.losses);
     if observed.vm.metadata.deletion_timestamp.is_some() {
         // The garbage collector takes its children away; nothing must bring them back.
@@ -162,9 +163,6 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
             (applied, Some(ctx.garbage))
         }
     };
-    if applied.is_ok() && !matches!(decision, Decision::Wait(_)) {
-        ctx.dealt_with(&observed.name(), observed.vm.metadata.generation);
-    }
     let problem = match (&plan, &applied) {
         (Err(invalid), _) => Some(Problem::from(invalid)),
         (_, Err(error)) if error.is_rejection() => Some(Problem::rejected(error)),

@@ -141,21 +141,22 @@ pub fn images_missing_since(vm: &VirtualMachine) -> Option<Timestamp> {
 }
 
 /// How long they have been missing.
-fn images_missing(vm: &VirtualMachine, now: Timestamp, ctx: &Context) -> Duration {
-    let name = vm.name_any();
-    let Some(since) = images_missing_since(vm) else {
-        ctx.elapsed.forget(&name);
-        return Duration::ZERO;
-    };
-    ctx.elapsed.of(&name, since, now, (ctx.instant)())
+fn images_missing(vm: &VirtualMachine, now: Timestamp) -> Duration {
+    images_missing_since(vm).map_or(Duration::ZERO, |missing| since(missing, now))
 }
 
-/// How long ago a fetch pod has ended, by its node's clock at first. One that has ended before its container ran has no such
-/// time: then since it was made.
-fn ended_for(pod: &PodView, now: Timestamp, ctx: &Context) -> Option<Duration> {
+/// How long ago that was; zero for a time in the future, which another clock has noted or which was noted before the clock was set.
+#[must_use]
+pub fn since(time: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(time)).unwrap_or_default()
+}
+
+/// How long ago a fetch pod has ended, by its node's clock. One that has ended before its container ran has no such time: then
+/// since it was created.
+fn ended_for(pod: &PodView, now: Timestamp) -> Option<Duration> {
     let made = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let at = Some(pod).filter(|pod| pod.has_ended()).and_then(|pod| End::of(pod).at.or(made))?;
-    Some(ctx.elapsed.of(&pod.name_any(), at, now, (ctx.instant)()))
+    Some(since(at, now))
 }
 
 /// Looks at the VM.
@@ -177,7 +178,7 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
     let fetch = |remote: fetch::Remote| {
         let pod = ctx.caches.pods.get(&remote.pod_name());
         let warning = pod.as_ref().and_then(|pod| warning(&pod.metadata.uid));
-        let ended_for = pod.as_deref().and_then(|pod| ended_for(pod, now, ctx));
+        let ended_for = pod.as_deref().and_then(|pod| ended_for(pod, now));
         (remote.pod_name(), fetch::Seen { pod, warning, progress: None, ended_for })
     };
     let image_repository = ctx.caches.claims.get(names::IMAGE_REPOSITORY_CLAIM);
@@ -188,7 +189,7 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
         pod_warning: pod.as_ref().and_then(|pod| warning(&pod.metadata.uid)),
         claim_warnings: claim_warnings.collect(),
         fetches: fetch::remotes(&vm).into_iter().map(fetch).collect(),
-        images_missing: images_missing(&vm, now, ctx),
+        images_missing: images_missing(&vm, now),
         pod,
         lost: None,
         claims,

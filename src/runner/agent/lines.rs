@@ -3,6 +3,9 @@
 //! What always holds: however the bytes come in pieces, the lines are the same; no more than one line and one piece is
 //! kept.
 
+use tokio_util::bytes::BytesMut;
+use tokio_util::codec::{AnyDelimiterCodec, Decoder};
+
 /// A line that is longer than any that makes sense. All of it is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
@@ -10,18 +13,16 @@ pub struct TooLong;
 /// Bytes that are not lines yet.
 #[derive(Debug)]
 pub struct Lines {
-    buffer: Vec<u8>,
-    /// How much of the buffer is known to hold no end of a line.
-    searched: usize,
-    /// Whether the beginning of the line was left out already.
-    skipping: bool,
+    buffer: BytesMut,
+    codec: AnyDelimiterCodec,
     maximum: usize,
 }
 
 impl Lines {
     /// None yet; a line is of that many bytes at most.
     pub fn new(maximum: usize) -> Self {
-        Self { buffer: Vec::new(), searched: 0, skipping: false, maximum }
+        let codec = AnyDelimiterCodec::new_with_max_length(b"\n".to_vec(), Vec::new(), maximum);
+        Self { buffer: BytesMut::new(), codec, maximum }
     }
 
     /// More bytes.
@@ -40,29 +41,8 @@ impl Iterator for Lines {
     type Item = Result<Vec<u8>, TooLong>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let unsearched = self.buffer.get(self.searched..).unwrap_or_default();
-            let end = unsearched.iter().position(|byte| *byte == b'\n').map(|end| self.searched + end);
-            let length = end.unwrap_or(self.buffer.len());
-            let too_long = length > self.maximum;
-            let Some(end) = end else {
-                self.searched = length;
-                if !self.skipping && !too_long {
-                    return None;
-                }
-                self.buffer.clear();
-                self.searched = 0;
-                let first = !std::mem::replace(&mut self.skipping, true);
-                return first.then_some(Err(TooLong));
-            };
-            let mut line: Vec<u8> = self.buffer.drain(..=end).collect();
-            self.searched = 0;
-            line.truncate(end);
-            if std::mem::take(&mut self.skipping) {
-                continue;
-            }
-            return Some(if too_long { Err(TooLong) } else { Ok(line) });
-        }
+        // There is no other error: nothing is read.
+        self.codec.decode(&mut self.buffer).map(|line| line.map(|line| line.to_vec())).map_err(|_| TooLong).transpose()
     }
 }
 

@@ -29,7 +29,7 @@ impl Driver {
         self.tpm_among(ended).await;
         let Some((_, status)) = ended.iter().copied().find(|(pid, _)| self.qemu.is(*pid)) else { return };
         let mut last_words = self.qemu.ended().await;
-        if self.observed.times.guest.is_none() {
+        if !self.guest_ran {
             last_words = self.words_of_start(last_words).await;
         }
         tracing::info!(status, "QEMU has ended");
@@ -51,7 +51,7 @@ impl Driver {
             self.catch_up();
         } else {
             self.connected_before = true;
-            self.monitor_took();
+            tracing::info!(ms_since_start = self.ms_since_start(), "QEMU's monitor has answered");
             self.take_agents_channel();
         }
         if std::mem::take(&mut self.type_is_alias) {
@@ -218,14 +218,8 @@ impl Driver {
             News::DiskGrown(disk, size) => self.disk_grown(disk, size),
             News::Stopped(by) => self.stopped(by),
             News::Consoles(connected) => self.consoles_are(&connected),
-            News::Paused(by) => self.paused(by),
-            News::DisksQuiet => {
-                self.disks_are_quiet();
-                self.reporter.publish(&self.observed);
-            }
             News::MonitorAway => self.monitor_stays_away(),
             News::TpmEnded => self.judge_tpm(),
-            News::TpmLate => self.judge_late_tpm(),
             News::Desktop(desktop) => {
                 tracing::info!(connected = desktop.connected, user = desktop.user, "the guest's desktop");
                 self.observed.desktop = desktop;

@@ -20,16 +20,6 @@ pub(super) enum Stop {
     Error,
     /// The guest has said that it has crashed.
     Crash,
-    /// Somebody has paused it, who is not known.
-    Pause,
-}
-
-/// Run states of a guest that does not run, and that nothing here has brought there. One that sleeps (`suspended`) has done so
-/// by itself.
-const PAUSED: [&str; 3] = ["paused", "debug", "watchdog"];
-
-pub(super) fn is_pause(run_state: &str) -> bool {
-    PAUSED.contains(&run_state)
 }
 
 impl Stop {
@@ -40,7 +30,6 @@ impl Stop {
             "io-error" => Some(Self::Disk),
             "internal-error" => Some(Self::Error),
             "guest-panicked" => Some(Self::Crash),
-            _ if is_pause(run_state) => Some(Self::Pause),
             _ => None,
         }
     }
@@ -70,7 +59,6 @@ impl Driver {
                     &words,
                 ));
             }
-            Stop::Pause => self.follow_pause(),
             Stop::Crash => self.halted("the guest has told that it has crashed (guest-panicked)".to_owned()),
         }
         self.reporter.publish(&self.observed);

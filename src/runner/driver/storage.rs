@@ -12,9 +12,6 @@ use tokio::sync::mpsc;
 
 /// How often the size of a device is looked at; nobody tells.
 const LOOK: Duration = Duration::from_secs(5);
-/// How long an error that the guest was told is told here too, where no other follows. QEMU does not keep it: its `io-status`
-/// is about errors that stop the guest.
-const QUIET: Duration = Duration::from_secs(3600);
 
 /// Tells when a device has grown, and keeps it open until nobody listens.
 pub(super) async fn follow(held: Vec<Held>, news: mpsc::UnboundedSender<News>) {
@@ -68,8 +65,7 @@ impl Driver {
                     ConditionReason::DiskError,
                     format!(
                         "disk {disk} could not be {what}: {why}; the guest was told so, look there for what it has made of it; \
-                         this is told until the guest boots anew, or {} minutes have passed without another error",
-                        QUIET.as_secs() / 60
+                         this is told until the guest boots anew"
                     ),
                 )
             }
@@ -81,29 +77,6 @@ impl Driver {
         }
         if error.stopped {
             self.stalled();
-        } else {
-            self.wait_for_quiet_disks();
-        }
-    }
-
-    fn wait_for_quiet_disks(&mut self) {
-        let news = self.news.clone();
-        let quiet = tokio::spawn(async move {
-            tokio::time::sleep(QUIET).await;
-            let _ = news.send(News::DisksQuiet);
-        });
-        if let Some(before) = self.disks_quiet.replace(quiet) {
-            before.abort();
-        }
-    }
-
-    /// No disk has given the guest, since it boots or for long, an error.
-    pub(super) fn disks_are_quiet(&mut self) {
-        if let Some(quiet) = self.disks_quiet.take() {
-            quiet.abort();
-        }
-        if self.observed.disk_error.take().is_some() {
-            tracing::info!("no disk has given the guest an error since it boots, or for long");
         }
     }
 

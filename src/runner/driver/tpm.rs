@@ -8,7 +8,7 @@ use crate::api::conditions::ConditionReason;
 use crate::runner::failure::{ending, with_words};
 use crate::runner::problem::Problem;
 use crate::runner::process::{self, Child};
-use crate::runner::state::{Event, Phase};
+use crate::runner::state::Phase;
 use crate::runner::status::Note;
 use rustix::process::{Pid, Signal};
 use std::time::Duration;
@@ -20,14 +20,6 @@ const STEP: Duration = Duration::from_millis(50);
 const A_MOMENT: Duration = Duration::from_millis(500);
 /// Its state in the VM's data.
 const STATE: &str = "tpm2-00.permall";
-/// Time for the TPM to answer QEMU, which asks it before it answers itself; and how often, and in which steps, it is looked
-/// whether it is stuck.
-const ANSWER_TIME: Duration = Duration::from_secs(10);
-const LOOKS: u32 = 5;
-const LOOK: Duration = Duration::from_millis(200);
-/// How often that is done, with a second between: the start has a deadline then.
-const ROUNDS: u32 = 20;
-const ROUND: Duration = Duration::from_secs(1);
 /// How QEMU names its side of the TPM.
 const QEMUS_SIDE: &str = "tpm-emulator";
 
@@ -61,40 +53,6 @@ impl Driver {
                 tokio::time::sleep(A_MOMENT).await;
                 let _ = news.send(News::TpmEnded);
             });
-        }
-    }
-
-    #[cfg(test)]
-    pub(super) fn signal_tpm(&self, signal: Signal) {
-        self.tpm.iter().for_each(|tpm| tpm.child.signal(signal));
-    }
-
-    /// Has it looked at when the TPM should have answered.
-    pub(super) fn judge_tpm_in_time(&self) {
-        let Some(pid) = self.tpm.as_ref().map(|tpm| tpm.child.id()) else { return };
-        let news = self.news.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(ANSWER_TIME).await;
-            for _ in 0..ROUNDS {
-                if is_stuck(pid).await {
-                    let _ = news.send(News::TpmLate);
-                    return;
-                }
-                tokio::time::sleep(ROUND).await;
-            }
-        });
-    }
-
-    /// Ends a start that waits for a TPM that is stuck: QEMU asks it first, and is not heard of until it has answered.
-    pub(super) fn judge_late_tpm(&mut self) {
-        let waits = !self.connected_before && self.tpm.as_ref().is_some_and(|tpm| !tpm.child.has_ended());
-        if waits {
-            self.step(Event::StartHangs(format!(
-                "the machine's TPM (swtpm) has not answered QEMU within {} s, it is stuck in the kernel or stopped; see \
-                 whether the storage of {} is reachable from the node",
-                ANSWER_TIME.as_secs(),
-                self.dirs.data.join(STATE).display()
-            )));
         }
     }
 
@@ -145,18 +103,4 @@ impl Driver {
             }
         }
     }
-}
-
-/// Whether the process waits in the kernel for something that does not come, or is stopped, each time it is looked at (the
-/// third field of proc_pid_stat(5)). One that waits for a question sleeps.
-async fn is_stuck(pid: i32) -> bool {
-    for _ in 0..LOOKS {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let state = stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next());
-        if !matches!(state, Some('D' | 'T' | 't')) {
-            return false;
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-    true
 }

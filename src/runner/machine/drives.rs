@@ -29,6 +29,14 @@ pub struct Disk {
     pub direct: bool,
 }
 
+impl Disk {
+    /// QEMU's name for the way in which it reads and writes: Linux' own asynchronous I/O works only past the page cache. Where the
+    /// kernel refuses it, QEMU itself uses threads.
+    pub fn aio(&self) -> &'static str {
+        if self.direct { "native" } else { "threads" }
+    }
+}
+
 /// What a disk is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]

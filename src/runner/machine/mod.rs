@@ -4,7 +4,6 @@
 //! always holds: whatever this leaves in the data directory is whole, and is the same at the next start.
 
 mod access;
-mod aio;
 mod certificate;
 mod claim;
 mod dirs;
@@ -19,7 +18,6 @@ mod password;
 mod record;
 mod screen;
 
-pub use aio::Aio;
 pub use certificate::Certificate;
 pub use claim::Claims;
 pub use dirs::{Directories, Environment};
@@ -65,8 +63,6 @@ pub struct Machine {
     pub cds: Vec<Cd>,
     /// Disks.
     pub disks: Vec<Disk>,
-    /// How disks are read and written.
-    pub aio: Aio,
     /// Image with the seed for cloud-init.
     pub seed: Option<PathBuf>,
     /// Where the devices are on the PCI bus.
@@ -160,7 +156,6 @@ pub fn resolve(spec: Spec, dirs: &Directories, around: Around) -> Result<Resolve
         macs,
         cds,
         disks,
-        aio: Aio::probe(),
         seed: around.seed,
         layout,
         screen,

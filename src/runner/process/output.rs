@@ -1,17 +1,12 @@
-//! (io) What a child says: logged line by line, as far as the log has room for it, and its last words kept.
+//! (io) What a child says: logged line by line, and its last words kept.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::time::Instant;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
 /// How many lines are kept for messages, and how long each can be.
 const LAST_LINES: usize = 10;
-const LONGEST_LINE: usize = 1000;
-/// So many lines are logged in that time; who says more may do so for hours, as QEMU does of a guest's wrong requests.
-const LOGGED: u32 = 200;
-const IN: Duration = Duration::from_secs(60);
+const LONGEST_LINE: u64 = 1000;
 /// What QEMU says where KVM has brought a CPU to a halt; it does not end then, and many lines follow.
 const HALTED: [&str; 2] = ["KVM internal error", "kvm run failed"];
 
@@ -40,71 +35,14 @@ impl Words {
     }
 }
 
-/// Logs what comes out of the pipe until its end, and keeps the last of it.
-pub async fn log(
-    name: &'static str,
-    mut pipe: impl AsyncRead + Unpin,
-    words: impl std::ops::Deref<Target = Mutex<Words>>,
-) {
-    let (mut line, mut buffer, mut room) = (Vec::new(), [0; 512], Room::new(Instant::now()));
-    let mut heard = |line: &mut Vec<u8>| {
-        let text = String::from_utf8_lossy(line).trim().to_owned();
+/// Logs what comes out of the pipe until its end, and keeps the last of it. Longer lines come in pieces.
+pub async fn log(name: &'static str, pipe: impl AsyncRead + Unpin, words: impl std::ops::Deref<Target = Mutex<Words>>) {
+    let (mut reader, mut line) = (BufReader::with_capacity(512, pipe), Vec::new());
+    while let Ok(1..) = (&mut reader).take(LONGEST_LINE).read_until(b'\n', &mut line).await {
+        let text = String::from_utf8_lossy(&line).trim().to_owned();
         line.clear();
-        let (has_room, left_out) = room.next(Instant::now());
-        tell_left_out(name, left_out);
-        if has_room {
-            tracing::info!("{name}: {text}");
-        }
+        tracing::info!("{name}: {text}");
         words.lock().unwrap_or_else(PoisonError::into_inner).hear(text);
-    };
-    while let Ok(n @ 1..) = pipe.read(&mut buffer).await {
-        for byte in buffer.iter().take(n) {
-            match byte {
-                b'\n' => heard(&mut line),
-                // The rest of an overlong line is dropped.
-                _ if line.len() < LONGEST_LINE => line.push(*byte),
-                _ => {}
-            }
-        }
-    }
-    // Who dies may not come to the end of a line.
-    if !line.is_empty() {
-        heard(&mut line);
-    }
-    tell_left_out(name, room.left_out);
-}
-
-fn tell_left_out(name: &str, lines: u64) {
-    if lines > 0 {
-        tracing::warn!("{name}: {lines} more lines, which the log has no room for");
-    }
-}
-
-/// How many lines there is room for in the log.
-struct Room {
-    since: Instant,
-    logged: u32,
-    left_out: u64,
-}
-
-impl Room {
-    fn new(now: Instant) -> Self {
-        Self { since: now, logged: 0, left_out: 0 }
-    }
-
-    /// Whether there is room for another line, and how many were left out before, where there is room again.
-    fn next(&mut self, now: Instant) -> (bool, u64) {
-        let mut left_out = 0;
-        if now.duration_since(self.since) >= IN {
-            left_out = self.left_out;
-            *self = Self::new(now);
-        }
-        let has_room = self.logged < LOGGED;
-        match has_room {
-            true => self.logged += 1,
-            false => self.left_out += 1,
-        }
-        (has_room, left_out)
     }
 }
 
@@ -130,21 +68,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_logged_is_heard_all_the_same() {
+    async fn a_halt_is_known_though_many_lines_follow() {
         let many: String = (0..1000).map(|n| format!("line {n}\n")).collect();
-        let words = said(&format!("{many}kvm run failed\n{}", "x".repeat(5000))).await;
+        let words = said(&format!("kvm run failed\n{many}{}", "x".repeat(1500))).await;
         assert_eq!(words.halted.as_deref(), Some("kvm run failed"));
         assert_eq!(words.last.len(), LAST_LINES);
-        assert_eq!(words.last.back().map(String::len), Some(LONGEST_LINE));
-    }
-
-    #[test]
-    fn the_log_has_room_for_so_many_lines_and_again_a_while_later() {
-        let begin = Instant::now();
-        let mut room = Room::new(begin);
-        let logged = (0..1000).filter(|_| room.next(begin + IN / 2).0).count();
-        assert_eq!(logged, LOGGED as usize);
-        assert_eq!(room.next(begin + IN), (true, 1000 - u64::from(LOGGED)));
-        assert_eq!(room.next(begin + IN), (true, 0));
+        assert_eq!(words.last.iter().rev().take(2).map(String::len).collect::<Vec<_>>(), [500, 1000]);
     }
 }

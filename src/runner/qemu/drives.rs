@@ -34,7 +34,7 @@ pub fn disks(args: &mut Args, machine: &Machine) {
         };
         let resource = json!({
             "driver": driver, "node-name": resource(n), "filename": disk.path,
-            "aio": machine.aio.of_disk(disk.direct).as_str(), "cache": {"direct": disk.direct, "no-flush": false},
+            "aio": disk.aio(), "cache": {"direct": disk.direct, "no-flush": false},
             "auto-read-only": true, "discard": "unmap",
         });
         let slot = machine.layout.disks.get(n).copied().unwrap_or_default();

@@ -6,7 +6,7 @@ mod rules;
 use super::*;
 use crate::runner::config;
 use crate::runner::machine::testing;
-use crate::runner::machine::{Acceleration, Aio, Certificate, Disk, DiskKind, FirmwareFiles, Screen};
+use crate::runner::machine::{Acceleration, Certificate, Disk, DiskKind, FirmwareFiles, Screen};
 use crate::runner::spec::Spec;
 use std::path::PathBuf;
 
@@ -22,7 +22,6 @@ fn machine(vm: &str) -> Machine {
         macs: (0..spec.networks.len()).map(|n| format!("52:54:00:12:34:{n:02x}")).collect(),
         cds: spec.cds.clone(),
         disks: Vec::new(),
-        aio: Aio::Native,
         seed: None,
         layout: testing::layout(&[], &[]),
         screen: Screen::Vga,

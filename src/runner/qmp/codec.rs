@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::io;
 use tokio_util::bytes::{BufMut, BytesMut};
-use tokio_util::codec::{Decoder, Encoder};
+use tokio_util::codec::{AnyDelimiterCodec, Decoder, Encoder};
 
 /// The largest message that QEMU sends is its own schema, of about 300 KiB.
 const MAXIMUM: usize = 4 << 20;
@@ -82,16 +82,17 @@ impl From<Raw> for Message {
 
 /// Splits and joins lines of JSON.
 #[derive(Debug)]
-pub struct Codec {
-    /// How much of the buffer is known to hold no end of a line.
-    searched: usize,
-    /// Longest line.
-    maximum: usize,
+pub struct Codec(AnyDelimiterCodec);
+
+impl Codec {
+    fn of(maximum: usize) -> Self {
+        Self(AnyDelimiterCodec::new_with_max_length(b"\n".to_vec(), Vec::new(), maximum))
+    }
 }
 
 impl Default for Codec {
     fn default() -> Self {
-        Self { searched: 0, maximum: MAXIMUM }
+        Self::of(MAXIMUM)
     }
 }
 
@@ -100,27 +101,16 @@ impl Decoder for Codec {
     type Error = io::Error;
 
     fn decode(&mut self, buffer: &mut BytesMut) -> io::Result<Option<Message>> {
-        loop {
-            let unsearched = buffer.get(self.searched..).unwrap_or_default();
-            let end = unsearched.iter().position(|byte| *byte == b'\n').map(|end| self.searched + end);
-            if end.unwrap_or(buffer.len()) > self.maximum {
-                return Err(io::Error::other(format!("a message of more than {} bytes", self.maximum)));
-            }
-            let Some(end) = end else {
-                self.searched = buffer.len();
-                return Ok(None);
-            };
-            let line = buffer.split_to(end + 1);
-            self.searched = 0;
+        while let Some(line) = self.0.decode(buffer).map_err(io::Error::other)? {
             let line = line.trim_ascii();
-            if line.is_empty() {
-                continue;
+            if !line.is_empty() {
+                // The line is not shown: replies can hold anything.
+                let raw = serde_json::from_slice::<Raw>(line)
+                    .map_err(|error| io::Error::other(format!("a message that is not the monitor's: {error}")))?;
+                return Ok(Some(raw.into()));
             }
-            // The line is not shown: replies can hold anything.
-            let raw: Raw = serde_json::from_slice(line)
-                .map_err(|error| io::Error::other(format!("a message that is not the monitor's: {error}")))?;
-            return Ok(Some(raw.into()));
         }
+        Ok(None)
     }
 }
 

@@ -225,7 +225,6 @@ fn any_event() -> impl Strategy<Value = Event> {
         Just(Event::MonitorReady),
         Just(Event::MonitorLost),
         Just(Event::ContinueUnanswered),
-        Just(Event::StartHangs(String::new())),
         Just(Event::Configured),
         Just(Event::Continued),
         Just(Event::ContinueFailed(String::new())),

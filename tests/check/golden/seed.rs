@@ -57,7 +57,7 @@ fn string() -> impl Strategy<Value = String> {
 
 fn value() -> impl Strategy<Value = Value> {
     // As the API server hands numbers out: of 64 bits, or floating.
-    let floats = prop::sample::select(vec![0.5, 1e20, 1.5e300, 1e-7, -2.5, 100_000.0]);
+    let floats = prop::sample::select(vec![0.5, -2.5, 100_000.0]);
     let leaf = prop_oneof![
         4 => string().prop_map(Value::from),
         1 => any::<i64>().prop_map(Value::from),

@@ -396,3 +396,28 @@ async fn a_fetch_that_nobody_wants_any_more_is_removed_and_no_other() {
     sweep(&vms(&world), &seen, &world.ctx).await;
     assert_eq!(world.api.requests(), [request("DELETE", PODS, &pod_of(URL))]);
 }
+
+#[tokio::test]
+async fn a_fetch_that_has_failed_is_tried_again_also_if_nothing_says_when_it_ended() {
+    let failed = r#"{"reason":"ServerFailed","message":"503"}"#;
+    let uid = |world: &World| world.api.get(PODS, &pod_of(URL)).unwrap()["metadata"]["uid"].clone();
+    let world = begun(boots_from(URL)).await;
+    fetch_ends(&world, URL, failed);
+    let first = uid(&world);
+    world.settle().await;
+    assert_eq!(uid(&world), first, "within the pause");
+    pass(1);
+    world.settle().await;
+    let second = uid(&world);
+    assert_ne!(second, first);
+    // The kubelet has refused the pod.
+    world.api.change(PODS, &pod_of(URL), |pod| {
+        pod["metadata"]["creationTimestamp"] = json!(now());
+        pod["status"] = json!({"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no room"});
+    });
+    world.settle().await;
+    assert_eq!(uid(&world), second, "within the pause");
+    pass(2);
+    world.settle().await;
+    assert_ne!(uid(&world), second);
+}

@@ -5,7 +5,6 @@ use super::world::{CRASHED, POWERED_OFF, World, change_of_size, now, one_disk, p
 use serde_json::json;
 use std::time::Duration;
 use vm_operator::operator::controller::Outcome;
-use vm_operator::operator::trace::Made;
 
 #[tokio::test]
 async fn a_new_vm_costs_six_writes_and_one_per_disk_and_then_none() {
@@ -29,14 +28,10 @@ async fn a_new_vm_costs_six_writes_and_one_per_disk_and_then_none() {
     assert_eq!(world.ready().0, "Starting");
 }
 
-fn made_now() -> Made {
-    Made { began: now(), objects: Vec::new(), asked: now(), made: now(), pod_uid: String::new() }
-}
-
 #[tokio::test]
 async fn where_many_vms_are_started_at_once_their_pods_come_before_their_first_status() {
     let world = World::new(one_disk());
-    world.ctx.started("another", made_now());
+    world.ctx.pod_created("another", now());
     let requests = world.step().await;
     assert!(requests.contains(&request("POST", PODS, "vm")), "{requests:?}");
     assert!(!requests.contains(&request("PATCH", VMS, "vm/status")), "{requests:?}");
@@ -47,7 +42,7 @@ async fn where_many_vms_are_started_at_once_their_pods_come_before_their_first_s
     assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
 
     let world = World::new(one_disk());
-    world.ctx.started("another", made_now());
+    world.ctx.pod_created("another", now());
     world.step().await;
     world.pod_status(json!({"phase": "Failed", "reason": "Evicted", "message": "no room"}));
     assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")], "what went wrong is told at once");

@@ -81,11 +81,11 @@ async fn a_pod_that_begins_while_its_spec_changes_is_left_alone() {
 async fn a_vm_that_should_run_keeps_its_pod_though_an_old_list_says_that_it_should_not() {
     let world = running().await;
     let now = world.vm();
-    world.ctx.saw(&now);
+    world.ctx.versions.saw(&now);
     let mut before = now.clone();
     before.spec.vm.state = State::Stopped;
     (before.metadata.resource_version, before.metadata.generation) = (Some("1".to_owned()), Some(0));
-    world.ctx.saw(&before);
+    world.ctx.versions.saw(&before);
     let look = async || reconcile(Arc::new(before.clone()), &world.ctx).await.unwrap();
     assert_eq!(look().await, Outcome::Recheck(Duration::from_secs(60)));
     assert_eq!(world.api.requests(), [""; 0]);

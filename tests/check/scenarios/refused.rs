@@ -5,7 +5,7 @@ use super::world::{World, one_disk, pass, request};
 use serde_json::{Value, json};
 use std::time::Duration;
 use vm_operator::operator::controller::Outcome;
-use vm_operator::operator::error::Retry;
+use vm_operator::operator::error::{LONGEST_AWAY, Retry};
 use vm_operator::operator::settings::{LoadBalancerService, Settings};
 
 const WEBHOOK: &str = "admission webhook \"w\" denied the request: no (request {n})";
@@ -75,7 +75,7 @@ async fn a_conflict_within_a_quota_is_not_taken_for_a_pod_that_is_there() {
     refuse(&world.api, PODS, "vm", 409, why);
     let error = world.reconcile().await.unwrap_err();
     assert!(error.to_string().contains("resourcequotas"), "{error}");
-    assert!(matches!(error.retry(), Retry::Soon(_)), "{error}");
+    assert_eq!(error.retry(), Retry::Backoff(LONGEST_AWAY), "{error}");
     let requests = world.api.requests();
     assert!(!requests.contains(&request("GET", PODS, "vm")), "{requests:?}");
     world.api.refuse_creation(None);

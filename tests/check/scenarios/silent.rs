@@ -17,6 +17,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
+use vm_operator::operator::backoff::Failures;
 use vm_operator::operator::context::Context;
 use vm_operator::operator::controller::after_failure;
 use vm_operator::operator::deadlines::Deadlines;
@@ -152,14 +153,15 @@ async fn an_operator_whose_first_requests_are_never_answered_sees_everything_all
 }
 
 #[tokio::test]
-async fn a_write_that_is_asked_for_later_is_sent_once_and_then_by_the_controller_when_it_is_time() {
+async fn a_write_that_is_asked_for_later_is_sent_once_and_then_by_the_controller() {
     let script = |_: &str, _: &str, nth: usize| if nth == 0 { Reply::Later } else { Reply::Whole(vm()) };
     let (server, client) = Server::start(script).await;
-    let ctx = Context::new(client, "ns".to_owned(), Settings::default());
+    let mut ctx = Context::new(client, "ns".to_owned(), Settings::default());
+    ctx.failures = Failures::pausing(Duration::from_secs(1));
     let write = || async { Writer::new(&ctx).merge_vm("vm", &json!({})).await };
     let asked = || server.asked(&format!("PATCH {VMS}/vm"));
     let error = write().await.unwrap_err();
-    assert_eq!((asked(), error.code(), error.retry()), (1, Some(429), Retry::NotBefore(Duration::from_secs(1))));
+    assert_eq!((asked(), error.code(), error.retry()), (1, Some(429), Retry::Backoff(Duration::from_secs(30))));
     assert_eq!(after_failure("vm", &error, &ctx), Action::requeue(Duration::from_secs(1)));
     write().await.unwrap();
     assert_eq!(asked(), 2);

@@ -28,7 +28,6 @@ use crate::api::names;
 use crate::operator::cache::Given;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
-use crate::operator::trace::{Made, Span};
 use crate::operator::views::{PodView, SecretView, vm_of};
 use crate::operator::whose::Whose;
 use crate::operator::write::{Writer, only};
@@ -66,12 +65,10 @@ pub async fn apply(
     let claims = [&runner_data].into_iter().chain(&disks).map(|claim| claims::ensure(claim, observed, ctx));
     let repository = image_repository.iter().map(|claim| repository::ensure(claim, observed, ctx));
     let claims = futures::future::join(futures::future::join_all(claims), futures::future::join_all(repository));
-    let claims = timed("claims", claims, ctx);
-    let secret = timed("secret", ensure_secret(display_secret.as_ref(), observed, ctx), ctx);
-    let config_map = timed("config_map", config_map::ensure(&config_map, observed, ctx), ctx);
+    let secret = ensure_secret(display_secret.as_ref(), observed, ctx);
+    let config_map = config_map::ensure(&config_map, observed, ctx);
     // All are tried, and of several errors the first in this order is told: not whichever answer came first.
-    let ((config_map, a), (secret, b), ((claims, repository), c)) =
-        futures::future::join3(config_map, secret, claims).await;
+    let (config_map, secret, (claims, repository)) = futures::future::join3(config_map, secret, claims).await;
     let versions =
         Versions { config_map: config_map?.resource_version(), secret: secret?.and_then(|s| s.resource_version()) };
     claims.into_iter().chain(repository).collect::<Result<(), Error>>()?;
@@ -79,7 +76,7 @@ pub async fn apply(
     let of_pod = match decision {
         Decision::Create => {
             pod.annotations_mut().extend(versions.annotations());
-            create_pod(&build::marked(pod), observed, vec![a, b, c], ctx).await?;
+            create_pod(&build::marked(pod), observed, ctx).await?;
             Vec::new()
         }
         Decision::Keep => follow(&pod, &versions, observed, ctx).await?,
@@ -196,23 +193,15 @@ fn ensure_ours<K: Resource>(kind: &'static str, view: &K, is_ours: bool, observe
     }
 }
 
-/// With when it began and ended.
-async fn timed<T>(name: &'static str, work: impl Future<Output = T>, ctx: &Context) -> (T, Span) {
-    let from = (ctx.now)();
-    let done = work.await;
-    (done, Span { name, from, to: (ctx.now)() })
-}
-
-async fn create_pod(pod: &Pod, observed: &Observed, objects: Vec<Span>, ctx: &Context) -> Result<(), Error> {
-    let asked = (ctx.now)();
+async fn create_pod(pod: &Pod, observed: &Observed, ctx: &Context) -> Result<(), Error> {
     // By POST, which fails if there is a pod of that name: then that one is looked at, and the next reconcile decides.
     let writing = ctx.caches.pods.writing();
     let given = Writer::new(ctx).create_or_get::<_, PodView>(pod).await?;
-    let pod_uid = given.object().uid().unwrap_or_default();
     if matches!(given, Given::Made(_)) {
+        let pod_uid = given.object().uid().unwrap_or_default();
         ctx.losses.alive(&observed.name(), &pod_uid, None, loss::told_before(observed, observed.now));
     }
-    ctx.started(&observed.name(), Made { began: observed.now, objects, asked, made: (ctx.now)(), pod_uid });
+    ctx.pod_created(&observed.name(), observed.now);
     writing.given(given);
     Ok(())
 }

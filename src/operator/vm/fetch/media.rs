@@ -24,9 +24,6 @@ pub struct Media {
     pub wait: Option<Timestamp>,
 }
 
-/// Clocks differ by so much without having been set.
-const TOLERANCE: SignedDuration = SignedDuration::from_secs(5);
-
 /// What is in the drives.
 #[must_use]
 pub fn media(fetches: &[Fetch], observed: &Observed, settings: &settings::FetchSettings) -> Media {
@@ -49,18 +46,12 @@ pub fn media(fetches: &[Fetch], observed: &Observed, settings: &settings::FetchS
 }
 
 /// When a start does not wait any more. It counts from the time when the image was found missing, which stands in the
-/// condition; whole seconds, as there. Where the clock was set meanwhile it is what is left by the clock that nobody sets,
-/// in steps of ten seconds, so that it stays the same from look to look.
+/// condition; whole seconds, as there.
 fn deadline(observed: &Observed, wait: Duration) -> Timestamp {
     let since = images_missing_since(&observed.vm).unwrap_or(observed.now);
-    let after = |time: Timestamp, wait: Duration| {
-        let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::ZERO);
-        time.checked_add(wait).unwrap_or(time)
-    };
-    let whole = |time: Timestamp, step: i64| Timestamp::from_second(time.as_second() / step * step).unwrap_or(time);
-    let by_clock = after(whole(since, 1), wait);
-    let truly = after(observed.now, wait.saturating_sub(observed.images_missing));
-    if truly.duration_since(by_clock).abs() <= TOLERANCE { by_clock } else { whole(truly, 10) }
+    let since = Timestamp::from_second(since.as_second()).unwrap_or(since);
+    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::ZERO);
+    since.checked_add(wait).unwrap_or(since)
 }
 
 /// What the running machine has in that drive.

@@ -33,14 +33,12 @@ pub async fn sweep(vms: &[Arc<VirtualMachine>], before: &BTreeSet<String>, ctx: 
     let mut unwanted = BTreeSet::new();
     if pods.is_empty() {
         ctx.progresses.retain(|_| false);
-        ctx.elapsed.retain(|name| !name.starts_with(POD_PREFIX));
         return unwanted;
     }
     let running =
         vms.iter().filter(|vm| vm.spec.vm.state == State::Running && vm.metadata.deletion_timestamp.is_none());
     let wanted: BTreeSet<String> = running.flat_map(|vm| remotes(vm)).map(|remote| remote.pod_name()).collect();
     ctx.progresses.retain(|pod| wanted.contains(pod));
-    ctx.elapsed.retain(|name| !name.starts_with(POD_PREFIX) || wanted.contains(name));
     // A pod that has ended keeps its claims from going.
     let repository = ctx.caches.claims.get(names::IMAGE_REPOSITORY_CLAIM);
     let is_going = repository.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some());

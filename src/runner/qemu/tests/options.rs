@@ -4,14 +4,14 @@ use super::super::*;
 use crate::api::conditions::ConditionReason;
 use crate::runner::config;
 use crate::runner::machine::testing;
-use crate::runner::machine::{Acceleration, Aio, Certificate, Disk, DiskKind, FirmwareFiles, Screen, cpu_model};
+use crate::runner::machine::{Acceleration, Certificate, Disk, DiskKind, FirmwareFiles, Screen, cpu_model};
 use crate::runner::problem::Problem;
 use crate::runner::spec::{self, Firmware, Source, Spec};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// Each option with all of its values, as the configuration has them where it has a key for them.
-pub const OPTIONS: [(&str, &[&str]); 20] = [
+pub const OPTIONS: [(&str, &[&str]); 19] = [
     ("firmware", &["bios", "uefi", "uefi-4m", "secure", "secure-4m"]),
     ("bootMenu", &["no", "yes"]),
     ("useTpm", &["no", "yes"]),
@@ -25,7 +25,6 @@ pub const OPTIONS: [(&str, &[&str]); 20] = [
     ("cd", &["none", "iso", "two"]),
     ("disks", &["none", "block", "file", "two"]),
     ("bootindex", &["no", "yes"]),
-    ("aio", &["io_uring", "native", "threads"]),
     ("cloudInit", &["no", "yes"]),
     ("outputs", &["1", "2"]),
     ("spice", &["none", "open", "password", "tls"]),
@@ -154,11 +153,6 @@ pub fn machine(choice: &Choice) -> Machine {
         macs,
         cds: spec.cds.clone(),
         disks,
-        aio: match chosen("aio") {
-            "io_uring" => Aio::IoUring,
-            "native" => Aio::Native,
-            _ => Aio::Threads,
-        },
         seed: (chosen("cloudInit") == "yes").then(|| "/run/seed.img".into()),
         screen: if emulated && spec.outputs == 1 { Screen::Vga } else { Screen::VirtioVga },
         ticketing: chosen("spice") == "password",

@@ -15,7 +15,7 @@ pub fn check_qmp(input: &[u8]) {
 }
 
 fn codec() -> Codec {
-    Codec { maximum: MESSAGE_SIZE_MAX, ..Codec::default() }
+    Codec::of(MESSAGE_SIZE_MAX)
 }
 
 /// The first byte of the input is the size of a read.
@@ -69,7 +69,7 @@ mod tests {
         fn decode(&mut self, buffer: &mut BytesMut) -> io::Result<Option<Message>> {
             let message = self.0.decode(buffer)?;
             if message.is_none() {
-                self.0.searched = 0;
+                self.0 = codec();
                 buffer.clear();
             }
             Ok(message)

@@ -46,12 +46,3 @@ fn a_start_that_has_lost_its_monitor_for_good_says_so() {
     let (state, _) = play(&[booted(), vec![(2, Event::MonitorLost)]].concat());
     assert_eq!((state.phase(), state.deadline()), (Phase::Booted, None), "a guest that runs goes on");
 }
-
-#[test]
-fn what_a_start_waits_for_in_vain_is_its_reason() {
-    let hangs = || Event::StartHangs("the TPM hangs".to_owned());
-    let end = outcome_at_the_end(&[(10, hangs())]);
-    assert!(end.reason == EndReason::StartFailed && end.message.starts_with("the TPM hangs"), "{end:?}");
-    let (state, _) = play(&[booted(), vec![(10, hangs())]].concat());
-    assert_eq!(state.phase(), Phase::Booted);
-}

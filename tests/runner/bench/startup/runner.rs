@@ -1,17 +1,21 @@
-//! The runner's start: by what it tells of itself when the guest runs.
+//! The runner's start: by the times in its own log.
 
 use super::Steps;
 use crate::rig::Rig;
 use serde_json::json;
 use std::fs;
 use std::path::Path;
-use vm_operator::api::start_times::StartTimes;
+
+/// What is in the line of the log that ends a step.
+const STEPS: [(&str, &str); 3] = [
+    ("QEMU is started", "QEMU is started"),
+    ("QEMU's monitor has answered", "QEMU's monitor has answered"),
+    ("the guest is let run", "to=Booting"),
+];
 
 /// That many starts, each of a machine that has not run before.
 pub fn starts(count: usize) -> Steps {
-    let mut steps: Steps = ["QEMU is started", "QEMU's monitor has answered", "the guest is let run"]
-        .map(|step| (step, Vec::new()))
-        .into();
+    let mut steps: Steps = STEPS.map(|(step, _)| (step, Vec::new())).into();
     for _ in 0..count {
         let image = Path::new(env!("CARGO_MANIFEST_DIR")).join(".cache/images/runner-root");
         let rig = Rig::with_guest();
@@ -20,11 +24,14 @@ pub fn starts(count: usize) -> Steps {
         fs::copy(image.join("usr/local/bin/vm-runner"), rig.path("vm-runner")).unwrap();
         rig.configure(&json!({}), &json!({"network": [{"type": "user"}]}));
         let vm = rig.start(None);
-        let times = vm.until("the word that the guest runs", || {
-            rig.log().lines().filter_map(StartTimes::read).find(|times| times.guest.is_some())
-        });
-        let ends = [times.qemu, times.monitor, times.guest].map(|end| end.expect("it is told") as f64);
-        steps.iter_mut().zip(ends).for_each(|((_, all), end)| all.push(end));
+        vm.reaches("Booting");
+        let log = rig.log();
+        for ((_, all), (step, words)) in steps.iter_mut().zip(STEPS) {
+            let line =
+                log.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{step} is logged:\n{log}"));
+            let (_, ms) = line.split_once("ms_since_start=").expect("with its time");
+            all.push(ms.split(' ').next().and_then(|ms| ms.parse().ok()).expect("a number"));
+        }
         vm.signal("-KILL");
         drop(vm.end());
     }

@@ -9,17 +9,6 @@ fn told(rig: &Rig, type_: &str) -> (bool, &'static str) {
 }
 
 #[tokio::test]
-async fn a_guest_that_somebody_pauses_is_told_as_long_as_it_is_so() {
-    let mut rig = rig().await;
-    rig.stop().await;
-    tokio::time::pause();
-    rig.until("paused", |driver| driver.observed.paused.is_some()).await;
-    assert_eq!(told(&rig, "Running"), (true, "GuestPaused"));
-    rig.until("running", |driver| driver.observed.paused.is_none()).await;
-    assert_eq!(told(&rig, "Running"), (true, "VmStarted"));
-}
-
-#[tokio::test]
 async fn a_monitor_that_stays_lost_is_told_until_it_is_back() {
     let mut rig = rig().await;
     let (other, _) = UnixStream::pair().unwrap();
@@ -47,29 +36,17 @@ async fn a_monitor_that_stays_lost_is_told_until_it_is_back() {
 }
 
 #[tokio::test]
-async fn an_error_that_a_disk_has_given_the_guest_is_forgotten_when_it_boots_anew_or_after_long() {
+async fn an_error_that_a_disk_has_given_the_guest_is_forgotten_when_it_boots_anew() {
     let mut rig = rig().await;
     let error = json!({"node-name": "drive-0-host-resource", "operation": "write", "action": "report",
         "nospace": false, "reason": "Input/output error"});
     let error = json!({"event": "BLOCK_IO_ERROR", "data": error}).to_string();
-    for by_reset in [true, false] {
-        rig.peer.say(&error).await;
-        rig.until("running", |driver| driver.observed.disk_error.is_some()).await;
-        assert_eq!(told(&rig, "StorageHealthy"), (false, "DiskError"));
-        if by_reset {
-            rig.peer.say(r#"{"event": "RESET", "data": {"guest": true}}"#).await;
-            rig.until("running", |driver| driver.observed.disk_error.is_none()).await;
-        } else {
-            tokio::time::pause();
-            let began = tokio::time::Instant::now();
-            while rig.driver.observed.disk_error.is_some() {
-                let news = rig.inbox.news.recv().await.unwrap();
-                rig.driver.heard(news);
-            }
-            assert!(began.elapsed() >= Duration::from_secs(3600), "{:?}", began.elapsed());
-        }
-        assert_eq!(told(&rig, "StorageHealthy"), (true, "Healthy"));
-    }
+    rig.peer.say(&error).await;
+    rig.until("running", |driver| driver.observed.disk_error.is_some()).await;
+    assert_eq!(told(&rig, "StorageHealthy"), (false, "DiskError"));
+    rig.peer.say(r#"{"event": "RESET", "data": {"guest": true}}"#).await;
+    rig.until("running", |driver| driver.observed.disk_error.is_none()).await;
+    assert_eq!(told(&rig, "StorageHealthy"), (true, "Healthy"));
 }
 
 #[tokio::test]

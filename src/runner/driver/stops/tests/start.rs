@@ -35,54 +35,10 @@ async fn a_monitor_that_is_lost_while_the_guest_is_let_run_ends_no_start() {
 }
 
 #[tokio::test]
-async fn a_tpm_that_is_stuck_ends_the_start_by_its_own_reason_and_before_the_starts_deadline() {
-    let dir = tempfile::tempdir().unwrap();
-    let dirs = Directories { data: dir.path().to_owned(), runtime: dir.path().to_owned() };
-    // QEMU does not answer: it waits for its TPM.
-    let (mut driver, mut inbox) = Driver::new(setup(dirs), Signals::receive().unwrap(), Instant::now());
-    let sleep = ["30".to_owned()];
-    let tpm = process::spawn("/bin/sleep", &sleep, &Reach::of_any(), Vec::new()).unwrap();
-    let stat = format!("/proc/{}/stat", tpm.id());
-    driver.tpm = Some(Tpm::new(tpm));
-    driver.judge_tpm_in_time();
-    tokio::time::pause();
-    let in_time = |seconds| tokio::time::Instant::now() + Duration::from_secs(seconds);
-    // One that only waits for a question is not stuck.
-    let (patience, deadline) = (in_time(15), in_time(29));
-    let mut stopped = false;
-    while !terminates(&driver) {
-        tokio::select! {
-            Some(signal) = inbox.monitor.recv() => driver.monitor_signal(signal),
-            Some(news) = inbox.news.recv() => driver.heard(news),
-            () = tokio::time::sleep_until(patience), if !stopped => {
-                stopped = true;
-                driver.signal_tpm(Signal::STOP);
-                // The clock of this test does not wait for the kernel.
-                while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-            }
-            () = tokio::time::sleep_until(deadline) => panic!("nothing was said of it"),
-        }
-    }
-    assert!(stopped);
-    driver.signal_tpm(Signal::KILL);
-    let qemu = Pid::from_raw(driver.qemu.id()).unwrap();
-    driver.qemu.signal(Signal::KILL);
-    driver.qemu.wait();
-    driver.have_ended(&[(qemu, -9)]).await;
-    let outcome = driver.outcome.take().unwrap();
-    assert_eq!(outcome.reason, EndReason::StartFailed);
-    for words in ["TPM (swtpm) has not answered QEMU within 10 s", "tpm2-00.permall", "stuck"] {
-        assert!(outcome.message.contains(words), "{}", outcome.message);
-    }
-}
-
-#[tokio::test]
 async fn a_start_that_its_deadline_ends_has_the_tpms_words_too() {
     let mut rig = starting().await;
     let (tpm, qemu) = (rig.take_tpm("libtpms: bad magic"), rig.qemu());
-    rig.driver.step(Event::StartHangs("too late".to_owned()));
+    rig.driver.step(Event::ContinueFailed("too late".to_owned()));
     rig.driver.qemu.signal(Signal::KILL);
     rig.driver.have_ended(&[(tpm, 1)]).await;
     rig.driver.have_ended(&[(qemu, -9)]).await;
