@@ -21,7 +21,6 @@ mod host;
 mod kvm;
 mod live;
 mod media;
-mod memory;
 mod metrics;
 mod network;
 mod pairs;
