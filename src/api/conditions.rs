@@ -274,7 +274,7 @@ condition_reasons! {
     InvalidConfig: CONFIG_IN_SYNC;
     /// The display has another password or password expiry than configured; the message has the cause.
     PasswordNotSet: CONFIG_IN_SYNC;
-    /// The connection to QMP has been lost for half a minute; the guest continues, and changes are delayed.
+    /// The connection to QMP has ended; the guest continues, and changes reach it at its next start only.
     MonitorLost: CONFIG_IN_SYNC;
     /// The change takes effect at the next start.
     RestartNeeded: CONFIG_IN_SYNC;

@@ -34,7 +34,7 @@ pub enum EndReason {
     QemuCrashed,
     /// QEMU has stopped the guest by itself, for good: an error of KVM or of the host, or a guest that has crashed.
     GuestHalted,
-    /// The connection to QEMU's monitor was lost before the guest ran, and did not come back.
+    /// The connection to QEMU's monitor has ended before the guest ran.
     MonitorLost,
     /// A message by a newer runner.
     #[serde(other)]

@@ -6,7 +6,7 @@ use super::error::Error;
 use super::views::PodView;
 use crate::api::{VirtualMachine, names};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{NamespaceResourceScope, Request};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
@@ -50,6 +50,21 @@ impl<'a> Writer<'a> {
         Request::new(K::url_path(&(), Some(self.namespace)))
     }
 
+    /// Sends a request. `verb` says in an error what was tried.
+    async fn send<K, V>(
+        &self,
+        verb: &'static str,
+        name: &str,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<V, Error>
+    where
+        K: Resource<DynamicType = ()>,
+        V: DeserializeOwned,
+    {
+        let answer = async { self.client.request(request.map_err(kube::Error::BuildRequest)?).await };
+        answer.await.map_err(failed::<K>(verb, name))
+    }
+
     /// Creates the object; if there is one of its name, gives that one.
     ///
     /// # Errors
@@ -63,10 +78,9 @@ impl<'a> Writer<'a> {
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError);
         let body = body.map_err(failed::<K>("create", &name))?;
         let params = PostParams { field_manager: Some(names::MANAGER_OPERATOR.to_owned()), ..PostParams::default() };
-        let request = self.request::<K>().create(&params, body).map_err(kube::Error::BuildRequest);
-        match self.client.request(request.map_err(failed::<K>("create", &name))?).await {
-            Err(error) if is_there(&error) => self.get::<K, V>(&name).await.map(Given::There),
-            answer => answer.map(Given::Made).map_err(failed::<K>("create", &name)),
+        match self.send::<K, V>("create", &name, self.request::<K>().create(&params, body)).await {
+            Err(Error::Api { source, .. }) if is_there(&source) => self.get::<K, V>(&name).await.map(Given::There),
+            answer => answer.map(Given::Made),
         }
     }
 
@@ -86,9 +100,7 @@ impl<'a> Writer<'a> {
     }
 
     async fn get<K: Resource<DynamicType = ()>, V: DeserializeOwned>(&self, name: &str) -> Result<V, Error> {
-        let request =
-            self.request::<K>().get(name, &kube::api::GetParams::default()).map_err(kube::Error::BuildRequest);
-        self.client.request(request.map_err(failed::<K>("get", name))?).await.map_err(failed::<K>("get", name))
+        self.send::<K, V>("get", name, self.request::<K>().get(name, &GetParams::default())).await
     }
 
     /// Applies the object, as its only owner.
@@ -101,11 +113,10 @@ impl<'a> Writer<'a> {
         V: DeserializeOwned,
     {
         let name = object.name_any();
-        let params = PatchParams::apply(names::MANAGER_OPERATOR).force();
         let body = with_type(object).map_err(failed::<K>("apply", &name))?;
-        let request =
-            self.request::<K>().patch(&name, &params, &Patch::Apply(&body)).map_err(kube::Error::BuildRequest);
-        self.client.request(request.map_err(failed::<K>("apply", &name))?).await.map_err(failed::<K>("apply", &name))
+        let params = PatchParams::apply(names::MANAGER_OPERATOR).force();
+        let request = self.request::<K>().patch(&name, &params, &Patch::Apply(&body));
+        self.send::<K, V>("apply", &name, request).await
     }
 
     /// Merges into the object.
@@ -117,9 +128,7 @@ impl<'a> Writer<'a> {
         K: Resource<DynamicType = ()>,
         V: DeserializeOwned,
     {
-        let params = PatchParams { field_manager: Some(names::MANAGER_OPERATOR.to_owned()), ..PatchParams::default() };
-        let request = self.request::<K>().patch(name, &params, &Patch::Merge(patch)).map_err(kube::Error::BuildRequest);
-        self.client.request(request.map_err(failed::<K>("patch", name))?).await.map_err(failed::<K>("patch", name))
+        self.send::<K, V>("patch", name, self.request::<K>().patch(name, &as_operator(), &Patch::Merge(patch))).await
     }
 
     /// Merges the object into the one that there is, lists by the keys of their items, and the other patch besides.
@@ -134,10 +143,8 @@ impl<'a> Writer<'a> {
         let name = object.name_any();
         let mut body = with_type(object).map_err(failed::<K>("patch", &name))?;
         overlay(&mut body, besides);
-        let params = PatchParams { field_manager: Some(names::MANAGER_OPERATOR.to_owned()), ..PatchParams::default() };
-        let request = self.request::<K>().patch(&name, &params, &Patch::Strategic(&body));
-        let request = request.map_err(kube::Error::BuildRequest).map_err(failed::<K>("patch", &name))?;
-        self.client.request(request).await.map_err(failed::<K>("patch", &name))
+        let request = self.request::<K>().patch(&name, &as_operator(), &Patch::Strategic(&body));
+        self.send::<K, V>("patch", &name, request).await
     }
 
     /// Changes the resources of a pod's containers, which are merged by name.
@@ -145,10 +152,8 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// If the request fails.
     pub async fn resize(&self, name: &str, patch: &serde_json::Value) -> Result<PodView, Error> {
-        let params = PatchParams { field_manager: Some(names::MANAGER_OPERATOR.to_owned()), ..PatchParams::default() };
-        let request = self.request::<Pod>().patch_subresource("resize", name, &params, &Patch::Strategic(patch));
-        let request = request.map_err(kube::Error::BuildRequest).map_err(failed::<Pod>("resize", name))?;
-        self.client.request(request).await.map_err(failed::<Pod>("resize", name))
+        let request = self.request::<Pod>().patch_subresource("resize", name, &as_operator(), &Patch::Strategic(patch));
+        self.send::<Pod, PodView>("resize", name, request).await
     }
 
     /// Merges into a VM.
@@ -159,39 +164,20 @@ impl<'a> Writer<'a> {
         self.merge::<VirtualMachine, _>(name, patch).await
     }
 
-    /// Applies a part of the status of a VM that cannot be read.
+    /// Applies a part of a VM's status, as the field manager given. The answer may be taken as any type that it fits.
     ///
     /// # Errors
     /// If the request fails.
-    pub async fn apply_status_unread(
+    pub async fn apply_status<V: DeserializeOwned>(
         &self,
         name: &str,
         manager: &str,
         object: &serde_json::Value,
-    ) -> Result<(), Error> {
+    ) -> Result<V, Error> {
         let params = PatchParams::apply(manager).force();
         let request =
             self.request::<VirtualMachine>().patch_subresource("status", name, &params, &Patch::Apply(object));
-        let verb = "apply the status of";
-        let request = request.map_err(kube::Error::BuildRequest).map_err(failed::<VirtualMachine>(verb, name))?;
-        let answer = self.client.request::<serde_json::Value>(request).await;
-        answer.map(drop).map_err(failed::<VirtualMachine>(verb, name))
-    }
-
-    /// Applies a part of a VM's status, as the field manager given.
-    ///
-    /// # Errors
-    /// If the request fails.
-    pub async fn apply_status(
-        &self,
-        name: &str,
-        manager: &str,
-        object: &serde_json::Value,
-    ) -> Result<VirtualMachine, Error> {
-        let api = Api::<VirtualMachine>::namespaced(self.client.clone(), self.namespace);
-        let params = PatchParams::apply(manager).force();
-        let answer = api.patch_status(name, &params, &Patch::Apply(object)).await;
-        answer.map_err(failed::<VirtualMachine>("apply the status of", name))
+        self.send::<VirtualMachine, V>("apply the status of", name, request).await
     }
 
     /// Deletes the object, if it still is the one of that UID (and of that version, if one is given), and gives it that many
@@ -224,6 +210,11 @@ impl<'a> Writer<'a> {
         }
         Ok(())
     }
+}
+
+/// For a patch under the operator's name that owns no fields for good.
+fn as_operator() -> PatchParams {
+    PatchParams { field_manager: Some(names::MANAGER_OPERATOR.to_owned()), ..PatchParams::default() }
 }
 
 /// That the object is the one of that UID.

@@ -4,7 +4,6 @@
 //! What always holds: nothing here waits for QEMU, the guest or the API server; whatever takes time is a task that
 //! comes back as an event.
 
-mod cont;
 mod monitor;
 mod observe;
 mod reload;
@@ -47,9 +46,8 @@ enum News {
     DiskGrown(usize, u64),
     Addresses(Vec<String>),
     Stopped(stops::Stop),
-    MonitorAway,
+    MonitorGone,
     Desktop(Desktop),
-    Consoles(Vec<(String, String)>),
     TpmEnded,
 }
 
@@ -73,6 +71,8 @@ pub struct Setup {
     pub qemu: Child,
     /// The TPM, if the machine has one.
     pub tpm: Option<Child>,
+    /// The runner's end of QEMU's monitor.
+    pub monitor: tokio::net::UnixStream,
     /// The runner's end of the serial line.
     pub line: tokio::net::UnixStream,
     /// Where the console is offered.
@@ -105,11 +105,8 @@ pub struct Driver {
     qemu: Child,
     tpm: Option<Tpm>,
     monitor: Client,
-    connected_before: bool,
     /// Whether the guest has run since this process began.
     guest_ran: bool,
-    /// Waits to tell of a monitor that is lost.
-    monitor_away: Option<JoinHandle<()>>,
     agent: GuestAgent,
     question: Option<JoinHandle<()>>,
     desktop: mpsc::UnboundedSender<vmop::Input>,
@@ -134,7 +131,7 @@ impl Driver {
     fn new(setup: Setup, signals: Signals, process_began: Instant) -> (Self, Inbox) {
         let (news, news_inbox) = mpsc::unbounded_channel();
         let (monitor_signals, monitor_inbox) = mpsc::unbounded_channel();
-        let (monitor, connection) = qmp::connect(setup.dirs.file(process::MONITOR), monitor_signals);
+        let (monitor, connection) = qmp::connect(setup.monitor, monitor_signals);
         tokio::spawn(connection);
         if let Some((port, machine)) = setup.metrics {
             tokio::spawn(metrics::serve(port, machine, monitor.clone()));
@@ -188,9 +185,7 @@ impl Driver {
             qemu: setup.qemu,
             tpm: setup.tpm.map(Tpm::new),
             monitor,
-            connected_before: false,
             guest_ran: false,
-            monitor_away: None,
             question: None,
             desktop,
             log,
@@ -241,7 +236,11 @@ impl Driver {
             Action::Configure => self.wish(|desired| desired.attempt += 1),
             Action::Continue => {
                 let (monitor, news) = (self.monitor.clone(), self.news.clone());
-                tokio::spawn(async move { news.send(News::Event(cont::let_run(monitor).await)) });
+                tokio::spawn(async move {
+                    let continued = monitor.execute(Command::cont()).await;
+                    let failed = |error: qmp::Error| Event::ContinueFailed(error.to_string());
+                    news.send(News::Event(continued.map_or_else(failed, |_| Event::Continued)))
+                });
             }
             Action::AskAgent => self.ask_agent(),
             Action::ForgetGuest => self.forget_guest(),

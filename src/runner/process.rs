@@ -25,7 +25,6 @@ use std::time::{Duration, Instant};
 use tokio::net::unix::pipe;
 
 /// Names of the sockets in the runtime directory.
-pub const MONITOR: &str = "monitor.sock";
 /// The guest agent's socket.
 pub const GUEST_AGENT: &str = "guest-agent.sock";
 /// The desktop agent's socket.
@@ -57,6 +56,8 @@ pub struct Started {
     pub qemu: Child,
     /// The TPM, if the machine has one.
     pub tpm: Option<Child>,
+    /// The runner's end of QEMU's monitor.
+    pub monitor: UnixStream,
     /// The runner's end of the machine's serial line.
     pub line: UnixStream,
 }
@@ -86,8 +87,9 @@ pub fn start(
             .map_err(problem(TPM_PROGRAM))?,
         false => (None, None),
     };
-    let (qemu, line) = start_qemu(arguments, dirs, &reach.qemu, control, inherited).map_err(problem(qemu::PROGRAM))?;
-    Ok(Started { qemu, tpm, line })
+    let (qemu, monitor, line) =
+        start_qemu(arguments, dirs, &reach.qemu, control, inherited).map_err(problem(qemu::PROGRAM))?;
+    Ok(Started { qemu, tpm, monitor, line })
 }
 
 /// Starts the TPM, which ends with its only connection. Gives QEMU's end of that.
@@ -106,13 +108,14 @@ fn start_qemu(
     reach: &[(PathBuf, Access)],
     tpm: Option<OwnedFd>,
     inherited: Inherited,
-) -> io::Result<(Child, UnixStream)> {
+) -> io::Result<(Child, UnixStream, UnixStream)> {
     let listen = |name: &str| UnixListener::bind(dirs.file(name)).map(OwnedFd::from);
+    let (monitor, qemus_monitor) = UnixStream::pair()?;
     let (line, guest_line) = UnixStream::pair()?;
     let numbers = qemu::DESCRIPTORS;
     let mapping = |parent_fd: OwnedFd, child_fd: i32| FdMapping { parent_fd, child_fd };
     let mut mappings = vec![
-        mapping(listen(MONITOR)?, numbers.monitor),
+        mapping(qemus_monitor.into(), numbers.monitor),
         mapping(guest_line.into(), numbers.serial),
         mapping(listen(GUEST_AGENT)?, numbers.guest_agent),
         mapping(listen(VMOP_AGENT)?, numbers.vmop_agent),
@@ -123,7 +126,7 @@ fn start_qemu(
     mappings.extend(taps.into_iter().map(|(n, tap)| mapping(tap.fd, qemu::tap_descriptor(n))));
     let claim = |(n, claim)| mapping(claim, qemu::tap_descriptor(behind_taps + n));
     mappings.extend(claims.into_iter().enumerate().map(claim));
-    Ok((spawn(qemu::PROGRAM, arguments, reach, mappings)?, line))
+    Ok((spawn(qemu::PROGRAM, arguments, reach, mappings)?, monitor, line))
 }
 
 /// Starts a program that can reach these files, with these descriptors.

@@ -162,7 +162,7 @@ impl Machine {
     async fn follow_reset(&mut self, wanted: Option<i64>) -> Result<(), Error> {
         if wanted > self.reset && wanted.is_some() {
             match self.client.execute(Command::system_reset()).await {
-                Err(error @ Error::NotConnected(_)) => return Err(error),
+                Err(error @ Error::Lost(_)) => return Err(error),
                 Err(error) => tracing::warn!(%error, "the reset counts as done"),
                 Ok(_) => tracing::info!(request = wanted, "the machine is reset"),
             }
@@ -204,7 +204,7 @@ impl All {
     fn take(&mut self, result: Result<bool, Error>) -> Result<(), Error> {
         match result {
             Ok(complete) => self.complete &= complete,
-            Err(error @ (Error::NotConnected(_) | Error::Unanswered(_))) => return Err(error),
+            Err(error @ Error::Lost(_)) => return Err(error),
             Err(error) => self.error = self.error.take().or(Some(error)),
         }
         Ok(())

@@ -180,7 +180,8 @@ fn start(
     for device in &held {
         inherited.claims.push(device.shared().map_err(unusable)?);
     }
-    let Started { qemu, tpm, line } = process::start(&arguments, dirs, machine.spec.tpm, &reach, inherited)?;
+    let Started { qemu, tpm, monitor, line } = process::start(&arguments, dirs, machine.spec.tpm, &reach, inherited)?;
+    monitor.set_nonblocking(true).map_err(unusable)?;
     line.set_nonblocking(true).map_err(unusable)?;
     counted.qemu = qemu.id();
     Ok(Setup {
@@ -193,6 +194,7 @@ fn start(
         ticketing,
         qemu,
         tpm,
+        monitor: tokio::net::UnixStream::from_std(monitor).map_err(unusable)?,
         line: tokio::net::UnixStream::from_std(line).map_err(unusable)?,
         console,
         held,

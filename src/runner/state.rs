@@ -47,9 +47,9 @@ pub enum Phase {
 /// What can happen.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The monitor can be used, for the first time or again.
+    /// QEMU's monitor has answered for the first time.
     MonitorReady,
-    /// The monitor cannot be used until it is ready again.
+    /// The monitor cannot be used any more.
     MonitorLost,
     /// The machine is as configured.
     Configured,
@@ -57,8 +57,6 @@ pub enum Event {
     Continued,
     /// QEMU does not let the guest run.
     ContinueFailed(String),
-    /// It is not known whether QEMU lets the guest run.
-    ContinueUnanswered,
     /// The guest's agent has opened or closed its channel.
     AgentChannel(bool),
     /// The guest's agent has told what the guest is.
@@ -115,13 +113,22 @@ pub enum Action {
     Finish(Outcome),
 }
 
+/// QEMU's monitor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Monitor {
+    /// It has not answered yet.
+    Silent,
+    /// It can be used.
+    Ready,
+    /// The connection has ended.
+    Lost,
+}
+
 /// Everything that decisions depend on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     phase: Phase,
-    /// Whether the monitor can be used, and whether it ever could.
-    monitor: bool,
-    greeted: bool,
+    monitor: Monitor,
     /// Whether QEMU is being told to let the guest run.
     continuing: bool,
     agent_open: bool,
@@ -137,8 +144,7 @@ impl State {
     pub fn new(now: Duration, powerdown_timeout: Duration) -> Self {
         Self {
             phase: Phase::Starting,
-            monitor: false,
-            greeted: false,
+            monitor: Monitor::Silent,
             continuing: false,
             agent_open: false,
             powerdown_timeout,
@@ -169,18 +175,18 @@ impl State {
             Event::QemuEnded { status, last_words } => self.ended(Some(status), &last_words),
             Event::MonitorReady => self.monitor_ready(now),
             Event::MonitorLost => {
-                self.monitor = false;
+                self.monitor = Monitor::Lost;
                 Vec::new()
             }
-            Event::Configured if self.phase == Phase::Starting && self.monitor && !self.continuing => self.go(),
+            Event::Configured
+                if self.phase == Phase::Starting && self.monitor == Monitor::Ready && !self.continuing =>
+            {
+                self.continuing = true;
+                vec![Action::Continue]
+            }
             Event::Continued if self.phase == Phase::Starting => self.continued(),
             Event::ContinueFailed(why) if self.phase == Phase::Starting => {
                 self.fail(now, Failure::start(format!("QEMU does not start the guest: {why}")))
-            }
-            // Without a monitor, the next one asks for it again.
-            Event::ContinueUnanswered => {
-                self.continuing = false;
-                if self.phase == Phase::Starting && self.monitor { self.go() } else { Vec::new() }
             }
             Event::AgentChannel(open) => self.agent_channel(open),
             Event::AgentAnswered => self.agent_answered(),
@@ -198,16 +204,11 @@ impl State {
     }
 
     fn monitor_ready(&mut self, now: Duration) -> Vec<Action> {
-        if self.phase == Phase::Starting && !self.greeted {
+        if self.phase == Phase::Starting {
             self.deadline = Some(now + START_TIME);
         }
-        (self.monitor, self.greeted) = (true, true);
+        self.monitor = Monitor::Ready;
         if self.phase == Phase::Terminating { Vec::new() } else { vec![Action::Configure] }
-    }
-
-    fn go(&mut self) -> Vec<Action> {
-        self.continuing = true;
-        vec![Action::Continue]
     }
 
     fn continued(&mut self) -> Vec<Action> {
@@ -285,14 +286,12 @@ impl State {
     /// The start has taken too long.
     fn late(&mut self, now: Duration) -> Vec<Action> {
         let seconds = START_TIME.as_secs();
-        let failure = match (self.monitor, self.greeted) {
-            (true, _) => Failure::start(format!("QEMU was not configured within {seconds} s")),
-            (false, false) => Failure::start(format!("QEMU's monitor has not answered within {seconds} s")),
-            (false, true) => Failure::new(
+        let failure = match self.monitor {
+            Monitor::Ready => Failure::start(format!("QEMU was not configured within {seconds} s")),
+            Monitor::Silent => Failure::start(format!("QEMU's monitor has not answered within {seconds} s")),
+            Monitor::Lost => Failure::new(
                 EndReason::MonitorLost,
-                format!(
-                    "QEMU's monitor was lost, and has not come back in the {seconds} s in which QEMU is configured"
-                ),
+                "the connection to QEMU's monitor has ended before the guest ran".to_owned(),
             ),
         };
         self.fail(now, failure)

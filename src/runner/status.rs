@@ -78,7 +78,7 @@ pub struct Observed {
     pub config_problem: Option<ConfigProblem>,
     /// Why the display has not the password that it should have.
     pub password_problem: Option<Problem>,
-    /// Whether QEMU's monitor has been lost for a while, so that nothing can be brought to QEMU.
+    /// Whether QEMU goes on without its monitor, so that nothing can be brought to it.
     pub monitor_lost: bool,
 }
 
@@ -258,7 +258,7 @@ pub mod tests {
         assert!(
             !status
                 && reason == ConditionReason::InvalidConfig
-                && message.starts_with("wrong; refused; QEMU's monitor"),
+                && message.starts_with("wrong; refused; the connection to QEMU's monitor"),
             "{message}"
         );
         (observed.config_problem, observed.password_problem) = (None, None);

@@ -173,11 +173,11 @@ pub async fn report(unreadable: &Unreadable, ctx: &Context) -> Result<(), Error>
         "apiVersion": version, "kind": kind, "status": fields,
         "metadata": {"name": name, "resourceVersion": metadata.resource_version},
     });
-    match Writer::new(ctx).apply_status_unread(name, names::MANAGER_OPERATOR, &body).await {
+    match Writer::new(ctx).apply_status::<Value>(name, names::MANAGER_OPERATOR, &body).await {
         // It has changed or is gone: the watch tells.
         Err(error) if matches!(error.code(), Some(404 | 409)) => return Ok(()),
         Err(error) if error.code().is_some() => tracing::warn!(vm = name, %error, "told by an event only"),
-        answer => answer?,
+        answer => drop(answer?),
     }
     let regarding = ObjectReference {
         api_version: Some(version.into_owned()),

@@ -3,8 +3,8 @@
 use super::{Driver, News};
 use crate::api::quantity::Bytes;
 use crate::runner::agent::vmop;
-use crate::runner::qemu::{GUEST_AGENT_CHANNEL, GUEST_AGENT_SOCKET, VMOP_AGENT_CHANNEL, VMOP_AGENT_SOCKET};
-use crate::runner::qmp::{self, Command, Event as QemuEvent, Signal};
+use crate::runner::qemu::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
+use crate::runner::qmp::{Command, Event as QemuEvent, Signal};
 use crate::runner::reconcile::Progress;
 use crate::runner::state::{Event, Phase};
 use crate::runner::status::Note;
@@ -46,14 +46,8 @@ impl Driver {
     }
 
     fn monitor_ready(&mut self) {
-        self.monitor_is_back();
-        if self.connected_before {
-            self.catch_up();
-        } else {
-            self.connected_before = true;
-            tracing::info!(ms_since_start = self.ms_since_start(), "QEMU's monitor has answered");
-            self.take_agents_channel();
-        }
+        tracing::info!(ms_since_start = self.ms_since_start(), "QEMU's monitor has answered");
+        self.take_agents_channel();
         if std::mem::take(&mut self.type_is_alias) {
             let (monitor, news) = (self.monitor.clone(), self.news.clone());
             tokio::spawn(async move {
@@ -72,42 +66,6 @@ impl Driver {
                 tracing::warn!(%error, "the guest agent's channel");
             }
         });
-    }
-
-    /// Finds out what was missed while the monitor was lost, but for what [`reconcile`](crate::runner::reconcile) looks at.
-    fn catch_up(&self) {
-        self.ask_why_it_stopped();
-        let (monitor, news, desktop) = (self.monitor.clone(), self.news.clone(), self.desktop.clone());
-        let has_display = self.spec.spice.is_some();
-        tokio::spawn(async move {
-            if let Ok(Value::Array(channels)) = monitor.execute(Command::query_chardev()).await {
-                let open = |label: &str| {
-                    let ours = |c: &&Value| c.get("label").and_then(Value::as_str) == Some(label);
-                    channels.iter().find(ours).and_then(|c| c.get("frontend-open")?.as_bool())
-                };
-                if let Some(open) = open(GUEST_AGENT_SOCKET) {
-                    let _ = news.send(News::Event(Event::AgentChannel(open)));
-                }
-                if open(VMOP_AGENT_SOCKET) == Some(false) {
-                    let _ = desktop.send(vmop::Input::Closed);
-                }
-            }
-            if has_display && let Ok(display) = monitor.execute(Command::query_spice()).await {
-                let _ = news.send(News::Consoles(qmp::consoles(&display)));
-            }
-        });
-    }
-
-    /// Those consoles are connected.
-    fn consoles_are(&mut self, connected: &[(String, String)]) {
-        if self.observed.console.as_ref().is_some_and(|known| connected.contains(known)) {
-            return;
-        }
-        let before = std::mem::replace(&mut self.observed.console, connected.first().cloned());
-        let gone = before.map(|(host, _)| Note::ConsoleDisconnected(host));
-        let come = connected.first().map(|(host, _)| Note::ConsoleConnected(host.clone()));
-        gone.into_iter().chain(come).for_each(|note| self.reporter.announce(note));
-        self.reporter.publish(&self.observed);
     }
 
     fn qemu_event(&mut self, event: QemuEvent) {
@@ -217,8 +175,7 @@ impl Driver {
             }
             News::DiskGrown(disk, size) => self.disk_grown(disk, size),
             News::Stopped(by) => self.stopped(by),
-            News::Consoles(connected) => self.consoles_are(&connected),
-            News::MonitorAway => self.monitor_stays_away(),
+            News::MonitorGone => self.monitor_gone(),
             News::TpmEnded => self.judge_tpm(),
             News::Desktop(desktop) => {
                 tracing::info!(connected = desktop.connected, user = desktop.user, "the guest's desktop");

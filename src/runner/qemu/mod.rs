@@ -11,7 +11,7 @@ mod peripherals;
 mod trial;
 
 pub use drives::disk_node;
-pub use peripherals::{GUEST_AGENT_CHANNEL, GUEST_AGENT_SOCKET, VMOP_AGENT_CHANNEL, VMOP_AGENT_SOCKET};
+pub use peripherals::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
 pub use trial::{asked_for_models, probe};
 
 use super::machine::Machine;
@@ -74,7 +74,7 @@ fn process(args: &mut Args, descriptors: Descriptors) {
     args.plain("-display", "none");
     args.plain("-sandbox", SANDBOX);
     args.plain("-action", "shutdown=pause");
-    args.plain("-chardev", &listener("charmonitor", descriptors.monitor));
+    args.plain("-chardev", &format!("socket,id=charmonitor,fd={}", descriptors.monitor));
     args.plain("-mon", "chardev=charmonitor,id=monitor,mode=control");
 }
 

@@ -14,9 +14,9 @@ pub const GUEST_AGENT_CHANNEL: &str = "channel0";
 /// Channel of the agent of the guest's desktop.
 pub const VMOP_AGENT_CHANNEL: &str = "channel1";
 /// The runner's end of the first, as QEMU names it.
-pub const GUEST_AGENT_SOCKET: &str = "guest-agent-socket";
+const GUEST_AGENT_SOCKET: &str = "guest-agent-socket";
 /// The runner's end of the second.
-pub const VMOP_AGENT_SOCKET: &str = "vmop-agent-socket";
+const VMOP_AGENT_SOCKET: &str = "vmop-agent-socket";
 
 /// The serial line; its other end is the runner's console.
 pub fn serial(args: &mut Args, descriptors: Descriptors) {

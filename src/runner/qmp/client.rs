@@ -1,40 +1,30 @@
-//! (io) The connection to QEMU's monitor: one task owns it, everybody else holds a [`Client`].
+//! (io) The connection to QEMU's monitor, a pair of sockets of which QEMU inherits one: one task owns ours, everybody else holds a
+//! [`Client`].
 //!
-//! What always holds: each command gets exactly one answer, at its time limit at the latest, which says whether QEMU may
-//! have carried it out; one that nobody waits for any more is not given; a lost connection fails what waits, is made again
-//! while QEMU lives, and never ends QEMU.
+//! What always holds: each command gets exactly one answer, at its time limit at the latest; one that nobody waits for any more
+//! is not given; a connection that has ended fails what waits and what comes, and never ends QEMU.
 
 use super::codec::{Codec, Message};
 use super::{Command, Event};
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::codec::Framed;
 
 /// Time for QEMU to answer a command.
 const COMMAND_TIME: Duration = Duration::from_secs(10);
-/// Time for QEMU to greet on a connection made again.
-const GREETING_TIME: Duration = Duration::from_secs(30);
-/// Pauses between attempts to connect again.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// Why a command did not work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// There is no connection: QEMU was not given the command, and will not be.
-    #[error("QEMU's monitor is not connected; {0} was not given")]
-    NotConnected(&'static str),
-    /// QEMU was given the command, and the connection was lost before its answer: it may have carried it out.
-    #[error("the connection to QEMU's monitor was lost; {0} was not answered")]
-    Unanswered(&'static str),
-    /// QEMU was given the command, and has not answered in time: it may still carry it out.
+    /// The connection has ended. If QEMU was given the command, it may have carried it out.
+    #[error("the connection to QEMU's monitor has ended; {0} was not answered")]
+    Lost(&'static str),
+    /// QEMU has not answered in time: it may still carry the command out.
     #[error("QEMU has not answered {0} within {limit} s", limit = COMMAND_TIME.as_secs())]
     Timeout(&'static str),
     /// QEMU has refused.
@@ -50,9 +40,9 @@ pub enum Error {
 /// What the connection tells its owner.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Commands can be given, for the first time or again.
+    /// QEMU has answered for the first time.
     Ready,
-    /// The connection was lost.
+    /// The connection has ended, for good.
     Lost(String),
     /// Something has happened in QEMU.
     Event(Event),
@@ -63,16 +53,6 @@ type Reply = oneshot::Sender<Result<Value, Error>>;
 struct Request {
     command: Command,
     reply: Reply,
-    given: Arc<AtomicBool>,
-}
-
-impl Request {
-    /// Whether QEMU is to be given the command. First it counts as given, then it is looked whether somebody waits; whoever
-    /// gives up waiting does so the other way round.
-    fn is_wanted(&self) -> bool {
-        self.given.store(true, Ordering::SeqCst);
-        !self.reply.is_closed()
-    }
 }
 
 /// Gives commands to QEMU.
@@ -85,17 +65,11 @@ impl Client {
         let name = command.name;
         tracing::debug!(?command, "monitor");
         let (reply, answer) = oneshot::channel();
-        let given = Arc::new(AtomicBool::new(false));
-        let request = Request { command, reply, given: Arc::clone(&given) };
-        let exchange = async move {
-            self.0.send(request).await.map_err(|_| Error::NotConnected(name))?;
-            answer.await.unwrap_or(Err(Error::NotConnected(name)))
+        let exchange = async {
+            self.0.send(Request { command, reply }).await.map_err(|_| Error::Lost(name))?;
+            answer.await.unwrap_or(Err(Error::Lost(name)))
         };
-        // The exchange is over, and nobody waits for the answer, before it is looked whether the command was given.
-        let result = timeout(COMMAND_TIME, exchange).await;
-        result.unwrap_or_else(|_| {
-            Err(if given.load(Ordering::SeqCst) { Error::Timeout(name) } else { Error::NotConnected(name) })
-        })
+        timeout(COMMAND_TIME, exchange).await.unwrap_or(Err(Error::Timeout(name)))
     }
 
     /// Gives the command; an answer of the wrong shape is an error.
@@ -107,64 +81,30 @@ impl Client {
     }
 }
 
-/// The client for the monitor at that path, and the task that must run for it. The task ends when all clients are gone.
-pub fn connect(path: PathBuf, signals: mpsc::UnboundedSender<Signal>) -> (Client, impl Future<Output = ()>) {
+/// The client for the monitor at the other end, and the task that must run for it. The task ends with the connection, or when all
+/// clients are gone.
+pub fn connect(stream: UnixStream, signals: mpsc::UnboundedSender<Signal>) -> (Client, impl Future<Output = ()>) {
     let (sender, requests) = mpsc::channel(16);
-    (Client(sender), run(path, requests, signals))
+    (Client(sender), run(stream, requests, signals))
 }
 
-async fn run(path: PathBuf, mut requests: mpsc::Receiver<Request>, signals: mpsc::UnboundedSender<Signal>) {
-    // The first greeting has no time limit here: who starts QEMU has one.
-    let mut connection = open(&path).await;
-    let mut pause = BACKOFF.0;
-    loop {
-        let lost = match connection {
-            Ok(framed) => {
-                let _ = signals.send(Signal::Ready);
-                pause = BACKOFF.0;
-                match serve(framed, &mut requests, &signals).await {
-                    Some(error) => error,
-                    None => return,
-                }
-            }
-            Err(error) => error,
-        };
-        let _ = signals.send(Signal::Lost(lost));
-        connection = loop {
-            if refuse_during(pause, &mut requests).await.is_err() {
-                return;
-            }
-            pause = (pause * 2).min(BACKOFF.1);
-            match timeout(GREETING_TIME, open(&path)).await {
-                Ok(Ok(framed)) => break Ok(framed),
-                Ok(Err(error)) => tracing::debug!(error, "monitor"),
-                Err(_) => tracing::warn!("QEMU's monitor accepts connections, but does not greet"),
-            }
-        };
-    }
-}
-
-/// Waits, answering what comes meanwhile; fails when nobody can come any more.
-async fn refuse_during(pause: Duration, requests: &mut mpsc::Receiver<Request>) -> Result<(), ()> {
-    let pause = sleep(pause);
-    tokio::pin!(pause);
-    loop {
-        tokio::select! {
-            () = &mut pause => return Ok(()),
-            request = requests.recv() => match request {
-                Some(Request { command, reply, .. }) => {
-                    let _ = reply.send(Err(Error::NotConnected(command.name)));
-                }
-                None => return Err(()),
-            }
+async fn run(stream: UnixStream, mut requests: mpsc::Receiver<Request>, signals: mpsc::UnboundedSender<Signal>) {
+    let lost = match open(stream).await {
+        Ok(framed) => {
+            let _ = signals.send(Signal::Ready);
+            serve(framed, &mut requests, &signals).await
         }
+        Err(error) => Some(error),
+    };
+    if let Some(why) = lost {
+        let _ = signals.send(Signal::Lost(why));
     }
 }
 
 type Connection = Framed<UnixStream, Codec>;
 
-async fn open(path: &Path) -> Result<Connection, String> {
-    let stream = UnixStream::connect(path).await.map_err(|error| format!("{}: {error}", path.display()))?;
+/// Waits for QEMU's greeting, without a time limit: who starts QEMU has one.
+async fn open(stream: UnixStream) -> Result<Connection, String> {
     let mut framed = Framed::new(stream, Codec::default());
     let closed = || "QEMU has closed its monitor".to_owned();
     loop {
@@ -195,18 +135,17 @@ async fn serve(
 ) -> Option<String> {
     let mut waiting: HashMap<u64, (&'static str, Reply)> = HashMap::new();
     let mut id = 0;
+    // Those that wait when this ends are told by their channels.
     let lost = loop {
         tokio::select! {
             request = requests.recv() => {
-                let request = request?;
+                let Request { command, reply } = request?;
                 waiting.retain(|_, (_, reply)| !reply.is_closed());
-                if !request.is_wanted() {
+                if reply.is_closed() {
                     continue;
                 }
-                let Request { command, reply, .. } = request;
                 id += 1;
                 if let Err(error) = framed.send(encode(id, &command)).await {
-                    let _ = reply.send(Err(Error::NotConnected(command.name)));
                     break error.to_string();
                 }
                 waiting.insert(id, (command.name, reply));
@@ -237,9 +176,6 @@ async fn serve(
             }
         }
     };
-    for (_, (command, reply)) in waiting {
-        let _ = reply.send(Err(Error::Unanswered(command)));
-    }
     Some(lost)
 }
 

@@ -144,14 +144,6 @@ fn refused(info: &Value) -> Option<Event> {
     Some(Event::UnplugRefused { device, why: format!("says that {words} (_OST status {status:#x})") })
 }
 
-/// Address and port of each SPICE client, by what QEMU knows of its display's channels.
-pub fn consoles(display: &Value) -> Vec<(String, String)> {
-    let channels = display.get("channels").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let main = channels.iter().filter(|c| c.get("channel-type").and_then(Value::as_u64) == Some(SPICE_MAIN));
-    let text = |c: &Value, key| c.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    main.map(|c| (text(c, "host"), text(c, "port"))).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,9 +157,6 @@ mod tests {
     fn events_are_read() {
         let client = json!({"client": {"host": "10.0.0.9", "port": "4711", "channel-type": 1, "family": "ipv4"}});
         let (host, port) = ("10.0.0.9".to_owned(), "4711".to_owned());
-        let display = json!({"enabled": true, "channels": [client["client"], {"channel-type": 2, "host": "10.0.0.8"}]});
-        assert_eq!(consoles(&display), [(host.clone(), port.clone())]);
-        assert_eq!(consoles(&json!({"enabled": true})), []);
         let reason = "guest-shutdown".to_owned();
         let off = json!({"guest": true, "reason": reason});
         assert_eq!(event("SHUTDOWN", off), Some(Event::Shutdown { guest: true, reason }));

@@ -10,5 +10,5 @@ mod types;
 pub use client::{Client, Error, Signal, connect};
 #[cfg(any(test, feature = "fuzzing"))]
 pub use codec::fuzzing::check_qmp;
-pub use events::{Event, IoError, consoles};
+pub use events::{Event, IoError};
 pub use types::{Command, CpuSlot};

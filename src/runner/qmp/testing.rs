@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
-use tokio::net::{UnixListener, UnixStream};
 
 /// A scripted QEMU.
 pub struct Peer {
@@ -15,10 +15,6 @@ impl Peer {
     pub fn of(stream: UnixStream) -> Self {
         let (reader, writer) = stream.into_split();
         Self { lines: BufReader::new(reader).lines(), writer }
-    }
-
-    pub async fn accept(listener: &UnixListener) -> Self {
-        Self::greet(listener.accept().await.unwrap().0).await
     }
 
     pub async fn greet(stream: UnixStream) -> Self {

@@ -63,16 +63,6 @@ impl Command {
         Self::new("query-hotpluggable-cpus", json!({}))
     }
 
-    /// The channels to the guest, and whether somebody listens at the other end.
-    pub fn query_chardev() -> Self {
-        Self::new("query-chardev", json!({}))
-    }
-
-    /// Who is connected to the display.
-    pub fn query_spice() -> Self {
-        Self::new("query-spice", json!({}))
-    }
-
     /// Plugs a CPU in.
     pub fn add_cpu(id: &str, slot: &CpuSlot) -> Self {
         let mut arguments = slot.props.clone();

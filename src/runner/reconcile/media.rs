@@ -119,7 +119,7 @@ impl Machine {
             Err(Error::Refused { description, .. }) => {
                 Ok(Err(Problem::new(ConditionReason::ImageNotReadable, description)))
             }
-            Err(error @ Error::NotConnected(_)) => Err(error),
+            Err(error @ Error::Lost(_)) => Err(error),
             // QEMU may have opened it, or still do.
             Err(error) => {
                 tray.unwanted.push(node);

@@ -1,6 +1,6 @@
 mod cpus;
-mod lost;
 mod password;
+mod unanswered;
 
 use super::*;
 use crate::api::conditions::ConditionReason;
@@ -11,14 +11,13 @@ use crate::runner::qmp::{self, testing::Peer};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::net::UnixListener;
+use tokio::net::UnixStream;
 
 /// Longest time for what takes milliseconds, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 struct Rig {
     dir: tempfile::TempDir,
-    listener: UnixListener,
     peer: Peer,
     wishes: watch::Sender<Desired>,
     progress: mpsc::UnboundedReceiver<Progress>,
@@ -30,12 +29,11 @@ async fn rig(first: Desired) -> Rig {
 
 async fn rig_with(first: Desired, find: Find) -> Rig {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("monitor.sock");
-    let listener = UnixListener::bind(&path).unwrap();
+    let (monitor, qemus) = UnixStream::pair().unwrap();
     let (signals, _) = mpsc::unbounded_channel();
-    let (client, connection) = qmp::connect(path, signals);
+    let (client, connection) = qmp::connect(monitor, signals);
     tokio::spawn(connection);
-    let peer = Peer::accept(&listener).await;
+    let peer = Peer::greet(qemus).await;
     let (wishes, wish) = watch::channel(first);
     let (sender, progress) = mpsc::unbounded_channel();
     let start = Start {
@@ -45,7 +43,7 @@ async fn rig_with(first: Desired, find: Find) -> Rig {
         reset: Some(3),
     };
     tokio::spawn(run(client, start, wish, sender));
-    Rig { dir, listener, peer, wishes, progress }
+    Rig { dir, peer, wishes, progress }
 }
 
 /// Two places, the second free.

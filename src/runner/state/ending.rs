@@ -164,7 +164,7 @@ impl State {
 
     /// Uses the next way to end QEMU. Without its monitor that is a signal.
     pub(super) fn escalate(&mut self, now: Duration) -> Vec<Action> {
-        let monitor = self.monitor;
+        let monitor = self.monitor == super::Monitor::Ready;
         let Some(ending) = &mut self.ending else { return Vec::new() };
         ending.press_at = None;
         let (action, next) = match ending.force {

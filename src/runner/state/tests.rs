@@ -224,7 +224,6 @@ fn any_event() -> impl Strategy<Value = Event> {
     prop_oneof![
         Just(Event::MonitorReady),
         Just(Event::MonitorLost),
-        Just(Event::ContinueUnanswered),
         Just(Event::Configured),
         Just(Event::Continued),
         Just(Event::ContinueFailed(String::new())),

@@ -5,9 +5,9 @@ use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::runner::agent::login::Desktop;
 use crate::runner::machine::Acceleration;
 
-const MONITOR_IS_LOST: &str = "QEMU's monitor is lost and is being connected to again; the guest goes on, but nothing that \
-                               changes reaches it; where it stays so, see kubectl logs of the pod, shut the guest down from \
-                               inside, and start the VM anew (spec.vm.restartRequest)";
+const MONITOR_IS_LOST: &str = "the connection to QEMU's monitor has ended; the guest goes on, but nothing that changes reaches \
+                               it; see kubectl logs of the pod, shut the guest down from inside, and start the VM anew \
+                               (spec.vm.restartRequest)";
 
 impl Observed {
     /// Whether the desktop's agent is connected, and whether the wanted user is logged in.

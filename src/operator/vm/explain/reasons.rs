@@ -285,7 +285,7 @@ pub const ENDS: &[(&str, &str, &str)] = &[
     ),
     (
         "MonitorLost",
-        "QEMU's monitor was lost before the guest ran, and has not come back; once the guest runs, it ends nothing",
+        "The connection to QEMU's monitor has ended before the guest ran; once the guest runs, that ends nothing",
         "nothing, the VM starts again; where it comes back, see kubectl logs of the pod",
     ),
     ("Stopped", "Somebody has ended the runner: the guest was shut down, or switched off", "nothing"),

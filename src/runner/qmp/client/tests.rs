@@ -1,28 +1,23 @@
 use super::*;
 use crate::runner::qmp::testing::Peer;
-use tokio::net::UnixListener;
 
 struct Rig {
-    _dir: tempfile::TempDir,
-    listener: UnixListener,
+    peer: Peer,
     client: Client,
     signals: mpsc::UnboundedReceiver<Signal>,
 }
 
-fn rig() -> Rig {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("monitor.sock");
-    let listener = UnixListener::bind(&path).unwrap();
+async fn rig() -> Rig {
+    let (ours, qemus) = UnixStream::pair().unwrap();
     let (sender, signals) = mpsc::unbounded_channel();
-    let (client, task) = connect(path, sender);
+    let (client, task) = connect(ours, sender);
     tokio::spawn(task);
-    Rig { _dir: dir, listener, client, signals }
+    Rig { peer: Peer::greet(qemus).await, client, signals }
 }
 
 #[tokio::test]
 async fn answers_find_their_commands_whatever_comes_between() {
-    let Rig { _dir, listener, client, mut signals } = rig();
-    let mut peer = Peer::accept(&listener).await;
+    let Rig { mut peer, client, mut signals } = rig().await;
     assert_eq!(signals.recv().await, Some(Signal::Ready));
     let status = tokio::spawn({
         let client = client.clone();
@@ -40,30 +35,24 @@ async fn answers_find_their_commands_whatever_comes_between() {
 }
 
 #[tokio::test]
-async fn b17_a_lost_connection_fails_what_waits_and_is_made_again() {
-    let Rig { _dir, listener, client, mut signals } = rig();
-    let mut peer = Peer::accept(&listener).await;
+async fn b17_a_connection_that_ends_fails_what_waits_and_what_comes() {
+    let Rig { mut peer, client, mut signals } = rig().await;
     let waiting = tokio::spawn({
         let client = client.clone();
         async move { client.execute(Command::cont()).await }
     });
     peer.hear().await;
+    peer.say_part(r#"{"return": {"status": "runn"#).await;
     drop(peer);
-    assert_eq!(waiting.await.unwrap(), Err(Error::Unanswered("cont")));
-    let mut again = Peer::accept(&listener).await;
+    assert_eq!(waiting.await.unwrap(), Err(Error::Lost("cont")));
     assert_eq!(signals.recv().await, Some(Signal::Ready));
     assert!(matches!(signals.recv().await, Some(Signal::Lost(_))));
-    assert_eq!(signals.recv().await, Some(Signal::Ready));
-    let status = tokio::spawn(async move { client.execute(Command::query_status()).await });
-    let command = again.hear().await;
-    again.say(&format!(r#"{{"return": {{}}, "id": {}}}"#, command["id"])).await;
-    assert!(status.await.unwrap().is_ok());
+    assert_eq!(client.execute(Command::query_status()).await, Err(Error::Lost("query-status")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_qemu_is_waited_for_no_longer_than_the_limit() {
-    let Rig { _dir, listener, client, signals: _signals } = rig();
-    let mut peer = Peer::accept(&listener).await;
+    let Rig { mut peer, client, signals: _signals } = rig().await;
     let waiting = tokio::spawn(async move { client.execute(Command::cont()).await });
     peer.hear().await;
     assert_eq!(waiting.await.unwrap(), Err(Error::Timeout("cont")));
@@ -71,38 +60,16 @@ async fn a_silent_qemu_is_waited_for_no_longer_than_the_limit() {
 
 #[tokio::test]
 async fn nonsense_ends_the_connection_and_not_the_program() {
-    let Rig { _dir, listener, client: _client, mut signals } = rig();
-    let mut peer = Peer::accept(&listener).await;
+    let Rig { mut peer, client, mut signals } = rig().await;
     assert_eq!(signals.recv().await, Some(Signal::Ready));
     peer.say("not json").await;
     assert!(matches!(signals.recv().await, Some(Signal::Lost(_))));
-}
-
-#[tokio::test]
-async fn half_an_answer_is_none_and_the_next_connection_begins_anew() {
-    let Rig { _dir, listener, client, signals: _signals } = rig();
-    let mut peer = Peer::accept(&listener).await;
-    let waiting = tokio::spawn({
-        let client = client.clone();
-        async move { client.execute(Command::query_status()).await }
-    });
-    let first = peer.hear().await;
-    peer.say_part(r#"{"return": {"status": "runn"#).await;
-    drop(peer);
-    assert_eq!(waiting.await.unwrap(), Err(Error::Unanswered("query-status")));
-    let mut again = Peer::accept(&listener).await;
-    let asked = tokio::spawn(async move { client.execute(Command::query_status()).await });
-    let second = again.hear().await;
-    // Commands are counted for each connection: that number was somebody's before.
-    assert_eq!(first["id"], second["id"]);
-    again.say(&format!(r#"{{"return": {{"status": "paused"}}, "id": {}}}"#, second["id"])).await;
-    assert_eq!(asked.await.unwrap().unwrap()["status"], "paused");
+    assert_eq!(client.execute(Command::cont()).await, Err(Error::Lost("cont")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_comes_twice_or_too_late_is_nobodys() {
-    let Rig { _dir, listener, client, signals: _signals } = rig();
-    let mut peer = Peer::accept(&listener).await;
+    let Rig { mut peer, client, signals: _signals } = rig().await;
     let ask = || {
         let client = client.clone();
         tokio::spawn(async move { client.execute(Command::query_status()).await })
@@ -124,12 +91,13 @@ async fn an_answer_that_comes_twice_or_too_late_is_nobodys() {
 
 #[tokio::test(start_paused = true)]
 async fn a_command_whose_caller_has_given_up_is_not_given_any_more() {
-    let Rig { _dir, listener, client, signals: _signals } = rig();
-    drop(Peer::accept(&listener).await);
-    // Connected again, and not greeted yet.
-    let (stream, _) = listener.accept().await.unwrap();
-    assert_eq!(client.execute(Command::system_reset()).await, Err(Error::NotConnected("system_reset")));
-    let mut again = Peer::greet(stream).await;
+    let (ours, qemus) = UnixStream::pair().unwrap();
+    let (sender, _signals) = mpsc::unbounded_channel();
+    let (client, task) = connect(ours, sender);
+    tokio::spawn(task);
+    // Not greeted yet.
+    assert_eq!(client.execute(Command::system_reset()).await, Err(Error::Timeout("system_reset")));
+    let mut peer = Peer::greet(qemus).await;
     let _asked = tokio::spawn(async move { client.execute(Command::query_status()).await });
-    assert_eq!(again.hear().await["execute"], "query-status");
+    assert_eq!(peer.hear().await["execute"], "query-status");
 }
