@@ -62,12 +62,12 @@ impl Node {
 
     /// Takes the device away and brings it back, ten times. The kubelet receives each change, and each takes a look of the
     /// plugin.
-    async fn is_followed(&self, kubelet: &Running) {
+    async fn is_followed(&self, kubelet: &Running, slots: u32) {
         for _ in 0..10 {
             self.unplug();
-            kubelet.has(NONE).await;
+            kubelet.has((0, slots as usize)).await;
             self.plug();
-            kubelet.has(ALL).await;
+            kubelet.has((slots as usize, 0)).await;
         }
     }
 
@@ -345,7 +345,7 @@ async fn a_stream_that_the_kubelet_ends_is_begun_again_once() {
     kubelet.known(|known| known.client.take().unwrap().abort());
     eventually("registered again", || kubelet.registrations() == 2).await;
     kubelet.has(ALL).await;
-    node.is_followed(&kubelet).await;
+    node.is_followed(&kubelet, SLOTS).await;
     assert_eq!((kubelet.registrations(), kubelet.known(|known| known.streams)), (2, 1));
 }
 
@@ -369,12 +369,7 @@ async fn of_two_plugins_the_newer_serves_and_the_older_lets_it() {
     let newer = node.plugin_of(Offer { slots: 5, ..node.offer() });
     kubelet.has((5, 0)).await;
     // Neither gives way to the other for ever.
-    for _ in 0..10 {
-        node.unplug();
-        kubelet.has((0, 5)).await;
-        node.plug();
-        kubelet.has((5, 0)).await;
-    }
+    node.is_followed(&kubelet, 5).await;
     assert_eq!((kubelet.registrations(), kubelet.slots()), (2, Some((5, 0))));
     // The kubelet now puts the newer one away too.
     older.end().await;

@@ -309,6 +309,14 @@ mod tests {
     }
 
     #[test]
+    fn a_setting_that_has_no_effect_any_more_is_read_with_a_note() {
+        let text = "/Manager: {/Controller: {/Reconciler: {openTelemetry: {endpoint: collector}}}}";
+        let (settings, notes) = Settings::parse(text, "config.yaml").unwrap();
+        assert_eq!(settings, Settings::default());
+        assert!(notes.len() == 1 && notes[0].key.ends_with("openTelemetry"), "{notes:?}");
+    }
+
+    #[test]
     fn the_old_place_of_the_passwords_validity_is_taken_with_a_note() {
         let old = "\"/Manager\":\n  \"/Controller\":\n    \"/DisplaySecretMonitor\":\n      passwordValidity: \"15\"\n";
         let (settings, notes) = Settings::parse(old, "f").unwrap();
