@@ -61,9 +61,7 @@ bench-density: ## Measure many VMs (DENSITY_VMS, default 100) beside as many bar
 	@tests/bench/density
 lint: ## Format, clippy for the whole and for each half, shell syntax, dependencies' licences and sources
 	@tests/run lint halves dependencies
-golden: ## Write the golden files, crds/ and what is generated in docs/ anew; review what changed
-	$(CARGO) run --bin vm-operator -- crds --dir crds
-	$(CARGO) run --bin vm-operator -- docs --dir docs
+golden: ## Write the golden files, crds/ and the generated pages of docs/ again; review the difference
 	INSTA_UPDATE=always $(CARGO) test --test check golden::
 
 .PHONY: install release programs images guests cluster cluster-down

@@ -1,4 +1,5 @@
-//! (client) The way to the API server, of both halves: that of `kube`, but that no request waits for an acknowledgement.
+//! (client) Connections of both halves: listening on a port, and the API client, which is that of `kube`, but that no request waits
+//! for an acknowledgement.
 //!
 //! On a new connection the first request comes right behind the end of TLS's handshake. By default (Nagle's algorithm, RFC 896) the
 //! kernel keeps it back until that end is acknowledged, and the other side takes its time: 40 ms on Linux.
@@ -12,10 +13,25 @@ use hyper_util::rt::TokioExecutor;
 use kube::Config;
 use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder, ConfigExt};
+use std::net::{Ipv4Addr, SocketAddr};
+use tokio::net::TcpListener;
 use tower::retry::RetryLayer;
 use tower::{BoxError, Service, ServiceBuilder};
 use tower_http::classify::ServerErrorsFailureClass;
 use tower_http::trace::TraceLayer;
+
+/// Listens; on a node without IPv6, `[::]` means all addresses of IPv4.
+///
+/// # Errors
+/// If the address cannot be listened on.
+pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    match TcpListener::bind(address).await {
+        Err(_) if address.is_ipv6() && address.ip().is_unspecified() => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        result => result,
+    }
+}
 
 /// Whoever wants to see each request adds a layer. Proxies are not supported, as `kube` is built without them.
 ///

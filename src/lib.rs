@@ -3,7 +3,7 @@
 //! | module | what | runs as |
 //! |---|---|---|
 //! | [`api`] | what both halves agree on: the `VirtualMachine` kind, the runner's configuration, names | – |
-//! | `connect` | the way to the API server | – |
+//! | `connect` | the API client; listening on a port | – |
 //! | [`operator`] | turns `VirtualMachine` objects into pods, claims, secrets | `vm-operator`, once in a namespace |
 //! | [`device_plugin`] | offers a node's `/dev/kvm` and others to pods | `vm-operator device-plugin`, once on each node |
 //! | [`runner`] | starts QEMU in a VM's pod, keeps it as configured, reports | `vm-runner`, PID 1 of each VM's pod |

@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
+use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 listed! {
 /// The types of conditions, and what they say.
@@ -30,9 +31,6 @@ pub const STORAGE_HEALTHY: &str = "StorageHealthy";
 pub const MEDIA_READY: &str = "MediaReady";
 /// Condition: the machine's TPM runs. Written by the runner while a machine with a TPM runs.
 pub const TPM_HEALTHY: &str = "TpmHealthy";
-/// Condition: the firmware has the variables that it had before. Written by the runner while a machine runs that had to
-/// begin with others.
-pub const FIRMWARE_VARIABLES_KEPT: &str = "FirmwareVariablesKept";
 /// Condition: the machine is as its configuration file says. Written by the runner while the machine runs.
 pub const CONFIG_IN_SYNC: &str = "ConfigInSync";
 
@@ -70,94 +68,189 @@ pub const NOTES: [&str; 7] = [
 
 /// The conditions that every VM has from its creation on; clients of the reference rely on their presence.
 pub const INITIAL: [&str; 5] = [RUNNING, BOOTED, VMOP_AGENT_CONNECTED, USER_LOGGED_IN, CONSOLE_CONNECTED];
-/// Declares a closed list: an enum, all its values, and their names as they are in the API.
-macro_rules! closed_list {
-    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident,)* }) => {
-        $(#[$about])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $name { $($(#[$doc])* $variant,)* }
 
-        impl $name {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$variant),*];
-
-            /// The reason as it is in the condition.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => stringify!($variant)),* }
-            }
-        }
-    };
-}
-
-closed_list! {
-/// Reasons of [`READY`]: what state a VM is in, or what is in its way. Event reasons are the same.
-ReadyReason {
+/// Reasons of [`READY`]: the state of a VM, or its blocking condition. Event reasons are the same. The comment is the cause,
+/// `detailed_message` the place where Kubernetes publishes it, and `message` the next step, in which `{}` is the name of the
+/// object that the condition's message names. Messages and `docs/troubleshooting.md` take them from here, in the order in
+/// which a VM meets them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumMessage, IntoStaticStr, VariantArray)]
+pub enum ReadyReason {
     /// Wanted and running.
     Running,
     /// Not wanted and not there.
     Stopped,
-    /// Everything is made; the pod or QEMU is on its way.
+    /// All objects are created; the pod or QEMU is starting.
     Starting,
     /// The guest is being shut down.
     Stopping,
-    /// The VM ended by itself and is started again after a pause.
-    RestartBackoff,
-    /// A field of the spec cannot be used.
+    /// A field of the VM cannot be used; nothing is made or changed.
+    #[strum(detailed_message = "our own check of the spec", message = "correct the field that the message names")]
     InvalidSpec,
-    /// The whole VM cannot be read.
-    Unreadable,
-    /// An image of the pod cannot be had.
-    ImagePullFailed,
-    /// The container cannot be made from its image.
-    ContainerFailed,
-    /// No node takes the pod.
-    Unschedulable,
-    /// A claim of the VM has no volume.
-    ClaimPending,
-    /// A claim of the VM has lost its volume.
-    ClaimLost,
-    /// A claim's volume is a file system where a block device is needed, or the other way round.
-    ClaimWrongMode,
-    /// The storage class makes no volume for a claim.
-    ProvisioningFailed,
-    /// A volume cannot be bound to the node that was chosen.
-    VolumeBindingFailed,
-    /// A volume cannot be attached to the node.
-    VolumeAttachFailed,
-    /// A volume cannot be mounted or mapped on the node.
-    VolumeMountFailed,
-    /// A secret that the VM names is missing, or lacks a key.
-    SecretMissing,
-    /// The pod's network or sandbox cannot be made.
-    SandboxFailed,
-    /// No node offers the device for hardware acceleration.
+    /// An object that is not this VM's has the name of one of its own.
+    #[strum(
+        detailed_message = "the object's labels and owner",
+        message = "give the VM or its disk another name, or remove the object: not where it is the operator's own or another VM's, \
+            which the message says"
+    )]
+    NameTaken,
+    /// A quota of the namespace leaves no room for an object of the VM.
+    #[strum(
+        detailed_message = "the API server's answer, `exceeded quota`",
+        message = "raise the quota (kubectl describe quota), or make the VM smaller"
+    )]
+    QuotaExceeded,
+    /// Pod Security or an admission policy refuses an object of the VM.
+    #[strum(
+        detailed_message = "the API server's answer, `violates PodSecurity` or `denied the request`",
+        message = "correct the VM, or the policy that the message names, or let the namespace admit what the VM needs"
+    )]
+    PolicyRefused,
+    /// The operator may not see, make or change an object.
+    #[strum(
+        detailed_message = "the API server's answer, `cannot … resource`",
+        message = "apply the overlay again with which the operator was installed (kubectl apply -k OVERLAY)"
+    )]
+    NotAuthorized,
+    /// The API server refuses an object of the VM for another cause.
+    #[strum(detailed_message = "the API server's answer", message = "correct the VM, or what the message names")]
+    Rejected,
+    /// No node offers the resource by which a pod gets /dev/kvm.
+    #[strum(
+        detailed_message = "pod condition `PodScheduled`, `Insufficient …/kvm`",
+        message = "install the device plugin on nodes that have /dev/kvm (kubectl apply -k deploy/device-plugin), or set \
+            accelerator.policy to tcg in the operator's ConfigMap"
+    )]
     AcceleratorResourceMissing,
-    /// No node offers the device for taps.
+    /// No node offers the resource by which a pod gets /dev/net/tun, which tap networks need.
+    #[strum(
+        detailed_message = "pod condition `PodScheduled`, `Insufficient …/tun`",
+        message = "install the device plugin on the nodes (kubectl apply -k deploy/device-plugin), or set tap.hostPath to true in \
+            the operator's ConfigMap"
+    )]
     TapResourceMissing,
-    /// The pod's node does not answer.
+    /// No node takes the pod: CPU, memory, taints, node selection, a volume on another node, a claim that does not exist,
+    /// is being deleted or is used by another pod alone, or, with tap networks, a port that another pod on the node has.
+    #[strum(
+        detailed_message = "pod condition `PodScheduled`",
+        message = "make room, let the pod run where its volumes are, or change spec.vm, spec.resources or the node selection: see \
+            kubectl describe pod {}"
+    )]
+    Unschedulable,
+    /// A claim has had no volume for 10 s.
+    #[strum(
+        detailed_message = "pod condition `PodScheduled` and the claim's phase",
+        message = "provide a volume that fits it; or correct class, selector or size in the VM (of the image repository: in its \
+            manifest) and delete the claim while its phase is Pending, as it holds nothing until then; it is created again: \
+            see kubectl describe pvc {}"
+    )]
+    ClaimPending,
+    /// A claim has lost its volume, and with it the data.
+    #[strum(
+        detailed_message = "the claim's phase `Lost`",
+        message = "bring the volume back, or restore the data into a new claim: see kubectl describe pvc {}"
+    )]
+    ClaimLost,
+    /// The storage class of a claim does not exist or makes no volume.
+    #[strum(
+        detailed_message = "event `ProvisioningFailed` of the claim",
+        message = "correct the class's provisioner; or correct the storage class in the VM (of the image repository: in its \
+            manifest) and delete the claim while its phase is Pending, as it holds nothing until then; it is created again: \
+            see kubectl describe pvc {}"
+    )]
+    ProvisioningFailed,
+    /// A volume cannot be attached to the node, often because another node still has it.
+    #[strum(
+        detailed_message = "event `FailedAttachVolume` of the pod",
+        message = "wait until the other node has let it go, or see what holds it: kubectl get volumeattachments"
+    )]
+    VolumeAttachFailed,
+    /// A claim's volume mode does not fit its use: disks are block devices.
+    #[strum(
+        detailed_message = "event `FailedMount` of the pod, `volumeMode`",
+        message = "give the disk a claim with volumeMode Block: see kubectl describe pod {}"
+    )]
+    ClaimWrongMode,
+    /// A secret that the VM needs is missing, or lacks a key.
+    #[strum(
+        detailed_message = "event `FailedMount` of the pod, `secret`",
+        message = "create the secret, or the key in it, that spec.cloudInit names; the VM then starts by itself, up to two minutes \
+            later"
+    )]
+    SecretMissing,
+    /// A volume cannot be mounted or mapped on the node.
+    #[strum(
+        detailed_message = "events `FailedMount` and `FailedMapVolume` of the pod",
+        message = "correct what the message names on the node or in the storage: see kubectl describe pod {}"
+    )]
+    VolumeMountFailed,
+    /// The container runtime or the network plugin cannot set the pod up.
+    #[strum(
+        detailed_message = "event `FailedCreatePodSandBox` of the pod",
+        message = "repair the node's container runtime or network plugin: see kubectl describe pod {}"
+    )]
+    SandboxFailed,
+    /// The runner's image cannot be pulled.
+    #[strum(
+        detailed_message = "the container's state `ErrImagePull`, `ImagePullBackOff`, `ErrImageNeverPull`, `InvalidImageName`",
+        message = "correct spec.image, or runnerImage in the operator's ConfigMap, or load the image where the node finds it"
+    )]
+    ImagePullFailed,
+    /// The container cannot be created or started.
+    #[strum(
+        detailed_message = "the container's state `CreateContainerConfigError`, `CreateContainerError`, `RunContainerError`",
+        message = "see kubectl describe pod {}"
+    )]
+    ContainerFailed,
+    /// Kubernetes warns of something else while the pod does not start.
+    #[strum(
+        detailed_message = "any other warning of the pod, passed on as it is",
+        message = "see kubectl describe pod {}"
+    )]
+    PodWarning,
+    /// The VM has ended by itself; it starts again after 1 s, 2 s, 4 s … 5 min. Or others delete its pod again and again.
+    #[strum(
+        detailed_message = "the end of the pod: see the table below",
+        message = "nothing, if the guest has powered itself off; else correct what the message names"
+    )]
+    RestartBackoff,
+    /// The pod's node does not answer; the guest may still run there, so that it is started nowhere else.
+    #[strum(
+        detailed_message = "pod phase `Unknown`, condition `Ready` without a reason, `DisruptionTarget` by the taint manager, or no \
+            container's state 2 min after the pod got its node",
+        message = "bring the node back; if it is off for sure, let its volumes go: kubectl taint node {} \
+            node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+    )]
     NodeUnreachable,
-    /// The pod runs and its runner tells nothing.
+    /// The pod runs, and its runner has not reported the VM's state for two minutes: it does not reach the API server, or
+    /// may not write there.
+    #[strum(
+        detailed_message = "condition `Ready` of the pod, and none of the runner's conditions of the VM",
+        message = "see kubectl logs {}; let the pod reach the API server (NetworkPolicy), and the runner write (Role vm-runner: \
+            apply the overlay again with which the operator was installed)"
+    )]
     RunnerSilent,
     /// The pod has had its time to end and is still there.
+    #[strum(
+        detailed_message = "the pod's deletion time",
+        message = "see what holds it: kubectl describe pod {}; if its container runs, switch that off: kubectl exec {} -- vm-runner \
+            power-off; deleting the pod by force may corrupt disks, as its guest may still run"
+    )]
     TerminationOverdue,
-    /// Kubernetes warns of something else while the pod does not start.
-    PodWarning,
-    /// A quota of the namespace is used up.
-    QuotaExceeded,
-    /// A policy of the cluster refuses an object.
-    PolicyRefused,
-    /// The operator may not do what it has to.
-    NotAuthorized,
-    /// A pod that is not this VM's has its name.
-    NameTaken,
-    /// The API server refuses an object of the VM.
-    Rejected,
-    /// An image that the VM boots from cannot be fetched.
+    /// An image given by URL, from which the VM boots, cannot be fetched.
+    #[strum(
+        detailed_message = "condition `MediaFetched`: see the table below",
+        message = "correct what the message names; after imageRepository.fetch.startDeadline the VM starts with the drive empty"
+    )]
     MediaFetchFailed,
-}}
+}
 
 impl ReadyReason {
+    /// The reason as it is in the condition.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+
     /// Whether the VM is as its spec wants it.
     #[must_use]
     pub fn is_ready(self) -> bool {
@@ -171,15 +264,17 @@ impl ReadyReason {
     }
 }
 
-/// Declares the reasons of the conditions besides [`READY`]: their names, the conditions that have them, and their meaning,
-/// which is in `docs/reference.md`. A reason without one of these does not compile.
+/// Declares the reasons of the conditions besides [`READY`]: their names, the conditions that have them, their meaning, which
+/// is in `docs/reference.md`, and the next step where an image is not fetched. A reason without one of the first three does
+/// not compile.
 macro_rules! condition_reasons {
-    ($($(#[doc = $meaning:literal])+ $reason:ident: $($condition:ident),+;)*) => {
+    ($($(#[doc = $meaning:literal])+ $reason:ident: $($condition:ident),+ $(=> $next_step:literal)?;)*) => {
         /// Reason of a condition.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
         pub enum ConditionReason {
             $($(#[doc = $meaning])+ $reason,)*
             /// A reason of [`READY`], also where it is why an image is not fetched.
+            #[strum(transparent)]
             Ready(ReadyReason),
         }
 
@@ -189,11 +284,8 @@ macro_rules! condition_reasons {
 
             /// The reason as it is in the condition.
             #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$reason => stringify!($reason),)*
-                    Self::Ready(reason) => reason.as_str(),
-                }
+            pub fn as_str(self) -> &'static str {
+                self.into()
             }
 
             /// The types of the conditions that have this reason.
@@ -210,6 +302,15 @@ macro_rules! condition_reasons {
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $(Self::$reason => concat!($($meaning),+),)*
+                    Self::Ready(_) => "",
+                }
+            }
+
+            /// The next step where an image is not fetched for this reason, if it is one of `MediaFetched`.
+            #[must_use]
+            pub const fn next_step(self) -> &'static str {
+                match self {
+                    $(Self::$reason => concat!($($next_step)?),)*
                     Self::Ready(_) => "",
                 }
             }
@@ -296,8 +397,6 @@ condition_reasons! {
     NotAFile: MEDIA_READY;
     /// The runner's configuration names an image by URL, which the operator or `vm-runner fetch` must fetch first.
     UrlNotSupported: MEDIA_READY;
-    /// The machine was started without the CD drive.
-    NoSuchDrive: MEDIA_READY;
     /// The guest has locked its CD drive; the image changes when the guest unlocks it.
     GuestHoldsMedium: MEDIA_READY;
 
@@ -305,8 +404,6 @@ condition_reasons! {
     Runs: TPM_HEALTHY;
     /// The TPM has exited; the guest continues without a TPM until the VM's next start. Also an event.
     TpmEnded: TPM_HEALTHY;
-    /// The firmware starts with new variables; the previous ones do not fit any firmware of the image and are kept in a file.
-    PutAside: FIRMWARE_VARIABLES_KEPT;
 
     /// The node can never provide the resources that are requested for the pod.
     Infeasible: RESOURCES_IN_SYNC;
@@ -326,7 +423,7 @@ condition_reasons! {
     ExpansionRefused: DISKS_IN_SYNC;
 
     /// An object that does not belong to the VM has the name that the VM's object needs.
-    NameTaken: SERVICE_IN_SYNC, MEDIA_FETCHED;
+    NameTaken: SERVICE_IN_SYNC, MEDIA_FETCHED => "remove that pod, or, where it is a VM's, give that VM another name";
     /// The API server rejects the service; an existing service is unchanged.
     Rejected: SERVICE_IN_SYNC;
     /// The message names fields that have no effect.
@@ -339,33 +436,39 @@ condition_reasons! {
     /// Each image is in the image repository.
     Fetched: MEDIA_FETCHED;
     /// An image is being fetched; the message has the progress.
-    Fetching: MEDIA_FETCHED;
+    Fetching: MEDIA_FETCHED => "nothing";
     /// The settings do not allow the scheme of the URL or of a redirect.
-    SchemeNotAllowed: MEDIA_FETCHED;
+    SchemeNotAllowed: MEDIA_FETCHED => "use another URL, or allow it in imageRepository.fetch.schemes";
     /// The URL, or the URL of a redirect, cannot be used.
-    InvalidUrl: MEDIA_FETCHED;
+    InvalidUrl: MEDIA_FETCHED => "correct the URL";
     /// The server did not answer completely: name resolution, connection, TLS or timeout.
-    ServerUnreachable: MEDIA_FETCHED;
+    ServerUnreachable: MEDIA_FETCHED =>
+        "correct the network, or the NetworkPolicy of the fetch pods; behind a proxy, or with a certificate authority of your \
+        own, see imageRepository.fetch.httpsProxy and .authorities; it is tried again";
     /// The server does not have the file or denies access.
-    ServerRefused: MEDIA_FETCHED;
+    ServerRefused: MEDIA_FETCHED => "correct the URL, or put the file there; it is tried again";
     /// The server cannot answer at the moment.
-    ServerFailed: MEDIA_FETCHED;
+    ServerFailed: MEDIA_FETCHED => "nothing; it is tried again";
     /// The image is larger than imageRepository.fetch.maxSize.
-    TooLarge: MEDIA_FETCHED;
+    TooLarge: MEDIA_FETCHED => "raise maxSize in the operator's ConfigMap";
     /// The file has another checksum than the VM names.
-    ChecksumMismatch: MEDIA_FETCHED;
+    ChecksumMismatch: MEDIA_FETCHED => "correct cdrom.checksum or the URL";
     /// The volume of the image repository is mounted read-only or belongs to another user.
-    RepositoryNotWritable: MEDIA_FETCHED;
+    RepositoryNotWritable: MEDIA_FETCHED =>
+        "give the claim vmop-image-repository an access mode with which pods can write (ReadWriteMany), and a volume that \
+        fsGroup 107 applies to or that belongs to group 107";
     /// The image repository has no space for the image.
-    RepositoryFull: MEDIA_FETCHED;
+    RepositoryFull: MEDIA_FETCHED => "remove files, or enlarge the claim vmop-image-repository; it is tried again";
     /// The fetch takes longer than imageRepository.fetch.deadline.
-    DeadlineExceeded: MEDIA_FETCHED;
+    DeadlineExceeded: MEDIA_FETCHED =>
+        "nothing: it is tried again, and goes on where it has ended if the server allows that; else raise deadline in the \
+        operator's ConfigMap";
     /// The fetch pod was asked to stop.
-    Interrupted: MEDIA_FETCHED;
+    Interrupted: MEDIA_FETCHED => "nothing; it is tried again";
     /// The fetch pod has ended without a result: out of memory, eviction or loss of the node.
-    FetchPodFailed: MEDIA_FETCHED;
+    FetchPodFailed: MEDIA_FETCHED => "nothing; it is tried again";
     /// The claim vmop-image-repository does not exist or is being deleted.
-    RepositoryMissing: MEDIA_FETCHED;
+    RepositoryMissing: MEDIA_FETCHED => "make it, or let the operator make it (imageRepository.create)";
 }
 
 impl From<ReadyReason> for ConditionReason {

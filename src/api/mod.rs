@@ -7,7 +7,6 @@
 //! | [`outcome`] | how the runner tells the operator why it ended |
 //! | [`conditions`] | condition types, reasons, and how a condition changes |
 //! | [`fetch`] | how images get into the image repository |
-//! | [`hex`] | bytes as text |
 //! | [`logging`] | what of Java's way to configure logging has a meaning |
 //! | [`names`] | labels, annotations, field managers, names of children |
 //! | [`quantity`] | sizes |
@@ -24,7 +23,6 @@ macro_rules! listed {
 
 pub mod conditions;
 pub mod fetch;
-pub mod hex;
 pub mod logging;
 pub mod names;
 pub mod outcome;
@@ -34,3 +32,9 @@ pub mod virtual_machine;
 pub mod vm_metrics;
 
 pub use virtual_machine::{VirtualMachine, VirtualMachineSpec, VirtualMachineStatus};
+
+/// Bytes as text: two lower-case digits for each.
+#[must_use]
+pub fn hex<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> String {
+    bytes.into_iter().map(|byte| format!("{byte:02x}")).collect()
+}

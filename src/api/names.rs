@@ -93,8 +93,6 @@ pub const ACTION_RECONCILE: &str = "Reconcile";
 pub const OPERATOR_APP: &str = "vm-operator";
 /// The ConfigMap with the operator's settings, in its own namespace.
 pub const OPERATOR_CONFIG_MAP: &str = "vm-operator";
-/// The operator's own Deployment.
-pub const OPERATOR_DEPLOYMENT: &str = "vm-operator";
 
 /// The claim that holds the CD images, shared by all VMs of a namespace.
 pub const IMAGE_REPOSITORY_CLAIM: &str = "vmop-image-repository";
@@ -110,7 +108,7 @@ pub const RESOURCE_VHOST_NET: &str = "vmoperator.jdrupes.org/vhost-net";
 pub const CONFIG_DIR: &str = "/etc/opt/vmrunner";
 /// The configuration's file name, in the ConfigMap and in [`CONFIG_DIR`].
 pub const CONFIG_FILE: &str = "config.yaml";
-/// The file in the operator's ConfigMap that says how much is logged.
+/// The file with the level of the log, in the ConfigMaps of the operator and of VMs.
 pub const LOGGING_FILE: &str = "logging.properties";
 /// Where a VM's pod keeps what outlives it: UUID, firmware variables, TPM state.
 pub const DATA_DIR: &str = "/var/local/vm-data";

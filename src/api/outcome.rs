@@ -5,12 +5,13 @@
 //! a node's reboot).
 
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 /// Path that the kubelet reads the message from; the kubelet's default.
 pub const TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
 
 /// Why the runner ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, VariantArray)]
 pub enum EndReason {
     /// The guest powered itself off.
     GuestShutdown,

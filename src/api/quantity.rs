@@ -7,11 +7,37 @@
 #[cfg(any(all(test, feature = "runner"), feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A size in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A size in bytes: written as text, read from text or a plain number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Size", into = "String")]
 pub struct Bytes(pub u64);
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "not a size; use a text such as 8Gi or 4 GiB, or a number of bytes")]
+enum Size {
+    Text(String),
+    Number(serde_json::Number),
+}
+
+impl TryFrom<Size> for Bytes {
+    type Error = SizeError;
+
+    fn try_from(size: Size) -> Result<Self, SizeError> {
+        match size {
+            Size::Text(text) => text.parse(),
+            Size::Number(number) => number.to_string().parse(),
+        }
+    }
+}
+
+impl From<Bytes> for String {
+    fn from(bytes: Bytes) -> Self {
+        bytes.to_string()
+    }
+}
 
 /// Why a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,33 +1,15 @@
 //! Figures that a runner serves about its machine at `/metrics`, for Prometheus: with KubeVirt's names where the meaning is the
 //! same.
 
-/// What a figure does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// It only grows.
-    Counter,
-    /// It goes up and down.
-    Gauge,
-}
-
-impl Kind {
-    /// Prometheus' name for it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-        }
-    }
-}
+use prometheus_client::metrics::MetricType;
 
 /// A figure.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
-    pub kind: Kind,
+    /// Whether it only grows (a counter) or goes up and down (a gauge).
+    pub kind: MetricType,
     /// Labels that its samples have besides [`LABELS`].
     pub labels: &'static str,
     /// What it says, with the unit.
@@ -35,11 +17,11 @@ pub struct Figure {
 }
 
 const fn counter(name: &'static str, labels: &'static str, what: &'static str) -> Figure {
-    Figure { name, kind: Kind::Counter, labels, what }
+    Figure { name, kind: MetricType::Counter, labels, what }
 }
 
 const fn gauge(name: &'static str, labels: &'static str, what: &'static str) -> Figure {
-    Figure { name, kind: Kind::Gauge, labels, what }
+    Figure { name, kind: MetricType::Gauge, labels, what }
 }
 
 /// Labels of every sample: the VM, and where it is.

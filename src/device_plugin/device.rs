@@ -9,9 +9,11 @@ use clap::ValueEnum;
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use strum::IntoStaticStr;
 
 /// A device that VMs use. Any number of them may share one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, ValueEnum)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Device {
     /// Hardware acceleration.
     Kvm,
@@ -25,11 +27,7 @@ impl Device {
     /// Its name on the command line, and behind the slash of the resource.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Kvm => "kvm",
-            Self::Tun => "tun",
-            Self::VhostNet => "vhost-net",
-        }
+        self.into()
     }
 
     /// Its node, below `/dev`.

@@ -1,13 +1,15 @@
-//! The command line: `vm-operator run`, `vm-operator device-plugin`, `vm-operator crds`, `vm-operator docs`.
+//! The command line: `vm-operator run`, `vm-operator device-plugin`, `vm-operator crds`.
 
 use super::context::Context;
 use super::deadlines::Deadlines;
 use super::leader::{Candidate, Leadership, Lost, identity};
+use super::logs::LogLevel;
 use super::metrics::Metrics;
-use super::settings::{Settings, SettingsError};
+use super::settings::{ConfigFile, SettingsError};
 use super::{access, http, logs, streams, vm};
 use crate::api::virtual_machine;
 use crate::device_plugin::cli::{DevicePlugin, Fatal as PluginFatal};
+use axum::Router;
 use clap::{Parser, Subcommand};
 use futures::FutureExt;
 use kube::{Api, Config};
@@ -43,23 +45,17 @@ enum Command {
         #[arg(long)]
         dir: Option<PathBuf>,
     },
-    /// Write the documentation that is made of the program.
-    Docs {
-        /// The directory.
-        #[arg(long, default_value = "docs")]
-        dir: PathBuf,
-    },
 }
 
 #[derive(clap::Args)]
 struct Run {
-    /// The configuration [default: /etc/opt/vmoperator/config.yaml, if it is there, and then ConfigMap vm-operator]
+    /// The configuration, which is read again when it changes [default: /etc/opt/vmoperator/config.yaml, if it exists]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where to serve /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS", default_value = "[::]:8081")]
     http: SocketAddr,
-    /// How much to log: error, warn, info, debug or trace, where the ConfigMap's logging.properties has no .level
+    /// How much to log: error, warn, info, debug or trace, where logging.properties beside the configuration has no .level
     #[arg(long, default_value = "info")]
     log_level: LevelFilter,
     /// How the log looks: lines for people, or an object a line
@@ -99,7 +95,6 @@ enum Fatal {
 pub fn run() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Crds { dir } => crds(dir.as_deref()),
-        Command::Docs { dir } => docs(&dir),
         Command::Run(run) => block_on(operate(run)),
         Command::DevicePlugin(plugin) => plugin.run().map_err(Fatal::from),
     };
@@ -144,46 +139,67 @@ fn crds(dir: Option<&Path>) -> Result<(), Fatal> {
     Ok(())
 }
 
-fn docs(dir: &Path) -> Result<(), Fatal> {
-    for (name, text) in super::docs::files() {
-        std::fs::write(dir.join(name), text).map_err(|e| Fatal::File(dir.join(name), e))?;
-    }
-    Ok(())
-}
-
 fn own_namespace() -> Option<String> {
     let namespace = std::fs::read_to_string("/var/run/secrets/kubernetes.io/serviceaccount/namespace").ok()?;
     Some(namespace.trim().to_owned()).filter(|namespace| !namespace.is_empty())
 }
 
+/// The parts of the operator that stay when it starts again with another configuration.
+struct Process {
+    identity: String,
+    metrics: Arc<Metrics>,
+    log_level: Arc<LogLevel>,
+    pages: watch::Sender<Router>,
+    stop: watch::Receiver<bool>,
+}
+
 async fn operate(run: Run) -> Result<(), Fatal> {
-    let log_level = logs::begin(run.log_format, run.log_level);
-    let settings = Settings::load(run.config.as_deref())?;
+    let log_level = Arc::new(logs::begin(run.log_format, run.log_level));
+    let mut config = ConfigFile::load(run.config.as_deref())?;
+    let pages = http::serve(run.http).await.map_err(|e| Fatal::Http(run.http, e))?;
+    let process = Process { identity: own_identity(), metrics: Arc::default(), log_level, pages, stop: stop_signal()? };
+    while let Some(changed) = operate_with(config, &process).await? {
+        tracing::info!("the configuration has changed; starting again with it");
+        config = changed;
+    }
+    Ok(())
+}
+
+/// Operates until the process is asked to end, or the configuration has changed: then it is returned. Reconciles have ended
+/// by then, and the Lease is released as at the end of the process, so that two configurations never act at once.
+async fn operate_with(config: ConfigFile, process: &Process) -> Result<Option<ConfigFile>, Fatal> {
+    let settings = config.settings.clone();
     let namespace = settings.namespace.clone().or_else(own_namespace).ok_or(Fatal::NoNamespace)?;
-    let config = Config::infer().await?;
-    let (metrics, leadership) = (Arc::new(Metrics::default()), Leadership::waiting());
-    let leases = Api::namespaced(access::unguarded(config.clone(), metrics.clone())?, &namespace);
-    let mut candidate = Candidate::new(leases, &own_identity(), leadership.clone());
-    let client = access::client(config, metrics.clone(), leadership.clone(), Deadlines::default())?;
-    let stop = stop_signal()?;
+    let cluster = Config::infer().await?;
+    let (metrics, leadership) = (process.metrics.clone(), Leadership::waiting());
+    let leases = Api::namespaced(access::unguarded(cluster.clone(), metrics.clone())?, &namespace);
+    let mut candidate = Candidate::new(leases, &process.identity, leadership.clone());
+    let client = access::client(cluster, metrics.clone(), leadership.clone(), Deadlines::default())?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace, "starting");
 
+    let stop = || stopped(process.stop.clone());
+    let (signal, log_level, valid) = (stop(), process.log_level.clone(), metrics.clone());
+    let end = async move {
+        tokio::select! {
+            () = signal => None,
+            changed = config.changed(&valid, &log_level) => Some(changed),
+        }
+    };
+    let end = end.boxed().shared();
     let mut ctx = Context::new(client, namespace, settings);
-    // A file that was named has nothing to do with the ConfigMap.
-    (ctx.metrics, ctx.leadership, ctx.log_level) = (metrics, leadership, log_level);
-    ctx.home = own_namespace().filter(|_| run.config.is_none());
+    (ctx.metrics, ctx.leadership) = (metrics, leadership);
     let ctx = Arc::new(ctx);
     let vms = streams::vms(&ctx);
-    let listed = vms.store.clone();
-    let server = http::serve(run.http, ctx.clone(), vms.store.clone());
-    let children = streams::children(&ctx, &vms.store);
+    let listed = ctx.vms.reader();
+    drop(process.pages.send_replace(http::pages(ctx.clone())));
+    let children = streams::children(&ctx);
     let reconciling = async {
         // A decision from half a picture could destroy something.
         let stood_by = tokio::select! {
-            stood_by = streams::stand_by(vms, children, &ctx.leadership) => stood_by,
-            () = stopped(stop.clone()) => return,
+            stood_by = streams::stand_by(&ctx, vms, children) => stood_by,
+            _ = end.clone() => return,
         };
-        vm::run(ctx.clone(), stood_by.0, stood_by.1, stopped(stop.clone())).await;
+        vm::run(ctx.clone(), stood_by.0, stood_by.1, end.clone().map(drop)).await;
     };
     let standing = async {
         // Who cannot see everything leaves the lead to others.
@@ -192,7 +208,7 @@ async fn operate(run: Run) -> Result<(), Fatal> {
         candidate.stand().await
     };
     let out_of_time = async {
-        stopped(stop.clone()).await;
+        stop().await;
         tracing::info!("ending; reconciles under way are finished");
         // Before the first list there is none.
         if listed.wait_until_ready().now_or_never().is_some() {
@@ -200,14 +216,13 @@ async fn operate(run: Run) -> Result<(), Fatal> {
         }
     };
     tokio::select! {
-        served = server => return served.map_err(|e| Fatal::Http(run.http, e)),
         lost = standing => return Err(lost.into()),
         () = reconciling => {}
         // A write may still be under way: the Lease runs out by itself.
-        () = out_of_time => return Ok(()),
+        () = out_of_time => return Ok(None),
     }
     candidate.release().await;
-    Ok(())
+    Ok(end.await)
 }
 
 /// The pod's name is the name of its host; its UID is given by the Deployment.

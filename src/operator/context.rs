@@ -1,23 +1,17 @@
 //! What every reconcile needs: the client, the caches, the settings, and the outside world as parameters.
 
-use super::backoff::Failures;
 use super::cache::Cache;
-use super::lately::Lately;
 use super::leader::Leadership;
-use super::logs::LogLevel;
-use super::losses::Losses;
 use super::metrics::Metrics;
 use super::progress::Progresses;
-use super::refusals::Refusals;
 use super::settings::Settings;
-use super::starts::Starts;
-use super::versions::{Versions, version};
 use super::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, owner_of, vm_of};
-use super::warnings::Warnings;
-use crate::api::VirtualMachine;
+use super::vm_state::VmStates;
+use super::vm_store::VmStore;
 use k8s_openapi::jiff::Timestamp;
-use kube::{Client, ResourceExt};
-use std::collections::HashMap;
+use kube::Client;
+use kube::core::error_boundary::InvalidObject;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,16 +22,14 @@ pub struct Context {
     pub client: Client,
     /// The namespace that is watched.
     pub namespace: String,
-    /// The operator's own namespace, where its ConfigMap and its Deployment are. None: it has only a file.
-    pub home: Option<String>,
-    /// What is known of the VMs' children.
+    /// The configuration. It does not change: with another one, the operator creates another context.
+    pub settings: Settings,
+    /// All VMs.
+    pub vms: VmStore,
+    /// The VMs' children.
     pub caches: Caches,
-    /// Failures in a row, by VM.
-    pub failures: Failures,
-    /// Pods that others have deleted, by VM.
-    pub losses: Losses,
-    /// When what was refused is asked for again, by VM.
-    pub refusals: Refusals,
+    /// What is remembered of each VM.
+    pub states: VmStates,
     /// How far the fetches of CD images are.
     pub progresses: Progresses,
     /// Figures for `/metrics`.
@@ -46,30 +38,18 @@ pub struct Context {
     pub deadline: Duration,
     /// The longest pause before a watch begins anew, but for a part that is left to chance.
     pub watch_pause: Duration,
-    /// How much is logged.
-    pub log_level: LogLevel,
     /// How many reconciles have begun.
     reconciles: AtomicU64,
-    /// The VMs that are being started.
-    starts: Mutex<Starts>,
     /// Whether this operator may write.
     pub leadership: Leadership,
     /// The clock.
     pub now: fn() -> Timestamp,
     /// The clock that nobody sets.
     pub instant: fn() -> Instant,
-    /// VMs that were told lately what the API server refuses, or what an earlier one of whose name had left was removed lately;
-    /// and the image repository where it was refused lately.
-    pub lately: Lately,
-    /// How old a VM is before what an earlier one of its name has left is removed: the garbage collector's time for that.
-    pub garbage: Duration,
     /// Makes passwords.
     pub random_password: fn() -> String,
-    /// The newest version of each VM that was known.
-    pub versions: Versions,
-    /// VMs as the answers to the operator's own writes showed them, until the watch shows them as new.
-    written: Mutex<HashMap<String, Arc<VirtualMachine>>>,
-    settings: Mutex<Arc<Settings>>,
+    /// VMs that cannot be decoded, by name.
+    undecodable: Mutex<BTreeMap<String, InvalidObject>>,
     /// Whether the API server does not know VMs.
     pub definition_missing: AtomicBool,
 }
@@ -80,11 +60,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// The same of [`Context::watch_pause`].
 const WATCH_PAUSE: Duration = Duration::from_secs(5);
 
-/// The same of [`Context::garbage`]. It takes seconds, if not thousands of VMs are deleted at once.
-const GARBAGE: Duration = Duration::from_secs(60);
-
-/// How long the first list of events is waited for.
-const EVENTS_DEADLINE: Duration = Duration::from_secs(10);
+/// The delay after the first failed reconcile.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 
 /// What is known of the VMs' children, one cache a kind.
 pub struct Caches {
@@ -96,8 +73,6 @@ pub struct Caches {
     pub claims: Cache<ClaimView>,
     /// Display secrets.
     pub secrets: Cache<SecretView>,
-    /// Warnings about pods and claims.
-    pub warnings: Warnings,
     /// Load balancer services.
     pub services: Cache<ServiceView>,
 }
@@ -110,7 +85,6 @@ impl Default for Caches {
             config_maps: Cache::new(vm_of::<ConfigMapView>),
             claims: Cache::new(|claim| Some(owner_of(claim).unwrap_or_default())),
             secrets: Cache::new(vm_of::<SecretView>),
-            warnings: Warnings::default(),
             services: Cache::new(vm_of::<ServiceView>),
         }
     }
@@ -151,10 +125,6 @@ impl Caches {
             self.secrets.ready(),
             self.services.ready()
         );
-        // Only explanations need these: an operator that must not list events works without them.
-        if tokio::time::timeout(EVENTS_DEADLINE, self.warnings.ready()).await.is_err() {
-            tracing::warn!("events are not listed yet; going on without them");
-        }
     }
 }
 
@@ -165,63 +135,27 @@ impl Context {
         Self {
             client,
             namespace,
-            home: None,
-            settings: Mutex::new(Arc::new(settings)),
+            settings,
+            vms: VmStore::default(),
             caches: Caches::default(),
-            failures: Failures::by_chance(chance),
-            losses: Losses::default(),
-            refusals: Refusals::new(chance),
+            states: VmStates::new(FIRST_BACKOFF, chance),
             progresses: Progresses::default(),
             deadline: DEADLINE,
             watch_pause: WATCH_PAUSE,
             metrics: Arc::default(),
-            log_level: LogLevel::default(),
             reconciles: AtomicU64::default(),
-            starts: Mutex::default(),
             leadership: Leadership::alone(),
             now: Timestamp::now,
             instant: Instant::now,
-            lately: Lately::default(),
-            garbage: GARBAGE,
             random_password,
-            versions: Versions::default(),
-            written: Mutex::default(),
+            undecodable: Mutex::default(),
             definition_missing: AtomicBool::new(false),
         }
     }
 
-    /// The settings in force. Whoever needs them twice for one purpose keeps what it got.
-    #[must_use]
-    pub fn settings(&self) -> Arc<Settings> {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Puts other settings in force.
-    pub fn set_settings(&self, settings: Settings) {
-        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
-    }
-
-    /// Takes in a VM that the answer to an own write shows.
-    pub fn wrote_vm(&self, vm: VirtualMachine) -> Arc<VirtualMachine> {
-        let vm = Arc::new(vm);
-        self.versions.saw(&vm);
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        written.insert(vm.name_any(), vm.clone());
-        vm
-    }
-
-    /// The newer of the VM as the watch shows it and as the last own write did.
-    #[must_use]
-    pub fn newest(&self, watched: Arc<VirtualMachine>) -> Arc<VirtualMachine> {
-        let name = watched.name_any();
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        match written.get(&name) {
-            Some(own) if own.uid() == watched.uid() && version(own.as_ref()) > version(watched.as_ref()) => own.clone(),
-            _ => {
-                written.remove(&name);
-                watched
-            }
-        }
+    /// VMs that cannot be decoded, by name.
+    pub fn undecodable(&self) -> MutexGuard<'_, BTreeMap<String, InvalidObject>> {
+        self.undecodable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An id for a reconcile that begins, which no other of this process has.
@@ -229,39 +163,12 @@ impl Context {
         self.reconciles.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    fn starts(&self) -> MutexGuard<'_, Starts> {
-        self.starts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Remembers that a VM's pod was created.
-    pub fn pod_created(&self, name: &str, now: Timestamp) {
-        self.starts().created(name, now);
-    }
-
-    /// Whether this VM's pod is just made, and so are others': what there is to say of it can wait.
-    #[must_use]
-    pub fn is_one_of_many(&self, name: &str, now: Timestamp) -> bool {
-        self.starts().is_one_of_many(name, now)
-    }
-
-    /// Counts how long the start of a VM that runs took, once, if this operator has created its pod.
+    /// Observes how long the start of a VM that runs took, once and only if this operator has created its pod.
     pub fn vm_runs(&self, name: &str, now: Timestamp) {
-        let Some(created) = self.starts().runs(name) else { return };
+        let Some(created) = self.states.started(name) else { return };
         let seconds = now.duration_since(created).as_secs_f64();
         tracing::info!(vm = name, seconds, "the VM runs");
         self.metrics.vm_start.observe(seconds);
-    }
-
-    /// Forgets a VM that is gone.
-    pub fn forget(&self, name: &str) {
-        self.starts().forget(name);
-        self.failures.forget(name);
-        self.losses.forget(name);
-        self.refusals.forget(name);
-        self.versions.forget(name);
-        self.lately.forget(&format!("vm/{name}"));
-        self.lately.forget(&format!("leftovers/{name}"));
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 }
 

@@ -58,7 +58,7 @@ async fn measured(
     let outcome = result.as_ref().map_or_else(Error::reason, |_| "Done");
     ctx.metrics.reconciled(outcome, (ctx.instant)().saturating_duration_since(began).as_secs_f64());
     match &result {
-        Ok(_) => ctx.failures.forget(name),
+        Ok(_) => ctx.states.succeeded(name),
         // Somebody else wrote first, or what is in the way is going: no defect.
         Err(error) if error.code() == Some(409) || matches!(error.retry(), Retry::After(_)) => {
             tracing::debug!(reason = error.reason(), %error, "trying again");
@@ -75,7 +75,7 @@ async fn measured(
 pub fn after_failure(name: &str, error: &Error, ctx: &Context) -> Action {
     let after = match error.retry() {
         Retry::After(after) => after,
-        Retry::Backoff(longest) => ctx.failures.failed(name).min(longest),
+        Retry::Backoff(longest) => ctx.states.failed(name).min(longest),
     };
     tracing::debug!(vm = name, ?after, "trying again");
     Action::requeue(after)
@@ -89,15 +89,15 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operator::backoff::Failures;
     use crate::operator::settings::Settings;
+    use crate::operator::vm_state::VmStates;
 
     fn context() -> Context {
         let nothing = tower::service_fn(async |_| {
             Ok::<_, std::convert::Infallible>(axum::http::Response::new(kube::client::Body::empty()))
         });
         let mut ctx = Context::new(kube::Client::new(nothing, "ns"), "ns".to_owned(), Settings::default());
-        ctx.failures = Failures::pausing(Duration::from_secs(1));
+        ctx.states = VmStates::new(Duration::from_secs(1), || 0.0);
         ctx
     }
 
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(after_failure("vm", &error, &ctx), Action::requeue(Duration::from_secs(1)));
         assert_eq!(after_failure("vm", &error, &ctx), Action::requeue(Duration::from_secs(2)));
         let done = guarded("vm", &ctx, async { Ok(Outcome::Done) }).await.unwrap();
-        assert_eq!((done, ctx.failures.is_empty()), (Action::await_change(), true));
+        assert_eq!((done, ctx.states.failing()), (Action::await_change(), 0));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,6 @@
 //! What can go wrong in a reconcile, and when to try again.
 
 use super::backoff;
-use super::whose::Whose;
 use std::time::Duration;
 
 /// The longest pause where the API server does not answer, or cannot, and where somebody else is always first.
@@ -23,14 +22,14 @@ pub enum Error {
         source: kube::Error,
     },
     /// An object has the name of one of the VM's and is another's.
-    #[error("{kind} {name} is there already and does not belong to this VM")]
+    #[error("{kind} {name} exists and is not controlled by this VM")]
     Foreign {
         /// Kind of the object.
         kind: &'static str,
         /// Name of the object.
         name: String,
-        /// Whose it is.
-        whose: Whose,
+        /// Its owner, if it is known.
+        owner: Option<String>,
     },
     /// An object is left from an earlier VM of this name, and goes.
     #[error("{kind} {name} is left from an earlier VM of this name; {next}")]
@@ -139,7 +138,7 @@ mod tests {
         for away in [lost, Error::Timeout(Duration::ZERO), refused(429), refused(500), refused(503)] {
             assert_eq!(away.retry(), Retry::Backoff(LONGEST_AWAY), "{away}");
         }
-        let foreign = Error::Foreign { kind: "Pod", name: "vm".to_owned(), whose: Whose::Unknown };
+        let foreign = Error::Foreign { kind: "Pod", name: "vm".to_owned(), owner: None };
         for refused in [refused(403), refused(422), foreign] {
             assert_eq!(refused.retry(), Retry::Backoff(backoff::LONGEST), "{refused}");
         }

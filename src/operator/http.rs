@@ -2,55 +2,44 @@
 
 use super::context::Context;
 use crate::api::{VirtualMachine, conditions};
+use crate::connect::listen;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use futures::FutureExt;
-use kube::runtime::reflector::Store;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tower::ServiceExt;
 
-/// Serves until the process ends.
+/// Serves the pages that were sent last, until the process ends.
 ///
 /// # Errors
 /// If the address cannot be listened on.
-pub async fn serve(address: SocketAddr, ctx: Arc<Context>, vms: Store<VirtualMachine>) -> std::io::Result<()> {
+pub async fn serve(address: SocketAddr) -> std::io::Result<watch::Sender<Router>> {
     let listener = listen(address).await?;
     // The port may have been chosen by the kernel.
     tracing::info!(address = %listener.local_addr()?, "serving /livez, /readyz and /metrics");
-    axum::serve(listener, router(Served { ctx, vms })).await
+    let (sender, receiver) = watch::channel(Router::new());
+    let newest = tower::service_fn(move |request| receiver.borrow().clone().oneshot(request));
+    tokio::spawn(axum::serve(listener, Router::new().fallback_service(newest)).into_future());
+    Ok(sender)
 }
 
-/// Listens; on a node without IPv6, `[::]` means all addresses of IPv4.
-async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    match TcpListener::bind(address).await {
-        Err(_) if address.is_ipv6() && address.ip().is_unspecified() => {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
-        }
-        result => result,
-    }
-}
-
-#[derive(Clone)]
-struct Served {
-    ctx: Arc<Context>,
-    vms: Store<VirtualMachine>,
-}
-
-fn router(served: Served) -> Router {
+/// The pages about that operator.
+pub fn pages(ctx: Arc<Context>) -> Router {
     Router::new()
         .route("/livez", get(|| async { "ok" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .with_state(served)
+        .with_state(ctx)
 }
 
-async fn readyz(State(Served { ctx, vms }): State<Served>) -> impl IntoResponse {
-    let vms_listed = vms.wait_until_ready().now_or_never().is_some_and(|ready| ready.is_ok());
+async fn readyz(State(ctx): State<Arc<Context>>) -> impl IntoResponse {
+    let vms_listed = ctx.vms.reader().wait_until_ready().now_or_never().is_some_and(|ready| ready.is_ok());
     let missing: Vec<_> = (!vms_listed).then_some("vms").into_iter().chain(ctx.caches.missing()).collect();
     if missing.is_empty() {
         (StatusCode::OK, "ok".to_owned())
@@ -69,15 +58,16 @@ fn state_of(vm: &VirtualMachine) -> &str {
     conditions::find(conditions, conditions::READY).map_or("Unknown", |ready| ready.reason.as_str())
 }
 
-async fn metrics(State(Served { ctx, vms }): State<Served>) -> impl IntoResponse {
-    let vms = vms.state();
+async fn metrics(State(ctx): State<Arc<Context>>) -> impl IntoResponse {
+    let vms = ctx.vms.reader().state();
     ctx.metrics.set_vms(vms.iter().map(|vm| state_of(vm)));
     ctx.metrics.set_stored("vms", vms.len());
     for (resource, count) in ctx.caches.sizes() {
         ctx.metrics.set_stored(resource, count);
     }
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ctx.metrics.backoff.set(i64::try_from(ctx.failures.len()).unwrap_or(i64::MAX));
+    ctx.metrics.backoff.set(i64::try_from(ctx.states.failing()).unwrap_or(i64::MAX));
+    ctx.metrics.undecodable.set(i64::try_from(ctx.undecodable().len()).unwrap_or(i64::MAX));
     ctx.metrics.leader.set(i64::from(ctx.leadership.leads()));
     ([(header::CONTENT_TYPE, content_type)], ctx.metrics.text())
 }
@@ -87,13 +77,12 @@ mod tests {
     use super::*;
     use crate::operator::settings::Settings;
     use http_body_util::BodyExt;
-    use kube::runtime::{reflector, watcher};
+    use kube::runtime::watcher;
     use serde_json::json;
-    use tower::ServiceExt;
 
-    async fn get(served: &Served, path: &str) -> (StatusCode, String) {
+    async fn get(ctx: &Arc<Context>, path: &str) -> (StatusCode, String) {
         let request = axum::http::Request::get(path).body(axum::body::Body::empty()).unwrap();
-        let answer = router(served.clone()).oneshot(request).await.unwrap();
+        let answer = pages(ctx.clone()).oneshot(request).await.unwrap();
         let status = answer.status();
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
@@ -106,38 +95,36 @@ mod tests {
         });
         let client = kube::Client::new(nothing, "ns");
         let ctx = Arc::new(Context::new(client, "ns".to_owned(), Settings::default()));
-        let (vms, mut writer) = reflector::store();
-        let served = Served { ctx: ctx.clone(), vms };
-        assert_eq!(get(&served, "/livez").await.0, StatusCode::OK);
+        assert_eq!(get(&ctx, "/livez").await.0, StatusCode::OK);
         ctx.definition_missing.store(true, Ordering::Relaxed);
-        let (_, text) = get(&served, "/readyz").await;
+        let (_, text) = get(&ctx, "/readyz").await;
         assert!(text.contains("kubectl apply -f crds/"), "{text}");
         ctx.definition_missing.store(false, Ordering::Relaxed);
-        let (status, text) = get(&served, "/readyz").await;
+        let (status, text) = get(&ctx, "/readyz").await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(text.contains("vms") && text.contains("persistentvolumeclaims"), "{text}");
 
-        writer.apply_watcher_event(&watcher::Event::Init);
-        writer.apply_watcher_event(&watcher::Event::InitDone);
+        ctx.vms.watched(&watcher::Event::Init);
+        ctx.vms.watched(&watcher::Event::InitDone);
         ctx.caches.pods.watched(watcher::Event::InitDone);
         ctx.caches.claims.watched(watcher::Event::InitDone);
         ctx.caches.config_maps.watched(watcher::Event::InitDone);
         ctx.caches.services.watched(watcher::Event::InitDone);
-        let (_, text) = get(&served, "/readyz").await;
+        let (_, text) = get(&ctx, "/readyz").await;
         assert_eq!(text, "not listed yet: secrets");
         ctx.caches.secrets.watched(watcher::Event::InitDone);
-        assert_eq!(get(&served, "/readyz").await.0, StatusCode::OK);
-        assert!(get(&served, "/metrics").await.1.contains("vm_operator_watch_restarts_total 0"));
+        assert_eq!(get(&ctx, "/readyz").await.0, StatusCode::OK);
+        assert!(get(&ctx, "/metrics").await.1.contains("vm_operator_watch_restarts_total 0"));
 
         let ready = json!({"type": "Ready", "status": "True", "reason": "Running", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         for (name, conditions) in [("a", json!([ready])), ("b", json!([ready])), ("c", json!([]))] {
             let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
             let (metadata, status) = (json!({"name": name, "namespace": "ns"}), json!({"conditions": conditions}));
             let vm = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {"vm": {}}, "status": status});
-            writer.apply_watcher_event(&watcher::Event::Apply(serde_json::from_value(vm).unwrap()));
+            ctx.vms.watched(&watcher::Event::Apply(serde_json::from_value(vm).unwrap()));
         }
         ctx.metrics.requested("patch", "vms/status");
-        let text = get(&served, "/metrics").await.1;
+        let text = get(&ctx, "/metrics").await.1;
         for line in [
             r#"vm_operator_vms{state="Running"} 2"#,
             r#"vm_operator_vms{state="Unknown"} 1"#,

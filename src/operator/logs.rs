@@ -1,72 +1,61 @@
-//! The operator's log: its form, and its level, which follows the ConfigMap while the operator runs.
+//! The log: its form, and its level.
 
+use crate::api::{logging, names};
 use clap::ValueEnum;
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
-/// How the log looks.
+/// The form of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Lines for people.
     Text,
-    /// An object a line, for collectors.
+    /// An object per line, for collectors.
     Json,
 }
 
-/// Sets the level of a log that is written already.
-type Set = Box<dyn Fn(LevelFilter) + Send + Sync>;
-
-/// The level of the log.
+/// The level of the log, which can change.
 pub struct LogLevel {
-    set: Set,
-    /// What holds where the ConfigMap says nothing.
     default: LevelFilter,
-    current: Mutex<LevelFilter>,
+    handle: reload::Handle<LevelFilter, Registry>,
 }
 
 impl LogLevel {
-    /// A level that is told to `set` when it changes.
+    /// A level, and the filter that it is the level of.
     #[must_use]
-    pub fn new(default: LevelFilter, set: Set) -> Self {
-        Self { set, default, current: Mutex::new(default) }
+    pub fn new(default: LevelFilter) -> (reload::Layer<LevelFilter, Registry>, Self) {
+        let (filter, handle) = reload::Layer::new(default);
+        (filter, Self { default, handle })
     }
 
-    /// Takes in the ConfigMap's `logging.properties`.
-    pub fn follow(&self, properties: Option<&str>) {
-        let wanted = properties.and_then(level).unwrap_or(self.default);
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if *current != wanted {
-            *current = wanted;
-            (self.set)(wanted);
-            tracing::info!(level = %wanted, "the log has another level");
+    /// Sets the level of the line `.level` in the file `logging.properties` beside that file, else the default.
+    pub fn follow(&self, config: &Path) {
+        let properties = std::fs::read_to_string(config.with_file_name(names::LOGGING_FILE)).unwrap_or_default();
+        let level = logging::level(&properties).0.and_then(|level| level.parse().ok()).unwrap_or(self.default);
+        if self.handle.clone_current().is_some_and(|current| current != level) {
+            // It fails only in a process that has no log any more.
+            let _ = self.handle.reload(level);
+            tracing::info!(%level, "the level of the log has changed");
         }
-    }
-}
-
-impl Default for LogLevel {
-    /// Of an operator that writes no log of its own.
-    fn default() -> Self {
-        Self::new(LevelFilter::INFO, Box::new(|_| {}))
     }
 }
 
 /// Writes the log of this process to its standard error.
 #[must_use]
-pub fn begin(format: Format, level: LevelFilter) -> LogLevel {
-    let (filter, handle) = reload::Layer::new(level);
+pub fn begin(format: Format, default: LevelFilter) -> LogLevel {
+    let (filter, level) = LogLevel::new(default);
     let layer = match format {
         Format::Text => fmt::layer().with_ansi(false).with_writer(std::io::stderr).boxed(),
         Format::Json => json(std::io::stderr),
     };
     tracing_subscriber::registry().with(layer.with_filter(filter)).init();
-    // It fails when the process has no log any more.
-    LogLevel::new(level, Box::new(move |level| drop(handle.reload(level))))
+    level
 }
 
-/// An object a line. What a reconcile says has its VM and its id under `span`.
+/// An object per line. Lines of a reconcile have its VM and its id in `span`.
 fn json<W>(writer: W) -> Box<dyn Layer<Registry> + Send + Sync>
 where
     W: for<'a> fmt::MakeWriter<'a> + Send + Sync + 'static,
@@ -74,53 +63,29 @@ where
     fmt::layer().json().flatten_event(true).with_span_list(false).with_writer(writer).boxed()
 }
 
-/// The level that a properties file of Java's logging gives to everything: `.level=FINE`. None if it says nothing of it.
-fn level(properties: &str) -> Option<LevelFilter> {
-    let lines = properties.lines().rev().filter_map(|line| line.split_once('='));
-    let (_, value) = lines.into_iter().find(|(key, _)| key.trim() == ".level")?;
-    match value.trim() {
-        "OFF" => Some(LevelFilter::OFF),
-        "SEVERE" => Some(LevelFilter::ERROR),
-        "WARNING" => Some(LevelFilter::WARN),
-        "INFO" => Some(LevelFilter::INFO),
-        "CONFIG" | "FINE" => Some(LevelFilter::DEBUG),
-        "FINER" | "FINEST" | "ALL" => Some(LevelFilter::TRACE),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::Value;
     use std::io::Write;
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex};
 
     #[test]
-    fn the_level_is_that_of_the_references_file() {
-        let of_reference = "handlers=java.util.logging.ConsoleHandler\n.level = FINE\norg.jdrupes.level=FINEST\n";
+    fn the_level_follows_the_file_beside_the_configuration_and_returns_to_the_default() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_filter, level) = LogLevel::new(LevelFilter::INFO);
         for (properties, expected) in [
-            (of_reference, Some(LevelFilter::DEBUG)),
-            (".level=WARNING", Some(LevelFilter::WARN)),
-            (".level=FINER\n.level=INFO", Some(LevelFilter::INFO)),
-            (".level=LOUD", None),
-            ("#.level=ALL\nx=y", None),
+            (".level=FINE", LevelFilter::DEBUG),
+            (".level=LOUD", LevelFilter::INFO),
+            ("handlers=a\n.level = WARNING", LevelFilter::WARN),
+            ("x=y", LevelFilter::INFO),
         ] {
-            assert_eq!(level(properties), expected, "{properties}");
+            std::fs::write(dir.path().join("logging.properties"), properties).unwrap();
+            level.follow(&dir.path().join("config.yaml"));
+            assert_eq!(level.handle.clone_current(), Some(expected), "{properties}");
         }
-    }
-
-    #[test]
-    fn the_level_changes_only_where_it_is_another_and_falls_back_to_the_default() {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let level = LogLevel::new(LevelFilter::INFO, {
-            let told = told.clone();
-            Box::new(move |level| told.lock().unwrap().push(level))
-        });
-        for properties in [Some("x=y"), Some(".level=FINE"), Some(".level=FINE"), None] {
-            level.follow(properties);
-        }
-        assert_eq!(*told.lock().unwrap(), [LevelFilter::DEBUG, LevelFilter::INFO]);
+        level.follow(Path::new("/nowhere/config.yaml"));
+        assert_eq!(level.handle.clone_current(), Some(LevelFilter::INFO));
     }
 
     #[derive(Clone, Default)]

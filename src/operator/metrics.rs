@@ -32,6 +32,8 @@ pub struct Metrics {
     pub backoff: Gauge,
     /// Watches that had to begin anew.
     pub watch_restarts: Counter,
+    /// VMs that cannot be decoded.
+    pub undecodable: Gauge,
     /// Whether the newest version of the settings is in force: 1 or 0.
     pub settings_valid: Gauge,
 }
@@ -42,7 +44,7 @@ impl Default for Metrics {
         let reconciles = Family::default();
         // A pass that writes nothing takes microseconds, one that writes a VM's objects some tens of milliseconds.
         let duration = Histogram::new([0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0]);
-        let (backoff, watch_restarts) = (Gauge::default(), Counter::default());
+        let (backoff, watch_restarts, undecodable) = (Gauge::default(), Counter::default(), Gauge::default());
         let (requests, leader) = (Family::default(), Gauge::default());
         let help = "Requests to the API server, by verb and resource as RBAC names them";
         registry.register("api_requests", help, Family::clone(&requests));
@@ -62,6 +64,7 @@ impl Default for Metrics {
         registry.register("reconcile_duration_seconds", "Duration of reconciles", duration.clone());
         registry.register("backoff_objects", "VMs that wait after a failed reconcile", backoff.clone());
         registry.register("watch_restarts", "Watches that had to begin anew", watch_restarts.clone());
+        registry.register("undecodable_vms", "VMs that cannot be decoded", undecodable.clone());
         let help = "Whether the newest version of the settings is in force";
         registry.register("settings_valid", help, settings_valid.clone());
         Self {
@@ -76,6 +79,7 @@ impl Default for Metrics {
             duration,
             backoff,
             watch_restarts,
+            undecodable,
         }
     }
 }

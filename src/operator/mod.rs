@@ -10,11 +10,11 @@
 //! |---|---|
 //! | [`vm`] | the controller of `VirtualMachine`: the rooms that a reconcile goes through |
 //! | [`controller`] | around each reconcile: deadline, panics, figures, next try |
-//! | [`streams`], [`cache`], [`views`], [`warnings`] | what the operator knows of the cluster, and how little of it |
+//! | [`streams`], [`cache`], [`vm_store`], [`views`] | what the operator knows of the cluster, and how little of it |
 //! | [`write`], [`events`] | the few ways in which it writes |
 //! | [`leader`], [`access`], [`deadlines`] | one operator writes at a time; its requests are counted, and none is waited for without an end |
-//! | [`context`], [`settings`], [`starts`], [`losses`], [`progress`], [`lately`], [`refusals`], [`versions`] | what a reconcile is given |
-//! | [`error`], [`whose`], [`backoff`] | what goes wrong, who has what is in the way, and when to try again |
+//! | [`context`], [`settings`], [`vm_state`], [`progress`] | what a reconcile is given |
+//! | [`error`], [`owner`], [`backoff`] | errors, the owner of an object whose name is taken, and when to try again |
 //! | [`cli`], [`http`], [`metrics`], [`logs`], [`docs`] | the process |
 
 pub mod access;
@@ -24,23 +24,18 @@ pub mod cli;
 pub mod context;
 pub mod controller;
 pub mod deadlines;
-pub mod docs;
 pub mod error;
 pub mod events;
 pub mod http;
-pub mod lately;
 pub mod leader;
 pub mod logs;
-pub mod losses;
 pub mod metrics;
+pub mod owner;
 pub mod progress;
-pub mod refusals;
 pub mod settings;
-pub mod starts;
 pub mod streams;
-pub mod versions;
 pub mod views;
 pub mod vm;
-pub mod warnings;
-pub mod whose;
+pub mod vm_state;
+pub mod vm_store;
 pub mod write;

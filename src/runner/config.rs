@@ -31,7 +31,7 @@ const OF_THE_REFERENCE: [(&str, &str); 9] = [
     ("template", "QEMU's arguments are made of the machine's own keys"),
     ("updateTemplate", "QEMU's arguments are made of the machine's own keys"),
     ("swtpmSocket", "the TPM's socket has no path"),
-    ("monitorSocket", "it is monitor.sock in runtimeDir"),
+    ("monitorSocket", "QEMU's monitor has no path"),
     (
         "vm.display.spice.ticket",
         "a display asks for the password in the file display-password, beside the configuration",
@@ -151,19 +151,11 @@ fn key(path: &str) -> String {
     path.trim_start_matches("/Runner").replace(".?", "").trim_start_matches('.').to_owned()
 }
 
-/// Reads as the reference does where YAML allows several spellings: null means absent (but no network at all), and a
-/// size may be a plain number.
+/// Reads null as the reference does: it means absent, but for `network` no network at all.
 fn tolerate(root: &mut Map<String, Value>) {
     let cloud_init = root.remove("cloudInit").filter(|value| !value.is_null());
-    if let Some(vm) = root.get_mut("vm").and_then(Value::as_object_mut) {
-        if vm.get("network") == Some(&Value::Null) {
-            vm.insert("network".to_owned(), Value::Array(Vec::new()));
-        }
-        for size in ["maximumRam", "currentRam"] {
-            if let Some(value) = vm.get_mut(size).filter(|value| value.is_number()) {
-                *value = Value::String(value.to_string());
-            }
-        }
+    if let Some(network) = root.get_mut("vm").and_then(|vm| vm.get_mut("network")).filter(|network| network.is_null()) {
+        *network = Value::Array(Vec::new());
     }
     drop_nulls(root);
     if let Some(cloud_init) = cloud_init {
@@ -185,6 +177,8 @@ fn drop_nulls(map: &mut Map<String, Value>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::quantity::Bytes;
+    use crate::api::runner_config::{NetworkConfig, StreamingVideo};
 
     fn vm(yaml: &str) -> crate::api::runner_config::VmConfig {
         parse(&format!("\"/Runner\":\n  vm:\n    name: t\n{yaml}")).unwrap().config.vm.unwrap()
@@ -197,14 +191,14 @@ mod tests {
         assert_eq!(parsed.unknown, ["template", "updateTemplate"]);
         let vm = parsed.config.vm.unwrap();
         assert_eq!((vm.name.as_str(), vm.maximum_cpus, vm.current_cpus), ("test-vm", Some(4), Some(2)));
-        assert_eq!(vm.display.unwrap().spice.unwrap().streaming_video.as_deref(), Some("filter"));
+        assert_eq!(vm.display.spice.unwrap().streaming_video, Some(StreamingVideo::Filter));
     }
 
     #[test]
     fn b11_streaming_video_is_read_by_either_of_its_names() {
         for name in ["streamingVideo", "streaming-video"] {
-            let spice = vm(&format!("    display: {{spice: {{{name}: all}}}}\n")).display.unwrap().spice.unwrap();
-            assert_eq!(spice.streaming_video.as_deref(), Some("all"), "{name}");
+            let spice = vm(&format!("    display: {{spice: {{{name}: all}}}}\n")).display.spice.unwrap();
+            assert_eq!(spice.streaming_video, Some(StreamingVideo::All), "{name}");
         }
     }
 
@@ -231,15 +225,15 @@ mod tests {
 
     #[test]
     fn b31_a_null_is_no_value_but_no_network_is_none() {
-        assert_eq!(vm("    network: null\n").network, Some(Vec::new()));
-        assert_eq!(vm("").network, None);
+        assert_eq!(vm("    network: null\n").network, []);
+        assert_eq!(vm("").network, [NetworkConfig::default()]);
         let vm = vm("    drives: null\n    sockets: null\n    display: {outputs: null, spice: null}\n");
-        assert_eq!((vm.drives, vm.sockets), (None, 0));
+        assert_eq!((vm.drives, vm.sockets), (Vec::new(), 0));
     }
 
     #[test]
     fn a_size_may_be_a_number() {
-        assert_eq!(vm("    maximumRam: 1073741824\n").maximum_ram.as_deref(), Some("1073741824"));
+        assert_eq!(vm("    maximumRam: 1073741824\n").maximum_ram, Bytes(1 << 30));
     }
 
     #[test]

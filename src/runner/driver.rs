@@ -4,7 +4,6 @@
 //! What always holds: nothing here waits for QEMU, the guest or the API server; whatever takes time is a task that
 //! comes back as an event.
 
-mod monitor;
 mod observe;
 mod reload;
 mod stops;

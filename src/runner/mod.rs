@@ -20,7 +20,7 @@
 //! | `metrics` | what QEMU and the kernel count, for Prometheus |
 //! | `process` | QEMU as a child |
 //! | `state`, `driver` | what becomes of the machine (pure); its only owner |
-//! | `desired`, `reconcile` | what a running machine should be (pure, one file per aspect); makes it so |
+//! | `desired`, `reconcile` | what a running machine should be (pure); makes it so, one file per aspect |
 //! | `qmp`, `agent` | QEMU's monitor; programs in the guest |
 //! | `console`, `seed` | the serial console; the seed for cloud-init |
 //! | `fetch` | brings images into the repository, in pods of their own |

@@ -3,7 +3,6 @@
 //! What always holds: every child is reaped, also those that a container's other processes leave behind; a signal goes
 //! to a child only while its process id is the child's; no child outlives this process by more than it takes to end.
 
-mod orphan;
 mod output;
 
 use super::failure::Failure;
@@ -13,7 +12,8 @@ use super::qemu;
 use super::tap::Tap;
 use command_fds::{CommandFdExt, FdMapping};
 use output::Words;
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -143,20 +143,46 @@ pub fn spawn(
     // A terminal's Ctrl-C is for the runner alone.
     command.process_group(0);
     command.fd_mappings(mappings).map_err(io::Error::other)?;
-    orphan::ends_with_its_parent(&mut command);
+    end_with_parent(&mut command);
     let pid = harden::confined(reach.to_vec(), move |tell| {
         let pid = command.spawn().and_then(|child| pid(&child));
         // What is inherited is the child's alone from here on.
         drop(command);
         let started = pid.as_ref().ok().copied();
         tell(pid);
-        started.into_iter().for_each(orphan::stay);
+        started.into_iter().for_each(wait_for_end);
     })?;
     let words = Arc::default();
     let name = program.rsplit('/').next().unwrap_or(program);
     let reader = pipe::Receiver::from_owned_fd(reader.into())?;
     let output = tokio::spawn(output::log(name, reader, Arc::clone(&words)));
     Ok(Child { program, pid, ended: false, words, output })
+}
+
+/// Has the kernel send SIGTERM to the program when this process ends, whatever ends it. The kernel counts the thread that starts
+/// the program as its parent, so that thread must not end before the program does: [`wait_for_end`].
+#[allow(unsafe_code)]
+fn end_with_parent(command: &mut Command) {
+    let parent = rustix::process::getpid();
+    let ask = move || {
+        rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
+        // The kernel sends nothing if the parent ended before the request.
+        if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from(Errno::SRCH)) }
+    };
+    // SAFETY: two system calls, which allocate nothing and take no lock.
+    unsafe { command.pre_exec(ask) };
+}
+
+/// Waits until that child has ended, without reaping it.
+fn wait_for_end(child: Pid) {
+    loop {
+        match rustix::process::waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+            Ok(Some(_)) | Err(Errno::CHILD) => return,
+            Ok(None) | Err(Errno::INTR) => {}
+            // The thread must not end because of that.
+            Err(_) => std::thread::park(),
+        }
+    }
 }
 
 fn pid(child: &std::process::Child) -> io::Result<Pid> {

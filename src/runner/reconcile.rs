@@ -1,24 +1,24 @@
 //! (client) Makes the running machine what it should be: asks the pure [`desired`](super::desired) for commands, gives
 //! them, tells what came of it.
 //!
-//! One task, and one for the display's password; newest wish wins. What always holds: a wish that QEMU refuses is tried once;
-//! one that could not be brought to QEMU is tried again; what goes wrong with one aspect keeps no other from being followed.
+//! One task; newest wish wins. What always holds: a wish that QEMU refuses is tried once; one that could not be brought to
+//! QEMU is tried again; what goes wrong with one aspect keeps no other from being followed.
 
 mod cpus;
 mod media;
 mod memory;
 mod password;
-mod storage;
 
-pub use media::{Tray, start_node};
+pub use media::Tray;
 
 use super::desired::Desired;
 use super::machine::Looks;
 use super::problem::Problem;
+use super::qemu::disk_node;
 use super::qmp::{Client, Command, Error};
 use crate::api::quantity::Bytes;
 use password::Display;
-use std::sync::Arc;
+use serde_json::Value;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -27,6 +27,9 @@ use tokio::time::Instant;
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// Pause between looks at what the guest, or somebody who brings an image, has still to do.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Least time between two attempts to go on after a disk error: each that fails is an event.
+const CONTINUE_INTERVAL_MIN: Duration = Duration::from_secs(5);
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,15 +81,10 @@ pub async fn run(
     mut wishes: watch::Receiver<Desired>,
     progress: mpsc::UnboundedSender<Progress>,
 ) {
-    let display = Arc::new(Display::new(client.clone(), progress.clone()));
-    tokio::spawn({
-        let (display, wishes) = (Arc::clone(&display), wishes.clone());
-        async move { display.run(wishes).await }
-    });
     let mut machine = Machine {
         client,
         progress,
-        display,
+        display: Display::default(),
         looks: start.looks,
         balloon: None,
         cpus: None,
@@ -127,7 +125,7 @@ struct Machine {
     looks: Looks,
     /// What the balloon was asked for, and when.
     balloon: Option<(Bytes, Instant)>,
-    display: Arc<Display>,
+    display: Display,
     /// The number of CPUs that was asked for last, where there is another.
     cpus: Option<cpus::Asked>,
     /// Since when CPUs wait for the guest, and in which of its boots.
@@ -147,7 +145,7 @@ impl Machine {
     /// the rest is followed all the same, as long as QEMU can be reached.
     async fn follow(&mut self, desired: &Desired) -> Result<bool, Error> {
         let mut all = All::default();
-        all.take(self.display.follow(desired.password.as_ref()).await.map(|()| true))?;
+        all.take(self.follow_password(desired.password.as_ref()).await.map(|()| true))?;
         all.take(self.follow_sizes(desired).await.map(|()| true))?;
         all.take(self.follow_stall(desired).await)?;
         all.take(self.follow_memory(desired).await)?;
@@ -172,6 +170,46 @@ impl Machine {
             let _ = self.progress.send(Progress::Reset(wanted));
         }
         Ok(())
+    }
+
+    /// Tells QEMU of each disk that has to be larger than it is, once; what it refuses leaves the disk as it is.
+    async fn follow_sizes(&mut self, desired: &Desired) -> Result<(), Error> {
+        for n in 0..self.sizes.len() {
+            let (Some((have, asked)), Some(want)) = (self.sizes.get(n).copied(), desired.sizes.get(n).copied()) else {
+                continue;
+            };
+            if want <= have || want == asked {
+                continue;
+            }
+            let taken = self.give(Command::resize(&disk_node(n), want)).await?;
+            if taken {
+                tracing::info!(disk = n, bytes = want, "the disk has grown");
+            }
+            if let Some(size) = self.sizes.get_mut(n) {
+                *size = (if taken { want } else { have }, want);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a guest go on that was stopped by a disk; where the disk still cannot, QEMU stops it again. Says whether the
+    /// guest runs.
+    async fn follow_stall(&mut self, desired: &Desired) -> Result<bool, Error> {
+        if desired.stalls == self.stalls {
+            return Ok(true);
+        }
+        if self.tried_to_go_on.is_some_and(|at| at.elapsed() < CONTINUE_INTERVAL_MIN) {
+            return Ok(false);
+        }
+        let status = self.client.execute(Command::query_status()).await?;
+        if status.get("status").and_then(Value::as_str) == Some("io-error") {
+            self.tried_to_go_on = Some(Instant::now());
+            self.give(Command::cont()).await?;
+            return Ok(false);
+        }
+        self.stalls = desired.stalls;
+        let _ = self.progress.send(Progress::Resumed);
+        Ok(true)
     }
 
     /// Gives the command; says whether QEMU has taken it. Only what did not reach QEMU is an error.

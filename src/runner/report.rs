@@ -1,16 +1,12 @@
 //! (client) Tells the API server what the machine is: the newest status wins, and nobody waits for it.
 //!
 //! One task with its own queue. What always holds: it writes the runner's own fields only, to the VM whose UID the
-//! configuration names; an API server that is away delays nothing but the report; the client, and the memory that it
-//! takes, exist only around a write.
+//! configuration names; an API server that is away delays nothing but the report.
 
-mod pace;
-
+use super::state::Phase;
 use super::status::{Identity, Note, Observed};
 use crate::api::{VirtualMachine, names};
 use crate::connect;
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use http::header::{ACCEPT, HeaderValue};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -19,23 +15,28 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, PartialObjectMeta, Request};
 use kube::{Api, Client, Config, Resource};
-use pace::Pace;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
-/// Time for one request.
-const REQUEST_TIME: Duration = Duration::from_secs(10);
-/// Time for the last report, which the end of the pod waits for.
-const FAREWELL_TIME: Duration = Duration::from_secs(2);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// For the last report, which the end of the pod waits for.
+const LAST_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Asks the API server for an object's metadata without the rest.
 const METADATA_ONLY: HeaderValue =
     HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
-/// How often a write is tried again at once where others write to the object too.
-const OVERTAKEN: u32 = 4;
-/// How long the client is kept for a next write.
-const IDLE_TIME: Duration = Duration::from_secs(2);
+/// Attempts of a write that follow each other at once where other clients write to the object too.
+const CONFLICT_ATTEMPTS: u32 = 4;
+/// Between two writes: changes come in groups, and on a busy node the changes of a group come up to a second apart.
+const SPACING: Duration = Duration::from_secs(1);
+/// Before the first write, unless QEMU runs earlier: one write then reports both. Until then the operator's status describes the VM.
+const START_SPACING: Duration = Duration::from_secs(10);
+/// Between two writes if only the guest's memory has changed: a balloon takes a minute to move.
+const MEMORY_SPACING: Duration = Duration::from_secs(5);
+/// The pause after a failed write; each further failure doubles it.
+const BACKOFF_MIN: Duration = Duration::from_millis(300);
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
 /// Takes what is to be told.
 pub struct Reporter {
@@ -51,8 +52,7 @@ impl Reporter {
         let (notes, queue) = mpsc::channel(16);
         let task = tokio::spawn(async move {
             if let Some(identity) = identity {
-                let connect: Connect = Box::new(|| connect().boxed());
-                Task { identity, connect, statuses, queue, client: None, written: Vec::new() }.run().await;
+                Task { identity, statuses, queue, client: None, written: Vec::new() }.run().await;
             }
         });
         Self { newest, notes, task }
@@ -76,7 +76,7 @@ impl Reporter {
     pub async fn finish(self) {
         let Self { newest, notes, task } = self;
         drop((newest, notes));
-        if timeout(FAREWELL_TIME, task).await.is_err() {
+        if timeout(LAST_REPORT_TIMEOUT, task).await.is_err() {
             tracing::warn!("the last report has not reached the API server in time");
         }
     }
@@ -116,12 +116,8 @@ impl Error {
     }
 }
 
-/// The way to the API server.
-type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<Client, Error>> + Send + Sync>;
-
 struct Task {
     identity: Identity,
-    connect: Connect,
     statuses: watch::Receiver<Observed>,
     queue: mpsc::Receiver<Note>,
     client: Option<Client>,
@@ -129,80 +125,59 @@ struct Task {
 }
 
 impl Task {
+    /// Writes each status that is still the newest at its time; ends after the last one, or when the VM's object is gone.
     async fn run(mut self) {
+        // None after a failed write, too: it may have reached the API server.
         let mut last: Option<Observed> = None;
-        let mut at = None;
+        let (mut attempted, mut backoff) = (Instant::now(), Duration::ZERO);
         loop {
-            let Some(observed) = self.next(last.as_ref(), at).await else { return };
-            if last.as_ref() != Some(&observed) {
-                let Some(written) = self.write(observed).await else { return };
-                (last, at) = (Some(written), Some(Instant::now()));
-            }
-            while let Ok(note) = self.queue.try_recv() {
-                self.note(&note).await;
-            }
-        }
-    }
-
-    /// The next status that is worth a write, at its time, after the last one that was written; nothing after the last.
-    async fn next(&mut self, last: Option<&Observed>, written: Option<Instant>) -> Option<Observed> {
-        let mut pace = Pace::after(written);
-        loop {
-            let newest = self.statuses.borrow_and_update().clone();
             let closed = self.statuses.has_changed().is_err();
-            match (last == Some(&newest), closed) {
-                (true, true) => return None,
-                (true, false) => self.idle().await,
-                (false, true) => return Some(newest),
-                (false, false) => {
-                    let now = Instant::now();
-                    let at = pace.due(now, last, &newest);
-                    if at <= now {
-                        return Some(newest);
-                    }
-                    let _ = tokio::time::timeout_at(at, self.statuses.changed()).await;
+            let newest = self.statuses.borrow_and_update().clone();
+            let pause = match &last {
+                Some(last) if *last == newest && closed => return,
+                Some(last) if *last == newest => {
+                    let _ = self.statuses.changed().await;
+                    continue;
                 }
+                Some(_) if closed => Duration::ZERO,
+                Some(last) => spacing(last, &newest),
+                None if closed => backoff.min(BACKOFF_MIN),
+                None if newest.phase == Phase::Starting => backoff.max(START_SPACING),
+                None => backoff,
+            };
+            if attempted.elapsed() < pause {
+                tokio::select! {
+                    () = sleep_until(attempted + pause) => {}
+                    _ = self.statuses.changed(), if !closed => {}
+                }
+                continue;
             }
-        }
-    }
-
-    /// Waits for a change; gives up the client if there is none soon.
-    async fn idle(&mut self) {
-        if self.client.is_some() && timeout(IDLE_TIME, self.statuses.changed()).await.is_ok() {
-            return;
-        }
-        self.client = None;
-        let _ = self.statuses.changed().await;
-    }
-
-    /// Writes the status, or a newer one, until it is written. Gives the one that was; none if there is nobody to write for
-    /// any more.
-    async fn write(&mut self, mut observed: Observed) -> Option<Observed> {
-        let mut pause = pace::Backoff::default();
-        loop {
-            let (object, conditions) = observed.object(&self.identity, &self.written, Timestamp::now());
-            match self.apply(object).await {
+            match self.write(&newest).await {
                 Ok(()) => {
-                    self.written = conditions;
-                    return Some(observed);
+                    (last, backoff) = (Some(newest), Duration::ZERO);
+                    while let Ok(note) = self.queue.try_recv() {
+                        self.note(&note).await;
+                    }
                 }
                 Err(error) if error.is_gone() => {
-                    tracing::warn!(%error, "the VM's object is gone; nothing is reported any more");
-                    return None;
+                    return tracing::warn!(%error, "the VM's object is gone; nothing is reported any more");
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the status was not written; trying again");
-                    self.client = None;
+                    // Address, certificate authority or credentials may have changed: they are read again.
+                    self.client.take_if(|_| matches!(error.code(), None | Some(401)));
+                    (last, backoff) = (None, (backoff * 2).clamp(BACKOFF_MIN, BACKOFF_MAX));
                 }
             }
-            let closed = self.statuses.has_changed().is_err();
-            if closed {
-                sleep(pause.first()).await;
-            } else {
-                let _ = timeout(pause.next(Timestamp::now().subsec_nanosecond()), self.statuses.changed()).await;
-            }
-            observed.clone_from(&self.statuses.borrow_and_update());
+            attempted = Instant::now();
         }
+    }
+
+    async fn write(&mut self, observed: &Observed) -> Result<(), Error> {
+        let (object, conditions) = observed.object(&self.identity, &self.written, Timestamp::now());
+        self.apply(object).await?;
+        self.written = conditions;
+        Ok(())
     }
 
     /// Applies the status. The API server does not look at the UID in a write to a status, so the object is looked at
@@ -213,7 +188,7 @@ impl Task {
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &self.identity.namespace, &resource);
         let parameters = PatchParams::apply(names::MANAGER_RUNNER).force();
         for attempt in 1.. {
-            let seen = self.look(&client).await?;
+            let seen = self.read_metadata(&client).await?;
             if self.identity.uid.is_some() && seen.uid != self.identity.uid {
                 return Err(Error::Namesake);
             }
@@ -222,7 +197,7 @@ impl Task {
             }
             let patch = Patch::Apply(&object);
             match in_time(api.patch_status(&self.identity.name, &parameters, &patch)).await {
-                Err(error) if error.is_overtaken() && attempt < OVERTAKEN => {}
+                Err(error) if error.is_overtaken() && attempt < CONFLICT_ATTEMPTS => {}
                 answer => return answer.map(drop),
             }
         }
@@ -231,7 +206,7 @@ impl Task {
 
     /// The VM's metadata, by a write that changes nothing and is not kept. A role could allow reading for all VMs of the
     /// namespace only, with what is in their `cloudInit`; a write is held to the runner's own VM by the admission policy.
-    async fn look(&self, client: &Client) -> Result<ObjectMeta, Error> {
+    async fn read_metadata(&self, client: &Client) -> Result<ObjectMeta, Error> {
         let path = VirtualMachine::url_path(&(), Some(&self.identity.namespace));
         let parameters = PatchParams { dry_run: true, ..PatchParams::default() };
         let nothing = Patch::Merge(serde_json::json!({}));
@@ -246,7 +221,7 @@ impl Task {
         let event = event(&self.identity, note, Timestamp::now());
         let Ok(client) = self.client().await else { return };
         let api: Api<Event> = Api::namespaced(client, &self.identity.namespace);
-        match timeout(REQUEST_TIME, api.create(&PostParams::default(), &event)).await {
+        match timeout(REQUEST_TIMEOUT, api.create(&PostParams::default(), &event)).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!(%error, "an event was not written"),
             Err(_) => tracing::warn!("an event was not written in time"),
@@ -257,9 +232,20 @@ impl Task {
         if let Some(client) = &self.client {
             return Ok(client.clone());
         }
-        let client = (self.connect)().await?;
+        let client = connect().await?;
         self.client = Some(client.clone());
         Ok(client)
+    }
+}
+
+/// The time from a write of `last` to that of `newest`. The phase is reported at once, as users wait for it.
+fn spacing(last: &Observed, newest: &Observed) -> Duration {
+    if last.phase != newest.phase {
+        Duration::ZERO
+    } else if (Observed { ram: last.ram, ..newest.clone() }) == *last {
+        MEMORY_SPACING
+    } else {
+        SPACING
     }
 }
 
@@ -274,7 +260,7 @@ async fn connect() -> Result<Client, Error> {
 }
 
 async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
-    Ok(timeout(REQUEST_TIME, request).await.map_err(|_| Error::Timeout)??)
+    Ok(timeout(REQUEST_TIMEOUT, request).await.map_err(|_| Error::Timeout)??)
 }
 
 fn event(identity: &Identity, note: &Note, now: Timestamp) -> Event {

@@ -3,7 +3,7 @@
 //! Documents are written as JSON that each reader of YAML reads as it is meant.
 
 use super::failure::Failure;
-use crate::api::hex::hex;
+use crate::api::hex;
 use crate::api::runner_config::CloudInit;
 use fatfs::{FileSystem, FormatVolumeOptions, FsOptions};
 use serde_json::{Map, Value, json};

@@ -19,7 +19,7 @@ use super::process::{Inherited, Started};
 use super::reconcile::{self, Tray};
 use super::report::Reporter;
 use super::signals::Signals;
-use super::spec::{self, Backend, Network, Spec};
+use super::spec::{self, NetworkConfig, NetworkType, Spec};
 use super::state::Phase;
 use super::status::{Identity, Observed};
 use super::tap::{self, Tap};
@@ -45,12 +45,12 @@ const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/name
 pub async fn run(config: PathBuf, began: Instant) -> Outcome {
     match prepare(config).await {
         Ok(Prepared { setup, signals, dirs, claims }) => {
-            let (file, model) = (setup.config.clone(), setup.spec.cpu_model.clone());
+            let (file, model) = (setup.config.clone(), setup.spec.vm.cpu_model.clone());
             let accelerator = setup.observed.acceleration.name();
-            let (memory, ram, networks) = (setup.spec.memory, setup.spec.ram, setup.spec.networks.clone());
+            let hugepages = setup.spec.vm.hugepages;
             let (outcome, reporter) = driver::run(setup, signals, began).await;
             let chosen = Chosen { program: qemu::PROGRAM, file: &file, model: &model, accelerator };
-            let outcome = spec::explain(memory.explain(chosen.explain(outcome).await, ram), &networks, &file);
+            let outcome = spec::explain(chosen.explain(outcome).await, hugepages);
             leave_message(&outcome.to_message());
             reporter.finish().await;
             dirs.remove_runtime();
@@ -81,9 +81,9 @@ async fn prepare(path: PathBuf) -> Result<Prepared, Failure> {
     let mut remarks = parsed.about_unknown();
     let config = parsed.config;
     let spec = Spec::from_config(&config).map_err(|invalid| config::in_file(&path, &invalid))?;
-    remarks.extend(spec::remarks(&config, &spec));
+    remarks.extend(spec::remark(&config));
     remarks.iter().for_each(|remark| tracing::warn!("{}: {remark}", path.display()));
-    let dirs = Directories::locate(&config, &spec.name, &Environment::of_process());
+    let dirs = Directories::locate(&config, &spec.vm.name, &Environment::of_process());
     let taps = taps(&spec)?;
     harden::give_up()?;
     // From here on, everything is tried with the rights that are left.
@@ -151,9 +151,9 @@ fn start(
     dirs: &Directories,
     mut inherited: Inherited,
 ) -> Result<Setup, Failure> {
-    let ticketing = spec.spice.is_some() && files.password.clone()?.is_some();
+    let ticketing = spec.vm.display.spice.is_some() && files.password.clone()?.is_some();
     let seed = config.cloud_init.as_ref().map(|_| dirs.file(seed::IMAGE));
-    let certificate = match &spec.spice {
+    let certificate = match &spec.vm.display.spice {
         Some(_) => Certificate::find(path.parent().unwrap_or(Path::new(".")))?,
         None => None,
     };
@@ -162,7 +162,7 @@ fn start(
     let Resolved { machine, held, warnings } = machine::resolve(spec, dirs, around)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     if let (Some(cloud_init), Some(image)) = (&config.cloud_init, &machine.seed) {
-        seed::write(image, cloud_init, &machine.spec.name, config.uid.as_deref().unwrap_or(&machine.uuid))?;
+        seed::write(image, cloud_init, &machine.spec.vm.name, config.uid.as_deref().unwrap_or(&machine.uuid))?;
     }
     let trays = machine.cds.iter().zip(&machine.spec.cds).enumerate();
     let trays =
@@ -172,7 +172,7 @@ fn start(
     let arguments = qemu::arguments(&machine, qemu::DESCRIPTORS);
     tracing::info!("{} {}", qemu::PROGRAM, arguments.join(" "));
     let observed = observed(config, &machine);
-    let reporter = Reporter::start(identity(config, &machine.spec.name), observed.clone());
+    let reporter = Reporter::start(identity(config, &machine.spec.vm.name), observed.clone());
     let unusable = |error: io::Error| dirs.unusable(&error);
     let console = tokio::net::UnixListener::bind(dirs.file(console::SOCKET)).map_err(unusable)?;
     let reach = Reach::of(&machine, dirs, repository.as_deref());
@@ -180,7 +180,8 @@ fn start(
     for device in &held {
         inherited.claims.push(device.shared().map_err(unusable)?);
     }
-    let Started { qemu, tpm, monitor, line } = process::start(&arguments, dirs, machine.spec.tpm, &reach, inherited)?;
+    let Started { qemu, tpm, monitor, line } =
+        process::start(&arguments, dirs, machine.spec.vm.use_tpm, &reach, inherited)?;
     monitor.set_nonblocking(true).map_err(unusable)?;
     line.set_nonblocking(true).map_err(unusable)?;
     counted.qemu = qemu.id();
@@ -207,11 +208,11 @@ fn start(
 
 /// The taps of a machine, each with the number of its network.
 fn taps(spec: &Spec) -> Result<Vec<(usize, Tap)>, Failure> {
-    let tap = |(n, network): (usize, &Network)| match &network.backend {
-        Backend::Tap { bridge } => Some(tap::open(&format!("vm.network[{n}]"), bridge).map(|tap| (n, tap))),
-        Backend::User { .. } => None,
+    let tap = |(n, network): (usize, &NetworkConfig)| match network.type_ {
+        NetworkType::Tap => Some(tap::open(&format!("vm.network[{n}]"), network.bridge()).map(|tap| (n, tap))),
+        NetworkType::User => None,
     };
-    spec.networks.iter().enumerate().filter_map(tap).collect()
+    spec.vm.network.iter().enumerate().filter_map(tap).collect()
 }
 
 /// What `/metrics` needs of the machine, but for QEMU's process id.
@@ -220,7 +221,7 @@ fn counted(config: &RunnerConfig, machine: &Machine, taps: &[(usize, Tap)]) -> m
     let namespace = config.namespace.clone().unwrap_or_default();
     let disk = |disk: &machine::Disk| (disk.path.display().to_string(), disk.aio());
     metrics::Machine {
-        labels: vec![("node", node), ("namespace", namespace), ("name", machine.spec.name.clone())],
+        labels: vec![("node", node), ("namespace", namespace), ("name", machine.spec.vm.name.clone())],
         accelerated: match machine.acceleration {
             Acceleration::Unset => None,
             _ => Some(machine.acceleration == Acceleration::Kvm),
@@ -239,7 +240,6 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
         generation: config.generation,
         cpus: 1,
         ram: spec.ram,
-        ram_target: spec.live.ram.unwrap_or(spec.ram),
         osinfo: None,
         addresses: Vec::new(),
         console: None,
@@ -252,9 +252,8 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
         stalled: None,
         disk_error: None,
         media: (!spec.cds.is_empty()).then_some(None),
-        tpm: spec.tpm.then_some(None),
+        tpm: spec.vm.use_tpm.then_some(None),
         reset_request: config.reset_counter,
-        firmware_problem: machine.firmware.as_ref().and_then(|firmware| firmware.put_aside.clone()),
         config_problem: None,
         password_problem: None,
         monitor_lost: false,

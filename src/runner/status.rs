@@ -1,9 +1,6 @@
 //! (pure) The runner's part of the VM's status, made of what is observed.
 
-mod note;
 mod parts;
-
-pub use note::{Note, announcement};
 
 use super::agent::login::Desktop;
 use super::machine::Acceleration;
@@ -42,8 +39,6 @@ pub struct Observed {
     pub cpus: u32,
     /// Memory that the guest has.
     pub ram: Bytes,
-    /// Memory that the guest should have.
-    pub ram_target: Bytes,
     /// What the guest is.
     pub osinfo: Option<Map<String, Value>>,
     /// Which addresses the guest has.
@@ -72,8 +67,6 @@ pub struct Observed {
     pub tpm: Option<Option<Problem>>,
     /// The last request for a reset that was carried out.
     pub reset_request: Option<i64>,
-    /// Why the firmware has not the variables that it had before.
-    pub firmware_problem: Option<String>,
     /// Why the configuration is not in effect.
     pub config_problem: Option<ConfigProblem>,
     /// Why the display has not the password that it should have.
@@ -120,10 +113,6 @@ impl Observed {
             all.push(self.storage_healthy());
             all.extend(self.media_ready());
             all.extend(self.tpm_healthy());
-            let put_aside = self.firmware_problem.as_deref();
-            all.extend(
-                put_aside.map(|why| wanted(conditions::FIRMWARE_VARIABLES_KEPT, false, ConditionReason::PutAside, why)),
-            );
         }
         all
     }
@@ -167,6 +156,54 @@ impl Observed {
     }
 }
 
+/// What is worth an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// The machine is somewhere else.
+    Phase(Phase),
+    /// A console was connected from that host.
+    ConsoleConnected(String),
+    /// The console from that host is gone.
+    ConsoleDisconnected(String),
+    /// The machine's TPM has ended before it.
+    TpmEnded(String),
+}
+
+impl Note {
+    /// Action, reason and note of the event; addresses are in the note alone (B42).
+    pub fn texts(&self) -> (&'static str, &'static str, String) {
+        match self {
+            Self::Phase(phase) => {
+                let (reason, note) = announcement(*phase);
+                ("StatusUpdate", reason.as_str(), note.to_owned())
+            }
+            Self::ConsoleConnected(host) => {
+                ("ConsoleConnectionUpdate", "ConsoleConnected", format!("a console is connected from {host}"))
+            }
+            Self::ConsoleDisconnected(host) => {
+                ("ConsoleConnectionUpdate", "ConsoleDisconnected", format!("the console from {host} is gone"))
+            }
+            Self::TpmEnded(what) => ("StatusUpdate", ConditionReason::TpmEnded.as_str(), what.clone()),
+        }
+    }
+
+    /// Whether somebody should look at it.
+    pub fn is_warning(&self) -> bool {
+        matches!(self, Self::TpmEnded(_))
+    }
+}
+
+/// Running, in one word and one sentence; also reason and note of an event.
+pub fn announcement(phase: Phase) -> (ConditionReason, &'static str) {
+    match phase {
+        Phase::Starting => (ConditionReason::RunnerStarted, "QEMU is being started"),
+        Phase::Booting => (ConditionReason::VmStarted, "QEMU runs the guest"),
+        Phase::Booted => (ConditionReason::VmBooted, "the guest's agent has answered"),
+        Phase::Terminating => (ConditionReason::VmTerminating, "the guest is being shut down"),
+        Phase::Stopped => (ConditionReason::VmStopped, "the machine is shut down"),
+    }
+}
+
 #[cfg(test)]
 pub mod tests {
     use super::*;
@@ -187,7 +224,6 @@ pub mod tests {
             generation: Some(3),
             cpus: 2,
             ram: Bytes(1 << 30),
-            ram_target: Bytes(1 << 30),
             osinfo: None,
             addresses: Vec::new(),
             console: None,
@@ -202,7 +238,6 @@ pub mod tests {
             media: None,
             tpm: None,
             reset_request: None,
-            firmware_problem: None,
             config_problem: None,
             password_problem: None,
             monitor_lost: false,
@@ -227,7 +262,6 @@ pub mod tests {
         observed.tpm = Some(Some(Problem::new(ConditionReason::TpmEnded, "the machine's TPM has ended")));
         observed.reset_request = Some(7);
         observed.stalled = Some(Problem::new(ConditionReason::DiskFull, "there is no room left for disk /dev/x"));
-        observed.firmware_problem = Some("the store of 131072 bytes is kept as /d/fw-vars-131072.fd".to_owned());
         observed.config_problem = Some(ConfigProblem::RestartNeeded("vm.firmware".to_owned()));
         insta::assert_yaml_snapshot!(observed.object(&identity(), &[], at(10)).0);
     }

@@ -12,6 +12,9 @@ tiny_with() {
 allow_many_cpus() {
     k patch configmap vm-operator --type merge --patch \
         '{"data": {"config.yaml": "{\"/Manager\": {\"/Controller\": {\"/Reconciler\": {\"cpuOvercommit\": 1000}}}}"}}' >/dev/null
+    # A new pod has the new file at once.
+    k rollout restart deployment/vm-operator >/dev/null
+    k rollout status deployment/vm-operator --timeout 60s >/dev/null
 }
 
 kibibytes() { awk -v k="$1" 'BEGIN { printf "%.1f MiB", k / 1024 }'; }

@@ -122,16 +122,7 @@ fn a_vm_that_asks_for_kvm_where_no_node_has_it_says_so_and_runs_emulated_where_t
         let namespace = hide_kvm(space, &[]).await;
         node_offers(KVM, "0").await;
 
-        space.operator().await;
-        let reconciler = json!({"cpuOvercommit": 20, "accelerator": {"policy": "auto", "kvmResource": KVM}});
-        let config = json!({"/Manager": {"/Controller": {"/Reconciler": reconciler}}}).to_string();
-        let patch = json!({"data": {"config.yaml": config}}).to_string();
-        space.kubectl(&["patch", "configmap", "vm-operator", "--type", "merge", "--patch", &patch]).await;
-        eventually("the settings are in force", 30, async || {
-            let events = space.kubectl(&["get", "events"]).await;
-            if events.contains("SettingsChanged") { Ok(()) } else { Err(events) }
-        })
-        .await;
+        space.configure(&json!({"accelerator": {"policy": "auto", "kvmResource": KVM}})).await;
         let vm = space.create("vm", json!({})).await;
         let ready = condition(&vm.becomes("AcceleratorResourceMissing", 60).await, "Ready");
         let message = ready["message"].as_str().unwrap_or_default();

@@ -76,7 +76,8 @@ fn a_repository_that_never_answers_leaves_the_drives_empty_and_keeps_nobody_from
     assert_eq!(ready["reason"], "ImageNotReadable");
     let message = ready["message"].as_str().unwrap();
     assert!(
-        message.starts_with("CD drive 0: /tmp/images/a.iso: the image repository /tmp/images has not answered"),
+        message
+            .starts_with("CD drive 0: /tmp/images/a.iso: the image repository /tmp/images did not answer when the VM"),
         "{message}"
     );
     vm.signal("-TERM");

@@ -92,7 +92,7 @@ fn what_goes_to_a_guest_behind_a_tap_is_counted_as_received_and_nobody_keeps_the
         network.bash("for n in {1..100}; do printf %01000d 0 >/dev/udp/10.9.0.1/9 || true; done");
         given += 100.0;
         let after = metrics(&network, PORT);
-        let is_whole = after.lines().any(|line| line.starts_with("vmoperator_qemu_answers{") && line.ends_with(" 1"));
+        let is_whole = after.lines().any(|line| line.starts_with("vmoperator_qemu_answers{") && line.ends_with(" 1.0"));
         let is_counted = grown(&after, "receive_bytes") > 400_000.0 && grown(&after, "receive_packets") > 400.0;
         (is_whole && is_counted).then_some(after)
     });

@@ -98,16 +98,14 @@ pub struct Assignment {
     pub last_used: Option<String>,
 }
 
-/// Reason of an end that was none: somebody else than the operator has deleted the pod, not for the first time.
+/// Reason of an end: somebody else than the operator has deleted the pod.
 pub const POD_DELETED: &str = "PodDeleted";
 
-/// What the operator remembers of a VM that ended by itself, or whose pod others delete again and again, so that its own
-/// restart forgets nothing.
+/// The last end of a VM that ended by itself, or whose pod was deleted by others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Restarts {
-    /// Ends in a row; the next start waits 1 s, 2 s, 4 s … 5 min. Where the reason is PodDeleted, deletions in a row, of
-    /// which the first is not told: from the second on, 10 s, 20 s, 40 s … 5 min.
+    /// Ends in a row, each before the VM had run for 10 min; the next start waits 1 s, 2 s, 4 s … 5 min.
     pub attempts: u32,
     /// UID of the pod whose end was counted last.
     pub pod_uid: String,

@@ -1,341 +1,227 @@
-//! (pure) From the file's text to [`Settings`].
-//!
-//! Wrong values are refused. Keys that nobody knows are told of and passed over, as in the reference, whose own
-//! examples have such keys; so are those of its web console.
+//! (io) The file with the configuration: it is read at the start, and followed while the operator runs.
 
-use super::ours;
-use super::tree::{Node, Section};
-use super::{LoadBalancerService, Note, Reconciler, RunnerDataPvc, RunnerImage, Settings, SettingsError};
-use crate::api::logging::level;
-use std::collections::BTreeMap;
+use super::Settings;
+use crate::api::logging;
+use crate::operator::logs::LogLevel;
+use crate::operator::metrics::Metrics;
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use serde_saphyr::Spanned;
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Keys of the reference that have a meaning in its web console only.
-const OF_THE_CONSOLE: [&str; 3] = ["clusterName", "/GuiSocketServer", "/GuiHttpServer"];
+/// The mount of the ConfigMap `vm-operator` in the operator's pod.
+pub const DEFAULT_PATH: &str = "/etc/opt/vmoperator/config.yaml";
 
-pub(super) fn parse(text: &str, file: &str) -> Result<(Settings, Vec<Note>), SettingsError> {
-    let mut notes = Vec::new();
-    let mut root = Node::parse(text, file)?.section()?;
-    let mut manager = root.section("/Manager")?;
-    let mut controller = manager.section("/Controller")?;
-    let namespace = controller.take("namespace").map(|node| namespace(&node)).transpose()?;
-    let old_place = controller.section("/DisplaySecretMonitor")?;
-    let reconciler = reconciler(controller.section("/Reconciler")?, old_place, &mut notes)?;
-    for key in OF_THE_CONSOLE {
-        // Whatever they are.
-        drop(manager.take(key));
-    }
-    for section in [root, manager, controller] {
-        section.note_rest(&mut notes);
-    }
-    Ok((Settings { namespace, reconciler }, notes))
+/// Time between two reads of the file. The kubelet itself takes up to 90 s to write a new version of the ConfigMap.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Keys that only the web console of the Java VM-Operator reads.
+const CONSOLE_KEYS: [&str; 3] = ["/Manager.clusterName", "/Manager./GuiSocketServer", "/Manager./GuiHttpServer"];
+
+/// Keys that are accepted and have no effect, and the reason.
+const KEYS_WITHOUT_EFFECT: [(&str, &str); 3] = [
+    (
+        "/Manager./Controller./Reconciler.openTelemetry",
+        "it has no effect any more: traces of starts are not sent; see vm_operator_vm_start_seconds",
+    ),
+    (
+        "/Manager./Controller./Reconciler./DisplaySecretReconciler",
+        "accepted; it is for console front ends, which this version does not have",
+    ),
+    (
+        "/Manager./Controller./DisplaySecretMonitor",
+        "move it to /Manager./Controller./Reconciler./DisplaySecretReconciler; it is for console front ends, which this \
+         version does not have",
+    ),
+];
+
+/// The reason that the configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The file cannot be read.
+    #[error("cannot read {0}: {1}; give the file with -c, or mount the ConfigMap vm-operator there")]
+    Unreadable(String, std::io::Error),
+    /// The text is not YAML, or a value is not allowed. The message names file, line, key and the values to use.
+    #[error("{0}")]
+    Invalid(String),
 }
 
-fn namespace(node: &Node<'_>) -> Result<String, SettingsError> {
-    let text = node.text()?;
-    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if text.is_empty() || text.len() > 63 || !text.chars().all(legal) {
-        return node.refuse("give the name of a namespace");
-    }
-    Ok(text)
+/// The file, its text as it was read last, and the configuration in use.
+#[derive(Clone, Debug)]
+pub struct ConfigFile {
+    path: PathBuf,
+    /// None: there is no file, or it cannot be read.
+    text: Option<String>,
+    /// The configuration.
+    pub settings: Settings,
 }
 
-fn reconciler(
-    mut section: Section<'_>,
-    old_place: Section<'_>,
-    notes: &mut Vec<Note>,
-) -> Result<Reconciler, SettingsError> {
-    let default = Reconciler::default();
-    let runner_data_pvc = runner_data_pvc(section.section("runnerDataPvc")?, notes)?;
-    let cpu_overcommit = overcommit(section.take("cpuOvercommit"), default.cpu_overcommit)?;
-    let ram_overcommit = overcommit(section.take("ramOvercommit"), default.ram_overcommit)?;
-    let load_balancer_service = section.take("loadBalancerService").map(load_balancer).transpose()?.unwrap_or_default();
-    let logging_properties = section.take("loggingProperties").map(|node| logging(&node, notes)).transpose()?;
-    let password_validity = password_validity(section.section("/DisplaySecretReconciler")?, old_place, notes)?;
-    let runner_image = runner_image(section.section("runnerImage")?, notes)?;
-    let replaced_images = section.take("replacedImages").map(replaced_images).transpose()?;
-    let image_repository = ours::image_repository(section.section("imageRepository")?, notes)?;
-    let pod_defaults = ours::pod_defaults(section.section("podDefaults")?, notes)?;
-    let accelerator = ours::accelerator(section.section("accelerator")?, notes)?;
-    let tap = ours::tap(section.section("tap")?, notes)?;
-    let device_access = section.take("deviceAccess").map(|node| ours::device_access(&node)).transpose()?;
-    if let Some(node) = section.take("openTelemetry") {
-        notes.push(
-            node.note("it has no effect any more: traces of starts are not sent; see vm_operator_vm_start_seconds"),
-        );
-    }
-    section.note_rest(notes);
-    Ok(Reconciler {
-        runner_data_pvc,
-        cpu_overcommit,
-        ram_overcommit,
-        load_balancer_service,
-        logging_properties,
-        password_validity: password_validity.unwrap_or(default.password_validity),
-        runner_image,
-        replaced_images: replaced_images.unwrap_or(default.replaced_images),
-        image_repository,
-        pod_defaults,
-        accelerator,
-        tap,
-        device_access: device_access.unwrap_or_default(),
-    })
-}
-
-fn runner_data_pvc(mut section: Section<'_>, notes: &mut Vec<Note>) -> Result<RunnerDataPvc, SettingsError> {
-    let storage_class_name = section.take("storageClassName").map(|node| node.text()).transpose()?;
-    section.note_rest(notes);
-    Ok(RunnerDataPvc { storage_class_name })
-}
-
-fn overcommit(node: Option<Node<'_>>, default: f64) -> Result<f64, SettingsError> {
-    let Some(node) = node else { return Ok(default) };
-    match node.number() {
-        Some(number) if number.is_finite() && number > 0.0 => Ok(number),
-        _ => node.refuse("give a number above 0, such as 1.25"),
-    }
-}
-
-/// A boolean, or a map, which may be written as a text. (B36: the reference fails on `true`.)
-fn load_balancer(node: Node<'_>) -> Result<LoadBalancerService, SettingsError> {
-    const ALLOWED: &str = "give true, false, or labels and annotations, each with texts as values";
-    match node.boolean() {
-        Some(false) => return Ok(LoadBalancerService::Off),
-        Some(true) => return Ok(LoadBalancerService::On { labels: BTreeMap::new(), annotations: BTreeMap::new() }),
-        None => {}
-    }
-    let Ok(text) = node.text() else { return labels_and_annotations(node, ALLOWED) };
-    let inner = Node::parse(&text, "").ok().filter(|inner| inner.text().is_err());
-    match inner.map(load_balancer) {
-        Some(Ok(service)) if !text.trim().is_empty() => Ok(service),
-        _ => node.refuse(ALLOWED),
-    }
-}
-
-fn labels_and_annotations(node: Node<'_>, allowed: &str) -> Result<LoadBalancerService, SettingsError> {
-    let refusal = node.refuse(allowed);
-    let Ok(mut section) = node.section() else { return refusal };
-    let mut texts = |key| {
-        let texts: Option<BTreeMap<String, Option<String>>> =
-            section.take(key).map(|node| node.typed(allowed)).transpose()?;
-        // A null takes a default away, and these are the defaults.
-        Ok(texts.into_iter().flatten().filter_map(|(key, text)| Some((key, text?))).collect())
-    };
-    let service = LoadBalancerService::On { labels: texts("labels")?, annotations: texts("annotations")? };
-    match section.rest().next() {
-        Some(other) => other.refuse(allowed),
-        None => Ok(service),
-    }
-}
-
-fn logging(node: &Node<'_>, notes: &mut Vec<Note>) -> Result<String, SettingsError> {
-    let text = node.text()?;
-    if let Some(line) = level(&text).1.first() {
-        notes.push(node.note(format!("of Java's logging, only the line .level has a meaning; {line:?} has none")));
-    }
-    Ok(text)
-}
-
-/// The reference had it elsewhere before version 4, and still takes it there, with a warning.
-fn password_validity(
-    mut section: Section<'_>,
-    mut old_place: Section<'_>,
-    notes: &mut Vec<Note>,
-) -> Result<Option<Duration>, SettingsError> {
-    const KEY: &str = "passwordValidity";
-    let (new, old) = (section.take(KEY), old_place.take(KEY));
-    section.note_rest(notes);
-    old_place.note_rest(notes);
-    if let Some(old) = &old {
-        notes.push(old.note("move it to /Manager./Controller./Reconciler./DisplaySecretReconciler"));
-    }
-    let Some(node) = new.or(old) else { return Ok(None) };
-    notes.push(node.note("accepted; it is for console front ends, which this version does not have"));
-    match node.number().map(Duration::try_from_secs_f64) {
-        Some(Ok(time)) => Ok(Some(time)),
-        _ => node.refuse("give a number of seconds, such as 10"),
-    }
-}
-
-fn runner_image(mut section: Section<'_>, notes: &mut Vec<Note>) -> Result<RunnerImage, SettingsError> {
-    let default = RunnerImage::default();
-    let source = section.take("source").map(|node| node.text()).transpose()?.unwrap_or(default.source);
-    let pull_policy = match section.take("pullPolicy") {
-        None => default.pull_policy,
-        Some(node) => match node.text() {
-            Ok(policy) if ["Always", "Never", "IfNotPresent"].contains(&policy.as_str()) => policy,
-            _ => return node.refuse("give Always, Never or IfNotPresent"),
-        },
-    };
-    section.note_rest(notes);
-    Ok(RunnerImage { source, pull_policy })
-}
-
-fn replaced_images(node: Node<'_>) -> Result<Vec<String>, SettingsError> {
-    node.items()?.iter().map(Node::text).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::operator::settings::REFERENCE_IMAGES;
-
-    fn file(reconciler: &str) -> String {
-        let indented: String = reconciler.lines().map(|line| format!("      {line}\n")).collect();
-        format!("\"/Manager\":\n  \"/Controller\":\n    \"/Reconciler\":\n{indented}")
-    }
-
-    fn settings(reconciler: &str) -> Reconciler {
-        Settings::parse(&file(reconciler), "f").unwrap_or_else(|e| panic!("{reconciler}: {e}")).0.reconciler
-    }
-
-    fn refusal(text: &str) -> String {
-        Settings::parse(text, "config.yaml").expect_err(text).to_string()
-    }
-
-    #[test]
-    fn an_empty_manager_means_defaults() {
-        for text in ["", "# nothing\n", "\"/Manager\":\n", "\"/Manager\": {}\n", "\"/Manager\":\n  \"/Controller\":\n"]
-        {
-            assert_eq!(Settings::parse(text, "f").unwrap(), (Settings::default(), vec![]), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn a_file_of_the_reference_is_read() {
-        let text = r#"
-"/Manager":
-  clusterName: test
-  "/GuiSocketServer":
-    port: 8888
-  "/GuiHttpServer":
-    "/ConsoleWeblet":
-      "/WebConsole":
-        "/LoginConlet":
-          users:
-          - name: admin
-  "/Controller":
-    namespace: vmop-dev
-    "/Reconciler":
-      runnerDataPvc:
-        storageClassName: local-path
-      cpuOvercommit: 3
-      ramOvercommit: "1.5"
-      loadBalancerService:
-        labels:
-          label1: value1
-        annotations:
-          metallb.universe.tf/loadBalancerIPs: 192.168.168.1
-          toBeOverridden: null
-      "/DisplaySecretReconciler":
-        passwordValidity: 20
-"#;
-        let (Settings { namespace, reconciler }, notes) = Settings::parse(text, "f").unwrap();
-        assert_eq!(namespace.as_deref(), Some("vmop-dev"));
-        assert_eq!(reconciler.runner_data_pvc.storage_class_name.as_deref(), Some("local-path"));
-        assert!((reconciler.cpu_overcommit - 3.0).abs() < f64::EPSILON);
-        assert!((reconciler.ram_overcommit - 1.5).abs() < f64::EPSILON);
-        assert_eq!(reconciler.password_validity, Duration::from_secs(20));
-        let text = |text: &str| text.to_owned();
-        assert_eq!(
-            reconciler.load_balancer_service,
-            LoadBalancerService::On {
-                labels: [(text("label1"), text("value1"))].into(),
-                annotations: [(text("metallb.universe.tf/loadBalancerIPs"), text("192.168.168.1"))].into(),
-            }
-        );
-        let keys: Vec<_> = notes.iter().map(|note| note.key.rsplit('.').next().unwrap()).collect();
-        assert_eq!(keys, ["passwordValidity"], "only what has no effect is told of");
-    }
-
-    #[test]
-    fn a_load_balancer_is_on_off_or_described_and_may_be_a_text() {
-        let on = |labels: &[(&str, &str)]| LoadBalancerService::On {
-            labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-            annotations: BTreeMap::new(),
+impl ConfigFile {
+    /// Reads the file and logs its warnings. Without `path`, the default one, whose absence means defaults.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has a value that is not allowed.
+    pub fn load(path: Option<&Path>) -> Result<Self, SettingsError> {
+        let is_named = path.is_some();
+        let path = path.unwrap_or(Path::new(DEFAULT_PATH));
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => Some(text),
+            Err(error) if !is_named && error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(SettingsError::Unreadable(path.display().to_string(), error)),
         };
-        for (text, service) in [
-            ("", LoadBalancerService::Off),
-            ("loadBalancerService:", LoadBalancerService::Off),
-            ("loadBalancerService: false", LoadBalancerService::Off),
-            ("loadBalancerService: \"false\"", LoadBalancerService::Off),
-            // B36: the reference fails here.
-            ("loadBalancerService: true", on(&[])),
-            ("loadBalancerService: {}", on(&[])),
-            ("loadBalancerService: {labels: {a: b}}", on(&[("a", "b")])),
-            ("loadBalancerService: |\n  labels:\n    a: b", on(&[("a", "b")])),
-        ] {
-            assert_eq!(settings(text).load_balancer_service, service, "{text}");
+        let settings = text.as_deref().map(|text| parse_and_log(text, path)).transpose()?.unwrap_or_default();
+        Ok(Self { path: path.to_owned(), text, settings })
+    }
+
+    /// Returns once the file has another configuration, and that is valid. Until then, the level of the log follows the file
+    /// `logging.properties` beside it. A file that is invalid or removed changes nothing but the metric.
+    pub async fn changed(mut self, metrics: &Metrics, log_level: &LogLevel) -> Self {
+        loop {
+            log_level.follow(&self.path);
+            tokio::time::sleep(POLL_INTERVAL).await;
+            let text = tokio::fs::read_to_string(&self.path).await;
+            if text.as_ref().ok() == self.text.as_ref() {
+                continue;
+            }
+            self.text = text.as_ref().ok().cloned();
+            let parsed = text
+                .map_err(|error| SettingsError::Unreadable(self.path.display().to_string(), error))
+                .and_then(|text| parse_and_log(&text, &self.path));
+            metrics.settings_valid.set(parsed.is_ok().into());
+            match parsed {
+                Ok(settings) if settings == self.settings => {}
+                Ok(settings) => return Self { settings, ..self },
+                Err(error) => tracing::error!("{error}; the configuration before this change stays in use"),
+            }
         }
-        for text in ["1", "[]", "{label: {}}", "{labels: {a: 1}}", "often", "\"\"", "\"- a\""] {
-            let message = refusal(&file(&format!("loadBalancerService: {text}")));
-            assert!(message.contains("line 4") && message.contains("give true, false"), "{text}: {message}");
+    }
+}
+
+fn parse_and_log(text: &str, path: &Path) -> Result<Settings, SettingsError> {
+    let (settings, warnings) = Settings::parse(text, &path.display().to_string())?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(settings)
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Root {
+    #[serde(rename = "/Manager")]
+    manager: Manager,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Manager {
+    #[serde(rename = "/Controller")]
+    controller: Settings,
+}
+
+impl Settings {
+    /// The configuration in the text of a file, and warnings about keys without effect. `file` is for messages.
+    ///
+    /// # Errors
+    /// If the text is not YAML, or has a value that is not allowed.
+    pub fn parse(text: &str, file: &str) -> Result<(Self, Vec<String>), SettingsError> {
+        let about = |key: &str, message: &str| match line_of(text, key) {
+            Some(line) => format!("{file}, line {line}: {key}: {message}"),
+            None => format!("{file}: {key}: {message}"),
+        };
+        let options = serde_saphyr::options! { with_snippet: false };
+        let mut value: Value = serde_saphyr::from_str_with_options(text, options)
+            .map_err(|error| SettingsError::Invalid(format!("{file}: {error}")))?;
+        if value.is_null() {
+            value = Value::Object(serde_json::Map::new());
+        }
+        drop_nulls(&mut value);
+        let (mut unknown, mut track) = (Vec::new(), serde_path_to_error::Track::new());
+        let deserializer = serde_path_to_error::Deserializer::new(&value, &mut track);
+        let root: Result<Root, _> = serde_ignored::deserialize(deserializer, |path| unknown.push(key(&path)));
+        let settings = root
+            .map_err(|error| SettingsError::Invalid(about(&key(&track.path()), &error.to_string())))?
+            .manager
+            .controller;
+        if let Some((key, values)) = settings.violation() {
+            let message = format!("this value is not allowed; use {values}");
+            return Err(SettingsError::Invalid(about(&format!("/Manager./Controller.{key}"), &message)));
+        }
+        unknown.retain(|key| !CONSOLE_KEYS.contains(&key.as_str()));
+        let mut warnings: Vec<String> = unknown.iter().map(|key| about(key, reason_without_effect(key))).collect();
+        let properties = settings.reconciler.logging_properties.as_deref().unwrap_or_default();
+        if let Some(line) = logging::level(properties).1.first() {
+            let message = format!("only the line .level has an effect; {line:?} has none");
+            warnings.push(about("/Manager./Controller./Reconciler.loggingProperties", &message));
+        }
+        Ok((settings, warnings))
+    }
+}
+
+/// The path of a key, without the marks of optional values.
+fn key(path: &impl ToString) -> String {
+    path.to_string().replace(".?", "")
+}
+
+fn reason_without_effect(key: &str) -> &'static str {
+    let known = KEYS_WITHOUT_EFFECT.iter().find(|(known, _)| *known == key);
+    known.map_or("no such setting; it has no effect", |(_, reason)| reason)
+}
+
+/// A key without a value is a key that is not there.
+pub(super) fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+/// The line of the value with that key in a text that is YAML; of an item, the line of its list.
+fn line_of(text: &str, key: &str) -> Option<u64> {
+    serde_saphyr::with_deserializer_from_str(text, |deserializer| LineOf(key).deserialize(deserializer)).ok()?
+}
+
+/// Follows a key through nested maps.
+struct LineOf<'a>(&'a str);
+
+impl<'de> DeserializeSeed<'de> for LineOf<'_> {
+    type Value = Option<u64>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        match self.0 {
+            key if key.is_empty() || key.starts_with('[') => {
+                Spanned::<IgnoredAny>::deserialize(deserializer).map(|value| Some(value.referenced.line()))
+            }
+            _ => deserializer.deserialize_map(self),
         }
     }
+}
 
-    #[test]
-    fn a_wrong_value_is_named_with_file_line_key_and_what_is_allowed() {
-        for (text, words) in [
-            ("cpuOvercommit: 0", "cpuOvercommit: 0 is not allowed; give a number above 0"),
-            ("cpuOvercommit: many", "cpuOvercommit: \"many\""),
-            ("ramOvercommit: \"inf\"", "ramOvercommit"),
-            ("runnerDataPvc: none", "runnerDataPvc: \"none\" is not allowed; give keys with values"),
-            ("runnerDataPvc: {storageClassName: 1}", "runnerDataPvc.storageClassName"),
-            ("runnerImage: {pullPolicy: Sometimes}", "give Always, Never or IfNotPresent"),
-            ("\"/DisplaySecretReconciler\": {passwordValidity: soon}", "number of seconds"),
-            ("loggingProperties: 1", "loggingProperties"),
-            ("replacedImages: all", "replacedImages"),
-            ("replacedImages: [1]", "replacedImages[0]"),
-        ] {
-            let message = refusal(&file(text));
-            let place = "config.yaml, line 4: /Manager./Controller./Reconciler.";
-            assert!(message.starts_with(place) && message.contains(words), "{text}: {message}");
+impl<'de> Visitor<'de> for LineOf<'_> {
+    type Value = Option<u64>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut line = None;
+        while let Some(key) = map.next_key::<String>()? {
+            match self.0.strip_prefix(&key) {
+                Some(rest) if rest.is_empty() || rest.starts_with(['.', '[']) => {
+                    line = map.next_value_seed(LineOf(rest.trim_start_matches('.')))?;
+                }
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
         }
-        let message = refusal("\"/Manager\":\n  \"/Controller\": {namespace: Not A Name}\n");
-        assert!(message.contains("line 2: /Manager./Controller.namespace"), "{message}");
-        let message = refusal("\"/Manager\":\n  \"/Reconciler\" {}\n");
-        assert!(message.contains("config.yaml") && message.contains("line"), "{message}");
-    }
-
-    #[test]
-    fn an_unknown_key_is_told_of_and_passed_over() {
-        // An obsolete key of one of the reference's examples, and a slip of the pen.
-        let text = file("runnerData: {storageClassName: a}\ncpuOvercomit: 3");
-        let (settings, notes) = Settings::parse(&text, "f").unwrap();
-        assert_eq!(settings, Settings::default());
-        let notes: Vec<_> = notes.iter().map(|note| (note.line, note.key.as_str())).collect();
-        let key = "/Manager./Controller./Reconciler.";
-        assert_eq!(notes, [(4, &*format!("{key}runnerData")), (5, &*format!("{key}cpuOvercomit"))]);
-    }
-
-    #[test]
-    fn a_setting_that_has_no_effect_any_more_is_read_with_a_note() {
-        let text = "/Manager: {/Controller: {/Reconciler: {openTelemetry: {endpoint: collector}}}}";
-        let (settings, notes) = Settings::parse(text, "config.yaml").unwrap();
-        assert_eq!(settings, Settings::default());
-        assert!(notes.len() == 1 && notes[0].key.ends_with("openTelemetry"), "{notes:?}");
-    }
-
-    #[test]
-    fn the_old_place_of_the_passwords_validity_is_taken_with_a_note() {
-        let old = "\"/Manager\":\n  \"/Controller\":\n    \"/DisplaySecretMonitor\":\n      passwordValidity: \"15\"\n";
-        let (settings, notes) = Settings::parse(old, "f").unwrap();
-        assert_eq!(settings.reconciler.password_validity, Duration::from_secs(15));
-        assert!(notes.iter().any(|note| note.text.contains("/DisplaySecretReconciler")), "{notes:?}");
-        let both = format!("{old}    \"/Reconciler\": {{\"/DisplaySecretReconciler\": {{passwordValidity: 5}}}}\n");
-        assert_eq!(Settings::parse(&both, "f").unwrap().0.reconciler.password_validity, Duration::from_secs(5));
-    }
-
-    #[test]
-    fn more_images_can_be_replaced() {
-        let text = format!("replacedImages:\n- {REFERENCE_IMAGES}\n- registry.local/mirror/qemu-");
-        assert_eq!(settings(&text).replaced_images, [REFERENCE_IMAGES, "registry.local/mirror/qemu-"]);
-        assert!(settings("replacedImages: []").replaced_images.is_empty(), "the reference's are kept then");
-    }
-
-    #[test]
-    fn a_named_file_that_is_missing_is_an_error() {
-        let message = Settings::load(Some(std::path::Path::new("/nowhere/config.yaml"))).unwrap_err().to_string();
-        assert!(message.contains("/nowhere/config.yaml") && message.contains("-c"), "{message}");
+        Ok(line)
     }
 }

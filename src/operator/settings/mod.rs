@@ -1,75 +1,74 @@
-//! The operator's configuration: what it is, and its defaults.
+//! (pure) The operator's configuration: its types, their defaults, and the limits of the values.
 //!
-//! The file is the ConfigMap's `config.yaml`. Its tree is the reference's, so that its files work unchanged; what is
-//! ours stands in the same tree under `/Manager` → `/Controller` → `/Reconciler` and is marked so here.
-//!
-//! | module | what |
-//! |---|---|
-//! | [`file`] | the file's text becomes [`Settings`], or an error with line, key and what is allowed |
-//! | [`ours`] | the part of it that the reference does not have |
-//! | [`tree`] | YAML whose values know their lines |
-//! | [`follow`] | later versions of the ConfigMap |
-//! | [`keys`] | the keys, for the documentation |
+//! The file is `config.yaml` of the ConfigMap `vm-operator`; [`file`] reads it. Its keys are those of the Java VM-Operator,
+//! so that files written for that one work unchanged, and extensions below `/Manager` → `/Controller` → `/Reconciler`.
+//! The comments of the fields are their descriptions in `docs/reference.md`.
 
-mod fetch;
 mod file;
-pub mod follow;
-pub mod keys;
-mod ours;
-mod tree;
+#[cfg(test)]
+mod tests;
 
-pub use fetch::{Authorities, FetchSettings, Proxies};
+pub use file::{ConfigFile, DEFAULT_PATH, SettingsError};
 
+use crate::api::fetch::SCHEMES;
 use crate::api::names;
+use crate::api::quantity::Bytes;
 use k8s_openapi::api::core::v1::{LocalObjectReference, Toleration};
+use schemars::JsonSchema;
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::time::Duration;
 
-/// Where the file is mounted in the operator's pod.
-pub const DEFAULT_PATH: &str = "/etc/opt/vmoperator/config.yaml";
-
-/// The images of the reference's runner begin so. Its schema wrote one of them into every VM that named no image.
+/// The images of the Java VM-Operator's runner begin so. Its schema wrote one of them into every VM that named no image.
 pub const REFERENCE_IMAGES: &str = "ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-";
 
-/// What the operator is configured with.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The operator's configuration, key `/Controller`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Settings {
-    /// The namespace that is watched. Default: the operator's own. A change takes effect at the operator's next start.
+    /// The namespace that is watched. Default: the operator's own.
     pub namespace: Option<String>,
-    /// How VMs become objects.
+    /// How VMs become objects. A change restarts no VM: its requests follow `cpuOvercommit` and `ramOvercommit` at once, and
+    /// the rest is used at its next start.
+    #[serde(rename = "/Reconciler")]
     pub reconciler: Reconciler,
 }
 
-/// How VMs become objects. A change takes effect at the next reconcile, and for what a pod is made of at the VM's next
-/// start.
-#[derive(Clone, Debug, PartialEq)]
+/// Key `/Reconciler`.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Reconciler {
-    /// The claims for what runners keep.
+    /// The claims for the data of runners: UUID, firmware variables, TPM state.
     pub runner_data_pvc: RunnerDataPvc,
-    /// How many CPUs of guests share one CPU of a node. Default 2.
+    /// CPUs of guests per CPU that their pods request; above 0.
+    #[serde(deserialize_with = "number")]
     pub cpu_overcommit: f64,
-    /// How much memory of guests shares one of a node. Default 1.25.
+    /// Memory of guests per memory that their pods request; above 0.
+    #[serde(deserialize_with = "number")]
     pub ram_overcommit: f64,
-    /// Whether VMs get a service of type `LoadBalancer`. Default: none.
+    /// Whether each VM gets a service of type `LoadBalancer`: `false` (default), `true`, or `labels` and `annotations` of
+    /// the services, also as a text in YAML. A VM's spec.loadBalancerService adds to it or, being `{}`, disables it.
+    #[schemars(with = "Value")]
     pub load_balancer_service: LoadBalancerService,
-    /// Logging of the runners of VMs that name none, in Java's properties syntax.
+    /// Logging of VMs that have no spec.loggingProperties, in Java's syntax: `.level=FINE` and the like. Other lines have no
+    /// effect. The text is copied to the VMs' ConfigMaps, key `logging.properties`.
     pub logging_properties: Option<String>,
-    /// How long a password that a console front end makes can be used. Default 10 s.
-    pub password_validity: Duration,
-    /// Ours: the runner's image for VMs that name none.
+    /// The runner's image.
     pub runner_image: RunnerImage,
-    /// Ours: images of VMs that begin so are taken as [`Reconciler::runner_image`]. Default: [`REFERENCE_IMAGES`].
+    /// VMs whose image begins with one of these get runnerImage. A VM whose image is the Java VM-Operator's runner and is
+    /// not among them, as with `[]`, keeps it, and gets the pod that it gets there: privileged, root, in the node's network.
     pub replaced_images: Vec<String>,
-    /// Ours: the claim for CD images.
+    /// The claim for CD images, one for all VMs of the namespace.
     pub image_repository: ImageRepository,
-    /// Ours: what a VM's pod has where the VM says nothing of it.
+    /// Fields of the pods of VMs that do not have the field of the same name in their spec.
     pub pod_defaults: PodDefaults,
-    /// Ours: hardware acceleration.
+    /// Hardware acceleration.
     pub accelerator: Accelerator,
-    /// Ours: networks on bridges of the nodes.
+    /// Networks on bridges of the nodes.
     pub tap: Tap,
-    /// Ours: how VMs get at block devices.
+    /// How VMs access block devices: `cri` (the nodes' container runtime gives them to the pod's user) or `root` (VMs run as
+    /// root, the owner of the devices, without any of root's capabilities).
     pub device_access: DeviceAccess,
 }
 
@@ -81,7 +80,6 @@ impl Default for Reconciler {
             ram_overcommit: 1.25,
             load_balancer_service: LoadBalancerService::Off,
             logging_properties: None,
-            password_validity: Duration::from_secs(10),
             runner_image: RunnerImage::default(),
             replaced_images: vec![REFERENCE_IMAGES.to_owned()],
             image_repository: ImageRepository::default(),
@@ -93,137 +91,60 @@ impl Default for Reconciler {
     }
 }
 
-/// The claim for CD images, one for all VMs of the namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImageRepository {
-    /// Whether the operator makes it where it is missing. Default: true.
-    pub create: bool,
-    /// Its storage class. Default: the cluster's default class.
-    pub storage_class_name: Option<String>,
-    /// Its size. Default: `100Gi`, as in the reference.
-    pub size: String,
-    /// Its access modes. Default: `ReadOnlyMany`, as in the reference.
-    pub access_modes: Vec<String>,
-    /// How images given by URL get into it.
-    pub fetch: FetchSettings,
-}
-
-impl Default for ImageRepository {
-    fn default() -> Self {
-        let (size, access_modes) = ("100Gi".to_owned(), vec!["ReadOnlyMany".to_owned()]);
-        Self { create: true, storage_class_name: None, size, access_modes, fetch: FetchSettings::default() }
-    }
-}
-
-/// What a VM's pod has where the VM says nothing of it. A VM's own value takes the whole value's place.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PodDefaults {
-    /// Labels of the node.
-    pub node_selector: Option<BTreeMap<String, String>>,
-    /// Taints that do not keep it away.
-    pub tolerations: Option<Vec<Toleration>>,
-    /// Priority class.
-    pub priority_class_name: Option<String>,
-    /// Secrets with which images are pulled.
-    pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
-}
-
-/// Hardware acceleration.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Accelerator {
-    /// Whether it has to be there.
-    pub policy: Policy,
-    /// The resource by which a pod gets `/dev/kvm`. Default: none is asked for.
-    pub kvm_resource: Option<String>,
-    /// Whether pods are privileged instead, and so have all of the node's devices. Default: false.
-    pub privileged: bool,
-}
-
-impl Accelerator {
-    /// The resource that pods ask for.
-    #[must_use]
-    pub fn requested(&self) -> Option<&str> {
-        self.kvm_resource.as_deref().filter(|_| self.policy != Policy::Tcg)
-    }
-}
-
-/// Whether hardware acceleration has to be there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
-    /// It is used where it is. The resource, if one is named, has to be offered by every node that may run VMs.
-    #[default]
-    Auto,
-    /// A VM does not start without it.
-    Kvm,
-    /// It is not used.
-    Tcg,
-}
-
-impl Policy {
-    /// What it is called, in the file and in the runner's configuration.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Kvm => "kvm",
-            Self::Tcg => "tcg",
-        }
-    }
-}
-
-/// How VMs get at block devices.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DeviceAccess {
-    /// The container runtime gives them to the pod's user.
-    #[default]
-    Cri,
-    /// They belong to root, as which VMs run then, without any of root's capabilities.
-    Root,
-}
-
-/// Networks on bridges of the nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tap {
-    /// The resource by which a pod gets `/dev/net/tun`. Default: [`names::RESOURCE_TUN`].
-    pub tun_resource: String,
-    /// Whether pods get the node's own `/dev/net/tun` instead. Default: false.
-    pub host_path: bool,
-}
-
-impl Default for Tap {
-    fn default() -> Self {
-        Self { tun_resource: names::RESOURCE_TUN.to_owned(), host_path: false }
-    }
-}
-
-/// The claims for what runners keep.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Key `runnerDataPvc`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
 pub struct RunnerDataPvc {
     /// Their storage class. Default: the cluster's default class.
     pub storage_class_name: Option<String>,
 }
 
-/// Whether VMs get a service of type `LoadBalancer`, unless a VM says otherwise.
+/// Key `loadBalancerService`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LoadBalancerService {
     /// They get none.
     #[default]
     Off,
-    /// They get one each.
+    /// They get one each, with these besides the operator's own labels and before the VM's own.
     On {
-        /// Its labels besides ours, before the VM's own.
+        /// Labels.
         labels: BTreeMap<String, String>,
-        /// Its annotations besides ours, before the VM's own.
+        /// Annotations.
         annotations: BTreeMap<String, String>,
     },
 }
 
-/// The runner's image.
-#[derive(Clone, Debug, PartialEq)]
+impl<'de> Deserialize<'de> for LoadBalancerService {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Default, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        struct Metadata {
+            labels: BTreeMap<String, String>,
+            annotations: BTreeMap<String, String>,
+        }
+        let problem = || D::Error::custom("use true, false, or labels and annotations, each with texts as values");
+        let mut value = Value::deserialize(deserializer)?;
+        if let Value::String(text) = &value {
+            value = serde_saphyr::from_str(text).map_err(|_| problem())?;
+            file::drop_nulls(&mut value);
+        }
+        let metadata = match value {
+            Value::Bool(false) => return Ok(Self::Off),
+            Value::Bool(true) => Metadata::default(),
+            Value::Object(_) => serde_json::from_value(value).map_err(|_| problem())?,
+            _ => return Err(problem()),
+        };
+        Ok(Self::On { labels: metadata.labels, annotations: metadata.annotations })
+    }
+}
+
+/// Key `runnerImage`.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
 pub struct RunnerImage {
-    /// The reference. Default: `localhost/vm-runner` with the operator's own version.
+    /// The image for VMs that name none. The default has to be on the nodes already.
     pub source: String,
-    /// `Always`, `Never` or `IfNotPresent` (default).
+    /// When that image is pulled: `Always`, `Never` or `IfNotPresent`.
     pub pull_policy: String,
 }
 
@@ -236,84 +157,295 @@ impl Default for RunnerImage {
     }
 }
 
-/// Something in the file that is allowed and that its author should know about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// Where it is.
-    pub line: u64,
-    /// The key, from the root.
-    pub key: String,
-    /// What there is to know.
-    pub text: String,
+/// Key `imageRepository`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ImageRepository {
+    /// Whether the operator creates the claim if it does not exist.
+    pub create: bool,
+    /// Its storage class. Default: the cluster's default class.
+    pub storage_class_name: Option<String>,
+    /// Its size.
+    #[serde(deserialize_with = "size", serialize_with = "quantity")]
+    #[schemars(with = "String")]
+    pub size: Bytes,
+    /// Its access modes. CD images by URL need one with which a pod can write: `ReadWriteMany`, or `ReadWriteOnce` with all
+    /// VMs that have CD drives on one node.
+    pub access_modes: Vec<String>,
+    /// How CD images given by URL are fetched. A change takes effect for fetches that begin, and for those that have failed.
+    pub fetch: FetchSettings,
 }
 
-/// Why the configuration cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum SettingsError {
-    /// The file cannot be read.
-    #[error("cannot read {file}: {source}; give the file with -c, or mount the ConfigMap vm-operator there")]
-    Unreadable {
-        /// The file.
-        file: String,
-        /// The reason.
-        source: std::io::Error,
-    },
-    /// The file is no YAML.
-    #[error("{file}: {source}")]
-    Malformed {
-        /// The file.
-        file: String,
-        /// What is wrong, with its place.
-        source: Box<serde_saphyr::Error>,
-    },
-    /// A value is not allowed.
-    #[error("{file}, line {line}: {key}: {value} is not allowed; {allowed}")]
-    NotAllowed {
-        /// The file.
-        file: String,
-        /// Its line.
-        line: u64,
-        /// The key, from the root.
-        key: String,
-        /// The value.
-        value: String,
-        /// What would be allowed.
-        allowed: String,
-    },
+impl Default for ImageRepository {
+    fn default() -> Self {
+        Self {
+            create: true,
+            storage_class_name: None,
+            size: Bytes(100 << 30),
+            access_modes: vec!["ReadOnlyMany".to_owned()],
+            fetch: FetchSettings::default(),
+        }
+    }
+}
+
+/// Key `fetch`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FetchSettings {
+    /// Schemes of the URLs that are allowed; `[]`: no image is fetched.
+    pub schemes: Vec<String>,
+    /// The largest image that is fetched.
+    #[serde(deserialize_with = "size", serialize_with = "quantity")]
+    #[schemars(with = "String")]
+    pub max_size: Bytes,
+    /// Seconds that one fetch may take, 1 to 604800.
+    #[serde(deserialize_with = "number")]
+    pub deadline: u64,
+    /// Seconds that the start of a VM waits for the image that it boots from, 0 to 604800. Then it starts with the drive empty.
+    #[serde(deserialize_with = "number")]
+    pub start_deadline: u64,
+    /// The proxy for URLs of http, such as `http://proxy.example.org:3128`. Default: none.
+    pub http_proxy: Option<String>,
+    /// The proxy for URLs of https. Default: none.
+    pub https_proxy: Option<String>,
+    /// Hosts, domains and networks that are requested without a proxy, such as `.example.org,10.0.0.0/8`.
+    pub no_proxy: Option<String>,
+    /// A Secret for proxies that need a password: its keys, such as `HTTPS_PROXY` with
+    /// `http://user:password@proxy.example.org:3128`, are the environment of the pods that fetch.
+    pub proxy_secret: Option<String>,
+    /// Certificate authorities in PEM that are trusted besides the public ones.
+    pub authorities: Authorities,
+}
+
+impl Default for FetchSettings {
+    fn default() -> Self {
+        Self {
+            schemes: SCHEMES.map(str::to_owned).into(),
+            max_size: Bytes(20 << 30),
+            deadline: 3600,
+            start_deadline: 600,
+            http_proxy: None,
+            https_proxy: None,
+            no_proxy: None,
+            proxy_secret: None,
+            authorities: Authorities::default(),
+        }
+    }
+}
+
+/// Key `authorities`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Authorities {
+    /// The ConfigMap with the certificates. Default: none.
+    pub config_map: Option<String>,
+    /// The key of the ConfigMap.
+    pub key: String,
+}
+
+impl Default for Authorities {
+    fn default() -> Self {
+        Self { config_map: None, key: "ca.crt".to_owned() }
+    }
+}
+
+/// Key `podDefaults`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodDefaults {
+    /// Labels of the nodes.
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Tolerations, as in a pod's spec.
+    pub tolerations: Option<Vec<Toleration>>,
+    /// The priority class.
+    pub priority_class_name: Option<String>,
+    /// Pull secrets, as in a pod's spec.
+    pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
+}
+
+/// Key `accelerator`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Accelerator {
+    /// Whether VMs use hardware acceleration: `kvm` (no VM starts without it), `auto` (where it is available) or `tcg`
+    /// (never). With `auto` and a kvmResource, every node that may run VMs has to offer the resource.
+    pub policy: Policy,
+    /// The resource of a device plugin by which a pod gets /dev/kvm. Default: none is requested.
+    pub kvm_resource: Option<String>,
+    /// For clusters without a device plugin: `true` makes all VMs' pods privileged, unless the policy is `tcg`, so that they
+    /// have the node's /dev/kvm. Its risks are in docs/security.md. Where only root may open /dev/kvm, `deviceAccess: root`
+    /// is needed too.
+    pub privileged: bool,
+}
+
+impl Accelerator {
+    /// The resource that pods request.
+    #[must_use]
+    pub fn requested(&self) -> Option<&str> {
+        self.kvm_resource.as_deref().filter(|_| self.policy != Policy::Tcg)
+    }
+}
+
+/// Key `policy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// Where it is available.
+    #[default]
+    Auto,
+    /// Always: no VM starts without it.
+    Kvm,
+    /// Never.
+    Tcg,
+}
+
+impl Policy {
+    /// The name in the file and in the runner's configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+}
+
+/// Key `tap`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Tap {
+    /// The resource of a device plugin by which the pod of a VM with `tap` networks gets /dev/net/tun.
+    pub tun_resource: String,
+    /// For clusters without a device plugin: such pods mount the node's own /dev/net/tun and request no resource. The node
+    /// has to let the pod's user open it (mode 0666, which is usual), and its container runtime has to allow it in pods
+    /// (runc does, except 1.2.0 to 1.2.3).
+    pub host_path: bool,
+}
+
+impl Default for Tap {
+    fn default() -> Self {
+        Self { tun_resource: names::RESOURCE_TUN.to_owned(), host_path: false }
+    }
+}
+
+/// Key `deviceAccess`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceAccess {
+    /// As the pod's user, to whom the container runtime gives them.
+    #[default]
+    Cri,
+    /// As root.
+    Root,
+}
+
+/// A number, or a text that is one, as in the Java VM-Operator.
+fn number<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    let number = value.as_str().and_then(|text| text.trim().parse().ok()).map(Value::Number);
+    serde_json::from_value(number.unwrap_or(value)).map_err(D::Error::custom)
+}
+
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+}
+
+fn quantity<S: Serializer>(size: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&size.to_quantity())
 }
 
 impl Settings {
-    /// Reads the file, and logs what its author should know. Without `path`, the default one, whose absence means
-    /// defaults.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or says something that cannot be meant.
-    pub fn load(path: Option<&Path>) -> Result<Self, SettingsError> {
-        let file = path.unwrap_or(Path::new(DEFAULT_PATH));
-        match std::fs::read_to_string(file) {
-            Ok(text) => Self::parse_and_tell(&text, &file.display().to_string()),
-            Err(e) if path.is_none() && e.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(source) => Err(SettingsError::Unreadable { file: file.display().to_string(), source }),
+    /// The first value beyond its limits: its key below `/Controller`, and the values to use instead.
+    fn violation(&self) -> Option<(String, &'static str)> {
+        if !self.namespace.as_deref().is_none_or(is_namespace) {
+            return Some(("namespace".to_owned(), "the name of a namespace"));
         }
+        self.reconciler.violation().map(|(key, values)| (format!("/Reconciler.{key}"), values))
     }
+}
 
-    /// Reads the text of a file, and logs what its author should know. `file` is for messages.
-    ///
-    /// # Errors
-    /// If the text says something that cannot be meant.
-    pub fn parse_and_tell(text: &str, file: &str) -> Result<Self, SettingsError> {
-        let (settings, notes) = Self::parse(text, file)?;
-        for Note { line, key, text } in notes {
-            tracing::warn!("{file}, line {line}: {key}: {text}");
-        }
-        Ok(settings)
+impl Reconciler {
+    /// The same below `/Reconciler`.
+    fn violation(&self) -> Option<(&'static str, &'static str)> {
+        const WEEK: u64 = 7 * 24 * 3600;
+        const PULL_POLICIES: [&str; 3] = ["Always", "Never", "IfNotPresent"];
+        const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+        const MODE_LIST: &str =
+            "a list of ReadOnlyMany, ReadWriteMany, ReadWriteOnce or ReadWriteOncePod with at least one";
+        const PROXY: &str = "an address such as http://proxy.example.org:3128; a proxy with user and password belongs in \
+                             the Secret of proxySecret, as HTTP_PROXY or HTTPS_PROXY";
+        const RESOURCE: &str = "a resource of a device plugin, such as vmoperator.jdrupes.org/kvm";
+        let Self { runner_image, image_repository: repository, accelerator, tap, .. } = self;
+        let fetch = &repository.fetch;
+        let authorities = &fetch.authorities;
+        let any = |text: &Option<String>, is_legal: fn(&str) -> bool| text.as_deref().is_none_or(is_legal);
+        let all = |texts: &[String], allowed: &[&str]| texts.iter().all(|text| allowed.contains(&text.as_str()));
+        let is_pull_policy = PULL_POLICIES.contains(&runner_image.pull_policy.as_str());
+        let has_modes = all(&repository.access_modes, &MODES) && !repository.access_modes.is_empty();
+        let is_complete = authorities.config_map.is_some() || *authorities == Authorities::default();
+        let has_one_device = !accelerator.privileged || accelerator.kvm_resource.is_none();
+        let has_device = accelerator.privileged || accelerator.kvm_resource.is_some();
+        let limits = [
+            ("cpuOvercommit", self.cpu_overcommit > 0.0, "a number above 0, such as 2"),
+            ("ramOvercommit", self.ram_overcommit > 0.0, "a number above 0, such as 1.25"),
+            ("runnerImage.pullPolicy", is_pull_policy, "Always, Never or IfNotPresent"),
+            ("imageRepository.size", repository.size.0 > 0, "a size such as 20Gi"),
+            ("imageRepository.accessModes", has_modes, MODE_LIST),
+            ("imageRepository.fetch.schemes", all(&fetch.schemes, &SCHEMES), "a list of https or http"),
+            ("imageRepository.fetch.maxSize", fetch.max_size.0 > 0, "a size such as 20Gi"),
+            ("imageRepository.fetch.deadline", (1..=WEEK).contains(&fetch.deadline), "1 to 604800 seconds"),
+            ("imageRepository.fetch.startDeadline", fetch.start_deadline <= WEEK, "0 to 604800 seconds"),
+            ("imageRepository.fetch.httpProxy", any(&fetch.http_proxy, is_proxy), PROXY),
+            ("imageRepository.fetch.httpsProxy", any(&fetch.https_proxy, is_proxy), PROXY),
+            ("imageRepository.fetch.proxySecret", any(&fetch.proxy_secret, is_name), "the name of a Secret"),
+            (
+                "imageRepository.fetch.authorities.configMap",
+                any(&authorities.config_map, is_name),
+                "the name of a ConfigMap",
+            ),
+            ("imageRepository.fetch.authorities.key", is_name(&authorities.key), "the name of a key of the ConfigMap"),
+            ("imageRepository.fetch.authorities", is_complete, "configMap too, which has the key"),
+            ("accelerator.kvmResource", any(&accelerator.kvm_resource, is_resource), RESOURCE),
+            (
+                "accelerator.privileged",
+                has_one_device,
+                "false, as kvmResource brings /dev/kvm, or leave kvmResource out",
+            ),
+            (
+                "accelerator.policy",
+                has_device || accelerator.policy != Policy::Kvm,
+                "kvm with kvmResource, by which a pod gets /dev/kvm, or with privileged: true",
+            ),
+            ("tap.tunResource", is_resource(&tap.tun_resource), "a resource such as vmoperator.jdrupes.org/tun"),
+        ];
+        limits.into_iter().find(|(_, holds, _)| !holds).map(|(key, _, values)| (key, values))
     }
+}
 
-    /// Reads the text of a file; `file` is for messages.
-    ///
-    /// # Errors
-    /// If the text says something that cannot be meant.
-    pub fn parse(text: &str, file: &str) -> Result<(Self, Vec<Note>), SettingsError> {
-        file::parse(text, file)
-    }
+fn is_namespace(text: &str) -> bool {
+    let is_legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=63).contains(&text.len()) && text.chars().all(is_legal)
+}
+
+/// The name of an object, or a key of one.
+fn is_name(text: &str) -> bool {
+    let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    !text.is_empty() && text.chars().all(is_legal)
+}
+
+/// An extended resource has a domain before its name.
+fn is_resource(text: &str) -> bool {
+    text.split_once('/').is_some_and(|(domain, name)| is_name(domain) && is_name(name))
+}
+
+/// Proxies are reached without TLS. A password would be readable in the ConfigMap and in the pods.
+fn is_proxy(text: &str) -> bool {
+    text.parse::<http::Uri>().is_ok_and(|uri| {
+        uri.scheme_str() == Some("http")
+            && uri.host().is_some_and(|host| !host.is_empty())
+            && !uri.authority().is_some_and(|authority| authority.as_str().contains('@'))
+            && uri.path() == "/"
+            && uri.query().is_none()
+    })
 }

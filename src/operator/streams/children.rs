@@ -2,21 +2,14 @@
 
 use super::super::cache::{Cache, Change};
 use super::super::context::Context;
-use super::super::settings::follow::Follower;
-use super::super::views::{EventView, RegardingView};
 use super::super::vm::fetch;
-use super::listed::listed;
 use super::{events, failed};
 use crate::api::{VirtualMachine, names};
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::Api;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::watcher;
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -24,19 +17,14 @@ use tokio::sync::mpsc;
 
 /// Watches the VMs' children into the context's caches. Gives the VMs whose children have changed since the first
 /// lists were complete; the watches end when it is dropped.
-pub fn children(
-    ctx: &Arc<Context>,
-    vms: &Store<VirtualMachine>,
-) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
+pub fn children(ctx: &Arc<Context>) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
     let (changes, receiver) = mpsc::unbounded_channel();
     let of_vms = format!("{}={}", names::LABEL_NAME, names::APP_NAME);
     let secrets = format!("{of_vms},{}={}", names::LABEL_COMPONENT, names::COMPONENT_DISPLAY_SECRET);
-    let watch = Watch { ctx: ctx.clone(), vms: vms.clone(), changes };
+    let watch = Watch { ctx: ctx.clone(), vms: ctx.vms.reader(), changes };
     watch.clone().follow_by_name("pods", "", |ctx| &ctx.caches.pods, Watch::pod_changed);
     watch.clone().follow("configmaps", &of_vms, |ctx| &ctx.caches.config_maps);
     watch.clone().follow_by_name("persistentvolumeclaims", "", |ctx| &ctx.caches.claims, Watch::claim_changed);
-    watch.clone().follow_settings();
-    watch.clone().follow_warnings();
     watch.clone().follow("services", &of_vms, |ctx| &ctx.caches.services);
     watch.follow("secrets", &secrets, |ctx| &ctx.caches.secrets);
     let namespace = ctx.namespace.clone();
@@ -61,7 +49,6 @@ impl Watch {
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
             + Clone
             + Debug
-            + Serialize
             + DeserializeOwned
             + Send
             + Sync
@@ -81,7 +68,6 @@ impl Watch {
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
             + Clone
             + Debug
-            + Serialize
             + DeserializeOwned
             + Send
             + Sync
@@ -91,8 +77,7 @@ impl Watch {
         tokio::spawn(async move {
             let mut events = std::pin::pin!(events);
             let mut complete = false;
-            // Ends with the operator: then nobody listens any more.
-            while let Some(event) = events.next().await.filter(|_| !self.changes.is_closed()) {
+            while let Some(event) = self.next(&mut events).await {
                 match event {
                     Ok(event) => {
                         let name = match &event {
@@ -100,12 +85,11 @@ impl Watch {
                             Event::Init | Event::InitApply(_) | Event::InitDone => None,
                         };
                         let change = cache(&self.ctx).watched(event);
-                        // Its own VM made it, and no other VM waits for it.
-                        if change == Change::Known {
-                            continue;
-                        }
+                        let is_known = change == Change::None;
                         self.changed(change, &mut complete);
-                        name.iter().for_each(|name| changed(&self, name));
+                        // Other VMs wait for the image repository, whose creation the VM that created it knows already.
+                        let names = name.iter().filter(|name| !is_known || *name == names::IMAGE_REPOSITORY_CLAIM);
+                        names.for_each(|name| changed(&self, name));
                     }
                     Err(error) => failed(&self.ctx, kind, &error),
                 }
@@ -113,69 +97,12 @@ impl Watch {
         });
     }
 
-    /// Takes in each version of the operator's ConfigMap, from now on; all VMs are looked at where it changes
-    /// something.
-    fn follow_settings(self) {
-        let Some(home) = self.ctx.home.clone() else { return };
-        let config = watcher::Config::default().fields(&format!("metadata.name={}", names::OPERATOR_CONFIG_MAP));
-        let api = Api::<ConfigMap>::namespaced(self.ctx.client.clone(), &home);
-        let events = listed(api, config, self.ctx.watch_pause);
-        tokio::spawn(async move {
-            let mut events = std::pin::pin!(events);
-            let mut follower = Follower::default();
-            while let Some(event) = events.next().await.filter(|_| !self.changes.is_closed()) {
-                let changed = match event {
-                    Ok(Event::Apply(config_map) | Event::InitApply(config_map)) => {
-                        follower.saw(Some(&config_map), &self.ctx).await
-                    }
-                    Ok(Event::Delete(_)) => follower.saw(None, &self.ctx).await,
-                    Ok(Event::Init | Event::InitDone) => false,
-                    Err(error) => {
-                        failed(&self.ctx, "configmaps of the operator", &error);
-                        false
-                    }
-                };
-                if changed {
-                    self.all_changed();
-                }
-            }
-        });
-    }
-
-    /// Keeps the warnings about pods and claims, from now on.
-    fn follow_warnings(self) {
-        let api = Api::<EventView>::namespaced(self.ctx.client.clone(), &self.ctx.namespace);
-        // The server can tell warnings from the rest, but not whose objects they are about.
-        let events = listed(api, watcher::Config::default().fields("type=Warning"), self.ctx.watch_pause);
-        tokio::spawn(async move {
-            let mut events = std::pin::pin!(events);
-            while let Some(event) = events.next().await.filter(|_| !self.changes.is_closed()) {
-                match event {
-                    Ok(Event::Apply(event) | Event::InitApply(event)) => {
-                        if self.ctx.caches.warnings.saw(&event) {
-                            self.warned(&event.regarding);
-                        }
-                    }
-                    Ok(Event::InitDone) => self.ctx.caches.warnings.listed(),
-                    // An event that the API server forgets says nothing; what it was about does.
-                    Ok(Event::Init | Event::Delete(_)) => {}
-                    Err(error) => failed(&self.ctx, "events", &error),
-                }
-            }
-        });
-    }
-
-    /// The VMs that an object belongs to are looked at.
-    fn warned(&self, regarding: &RegardingView) {
-        let Some(name) = &regarding.name else { return };
-        if regarding.kind.as_deref() == Some("Pod") {
-            self.pod_changed(name);
-            return self.looked_at(name);
+    /// The next event; none once nobody receives the changes any more, as the operator ends or starts again.
+    async fn next<E>(&self, events: &mut (impl Stream<Item = E> + Unpin)) -> Option<E> {
+        tokio::select! {
+            event = events.next() => event,
+            () = self.changes.closed() => None,
         }
-        if name == names::IMAGE_REPOSITORY_CLAIM {
-            return self.all_changed();
-        }
-        self.claim_changed(name);
     }
 
     /// A claim may have been made by the user, without a label or with that of another VM; its name has the VM's in it.
@@ -218,7 +145,7 @@ impl Watch {
     fn changed(&self, change: Change, complete: &mut bool) {
         match change {
             Change::Group(vm) if !vm.is_empty() => drop(self.changes.send(vm)),
-            Change::None | Change::Known | Change::Group(_) => {}
+            Change::None | Change::Group(_) => {}
             // Deletions may have been missed. After the very first list the controller looks at every VM anyway.
             Change::Relisted if *complete => self.all_changed(),
             Change::Relisted => *complete = true,

@@ -12,7 +12,7 @@ mod listed;
 mod vms;
 
 pub use children::children;
-pub use vms::{Vms, stand_by, vms};
+pub use vms::{stand_by, vms};
 
 use super::context::Context;
 use futures::Stream;

@@ -1,96 +1,128 @@
-//! The watch of VMs: what has changed, and waiting for the lead.
+//! The watch of VMs: which have changed, and waiting for leadership.
 
-use super::super::backoff::pause;
 use super::super::context::Context;
-use super::super::leader::Leadership;
-use super::super::views::trim;
-use super::super::vm::{
-    self,
-    unreadable::{Arriving, Unreadable},
-};
+use super::super::events as published;
+use super::super::views::VmView;
+use super::super::write::Writer;
 use super::failed;
 use super::listed::listed;
 use crate::api::VirtualMachine;
 use futures::{FutureExt, Stream, StreamExt};
-use kube::Resource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Api;
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::core::{DeserializeGuard, error_boundary::InvalidObject};
+use kube::runtime::events::EventType;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher;
 use kube::runtime::watcher::Event;
-use kube::runtime::{WatchStreamExt, reflector, watcher};
-use std::collections::HashMap;
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tokio::sync::mpsc;
 
-/// The VMs: what has changed, and all that are there.
-pub struct Vms<S> {
-    /// VMs that were added, changed or deleted. Names only: ten thousand are listed at once.
-    pub changed: S,
-    /// All VMs.
-    pub store: Store<VirtualMachine>,
-}
+/// A VM, or the error and the metadata of one that cannot be decoded.
+type Guarded = DeserializeGuard<VmView>;
 
-/// Watches VMs, as soon as the API server knows what they are. Those that cannot be read are told of on themselves.
-#[must_use]
-pub fn vms(ctx: &Arc<Context>) -> Vms<impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static> {
-    let (store, writer) = reflector::store();
-    let api = Api::<Arriving>::namespaced(ctx.client.clone(), &ctx.namespace);
-    let (unreadable, arrived) = mpsc::unbounded_channel();
-    tokio::spawn(report_unreadable(ctx.clone(), arrived));
+/// Watches VMs into [`Context::vms`]. Returns the VMs that were added, changed or deleted: names only, as ten thousand are listed at
+/// once. A VM that cannot be decoded is treated like one that does not exist, and reported by an event.
+pub fn vms(ctx: &Arc<Context>) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
+    let api = Api::<Guarded>::namespaced(ctx.client.clone(), &ctx.namespace);
     let events = listed(api, watcher::Config::default(), ctx.watch_pause);
     let ctx = ctx.clone();
-    let stream = events
-        .modify(trim)
-        .filter_map(move |event| {
-            note_definition(&ctx, &event);
-            let event = match event {
-                Ok(event) => vm::unreadable::readable(event, |it| drop(unreadable.send(it))).map(|event| {
-                    if let Event::Apply(vm) | Event::InitApply(vm) = &event {
-                        ctx.versions.saw(vm);
-                    }
-                    Ok(event)
-                }),
-                // The controller would let all that it listens to pause, on top of the pause of this watch.
-                Err(error) => {
-                    failed(&ctx, "vms", &error);
-                    None
-                }
-            };
-            futures::future::ready(event)
-        })
-        .reflect(writer);
-    Vms { changed: in_store(stream), store }
-}
-
-/// The objects that were added, changed or deleted, each when the store shows it so. A list comes into the store as a
-/// whole at its end: whoever looks there for an object of a list that is under way sees what was before, and would miss
-/// what has changed.
-fn in_store<K: Resource<DynamicType = ()> + Send + 'static>(
-    events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
-) -> impl Stream<Item = ObjectRef<K>> + Send + 'static {
-    let mut listed = Vec::new();
+    let mut names = Vec::new();
     events.flat_map(move |event| {
-        let objects = match event {
-            Ok(Event::Apply(object) | Event::Delete(object)) => vec![ObjectRef::from_obj(&object)],
-            Ok(Event::Init) => {
-                listed.clear();
-                Vec::new()
+        note_definition(&ctx, &event);
+        let changed = match event {
+            Ok(event) => decoded(event, &ctx).map(|event| {
+                ctx.vms.watched(&event);
+                in_store(event, &mut names)
+            }),
+            // The controller would pause all that it listens to, on top of the pause of this watch.
+            Err(error) => {
+                failed(&ctx, "vms", &error);
+                None
             }
-            Ok(Event::InitApply(object)) => {
-                listed.push(ObjectRef::from_obj(&object));
-                Vec::new()
-            }
-            Ok(Event::InitDone) => std::mem::take(&mut listed),
-            // Was told of where it came from.
-            Err(_) => Vec::new(),
         };
-        futures::stream::iter(objects)
+        futures::stream::iter(changed.unwrap_or_default())
     })
 }
 
-/// Remembers whether the API server knows VMs, and says once that it does not.
-fn note_definition(ctx: &Context, event: &watcher::Result<Event<Arriving>>) {
-    // A list begins before its first page is asked for.
+/// The VMs that have changed, each when the store has the change. A list gets into the store as a whole at its end.
+fn in_store(
+    event: Event<VirtualMachine>,
+    listed: &mut Vec<ObjectRef<VirtualMachine>>,
+) -> Vec<ObjectRef<VirtualMachine>> {
+    match event {
+        Event::Apply(vm) | Event::Delete(vm) => return vec![ObjectRef::from_obj(&vm)],
+        Event::Init => listed.clear(),
+        Event::InitApply(vm) => listed.push(ObjectRef::from_obj(&vm)),
+        Event::InitDone => return std::mem::take(listed),
+    }
+    Vec::new()
+}
+
+fn decoded(event: Event<Guarded>, ctx: &Arc<Context>) -> Option<Event<VirtualMachine>> {
+    Some(match event {
+        Event::Init => {
+            ctx.undecodable().clear();
+            Event::Init
+        }
+        Event::InitDone => Event::InitDone,
+        Event::InitApply(guarded) => Event::InitApply(noted(guarded, ctx).ok()?),
+        // It may have been decodable before.
+        Event::Apply(guarded) => match noted(guarded, ctx) {
+            Ok(vm) => Event::Apply(vm),
+            Err(invalid) => Event::Delete(stand_in(&invalid.metadata)?),
+        },
+        Event::Delete(DeserializeGuard(result)) => {
+            let vm = result.map_or_else(|invalid| stand_in(&invalid.metadata), |vm| Some(vm.into()))?;
+            ctx.undecodable().remove(&vm.name_any());
+            Event::Delete(vm)
+        }
+    })
+}
+
+/// The VM, or the error of one that cannot be decoded. A leader reports that at once, another operator once it leads.
+fn noted(DeserializeGuard(result): Guarded, ctx: &Arc<Context>) -> Result<VirtualMachine, InvalidObject> {
+    let mut undecodable = ctx.undecodable();
+    match &result {
+        Ok(vm) => drop(undecodable.remove(&vm.name_any())),
+        Err(invalid) => {
+            undecodable.insert(invalid.metadata.name.clone().unwrap_or_default(), invalid.clone());
+            if ctx.leadership.leads() {
+                tokio::spawn(report_undecodable(invalid.clone(), ctx.clone()));
+            }
+        }
+    }
+    result.map(VirtualMachine::from)
+}
+
+/// A VM of that name, of which only the metadata is used.
+fn stand_in(metadata: &ObjectMeta) -> Option<VirtualMachine> {
+    let vm: Option<VmView> = serde_json::from_value(json!({"metadata": metadata, "spec": {"vm": {}}})).ok();
+    vm.map(VirtualMachine::from)
+}
+
+/// Logs and publishes which field of a VM cannot be decoded. Objects that were stored under another
+/// definition can be undecodable, those that the API server has checked cannot.
+async fn report_undecodable(invalid: InvalidObject, ctx: Arc<Context>) {
+    let InvalidObject { error, metadata } = invalid;
+    let name = metadata.name.as_deref().unwrap_or_default();
+    // The watch gives the error without the field's path.
+    let now = Writer::new(&ctx).find::<VirtualMachine, Value>(name).await.ok().flatten();
+    let located = now.and_then(|vm| serde_path_to_error::deserialize::<_, VmView>(&vm).err());
+    let why = located.map_or(error, |error| format!("{}: {}", error.path(), error.inner()));
+    let message = format!(
+        "the VM cannot be read: {why}; correct it (kubectl edit vm {name}), or apply the definitions of this version (kubectl apply -f crds/); until then its pod stays as it is"
+    );
+    tracing::warn!(vm = name, "{message}");
+    let Some(regarding) = stand_in(&metadata).map(|vm| vm.object_ref(&())) else { return };
+    published::publish(&ctx, &regarding, EventType::Warning, "Unreadable", &message).await;
+}
+
+/// Remembers whether the API server knows the definition, and logs when that changes.
+fn note_definition<K>(ctx: &Context, event: &watcher::Result<Event<K>>) {
+    // A list begins before its first page is requested.
     if matches!(event, Ok(Event::Init)) {
         return;
     }
@@ -107,58 +139,27 @@ fn note_definition(ctx: &Context, event: &watcher::Result<Event<Arriving>>) {
     }
 }
 
-/// Tells of each VM that cannot be read, one after another.
-async fn report_unreadable(ctx: Arc<Context>, mut arrived: mpsc::UnboundedReceiver<Unreadable>) {
-    // Who waits for the lead has to remember the last of each.
-    let mut last = HashMap::new();
-    loop {
-        tokio::select! {
-            biased;
-            vm = arrived.recv() => match vm {
-                Some(vm) => drop(last.insert(vm.metadata.name.clone(), vm)),
-                None => return,
-            },
-            () = ctx.leadership.elected() => break,
-        }
-    }
-    for vm in last.into_values() {
-        say_unreadable(&ctx, &vm).await;
-    }
-    while let Some(vm) = arrived.recv().await {
-        say_unreadable(&ctx, &vm).await;
-    }
-}
-
-async fn say_unreadable(ctx: &Context, vm: &Unreadable) {
-    // A few times: whatever changes the object sends it here again.
-    for failures in 1..5 {
-        match vm::unreadable::report(vm, ctx).await {
-            Ok(()) => break,
-            Err(error) => tracing::warn!(%error, "cannot say on a VM that it cannot be read"),
-        }
-        tokio::time::sleep(pause(failures)).await;
-    }
-}
-
-/// Keeps the stores up to date without acting on a change, until this operator leads. Then all VMs are looked at once.
+/// Keeps the stores up to date without acting on changes until this operator leads. Then it returns streams that begin with all VMs.
 pub async fn stand_by<S, T>(
-    vms: Vms<S>,
+    ctx: &Arc<Context>,
+    changed: S,
     mut children: T,
-    leadership: &Leadership,
-) -> (Vms<impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<S, T>>, T)
+) -> (impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<S, T>, T)
 where
     S: Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static,
     T: Stream<Item = ObjectRef<VirtualMachine>> + Send + Unpin + 'static,
 {
-    let Vms { changed, store } = vms;
     let mut changed = Box::pin(changed);
     let changes = futures::stream::select(changed.by_ref(), children.by_ref()).map(drop).collect::<()>();
     tokio::select! {
         biased;
-        () = leadership.elected() => {}
+        () = ctx.leadership.elected() => {}
         // Watches do not end before the operator does.
         () = changes.then(|()| futures::future::pending()) => {}
     }
-    let all = store.state().into_iter().map(|vm| ObjectRef::from_obj(vm.as_ref()));
-    (Vms { changed: futures::stream::iter(all).chain(changed), store }, children)
+    for invalid in ctx.undecodable().values() {
+        tokio::spawn(report_undecodable(invalid.clone(), ctx.clone()));
+    }
+    let all: Vec<_> = ctx.vms.reader().state().iter().map(|vm| ObjectRef::from_obj(vm.as_ref())).collect();
+    (futures::stream::iter(all).chain(changed), children)
 }

@@ -1,24 +1,23 @@
 //! What matters of VMs' ConfigMaps: of the configuration in them, its hash.
 
 use super::metadata;
-use crate::api::hex::hex;
 use crate::api::names;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 /// A ConfigMap: what we put into it is known by its hash.
-#[derive(Clone, Debug, Default, Resource, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Resource, Deserialize)]
 #[resource(inherit = ConfigMap)]
 pub struct ConfigMapView {
     /// Metadata.
     #[serde(deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
     /// What we put into it. Keys of others do not matter.
-    #[serde(default, rename = "data", serialize_with = "data_of_config", deserialize_with = "config_of_data")]
+    #[serde(default, rename = "data", deserialize_with = "config_of_data")]
     pub config: ConfigView,
 }
 
@@ -50,34 +49,9 @@ pub fn logging_digest(data: &BTreeMap<String, String>) -> Option<ConfigDigest> {
     data.get(names::LOGGING_FILE).map(|text| Sha256::digest(text).into())
 }
 
-/// Keys of a [`ConfigView`] that is kept. A ConfigMap cannot have them: its keys have no slash.
-mod kept {
-    pub const DIGEST: &str = "/digest";
-    pub const LOGGING: &str = "/logging";
-    pub const INSTANCE_ID: &str = "/instance-id";
-    pub const MEDIA: &str = "/media";
-}
-
-fn data_of_config<S: Serializer>(config: &ConfigView, serializer: S) -> Result<S::Ok, S::Error> {
-    let logging = config.logging.as_ref().map(|digest| (kept::LOGGING, hex(digest)));
-    let id = config.references_instance_id.clone().map(|id| (kept::INSTANCE_ID, id));
-    // Serializing plain data into a string cannot fail.
-    let media = serde_json::to_string(&config.media).unwrap_or_default();
-    let media = (!config.media.is_empty()).then_some((kept::MEDIA, media));
-    serializer.collect_map([(kept::DIGEST, hex(&config.digest))].into_iter().chain(logging).chain(id).chain(media))
-}
-
 fn config_of_data<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ConfigView, D::Error> {
     let data: Option<BTreeMap<String, String>> = Deserialize::deserialize(deserializer)?;
     let data = data.unwrap_or_default();
-    if let Some(digest) = data.get(kept::DIGEST) {
-        return Ok(ConfigView {
-            digest: of_hex(digest).ok_or_else(|| serde::de::Error::custom("no digest"))?,
-            logging: data.get(kept::LOGGING).and_then(|digest| of_hex(digest)),
-            references_instance_id: data.get(kept::INSTANCE_ID).cloned(),
-            media: data.get(kept::MEDIA).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default(),
-        });
-    }
     let references_instance_id = data.get(names::CONFIG_FILE).and_then(|text| references_instance_id(text));
     let media = data.get(names::CONFIG_FILE).map(|text| media(text)).unwrap_or_default();
     Ok(ConfigView { digest: config_digest(&data), logging: logging_digest(&data), references_instance_id, media })
@@ -100,12 +74,6 @@ fn media(text: &str) -> Vec<String> {
     if files.iter().all(String::is_empty) { Vec::new() } else { files }
 }
 
-fn of_hex(hex: &str) -> Option<ConfigDigest> {
-    let byte = |at: usize| u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok();
-    let bytes: Option<Vec<u8>> = (0..hex.len() / 2).map(byte).collect();
-    bytes?.try_into().ok()
-}
-
 /// The reference writes its file as YAML in blocks, we as JSON.
 fn references_instance_id(text: &str) -> Option<String> {
     if text.starts_with('{') {
@@ -123,8 +91,7 @@ mod tests {
     fn seen(config: &str) -> ConfigView {
         let view: ConfigMapView =
             serde_json::from_value(json!({"metadata": {}, "data": {"config.yaml": config}})).unwrap();
-        // As it comes out of a cache.
-        serde_json::from_value::<ConfigMapView>(serde_json::to_value(view).unwrap()).unwrap().config
+        view.config
     }
 
     #[test]

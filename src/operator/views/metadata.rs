@@ -25,18 +25,36 @@ struct Read {
     uid: Option<String>,
 }
 
-/// Reads an object's metadata without its managed fields; for `#[serde(deserialize_with)]`.
+/// Beginnings of the names of annotations that the operator does not read: those of `kubectl apply` and of volume binders.
+const UNUSED_ANNOTATIONS: [&str; 4] = [
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "pv.kubernetes.io/",
+    "volume.kubernetes.io/",
+    "volume.beta.kubernetes.io/",
+];
+
+/// The finalizer that each claim has.
+const PVC_PROTECTION: &str = "kubernetes.io/pvc-protection";
+
+/// Reads an object's metadata without its managed fields and the annotations that nobody here reads; for `#[serde(deserialize_with)]`.
 ///
 /// # Errors
 /// If it is not metadata.
 pub fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let read = Read::deserialize(deserializer)?;
+    let mut read = Read::deserialize(deserializer)?;
+    if let Some(annotations) = &mut read.annotations {
+        annotations.retain(|name, _| !UNUSED_ANNOTATIONS.iter().any(|prefix| name.starts_with(prefix)));
+    }
+    if let Some(finalizers) = &mut read.finalizers {
+        finalizers.retain(|name| name != PVC_PROTECTION);
+    }
     Ok(ObjectMeta {
-        annotations: read.annotations,
+        // An empty map keeps the allocation of its entries, and an empty list its own.
+        annotations: read.annotations.filter(|annotations| !annotations.is_empty()),
         creation_timestamp: read.creation_timestamp,
         deletion_grace_period_seconds: read.deletion_grace_period_seconds,
         deletion_timestamp: read.deletion_timestamp,
-        finalizers: read.finalizers,
+        finalizers: read.finalizers.filter(|finalizers| !finalizers.is_empty()),
         generate_name: read.generate_name,
         generation: read.generation,
         labels: read.labels,
@@ -53,8 +71,7 @@ pub fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operator::views::{ClaimView, ConfigMapView, EventView, PodView, SecretView, ServiceView};
-    use crate::operator::vm::unreadable::Arriving;
+    use crate::operator::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, VmView};
     use kube::Resource;
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
@@ -86,6 +103,13 @@ mod tests {
     }
 
     #[test]
+    fn the_finalizer_that_holds_a_pod_is_kept_and_that_of_every_claim_is_not() {
+        let finalizers = |names: &Value| metadata(&json!({"finalizers": names})).unwrap().finalizers;
+        assert_eq!(finalizers(&json!(["example.org/hold"])), Some(vec!["example.org/hold".to_owned()]));
+        assert_eq!(finalizers(&json!(["kubernetes.io/pvc-protection"])), None);
+    }
+
+    #[test]
     fn no_view_keeps_managed_fields_for_a_moment() {
         fn managed<K: Resource + DeserializeOwned>() -> bool {
             let read: K = serde_json::from_str(&object().to_string()).unwrap();
@@ -98,9 +122,8 @@ mod tests {
             managed::<ServiceView>(),
             managed::<SecretView>(),
             managed::<ConfigMapView>(),
-            managed::<EventView>(),
-            managed::<Arriving>(),
+            managed::<VmView>(),
         ];
-        assert_eq!(kinds, [false; 7]);
+        assert_eq!(kinds, [false; 6]);
     }
 }

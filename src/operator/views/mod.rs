@@ -1,27 +1,24 @@
 //! The few fields that the operator reads of other objects. Whatever else an object has is dropped as it comes in,
 //! so that ten thousand pods fit in a few megabytes.
-//!
-//! They can be written, too, as the caches keep them so: what is not there takes no room.
 
 mod config_map;
-mod event;
 mod metadata;
 
 pub use config_map::{ConfigDigest, ConfigMapView, ConfigView, config_digest, logging_digest};
-pub use event::{EventView, RegardingView, SeriesView};
 pub use metadata::metadata;
 
-use crate::api::names;
 use crate::api::quantity::Bytes;
+use crate::api::virtual_machine::VirtualMachineStatus;
+use crate::api::{VirtualMachine, VirtualMachineSpec, names};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements, Secret, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// A pod.
-#[derive(Clone, Debug, Default, Resource, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Resource, Deserialize)]
 #[resource(inherit = Pod)]
 pub struct PodView {
     /// Metadata.
@@ -36,21 +33,19 @@ pub struct PodView {
 }
 
 /// What matters of a pod's spec.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpecView {
     /// The containers.
     pub containers: Box<[ContainerSpecView]>,
     /// The node that it runs on, once one was found.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
     /// Seconds that the pod has to end if nobody says otherwise.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub termination_grace_period_seconds: Option<i64>,
 }
 
 /// What matters of a container's spec.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ContainerSpecView {
     /// Name.
@@ -60,16 +55,14 @@ pub struct ContainerSpecView {
 }
 
 /// What matters of a pod's status.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatusView {
     /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
     pub phase: String,
     /// Why a pod ended without its container, such as `Evicted`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// More on `reason`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// Conditions.
     pub conditions: Box<[PodConditionView]>,
@@ -78,7 +71,7 @@ pub struct PodStatusView {
 }
 
 /// What matters of a pod's condition.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodConditionView {
     /// Type.
@@ -87,18 +80,15 @@ pub struct PodConditionView {
     /// `True`, `False` or `Unknown`.
     pub status: String,
     /// Reason.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Message.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// Since when.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
 }
 
 /// What matters of a container.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ContainerView {
     /// Name.
@@ -110,51 +100,43 @@ pub struct ContainerView {
 }
 
 /// The state of a container: one of the fields is set.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ContainerState {
     /// It is not there yet.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<WaitingView>,
     /// It has ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub terminated: Option<TerminatedView>,
 }
 
 /// Why a container is not there yet.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct WaitingView {
     /// Reason.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Message.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
 /// How a container has ended.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TerminatedView {
     /// Exit code.
     pub exit_code: i32,
     /// Reason, such as `OOMKilled`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The termination message.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// When it began.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
     /// When it ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
 }
 
 /// A claim.
-#[derive(Clone, Debug, Default, Resource, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Resource, Deserialize)]
 #[resource(inherit = PersistentVolumeClaim)]
 pub struct ClaimView {
     /// Metadata.
@@ -169,42 +151,36 @@ pub struct ClaimView {
 }
 
 /// What matters of a claim's spec.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimSpecView {
     /// How it may be mounted, such as `ReadWriteOnce`.
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
     pub access_modes: Box<[String]>,
     /// The class; empty where a volume that is there already has to be found.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,
     /// `Block` or `Filesystem`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_mode: Option<String>,
     /// The attributes class.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_attributes_class_name: Option<String>,
     /// The size that is asked for.
     pub resources: ClaimResourcesView,
 }
 
 /// What matters of a claim's resources.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ClaimResourcesView {
     /// `storage`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<BTreeMap<String, Quantity>>,
 }
 
 /// What matters of a claim's status.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ClaimStatusView {
     /// `Pending`, `Bound` or `Lost`.
     pub phase: String,
     /// The volume's size.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<BTreeMap<String, Quantity>>,
 }
 
@@ -263,7 +239,7 @@ impl PodView {
 }
 
 /// A service.
-#[derive(Clone, Debug, Default, Resource, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Resource, Deserialize)]
 #[resource(inherit = Service)]
 pub struct ServiceView {
     /// Metadata.
@@ -275,22 +251,20 @@ pub struct ServiceView {
 }
 
 /// What matters of a service's spec.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ServiceSpecView {
     /// Type.
     #[serde(rename = "type")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
     /// Labels of the pods.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<BTreeMap<String, String>>,
     /// Ports.
     pub ports: Vec<ServicePort>,
 }
 
 /// A secret: its data is not known at all.
-#[derive(Clone, Debug, Default, Resource, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Resource, Deserialize)]
 #[resource(inherit = Secret)]
 pub struct SecretView {
     /// Metadata.
@@ -309,21 +283,22 @@ pub fn owner_of<K: Resource>(object: &K) -> Option<String> {
     vm_of(object).filter(|_| [names::APP_NAME, names::OLD_APP_NAME].contains(&name.as_str()))
 }
 
-/// Annotations of those who bind claims; nobody here reads them.
-const BINDERS: [&str; 3] = ["pv.kubernetes.io/", "volume.kubernetes.io/", "volume.beta.kubernetes.io/"];
+/// A VM as it is read: complete but for metadata that nobody uses.
+#[derive(Clone, Debug, Resource, Deserialize)]
+#[resource(inherit = VirtualMachine)]
+pub struct VmView {
+    /// Metadata.
+    #[serde(deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    /// Spec.
+    pub spec: VirtualMachineSpec,
+    /// Status.
+    #[serde(default)]
+    pub status: Option<VirtualMachineStatus>,
+}
 
-/// The finalizer that each claim has.
-const PROTECTION: &str = "kubernetes.io/pvc-protection";
-
-/// Drops what nobody reads of an object's metadata and takes a third to a half of its size.
-pub fn trim<K: Resource>(object: &mut K) {
-    let meta = object.meta_mut();
-    meta.finalizers.iter_mut().for_each(|finalizers| finalizers.retain(|name| name != PROTECTION));
-    if let Some(annotations) = &mut meta.annotations {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-        annotations.retain(|name, _| !BINDERS.iter().any(|binder| name.starts_with(binder)));
+impl From<VmView> for VirtualMachine {
+    fn from(VmView { metadata, spec, status }: VmView) -> Self {
+        Self { metadata, spec, status }
     }
-    // An emptied map keeps the room of its entries, and an emptied list its own.
-    meta.annotations.take_if(|annotations| annotations.is_empty());
-    meta.finalizers.take_if(|finalizers| finalizers.is_empty());
 }

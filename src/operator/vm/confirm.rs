@@ -1,41 +1,34 @@
-//! (client) Before a guest that runs is ended, or given another configuration, the API server is asked whether the VM still says
-//! so.
+//! (client) Before a pod is created, deleted or reconfigured, the VM is read from the API server.
 //!
-//! Each kind has its own watch, and one may be behind the other: an operator that has just begun to lead may know the pod, and
-//! not yet that somebody has started the VM that was stopped. One that leads for long knows the VM that it made the pod for
-//! ([`Versions`]) and would not need to ask; it does so all the same, as a request for each such change is little.
-//!
-//! [`Versions`]: crate::operator::versions::Versions
+//! Each kind has its own watch, and one may be behind another: an operator that has just become the leader may know the pod, and not
+//! yet that somebody has started the stopped VM.
 
 use super::apply::config_map;
 use super::build::Objects;
 use super::lifecycle::{Decision, DeleteReason};
 use super::observe::Observed;
 use crate::api::VirtualMachine;
+use crate::operator::cache::version;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
-use crate::operator::versions::version;
 use crate::operator::write::Writer;
 use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
 use std::time::Duration;
 
-/// When the API server is asked again about a VM that is gone, or is another by now, if the watch has not told of that before.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// When the VM is reconciled again if the watch has not reported the newer version before.
+pub const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What the API server says.
+/// Whether the decision holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confirmed {
-    /// The VM says what it is known to say; or no guest would feel what follows from that, and nobody was asked.
+    /// The VM is known as it is now, or the decision does not depend on it.
     Yes,
-    /// It says something else by now, of which the watch will tell.
-    Behind {
-        /// When to look again if it has not.
-        ask_again: Duration,
-    },
+    /// The VM has changed or was deleted. The watch will report that.
+    Behind,
 }
 
-/// Asks, where it matters.
+/// Reads the VM where the decision depends on it.
 ///
 /// # Errors
 /// If the API server cannot be asked.
@@ -45,46 +38,37 @@ pub async fn confirmed(
     objects: Option<&Objects>,
     ctx: &Context,
 ) -> Result<Confirmed, Error> {
-    if !is_felt(observed, decision, objects) {
+    if !depends_on_vm(observed, decision, objects) {
         return Ok(Confirmed::Yes);
     }
-    let Some(there) = still_there(observed, ctx).await? else {
-        return Ok(Confirmed::Behind { ask_again: ASK_AGAIN });
-    };
+    let Some(live) = live(observed, ctx).await? else { return Ok(Confirmed::Behind) };
     let is_newer = match decision {
-        // Whether it has begun is in the status, too.
-        Decision::Delete { why: DeleteReason::Outdated, .. } => version(&there) > version(&*observed.vm),
-        // Statuses change more often than that, and nothing else depends on them.
-        _ => there.metadata.generation > observed.vm.metadata.generation,
+        // The status says whether the guest runs.
+        Decision::Delete { why: DeleteReason::Outdated, .. } => version(&live) > version(&*observed.vm),
+        // The status changes more often than the rest, and nothing else depends on it.
+        _ => live.metadata.generation > observed.vm.metadata.generation,
     };
-    if !is_newer {
-        return Ok(Confirmed::Yes);
-    }
-    ctx.versions.saw_meta(&there.metadata);
-    Ok(Confirmed::Behind { ask_again: ctx.versions.wait(&observed.vm, (ctx.instant)()).unwrap_or(ASK_AGAIN) })
+    Ok(if is_newer { Confirmed::Behind } else { Confirmed::Yes })
 }
 
-/// The VM as the API server knows it now; none, if it is gone, or another of its name is there.
+/// The VM as the API server has it now; `None` if it was deleted or replaced.
 ///
 /// # Errors
 /// If the API server cannot be asked.
-pub async fn still_there(
-    observed: &Observed,
-    ctx: &Context,
-) -> Result<Option<PartialObjectMeta<VirtualMachine>>, Error> {
-    let there: Option<PartialObjectMeta<_>> = Writer::new(ctx).find::<VirtualMachine, _>(&observed.name()).await?;
-    Ok(there.filter(|there| there.uid() == observed.vm.uid()))
+pub async fn live(observed: &Observed, ctx: &Context) -> Result<Option<PartialObjectMeta<VirtualMachine>>, Error> {
+    let live: Option<PartialObjectMeta<_>> = Writer::new(ctx).find::<VirtualMachine, _>(&observed.name()).await?;
+    Ok(live.filter(|live| live.uid() == observed.vm.uid()))
 }
 
-/// Whether a guest that runs would feel it. How a pod has ended is another matter: that is not the VM's to say.
-fn is_felt(observed: &Observed, decision: &Decision, objects: Option<&Objects>) -> bool {
+/// Whether a pod is created, or one that has not ended is deleted or reconfigured.
+fn depends_on_vm(observed: &Observed, decision: &Decision, objects: Option<&Objects>) -> bool {
     let pod = observed.own_pod();
     if pod.is_some_and(|pod| pod.has_ended()) {
         return false;
     }
     match decision {
-        Decision::Delete { .. } => true,
-        // A pod or a ConfigMap of which a watch has not told yet may be there.
+        Decision::Create | Decision::Delete { .. } => true,
+        // A pod or a ConfigMap that a watch has not reported yet may exist.
         _ => objects.is_some_and(|objects| {
             observed.config_map.is_none() && pod.is_some() || config_map::changes(&objects.config_map, observed)
         }),

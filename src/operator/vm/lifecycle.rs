@@ -1,4 +1,4 @@
-//! (pure) What becomes of a VM's pod. This is the only place that decides it; one of an earlier VM is for [`super::leftovers`].
+//! (pure) What becomes of a VM's pod. This is the only place that decides it; one of an earlier VM is for [`super::orphans`].
 //!
 //! A pod is made once and ends once (its restart policy is `Never`); a VM that should run and whose pod has ended
 //! gets a new one. How the pod ended is written into the VM's status *before* the pod goes, so that an operator that
@@ -8,9 +8,9 @@
 //! |---|---|---|
 //! | Stopped | none, or not this VM's | keep |
 //! | Running | not this VM's | wait |
+//! | Running | being deleted, not by this operator, and not yet in the status | remember |
 //! | any | being deleted | wait |
 //! | Stopped | any other | delete |
-//! | Running | none, as others delete it again and again | remember |
 //! | Running | none | create, or wait for the end of the pause, or for the image that the guest boots from |
 //! | Running | alive | keep; delete if a restart is asked for, or if it has not run yet and would be made differently now |
 //! | Running | ended by the guest, and `guestShutdownStops` | stop the VM by its spec |
@@ -19,11 +19,11 @@
 //!
 //! A restart that is asked for ([`restart::is_due`]) does not wait for the end of a pause.
 
-use super::end::End;
+use super::end::{End, RAN_WELL};
 use super::observe::Observed;
-use super::{loss, restart};
-use crate::api::names;
+use super::{end, restart};
 use crate::api::virtual_machine::{POD_DELETED, Restarts, State};
+use crate::api::{conditions, names};
 use crate::operator::backoff;
 use crate::operator::controller::Outcome;
 use crate::operator::views::PodView;
@@ -119,14 +119,16 @@ impl Decision {
     /// only of such a pod.
     #[must_use]
     pub fn unless_outdated(self, observed: &Observed, made_of: impl FnOnce() -> Option<String>) -> Self {
-        let (Self::Keep, Some(pod)) = (&self, observed.own_pod().filter(|_| !observed.has_begun())) else {
+        if !matches!(self, Self::Keep | Self::Remember(_)) {
             return self;
-        };
+        }
+        let Some(pod) = observed.own_pod().filter(|pod| !observed.has_begun() && !pod.has_ended()) else { return self };
         let before = pod.annotations().get(names::ANNOTATION_MADE_OF);
-        match (before, pod.uid()) {
-            (Some(before), Some(uid)) if made_of().is_some_and(|now| now != *before) => {
-                Self::Delete { uid, why: DeleteReason::Outdated }
-            }
+        match (before, pod.uid(), &self) {
+            (Some(before), ..) if made_of().is_none_or(|now| now == *before) => self,
+            (Some(_), Some(uid), Self::Keep) => Self::Delete { uid, why: DeleteReason::Outdated },
+            // An earlier operator has probably deleted it.
+            (Some(_), _, Self::Remember(_)) => Self::Wait(WaitFor::PodEnd),
             _ => self,
         }
     }
@@ -140,13 +142,11 @@ pub fn decide(observed: &Observed, valid: bool) -> Decision {
     let past = vm.status.as_ref().and_then(|status| status.restarts.as_ref());
     let restart = valid && restart::is_due(observed);
     let past_pause = past.map(|past| due(past, observed.now)).filter(|_| !restart);
-    let lost = loss::to_remember(observed).filter(|_| !restart);
     let Some(any_pod) = &observed.pod else {
-        return match (wanted, lost, past_pause) {
+        return match (wanted, past_pause) {
             (State::Stopped, ..) => Decision::Keep,
             (State::Running, ..) if !valid => Decision::Wait(WaitFor::ValidSpec),
-            (State::Running, Some(lost), _) => Decision::Remember(lost),
-            (State::Running, _, Some(until)) if until > observed.now => Decision::Wait(WaitFor::Pause { until }),
+            (State::Running, Some(until)) if until > observed.now => Decision::Wait(WaitFor::Pause { until }),
             (State::Running, ..) => Decision::Create,
         };
     };
@@ -156,19 +156,17 @@ pub fn decide(observed: &Observed, valid: bool) -> Decision {
             State::Running => Decision::Wait(WaitFor::OtherPod),
         };
     };
-    if any_pod.metadata.deletion_timestamp.is_some() {
-        return Decision::Wait(WaitFor::PodEnd);
-    }
     let uid = pod.metadata.uid.clone().unwrap_or_default();
+    let remembered = past.filter(|past| past.pod_uid == uid);
+    if any_pod.metadata.deletion_timestamp.is_some() {
+        let by_others = wanted == State::Running && !observed.deleted_by_operator && !restart && remembered.is_none();
+        return if by_others { deleted_by_others(observed, pod, uid) } else { Decision::Wait(WaitFor::PodEnd) };
+    }
     match wanted {
         State::Stopped => Decision::Delete { uid, why: DeleteReason::Stop },
         State::Running if !pod.has_ended() && restart => Decision::Delete { uid, why: DeleteReason::Restart },
         State::Running if !pod.has_ended() => Decision::Keep,
-        State::Running => {
-            // One that was taken for deleted, as an old list did not have it, has ended all the same.
-            let remembered = past.filter(|past| past.pod_uid == uid && past.reason != POD_DELETED);
-            after_end(observed, pod, remembered, uid.clone(), restart)
-        }
+        State::Running => after_end(observed, pod, remembered, uid, restart),
     }
 }
 
@@ -191,23 +189,37 @@ fn after_end(
     if end.by_guest && observed.vm.spec.guest_shutdown_stops {
         return Decision::StopBySpec;
     }
-    let before = observed.vm.status.as_ref().and_then(|status| status.restarts.as_ref());
-    let attempts = match before {
-        Some(before) if !end.ran_well && before.reason != POD_DELETED => before.attempts.saturating_add(1),
-        _ => 1,
-    };
+    let attempts = attempts(observed, end.ran_well);
     // A node whose clock is ahead must not delay the next start.
     let time = Time(end.at.unwrap_or(observed.now).min(observed.now));
     Decision::Remember(Restarts { attempts, pod_uid: uid, reason: end.reason, message: end.message, time })
 }
 
+/// A deletion that this operator has not requested, such as a drain, counts as an end: pods that are deleted again and again are
+/// created later and later. A pod that is deleted at once, without time to end, is not counted.
+fn deleted_by_others(observed: &Observed, pod: &PodView, uid: String) -> Decision {
+    let running = conditions::find(observed.conditions(), conditions::RUNNING).filter(|_| observed.is_running());
+    let ran_well = running.is_some_and(|since| observed.now.duration_since(since.last_transition_time.0) >= RAN_WELL);
+    let by = end::by_others(pod).map(|(reason, message)| format!("{reason}: {message}"));
+    Decision::Remember(Restarts {
+        attempts: attempts(observed, ran_well),
+        pod_uid: uid,
+        reason: POD_DELETED.to_owned(),
+        message: by.unwrap_or_default(),
+        time: Time(observed.now),
+    })
+}
+
+/// The number of ends in a row, with one that happens now.
+fn attempts(observed: &Observed, ran_well: bool) -> u32 {
+    let before = observed.vm.status.as_ref().and_then(|status| status.restarts.as_ref()).filter(|_| !ran_well);
+    before.map_or(1, |before| before.attempts.saturating_add(1))
+}
+
 /// The pause between such an end and the next start.
 #[must_use]
 pub fn pause(past: &Restarts) -> Duration {
-    match past.reason.as_str() {
-        POD_DELETED => backoff::pause_after_deletions(past.attempts),
-        _ => backoff::pause(past.attempts),
-    }
+    backoff::pause(past.attempts)
 }
 
 /// When the next start is due. An end that lies in the future was noted by a clock that was ahead and has been set

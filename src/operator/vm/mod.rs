@@ -1,7 +1,7 @@
 //! The controller of `VirtualMachine`.
 //!
 //! ```text
-//! observe ──► plan ──► lifecycle ──► build ──► confirm ──► apply ──► leftovers ──► report
+//! observe ──► plan ──► lifecycle ──► build ──► confirm ──► apply ──► orphans ──► report
 //! (caches)    (pure)   (pure)        (pure)    (asks)      (writes)  (removes)     (status, events)
 //! ```
 //!
@@ -11,13 +11,13 @@
 //! | [`plan`] | `Observed`, settings | [`plan::Plan`]: every default merged, every value checked; or [`plan::Invalid`] |
 //! | [`lifecycle`] | wanted state, pod, past ends | [`lifecycle::Decision`]: what becomes of the pod |
 //! | [`build`] | `Plan` | [`build::Objects`]: every child as it should be |
-//! | [`confirm`] | all of the above | whether the VM is known as it is now, where a guest that runs would feel what follows |
+//! | [`confirm`] | all of the above | whether the VM is known as it is now, before its pod is created, deleted or reconfigured |
 //! | [`apply`] | `Objects`, `Observed`, `Decision` | what differs is written, and nothing else |
-//! | [`leftovers`] | `Observed` | what an earlier VM of the name has left is removed, if nobody else does that |
+//! | [`orphans`] | `Observed` | objects of a previous VM with the same name are removed |
 //! | [`report`] | all of the above | status and events: only what differs is written |
 //!
-//! [`fetch`] gets CD images into the image repository; [`ignored`] names fields that have no effect; [`end`] reads how a pod ended; [`unreadable`] keeps VMs that cannot be
-//! read from disturbing the others; [`loss`] notes which pods others delete; [`explain`] reads a pod's and its claims' status and says what is in the way.
+//! [`fetch`] gets CD images into the image repository; [`ignored`] names fields that have no effect; [`end`] reads how a pod ended;
+//! [`explain`] reads a pod's and its claims' status and reports why the VM does not start.
 
 pub mod apply;
 pub mod build;
@@ -28,20 +28,17 @@ pub mod fetch;
 #[cfg(test)]
 mod fixtures;
 pub mod ignored;
-pub mod leftovers;
 pub mod lifecycle;
-pub mod loss;
 pub mod observe;
+pub mod orphans;
 pub mod plan;
-pub mod poke;
+pub mod refresh_volume;
 pub mod report;
 pub mod restart;
-pub mod unreadable;
 
 use super::context::Context;
 use super::controller::{Outcome, after_failure, guarded};
 use super::error::Error;
-use super::streams::Vms;
 use crate::api::VirtualMachine;
 use crate::api::conditions::{self, Wanted};
 use confirm::Confirmed;
@@ -61,8 +58,11 @@ const CONCURRENCY: u16 = 16;
 /// When a service that could not be made is tried again.
 const SERVICE_RECHECK: Duration = Duration::from_secs(300);
 
-/// When a VM is looked at again whose status can wait. With hundreds that wait, each second is felt by those that come.
-const DEEDS_FIRST: Duration = Duration::from_secs(2);
+/// The shortest time until a rejected request is sent again.
+const REJECTION_RETRY_MIN: Duration = Duration::from_secs(1);
+
+/// When the removal of an orphaned object that nothing waits for is tried again.
+const ORPHAN_RETRY: Duration = Duration::from_secs(60);
 
 /// When a VM is looked at again whose pod was made, if nobody tells of that pod before.
 const AFTER_CREATION: Duration = Duration::from_secs(1);
@@ -70,7 +70,7 @@ const AFTER_CREATION: Duration = Duration::from_secs(1);
 /// Runs the controller until `stop` completes and the reconciles under way have ended.
 pub async fn run<S, T>(
     ctx: Arc<Context>,
-    vms: Vms<S>,
+    changed_vms: S,
     changed_children: T,
     stop: impl Future<Output = ()> + Send + Sync + 'static,
 ) where
@@ -81,10 +81,11 @@ pub async fn run<S, T>(
         guarded(&vm.name_any(), &ctx, reconcile(vm.clone(), &ctx)).await
     };
     let failed = |vm: Arc<VirtualMachine>, error: &Error, ctx: Arc<Context>| after_failure(&vm.name_any(), error, &ctx);
-    let sweeping = fetch::sweep::forever(ctx.clone(), vms.store.clone());
-    // The store is all that the controller has to know of VMs.
-    let reconciling = Controller::for_stream(futures::stream::pending::<watcher::Result<VirtualMachine>>(), vms.store)
-        .reconcile_on(vms.changed)
+    let sweeping = fetch::sweep::forever(ctx.clone(), ctx.vms.reader());
+    // The controller needs no more than the store.
+    let unused = futures::stream::pending::<watcher::Result<VirtualMachine>>();
+    let reconciling = Controller::for_stream(unused, ctx.vms.reader())
+        .reconcile_on(changed_vms)
         .reconcile_on(changed_children)
         .with_config(Config::default().concurrency(CONCURRENCY))
         .graceful_shutdown_on(stop)
@@ -92,7 +93,7 @@ pub async fn run<S, T>(
         .for_each(|result| {
             // All else reports itself.
             if let Err(ControllerError::ObjectNotFound(object)) = result {
-                ctx.forget(&object.name);
+                ctx.states.forget(&object.name);
             }
             futures::future::ready(())
         });
@@ -103,15 +104,8 @@ pub async fn run<S, T>(
     }
 }
 
-/// Whether nobody misses the VM's first status for a moment: where many VMs are started at once, all get their pods
-/// before it is said of each that it is starting. So the last of them starts as early as it can.
-fn can_wait_to_be_told(observed: &observe::Observed, ctx: &Context) -> bool {
-    let told = conditions::find(observed.conditions(), conditions::READY).is_some();
-    !told && !observed.is_running() && ctx.is_one_of_many(&observed.name(), observed.now)
-}
-
-/// Whether nothing but what an earlier VM has left is in the way of this one.
-fn waits_for_leftovers<T>(applied: &Result<T, Error>, decision: &Decision) -> bool {
+/// Whether the VM waits for nothing but the objects of a previous VM with the same name.
+fn waits_for_orphans<T>(applied: &Result<T, Error>, decision: &Decision) -> bool {
     match applied {
         Ok(_) => *decision == Decision::Wait(WaitFor::OtherPod),
         Err(error) => matches!(error, Error::OfEarlier { .. }),
@@ -124,29 +118,25 @@ fn waits_for_leftovers<T>(applied: &Result<T, Error>, decision: &Decision) -> bo
 /// If the API server could not be asked or refuses a write.
 pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome, Error> {
     let observed = observe::observe(vm, ctx);
-    if let Some(left) = ctx.versions.wait(&observed.vm, (ctx.instant)()) {
-        tracing::debug!(?left, "the VM was known as newer; waiting for that");
-        return Ok(Outcome::Recheck(left));
-    }
     let observed = report::take_back(observed, ctx).await?;
     let observed = fetch::progress::read(observed, ctx).await;
+    let mut observed = explain::warnings::read(observed, ctx).await;
     if observed.is_running() {
         ctx.vm_runs(&observed.name(), observed.now);
     }
-    let observed = loss::note(observed, &ctx.losses);
     if observed.vm.metadata.deletion_timestamp.is_some() {
         // The garbage collector takes its children away; nothing must bring them back.
         return Ok(Outcome::Done);
     }
-    let plan = plan::plan(&observed, &ctx.settings().reconciler);
+    let plan = plan::plan(&observed, &ctx.settings.reconciler);
     let medium = plan.as_ref().ok().and_then(|plan| plan.media.wait);
     let objects = plan.as_ref().ok().map(build::build);
     let made_of = || objects.as_ref().map(|objects| build::made_of(&objects.pod));
     let decision = lifecycle::decide(&observed, plan.is_ok()).once_there(medium).unless_outdated(&observed, made_of);
     let confirmed = confirm::confirmed(&observed, &decision, objects.as_ref(), ctx).await;
-    if let Ok(Confirmed::Behind { ask_again }) = confirmed {
-        tracing::debug!("the API server knows something newer of the VM; waiting for that");
-        return Ok(Outcome::Recheck(ask_again));
+    if let Ok(Confirmed::Behind) = confirmed {
+        tracing::debug!("the API server has a newer version of the VM; waiting for the watch");
+        return Ok(Outcome::Recheck(confirm::ASK_AGAIN));
     }
     let applied = match (confirmed, objects) {
         (Err(error), _) => Err(error),
@@ -154,14 +144,9 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         (Ok(_), Some(objects)) => Box::pin(apply::apply(objects, &observed, &decision, ctx)).await,
         (Ok(_), None) => apply::end_pod(&observed, &decision, ctx).await.map(|()| Vec::new()),
     };
-    let (applied, leftovers) = match leftovers::remove(&observed, ctx).await {
-        Ok(again) => (applied, again),
-        // What keeps it there is what is in the VM's way.
-        Err(error) if waits_for_leftovers(&applied, &decision) => (Err(error), None),
-        Err(error) => {
-            tracing::warn!(%error, "what an earlier VM has left is still there");
-            (applied, Some(ctx.garbage))
-        }
+    let (applied, removed) = match orphans::remove(&observed, ctx).await {
+        Err(error) if waits_for_orphans(&applied, &decision) => (Err(error), Ok(())),
+        removed => (applied, removed),
     };
     let problem = match (&plan, &applied) {
         (Err(invalid), _) => Some(Problem::from(invalid)),
@@ -169,10 +154,6 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         (_, Err(_)) => None,
         (Ok(_), Ok(notes)) => fetch::in_the_way(&decision, notes).or_else(|| explain::explain(&observed)),
     };
-    let is_on_its_way = matches!(decision, Decision::Create | Decision::Keep) && applied.is_ok() && problem.is_none();
-    if is_on_its_way && can_wait_to_be_told(&observed, ctx) {
-        return Ok(Outcome::Recheck(DEEDS_FIRST));
-    }
     // A write that failed for another reason says nothing about the VM: its status stays as it is.
     if applied.is_ok() || problem.is_some() {
         // Where not everything was tried, what was told before stays.
@@ -187,21 +168,28 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     let refused = |notes: &[Wanted]| notes.iter().any(|note| note.type_ == conditions::SERVICE_IN_SYNC);
     let again = applied.as_deref().is_ok_and(refused).then_some(SERVICE_RECHECK);
     let noted = applied.iter().flatten();
-    let of_refused = |note: &Wanted| ctx.refusals.recheck(&observed.name(), note.type_, (ctx.instant)());
-    let refusals = noted.filter_map(of_refused).min().map(|after| after.max(DEEDS_FIRST));
+    let of_rejected = |note: &Wanted| ctx.states.retry_after(&observed.name(), note.type_, (ctx.instant)());
+    let rejections = noted.filter_map(of_rejected).min().map(|after| after.max(REJECTION_RETRY_MIN));
     let repository =
         plan.iter().find_map(|plan| plan.image_repository.as_ref()).and_then(|_| apply::repository::recheck(ctx));
     let fetches = plan.iter().flat_map(|plan| &plan.fetches).filter_map(|fetch| fetch.recheck).min();
+    let orphans = removed.err().map(|error| {
+        tracing::warn!(%error, "cannot remove an object of a previous VM with the same name");
+        ORPHAN_RETRY
+    });
+    // The pod as the writes have left it: the watch reports nothing new of it.
+    observed.pod = ctx.caches.pods.get(&observed.name());
+    let follows = decision == Decision::Keep && plan.is_ok();
     applied.map(|_| {
         decision
             .outcome(observed.now)
             .sooner(explain::recheck(&observed))
-            .sooner(leftovers)
+            .sooner(orphans)
             .sooner(again)
-            .sooner(refusals)
+            .sooner(rejections)
             .sooner(fetches)
             .sooner(repository)
-            .sooner(poke::recheck(&observed))
+            .sooner(refresh_volume::recheck(&observed).filter(|_| follows))
             .sooner((decision == Decision::Create).then_some(AFTER_CREATION))
     })
 }

@@ -2,11 +2,10 @@
 
 use crate::api::{VirtualMachine, conditions, names};
 use crate::operator::context::Context;
-use crate::operator::losses::Lost;
 use crate::operator::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, owner_of};
 use crate::operator::vm::end::End;
+use crate::operator::vm::explain::warnings::Warning;
 use crate::operator::vm::fetch;
-use crate::operator::warnings::Warning;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
@@ -23,8 +22,8 @@ pub struct Observed {
     pub config_map: Option<Arc<ConfigMapView>>,
     /// The pod of its name, whosever it is.
     pub pod: Option<Arc<PodView>>,
-    /// The pod that it had before and that somebody else has deleted, if there is none now.
-    pub lost: Option<Lost>,
+    /// Whether this operator has deleted the pod.
+    pub deleted_by_operator: bool,
     /// The claims that it uses and that are there, by name.
     pub claims: BTreeMap<String, Arc<ClaimView>>,
     /// The namespace's image repository.
@@ -35,10 +34,8 @@ pub struct Observed {
     pub images_missing: Duration,
     /// Its display secret.
     pub display_secret: Option<Arc<SecretView>>,
-    /// The newest warning about the pod.
-    pub pod_warning: Option<Arc<Warning>>,
-    /// The newest warning about each claim that has one, by the claim's name.
-    pub claim_warnings: BTreeMap<String, Arc<Warning>>,
+    /// Warnings about pods and claims that keep it from starting, by the object's UID.
+    pub warnings: BTreeMap<String, Warning>,
     /// The service of its name, whosever it is.
     pub service: Option<Arc<ServiceView>>,
     /// The time of the observation.
@@ -162,7 +159,7 @@ fn ended_for(pod: &PodView, now: Timestamp) -> Option<Duration> {
 /// Looks at the VM.
 #[must_use]
 pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
-    let (vm, now) = (ctx.newest(vm), (ctx.now)());
+    let now = (ctx.now)();
     let name = vm.name_any();
     let disks = disk_names(&vm).into_iter().map(|(disk, claim)| (names::legacy_claim(&name, &disk), claim));
     let runner_data = (names::legacy_claim(&name, RUNNER_DATA), names::runner_data_claim(&name));
@@ -174,26 +171,22 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
     };
     let claims: BTreeMap<String, Arc<ClaimView>> = disks.chain([runner_data]).filter_map(claim).collect();
     let pod = ctx.caches.pods.get(&name);
-    let warning = |uid: &Option<String>| ctx.caches.warnings.of(uid.as_ref());
+    let pod_uid = pod.as_ref().and_then(|pod| pod.metadata.uid.as_deref());
+    let deleted_by_operator = pod_uid.is_some_and(|uid| ctx.states.has_deleted_pod(&name, uid));
     let fetch = |remote: fetch::Remote| {
         let pod = ctx.caches.pods.get(&remote.pod_name());
-        let warning = pod.as_ref().and_then(|pod| warning(&pod.metadata.uid));
         let ended_for = pod.as_deref().and_then(|pod| ended_for(pod, now));
-        (remote.pod_name(), fetch::Seen { pod, warning, progress: None, ended_for })
+        (remote.pod_name(), fetch::Seen { pod, progress: None, ended_for })
     };
-    let image_repository = ctx.caches.claims.get(names::IMAGE_REPOSITORY_CLAIM);
-    let all_claims = claims.values().chain(&image_repository);
-    let claim_warnings = all_claims.filter_map(|claim| Some((claim.name_any(), warning(&claim.metadata.uid)?)));
     Observed {
         config_map: ctx.caches.config_maps.get(&name),
-        pod_warning: pod.as_ref().and_then(|pod| warning(&pod.metadata.uid)),
-        claim_warnings: claim_warnings.collect(),
+        warnings: BTreeMap::new(),
         fetches: fetch::remotes(&vm).into_iter().map(fetch).collect(),
         images_missing: images_missing(&vm, now),
         pod,
-        lost: None,
+        deleted_by_operator,
         claims,
-        image_repository,
+        image_repository: ctx.caches.claims.get(names::IMAGE_REPOSITORY_CLAIM),
         display_secret: display_secret(ctx.caches.secrets.group(&name), &vm),
         service: ctx.caches.services.get(&name),
         now,

@@ -1,9 +1,9 @@
 //! (client) Status and events: computed by pure functions, written where they differ from what is there.
 
 use super::explain::Problem;
-use super::leftovers;
 use super::lifecycle::{self, Decision, DeleteReason, WaitFor};
 use super::observe::Observed;
+use super::orphans;
 use super::restart;
 use crate::api::conditions::{self, ConditionReason, ReadyReason, Wanted};
 use crate::api::virtual_machine::{POD_DELETED, Restarts, State, VirtualMachineStatus};
@@ -11,8 +11,8 @@ use crate::api::{VirtualMachine, names};
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::events;
+use crate::operator::owner::{next_step, owner};
 use crate::operator::views::PodView;
-use crate::operator::whose::Whose;
 use crate::operator::write::Writer;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -20,8 +20,6 @@ use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::EventType;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
-use std::sync::Arc;
-use std::time::Duration;
 
 /// Refusals of the API server. The words of a webhook may be others each time, and each write of the status is followed by
 /// another look at the VM: they are told anew after a minute at the earliest.
@@ -33,9 +31,6 @@ const REFUSALS: [ConditionReason; 6] = [
     ConditionReason::Rejected,
     ConditionReason::ResizeRefused,
 ];
-
-/// How long the words of a refusal stay.
-const WORDS_STAY: Duration = Duration::from_secs(60);
 
 /// Writes status and events. `notes` are conditions besides `Ready`; without, those that are there stay. `created` says
 /// whether the VM's pod was made.
@@ -58,16 +53,15 @@ pub async fn report(
     let ready = ready(observed, decision, problem);
     let restarts = restarts(observed, decision);
     let restart_request = restart::carried_out(observed, created);
-    let refused = format!("vm/{}", observed.name());
-    let words_stay = ctx.lately.was(&refused, (ctx.instant)(), |_| WORDS_STAY);
+    let words_stay = ctx.states.keeps_message(&observed.name(), (ctx.instant)());
     let told = Told { ready: &ready, notes, restarts: restarts.as_ref(), restart_request, words_stay };
     let Some(status) = operator_fields(vm, &told, observed.now) else { return Ok(()) };
     let before = present(vm).and_then(|status| conditions::find(&status.conditions, conditions::READY));
     let is_news = before.is_none_or(|before| before.reason != ready.reason.as_str());
-    ctx.wrote_vm(Writer::new(ctx).apply_status(&vm.name_any(), names::MANAGER_OPERATOR, &status).await?);
+    Writer::new(ctx).apply_status(&vm.name_any(), names::MANAGER_OPERATOR, &status).await?;
     let reasons = [ready.reason.into()].into_iter().chain(notes.into_iter().flatten().map(|note| note.reason));
     if reasons.into_iter().any(|reason| REFUSALS.contains(&reason)) {
-        ctx.lately.note(&refused, (ctx.instant)());
+        ctx.states.rejection_reported(&observed.name(), (ctx.instant)());
     }
     if is_news {
         publish(vm, &ready, ctx).await;
@@ -86,8 +80,8 @@ pub async fn take_back(observed: Observed, ctx: &Context) -> Result<Observed, Er
     }
     let observed = looked_for_pod(observed, ctx).await?;
     let Some(stopped) = stopped_runner_fields(&observed) else { return Ok(observed) };
-    let written = Writer::new(ctx).apply_status(&observed.name(), names::MANAGER_RUNNER, &stopped).await?;
-    Ok(Observed { vm: ctx.wrote_vm(written), ..observed })
+    let vm = Writer::new(ctx).apply_status(&observed.name(), names::MANAGER_RUNNER, &stopped).await?;
+    Ok(Observed { vm, ..observed })
 }
 
 /// The observation with the pod that there is after all. Lists and watches may be old: what they say of a pod's end may be
@@ -95,8 +89,7 @@ pub async fn take_back(observed: Observed, ctx: &Context) -> Result<Observed, Er
 async fn looked_for_pod(observed: Observed, ctx: &Context) -> Result<Observed, Error> {
     let (name, writing) = (observed.name(), ctx.caches.pods.writing());
     let Some(pod) = Writer::new(ctx).find::<Pod, PodView>(&name).await? else { return Ok(observed) };
-    writing.answered(pod.clone());
-    Ok(Observed { pod: Some(Arc::new(pod)), ..observed })
+    Ok(Observed { pod: Some(writing.answered(pod)), ..observed })
 }
 
 fn present(vm: &VirtualMachine) -> Option<&VirtualMachineStatus> {
@@ -123,6 +116,7 @@ impl Ready {
 #[must_use]
 pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>) -> Ready {
     let name = observed.name();
+    let stopping = || (ReadyReason::Stopping, format!("pod {name:?} is ending{}", time_to_end(observed, &name)));
     let (reason, message) = match (problem, decision) {
         (_, Decision::Delete { why: DeleteReason::Outdated, .. }) => {
             let what = format!("pod {name:?} has not run yet and is made anew, as what it is made of has changed");
@@ -136,9 +130,8 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>)
             let what = format!("pod {name:?} is ending, as spec.vm.restartRequest asks; a new one follows");
             (ReadyReason::Stopping, what)
         }
-        (None, Decision::Wait(WaitFor::PodEnd) | Decision::Delete { why: DeleteReason::Stop, .. }) => {
-            (ReadyReason::Stopping, format!("pod {name:?} is ending{}", time_to_end(observed, &name)))
-        }
+        (None, Decision::Wait(WaitFor::PodEnd) | Decision::Delete { why: DeleteReason::Stop, .. }) => stopping(),
+        (None, Decision::Remember(restarts)) if restarts.reason == POD_DELETED => stopping(),
         (None, Decision::Wait(WaitFor::Medium { until })) => {
             (ReadyReason::Starting, format!("the start waits for an image, until {until} at the latest"))
         }
@@ -149,8 +142,8 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>)
                     let is_alive = pod.has_begun() && !pod.has_ended();
                     let next = match is_alive && pod.metadata.deletion_timestamp.is_some() {
                         true => format!("it is ending, and its guest has time to shut down; {}", pull_its_plug(&name)),
-                        false => leftovers::what_becomes_of(pod, &observed.vm)
-                            .unwrap_or_else(|| Whose::of(pod, &name).next_step("pod", &name, "")),
+                        false => orphans::next_step(pod, &observed.vm)
+                            .unwrap_or_else(|| next_step(owner(pod, &name).as_deref(), "pod", &name)),
                     };
                     format!("pod {name:?} is left from an earlier VM of this name; {next}")
                 }
@@ -190,9 +183,9 @@ fn ended(name: &str, restarts: &Restarts) -> String {
         let why = if message.is_empty() { "nobody says why" } else { message };
         let until = lifecycle::pause_ends(restarts);
         return format!(
-            "pod {name:?} was deleted {attempts} times in a row, not by its operator, before the VM had run for 10 min \
-             ({why}); the next is made at {until}, after {pause} s; stop what deletes it, such as a NoExecute taint, a \
-             descheduler or a webhook; raise spec.vm.restartRequest to start at once"
+            "pod {name:?} was deleted, not by its operator ({why}); start {attempts} in a row is tried at {until}, after \
+             {pause} s; if that happens again and again, stop what deletes it, such as a NoExecute taint, a descheduler or a \
+             webhook; raise spec.vm.restartRequest to start at once"
         );
     }
     let message = if message.is_empty() { String::new() } else { format!(": {message}") };

@@ -1,9 +1,9 @@
 //! Fuzz targets: messages of the agents in the guest.
 
 use super::guest;
-use super::lines::{Lines, TooLong};
 use super::login::{Desktop, Login};
 use super::vmop;
+use super::{Lines, TooLong};
 use serde_json::{Value, json};
 
 /// Small, so that the fuzzer reaches it. Bytes.

@@ -3,10 +3,10 @@
 //! What always holds: a reply is that to the question, because each exchange begins with a mark that the agent must
 //! repeat; nothing waits for a silent agent longer than its time.
 
-use super::answers;
-use super::lines::{Lines, TooLong};
+use super::{Lines, TooLong};
 use serde_json::{Map, Value, json};
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +23,9 @@ const REFUSAL_TIME: Duration = Duration::from_secs(1);
 const ADDRESS_PAUSE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 /// Longest reply.
 pub(super) const MAXIMUM: usize = 256 << 10;
+/// Whatever a guest says, what is kept of it is short: that many entries of a list, and bytes of a text.
+const KEPT_ENTRIES: usize = 16;
+const KEPT_BYTES: usize = 256;
 /// Ends whatever was half said, in both directions.
 const DELIMITER: u8 = 0xFF;
 
@@ -59,7 +62,7 @@ impl GuestAgent {
     pub async fn osinfo(&self) -> io::Result<Map<String, Value>> {
         let reply = self.exchange("guest-get-osinfo", &json!({}), REPLY_TIME).await?;
         match reply {
-            Some(Value::Object(osinfo)) => Ok(answers::osinfo(osinfo)),
+            Some(Value::Object(osinfo)) => Ok(short_osinfo(osinfo)),
             _ => Err(io::Error::from(io::ErrorKind::TimedOut)),
         }
     }
@@ -67,7 +70,7 @@ impl GuestAgent {
     /// The guest's addresses.
     pub async fn addresses(&self) -> io::Result<Vec<String>> {
         let reply = self.exchange("guest-network-get-interfaces", &json!({}), REPLY_TIME).await?;
-        reply.map(|interfaces| answers::addresses(&interfaces)).ok_or_else(|| io::ErrorKind::TimedOut.into())
+        reply.map(|interfaces| usable_addresses(&interfaces)).ok_or_else(|| io::ErrorKind::TimedOut.into())
     }
 
     /// Tells the guest's addresses, and each change of them, which nothing announces. Ends where the agent does not know
@@ -167,6 +170,36 @@ pub(super) fn repeats(line: &[u8], mark: &Value) -> bool {
     reply.is_some_and(|reply| reply.get("return") == Some(mark))
 }
 
+/// What the guest's system is: names and short texts, which is all that `guest-get-osinfo` has.
+fn short_osinfo(said: Map<String, Value>) -> Map<String, Value> {
+    let is_short =
+        |name: &str, value: &Value| name.len() <= 64 && value.as_str().is_some_and(|text| text.len() <= KEPT_BYTES);
+    said.into_iter().filter(|(name, value)| is_short(name, value)).take(KEPT_ENTRIES).collect()
+}
+
+/// The addresses of all interfaces, in their order, each once; without those that only the guest itself can use.
+fn usable_addresses(interfaces: &Value) -> Vec<String> {
+    let interfaces = interfaces.as_array().into_iter().flatten();
+    let entries = interfaces.filter_map(|interface| interface.get("ip-addresses")?.as_array()).flatten();
+    let texts = entries.filter_map(|entry| entry.get("ip-address")?.as_str());
+    let mut addresses: Vec<String> = Vec::new();
+    for address in texts.filter_map(|text| text.parse::<IpAddr>().ok()).filter(is_usable) {
+        let text = address.to_string();
+        if !addresses.contains(&text) && addresses.len() < KEPT_ENTRIES {
+            addresses.push(text);
+        }
+    }
+    addresses
+}
+
+fn is_usable(address: &IpAddr) -> bool {
+    let is_link_local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    !is_link_local && !address.is_loopback() && !address.is_unspecified() && !address.is_multicast()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,5 +290,28 @@ mod tests {
         let _listener = UnixListener::bind(dir.path().join("ga.sock")).unwrap();
         let agent = GuestAgent::new(dir.path().join("ga.sock"));
         assert!(agent.osinfo().await.is_err());
+    }
+
+    #[test]
+    fn addresses_that_others_can_use_are_told_once() {
+        let of = |addresses: &[&str]| json!({"ip-addresses": addresses.iter().map(|a| json!({"ip-address": a})).collect::<Vec<_>>()});
+        let interfaces = json!([
+            of(&["127.0.0.1", "::1"]), of(&["10.0.2.15", "fe80::5054:ff:fe12:3456", "2001:DB8::1"]), {"name": "down"},
+            of(&["10.0.2.15", "169.254.1.1", "x", ""]), 7,
+        ]);
+        assert_eq!(usable_addresses(&interfaces), ["10.0.2.15", "2001:db8::1"]);
+        assert_eq!(usable_addresses(&json!({"a": 1})), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_guest_that_says_much_is_kept_short() {
+        let many: Vec<_> = (0..1000).map(|n| json!({"ip-address": format!("10.0.{}.{}", n / 256, n % 256)})).collect();
+        assert_eq!(usable_addresses(&json!([{"ip-addresses": many}])).len(), KEPT_ENTRIES);
+        let mut said = json!({"id": "tiny", "name": "x".repeat(1 << 16), "nested": {"a": [1]}});
+        assert_eq!(short_osinfo(said.as_object().unwrap().clone()), *json!({"id": "tiny"}).as_object().unwrap());
+        for n in 0..1000 {
+            said[format!("k{n}")] = json!("v");
+        }
+        assert_eq!(short_osinfo(said.as_object().unwrap().clone()).len(), KEPT_ENTRIES);
     }
 }

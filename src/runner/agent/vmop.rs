@@ -3,7 +3,7 @@
 //! What always holds: the channel's end is taken from the start, so that the agent's greeting is heard; nothing is said
 //! before it.
 
-use super::lines::Lines;
+use super::Lines;
 use super::login::{ANSWER_TIME, Desktop, Login, TRY_AGAIN};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,13 +1,10 @@
-//! (pure) What a running machine should be and what it is: one file per aspect, each of which gives the commands that
-//! make the second the first.
+//! (pure) What a running machine should be, and the commands for CPUs and the display's password.
 //!
-//! What always holds: where both are equal there is nothing to do; a command that QEMU has refused is not repeated
-//! until what is wanted has changed.
+//! What always holds: where the machine is as it should be there is nothing to do; a command that QEMU has refused is not
+//! repeated until what is wanted has changed.
 
 pub mod cpus;
 pub mod display;
-pub mod media;
-pub mod memory;
 
 use super::spec::Live;
 use crate::api::quantity::Bytes;

@@ -11,6 +11,10 @@ use crate::runner::status::Note;
 use crate::runner::{machine, process};
 use rustix::process::Pid;
 use serde_json::Value;
+use std::time::Duration;
+
+/// Time for QEMU's exit to be known, which is the usual cause of a lost monitor.
+const MONITOR_LOST_DELAY: Duration = Duration::from_secs(30);
 
 impl Driver {
     /// SIGTERM, or what a terminal sends.
@@ -43,6 +47,23 @@ impl Driver {
             Signal::Lost(why) => self.monitor_lost(&why),
             Signal::Event(event) => self.qemu_event(event),
         }
+    }
+
+    fn monitor_lost(&mut self, why: &str) {
+        tracing::info!(why, "the connection to QEMU's monitor has ended");
+        let news = self.news.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(MONITOR_LOST_DELAY).await;
+            let _ = news.send(News::MonitorGone);
+        });
+        self.step(Event::MonitorLost);
+    }
+
+    /// QEMU goes on without its monitor.
+    fn monitor_gone(&mut self) {
+        tracing::error!("QEMU goes on without its monitor");
+        self.observed.monitor_lost = true;
+        self.reporter.publish(&self.observed);
     }
 
     fn monitor_ready(&mut self) {

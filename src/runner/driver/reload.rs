@@ -14,7 +14,7 @@ impl Driver {
     pub(super) fn files_changed(&mut self, files: Files) {
         let password = match &files.password {
             Ok(password) => password.clone().filter(|_| self.ticketing),
-            Err(failure) if self.spec.spice.is_some() => return self.reject(failure.message.clone()),
+            Err(failure) if self.spec.vm.display.spice.is_some() => return self.reject(failure.message.clone()),
             Err(_) => None,
         };
         self.wish(|desired| desired.password = password.or(desired.password.take()));
@@ -32,7 +32,7 @@ impl Driver {
 
     /// What QEMU can give no display that it has: whether it asks for a password, and its certificate.
     fn display_waits_with(&self, files: &Files) -> Option<&'static str> {
-        self.spec.spice.as_ref()?;
+        self.spec.vm.display.spice.as_ref()?;
         if files.certificate != self.certificate {
             return Some("the display's certificate has changed, and is used from the next start of the VM on");
         }
@@ -48,7 +48,7 @@ impl Driver {
     }
 
     fn reconfigure(&mut self, spec: Spec, config: &RunnerConfig, display: Option<&'static str>) {
-        spec::remarks(config, &spec).iter().for_each(|remark| tracing::warn!("{}: {remark}", self.config.display()));
+        spec::remark(config).iter().for_each(|remark| tracing::warn!("{}: {remark}", self.config.display()));
         let mut live = spec.live.clone();
         if spec.cds.len() != self.spec.cds.len() {
             // Which image was meant for which drive, the next start knows.
@@ -68,7 +68,6 @@ impl Driver {
         });
         self.observed.login_wanted.clone_from(&live.logged_in_user);
         let _ = self.desktop.send(vmop::Input::Want(live.logged_in_user.clone()));
-        self.observed.ram_target = live.ram.unwrap_or(self.spec.ram);
         let timeout = live.powerdown_timeout;
         let sizes = self.sizes(&spec);
         let wished = self.wishes.borrow().clone();

@@ -6,7 +6,7 @@
 use super::answer::Validator;
 use super::problem::{Problem, size};
 use crate::api::fetch::FetchReason;
-use crate::api::hex::hex;
+use crate::api::hex;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

@@ -1,12 +1,10 @@
 //! (io) A filter of system calls, for this process and all that it starts. Container runtimes have one of their own; this
 //! one is there also where it is switched off.
-#![allow(unsafe_code)]
 
-use std::io;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, sock_filter};
 
 /// Nobody here changes what is mounted, looks into other processes, loads code into the kernel, sets clocks or leaves
 /// a namespace.
-#[cfg(target_arch = "x86_64")]
 const REFUSED: [libc::c_long; 42] = [
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -52,60 +50,53 @@ const REFUSED: [libc::c_long; 42] = [
     libc::SYS_ioperm,
 ];
 
-/// Installs it for good. Needs that no privilege can be gained any more.
-#[cfg(target_arch = "x86_64")]
-pub fn install() -> io::Result<()> {
+/// Installs it for good.
+pub fn install() -> Result<(), seccompiler::Error> {
     /// From linux/audit.h.
     const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
-    /// Numbers from here on are those of the x32 calling convention, by which the list could be passed by.
+    /// Numbers from here on are those of the x32 calling convention, which the library does not know. By these, every call of the
+    /// list could be made.
     const X32: u32 = 0x4000_0000;
-    let statement = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
+    let refuse = SeccompAction::Errno(libc::EPERM as u32);
+    let rules = REFUSED.map(|number| (number, Vec::new())).into();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse.clone(), TargetArch::x86_64)?;
+    let statement = |code: u32, k: u32, jt: u8, jf: u8| sock_filter { code: code as u16, jt, jf, k };
     let load = |offset: u32| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0);
-    let answer = |k: u32| statement(libc::BPF_RET | libc::BPF_K, k, 0, 0);
-    let refuse = answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
-    // The kernel's `seccomp_data`: the number, then the architecture.
+    let refused = statement(libc::BPF_RET | libc::BPF_K, refuse.into(), 0, 0);
+    // The kernel's `seccomp_data`: the number, then the architecture. The library would kill a program of another architecture.
     let mut program = vec![
         load(4),
         statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, AUDIT_ARCH_X86_64, 1, 0),
-        refuse,
+        refused.clone(),
         load(0),
         statement(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, X32, 0, 1),
-        refuse,
+        refused,
     ];
-    for number in REFUSED {
-        program.push(statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number as u32, 0, 1));
-        program.push(refuse);
-    }
-    program.push(answer(libc::SECCOMP_RET_ALLOW));
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the kernel reads the program, which outlives the call.
-    let result = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    program.extend(BpfProgram::try_from(filter)?);
+    seccompiler::apply_filter(&program)
 }
 
-/// Other processors have other numbers.
-#[cfg(not(target_arch = "x86_64"))]
-pub fn install() -> io::Result<()> {
-    Ok(())
-}
-
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
 mod tests {
+    #![allow(unsafe_code)]
     use super::*;
+    use std::io;
 
     #[test]
     fn what_is_refused_fails_and_everything_else_goes_on() {
         // A thread of its own, as the filter stays with it.
         let refused = std::thread::spawn(|| {
-            rustix::thread::set_no_new_privs(true).unwrap();
             install().unwrap();
             assert!(std::fs::read_dir("/").unwrap().count() > 0);
             let host = std::process::Command::new("true").status().unwrap();
             assert!(host.success());
-            // SAFETY: changes nothing: unsharing nothing is allowed to everybody.
-            let result = unsafe { libc::syscall(libc::SYS_unshare, 0) };
-            (result, io::Error::last_os_error().raw_os_error())
+            // Changes nothing: unsharing nothing is allowed to everybody. The second number is that of x32.
+            [libc::SYS_unshare, libc::SYS_unshare | 0x4000_0000].map(|number| {
+                // SAFETY: no memory is passed.
+                let result = unsafe { libc::syscall(number, 0) };
+                (result, io::Error::last_os_error().raw_os_error())
+            })
         });
-        assert_eq!(refused.join().unwrap(), (-1, Some(libc::EPERM)));
+        assert_eq!(refused.join().unwrap(), [(-1, Some(libc::EPERM)); 2]);
     }
 }

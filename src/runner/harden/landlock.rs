@@ -1,40 +1,20 @@
 //! (io) Landlock: the process can reach a few files only, and the programs that it starts fewer still.
 //!
-//! The kernel confines the thread that asks and all that it starts, never the rest of the process. So a process with one
-//! thread confines itself for good, and a program is started from a thread of its own, so that nothing has to be done
-//! between fork and exec. The kernel has no safe wrapper; each request is one call with one structure.
-#![allow(unsafe_code)]
+//! The kernel confines the calling thread and all that it starts, never the rest of the process. So a process with one thread
+//! confines itself for good, and a program is started from a thread of its own: no code runs between fork and exec.
 
 use super::reach::Access;
-use rustix::fs::{Mode, OFlags};
+use crate::runner::failure::Failure;
+use landlock::{
+    ABI, Access as _, AccessFs, BitFlags, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
+    path_beneath_rules,
+};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc;
 
-/// From linux/landlock.h.
-const EXECUTE: u64 = 1 << 0;
-const WRITE_FILE: u64 = 1 << 1;
-const READ_FILE: u64 = 1 << 2;
-const READ_DIR: u64 = 1 << 3;
-const REMOVE_DIR: u64 = 1 << 4;
-/// Removing and making of every kind: bits 4 to 12.
-const CHANGE_DIR: u64 = 0x1ff0;
-/// Linking and renaming between directories, since the second version.
-const REFER: u64 = 1 << 13;
-/// Since the third version.
-const TRUNCATE: u64 = 1 << 14;
-/// Since the fifth version.
-const IOCTL_DEV: u64 = 1 << 15;
-const VERSION: u32 = 1;
-const RULE_PATH_BENEATH: u32 = 1;
-
-/// What `landlock_add_rule` takes.
-#[repr(C, packed)]
-struct PathBeneath {
-    allowed: u64,
-    parent: i32,
-}
+/// The newest version of Landlock that this code is tested with. The library leaves out the rights that a kernel does not know.
+const VERSION: ABI = ABI::V5;
 
 /// Runs `start` in a thread of its own, where only those files can be reached, by it and by what it starts. Gives what `start`
 /// tells, which can go on then. Where the kernel has no Landlock, it just runs.
@@ -44,88 +24,43 @@ pub fn confined<T: Send + 'static>(
 ) -> io::Result<T> {
     let (told, tells) = mpsc::channel();
     let tell = move |result| drop(told.send(result));
-    let confine_and_start = move || match confine(&reach) {
-        Ok(()) => start(&tell),
-        Err(error) => tell(Err(error)),
+    let confine_and_start = move || match confine_thread(&reach) {
+        Ok(_) => start(&tell),
+        Err(error) => tell(Err(io::Error::other(error))),
     };
     std::thread::Builder::new().name("start".to_owned()).spawn(confine_and_start)?;
     tells.recv().unwrap_or_else(|_| Err(io::Error::other("the thread that starts programs has died")))
 }
 
-/// Confines this process, as long as it has one thread, and all that it will start. Needs that no privilege can be gained
-/// any more.
-pub fn confine_process(reach: &[(PathBuf, Access)]) -> io::Result<()> {
-    if handled().is_none() {
-        tracing::info!("this kernel has no Landlock; files are guarded by their permissions alone");
-    }
-    confine(reach)
-}
-
-/// What the kernel can confine; none if it has no Landlock, or it is switched off.
-fn handled() -> Option<u64> {
-    // SAFETY: asks for the version only; nothing is read or written.
-    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u64>(), 0, VERSION) };
-    let every = EXECUTE | WRITE_FILE | READ_FILE | READ_DIR | CHANGE_DIR;
-    match version {
-        ..=0 => None,
-        1 => Some(every),
-        2 => Some(every | REFER),
-        3 | 4 => Some(every | REFER | TRUNCATE),
-        _ => Some(every | REFER | TRUNCATE | IOCTL_DEV),
+/// Gives up all other files, for this process and all that it will start. Before the second thread.
+pub fn confine(reach: &[(PathBuf, Access)]) -> Result<(), Failure> {
+    match confine_thread(reach) {
+        Ok(RulesetStatus::NotEnforced) => {
+            tracing::info!("this kernel has no Landlock; files are guarded by their permissions alone");
+            Ok(())
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::start(format!("files cannot be given up: {error}"))),
     }
 }
 
-fn confine(reach: &[(PathBuf, Access)]) -> io::Result<()> {
-    let Some(handled) = handled() else { return Ok(()) };
-    // SAFETY: the kernel reads eight bytes, which outlive the call; a result that is not negative is a new descriptor.
-    let rules = unsafe {
-        let rules = libc::syscall(libc::SYS_landlock_create_ruleset, &raw const handled, size_of::<u64>(), 0);
-        descriptor(rules)?
-    };
-    for (path, access) in reach {
-        allow(&rules, path, *access, handled)?;
-    }
-    // SAFETY: no memory is passed.
-    let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+/// A path that does not exist is left out: it cannot be reached anyway.
+fn confine_thread(reach: &[(PathBuf, Access)]) -> Result<RulesetStatus, RulesetError> {
+    let rules = reach.iter().flat_map(|(path, access)| path_beneath_rules([path], rights(*access)));
+    let rules = Ruleset::default().handle_access(AccessFs::from_all(VERSION))?.create()?.add_rules(rules)?;
+    Ok(rules.restrict_self()?.ruleset)
 }
 
-/// # Safety
-/// What is given is a descriptor that nobody owns, or negative.
-unsafe fn descriptor(result: libc::c_long) -> io::Result<OwnedFd> {
-    match i32::try_from(result) {
-        // SAFETY: as the caller promises.
-        Ok(fd @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        _ => Err(io::Error::last_os_error()),
+/// For a directory; of these, the library takes for a file those that a file can have.
+fn rights(access: Access) -> BitFlags<AccessFs> {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    match access {
+        Access::Program => AccessFs::from_read(VERSION),
+        Access::Read => read,
+        Access::Write => read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev,
+        Access::Keep => read | (AccessFs::from_write(VERSION) & !AccessFs::Refer),
+        Access::Leave => AccessFs::RemoveDir.into(),
     }
-}
-
-/// What is not there cannot be reached anyway. Whether it is a directory, opening tells: a file system on a server that does not
-/// answer holds up whoever asks for more.
-fn allow(rules: &OwnedFd, path: &Path, access: Access, handled: u64) -> io::Result<()> {
-    let open = |more| rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | more, Mode::empty());
-    let (place, is_dir) = match (open(OFlags::DIRECTORY), open(OFlags::empty())) {
-        (Ok(place), _) => (place, true),
-        (Err(_), Ok(place)) => (place, false),
-        (Err(_), Err(_)) => return Ok(()),
-    };
-    let file = match access {
-        Access::Program => EXECUTE | READ_FILE,
-        Access::Read => READ_FILE,
-        Access::Write | Access::Keep => READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV,
-        Access::Leave => 0,
-    };
-    let dir = match access {
-        Access::Keep => READ_DIR | CHANGE_DIR,
-        Access::Leave => REMOVE_DIR,
-        _ => READ_DIR,
-    };
-    let allowed = handled & if is_dir { file | dir } else { file };
-    let rule = PathBeneath { allowed, parent: place.as_raw_fd() };
-    // SAFETY: the kernel reads the rule, which outlives the call.
-    let result =
-        unsafe { libc::syscall(libc::SYS_landlock_add_rule, rules.as_raw_fd(), RULE_PATH_BENEATH, &raw const rule, 0) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

@@ -10,13 +10,12 @@ mod filter;
 mod landlock;
 mod reach;
 
-pub use landlock::confined;
+pub use landlock::{confine, confined};
 pub use reach::{Access, Places, Reach};
 
 use crate::runner::failure::Failure;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{CapabilitySet, capabilities, clear_ambient_capability_set, set_capabilities, set_no_new_privs};
-use std::path::PathBuf;
 
 /// Gives up every capability, whoever gave it, and ever to gain another. Before the first thread and the first child.
 pub fn give_up() -> Result<(), Failure> {
@@ -33,9 +32,4 @@ pub fn give_up() -> Result<(), Failure> {
     // QEMU has the same user: it must not look into this process, which knows the display's password and the token.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(problem)?;
     filter::install().map_err(|error| Failure::start(format!("system calls cannot be given up: {error}")))
-}
-
-/// Gives up all other files, for this process and all that it will start. Before the second thread, after [`give_up`].
-pub fn confine(reach: &[(PathBuf, Access)]) -> Result<(), Failure> {
-    landlock::confine_process(reach).map_err(|error| Failure::start(format!("files cannot be given up: {error}")))
 }

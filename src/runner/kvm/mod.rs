@@ -51,7 +51,7 @@ pub struct Trial<'a> {
 
 /// What runs the guest's instructions. `asked` is when somebody wants the end.
 pub async fn settle(spec: &Spec, trial: Trial<'_>, asked: impl Future<Output = ()>) -> Result<Acceleration, Failure> {
-    match spec.accelerator {
+    match spec.vm.accelerator {
         Accelerator::Tcg => return Ok(Acceleration::Tcg),
         Accelerator::Unset => return Ok(Acceleration::Unset),
         Accelerator::Auto | Accelerator::Kvm => {}
@@ -62,7 +62,7 @@ pub async fn settle(spec: &Spec, trial: Trial<'_>, asked: impl Future<Output = (
     };
     match problem {
         None => Ok(Acceleration::Kvm),
-        Some(problem) if spec.accelerator == Accelerator::Auto => {
+        Some(problem) if spec.vm.accelerator == Accelerator::Auto => {
             tracing::warn!("the guest is emulated: {}", problem.message);
             Ok(Acceleration::TcgForWantOfKvm(problem))
         }
@@ -89,9 +89,9 @@ impl Trial<'_> {
     /// Why no guest runs, if none does.
     async fn of_guest(&self, spec: &Spec) -> Option<Problem> {
         let began = Instant::now();
-        let finding = self.run(&spec.cpu_model, spec).await;
+        let finding = self.run(&spec.vm.cpu_model, spec).await;
         let took_ms = began.elapsed().as_millis() as u64;
-        tracing::info!(took_ms, model = spec.cpu_model, ?finding, "KVM was tried");
+        tracing::info!(took_ms, model = spec.vm.cpu_model, ?finding, "KVM was tried");
         let broken = |why: &str| {
             let device = self.device.display();
             Some(Problem::new(ConditionReason::KvmDoesNotWork, format!("the KVM of {device} runs no guest: {why}")))
@@ -103,12 +103,12 @@ impl Trial<'_> {
                 return broken(&format!("a hundred instructions were not done within {} s", probe::TIME.as_secs()));
             }
         };
-        if spec.cpu_model != HOST_MODEL && self.run(HOST_MODEL, spec).await == Finding::Works {
+        if spec.vm.cpu_model != HOST_MODEL && self.run(HOST_MODEL, spec).await == Finding::Works {
             let models = models::that_work(self.program, Acceleration::Kvm.name(), &self.reach);
             let models = tokio::time::timeout_at(began + self.time, models).await.unwrap_or_default();
             return Some(Problem::new(
                 ConditionReason::CpuModelRefused,
-                models::refused(&spec.cpu_model, &why, &models),
+                models::refused(&spec.vm.cpu_model, &why, &models),
             ));
         }
         broken(&why)
@@ -120,7 +120,7 @@ impl Trial<'_> {
         }
         let mut reach = self.reach.clone();
         reach.push((self.guest.clone(), Access::Read));
-        let arguments = qemu::probe(model, spec.firmware.is_secure(), &self.guest);
+        let arguments = qemu::probe(model, spec.vm.firmware.is_secure(), &self.guest);
         let finding = probe::run(self.program, &arguments, &reach).await;
         let _ = std::fs::remove_file(&self.guest);
         finding

@@ -20,8 +20,6 @@ pub struct FirmwareFiles {
     pub vars: PathBuf,
     /// Whether variables are protected by system management mode.
     pub secure: bool,
-    /// What became of the variables that the guest had, where it has them no longer.
-    pub put_aside: Option<String>,
 }
 
 /// Size of the variables in the layout of 4 MiB.
@@ -62,9 +60,13 @@ fn candidates(firmware: Firmware) -> &'static [(&'static str, &'static str)] {
 }
 
 /// Finds the firmware among the files below `root`, and gives the VM its own variables if it has none yet, or none that fit
-/// (B30). Those of another layout are kept under a name of their own, and are back when their firmware is: nothing is ever
-/// overwritten, and the volume of 1 MiB holds each once.
-pub fn settle(firmware: Firmware, root: &Path, data: &Path) -> Result<Option<FirmwareFiles>, Failure> {
+/// (B30). Variables of another layout are renamed, and used again when a firmware of their layout is chosen.
+pub fn settle(
+    firmware: Firmware,
+    root: &Path,
+    data: &Path,
+    warnings: &mut Vec<String>,
+) -> Result<Option<FirmwareFiles>, Failure> {
     let below = |path: &str| root.join(path.trim_start_matches('/'));
     // Distributions give one name to either layout.
     let only_4m = matches!(firmware, Firmware::Uefi4m | Firmware::Secure4m);
@@ -74,10 +76,15 @@ pub fn settle(firmware: Firmware, root: &Path, data: &Path) -> Result<Option<Fir
     if firmware == Firmware::Bios {
         return Ok(None);
     }
-    choose(&pairs, firmware, data).map(Some)
+    choose(&pairs, firmware, data, warnings).map(Some)
 }
 
-fn choose(pairs: &[(PathBuf, PathBuf)], firmware: Firmware, data: &Path) -> Result<FirmwareFiles, Failure> {
+fn choose(
+    pairs: &[(PathBuf, PathBuf)],
+    firmware: Firmware,
+    data: &Path,
+    warnings: &mut Vec<String>,
+) -> Result<FirmwareFiles, Failure> {
     let present: Vec<_> = pairs.iter().filter(|(rom, vars)| rom.is_file() && vars.is_file()).collect();
     let Some((first_rom, template)) = present.first() else {
         let looked: Vec<String> = pairs.iter().map(|(rom, _)| rom.display().to_string()).collect();
@@ -86,56 +93,32 @@ fn choose(pairs: &[(PathBuf, PathBuf)], firmware: Firmware, data: &Path) -> Resu
     };
     let own = data.join(VARS_FILE);
     let unusable = |error| User::of_process().cannot("cannot be written", &own, data, &error);
-    let secure = firmware.is_secure();
-    let files = |rom: &PathBuf, put_aside| FirmwareFiles { rom: rom.clone(), vars: own.clone(), secure, put_aside };
-    let mut aside = None;
+    let files = |rom: &PathBuf| FirmwareFiles { rom: rom.clone(), vars: own.clone(), secure: firmware.is_secure() };
+    let renamed = |size: u64| data.join(format!("fw-vars-{size}.fd"));
     if let Some(own_size) = size(&own) {
         // Code of one layout with variables of another does not boot; the size tells the layouts apart.
         if let Some((rom, _)) = present.iter().find(|(_, vars)| size(vars) == Some(own_size)) {
-            return Ok(files(rom, None));
+            return Ok(files(rom));
         }
-        let kept = kept(data, own_size);
+        let kept = renamed(own_size);
         fs::rename(&own, &kept).map_err(unusable)?;
-        aside = Some(kept);
-    }
-    let waiting = |(rom, vars): &&(PathBuf, PathBuf)| {
-        let kept = kept(data, size(vars)?);
-        kept.is_file().then(|| (rom.clone(), kept))
-    };
-    let (rom, before) = present.iter().find_map(waiting).unzip();
-    // Also by a start before this one, which has come so far and no further.
-    let put_aside = aside.or_else(|| last_kept(data, before.as_deref())).map(|kept| {
-        format!(
-            "the firmware's variables, among them boot entries and keys, are not those that the guest had: the store of \
-             {} bytes fits no firmware {} of this image and is kept as {}; it is used again with its firmware",
-            size(&kept).unwrap_or_default(),
+        warnings.push(format!(
+            "the firmware's variables, such as boot entries and keys, of {own_size} bytes do not fit the firmware {} of this \
+             image; they are kept as {}",
             firmware.as_str(),
             kept.display()
-        )
-    });
-    match before {
-        Some(before) => fs::rename(before, &own),
+        ));
+    }
+    match size(template).map(renamed).filter(|kept| kept.is_file()) {
+        Some(kept) => fs::rename(kept, &own),
         None => durable::copy(template, &own),
     }
     .map_err(unusable)?;
-    Ok(files(rom.as_ref().unwrap_or(first_rom), put_aside))
+    Ok(files(first_rom))
 }
 
 fn size(path: &Path) -> Option<u64> {
     fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len())
-}
-
-/// Where variables of that size wait for their firmware.
-fn kept(data: &Path, size: u64) -> PathBuf {
-    data.join(format!("fw-vars-{size}.fd"))
-}
-
-/// Those that were used last of all that wait, but for one.
-fn last_kept(data: &Path, but: Option<&Path>) -> Option<PathBuf> {
-    let paths = fs::read_dir(data).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    let waits =
-        |path: &PathBuf| size(path).is_some_and(|size| *path == kept(data, size)) && Some(path.as_path()) != but;
-    paths.filter(waits).max_by_key(|path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok())
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 
 use crate::api::conditions::ConditionReason;
 use crate::runner::problem::Problem;
-use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -98,13 +97,13 @@ impl Looks {
     }
 }
 
-/// Whether that directory can be opened in time, or is known not to be there. The thread that asks ends with the answer.
+/// Whether the attributes of that directory can be read in time, as Landlock needs them, or it is known not to be there. The thread
+/// that asks ends with the answer.
 pub async fn answers(dir: &Path) -> bool {
     let (told, tells) = oneshot::channel();
     let dir = dir.to_owned();
     let ask = move || {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        drop(rustix::fs::open(&dir, flags, Mode::empty()));
+        drop(std::fs::metadata(dir));
         let _ = told.send(());
     };
     match std::thread::Builder::new().name("repository".to_owned()).spawn(ask) {

@@ -4,9 +4,9 @@
 //! always holds: whatever this leaves in the data directory is whole, and is the same at the next start.
 
 mod access;
-mod certificate;
 mod claim;
 mod dirs;
+mod display;
 mod drives;
 mod durable;
 mod firmware;
@@ -14,13 +14,12 @@ mod identity;
 mod layout;
 mod looks;
 mod media;
-mod password;
 mod record;
 mod screen;
 
-pub use certificate::Certificate;
 pub use claim::Claims;
 pub use dirs::{Directories, Environment};
+pub use display::{Certificate, password};
 pub use drives::{Disk, DiskKind, Held};
 pub use firmware::FirmwareFiles;
 pub use identity::record_machine_type;
@@ -31,13 +30,13 @@ pub use layout::{Fixed, Layout};
 pub use looks::Find;
 pub use looks::{Looks, answers};
 pub use media::image;
-pub use password::password;
 pub use screen::Screen;
 
 use super::failure::Failure;
 use super::problem::Problem;
-use super::spec::{Cd, Network, Spec};
+use super::spec::{Cd, NetworkConfig, Spec};
 use crate::api::outcome::EndReason;
+use crate::api::runner_config::MacAddr;
 use record::Record;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -136,21 +135,22 @@ pub struct Around<'a> {
 pub fn resolve(spec: Spec, dirs: &Directories, around: Around) -> Result<Resolved, Failure> {
     let mut record = identity::settle(&dirs.data)?;
     let before = record.clone();
-    let uuid = identity::uuid(&dirs.data, spec.uuid.as_deref())?;
-    let firmware = firmware::settle(spec.firmware, Path::new("/"), &dirs.data)?;
-    let mut warnings: Vec<String> = firmware.iter().filter_map(|firmware| firmware.put_aside.clone()).collect();
+    let uuid = identity::uuid(&dirs.data, spec.vm.uuid.as_deref())?;
+    let mut warnings = Vec::new();
+    let firmware = firmware::settle(spec.vm.firmware, Path::new("/"), &dirs.data, &mut warnings)?;
     let (disks, held) = drives::disks(&spec.disks)?;
     let cds = drives::cds(&spec.cds, around.images, &mut warnings);
-    let macs = macs(&spec.networks, around.uid.unwrap_or(&uuid), record.of_reference);
+    let macs = macs(&spec.vm.network, around.uid.unwrap_or(&uuid), record.of_reference);
     let layout = settle_layout(&mut record, &macs, &disks, around.seed.is_some())?;
-    let screen = screen::settle(&mut record, before.pci.is_some(), &around.acceleration, spec.outputs, &mut warnings);
+    let screen =
+        screen::settle(&mut record, before.pci.is_some(), &around.acceleration, spec.vm.display.outputs, &mut warnings);
     if record != before {
         record.write(&dirs.data)?;
     }
     let machine = Machine {
         uuid,
         machine_type: record.machine_type,
-        cpu_model: cpu_model(&spec.cpu_model, &around.acceleration),
+        cpu_model: cpu_model(&spec.vm.cpu_model, &around.acceleration),
         acceleration: around.acceleration,
         firmware,
         macs,
@@ -183,12 +183,13 @@ pub fn cpu_model(wanted: &str, acceleration: &Acceleration) -> String {
 
 /// An address for each interface: the configured one, else one that stays. The reference left that to QEMU, which
 /// counts from the same address in every VM; a guest that was installed with it may know its interface by it.
-fn macs(networks: &[Network], seed: &str, of_reference: bool) -> Vec<String> {
-    let configured: Vec<&String> = networks.iter().filter_map(|network| network.mac.as_ref()).collect();
+fn macs(networks: &[NetworkConfig], seed: &str, of_reference: bool) -> Vec<String> {
+    let configured: Vec<String> =
+        networks.iter().filter_map(|network| network.mac.as_ref()).map(MacAddr::normalized).collect();
     let mut of_qemu =
-        (0x56u8..=0xff).map(|n| format!("52:54:00:12:34:{n:02x}")).filter(|mac| !configured.contains(&mac));
-    let mac = |(n, network): (usize, &Network)| match &network.mac {
-        Some(mac) => mac.clone(),
+        (0x56u8..=0xff).map(|n| format!("52:54:00:12:34:{n:02x}")).filter(|mac| !configured.contains(mac));
+    let mac = |(n, network): (usize, &NetworkConfig)| match &network.mac {
+        Some(mac) => mac.normalized(),
         None => of_qemu.next().filter(|_| of_reference).unwrap_or_else(|| derived_mac(seed, n)),
     };
     networks.iter().enumerate().map(mac).collect()
@@ -244,14 +245,11 @@ mod tests {
         assert_ne!(mac, derived_mac("other", 0));
     }
 
-    use crate::runner::spec::Backend;
-
     #[test]
     fn a_machine_of_the_reference_keeps_the_addresses_that_qemu_gave_it() {
-        let network = |mac: Option<&str>| Network {
-            device: "virtio-net".to_owned(),
-            mac: mac.map(str::to_owned),
-            backend: Backend::Tap { bridge: "br0".to_owned() },
+        let network = |mac: Option<&str>| NetworkConfig {
+            mac: mac.map(|mac| mac.to_owned().try_into().unwrap()),
+            ..NetworkConfig::default()
         };
         let networks = [network(None), network(Some("52:54:00:12:34:57")), network(None)];
         let expected = ["52:54:00:12:34:56", "52:54:00:12:34:57", "52:54:00:12:34:58"];

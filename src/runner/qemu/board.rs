@@ -1,14 +1,14 @@
 //! (pure) What a machine is before anything is plugged in: type, firmware, memory, processors, clock.
 
 use super::super::machine::{Acceleration, Fixed, Machine};
-use super::super::spec::Memory;
 use super::Descriptors;
 use super::args::{Args, escape};
+use crate::api::runner_config::VmConfig;
 use serde_json::{Value, json};
 
 /// Who the machine is.
 pub fn identity(args: &mut Args, machine: &Machine) {
-    args.plain("-name", &format!("guest={},debug-threads=on", escape(&machine.spec.name)));
+    args.plain("-name", &format!("guest={},debug-threads=on", escape(&machine.spec.vm.name)));
     args.plain("-uuid", &machine.uuid);
     let mut options = format!(
         "{},usb=off,vmport=off,dump-guest-core=off,memory-backend=pc.ram,hpet=off",
@@ -47,7 +47,7 @@ pub fn firmware(args: &mut Args, machine: &Machine) {
             args.plain("-global", "driver=cfi.pflash01,property=secure,value=on");
         }
     }
-    if machine.spec.boot_menu {
+    if machine.spec.vm.boot_menu {
         args.plain("-boot", "menu=on");
     }
 }
@@ -55,7 +55,7 @@ pub fn firmware(args: &mut Args, machine: &Machine) {
 /// Memory, and the balloon that takes it away again; it gives way before the guest runs out of memory.
 pub fn memory(args: &mut Args, machine: &Machine) {
     let bytes = machine.spec.ram.0;
-    args.json("-object", &backend(machine.spec.memory, bytes));
+    args.json("-object", &backend(&machine.spec.vm, bytes));
     args.plain("-m", &format!("{bytes}B"));
     let balloon = json!({
         "driver": "virtio-balloon-pci", "id": "balloon0", "deflate-on-oom": true, "free-page-reporting": true,
@@ -65,21 +65,21 @@ pub fn memory(args: &mut Args, machine: &Machine) {
 
 /// Where the memory comes from. What is huge or shared is a file without a name, so that no volume has to be mounted for it;
 /// huge pages are set aside for such a file at once, or QEMU does not start.
-fn backend(memory: Memory, bytes: u64) -> Value {
-    if memory == Memory::default() {
+fn backend(vm: &VmConfig, bytes: u64) -> Value {
+    if vm.hugepages.is_none() && !vm.shared_memory {
         return json!({"qom-type": "memory-backend-ram", "id": "pc.ram", "size": bytes});
     }
     let mut file = json!({"qom-type": "memory-backend-memfd", "id": "pc.ram", "size": bytes, "share": true});
-    if let (Some(page), Some(fields)) = (memory.page, file.as_object_mut()) {
+    if let (Some(page), Some(fields)) = (vm.hugepages, file.as_object_mut()) {
         fields.insert("hugetlb".to_owned(), json!(true));
-        fields.insert("hugetlbsize".to_owned(), json!(page.0));
+        fields.insert("hugetlbsize".to_owned(), json!(page.bytes()));
     }
     file
 }
 
 /// The TPM, which is another process at the end of that descriptor.
 pub fn tpm(args: &mut Args, machine: &Machine, descriptors: Descriptors) {
-    if machine.spec.tpm {
+    if machine.spec.vm.use_tpm {
         args.plain("-chardev", &format!("socket,id=chrtpm,fd={}", descriptors.tpm));
         args.plain("-tpmdev", "emulator,id=tpm0,chardev=chrtpm");
         args.device(&json!({"driver": "tpm-tis", "tpmdev": "tpm0"}));
@@ -89,13 +89,13 @@ pub fn tpm(args: &mut Args, machine: &Machine, descriptors: Descriptors) {
 /// One processor and room for the others: only those that are plugged in later can be unplugged.
 pub fn processors(args: &mut Args, machine: &Machine) {
     args.plain("-cpu", &machine.cpu_model);
-    let topology = machine.spec.topology;
+    let vm = &machine.spec.vm;
     let mut smp = format!("1,maxcpus={}", machine.spec.maximum_cpus);
     let parts = [
-        ("sockets", topology.sockets),
-        ("dies", topology.dies),
-        ("cores", topology.cores),
-        ("threads", topology.threads),
+        ("sockets", vm.sockets),
+        ("dies", vm.dies_per_socket),
+        ("cores", vm.cores_per_die),
+        ("threads", vm.threads_per_core),
     ];
     for (name, count) in parts.into_iter().filter(|(_, count)| *count > 0) {
         smp.push_str(&format!(",{name}={count}"));
@@ -109,6 +109,6 @@ pub fn processors(args: &mut Args, machine: &Machine) {
 
 /// The clock.
 pub fn clock(args: &mut Args, machine: &Machine) {
-    let spec = &machine.spec;
-    args.plain("-rtc", &format!("base={},clock={},driftfix=slew", escape(&spec.rtc_base), escape(&spec.rtc_clock)));
+    let (base, clock) = (escape(&machine.spec.vm.rtc_base), machine.spec.vm.rtc_clock.as_str());
+    args.plain("-rtc", &format!("base={base},clock={clock},driftfix=slew"));
 }

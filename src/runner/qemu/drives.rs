@@ -1,8 +1,6 @@
 //! (pure) CD drives, then disks, then the seed for cloud-init.
 
-use super::super::desired::media::{device as media_device, medium};
 use super::super::machine::{DiskKind, Machine};
-use super::super::reconcile::start_node;
 use super::args::Args;
 use super::bootable;
 use serde_json::{Value, json};
@@ -14,14 +12,34 @@ const MAXIMUM_QUEUES: u32 = 16;
 /// CD drives.
 pub fn cds(args: &mut Args, machine: &Machine) {
     for (n, cd) in machine.cds.iter().enumerate() {
-        let mut device = json!({"driver": "ide-cd", "id": media_device(n), "bus": format!("ide.{n}")});
-        if let (Some(file), Some(fields)) = (&cd.file, device.as_object_mut()) {
-            let node = start_node(n);
-            args.json("-blockdev", &medium(&node, file));
-            fields.insert("drive".to_owned(), json!(node));
+        let mut device = json!({"driver": "ide-cd", "id": cd_device(n), "bus": format!("ide.{n}")});
+        if let Some(file) = &cd.file {
+            let mut node = cd_image(file);
+            for (fields, key) in [(&mut node, "node-name"), (&mut device, "drive")] {
+                fields.as_object_mut().map(|fields| fields.insert(key.to_owned(), json!(cd_node(n))));
+            }
+            args.json("-blockdev", &node);
         }
         args.device(&bootable(device, cd.bootindex));
     }
+}
+
+/// QEMU's id of a CD drive.
+pub fn cd_device(n: usize) -> String {
+    format!("cd{n}")
+}
+
+/// The block node of the image that a CD drive has at the start.
+pub fn cd_node(n: usize) -> String {
+    format!("drive-cdrom{n}")
+}
+
+/// A CD image as a block node. VMs share images, so QEMU neither locks nor writes them.
+pub fn cd_image(file: &Path) -> Value {
+    json!({
+        "driver": "raw", "read-only": true,
+        "file": {"driver": "file", "filename": file.to_string_lossy(), "locking": "off", "read-only": true},
+    })
 }
 
 /// Disks, past the page cache where that is possible. Each has a thread of its own, so that neither QEMU's main loop nor

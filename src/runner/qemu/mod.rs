@@ -10,7 +10,7 @@ mod drives;
 mod peripherals;
 mod trial;
 
-pub use drives::disk_node;
+pub use drives::{cd_device, cd_image, cd_node, disk_node};
 pub use peripherals::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
 pub use trial::{asked_for_models, probe};
 

@@ -1,9 +1,9 @@
 //! (pure) What is plugged in besides drives: serial line, agents' channels, input, screen, sound, networks, SPICE.
 
 use super::super::machine::{Certificate, Fixed, Machine, Screen};
-use super::super::spec::{Backend, Forward, Network};
 use super::args::{Args, escape};
 use super::{Descriptors, listener, tap_descriptor};
+use crate::api::runner_config::{ForwardConfig, NetworkConfig, NetworkType, Protocol};
 use serde_json::{Value, json};
 
 /// Memory of one screen.
@@ -56,7 +56,7 @@ pub fn screen_and_sound(args: &mut Args, machine: &Machine) {
 }
 
 fn screen(machine: &Machine) -> Value {
-    let outputs = machine.spec.outputs;
+    let outputs = machine.spec.vm.display.outputs;
     match machine.screen {
         Screen::Vga => json!({"driver": "VGA", "id": "video0"}),
         Screen::VirtioVga => json!({
@@ -68,7 +68,7 @@ fn screen(machine: &Machine) -> Value {
 
 /// Network interfaces.
 pub fn networks(args: &mut Args, machine: &Machine) {
-    let networks = machine.spec.networks.iter().zip(&machine.macs).zip(&machine.layout.networks);
+    let networks = machine.spec.vm.network.iter().zip(&machine.macs).zip(&machine.layout.networks);
     for (n, ((network, mac), slot)) in networks.enumerate() {
         let id = format!("hostnet{n}");
         args.json("-netdev", &backend(&id, n, network));
@@ -90,7 +90,7 @@ const QUEUE_SIZE: u16 = 256;
 /// Interrupts of the card: one for each queue, the control queue and its configuration.
 const VECTORS: u16 = 4;
 
-fn nic(network: &Network, id: &str, mac: &str) -> Value {
+fn nic(network: &NetworkConfig, id: &str, mac: &str) -> Value {
     let mut device = json!({"driver": network.device, "netdev": id, "mac": mac});
     if let Some(fields) = device.as_object_mut().filter(|_| VIRTIO.contains(&network.device.as_str())) {
         let own = json!({"mq": false, "rx_queue_size": QUEUE_SIZE, "tx_queue_size": QUEUE_SIZE, "vectors": VECTORS});
@@ -104,26 +104,26 @@ fn is_on_pci(model: &str) -> bool {
     !model.starts_with("usb-") && !model.contains("isa")
 }
 
-fn backend(id: &str, n: usize, network: &Network) -> Value {
-    match &network.backend {
-        Backend::User { net, forwards } => user_backend(id, net.as_ref(), forwards),
+fn backend(id: &str, n: usize, network: &NetworkConfig) -> Value {
+    match network.type_ {
+        NetworkType::User => user_backend(id, network),
         // Made and put on its bridge by the runner.
-        Backend::Tap { .. } => json!({"type": "tap", "id": id, "fd": tap_descriptor(n).to_string(), "vhost": false}),
+        NetworkType::Tap => json!({"type": "tap", "id": id, "fd": tap_descriptor(n).to_string(), "vhost": false}),
     }
 }
 
-fn user_backend(id: &str, net: Option<&String>, forwards: &[Forward]) -> Value {
+fn user_backend(id: &str, network: &NetworkConfig) -> Value {
     let mut backend = json!({"type": "user", "id": id});
     if let Some(fields) = backend.as_object_mut() {
-        if let Some(net) = net {
+        if let Some(net) = &network.net {
             fields.insert("net".to_owned(), json!(net));
         }
-        let forward = |forward: &Forward| {
-            let protocol = if forward.udp { "udp" } else { "tcp" };
+        let forward = |forward: &ForwardConfig| {
+            let protocol = if forward.protocol == Protocol::Udp { "udp" } else { "tcp" };
             json!({"str": format!("{protocol}::{}-:{}", forward.port, forward.guest_port)})
         };
-        if !forwards.is_empty() {
-            fields.insert("hostfwd".to_owned(), forwards.iter().map(forward).collect());
+        if !network.forward.is_empty() {
+            fields.insert("hostfwd".to_owned(), network.forward.iter().map(forward).collect());
         }
     }
     backend
@@ -132,7 +132,7 @@ fn user_backend(id: &str, net: Option<&String>, forwards: &[Forward]) -> Value {
 /// The SPICE server, its agent's channel, sound and USB redirection. Its password comes through the monitor. With a
 /// certificate its port is encrypted; there is none beside it that is not.
 pub fn spice(args: &mut Args, machine: &Machine) {
-    let Some(spice) = &machine.spec.spice else { return };
+    let Some(spice) = &machine.spec.vm.display.spice else { return };
     let ticketing = if machine.ticketing { "off" } else { "on" };
     let secure = if machine.certificate.is_some() { "tls-" } else { "" };
     let mut options = format!("{secure}port={},disable-ticketing={ticketing},seamless-migration=on", spice.port);
@@ -144,8 +144,8 @@ pub fn spice(args: &mut Args, machine: &Machine) {
     if let Some(address) = &spice.address {
         options.push_str(&format!(",addr={address}"));
     }
-    if let Some(video) = &spice.streaming_video {
-        options.push_str(&format!(",streaming-video={}", escape(video)));
+    if let Some(video) = spice.streaming_video {
+        options.push_str(&format!(",streaming-video={}", video.as_str()));
     }
     args.plain("-spice", &options);
     args.plain("-chardev", "spicevmc,id=vdagentdev,name=vdagent");

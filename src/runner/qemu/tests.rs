@@ -19,7 +19,7 @@ fn machine(vm: &str) -> Machine {
         acceleration: Acceleration::Tcg,
         cpu_model: "max".to_owned(),
         firmware: None,
-        macs: (0..spec.networks.len()).map(|n| format!("52:54:00:12:34:{n:02x}")).collect(),
+        macs: (0..spec.vm.network.len()).map(|n| format!("52:54:00:12:34:{n:02x}")).collect(),
         cds: spec.cds.clone(),
         disks: Vec::new(),
         seed: None,
@@ -71,12 +71,7 @@ fn b32_the_fullest_machine() {
     );
     machine.acceleration = Acceleration::Kvm;
     machine.screen = Screen::VirtioVga;
-    machine.firmware = Some(FirmwareFiles {
-        rom: "/fw/CODE.fd".into(),
-        vars: "/data/fw-vars.fd".into(),
-        secure: true,
-        put_aside: None,
-    });
+    machine.firmware = Some(FirmwareFiles { rom: "/fw/CODE.fd".into(), vars: "/data/fw-vars.fd".into(), secure: true });
     machine.disks = vec![
         Disk { path: "/dev/system-disk".into(), kind: DiskKind::Device, bootindex: Some(1000), size: 0, direct: true },
         Disk { path: "/images/a,b.img".into(), kind: DiskKind::File, bootindex: None, size: 0, direct: false },

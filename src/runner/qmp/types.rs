@@ -112,39 +112,24 @@ impl Command {
         Self::new("system_reset", json!({}))
     }
 
-    /// The drives and what is in them.
-    pub fn query_block() -> Self {
-        Self::new("query-block", json!({}))
-    }
-
-    /// Opens an image, without a drive yet.
-    pub fn add_node(node: Value) -> Self {
-        Self::new("blockdev-add", node)
-    }
-
-    /// Closes an image that is in no drive.
+    /// Deletes a block node that no device has.
     pub fn remove_node(node: &str) -> Self {
         Self::new("blockdev-del", json!({"node-name": node}))
     }
 
-    /// Opens the tray, or asks a guest that holds it to do so.
-    pub fn open_tray(device: &str) -> Self {
-        Self::new("blockdev-open-tray", json!({"id": device}))
+    /// Replaces a drive's medium by a new block node. A guest that has locked the tray is asked to open it.
+    pub fn change_medium(device: &str, node: &Value) -> Self {
+        Self::new("blockdev-change-medium", json!({"id": device, "filename": format!("json:{node}")}))
+    }
+
+    /// Opens a drive's tray and removes the medium. A guest that has locked the tray is asked to open it.
+    pub fn eject(device: &str) -> Self {
+        Self::new("eject", json!({"id": device}))
     }
 
     /// Closes the tray.
     pub fn close_tray(device: &str) -> Self {
         Self::new("blockdev-close-tray", json!({"id": device}))
-    }
-
-    /// Takes the medium out of the open tray.
-    pub fn remove_medium(device: &str) -> Self {
-        Self::new("blockdev-remove-medium", json!({"id": device}))
-    }
-
-    /// Puts a medium into the open tray.
-    pub fn insert_medium(device: &str, node: &str) -> Self {
-        Self::new("blockdev-insert-medium", json!({"id": device, "node-name": node}))
     }
 
     /// Tells the guest that a disk has grown, and makes an image file grow.

@@ -1,115 +1,91 @@
-//! (client) Gives the display its password, before and beside everything else: nothing that takes long delays it.
+//! (client) Sets the display's password.
 //!
-//! What always holds: a password is never valid for longer than it should be. One whose end cannot be used is not set, and
-//! the end of a new one is never given to the one before.
+//! A password is never valid for longer than configured. One with an invalid expiry is not set, and the expiry of a new
+//! password never applies to the previous one.
 
-use super::Progress;
+use super::{Machine, Progress};
 use crate::api::conditions::ConditionReason;
-use crate::runner::desired::Desired;
 use crate::runner::desired::display::{self, NOW, Password};
 use crate::runner::problem::Problem;
-use crate::runner::qmp::{Client, Command, Error};
-use tokio::sync::{Mutex, mpsc, watch};
+use crate::runner::qmp::{Command, Error};
 
-/// The display's password, which two tasks follow: one does nothing else.
-pub(super) struct Display(Mutex<State>);
-
-struct State {
-    client: Client,
-    progress: mpsc::UnboundedSender<Progress>,
-    /// What is in effect; unknown where it was not brought to QEMU, or its answer was lost.
+/// The state of the display's password.
+#[derive(Default)]
+pub(super) struct Display {
+    /// The password in effect; unknown if QEMU did not answer.
     applied: Option<Password>,
-    /// What QEMU has refused, or was not asked for: it is tried once.
+    /// The password that QEMU rejected, or that is invalid: it is tried once.
     refused: Option<Password>,
 }
 
-impl Display {
-    pub(super) fn new(client: Client, progress: mpsc::UnboundedSender<Progress>) -> Self {
-        Self(Mutex::new(State { client, progress, applied: None, refused: None }))
-    }
-
-    /// Follows each wish at once, as long as there are any. What cannot be brought to QEMU is left to who looks again.
-    pub(super) async fn run(&self, mut wishes: watch::Receiver<Desired>) {
-        loop {
-            let password = wishes.borrow_and_update().password.clone();
-            if let Err(error) = self.follow(password.as_ref()).await {
-                tracing::debug!(%error, "the display's password");
-            }
-            if wishes.changed().await.is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Follows the wish, unless it was followed already.
-    pub(super) async fn follow(&self, wanted: Option<&Password>) -> Result<(), Error> {
-        self.0.lock().await.follow(wanted).await
-    }
-}
-
-impl State {
-    async fn follow(&mut self, wanted: Option<&Password>) -> Result<(), Error> {
-        let Some(password) = wanted.filter(|password| self.refused.as_ref() != Some(password)) else { return Ok(()) };
-        match display::commands(Some(password), self.applied.as_ref()) {
-            Some(commands) if commands.is_empty() => self.settle(None, None),
-            Some(commands) => self.give(password, commands).await?,
+impl Machine {
+    /// Sets the password, unless it is set already or was rejected.
+    pub(super) async fn follow_password(&mut self, wanted: Option<&Password>) -> Result<(), Error> {
+        let Some(password) = wanted.filter(|password| self.display.refused.as_ref() != Some(password)) else {
+            return Ok(());
+        };
+        match display::commands(Some(password), self.display.applied.as_ref()) {
+            Some(commands) if commands.is_empty() => self.settle_password(None, None),
+            Some(commands) => self.set_password(password, commands).await?,
             None => {
                 let end = password.expiry.as_deref().unwrap_or_default();
                 let why = format!(
                     "password-expiry in the display's secret: {end:?} is not allowed; use now, never, +<seconds>, or seconds \
                      since 1970; {}",
-                    self.display_stays()
+                    self.display.stays()
                 );
-                self.settle(Some(password), Some(Problem::new(ConditionReason::InvalidConfig, why)));
+                self.settle_password(Some(password), Some(Problem::new(ConditionReason::InvalidConfig, why)));
             }
         }
         Ok(())
     }
 
-    /// Gives the commands for a password. Where one is lost, nothing is known to be in effect, and all are given again.
-    async fn give(&mut self, password: &Password, commands: Vec<Command>) -> Result<(), Error> {
-        let before = self.applied.take();
+    /// Runs the commands for a password. If QEMU does not answer one, all are run again.
+    async fn set_password(&mut self, password: &Password, commands: Vec<Command>) -> Result<(), Error> {
+        let before = self.display.applied.take();
         let is_new = before.as_ref().is_none_or(|before| before.text != password.text);
         for (n, command) in commands.into_iter().enumerate() {
             let Err(error) = self.client.execute(command).await else { continue };
             let Error::Refused { description, .. } = error else { return Err(error) };
             if is_new && n > 0 {
-                // The display has it by now, and until when nobody knows.
+                // The display has the new password by now, with an unknown expiry.
                 let end = Command::expire_password(NOW);
                 self.client.execute(end).await?;
-                self.applied = Some(Password { expiry: Some(NOW.to_owned()), ..password.clone() });
+                self.display.applied = Some(Password { expiry: Some(NOW.to_owned()), ..password.clone() });
             } else {
-                self.applied = before;
+                self.display.applied = before;
             }
             let field = if is_new && n == 0 { "display-password" } else { "password-expiry" };
-            let stays = self.display_stays();
+            let stays = self.display.stays();
             let why = format!(
                 "{field} in the display's secret: QEMU refuses it ({description}); change it there, a password has at most 60 \
                  characters; {stays}"
             );
-            self.settle(Some(password), Some(Problem::new(ConditionReason::PasswordNotSet, why)));
+            self.settle_password(Some(password), Some(Problem::new(ConditionReason::PasswordNotSet, why)));
             return Ok(());
         }
-        self.applied = Some(password.clone());
+        self.display.applied = Some(password.clone());
         let _ = self.progress.send(Progress::PasswordSet);
-        self.settle(None, None);
+        self.settle_password(None, None);
         Ok(())
     }
 
-    fn display_stays(&self) -> &'static str {
+    /// Notes which password is not tried again, and reports why if that changes.
+    fn settle_password(&mut self, refused: Option<&Password>, problem: Option<Problem>) {
+        if refused.is_some() || self.display.refused.is_some() {
+            self.display.refused = refused.cloned();
+            let _ = self.progress.send(Progress::Password(problem));
+        }
+    }
+}
+
+impl Display {
+    fn stays(&self) -> &'static str {
         match &self.applied {
             Some(applied) if applied.end() != Some(NOW) => {
                 "until then the display has the password before, and its end"
             }
             _ => "until then the display lets nobody in",
-        }
-    }
-
-    /// What is not tried again, and why; told where it is news.
-    fn settle(&mut self, refused: Option<&Password>, problem: Option<Problem>) {
-        if refused.is_some() || self.refused.is_some() {
-            self.refused = refused.cloned();
-            let _ = self.progress.send(Progress::Password(problem));
         }
     }
 }

@@ -1,6 +1,5 @@
 mod cpus;
 mod password;
-mod unanswered;
 
 use super::*;
 use crate::api::conditions::ConditionReason;
@@ -38,7 +37,7 @@ async fn rig_with(first: Desired, find: Find) -> Rig {
     let (sender, progress) = mpsc::unbounded_channel();
     let start = Start {
         looks: Looks::new(dir.path().to_owned(), find),
-        trays: vec![Tray::at_start(0, None)],
+        trays: vec![Tray::at_start(0, Some("start.iso".into()))],
         sizes: vec![1 << 20],
         reset: Some(3),
     };
@@ -60,32 +59,33 @@ fn places(command: &str, _: &Value) -> Result<Value, &'static str> {
 struct FakeDrive {
     open: bool,
     locked: bool,
-    node: Option<String>,
-    nodes: Vec<String>,
+    medium: Option<String>,
+    /// The block nodes that were deleted.
+    deleted: Vec<String>,
 }
 
 impl FakeDrive {
     fn answer(&mut self, command: &str, arguments: &Value) -> Result<Value, &'static str> {
-        let text = |key: &str| arguments[key].as_str().unwrap().to_owned();
         match command {
             "query-hotpluggable-cpus" => return places(command, arguments),
-            "query-block" => {
-                let inserted = self.node.as_ref().map(|node| json!({"node-name": node}));
-                let mut drive = json!({"qdev": "cd0", "tray_open": self.open, "device": "", "locked": self.locked});
-                if let Some(inserted) = inserted {
-                    drive["inserted"] = inserted;
-                }
-                return Ok(json!([drive, {"qdev": "/machine/peripheral-anon/device[3]/virtio-backend"}]));
-            }
-            "blockdev-add" => self.nodes.push(text("node-name")),
-            "blockdev-del" => self.nodes.retain(|node| *node != text("node-name")),
-            "blockdev-open-tray" => self.open |= !self.locked,
+            "blockdev-del" => self.deleted.push(arguments["node-name"].as_str().unwrap().to_owned()),
             "blockdev-close-tray" => self.open = false,
-            "blockdev-remove-medium" if self.open => self.node = None,
-            "blockdev-insert-medium" if self.open && self.node.is_none() => self.node = Some(text("node-name")),
+            "blockdev-change-medium" | "eject" if self.locked && !self.open => return Err("Device '' is locked"),
+            "blockdev-change-medium" => {
+                let node = arguments["filename"].as_str().unwrap().strip_prefix("json:").unwrap();
+                let node: Value = serde_json::from_str(node).unwrap();
+                assert_eq!((&node["read-only"], &node["file"]["locking"]), (&json!(true), &json!("off")));
+                self.medium = Some(node["file"]["filename"].as_str().unwrap().to_owned());
+                self.open = false;
+            }
+            "eject" => (self.open, self.medium) = (true, None),
             other => panic!("{other} {arguments}"),
         }
         Ok(json!({}))
+    }
+
+    fn has(&self, image: &str) -> bool {
+        !self.open && self.medium.as_ref().is_some_and(|medium| medium.ends_with(image))
     }
 
     /// Answers until all of a wish was followed; gives what was told of the media.
@@ -114,20 +114,43 @@ async fn b05_each_drive_gets_its_medium_once_and_is_then_the_guests() {
     let (mut rig, mut drive) = (rig(desired(1)).await, FakeDrive::default());
     let (a, b) = (image(&rig, "a.iso"), image(&rig, "b.iso"));
     drive.play(&mut rig).await;
-    for wanted in [a.clone(), b, a.clone()] {
+    for (wanted, name) in [(a.clone(), "/a.iso"), (b, "/b.iso"), (a.clone(), "/a.iso")] {
         rig.wishes.send_modify(|desired| desired.live.media = vec![wanted]);
         assert_eq!(drive.play(&mut rig).await, None);
-        assert!(!drive.open && drive.node.is_some());
-        assert_eq!(drive.nodes, [drive.node.clone().unwrap()], "the one before is closed");
+        assert!(drive.has(name), "{:?}", drive.medium);
     }
+    assert_eq!(drive.deleted, ["drive-cdrom0"], "only the medium of the start has a node of ours");
     // The guest ejects it, and nobody brings it back.
-    (drive.open, drive.node) = (true, None);
+    (drive.open, drive.medium) = (true, None);
     rig.wishes.send_modify(|desired| desired.attempt += 1);
     assert_eq!(drive.play(&mut rig).await, None);
-    assert!(drive.open && drive.node.is_none());
+    assert!(drive.open && drive.medium.is_none());
     rig.wishes.send_modify(|desired| desired.live.media = vec![None]);
+    assert_eq!(drive.play(&mut rig).await, None);
+    assert!(drive.medium.is_none() && !drive.open);
+}
+
+#[tokio::test]
+async fn b05_a_change_that_qemu_has_not_answered_is_followed_by_another_one() {
+    let (mut rig, mut drive) = (rig(desired(1)).await, FakeDrive::default());
+    let (a, b) = (image(&rig, "a.iso"), image(&rig, "b.iso"));
+    rig.wishes.send_modify(|desired| desired.live.media = vec![a.clone()]);
     drive.play(&mut rig).await;
-    assert!(drive.nodes.is_empty() && !drive.open);
+    rig.wishes.send_modify(|desired| desired.live.media = vec![b]);
+    let command = loop {
+        let command = rig.peer.hear().await;
+        if command["execute"] == "blockdev-change-medium" {
+            break command;
+        }
+        let answer = drive.answer(command["execute"].as_str().unwrap(), &command["arguments"]).unwrap();
+        rig.peer.say(&json!({"return": answer, "id": command["id"]}).to_string()).await;
+    };
+    tokio::time::pause();
+    // QEMU carries it out late, when the configuration has the previous image again.
+    rig.wishes.send_modify(|desired| desired.live.media = vec![a]);
+    drive.answer("blockdev-change-medium", &command["arguments"]).unwrap();
+    assert_eq!(drive.play(&mut rig).await, None);
+    assert!(drive.has("/a.iso"), "{:?}", drive.medium);
 }
 
 #[tokio::test]
@@ -136,15 +159,14 @@ async fn b05_an_image_that_cannot_be_had_leaves_the_drive_as_it_is_until_it_come
     let a = image(&rig, "a.iso");
     rig.wishes.send_modify(|desired| desired.live.media = vec![a]);
     drive.play(&mut rig).await;
-    let before = drive.node.clone();
     rig.wishes.send_modify(|desired| desired.live.media = vec![Some("late.iso".into())]);
     let problem = drive.play(&mut rig).await.unwrap();
-    assert_eq!((problem.reason, &drive.node), (ConditionReason::ImageMissing, &before));
+    assert_eq!((problem.reason, drive.has("/a.iso")), (ConditionReason::ImageMissing, true));
     image(&rig, "late.iso");
     // The wishes stay as they are: it is looked for again.
     tokio::time::pause();
     assert_eq!(drive.play(&mut rig).await, None);
-    assert_ne!(drive.node, before);
+    assert!(drive.has("/late.iso"));
 }
 
 #[tokio::test]
@@ -194,7 +216,7 @@ async fn a_repository_that_does_not_answer_delays_nothing_else() {
         }
     };
     tokio::time::timeout(LIMIT, answered).await.expect("the answer is used");
-    assert!(drive.node.is_some());
+    assert!(drive.has("/a.iso"));
 }
 
 #[tokio::test]
@@ -203,21 +225,21 @@ async fn b05_a_drive_that_the_guest_holds_is_changed_when_the_guest_lets_it_go()
     let (a, b) = (image(&rig, "a.iso"), image(&rig, "b.iso"));
     rig.wishes.send_modify(|desired| desired.live.media = vec![a.clone()]);
     drive.play(&mut rig).await;
-    let first = drive.node.clone();
     drive.locked = true;
-    rig.wishes.send_modify(|desired| desired.live.media = vec![b.clone()]);
-    assert_eq!(drive.play(&mut rig).await.unwrap().reason, ConditionReason::GuestHoldsMedium);
-    assert_eq!(drive.nodes.len(), 2);
+    for wanted in [b.clone(), None] {
+        rig.wishes.send_modify(|desired| desired.live.media = vec![wanted]);
+        assert_eq!(drive.play(&mut rig).await.unwrap().reason, ConditionReason::GuestHoldsMedium);
+    }
     // Somebody changes his mind: nothing has to be done.
     rig.wishes.send_modify(|desired| desired.live.media = vec![a]);
     assert_eq!(drive.play(&mut rig).await, None);
-    assert_eq!((&drive.node, drive.nodes.len()), (&first, 1));
+    assert!(drive.has("/a.iso"));
     rig.wishes.send_modify(|desired| desired.live.media = vec![b]);
     assert_eq!(drive.play(&mut rig).await.unwrap().reason, ConditionReason::GuestHoldsMedium);
     (drive.locked, drive.open) = (false, true);
     rig.wishes.send_modify(|desired| desired.attempt += 1);
     assert_eq!(drive.play(&mut rig).await, None);
-    assert!(drive.node != first && !drive.open && drive.nodes.len() == 1);
+    assert!(drive.has("/b.iso"));
 }
 
 #[tokio::test]
@@ -337,4 +359,67 @@ async fn a_disk_that_qemu_does_not_let_grow_is_as_large_as_before_and_can_grow_b
         })
         .await;
     rig.peer.answer(places).await;
+}
+
+impl Rig {
+    /// Answers until all of a wish was followed; gives the names of the commands, and what was told.
+    async fn play(&mut self) -> (Vec<String>, Vec<Progress>) {
+        let (mut heard, mut told) = (Vec::new(), Vec::new());
+        loop {
+            let answer = |command: &str, arguments: &Value| {
+                heard.push(command.to_owned());
+                if command == "system_reset" { Ok(json!({})) } else { places(command, arguments) }
+            };
+            tokio::select! {
+                () = self.peer.answer(answer) => {}
+                progress = self.progress.recv() => match progress.unwrap() {
+                    Progress::Complete(_) => return (heard, told),
+                    progress => told.push(progress),
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn b01_a_reset_that_was_given_to_qemu_is_not_given_again_where_it_is_not_answered() {
+    let mut first = desired(1);
+    first.reset = Some(4);
+    let mut rig = rig(first).await;
+    rig.peer.answer(places).await;
+    assert_eq!(rig.peer.hear().await["execute"], "system_reset");
+    tokio::time::pause();
+    let (mut heard, mut told) = rig.play().await;
+    rig.wishes.send_modify(|desired| desired.attempt += 1);
+    let (more, also) = rig.play().await;
+    heard.extend(more);
+    told.extend(also);
+    assert!(!heard.contains(&"system_reset".to_owned()), "{heard:?}");
+    assert!(told.contains(&Progress::Reset(Some(4))), "{told:?}");
+}
+
+#[tokio::test]
+async fn what_qemu_does_not_tell_of_one_aspect_keeps_no_other_from_being_followed() {
+    let mut rig = rig(desired(1)).await;
+    rig.play().await;
+    tokio::time::pause();
+    rig.wishes.send_modify(|desired| {
+        desired.live.ram = Some(Bytes(1 << 29));
+        desired.reset = Some(4);
+    });
+    let mut heard = Vec::new();
+    while !heard.contains(&"system_reset".to_owned()) {
+        let answer = |command: &str, arguments: &Value| {
+            heard.push(command.to_owned());
+            match command {
+                "balloon" | "query-balloon" => Err("no balloon device has been activated"),
+                "system_reset" => Ok(json!({})),
+                _ => places(command, arguments),
+            }
+        };
+        let time = Duration::from_secs(60);
+        assert!(tokio::time::timeout(time, rig.peer.answer(answer)).await.is_ok(), "{heard:?}");
+        assert!(heard.len() < 20, "{heard:?}");
+    }
+    assert!(heard.contains(&"query-hotpluggable-cpus".to_owned()), "{heard:?}");
 }

@@ -1,7 +1,7 @@
 use super::*;
-use crate::runner::state::Phase;
+use crate::api::quantity::Bytes;
 use crate::runner::status::tests::{identity, observed};
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ impl Server {
         let dry = request.uri().query().is_some_and(|query| query.contains("dryRun"));
         let body: Value = serde_json::from_slice(&request.into_body().collect().await?.to_bytes())?;
         if !dry && !(self.takes)(&body["status"]) {
-            return Err("the connection is lost".into());
+            return Ok(Response::builder().status(StatusCode::GATEWAY_TIMEOUT).body(Body::empty())?);
         }
         if !dry {
             self.taken.lock().unwrap().push(body["status"].clone());
@@ -29,6 +29,27 @@ impl Server {
         let kind = if dry { "PartialObjectMetadata" } else { "VirtualMachine" };
         let reply = json!({"apiVersion": "v1", "kind": kind, "metadata": metadata}).to_string();
         Ok(Response::new(Body::from(reply.into_bytes())))
+    }
+}
+
+fn spawn(server: Server, statuses: watch::Receiver<Observed>) {
+    let client = Client::new(tower::service_fn(move |request| server.clone().answer(request)), "ns");
+    let (_, queue) = mpsc::channel(1);
+    tokio::spawn(Task { identity: identity(), statuses, queue, client: Some(client), written: Vec::new() }.run());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_report_waits_for_the_start_and_no_longer() {
+    let soon = Duration::from_millis(100);
+    for (phase, wait) in [(Phase::Starting, START_SPACING), (Phase::Booting, Duration::ZERO)] {
+        let taken: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let (newest, statuses) = watch::channel(observed(Phase::Starting));
+        spawn(Server { taken: Arc::clone(&taken), takes: Arc::new(|_| true) }, statuses);
+        newest.send_replace(observed(phase));
+        tokio::time::sleep(soon).await;
+        assert_eq!(taken.lock().unwrap().is_empty(), phase == Phase::Starting);
+        tokio::time::sleep(wait).await;
+        assert_eq!(taken.lock().unwrap().len(), 1, "{phase:?}");
     }
 }
 
@@ -50,19 +71,19 @@ async fn a_status_that_comes_back_after_a_failed_write_is_written() {
             true
         }
     };
-    let server = Server { taken: Arc::clone(&taken), takes: Arc::new(takes) };
-    let connect: Connect = Box::new(move || {
-        let server = server.clone();
-        let client = Client::new(tower::service_fn(move |request| server.clone().answer(request)), "ns");
-        async { Ok(client) }.boxed()
-    });
-    let (_notes, queue) = mpsc::channel(1);
-    let task = Task { identity: identity(), connect, statuses, queue, client: None, written: Vec::new() };
-    tokio::spawn(task.run());
+    spawn(Server { taken: Arc::clone(&taken), takes: Arc::new(takes) }, statuses);
     for expected in [[1].as_slice(), &[1, 1, 2]] {
-        sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
         let written: Vec<_> = taken.lock().unwrap().iter().map(|status| status["cpus"].clone()).collect();
         assert_eq!(written, expected);
         newest.send_replace(after.clone());
     }
+}
+
+#[test]
+fn a_phase_is_reported_at_once_and_memory_alone_less_often_than_other_changes() {
+    let last = observed(Phase::Booting);
+    assert_eq!(spacing(&last, &observed(Phase::Booted)), Duration::ZERO);
+    assert_eq!(spacing(&last, &Observed { ram: Bytes(700 << 20), ..last.clone() }), MEMORY_SPACING);
+    assert_eq!(spacing(&last, &Observed { ram: Bytes(700 << 20), cpus: 1, ..last.clone() }), SPACING);
 }

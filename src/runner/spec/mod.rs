@@ -1,22 +1,16 @@
-//! (pure) The configuration with every value checked and typed, and every default that needs no look at the host.
+//! (pure) The configuration with every value checked, and what follows from several of its values.
 //!
 //! In: [`RunnerConfig`]. Out: [`Spec`], or the first value that cannot be used. A start and a reload go through the
 //! same check, so that nothing reaches a running machine that a start would refuse.
 
 mod check;
-mod clashes;
-mod devices;
-mod memory;
-mod refused;
-
-pub use devices::{Backend, Cd, Disk, Forward, Network, Source, Spice};
-pub use memory::Memory;
-pub use refused::explain;
 
 use super::failure::Invalid;
+use crate::api::outcome::{EndReason, Outcome};
 use crate::api::quantity::Bytes;
-use crate::api::runner_config::{RunnerConfig, VmConfig};
-pub use crate::api::virtual_machine::Firmware;
+pub use crate::api::runner_config::{Accelerator, NetworkConfig, NetworkType};
+use crate::api::runner_config::{DriveConfig, DriveType, RunnerConfig, VmConfig};
+pub use crate::api::virtual_machine::{Firmware, PageSize};
 use std::path::PathBuf;
 use std::time::Duration;
 use tracing_subscriber::filter::LevelFilter;
@@ -24,42 +18,16 @@ use tracing_subscriber::filter::LevelFilter;
 /// A checked configuration of a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// Name of the VM.
-    pub name: String,
-    /// SMBIOS UUID, if it is given.
-    pub uuid: Option<String>,
-    /// Whether the machine has a TPM 2.0.
-    pub tpm: bool,
-    /// Whether the firmware shows its boot menu.
-    pub boot_menu: bool,
-    /// Kind of firmware.
-    pub firmware: Firmware,
+    /// The configuration, without what the other fields have of it.
+    pub vm: VmConfig,
     /// Size of the memory; whole MiB, because QEMU refuses anything else.
     pub ram: Bytes,
-    /// What the memory is made of.
-    pub memory: Memory,
-    /// CPU model, as QEMU names it.
-    pub cpu_model: String,
     /// How many CPUs the machine can have.
     pub maximum_cpus: u32,
-    /// Given parts of the CPU topology.
-    pub topology: Topology,
-    /// What runs the guest's instructions.
-    pub accelerator: Accelerator,
-    /// Start of the clock.
-    pub rtc_base: String,
-    /// What drives the clock.
-    pub rtc_clock: String,
-    /// Network interfaces.
-    pub networks: Vec<Network>,
     /// CD drives.
     pub cds: Vec<Cd>,
     /// Disks.
     pub disks: Vec<Disk>,
-    /// Number of screens.
-    pub outputs: u32,
-    /// SPICE server, if there is one.
-    pub spice: Option<Spice>,
     /// What can change while the guest runs.
     pub live: Live,
 }
@@ -79,76 +47,73 @@ pub struct Live {
     pub media: Vec<Option<PathBuf>>,
 }
 
-/// Parts of the CPU topology; 0 where QEMU decides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct Topology {
-    pub sockets: u32,
-    pub dies: u32,
-    pub cores: u32,
-    pub threads: u32,
+/// A CD drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cd {
+    /// The image, if one is in the drive.
+    pub file: Option<PathBuf>,
+    /// Place in the boot order.
+    pub bootindex: Option<u32>,
 }
 
-/// What runs the guest's instructions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Accelerator {
-    /// KVM where it works, else emulation.
-    Auto,
-    /// KVM or nothing.
-    Kvm,
-    /// Emulation.
-    Tcg,
-    /// Whatever QEMU takes by itself.
-    Unset,
+/// A disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// What it is made of.
+    pub source: Source,
+    /// Least size of an image file, which is made or enlarged to it.
+    pub size: Option<Bytes>,
+    /// Place in the boot order.
+    pub bootindex: Option<u32>,
 }
 
-/// Time for a guest to shut down where the configuration gives none, and the longest: a year.
-const POWERDOWN_TIMEOUT: (u64, u64) = (900, 365 * 24 * 3600);
+/// What a disk is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// An image file.
+    File(PathBuf),
+    /// A block device.
+    Device(PathBuf),
+    /// One of both.
+    Either(PathBuf),
+}
+
+impl Source {
+    /// Its path.
+    pub fn path(&self) -> &PathBuf {
+        match self {
+            Self::File(path) | Self::Device(path) | Self::Either(path) => path,
+        }
+    }
+}
+
 const MIB: u64 = 1 << 20;
-/// So much memory no program can have: addresses of x86 programs have 47 bits.
-const TOO_MUCH_RAM: u64 = 1 << 47;
+/// What a disk's size is counted in.
+const SECTOR: Bytes = Bytes(512);
 
 impl Spec {
     /// Checks the configuration.
     pub fn from_config(config: &RunnerConfig) -> Result<Self, Invalid> {
-        let vm = config.vm.as_ref().ok_or_else(|| Invalid::new("vm", "missing; it describes the machine"))?;
+        let mut vm = config.vm.clone().ok_or_else(|| Invalid::new("vm", "missing; it describes the machine"))?;
         log_level(config)?;
-        let ram = ram(vm)?;
-        let maximum_cpus = maximum_cpus(vm)?;
-        let drives = vm.drives.as_deref().unwrap_or_default();
-        clashes::boot_order(drives)?;
-        let (cds, disks) = devices::drives(drives)?;
-        let display = vm.display.clone().unwrap_or_default();
-        let networks = devices::networks(vm.network.as_deref())?;
-        let spice = display.spice.as_ref().map(devices::spice).transpose()?;
-        clashes::ports(&networks, spice.as_ref())?;
-        Ok(Self {
-            name: check::word("vm.name", &vm.name, "-_.")?,
-            uuid: vm.uuid.as_ref().map(|uuid| check::uuid("vm.uuid", uuid)).transpose()?,
-            tpm: vm.use_tpm,
-            boot_menu: vm.boot_menu,
-            firmware: firmware(vm.firmware.as_deref())?,
-            ram,
-            memory: memory::memory(vm, ram)?,
-            cpu_model: check::word("vm.cpuModel", vm.cpu_model.as_deref().unwrap_or("host"), check::CPU_MODEL)?,
-            maximum_cpus,
-            topology: topology(vm),
-            accelerator: accelerator(vm.accelerator.as_deref())?,
-            rtc_base: check::rtc_base("vm.rtcBase", vm.rtc_base.as_deref().unwrap_or("utc"))?,
-            rtc_clock: check::one_of("vm.rtcClock", vm.rtc_clock.as_deref().unwrap_or("rt"), &["rt", "host", "vm"])?,
-            networks,
-            outputs: devices::outputs(display.outputs)?,
-            spice,
-            live: Live {
-                cpus: vm.current_cpus.unwrap_or(1),
-                ram: current_ram(vm, ram)?,
-                powerdown_timeout: powerdown_timeout(vm)?,
-                media: cds.iter().map(|cd| cd.file.clone()).collect(),
-                logged_in_user: user(display.logged_in_user)?,
-            },
-            cds,
-            disks,
-        })
+        check::values(&vm)?;
+        // Downwards: a limit of the pod that was computed from the same text still holds.
+        let ram = Bytes(vm.maximum_ram.0 / MIB * MIB);
+        vm.maximum_ram = ram;
+        whole_pages(&vm)?;
+        let maximum_cpus = maximum_cpus(&vm)?;
+        vm.maximum_cpus = None;
+        vm.uuid = vm.uuid.map(|uuid| uuid.to_ascii_lowercase());
+        let (cds, disks) = drives(&std::mem::take(&mut vm.drives))?;
+        let live = Live {
+            cpus: vm.current_cpus.take().unwrap_or(1),
+            // One above the maximum means all there is: who lowers the maximum need not know of it.
+            ram: vm.current_ram.take().map(|current| current.min(ram)),
+            powerdown_timeout: Duration::from_secs(std::mem::take(&mut vm.powerdown_timeout)),
+            logged_in_user: vm.display.logged_in_user.take().filter(|name| !name.trim().is_empty()),
+            media: cds.iter().map(|cd| cd.file.clone()).collect(),
+        };
+        Ok(Self { vm, ram, maximum_cpus, cds, disks, live })
     }
 
     /// Whether a running machine of this configuration becomes one of the other without a new start.
@@ -178,90 +143,53 @@ pub fn log_level(config: &RunnerConfig) -> Result<Option<LevelFilter>, Invalid> 
 }
 
 /// What a user should know of values that are taken otherwise than they stand there.
-pub fn remarks(config: &RunnerConfig, spec: &Spec) -> Vec<String> {
-    let current = config.vm.as_ref().and_then(|vm| vm.current_ram.as_deref()?.parse::<Bytes>().ok());
-    let more = |current: Bytes| {
-        let maximum = spec.ram;
+pub fn remark(config: &RunnerConfig) -> Option<String> {
+    let vm = config.vm.as_ref()?;
+    let (current, maximum) = (vm.current_ram?, vm.maximum_ram);
+    (current > maximum).then(|| {
         format!(
             "vm.currentRam: {current} is more than the machine has, which is {maximum}; raise vm.maximumRam to give it more"
         )
+    })
+}
+
+/// Minus the signal by which the kernel reports that no huge page is left.
+const BUS_ERROR: i32 = -7;
+
+/// Adds the fields that may be the cause to the outcome of a QEMU that did not start.
+pub fn explain(outcome: Outcome, hugepages: Option<PageSize>) -> Outcome {
+    let fields = match (outcome.reason, outcome.qemu_exit) {
+        (EndReason::StartFailed, Some(_)) => {
+            "fields that only QEMU and the node can check: vm.cpuModel, vm.maximumRam, vm.hugepages, vm.network[].device"
+        }
+        (EndReason::QemuCrashed, Some(BUS_ERROR)) if hugepages.is_some() => {
+            "the pod has fewer huge pages (vm.hugepages) than vm.maximumRam takes"
+        }
+        _ => return outcome,
     };
-    current.filter(|current| *current > spec.ram && !is_given_as_much(config, *current)).map(more).into_iter().collect()
+    Outcome { message: format!("{}; {fields}", outcome.message), ..outcome }
 }
 
-/// Whether that is what the memory was before it became whole MiB.
-fn is_given_as_much(config: &RunnerConfig, bytes: Bytes) -> bool {
-    let maximum = config.vm.as_ref().and_then(|vm| vm.maximum_ram.as_deref()?.parse::<Bytes>().ok());
-    maximum.is_some_and(|maximum| bytes <= maximum)
-}
-
-/// A name that fits into a line, which is how the agent is told. Whether there is such a user is the agent's matter.
-fn user(name: Option<String>) -> Result<Option<String>, Invalid> {
-    match name.filter(|name| !name.trim().is_empty()) {
-        Some(name) if name.contains(|c: char| c.is_ascii_control()) => {
-            Err(Invalid::value("vm.display.loggedInUser", &name, "a name without line ends"))
-        }
-        name => Ok(name),
-    }
-}
-
-fn size(key: &str, text: &str) -> Result<Bytes, Invalid> {
-    text.parse().map_err(|error: crate::api::quantity::SizeError| Invalid::new(key, error.to_string()))
-}
-
-fn ram(vm: &VmConfig) -> Result<Bytes, Invalid> {
-    let key = "vm.maximumRam";
-    let bytes = size(key, vm.maximum_ram.as_deref().unwrap_or("1 GiB"))?.0;
-    // Downwards: a limit of the pod that was computed from the same text still holds.
-    match bytes / MIB * MIB {
-        0 => Err(Invalid::value(key, vm.maximum_ram.as_deref().unwrap_or_default(), "at least 1 MiB")),
-        TOO_MUCH_RAM.. => Err(Invalid::value(
-            key,
-            vm.maximum_ram.as_deref().unwrap_or_default(),
-            "what a node has, less than 128 TiB",
-        )),
-        whole => Ok(Bytes(whole)),
-    }
-}
-
-/// The balloon's target. One above the maximum means all there is: who lowers the maximum need not know of it.
-fn current_ram(vm: &VmConfig, maximum: Bytes) -> Result<Option<Bytes>, Invalid> {
-    let key = "vm.currentRam";
-    let Some(text) = &vm.current_ram else { return Ok(None) };
-    match size(key, text)? {
-        bytes if bytes.0 < MIB => Err(Invalid::value(key, text, "at least 1 MiB")),
-        bytes => Ok(Some(bytes.min(maximum))),
-    }
-}
-
-fn powerdown_timeout(vm: &VmConfig) -> Result<Duration, Invalid> {
-    let (default, longest) = POWERDOWN_TIMEOUT;
-    match vm.powerdown_timeout.unwrap_or(default) {
-        seconds if seconds <= longest => Ok(Duration::from_secs(seconds)),
-        seconds => {
-            Err(Invalid::value("vm.powerdownTimeout", &seconds.to_string(), &format!("at most {longest} seconds")))
-        }
-    }
-}
-
-fn topology(vm: &VmConfig) -> Topology {
-    Topology { sockets: vm.sockets, dies: vm.dies_per_socket, cores: vm.cores_per_die, threads: vm.threads_per_core }
+/// The memory is a whole number of huge pages.
+fn whole_pages(vm: &VmConfig) -> Result<(), Invalid> {
+    let ram = vm.maximum_ram;
+    let Some(page) = vm.hugepages.filter(|page| !ram.0.is_multiple_of(page.bytes())) else { return Ok(()) };
+    let next = Bytes(ram.0.next_multiple_of(page.bytes()));
+    let page = page.as_str();
+    let problem =
+        format!("{ram} is no whole number of huge pages of {page} (vm.hugepages); use a multiple, such as {next}");
+    Err(Invalid::new("vm.maximumRam", problem))
 }
 
 /// The greatest of what is given. QEMU fills up missing parts of a topology, but only with whole numbers.
 fn maximum_cpus(vm: &VmConfig) -> Result<u32, Invalid> {
-    let Topology { sockets, dies, cores, threads } = topology(vm);
-    let product = [sockets, dies, cores, threads].iter().try_fold(1u32, |all, n| all.checked_mul((*n).max(1)));
+    let parts = [vm.sockets, vm.dies_per_socket, vm.cores_per_die, vm.threads_per_core];
+    let product = parts.iter().try_fold(1u32, |all, n| all.checked_mul((*n).max(1)));
     let too_many = || Invalid::new("vm.sockets", "the topology has more CPUs than any machine");
     let product = product.filter(|n| *n <= 4096).ok_or_else(too_many)?;
-    if vm.current_cpus == Some(0) {
-        return Err(Invalid::value("vm.currentCpus", "0", "1 or more"));
-    }
     let maximum = vm.maximum_cpus.unwrap_or(product).max(vm.current_cpus.unwrap_or(1)).max(1);
-    if maximum > 4096 {
-        return Err(Invalid::value("vm.maximumCpus", &maximum.to_string(), "at most 4096"));
-    }
-    let open = sockets == 0 || cores == 0 || threads == 0;
+    check::range("vm.maximumCpus", maximum, 1..=4096)?;
+    let open = vm.sockets == 0 || vm.cores_per_die == 0 || vm.threads_per_core == 0;
     if maximum == product || (open && maximum.is_multiple_of(product)) {
         return Ok(maximum);
     }
@@ -270,22 +198,41 @@ fn maximum_cpus(vm: &VmConfig) -> Result<u32, Invalid> {
     Err(Invalid::new("vm.maximumCpus", problem))
 }
 
-fn firmware(name: Option<&str>) -> Result<Firmware, Invalid> {
-    use Firmware::{Bios, Secure, Secure4m, Uefi, Uefi4m};
-    let all = [Uefi, Uefi4m, Secure, Secure4m, Bios];
-    let name = name.unwrap_or("uefi");
-    let allowed = || all.map(Firmware::as_str).join(", ");
-    all.into_iter().find(|f| f.as_str() == name).ok_or_else(|| Invalid::value("vm.firmware", name, &allowed()))
+/// CD drives and disks, each in their order.
+fn drives(configured: &[DriveConfig]) -> Result<(Vec<Cd>, Vec<Disk>), Invalid> {
+    let (mut cds, mut disks) = (Vec::new(), Vec::new());
+    for (n, config) in configured.iter().enumerate() {
+        match config.type_ {
+            DriveType::IdeCd => cds.push(Cd {
+                file: config.file.as_ref().filter(|file| !file.is_empty()).map(PathBuf::from),
+                bootindex: config.bootindex,
+            }),
+            DriveType::Raw => disks.push(disk(&format!("vm.drives[{n}]"), config)?),
+        }
+    }
+    Ok((cds, disks))
 }
 
-fn accelerator(name: Option<&str>) -> Result<Accelerator, Invalid> {
-    match name.unwrap_or("auto") {
-        "auto" => Ok(Accelerator::Auto),
-        "kvm" => Ok(Accelerator::Kvm),
-        "tcg" => Ok(Accelerator::Tcg),
-        "none" => Ok(Accelerator::Unset),
-        other => Err(Invalid::value("vm.accelerator", other, "auto, kvm, tcg or none")),
+fn disk(key: &str, config: &DriveConfig) -> Result<Disk, Invalid> {
+    let path = |name: &str, path: &str| check::path(&format!("{key}.{name}"), path);
+    let source = match (&config.resource, &config.file, &config.device) {
+        (Some(resource), _, _) => Source::Either(path("resource", resource)?),
+        (_, Some(file), _) => Source::File(path("file", file)?),
+        (_, _, Some(device)) => Source::Device(path("device", device)?),
+        _ => {
+            let problem = "missing; a disk needs resource, file or device";
+            return Err(Invalid::new(format!("{key}.resource"), problem));
+        }
+    };
+    let key = format!("{key}.size");
+    if let Some(size) = config.size {
+        if !matches!(source, Source::File(_)) {
+            return Err(Invalid::new(key, "only an image file has a size; use it with file"));
+        }
+        check::range(key, size, SECTOR..=Bytes(1 << 63))?;
     }
+    let size = config.size.map(|size| Bytes(size.0 / SECTOR.0 * SECTOR.0));
+    Ok(Disk { source, size, bootindex: config.bootindex })
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ fn key(keys: &str) -> String {
 fn defaults_are_those_of_the_reference() {
     let spec = spec("").unwrap();
     assert_eq!(spec.ram, Bytes(1 << 30));
-    assert_eq!((spec.maximum_cpus, spec.live.cpus, spec.outputs), (1, 1, 1));
-    assert_eq!((spec.cpu_model.as_str(), spec.firmware, spec.spice), ("host", Firmware::Uefi, None));
+    assert_eq!((spec.maximum_cpus, spec.live.cpus, spec.vm.display.outputs), (1, 1, 1));
+    assert_eq!((spec.vm.cpu_model.as_str(), spec.vm.firmware, spec.vm.display.spice), ("host", Firmware::Uefi, None));
     assert_eq!(spec.live.powerdown_timeout.as_secs(), 900);
 }
 
@@ -69,7 +69,7 @@ fn no_program_has_the_memory_of_all_addresses() {
     for text in ["900Ti", "128 TiB"] {
         let told = spec(&format!("    maximumRam: {text}\n")).unwrap_err().to_string();
         assert!(
-            told.starts_with("vm.maximumRam: ") && told.ends_with("use what a node has, less than 128 TiB"),
+            told.starts_with("vm.maximumRam: ") && told.ends_with("is not allowed; use 1 MiB to 127 TiB"),
             "{told}"
         );
     }
@@ -78,16 +78,16 @@ fn no_program_has_the_memory_of_all_addresses() {
 
 #[test]
 fn what_is_cut_is_said() {
-    let remarks = |keys: &str| {
+    let told_of = |keys: &str| {
         let parsed = config::parse(&format!("\"/Runner\": {{vm: {{name: t, {keys}}}}}")).unwrap().config;
-        remarks(&parsed, &Spec::from_config(&parsed).unwrap())
+        remark(&parsed).unwrap_or_default()
     };
     let told = "vm.currentRam: 2 GiB is more than the machine has, which is 1 GiB; raise vm.maximumRam to give it more";
-    assert_eq!(remarks("maximumRam: 1Gi, currentRam: 2Gi"), [told]);
+    assert_eq!(told_of("maximumRam: 1Gi, currentRam: 2Gi"), told);
     for fine in
         ["maximumRam: 1Gi, currentRam: 1Gi", "maximumRam: 1G, currentRam: 1G", "maximumRam: 1Gi", "currentRam: 1Gi"]
     {
-        assert_eq!(remarks(fine), [""; 0], "{fine}");
+        assert_eq!(told_of(fine), "", "{fine}");
     }
 }
 
@@ -130,11 +130,11 @@ fn a_topology_that_qemu_would_refuse_is_refused_with_the_numbers() {
 fn a_tap_is_on_a_bridge_whose_name_could_be_one() {
     let tap = |keys: &str| {
         let parsed = config::parse(&format!("\"/Runner\": {{vm: {{name: t, network: [{{{keys}}}]}}}}"))?;
-        Ok::<_, Invalid>(Spec::from_config(&parsed.config)?.networks[0].backend.clone())
+        Ok::<_, Invalid>(Spec::from_config(&parsed.config)?.vm.network[0].bridge().to_owned())
     };
-    assert_eq!(tap("type: tap"), Ok(Backend::Tap { bridge: "br0".to_owned() }));
+    assert_eq!(tap("type: tap").as_deref(), Ok("br0"));
     // The reference's default where a network says nothing.
-    assert_eq!(tap("bridge: lan.7"), Ok(Backend::Tap { bridge: "lan.7".to_owned() }));
+    assert_eq!(tap("bridge: lan.7").as_deref(), Ok("lan.7"));
     for bad in ["'br0,script=/bin/sh'", "../x", "sixteen-letters-", "''"] {
         assert_eq!(tap(&format!("type: tap, bridge: {bad}")).unwrap_err().key, "vm.network[0].bridge", "{bad}");
     }
@@ -178,4 +178,29 @@ fn a_change_of_media_needs_no_new_start_but_another_drive_does() {
     assert!(one.differs_in_live_only(&cds("{type: ide-cd}")));
     assert!(!one.differs_in_live_only(&cds("{type: ide-cd}, {type: ide-cd}")));
     assert!(!one.differs_in_live_only(&cds("{type: ide-cd, file: a.iso, bootindex: 1}")));
+}
+
+#[test]
+fn huge_pages_have_one_of_two_sizes_and_the_memory_is_a_whole_number_of_them() {
+    assert!(spec("    hugepages: 2Mi\n    maximumRam: 4 MiB\n").is_ok());
+    assert_eq!(key("    hugepages: 4Mi\n"), "vm.hugepages");
+    let refused = spec("    hugepages: 1Gi\n    maximumRam: 1536 MiB\n").unwrap_err().to_string();
+    let expected = "1536 MiB is no whole number of huge pages of 1Gi (vm.hugepages); use a multiple, such as 2 GiB";
+    assert_eq!(refused, format!("vm.maximumRam: {expected}"));
+}
+
+#[test]
+fn a_qemu_that_does_not_start_is_reported_with_the_fields_that_only_it_can_check() {
+    let outcome = |reason, exit| Outcome { reason, message: "QEMU: no".to_owned(), qemu_exit: exit, by_guest: false };
+    let told = |reason, exit, pages| explain(outcome(reason, exit), pages).message;
+    let huge = Some(PageSize::Large);
+    assert!(told(EndReason::StartFailed, Some(1), None).starts_with("QEMU: no; fields that only QEMU and the node"));
+    assert!(told(EndReason::QemuCrashed, Some(-7), huge).contains("fewer huge pages"));
+    for (reason, exit, pages) in [
+        (EndReason::StartFailed, None, huge),
+        (EndReason::QemuCrashed, Some(-7), None),
+        (EndReason::QemuCrashed, Some(-11), huge),
+    ] {
+        assert_eq!(told(reason, exit, pages), "QEMU: no", "{reason:?} {exit:?}");
+    }
 }

@@ -243,8 +243,8 @@ const LISTS: &[Call] = &[
             "reportingController":"a/b","reportingInstance":"a/b",
             "regarding":{"apiVersion":"v1","kind":"Pod","name":"p","namespace":"conformance","uid":"u"}}"#,
     ),
-    ("GET", "events?fieldSelector=reason%3DR&limit=500", ""),
-    ("GET", "events?fieldSelector=reason%3DR&limit=500&resourceVersion=VERSION(vms/t)&resourceVersionMatch=Exact", ""),
+    ("GET", "events?fieldSelector=regarding.uid%3Du%2Ctype%3DWarning", ""),
+    ("GET", "events?fieldSelector=regarding.uid%3Dother%2Ctype%3DWarning", ""),
     ("POST", "storageclasses", r#"{"metadata":{"name":"grows"},"provisioner":"test","allowVolumeExpansion":true}"#),
 ];
 
@@ -260,7 +260,6 @@ const WATCHED: &[&str] = &[
     "services?labelSelector=l%3D1&",
     "vms?",
     "leases?",
-    "events?fieldSelector=reason%3DR&",
 ];
 
 struct Side {

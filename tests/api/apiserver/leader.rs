@@ -24,7 +24,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use vm_operator::api::{VirtualMachine, conditions};
 
-const FIRST: &str = "first";
+pub const FIRST: &str = "first";
 const SECOND: &str = "second";
 
 /// A Lease that is not renewed for that long can be taken over. The times in it are those of a clock that may be adjusted by a
@@ -32,20 +32,19 @@ const SECOND: &str = "second";
 const LEASE_DURATION: SignedDuration = SignedDuration::from_millis(15_000 - 50);
 
 /// An operator as a process.
-struct Process {
+pub struct Process {
     child: Child,
     metrics: SocketAddr,
     log: PathBuf,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Process {
     /// Starts an operator that connects to that server, and waits until it is ready. Its name is in the Lease and in the audit
     /// log.
-    async fn start(world: &World, name: &str, server: &SocketAddr) -> Self {
+    pub async fn start(world: &World, name: &str, server: &SocketAddr) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let config = json!({"/Manager": {"/Controller": {"namespace": world.namespace}}});
-        std::fs::write(dir.path().join("config.yaml"), config.to_string()).unwrap();
+        configure(dir.path(), world, json!({}));
         std::fs::write(dir.path().join("kubeconfig"), kubeconfig(&user(world, name), server).to_string()).unwrap();
         let log = dir.path().join("log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_vm-operator"));
@@ -59,13 +58,23 @@ impl Process {
         let child = command.spawn().unwrap();
         eventually("the operator serves its metrics", || async { metrics_address(&log).is_some() }).await;
         let metrics = metrics_address(&log).unwrap();
-        let process = Self { child, metrics, log, _dir: dir };
+        let process = Self { child, metrics, log, dir };
         eventually("the operator is ready", || async { process.get("/readyz").await.contains("200 OK") }).await;
         process
     }
 
+    /// Replaces the configuration in one step, as the kubelet does it.
+    pub fn configure(&self, world: &World, reconciler: Value) {
+        configure(self.dir.path(), world, reconciler);
+    }
+
+    /// The log so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
     /// The answer; empty if the process has ended.
-    async fn get(&self, path: &str) -> String {
+    pub async fn get(&self, path: &str) -> String {
         let ask = async {
             let mut stream = TcpStream::connect(self.metrics).await.ok()?;
             let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
@@ -78,7 +87,7 @@ impl Process {
         answer.expect("the operator does not answer").unwrap_or_default()
     }
 
-    async fn leads(&self) -> bool {
+    pub async fn leads(&self) -> bool {
         self.get("/metrics").await.contains("vm_operator_leader 1")
     }
 
@@ -92,8 +101,14 @@ impl Process {
     async fn exited(&mut self) -> (Option<i32>, String) {
         let status =
             tokio::time::timeout(Duration::from_secs(120), self.child.wait()).await.expect("it exits").unwrap();
-        (status.code(), std::fs::read_to_string(&self.log).unwrap())
+        (status.code(), self.log())
     }
+}
+
+fn configure(dir: &Path, world: &World, reconciler: Value) {
+    let config = json!({"/Manager": {"/Controller": {"namespace": world.namespace, "/Reconciler": reconciler}}});
+    std::fs::write(dir.join("config.new"), config.to_string()).unwrap();
+    std::fs::rename(dir.join("config.new"), dir.join("config.yaml")).unwrap();
 }
 
 /// The address that the operator has logged: it chooses the port.
@@ -116,7 +131,7 @@ fn kubeconfig(user: &str, server_address: &SocketAddr) -> Value {
     kubeconfig
 }
 
-fn server_address() -> SocketAddr {
+pub fn server_address() -> SocketAddr {
     let url = server().kubeconfig()["clusters"][0]["cluster"]["server"].as_str().unwrap().to_owned();
     url.trim_start_matches("https://").parse().unwrap()
 }
@@ -151,10 +166,10 @@ impl Line {
 
 /// Every state of the Lease, in order.
 #[derive(Clone, Default)]
-struct Leases(Arc<Mutex<Vec<LeaseSpec>>>);
+pub struct Leases(Arc<Mutex<Vec<LeaseSpec>>>);
 
 impl Leases {
-    fn watch(world: &World) -> Self {
+    pub fn watch(world: &World) -> Self {
         let leases = Self::default();
         let (states, api) = (leases.clone(), Api::<Lease>::namespaced(world.client.clone(), &world.namespace));
         tokio::spawn(async move {
@@ -174,7 +189,7 @@ impl Leases {
     }
 
     /// The holders in order, each once: the operators' names, or nothing for a Lease that was released.
-    fn holders(&self) -> Vec<String> {
+    pub fn holders(&self) -> Vec<String> {
         let states = self.states();
         let holders = states.iter().map(|state| state.holder_identity.clone().unwrap_or_default());
         let mut holders: Vec<_> = holders.map(|holder| holder.rsplit('_').next().unwrap().to_owned()).collect();

@@ -13,7 +13,7 @@
 //! | `ratcheting` | what was stored before there was a rule can still be edited |
 //! | `generated` | thousands of objects that the reference can run are admitted |
 //! | `status` | who writes what in a status |
-//! | `settings` | the operator's ConfigMap |
+//! | `settings` | the operator's process follows the file with its configuration |
 //! | `adoption` | VMs of the reference are taken over while they run |
 //! | `leader` | two operators as processes: one leads, the other takes over |
 //! | `policy` | what the token of a runner may do |

@@ -1,7 +1,7 @@
 //! The load balancer service and restarts that are asked for, on the real server, which fills in what the fake one does
 //! not.
 
-use crate::apiserver::world::{Operator, World, eventually, machine};
+use crate::apiserver::world::{World, eventually, machine};
 use http::Request;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt;
@@ -11,15 +11,12 @@ use std::collections::BTreeMap;
 use vm_operator::api::VirtualMachine;
 use vm_operator::operator::settings::{LoadBalancerService, Settings};
 
-fn switch(operator: &Operator, setting: LoadBalancerService) {
-    let mut settings = Settings::default();
-    settings.reconciler.load_balancer_service = setting;
-    operator.ctx.set_settings(settings);
-}
-
-fn on() -> LoadBalancerService {
+fn with_services() -> Settings {
     let map = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
-    LoadBalancerService::On { labels: map("team", "red"), annotations: map("pool", "public") }
+    let mut settings = Settings::default();
+    settings.reconciler.load_balancer_service =
+        LoadBalancerService::On { labels: map("team", "red"), annotations: map("pool", "public") };
+    settings
 }
 
 async fn create(world: &World) -> Api<VirtualMachine> {
@@ -44,8 +41,7 @@ async fn say(world: &World, service: Value) {
 #[tokio::test]
 async fn a_service_is_made_followed_and_taken_away() {
     let world = World::new("services").await;
-    let operator = world.start_operator().await;
-    switch(&operator, on());
+    let operator = world.start_operator_with(with_services()).await;
     let services = Api::<Service>::namespaced(world.client.clone(), &world.namespace);
     let port =
         async || services.get_opt("vm").await.unwrap().and_then(|service| service.spec?.ports?.into_iter().next());

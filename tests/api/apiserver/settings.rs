@@ -1,52 +1,43 @@
-//! The operator's ConfigMap is followed through the API.
+//! The file with the configuration is followed by the operator's process.
 
-use crate::apiserver::world::{World, eventually};
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::api::events::v1::Event;
-use kube::ResourceExt;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use crate::apiserver::leader::{FIRST, Leases, Process, server_address};
+use crate::apiserver::world::{World, eventually, machine};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, PostParams};
+use serde_json::json;
+use vm_operator::api::VirtualMachine;
 
-fn config(cpu_overcommit: &str) -> Value {
-    let text =
-        format!("\"/Manager\":\n  \"/Controller\":\n    \"/Reconciler\":\n      cpuOvercommit: {cpu_overcommit}\n");
-    json!({"metadata": {"name": "vm-operator"}, "data": {"config.yaml": text, "logging.properties": "x=y"}})
+/// The image of a new VM's pod.
+async fn image_of_new_vm(world: &World, name: &str) -> String {
+    let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
+    let pods = Api::<Pod>::namespaced(world.client.clone(), &world.namespace);
+    let spec = json!({"nodeSelector": {"no-such": "node"}, "vm": {"state": "Running"}});
+    vms.create(&PostParams::default(), &machine(name, spec)).await.unwrap();
+    eventually("there is a pod", || async { pods.get_opt(name).await.unwrap().is_some() }).await;
+    let pod = pods.get(name).await.unwrap();
+    pod.spec.unwrap().containers.remove(0).image.unwrap()
 }
 
 #[tokio::test]
-async fn a_changed_config_map_is_in_force_at_once_and_a_wrong_one_is_an_event_on_the_deployment() {
+async fn changed_file_is_used_by_the_same_process_and_an_invalid_one_changes_nothing() {
     let world = World::new("settings").await;
-    let deployments = Api::<Deployment>::namespaced(world.client.clone(), &world.namespace);
-    let labels = json!({"app": "none"});
-    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "b"}]}});
-    let deployment = json!({
-        "metadata": {"name": "vm-operator"},
-        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
-    });
-    let deployment = deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await;
-    let deployment = deployment.unwrap();
-    let operator = world.start_operator().await;
-    let overcommit = || operator.ctx.settings().reconciler.cpu_overcommit.to_string();
+    let leases = Leases::watch(&world);
+    let operator = Process::start(&world, FIRST, &server_address()).await;
+    eventually("it leads", || operator.leads()).await;
+    let default = image_of_new_vm(&world, "a").await;
 
-    let config_maps = Api::<ConfigMap>::namespaced(world.client.clone(), &world.namespace);
-    config_maps.create(&PostParams::default(), &serde_json::from_value(config("3")).unwrap()).await.unwrap();
-    eventually("the new settings are in force", || async { overcommit() == "3" }).await;
-    config_maps.patch("vm-operator", &PatchParams::default(), &Patch::Merge(config("none"))).await.unwrap();
-    let events = Api::<Event>::namespaced(world.client.clone(), &world.namespace);
-    eventually("the refusal is told of on the Deployment", || async {
-        // What `kubectl describe deployment` asks for.
-        let of_it = format!("regarding.kind=Deployment,regarding.uid={}", deployment.uid().unwrap());
-        let events = events.list(&ListParams::default().fields(&of_it)).await.unwrap();
-        events.iter().any(|event| {
-            let note = event.note.as_deref().unwrap_or_default();
-            event.reason.as_deref() == Some("SettingsRefused") && note.contains("line 4") && note.contains("\"none\"")
-        })
-    })
-    .await;
-    assert_eq!(overcommit(), "3");
-    assert!(operator.ctx.metrics.text().contains("vm_operator_settings_valid 0"));
-    config_maps.patch("vm-operator", &PatchParams::default(), &Patch::Merge(config("4"))).await.unwrap();
-    eventually("the mended settings are in force", || async { overcommit() == "4" }).await;
-    operator.stop().await;
+    let is_valid = async |value: &str| operator.get("/metrics").await.contains(&format!("settings_valid {value}"));
+    operator.configure(&world, json!({"cpuOvercommit": "none", "runnerImage": {"source": "registry.example/a"}}));
+    eventually("the metric shows an invalid file", || is_valid("0")).await;
+    assert!(operator.log().contains("/Reconciler.cpuOvercommit"), "{}", operator.log());
+    assert_eq!(image_of_new_vm(&world, "b").await, default);
+    assert_eq!(leases.holders(), [FIRST]);
+
+    operator.configure(&world, json!({"runnerImage": {"source": "registry.example/b"}}));
+    // The Lease is released as at an end, so that the operator leads again without waiting for its expiry.
+    eventually("it leads again", || async { leases.holders() == [FIRST, "", FIRST] && operator.leads().await }).await;
+    assert!(is_valid("1").await);
+    assert_eq!(image_of_new_vm(&world, "c").await, "registry.example/b");
+    let answer = operator.get("/readyz").await;
+    assert!(answer.contains("200 OK"), "{answer}");
 }

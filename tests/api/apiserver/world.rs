@@ -161,6 +161,11 @@ impl World {
 
     /// Starts an operator of the test's namespace.
     pub async fn start_operator(&self) -> Operator {
+        self.start_operator_with(Settings::default()).await
+    }
+
+    /// Starts one with that configuration.
+    pub async fn start_operator_with(&self, settings: Settings) -> Operator {
         let writes = Arc::new(Mutex::new(Vec::new()));
         let log = writes.clone();
         let builder = ClientBuilder::try_from(self.config.clone()).unwrap();
@@ -171,11 +176,9 @@ impl World {
             request
         });
         let client = builder.with_layer(&layer).build();
-        let mut ctx = Context::new(client, self.namespace.clone(), Settings::default());
-        ctx.home = Some(self.namespace.clone());
-        let ctx = Arc::new(ctx);
+        let ctx = Arc::new(Context::new(client, self.namespace.clone(), settings));
         let vms = streams::vms(&ctx);
-        let children = streams::children(&ctx, &vms.store);
+        let children = streams::children(&ctx);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let task = tokio::spawn({
             let ctx = ctx.clone();
@@ -185,12 +188,11 @@ impl World {
             }
         });
         ctx.caches.ready().await;
-        Operator { ctx, stop, task, writes }
+        Operator { stop, task, writes }
     }
 }
 
 pub struct Operator {
-    pub ctx: Arc<Context>,
     stop: tokio::sync::oneshot::Sender<()>,
     task: JoinHandle<()>,
     writes: Arc<Mutex<Vec<String>>>,

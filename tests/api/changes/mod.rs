@@ -39,9 +39,9 @@ use std::time::{Duration, Instant, SystemTime};
 use support::install;
 use support::played::Cluster;
 use support::real::Server;
-use vm_operator::operator::backoff::Failures;
 use vm_operator::operator::context::Context;
 use vm_operator::operator::settings::{LoadBalancerService, Settings};
+use vm_operator::operator::vm_state::VmStates;
 use vm_operator::operator::{streams, vm};
 
 fn number(variable: &str, otherwise: u64) -> u64 {
@@ -58,11 +58,11 @@ async fn operate(client: &Client, namespace: &'static str) {
     settings.reconciler.load_balancer_service =
         LoadBalancerService::On { labels: BTreeMap::new(), annotations: BTreeMap::new() };
     let mut ctx = Context::new(client.clone(), namespace.to_owned(), settings);
-    ctx.failures = Failures::pausing(Duration::from_millis(100));
+    ctx.states = VmStates::new(Duration::from_millis(100), || 0.0);
     let ctx = Arc::new(ctx);
     tokio::spawn(async move {
         let vms = streams::vms(&ctx);
-        let children = streams::children(&ctx, &vms.store);
+        let children = streams::children(&ctx);
         ctx.caches.ready().await;
         vm::run(ctx.clone(), vms, children.boxed(), std::future::pending()).await;
     });

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use support::alone::of_spec;
 use support::nonsense::mutated;
 use vm_operator::operator::settings::Settings;
-use vm_operator::operator::settings::keys::KEYS;
 use vm_operator::operator::vm::build;
 use vm_operator::operator::vm::plan::plan;
 
@@ -53,27 +52,23 @@ fn a_configuration_of_nonsense_is_taken_or_refused_by_its_key() {
     assert!(taken > 200 && refused > 500, "{taken} and {refused}");
 }
 
-/// A value for a setting without a default.
-fn such_as(place: &str) -> Value {
-    match place.rsplit(' ').next() {
-        Some("httpProxy" | "httpsProxy" | "endpoint") => json!("http://example.org:3128"),
-        Some("kvmResource") => json!("example.org/kvm"),
-        Some("nodeSelector") => json!({"vms": "here"}),
-        Some("tolerations" | "imagePullSecrets") => json!([]),
-        _ => json!("text"),
-    }
-}
-
 #[test]
-fn settings_of_nonsense_are_taken_or_refused_with_line_and_key() {
-    let mut file = json!({});
-    for key in KEYS {
-        let place = format!("/Manager /Controller {}", key.place);
-        let at = place
-            .split(' ')
-            .fold(&mut file, |at, step| at.as_object_mut().unwrap().entry(step).or_insert_with(|| json!({})));
-        *at = key.default.map_or_else(|| such_as(key.place), |default| serde_json::from_str(default).unwrap());
-    }
+fn settings_of_nonsense_are_taken_or_refused_with_their_file() {
+    let fetch = json!({
+        "schemes": ["https"], "maxSize": "20Gi", "deadline": 3600, "startDeadline": "600", "noProxy": "a",
+        "httpProxy": "http://p:1", "proxySecret": "p", "authorities": {"configMap": "a", "key": "ca.crt"},
+    });
+    let pod_defaults = json!({"nodeSelector": {"vms": "here"}, "tolerations": [], "imagePullSecrets": [{"name": "a"}]});
+    let reconciler = json!({
+        "runnerDataPvc": {"storageClassName": "a"}, "cpuOvercommit": 2, "ramOvercommit": "1.25",
+        "loadBalancerService": {"labels": {"a": "b"}}, "loggingProperties": ".level=FINE", "replacedImages": ["a"],
+        "runnerImage": {"source": "a", "pullPolicy": "Always"}, "podDefaults": pod_defaults,
+        "imageRepository": {"create": true, "size": "1Gi", "accessModes": ["ReadWriteMany"], "fetch": fetch},
+        "accelerator": {"policy": "kvm", "kvmResource": "a/b", "privileged": false}, "tap": {"tunResource": "a/b"},
+        "deviceAccess": "cri",
+    });
+    let file = json!({"/Manager": {"/Controller": {"namespace": "vms", "/Reconciler": reconciler}}});
+    assert_eq!(Settings::parse(&file.to_string(), "config.yaml").unwrap().1, [""; 0]);
     let (mut taken, mut refused) = (0, 0);
     for settings in mutated(vec![file], SEED, 4000) {
         match Settings::parse(&settings.to_string(), "config.yaml") {

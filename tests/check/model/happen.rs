@@ -1,7 +1,7 @@
 //! What happens of itself or by others: to operators, at nodes, to the pod, by people.
 
 use crate::model::step::Step;
-use crate::model::world::{Answer, Doing, Local, Loss, Past, Phase, Pod, Vm, World};
+use crate::model::world::{Answer, Doing, Local, Past, Phase, Pod, Vm, World};
 
 /// Takes one from a budget, if there is one left.
 fn spend(left: &mut u8) -> Option<()> {
@@ -47,7 +47,7 @@ pub fn operator_happens(w: &mut World, step: Step) -> Option<()> {
             if let Doing::Asked { request, .. } = me.doing {
                 me.late = me.late.or(Some(request));
             }
-            (me.doing, me.gone, me.made, me.loss) = (Doing::Nothing, 0, 0, Loss::default());
+            (me.doing, me.gone, me.made, me.deleted) = (Doing::Nothing, 0, 0, 0);
             list(w, n);
         }
         _ => return None,

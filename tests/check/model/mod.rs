@@ -170,11 +170,6 @@ const BROKEN: &[(Mutation, &str, &str)] = &[
     (Mutation::LeavesADeadPod, "life", "a VM that should run does not"),
     (Mutation::LeavesAnOutdatedPod, "taken once changed", "a VM that should run does not"),
     (Mutation::RemovesARunningPodThatIsOutdated, "changed early", "a pod is deleted that runs and should"),
-    (
-        Mutation::ForgetsThatOthersDelete,
-        "deleted by others",
-        "a pod is made though it is not written down that others delete one after the other",
-    ),
     (Mutation::WaitsWithARestart, "life", "a restart that was asked for waits for the end of a pause"),
     (Mutation::DeletesWithoutVersion, "changed early", "a pod is deleted that runs and should"),
     (Mutation::DeletesWithoutUid, "lost answers", "a pod is deleted that runs and should"),

@@ -1,6 +1,6 @@
 //! What an operator does about what it knows: the decision is that of `lifecycle::decide`, the function that ships.
 
-use crate::model::world::{Loss, Past, Phase, Pod, Uid, Vm};
+use crate::model::world::{Past, Phase, Pod, Uid, Vm};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use vm_operator::api::names;
 use vm_operator::api::virtual_machine::POD_DELETED;
-use vm_operator::operator::losses::Losses;
 use vm_operator::operator::views::PodView;
 use vm_operator::operator::vm::lifecycle::{Decision, DeleteReason, WaitFor, decide};
 use vm_operator::operator::vm::observe::Observed;
-use vm_operator::operator::vm::{loss, report, restart};
+use vm_operator::operator::vm::{report, restart};
 
 /// A rule that is broken on purpose, to see that the checker sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +35,6 @@ pub enum Mutation {
     LeavesADeadPod,
     LeavesAnOutdatedPod,
     RemovesARunningPodThatIsOutdated,
-    ForgetsThatOthersDelete,
     WaitsWithARestart,
     // What surrounds the decision.
     DeletesWithoutUid,
@@ -56,8 +54,8 @@ pub struct Known {
     /// The pause after the last end is not over.
     pub early: bool,
     pub guest_shutdown_stops: bool,
-    /// What it remembers of pods that others delete; none: nobody does.
-    pub loss: Option<Loss>,
+    /// Whether it has deleted the pod itself.
+    pub deleted_by_operator: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +76,6 @@ pub struct Decided {
     /// What the status should say afterwards.
     pub past: Past,
     pub told_restart: u8,
-    pub loss: Loss,
 }
 
 /// Decides, and remembers what was decided.
@@ -107,16 +104,11 @@ impl Decider {
 }
 
 fn decided(known: Known, mutation: Option<Mutation>) -> Decided {
-    let losses = losses(known.loss.unwrap_or_default());
-    let observed = match known.loss {
-        Some(_) => loss::note(observed(known), &losses),
-        None => observed(known),
-    };
+    let observed = observed(known);
     let decision = mutated(&observed, known, mutation);
     let what = match &decision {
         Decision::Create => What::Create,
         Decision::Delete { uid, why } => {
-            losses.forget(VM);
             What::Delete { pod: uid.parse().unwrap(), outdated: *why == DeleteReason::Outdated }
         }
         Decision::StopBySpec => What::StopVm,
@@ -128,39 +120,7 @@ fn decided(known: Known, mutation: Option<Mutation>) -> Decided {
     });
     let told = restart::carried_out(&observed, decision == Decision::Create);
     let told_restart = told.map_or(0, |told| told.try_into().unwrap());
-    let loss = of_losses(&losses, observed.lost.is_some());
-    Decided { what, past: past.unwrap_or_default(), told_restart, loss }
-}
-
-const VM: &str = "vm";
-
-/// The operator's own memory of that.
-fn losses(loss: Loss) -> Losses {
-    let losses = Losses::default();
-    if loss.pod != 0 {
-        losses.alive(VM, &loss.pod.to_string(), None, loss.before.into());
-    }
-    if loss.missed {
-        losses.is_missed(VM, now());
-    }
-    losses
-}
-
-/// What there is in it, which is looked for by missing the pod; that is no part of the memory.
-fn of_losses(losses: &Losses, missed: bool) -> Loss {
-    let found = losses.is_missed(VM, now());
-    found.map_or_else(Loss::default, |lost| Loss {
-        pod: lost.uid.parse().unwrap(),
-        before: (lost.in_a_row - 1).try_into().unwrap(),
-        missed,
-    })
-}
-
-/// What it remembers once it has made that pod.
-pub fn after_making(pod: Uid, loss: Loss) -> Loss {
-    let losses = losses(loss);
-    losses.alive(VM, &pod.to_string(), None, 0);
-    of_losses(&losses, false)
+    Decided { what, past: past.unwrap_or_default(), told_restart }
 }
 
 /// The decision of the operator.
@@ -214,9 +174,6 @@ fn mutated(observed: &Observed, known: Known, mutation: Option<Mutation>) -> Dec
         {
             delete(DeleteReason::Outdated)
         }
-        (M::ForgetsThatOthersDelete, Decision::Remember(_)) if known.pod.is_none() => {
-            real(&Observed { lost: None, ..observed.clone() }, known)
-        }
         (M::WaitsWithARestart, Decision::Create | Decision::Delete { why: DeleteReason::Ended, .. }) if known.early => {
             Decision::Wait(WaitFor::Pause { until: now().checked_add(SignedDuration::from_secs(1)).unwrap() })
         }
@@ -230,7 +187,7 @@ fn now() -> Timestamp {
 
 /// What the operator sees who knows that.
 fn observed(known: Known) -> Observed {
-    let Known { vm, pod, early, guest_shutdown_stops, .. } = known;
+    let Known { vm, pod, early, guest_shutdown_stops, deleted_by_operator, .. } = known;
     let end = now().checked_sub(SignedDuration::from_hours(if early { 0 } else { 1 })).unwrap();
     let Past { pod: past, lost } = vm.past;
     let (attempts, reason) = if lost > 0 { (lost, POD_DELETED) } else { (1, "R") };
@@ -250,14 +207,13 @@ fn observed(known: Known) -> Observed {
         vm: Arc::new(serde_json::from_value(vm).unwrap()),
         config_map: None,
         pod: pod.map(|pod| Arc::new(view(pod))),
-        lost: None,
+        deleted_by_operator,
         claims: BTreeMap::new(),
         image_repository: None,
         fetches: BTreeMap::new(),
         images_missing: Duration::ZERO,
         display_secret: None,
-        pod_warning: None,
-        claim_warnings: BTreeMap::new(),
+        warnings: BTreeMap::new(),
         service: None,
         now: now(),
     }

@@ -1,7 +1,7 @@
 //! Everything that can happen next, and what must not come of it.
 
 use crate::model::happen::{delete, operator_happens, world_happens};
-use crate::model::operator::{Decider, Known, Mutation, What, after_making};
+use crate::model::operator::{Decider, Known, Mutation, What};
 use crate::model::step::{Step, of_node, of_operator};
 use crate::model::world::{Answer, Budget, Doing, Local, NODES, PODS, Phase, Pod, Request, Setting, Uid, World};
 
@@ -132,9 +132,10 @@ impl Steps<'_> {
         if early && vm.past.pod == 0 {
             return None;
         }
-        let loss = (self.setting.budget.deletions > 0).then_some(me.loss);
+        let others_delete = self.setting.budget.deletions > 0;
+        let deleted_by_operator = !others_delete || me.pod.is_some_and(|pod| pod.uid == me.deleted);
         let guest_shutdown_stops = self.setting.guest_shutdown_stops;
-        let known = Known { vm, pod: me.pod, image: w.image, early, guest_shutdown_stops, loss };
+        let known = Known { vm, pod: me.pod, image: w.image, early, guest_shutdown_stops, deleted_by_operator };
         let decided = self.decider.decide(known);
         let is_restart = vm.restart > vm.told_restart.max(me.pod.map_or(0, |pod| pod.restart));
         let may_act = vm.running && vm.valid && w.image && me.pod.is_none_or(|pod| pod.owner == vm.uid && !pod.ending);
@@ -145,10 +146,6 @@ impl Steps<'_> {
             Request::Status { vm: vm.uid, version: vm.version, past: decided.past, told_restart: decided.told_restart };
         let status = Some(status).filter(|_| (decided.past, decided.told_restart) != (vm.past, vm.told_restart));
         let (request, next) = match decided.what {
-            What::Nothing if status.is_none() && decided.loss != me.loss => {
-                w.operators[operator].loss = decided.loss;
-                return Some(None);
-            }
             What::Nothing => (status?, None),
             What::Create => (Request::Create { owner: vm.uid, restart: vm.restart, made_of: vm.made_of }, status),
             What::Delete { pod, outdated } => {
@@ -159,15 +156,14 @@ impl Steps<'_> {
             What::StopVm => (Request::StopVm { vm: vm.uid, version: vm.version }, None),
         };
         w.operators[operator].doing = Doing::Asked { request, next, before_list: false };
-        w.operators[operator].loss = decided.loss;
-        let again_and_again = decided.loss.missed && decided.loss.before > 0 && vm.past.pod != decided.loss.pod;
+        if let What::Delete { pod, .. } = decided.what {
+            w.operators[operator].deleted = if others_delete { pod } else { 0 };
+        }
         let outdated = decided.what == What::Delete { pod: me.pod.map_or(0, |pod| pod.uid), outdated: true };
         let acts =
             decided.what == What::Create || matches!(decided.what, What::Delete { .. }) && vm.running && !outdated;
         Some(if early && acts && !is_restart {
             Some("the pause after an end was not kept")
-        } else if decided.what == What::Create && again_and_again && !is_restart {
-            Some("a pod is made though it is not written down that others delete one after the other")
         } else if decided.what == What::Create && !w.image {
             Some("a VM starts without the image that it boots from")
         } else if decided.what == What::Create && !vm.valid {
@@ -311,9 +307,6 @@ impl Steps<'_> {
                 }
                 if created {
                     me.made = pod.uid;
-                    if self.setting.budget.deletions > 0 {
-                        me.loss = after_making(pod.uid, me.loss);
-                    }
                 }
             }
             Answer::Pod { .. } => {}

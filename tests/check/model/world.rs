@@ -35,19 +35,8 @@ pub struct Vm {
 pub struct Past {
     /// That pod; 0 is none.
     pub pod: Uid,
-    /// The how-manyth pod in a row it is that others have deleted; 0: it has ended by itself.
+    /// Ends in a row, where others have deleted the pod; 0: it has ended by itself.
     pub lost: u8,
-}
-
-/// What an operator remembers of the pods that others delete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Loss {
-    /// The last pod; 0: it knows of none.
-    pub pod: Uid,
-    /// How many were lost in a row before it.
-    pub before: u8,
-    /// It is missed.
-    pub missed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -150,7 +139,8 @@ pub struct Operator {
     pub doing: Doing,
     /// A request that it has given up and that is still on its way.
     pub late: Option<Request>,
-    pub loss: Loss,
+    /// The newest pod that it has deleted, where others delete pods, too.
+    pub deleted: Uid,
 }
 
 impl Operator {
@@ -163,7 +153,7 @@ impl Operator {
             Doing::Asked { request, next, .. } => (1 + request.order(), 1 + next.map_or(0, |next| next.order())),
             Doing::Answered { next, .. } => (9, 1 + next.map_or(0, |next| next.order())),
         };
-        (vm, pod, self.told, self.gone, self.made, doing, self.late.map(|late| late.order()), self.loss)
+        (vm, pod, self.told, self.gone, self.made, doing, self.late.map(|late| late.order()), self.deleted)
     }
 }
 
@@ -286,7 +276,7 @@ impl World {
             made: 0,
             doing: Doing::Nothing,
             late: None,
-            loss: Loss::default(),
+            deleted: 0,
         };
         Self {
             vm: Some(vm),

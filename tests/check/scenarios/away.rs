@@ -87,7 +87,7 @@ async fn minutes_without_the_api_server_change_nothing_and_are_caught_up_on() {
     );
     let ctx = Arc::new(Context::new(server.client(), "ns".to_owned(), Settings::default()));
     let vms = streams::vms(&ctx);
-    let children = streams::children(&ctx, &vms.store);
+    let children = streams::children(&ctx);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let operator = tokio::spawn({
         let ctx = ctx.clone();

@@ -1,6 +1,6 @@
 //! What is in a VM's way is told once, with one write, and taken back when it is over.
 
-use super::fake_api::{PODS, VMS};
+use super::fake_api::{CLAIMS, EVENTS, PODS, VMS, request_paths};
 use super::world::{World, now, one_disk, pass, request};
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -8,29 +8,40 @@ use std::time::Duration;
 use vm_operator::operator::controller::Outcome;
 use vm_operator::operator::settings::Settings;
 
-fn warn(world: &World, reason: &str, note: &str) {
-    let pod = world.api.get(PODS, "vm").unwrap();
-    let event = json!({
-        "metadata": {"name": "vm.1"}, "type": "Warning", "reason": reason, "note": note, "eventTime": null,
-        "regarding": {"kind": "Pod", "name": "vm", "uid": pod["metadata"]["uid"]}, "deprecatedLastTimestamp": now(),
-    });
-    assert!(world.ctx.caches.warnings.saw(&serde_json::from_value(event).unwrap()));
+fn warn(world: &World, object: &Value, reason: &str, note: &str) {
+    let uid = &object["metadata"]["uid"];
+    world.api.put(
+        EVENTS,
+        json!({
+            "metadata": {"name": format!("{reason}.1")}, "type": "Warning", "reason": reason, "note": note, "eventTime": null,
+            "regarding": {"uid": uid},
+        }),
+    );
 }
 
 fn events(world: &World, reason: &str) -> Vec<Value> {
-    let all = world.api.list("/apis/events.k8s.io/v1/namespaces/ns/events").into_iter();
-    all.filter(|event| event["reason"] == reason).collect()
+    world.api.list(EVENTS).into_iter().filter(|event| event["reason"] == reason).collect()
+}
+
+fn has_condition(world: &World, condition: &Value) {
+    world.pod_status(json!({"phase": "Pending", "conditions": [condition]}));
 }
 
 #[tokio::test]
 async fn a_volume_that_cannot_be_mounted_is_told_with_one_write_and_one_event() {
     let mut world = World::new(one_disk());
     world.settle().await;
-    world.pod_status(json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}));
-    assert_eq!(world.step().await, [""; 0]);
+    has_condition(&world, &json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}));
+    let pod = world.api.get(PODS, "vm").unwrap();
     let note = "MountVolume.SetUp failed for volume \"pvc-1\" : mount failed: exit status 32";
-    warn(&world, "FailedMount", note);
-    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
+    warn(&world, &pod, "FailedMount", note);
+    warn(&world, &pod, "DNSConfigForming", "is no reason");
+    pass(9);
+    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(10)));
+    assert_eq!(request_paths(&world.api), [""; 0], "a normal start costs no request");
+    pass(1);
+    world.reconcile().await.unwrap();
+    assert_eq!(request_paths(&world.api)[..2], [format!("GET {EVENTS}"), request("PATCH", VMS, "vm/status")]);
     let (reason, message) = world.ready();
     assert_eq!(reason, "VolumeMountFailed");
     assert!(message.contains(note) && message.contains("kubectl describe pod vm"), "{message}");
@@ -38,13 +49,13 @@ async fn a_volume_that_cannot_be_mounted_is_told_with_one_write_and_one_event() 
     assert_eq!((told.len(), &told[0]["type"]), (1, &json!("Warning")));
     assert_eq!(world.step().await, [""; 0]);
 
-    // A new operator, to which the API server shows the same event again, writes nothing.
+    // A new operator, which finds the same event again, writes nothing.
     world.restart_operator();
-    warn(&world, "FailedMount", note);
     assert_eq!(world.step().await, [""; 0]);
 
     world.run();
-    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
+    world.reconcile().await.unwrap();
+    assert_eq!(request_paths(&world.api)[0], request("PATCH", VMS, "vm/status"), "no event is listed");
     assert_eq!(world.ready().0, "Running");
     // The next pod starts without the old one's trouble.
     world.api.remove(PODS, "vm");
@@ -56,31 +67,29 @@ fn unscheduled(world: &World, message: &str) {
     let condition = json!({
         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message, "lastTransitionTime": now(),
     });
-    world.pod_status(json!({"phase": "Pending", "conditions": [condition]}));
+    has_condition(world, &condition);
 }
 
 #[tokio::test]
-async fn a_pod_for_which_there_is_no_room_is_told_of_at_once_and_one_that_waits_for_its_volume_later() {
-    let world = World::new(one_disk());
-    world.settle().await;
-    unscheduled(&world, "0/1 nodes are available: 1 Insufficient memory.");
-    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
-    assert_eq!(world.ready().0, "Unschedulable");
-
+async fn pod_without_a_node_is_explained_and_one_that_waits_for_a_volume_after_the_delay() {
     let world = World::new(one_disk());
     world.settle().await;
     unscheduled(&world, "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.");
     assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(10)));
-    assert_eq!((world.ready().0.as_str(), world.api.requests()), ("Starting", vec![]));
+    assert_eq!((world.ready().0.as_str(), request_paths(&world.api)), ("Starting", vec![]));
+    world.api.change(CLAIMS, "vm-system-disk", |claim| claim["status"] = json!({"phase": "Pending"}));
+    let claim = world.api.get(CLAIMS, "vm-system-disk").unwrap();
+    world.deliver();
     pass(10);
-    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(20)));
-    assert_eq!(world.api.requests(), [request("PATCH", VMS, "vm/status")]);
-    assert_eq!(world.ready().0, "Starting");
-    assert!(world.ready().1.contains("unbound immediate"), "{}", world.ready().1);
-    assert_eq!(events(&world, "ClaimPending"), [Value::Null; 0]);
-    pass(20);
     assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
     assert_eq!(world.ready().0, "ClaimPending");
+    warn(&world, &claim, "ProvisioningFailed", "no such class");
+    pass(10);
+    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
+    assert_eq!(world.ready().0, "ProvisioningFailed");
+    unscheduled(&world, "0/1 nodes are available: 1 Insufficient memory.");
+    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
+    assert_eq!(world.ready().0, "Unschedulable");
 }
 
 /// A pod whose image cannot be had.
@@ -120,10 +129,10 @@ async fn a_pod_that_has_not_run_is_made_anew_when_the_vm_or_the_settings_are_men
     ends(&world).await;
     assert_eq!(image(&world), "registry.example/runner:2");
 
-    let world = without_image().await;
+    let mut world = without_image().await;
     let mut settings = Settings::default();
     settings.reconciler.runner_image.source = "registry.example/runner:3".to_owned();
-    world.ctx.set_settings(settings);
+    world.ctx.settings = settings;
     world.settle().await;
     ends(&world).await;
     assert_eq!(image(&world), "registry.example/runner:3");
@@ -161,7 +170,8 @@ async fn a_vm_on_a_lost_node_waits_and_comes_back_elsewhere_once_its_pod_is_real
         pod["status"]["conditions"].as_array_mut().unwrap().push(target);
     });
     world.deliver();
-    assert_eq!(world.step().await, [""; 0], "its state stays what it was");
+    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
+    assert_eq!(world.vm().status.unwrap().restarts.unwrap().reason, "PodDeleted");
     for _ in 0..5 {
         pass(600);
         world.settle().await;

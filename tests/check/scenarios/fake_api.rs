@@ -49,6 +49,7 @@ pub const CLAIMS: &str = "/api/v1/namespaces/ns/persistentvolumeclaims";
 pub const CONFIG_MAPS: &str = "/api/v1/namespaces/ns/configmaps";
 pub const SERVICES: &str = "/api/v1/namespaces/ns/services";
 pub const SECRETS: &str = "/api/v1/namespaces/ns/secrets";
+pub const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/ns/events";
 
 /// The requests since the last call, events too.
 pub fn request_paths(api: &FakeApi) -> Vec<String> {
@@ -69,12 +70,6 @@ impl FakeApi {
             object["metadata"]["uid"] = format!("uid-{}", state.version).into();
         }
         state.store(&path, object)
-    }
-
-    /// Puts an object there as it was, its version too.
-    pub fn restore(&self, collection: &str, object: Value) {
-        let path = format!("{collection}/{}", object["metadata"]["name"].as_str().unwrap());
-        self.0.lock().unwrap().objects.insert(path, object);
     }
 
     pub fn change(&self, collection: &str, name: &str, change: impl FnOnce(&mut Value)) {
@@ -244,6 +239,15 @@ impl State {
                 None => status(404, "not found"),
             },
             (&Method::GET, Some(object)) => answer(StatusCode::OK, &object),
+            (&Method::GET, None) if path == EVENTS => {
+                let is_selected = |event: &&Value| {
+                    let uid = event["regarding"]["uid"].as_str().unwrap_or_default();
+                    query.contains(&format!("regarding.uid%3D{uid}%2Ctype%3DWarning")) && event["type"] == "Warning"
+                };
+                let events = self.objects.iter().filter(|(path, _)| path.starts_with(EVENTS)).map(|(_, event)| event);
+                let items: Vec<&Value> = events.filter(is_selected).collect();
+                answer(StatusCode::OK, &json!({"metadata": {}, "items": items}))
+            }
             (&Method::PATCH, None) if query.contains("force=true") && !is_status => {
                 body["metadata"]["uid"] = format!("uid-{}", self.version).into();
                 answer(StatusCode::CREATED, &self.store(path, body))

@@ -1,6 +1,6 @@
 //! CD images given by URL: fetched once for all VMs, and in the drive when they are there.
 
-use super::fake_api::{CLAIMS, CONFIG_MAPS, PODS, VMS};
+use super::fake_api::{CLAIMS, CONFIG_MAPS, EVENTS, PODS, VMS};
 use super::world::{World, now, pass, pod_and_status, request};
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -205,7 +205,7 @@ async fn what_may_be_better_later_is_tried_again_after_a_pause() {
 
 #[tokio::test]
 async fn what_cannot_be_fetched_is_explained_and_not_tried_again_before_something_changes() {
-    let world = begun(boots_from(URL)).await;
+    let mut world = begun(boots_from(URL)).await;
     fetch_ends(&world, URL, r#"{"reason":"TooLarge","message":"the image has 30 GiB"}"#);
     world.settle().await;
     let (_, reason, message) = told(&world);
@@ -216,7 +216,7 @@ async fn what_cannot_be_fetched_is_explained_and_not_tried_again_before_somethin
     assert_eq!(world.step().await, [""; 0]);
     let mut settings = Settings::default();
     settings.reconciler.image_repository.fetch.max_size.0 *= 2;
-    world.ctx.set_settings(settings);
+    world.ctx.settings = settings;
     let again = [request("DELETE", PODS, &pod_of(URL)), request("POST", PODS, &pod_of(URL))];
     let requests = world.step().await;
     assert!(again.iter().all(|request| requests.contains(request)), "{requests:?}");
@@ -365,7 +365,7 @@ async fn a_fetch_pod_that_does_not_start_says_why() {
         pod["status"] = json!({"phase": "Pending", "conditions": [condition]});
     });
     world.settle().await;
-    assert_eq!((told(&world).1.as_str(), world.ready().0.as_str()), ("VolumeBindingFailed", "MediaFetchFailed"));
+    assert_eq!((told(&world).1.as_str(), world.ready().0.as_str()), ("Unschedulable", "MediaFetchFailed"));
     assert!(told(&world).2.contains(&pod_of(URL)), "{:?}", told(&world));
 }
 
@@ -377,7 +377,7 @@ async fn what_may_be_secret_in_a_url_is_told_nowhere() {
     fetch_ends(&world, url, r#"{"reason":"TooLarge","message":"no"}"#);
     world.settle().await;
     let status = world.api.get(VMS, "vm").unwrap()["status"].to_string();
-    let events = world.api.list("/apis/events.k8s.io/v1/namespaces/ns/events");
+    let events = world.api.list(EVENTS);
     assert!(status.contains("https://example.org/a.iso?…") && !status.contains("geheim"), "{status}");
     assert!(!format!("{events:?}").contains("geheim"));
     assert!(!world.api.get(CONFIG_MAPS, "vm").unwrap().to_string().contains("geheim"));

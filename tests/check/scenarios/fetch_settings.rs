@@ -4,15 +4,14 @@ use super::fake_api::PODS;
 use super::fetch::{FETCHED, URL, boots_from, cd, fetch_ends, has_besides, path_of, pod_of, told};
 use super::world::{World, now, pass};
 use serde_json::json;
-use std::time::Duration;
-use vm_operator::operator::settings::{Authorities, Proxies, Settings};
+use vm_operator::operator::settings::{Authorities, Settings};
 
 #[tokio::test]
 async fn how_long_a_start_waits_is_a_setting() {
-    let world = World::new(boots_from(URL));
+    let mut world = World::new(boots_from(URL));
     let mut settings = Settings::default();
-    settings.reconciler.image_repository.fetch.start_deadline = Duration::from_secs(30);
-    world.ctx.set_settings(settings.clone());
+    settings.reconciler.image_repository.fetch.start_deadline = 30;
+    world.ctx.settings = settings.clone();
     world.settle().await;
     pass(29);
     world.settle().await;
@@ -23,9 +22,9 @@ async fn how_long_a_start_waits_is_a_setting() {
     assert!(world.api.get(PODS, "vm").is_some());
     assert_eq!((cd(&world).as_str(), told(&world).1.as_str()), ("", "Fetching"));
     // None at all: the machine starts, and the image comes into its drive.
-    let world = World::new(boots_from(URL));
-    settings.reconciler.image_repository.fetch.start_deadline = Duration::ZERO;
-    world.ctx.set_settings(settings);
+    let mut world = World::new(boots_from(URL));
+    settings.reconciler.image_repository.fetch.start_deadline = 0;
+    world.ctx.settings = settings;
     world.settle().await;
     assert!(world.api.get(PODS, "vm").is_some());
     world.run();
@@ -36,7 +35,7 @@ async fn how_long_a_start_waits_is_a_setting() {
 
 #[tokio::test]
 async fn a_fetch_that_does_not_start_begins_anew_with_the_settings_that_mend_it() {
-    let world = World::new(has_besides(URL));
+    let mut world = World::new(has_besides(URL));
     world.settle().await;
     let condition = json!({
         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": now(),
@@ -51,7 +50,7 @@ async fn a_fetch_that_does_not_start_begins_anew_with_the_settings_that_mend_it(
     let before = uid(&world);
     let mut settings = Settings::default();
     settings.reconciler.pod_defaults.node_selector = Some([("room".to_owned(), "1".to_owned())].into());
-    world.ctx.set_settings(settings);
+    world.ctx.settings = settings;
     world.settle().await;
     assert_ne!(uid(&world), before);
     assert_eq!(told(&world).1, "Fetching");
@@ -59,17 +58,15 @@ async fn a_fetch_that_does_not_start_begins_anew_with_the_settings_that_mend_it(
 
 #[tokio::test]
 async fn fetch_pods_have_the_companys_proxies_and_authorities() {
-    let world = World::new(has_besides(URL));
+    let mut world = World::new(has_besides(URL));
     let mut settings = Settings::default();
     let fetch = &mut settings.reconciler.image_repository.fetch;
-    fetch.proxies = Proxies {
-        http: Some("http://p:1".to_owned()),
-        https: Some("http://p:2".to_owned()),
-        except: Some(".example.org".to_owned()),
-        secret: Some("proxy".to_owned()),
-    };
-    fetch.authorities = Some(Authorities { config_map: "company".to_owned(), key: "root.pem".to_owned() });
-    world.ctx.set_settings(settings);
+    fetch.http_proxy = Some("http://p:1".to_owned());
+    fetch.https_proxy = Some("http://p:2".to_owned());
+    fetch.no_proxy = Some(".example.org".to_owned());
+    fetch.proxy_secret = Some("proxy".to_owned());
+    fetch.authorities = Authorities { config_map: Some("company".to_owned()), key: "root.pem".to_owned() };
+    world.ctx.settings = settings;
     world.settle().await;
     let spec = world.api.get(PODS, &pod_of(URL)).unwrap()["spec"].clone();
     let container = &spec["containers"][0];
@@ -87,15 +84,15 @@ async fn fetch_pods_have_the_companys_proxies_and_authorities() {
 
 #[tokio::test]
 async fn without_a_repository_or_with_a_scheme_that_is_not_allowed_no_pod_is_made() {
-    let world = World::new(has_besides("http://example.org/a.iso"));
+    let mut world = World::new(has_besides("http://example.org/a.iso"));
     let mut settings = Settings::default();
     settings.reconciler.image_repository.fetch.schemes = vec!["https".to_owned()];
-    world.ctx.set_settings(settings.clone());
+    world.ctx.settings = settings.clone();
     world.settle().await;
     assert_eq!(told(&world).1, "SchemeNotAllowed");
-    let world = World::new(has_besides(URL));
+    let mut world = World::new(has_besides(URL));
     settings.reconciler.image_repository.create = false;
-    world.ctx.set_settings(settings);
+    world.ctx.settings = settings;
     world.settle().await;
     assert_eq!(told(&world).1, "RepositoryMissing");
     assert!(!world.api.list(PODS).iter().any(|pod| pod["metadata"]["name"] != "vm"));

@@ -1,15 +1,15 @@
 //! The usual lives of a VM, and each of them with each fault.
 
 use super::fake_api::{CLAIMS, CONFIG_MAPS, Fault, PODS, SECRETS, VMS};
-use super::world::{CRASHED, POWERED_OFF, World, change_of_size, now, one_disk, pass, pod_and_status, request};
+use super::world::{CRASHED, POWERED_OFF, World, change_of_size, one_disk, pass, pod_and_status, request};
 use serde_json::json;
-use std::time::Duration;
 use vm_operator::operator::controller::Outcome;
 
 #[tokio::test]
 async fn a_new_vm_costs_six_writes_and_one_per_disk_and_then_none() {
     let world = World::new(one_disk());
     let mut expected = vec![
+        request("GET", VMS, "vm"),
         request("POST", CONFIG_MAPS, "vm"),
         request("PATCH", VMS, "vm/status"),
         request("POST", CLAIMS, "vm-runner-data"),
@@ -26,26 +26,6 @@ async fn a_new_vm_costs_six_writes_and_one_per_disk_and_then_none() {
     world.deliver();
     assert_eq!(world.step().await, [""; 0]);
     assert_eq!(world.ready().0, "Starting");
-}
-
-#[tokio::test]
-async fn where_many_vms_are_started_at_once_their_pods_come_before_their_first_status() {
-    let world = World::new(one_disk());
-    world.ctx.pod_created("another", now());
-    let requests = world.step().await;
-    assert!(requests.contains(&request("POST", PODS, "vm")), "{requests:?}");
-    assert!(!requests.contains(&request("PATCH", VMS, "vm/status")), "{requests:?}");
-    world.deliver();
-    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(2)));
-    assert_eq!(world.api.requests(), [""; 0]);
-    pass(2);
-    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
-
-    let world = World::new(one_disk());
-    world.ctx.pod_created("another", now());
-    world.step().await;
-    world.pod_status(json!({"phase": "Failed", "reason": "Evicted", "message": "no room"}));
-    assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")], "what went wrong is told at once");
 }
 
 #[tokio::test]
@@ -128,7 +108,7 @@ async fn a_pod_deleted_by_hand_comes_back_at_once() {
     world.api.remove(PODS, "vm");
     world.deliver();
     let requests = world.step().await;
-    assert_eq!(requests, [request("POST", PODS, "vm")]);
+    assert_eq!(requests, [request("GET", VMS, "vm"), request("POST", PODS, "vm")]);
 }
 
 #[tokio::test]
@@ -192,8 +172,8 @@ async fn a_spec_that_cannot_be_used_is_explained_and_makes_nothing() {
 #[tokio::test]
 async fn a_refused_pod_is_explained_with_the_servers_words() {
     let world = World::new(one_disk());
-    // The pod is the sixth write: ConfigMap, secret and three claims come first.
-    world.api.fail(5, Fault::Refused(403));
+    // The live read of the VM, ConfigMap, secret and three claims come first.
+    world.api.fail(6, Fault::Refused(403));
     assert!(world.reconcile().await.is_err());
     let (reason, message) = world.ready();
     assert_eq!(reason, "Rejected");
@@ -252,8 +232,8 @@ async fn what_the_old_pods_runner_told_is_taken_back_before_there_is_a_new_pod()
     world.run();
     world.settle().await;
     world.pod_goes();
-    // The new pod is made, and the answer is lost: after the question for the old one, and the taking back.
-    world.api.fail(2, Fault::AnswerLost);
+    // The new pod is created, and the answer is lost: after two live reads, of the old pod and of the VM, and the reset of the status.
+    world.api.fail(3, Fault::AnswerLost);
     assert!(world.reconcile().await.is_err());
     assert!(world.api.get(PODS, "vm").is_some());
     world.settle().await;

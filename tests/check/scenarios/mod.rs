@@ -12,7 +12,7 @@ mod ignored;
 mod lives;
 mod namesake;
 mod old_list;
-mod poke;
+mod refresh_volume;
 mod refused;
 mod resources;
 mod restart;

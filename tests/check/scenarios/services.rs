@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use vm_operator::operator::settings::{LoadBalancerService, Settings};
 
-fn switch(world: &World, setting: LoadBalancerService) {
+fn switch(world: &mut World, setting: LoadBalancerService) {
     let mut settings = Settings::default();
     settings.reconciler.load_balancer_service = setting;
-    world.ctx.set_settings(settings);
+    world.ctx.settings = settings;
 }
 
 fn on() -> LoadBalancerService {
@@ -18,8 +18,8 @@ fn on() -> LoadBalancerService {
 }
 
 fn with(machine: Value) -> World {
-    let world = World::new(machine);
-    switch(&world, on());
+    let mut world = World::new(machine);
+    switch(&mut world, on());
     world
 }
 
@@ -102,12 +102,12 @@ async fn the_vms_words_are_laid_over_the_defaults_and_null_takes_one_away() {
 #[tokio::test]
 async fn a_service_that_is_not_wanted_any_more_goes_and_is_not_asked_for_twice() {
     for by_the_vm in [true, false] {
-        let world = with(one_disk());
+        let mut world = with(one_disk());
         world.settle().await;
         if by_the_vm {
             say(&world, json!({}))
         } else {
-            switch(&world, LoadBalancerService::Off)
+            switch(&mut world, LoadBalancerService::Off)
         }
         let requests = world.step().await;
         assert!(requests.contains(&request("DELETE", SERVICES, "vm")), "{requests:?}");
@@ -138,12 +138,12 @@ async fn an_edited_or_deleted_service_comes_back_as_it_should_be() {
 
 #[tokio::test]
 async fn a_service_of_somebody_else_is_neither_taken_over_nor_deleted_and_the_vm_runs() {
-    let world = with(one_disk());
+    let mut world = with(one_disk());
     let labels = json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "vm"});
     for labels in [json!({}), labels] {
         let foreign = world.api.put(SERVICES, json!({"metadata": {"name": "vm", "labels": labels}, "spec": {}}));
         for setting in [on(), LoadBalancerService::Off] {
-            switch(&world, setting.clone());
+            switch(&mut world, setting.clone());
             for _ in 0..4 {
                 world.deliver();
                 world.reconcile().await.unwrap();

@@ -17,13 +17,13 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
-use vm_operator::operator::backoff::Failures;
 use vm_operator::operator::context::Context;
 use vm_operator::operator::controller::after_failure;
 use vm_operator::operator::deadlines::Deadlines;
 use vm_operator::operator::error::Retry;
 use vm_operator::operator::leader::Leadership;
 use vm_operator::operator::settings::Settings;
+use vm_operator::operator::vm_state::VmStates;
 use vm_operator::operator::write::Writer;
 use vm_operator::operator::{access, streams};
 
@@ -134,12 +134,13 @@ async fn an_operator_whose_first_requests_are_never_answered_sees_everything_all
     let (server, client) = Server::start(silent_at_first).await;
     let mut ctx = Context::new(client, "ns".to_owned(), Settings::default());
     ctx.watch_pause = Duration::from_millis(100);
+    ctx.leadership = Leadership::waiting();
     let ctx = Arc::new(ctx);
     let vms = streams::vms(&ctx);
-    let store = vms.store.clone();
-    let children = streams::children(&ctx, &store);
-    let standing_by =
-        tokio::spawn(async move { streams::stand_by(vms, children.boxed(), &Leadership::waiting()).await });
+    let store = ctx.vms.reader();
+    let children = streams::children(&ctx);
+    let of_task = ctx.clone();
+    let standing_by = tokio::spawn(async move { streams::stand_by(&of_task, vms, children.boxed()).await });
     let seen = async {
         ctx.caches.ready().await;
         while store.state().is_empty() {
@@ -157,7 +158,7 @@ async fn a_write_that_is_asked_for_later_is_sent_once_and_then_by_the_controller
     let script = |_: &str, _: &str, nth: usize| if nth == 0 { Reply::Later } else { Reply::Whole(vm()) };
     let (server, client) = Server::start(script).await;
     let mut ctx = Context::new(client, "ns".to_owned(), Settings::default());
-    ctx.failures = Failures::pausing(Duration::from_secs(1));
+    ctx.states = VmStates::new(Duration::from_secs(1), || 0.0);
     let write = || async { Writer::new(&ctx).merge_vm("vm", &json!({})).await };
     let asked = || server.asked(&format!("PATCH {VMS}/vm"));
     let error = write().await.unwrap_err();

@@ -14,12 +14,12 @@ use vm_operator::operator::context::Context;
 use vm_operator::operator::settings::Settings;
 use vm_operator::operator::streams;
 
-/// A server that lists VMs once it knows them, watches that tell nothing, and the patches that it was sent.
+/// A server that lists VMs once it knows them, watches that tell nothing, and the objects that were created or patched.
 #[derive(Clone, Default)]
 struct Server {
     knows_vms: Arc<AtomicBool>,
     vms: Arc<Mutex<Vec<Value>>>,
-    patches: Arc<Mutex<Vec<(String, Value)>>>,
+    written: Arc<Mutex<Vec<(String, Value)>>>,
 }
 
 impl Server {
@@ -47,9 +47,14 @@ impl Server {
                 "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachineList",
                 "metadata": {"resourceVersion": "7"}, "items": *self.vms.lock().unwrap(),
             }),
-            (&Method::PATCH, _) => {
+            (&Method::GET, path) if path.starts_with(VMS) => {
+                let name = path.rsplit('/').next();
+                let vms = self.vms.lock().unwrap();
+                vms.iter().find(|vm| vm["metadata"]["name"].as_str() == name).cloned().unwrap_or_default()
+            }
+            (&Method::PATCH | &Method::POST, _) => {
                 let body: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
-                self.patches.lock().unwrap().push((path, body.clone()));
+                self.written.lock().unwrap().push((path, body.clone()));
                 body
             }
             _ => json!({"metadata": {}}),
@@ -58,21 +63,21 @@ impl Server {
     }
 }
 
-fn vm(name: &str, maximum_ram: &Value, status: &Value) -> Value {
+fn vm(name: &str, maximum_ram: &Value) -> Value {
     json!({
         "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine",
         "metadata": {"name": name, "namespace": "ns", "uid": "u", "generation": 2, "resourceVersion": "5"},
-        "spec": {"vm": {"maximumRam": maximum_ram}}, "status": status,
+        "spec": {"vm": {"maximumRam": maximum_ram}}, "status": {},
     })
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_definition_is_waited_for() {
     let server = Server::default();
-    server.vms.lock().unwrap().push(vm("vm", &json!("1Gi"), &json!({})));
+    server.vms.lock().unwrap().push(vm("vm", &json!("1Gi")));
     let ctx = server.context();
     let vms = streams::vms(&ctx);
-    let mut stream = std::pin::pin!(vms.changed);
+    let mut stream = std::pin::pin!(vms);
     assert!(tokio::time::timeout(Duration::from_mins(10), stream.next()).await.is_err());
     assert!(ctx.definition_missing.load(Ordering::Relaxed));
     server.knows_vms.store(true, Ordering::Relaxed);
@@ -81,42 +86,30 @@ async fn a_missing_definition_is_waited_for() {
     assert_eq!(seen.name, "vm");
     assert!(!ctx.definition_missing.load(Ordering::Relaxed));
     // Who is told of a VM finds it in the store.
-    assert_eq!(vms.store.state().len(), 1);
+    assert_eq!(ctx.vms.reader().state().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vm_that_cannot_be_read_is_told_so_and_the_others_go_on() {
+async fn an_event_names_the_field_of_a_vm_that_cannot_be_decoded_and_the_other_vms_are_not_affected() {
     let server = Server::default();
     server.knows_vms.store(true, Ordering::Relaxed);
-    let restarts = json!({"attempts": 1, "podUid": "p", "reason": "R", "time": "2026-01-01T00:00:00Z"});
-    *server.vms.lock().unwrap() =
-        vec![vm("bad", &json!(5), &json!({"restarts": restarts})), vm("good", &json!("1Gi"), &json!({}))];
+    *server.vms.lock().unwrap() = vec![vm("bad", &json!(5)), vm("good", &json!("1Gi"))];
     let ctx = server.context();
-    let vms = streams::vms(&ctx);
-    let mut stream = std::pin::pin!(vms.changed);
+    let mut stream = std::pin::pin!(streams::vms(&ctx));
     assert_eq!(stream.next().await.unwrap().name, "good");
-
-    let patched = async {
-        while server.patches.lock().unwrap().is_empty() {
+    let published = async {
+        while server.written.lock().unwrap().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(5), patched).await.unwrap();
-    let (path, body) = server.patches.lock().unwrap()[0].clone();
-    assert_eq!(path, format!("{VMS}/bad/status"));
-    let ready = body["status"]["conditions"][0].clone();
-    let told = (&ready["type"], &ready["status"], &ready["reason"], &ready["observedGeneration"]);
-    assert_eq!(told, (&json!("Ready"), &json!("False"), &json!("Unreadable"), &json!(2)));
-    let message = ready["message"].as_str().unwrap();
-    assert!(message.contains("spec.vm.maximumRam") && message.contains("kubectl edit vm bad"), "{message}");
-    assert_eq!(body["status"]["restarts"], restarts);
-
-    // A new operator finds the condition there, and writes nothing.
-    *server.vms.lock().unwrap() = vec![vm("bad", &json!(5), &body["status"]), vm("good", &json!("1Gi"), &json!({}))];
-    server.patches.lock().unwrap().clear();
-    let ctx = server.context();
-    let mut stream = std::pin::pin!(streams::vms(&ctx).changed);
-    stream.next().await.unwrap();
-    tokio::time::sleep(Duration::from_mins(10)).await;
-    assert_eq!(*server.patches.lock().unwrap(), []);
+    tokio::time::timeout(Duration::from_secs(5), published).await.unwrap();
+    let (path, event) = server.written.lock().unwrap()[0].clone();
+    assert!(path.ends_with("/events"), "{path}");
+    let regarding = (&event["regarding"]["kind"], &event["regarding"]["name"], &event["regarding"]["uid"]);
+    assert_eq!(regarding, (&json!("VirtualMachine"), &json!("bad"), &json!("u")));
+    assert_eq!((&event["type"], &event["reason"]), (&json!("Warning"), &json!("Unreadable")));
+    let note = event["note"].as_str().unwrap();
+    assert!(note.contains("spec.vm.maximumRam") && note.contains("kubectl edit vm bad"), "{note}");
+    assert_eq!(ctx.undecodable().keys().collect::<Vec<_>>(), ["bad"]);
+    assert_eq!(ctx.vms.reader().state().len(), 1);
 }

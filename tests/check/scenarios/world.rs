@@ -3,7 +3,6 @@
 use super::fake_api::{CLAIMS, CONFIG_MAPS, FakeApi, PODS, SECRETS, SERVICES, VMS};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::runtime::watcher::Event;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::cell::Cell;
@@ -29,13 +28,8 @@ pub fn now() -> Timestamp {
 }
 
 pub fn pass(seconds: i64) {
-    set_clock(seconds);
-    PASSED.set(PASSED.get() + seconds.unsigned_abs());
-}
-
-/// Somebody sets the clock ahead by that, or back.
-pub fn set_clock(seconds: i64) {
     SECONDS.set(SECONDS.get() + seconds);
+    PASSED.set(PASSED.get() + seconds.unsigned_abs());
 }
 
 fn instant() -> Instant {
@@ -54,7 +48,7 @@ pub fn context(api: &FakeApi) -> Context {
     ctx
 }
 
-pub fn fill<K: kube::Resource + Serialize + DeserializeOwned>(cache: &Cache<K>, objects: Vec<Value>) {
+pub fn fill<K: kube::Resource + DeserializeOwned>(cache: &Cache<K>, objects: Vec<Value>) {
     cache.watched(Event::Init);
     for object in objects {
         cache.watched(Event::InitApply(serde_json::from_value(object).unwrap()));
@@ -176,8 +170,9 @@ pub fn request(verb: &str, collection: &str, name: &str) -> String {
     format!("{verb} {collection}/{name}")
 }
 
-pub fn pod_and_status() -> [String; 2] {
-    [request("POST", PODS, "vm"), request("PATCH", VMS, "vm/status")]
+/// The requests by which a VM is started whose other objects exist.
+pub fn pod_and_status() -> [String; 3] {
+    [request("GET", VMS, "vm"), request("POST", PODS, "vm"), request("PATCH", VMS, "vm/status")]
 }
 
 /// The requests by which a running VM gets another size.

@@ -185,21 +185,24 @@ impl Space {
         Ok(counted.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum())
     }
 
-    /// Gives the operator those settings of the reconciler, once it is there to take them, and waits until it has.
+    /// Gives the operator those settings of the reconciler, once it is there to take them, and waits until it has: the
+    /// kubelet takes up to 90 s to write the file, and the operator reads it every 5 s.
     pub async fn configure(&self, settings: &Value) {
         self.operator().await;
         let told = async || {
             let log = self.kubectl(&["logs", "--selector", "app.kubernetes.io/name=vm-operator", "--tail=-1"]).await;
-            log.matches("the settings of ConfigMap vm-operator are in force").count()
+            log.matches("the configuration has changed; starting again with it").count()
         };
         let before = told().await;
         let data = json!({"data": {"config.yaml": Self::config(settings).to_string()}}).to_string();
         self.kubectl(&["patch", "configmap", "vm-operator", "--type", "merge", "--patch", &data]).await;
-        eventually("the operator has the new settings", 30, async || {
+        eventually("the operator has the new settings", 120, async || {
             let now = told().await;
             if now > before { Ok(()) } else { Err(format!("it has said so {now} times")) }
         })
         .await;
+        // It has lists to read again.
+        self.operator().await;
     }
 
     /// What is there, for whoever has to find out why the test failed.

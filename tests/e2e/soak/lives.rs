@@ -13,9 +13,6 @@ const SLACK: SignedDuration = SignedDuration::from_secs(2);
 /// place of another has to wait for that one's lease.
 const SOON: SignedDuration = SignedDuration::from_secs(60);
 
-/// How long the garbage collector is given for what a VM has left, before the operator of a VM of the same name removes it.
-const GARBAGE: SignedDuration = SignedDuration::from_secs(60);
-
 /// An object, from when to when it was seen.
 struct Life {
     name: String,
@@ -112,7 +109,7 @@ impl Lives {
         let mut pods = self.pods.values().filter(|pod| pod.was_there(name, at)).peekable();
         // One that nobody has seen came and went between two looks.
         pods.peek()?;
-        let is_garbage = |vm: &Life| verb == "delete" && vm.name == name && at > vm.last + GARBAGE - SLACK;
+        let is_garbage = |vm: &Life| verb == "delete" && vm.name == name && at > vm.last - SLACK;
         let is_right = |pod: &Life| {
             let vm = self.vms.get(&pod.owner);
             pod.fetches || vm.is_some_and(|vm| vm.was_there(name, at) || is_garbage(vm))

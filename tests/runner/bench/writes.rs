@@ -13,7 +13,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// After this the runner waits, as it does for most of its life: it keeps the client for two seconds.
+/// After this the runner waits, as it does for most of its life.
 const REST: Duration = Duration::from_secs(10);
 /// The goal for a runner at rest, in KiB. A part of it is pages of the program, which all runners of a node share.
 const GOAL: u64 = 10 * 1024;

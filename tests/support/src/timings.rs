@@ -46,8 +46,6 @@ pub struct Shortened {
     pub watch_pause: Duration,
     /// The longest time of a reconcile.
     pub deadline: Duration,
-    /// The garbage collector's time for the objects of a previous VM with the same name.
-    pub garbage: Duration,
     /// The longest time of an answer.
     pub answer: Duration,
 }
@@ -78,7 +76,7 @@ impl Timings {
             // Longer than the few requests that an operator needs to act on an old list.
             late: Duration::from_millis(500),
             rest: Duration::from_secs(10),
-            // Longer than the pauses of a minute: for garbage, and for a newer version that was known.
+            // Longer than the pauses of a minute.
             stays: Duration::from_secs(70),
             until: Duration::from_mins(20),
             traces: false,
@@ -92,7 +90,6 @@ impl Timings {
             backoff: Duration::from_millis(100),
             watch_pause: Duration::from_millis(100),
             deadline: Duration::from_secs(2),
-            garbage: Duration::from_millis(700),
             answer: Duration::from_secs(2),
         };
         Self {

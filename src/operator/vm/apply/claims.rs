@@ -1,17 +1,16 @@
 //! (client) Claims: made where they are missing, enlarged where the VM says so, and nothing else.
 
 use crate::api::conditions::{self, ConditionReason, Wanted};
-use crate::api::names;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
-use crate::operator::refusals::AGAIN;
-use crate::operator::views::{ClaimView, owner_of};
+use crate::operator::views::owner_of;
 use crate::operator::vm::observe::Observed;
 use crate::operator::vm::plan::ClaimChange;
-use crate::operator::whose::Whose;
+use crate::operator::vm_state::REJECTION_RETRY_TEXT;
 use crate::operator::write::Writer;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
+use kube::api::Patch;
 use serde_json::{Map, Value, json};
 
 /// Makes the claim, if there is none of its name.
@@ -20,18 +19,14 @@ pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, c
     if observed.claims.contains_key(&name) {
         return Ok(());
     }
-    let writing = ctx.caches.claims.writing();
-    let given = Writer::new(ctx).create_or_get::<_, ClaimView>(claim).await?;
+    let there = Writer::new(ctx).create_or_get(&ctx.caches.claims, claim).await?;
     // A claim without our labels may have been made by the user for this VM; one with them is another VM's.
-    let others = owner_of(given.object()).filter(|vm| *vm != observed.name());
-    if name == names::IMAGE_REPOSITORY_CLAIM {
-        // Other VMs wait for it, too.
-        writing.answered(given.into_object());
-    } else {
-        writing.given(given);
-    }
-    let foreign = |vm| Error::Foreign { kind: "PersistentVolumeClaim", name, whose: Whose::Vm(vm) };
-    others.map_or(Ok(()), |vm| Err(foreign(vm)))
+    let others = owner_of(&*there).filter(|vm| *vm != observed.name());
+    let foreign = |vm| {
+        let owner = Some(format!("VM {vm:?}"));
+        Err(Error::Foreign { kind: "PersistentVolumeClaim", name, owner })
+    };
+    others.map_or(Ok(()), foreign)
 }
 
 /// Brings claims that are there in line, as far as claims can change. Gives what there is to tell. What was refused is
@@ -49,7 +44,7 @@ pub(super) async fn follow(
     // Once for all claims: of several, each is asked for again.
     let before = before
         .filter(|before| before.observed_generation == observed.vm.metadata.generation)
-        .filter(|_| ctx.refusals.is_put_off(&vm, conditions::DISKS_IN_SYNC, now))
+        .filter(|_| ctx.states.is_put_off(&vm, conditions::DISKS_IN_SYNC, now))
         .map_or("", |before| before.message.as_str());
     let (mut told, mut refused) = (Vec::new(), false);
     for (name, change) in changes {
@@ -77,9 +72,9 @@ pub(super) async fn follow(
                         // At once: another claim's failure must not have this one asked for again.
                         if words.is_some() {
                             refused = true;
-                            ctx.refusals.refused(&vm, conditions::DISKS_IN_SYNC, now);
+                            ctx.states.rejected(&vm, conditions::DISKS_IN_SYNC, now);
                         }
-                        let again = format!("it is tried again when the VM changes, and {AGAIN}");
+                        let again = format!("it is tried again when the VM changes, and {REJECTION_RETRY_TEXT}");
                         words.map(|words| format!("{begins}{words}; {again}"))
                     }
                 };
@@ -88,7 +83,7 @@ pub(super) async fn follow(
         }
     }
     if !refused && !told.iter().any(|(reason, _)| *reason == ConditionReason::ExpansionRefused) {
-        ctx.refusals.over(&vm, conditions::DISKS_IN_SYNC);
+        ctx.states.accepted(&vm, conditions::DISKS_IN_SYNC);
     }
     let reason = told.first().map(|(reason, _)| *reason);
     Ok(reason.map(|reason| {
@@ -107,12 +102,9 @@ async fn grow(
     let size = size.map(|size| ("resources".to_owned(), json!({"requests": {"storage": size}})));
     let class = attributes_class.map(|class| ("volumeAttributesClassName".to_owned(), json!(class)));
     let spec: Map<String, Value> = size.into_iter().chain(class).collect();
-    let writing = ctx.caches.claims.writing();
-    match Writer::new(ctx).merge::<PersistentVolumeClaim, ClaimView>(name, &json!({"spec": spec})).await {
-        Ok(view) => {
-            writing.answered(view);
-            Ok(None)
-        }
+    let patch = Patch::Merge(json!({"spec": spec}));
+    match Writer::new(ctx).patch::<PersistentVolumeClaim, _>(&ctx.caches.claims, name, &patch).await {
+        Ok(_) => Ok(None),
         Err(error) if error.is_rejection() => Ok(Some(error.to_string().replace('\n', " "))),
         Err(error) => Err(error),
     }

@@ -5,13 +5,13 @@
 //! | claims | created once; enlarged by a patch | nothing else of a claim can change; they are never deleted |
 //! | Secret | created once | whoever changes the password owns it |
 //! | Service | created, then patched where it differs; deleted where it is not wanted | it follows spec and settings |
-//! | ConfigMap | created, then server-side apply when it differs | it follows the spec |
+//! | ConfigMap | created, then patched where it differs | it follows the spec |
 //! | fetch pods | created by try; deleted by UID; the repository's claim annotated | each is one try |
 //! | Pod | created once; deleted by UID; annotations patched, resources resized | nothing else of a pod can change |
 //!
 //! What ends a pod comes first, so that no other write keeps a VM from being stopped; then what a pod refers to, all
 //! at once; then the pod. An object that is another's is never taken over, whatever its name; what an earlier VM of this name
-//! has left is removed by [`leftovers`].
+//! has left is removed by [`orphans`].
 
 mod claims;
 pub(super) mod config_map;
@@ -22,18 +22,17 @@ mod service;
 use super::build::{self, Objects};
 use super::lifecycle::{Decision, DeleteReason};
 use super::observe::{Observed, is_of_earlier};
-use super::{fetch, leftovers, loss, poke, restart};
+use super::{fetch, orphans, refresh_volume, restart};
 use crate::api::conditions::Wanted;
 use crate::api::names;
-use crate::operator::cache::Given;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
+use crate::operator::owner::owner;
 use crate::operator::views::{PodView, SecretView, vm_of};
-use crate::operator::whose::Whose;
 use crate::operator::write::{Writer, only};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::Preconditions;
+use kube::api::{Patch, Preconditions};
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -93,8 +92,8 @@ async fn follow(wanted: &Pod, versions: &Versions, observed: &Observed, ctx: &Co
     let (asked, resources) = resize::follow(wanted, pod, observed, ctx).await?;
     let versions = versions.annotations();
     let is_new = versions.iter().any(|(name, version)| pod.annotations().get(name) != Some(version));
-    let poke = poke::annotation(observed, is_new);
-    announce(versions.into_iter().chain(asked).chain(poke).collect(), pod, ctx).await?;
+    let refresh = refresh_volume::annotation(observed, is_new);
+    announce(versions.into_iter().chain(asked).chain(refresh).collect(), pod, ctx).await?;
     Ok(resources.into_iter().chain(restart::required(wanted, pod)).collect())
 }
 
@@ -122,7 +121,7 @@ pub async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) ->
     match decision {
         Decision::Delete { uid, why } => {
             tracing::info!(vm = observed.name(), ?why, "deleting the pod");
-            ctx.losses.forget(&observed.name());
+            ctx.states.deletes_pod(&observed.name(), uid);
             // One that has begun since it was looked at is no outdated one.
             let resource_version = match why {
                 DeleteReason::Outdated => observed.own_pod().and_then(|pod| pod.resource_version()),
@@ -137,9 +136,7 @@ pub async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) ->
             // With the version that the decision was made on: whoever changed the VM since then is not overruled.
             let version = observed.vm.resource_version();
             let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"vm": {"state": "Stopped"}}});
-            let vm = writer.merge_vm(&observed.name(), &patch).await?;
-            ctx.wrote_vm(vm);
-            Ok(())
+            writer.merge_vm(&observed.name(), &patch).await.map(drop)
         }
         _ => Ok(()),
     }
@@ -162,12 +159,9 @@ async fn ensure_secret(
         (names::SECRET_EXPIRY.to_owned(), "now".to_owned()),
     ];
     secret.string_data = Some(values.into());
-    let writing = ctx.caches.secrets.writing();
-    let given = Writer::new(ctx).create_or_get::<_, SecretView>(&secret).await?;
-    ensure_ours("Secret", given.object(), is_ours(given.object(), observed), observed)?;
-    let view = Arc::new(given.object().clone());
-    writing.given(given);
-    Ok(Some(view))
+    let secret = Writer::new(ctx).create_or_get(&ctx.caches.secrets, &secret).await?;
+    ensure_ours("Secret", &*secret, is_ours(&*secret, observed), observed)?;
+    Ok(Some(secret))
 }
 
 /// Whether the object is this VM's, or was one's of its name.
@@ -186,23 +180,17 @@ fn ensure_ours<K: Resource>(kind: &'static str, view: &K, is_ours: bool, observe
     if is_ours && !view.owner_references().iter().any(controls) {
         return Ok(());
     }
-    let next = leftovers::what_becomes_of(view, vm).filter(|_| is_ours && is_of_earlier(view, vm));
+    let next = orphans::next_step(view, vm).filter(|_| is_ours && is_of_earlier(view, vm));
     match next {
         Some(next) => Err(Error::OfEarlier { kind, name, next }),
-        None => Err(Error::Foreign { kind, whose: Whose::of(view, &observed.name()), name }),
+        None => Err(Error::Foreign { kind, owner: owner(view, &observed.name()), name }),
     }
 }
 
 async fn create_pod(pod: &Pod, observed: &Observed, ctx: &Context) -> Result<(), Error> {
     // By POST, which fails if there is a pod of that name: then that one is looked at, and the next reconcile decides.
-    let writing = ctx.caches.pods.writing();
-    let given = Writer::new(ctx).create_or_get::<_, PodView>(pod).await?;
-    if matches!(given, Given::Made(_)) {
-        let pod_uid = given.object().uid().unwrap_or_default();
-        ctx.losses.alive(&observed.name(), &pod_uid, None, loss::told_before(observed, observed.now));
-    }
-    ctx.pod_created(&observed.name(), observed.now);
-    writing.given(given);
+    Writer::new(ctx).create_or_get(&ctx.caches.pods, pod).await?;
+    ctx.states.pod_created(&observed.name(), observed.now);
     Ok(())
 }
 
@@ -213,8 +201,6 @@ async fn announce(mut annotations: BTreeMap<String, String>, pod: &PodView, ctx:
     if annotations.is_empty() {
         return Ok(());
     }
-    let patch = json!({"metadata": {"uid": pod.uid(), "annotations": annotations}});
-    let writing = ctx.caches.pods.writing();
-    writing.answered(Writer::new(ctx).merge::<Pod, _>(&pod.name_any(), &patch).await?);
-    Ok(())
+    let patch = Patch::Merge(json!({"metadata": {"uid": pod.uid(), "annotations": annotations}}));
+    Writer::new(ctx).patch::<Pod, _>(&ctx.caches.pods, &pod.name_any(), &patch).await.map(drop)
 }

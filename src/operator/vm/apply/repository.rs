@@ -1,8 +1,7 @@
 //! (client) The namespace's image repository: made with the first VM, whether or not that one has a CD drive.
 
 use super::claims;
-use crate::api::names;
-use crate::operator::backoff;
+use crate::api::{conditions, names};
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::events;
@@ -14,18 +13,18 @@ use kube::{Resource, ResourceExt};
 use std::time::Duration;
 
 /// Makes it, if there is none. Where the API server refuses that, VMs without a CD drive do without: an event says so. For
-/// them it is tried again after 1 s, 2 s, 4 s … 5 min, by whichever is looked at first.
+/// them it is tried again every 5 to 6 minutes, by whichever is looked at first.
 pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, ctx: &Context) -> Result<(), Error> {
     let name = claim.name_any();
     if observed.has_cd_drive() {
         return claims::ensure(claim, observed, ctx).await;
     }
-    if ctx.lately.was(&name, (ctx.instant)(), backoff::pause) {
+    if recheck(ctx).is_some_and(|left| !left.is_zero()) {
         return Ok(());
     }
     match claims::ensure(claim, observed, ctx).await {
         Err(error) if error.is_rejection() => {
-            ctx.lately.note(&name, (ctx.instant)());
+            ctx.states.rejected(&name, conditions::READY, (ctx.instant)());
             let Problem { reason, message } = Problem::rejected(&error);
             tracing::warn!(%error, "no image repository; VMs without a CD drive do without");
             let note = format!("the image repository, which this VM does without: {message}");
@@ -34,7 +33,7 @@ pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, c
             Ok(())
         }
         done => {
-            ctx.lately.forget(&name);
+            ctx.states.accepted(&name, conditions::READY);
             done
         }
     }
@@ -42,5 +41,5 @@ pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, c
 
 /// When it is tried again, where it was refused. Only for a VM that wants it made: any other's next look would not try it.
 pub fn recheck(ctx: &Context) -> Option<Duration> {
-    ctx.lately.left(names::IMAGE_REPOSITORY_CLAIM, (ctx.instant)(), backoff::pause)
+    ctx.states.retry_after(names::IMAGE_REPOSITORY_CLAIM, conditions::READY, (ctx.instant)())
 }

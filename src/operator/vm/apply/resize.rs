@@ -9,9 +9,9 @@ use crate::api::names;
 use crate::api::quantity::same_amount;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
-use crate::operator::refusals::AGAIN;
 use crate::operator::views::PodView;
 use crate::operator::vm::observe::Observed;
+use crate::operator::vm_state::REJECTION_RETRY_TEXT;
 use crate::operator::write::Writer;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -42,10 +42,10 @@ pub(super) async fn follow(
     };
     let (vm, now) = (observed.name(), (ctx.instant)());
     if resources == last {
-        ctx.refusals.over(&vm, conditions::RESOURCES_IN_SYNC);
+        ctx.states.accepted(&vm, conditions::RESOURCES_IN_SYNC);
         return Ok((BTreeMap::new(), tell(&resources, pod)));
     }
-    let remembered = refused(observed).filter(|_| ctx.refusals.is_put_off(&vm, conditions::RESOURCES_IN_SYNC, now));
+    let remembered = refused(observed).filter(|_| ctx.states.is_put_off(&vm, conditions::RESOURCES_IN_SYNC, now));
     if let Some(message) = remembered {
         return Ok((BTreeMap::new(), Some(out_of_sync(ConditionReason::ResizeRefused, message))));
     }
@@ -53,18 +53,16 @@ pub(super) async fn follow(
     let body = json!({"spec": {"containers": [container]}});
     let annotation = wanted.annotations().get(names::ANNOTATION_RESOURCES).cloned().unwrap_or_default();
     let annotations = [(names::ANNOTATION_RESOURCES.to_owned(), annotation)].into();
-    let writing = ctx.caches.pods.writing();
-    match Writer::new(ctx).resize(&pod.name_any(), &body).await {
-        Ok(view) => {
-            writing.answered(view);
-            ctx.refusals.over(&vm, conditions::RESOURCES_IN_SYNC);
+    match Writer::new(ctx).resize(&ctx.caches.pods, &pod.name_any(), &body).await {
+        Ok(_) => {
+            ctx.states.accepted(&vm, conditions::RESOURCES_IN_SYNC);
             Ok((annotations, None))
         }
         // Without the subresource, the path is not found.
         Err(error) if error.is_rejection() || matches!(error.code(), Some(404 | 405)) => {
-            ctx.refusals.refused(&vm, conditions::RESOURCES_IN_SYNC, now);
+            ctx.states.rejected(&vm, conditions::RESOURCES_IN_SYNC, now);
             let message = format!(
-                "{error}; they are asked for again {AGAIN}, and are the pod's at the next start of the VM at the latest"
+                "{error}; they are asked for again {REJECTION_RETRY_TEXT}, and are the pod's at the next start of the VM at the latest"
             );
             Ok((BTreeMap::new(), Some(out_of_sync(ConditionReason::ResizeRefused, message))))
         }

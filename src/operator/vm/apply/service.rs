@@ -6,13 +6,16 @@ use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::api::names;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
+use crate::operator::owner::next_step;
 use crate::operator::views::{ServiceView, vm_of};
 use crate::operator::vm::observe::Observed;
 use crate::operator::write::{Writer, only};
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use kube::ResourceExt;
+use kube::api::Patch;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Brings the service in line. Gives what there is to tell.
 ///
@@ -24,7 +27,7 @@ pub(super) async fn follow(
     ctx: &Context,
 ) -> Result<Option<Wanted>, Error> {
     let told = match (wanted, &observed.service) {
-        (Some(wanted), present) => ensure(wanted, present.as_deref(), observed, ctx).await,
+        (Some(wanted), present) => ensure(wanted, present.as_ref(), observed, ctx).await,
         (None, Some(present)) if is_ours(present, observed) => remove(present, ctx).await,
         (None, _) => return Ok(None),
     };
@@ -34,9 +37,9 @@ pub(super) async fn follow(
     }
     let (reason, next) = match &error {
         Error::OfEarlier { .. } => (ConditionReason::NameTaken, "it is made once that one has gone".to_owned()),
-        Error::Foreign { kind, name, whose } => {
-            let next = whose.next_step(kind, name, ", or give it spec.loadBalancerService: {}");
-            (ConditionReason::NameTaken, next)
+        Error::Foreign { kind, name, owner } => {
+            let next = next_step(owner.as_deref(), kind, name);
+            (ConditionReason::NameTaken, format!("{next}, or give the VM spec.loadBalancerService: {{}}"))
         }
         _ => (
             ConditionReason::Rejected,
@@ -49,20 +52,20 @@ pub(super) async fn follow(
 
 async fn ensure(
     wanted: &Service,
-    present: Option<&ServiceView>,
+    present: Option<&Arc<ServiceView>>,
     observed: &Observed,
     ctx: &Context,
 ) -> Result<(), Error> {
-    let (writer, writing) = (Writer::new(ctx), ctx.caches.services.writing());
-    let mut view = match present {
+    let (writer, cache) = (Writer::new(ctx), &ctx.caches.services);
+    let there = match present {
         Some(present) => present.clone(),
-        None => writer.create_or_get(wanted).await?.into_object(),
+        None => writer.create_or_get(cache, wanted).await?,
     };
-    ensure_ours("Service", &view, is_ours(&view, observed), observed)?;
-    if !is_as_wanted(&view, wanted) {
-        view = writer.merge::<Service, _>(&wanted.name_any(), &patch(&view, wanted)).await?;
+    ensure_ours("Service", &*there, is_ours(&there, observed), observed)?;
+    if !is_as_wanted(&there, wanted) {
+        let patch = Patch::Merge(patch(&there, wanted));
+        writer.patch::<Service, _>(cache, &wanted.name_any(), &patch).await?;
     }
-    writing.answered(view);
     Ok(())
 }
 

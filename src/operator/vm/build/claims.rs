@@ -64,7 +64,7 @@ pub(super) fn image_repository(plan: &Plan, repository: &ImageRepository) -> Per
         },
         spec: Some(PersistentVolumeClaimSpec {
             access_modes: Some(repository.access_modes.clone()),
-            resources: Some(storage(&repository.size)),
+            resources: Some(storage(&repository.size.to_quantity())),
             storage_class_name: repository.storage_class_name.clone(),
             volume_mode: Some("Filesystem".to_owned()),
             ..PersistentVolumeClaimSpec::default()

@@ -3,7 +3,7 @@
 //! no flag that deletes data; what the runner writes for its own life time goes to the pod's `/dev/shm`.
 
 use super::{Plan, owned, version_annotation};
-use crate::api::hex::hex;
+use crate::api::hex;
 use crate::api::names;
 use crate::api::virtual_machine::SecretKeyRef;
 use crate::operator::vm::plan::{Place, Rights, Tun, protocol};

@@ -4,49 +4,33 @@
 //! would destroy them. Where a node is off for sure, its administrator says so by the taint `out-of-service`;
 //! Kubernetes then removes the pod, and the VM comes back elsewhere by itself.
 
-use super::Problem;
-use super::starting::Finding;
+use super::{EXPLAIN_DELAY, Problem};
 use crate::api::conditions::ReadyReason as Reason;
 use crate::operator::views::PodView;
-use crate::operator::vm::observe::Observed;
-use k8s_openapi::jiff::SignedDuration;
-use std::time::Duration;
-
-/// The kubelet and the API server need some time after the pod's own.
-pub const SLACK: SignedDuration = SignedDuration::from_secs(10);
+use crate::operator::vm::observe::{Observed, since};
 
 /// What is wrong with a pod that is ending, or whose node does not answer.
-pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Finding> {
+pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Problem> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let node_problem = || node_problem(observed, pod, "does not answer and cannot say whether the pod has ended");
     // Before and after the pod is deleted: it has all of its grace period, though nobody is there to use it.
     if unreachable(pod) {
-        return Some(Finding::Now(node_problem(
-            observed,
-            pod,
-            "does not answer and cannot say whether the pod has ended",
-        )));
+        return Some(node_problem());
     }
+    // The deletion time includes the grace period; kubelet and API server need some time after it.
     let until = pod.metadata.deletion_timestamp.as_ref()?.0;
-    // The deletion time is that by which the pod should be gone: its grace period is in it.
-    let left = SLACK - observed.now.duration_since(until);
-    if let Ok(left) = Duration::try_from(left)
-        && !left.is_zero()
-    {
-        return Some(Finding::After(left));
+    if since(until, observed.now) < EXPLAIN_DELAY {
+        return None;
     }
     if taken_for_dead(pod) {
-        return Some(Finding::Now(node_problem(
-            observed,
-            pod,
-            "does not answer and cannot say whether the pod has ended",
-        )));
+        return Some(node_problem());
     }
     let held = pod.metadata.finalizers.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
     let what = match held.is_empty() {
         true => format!("pod {name:?} should have ended by {until} and is still there"),
         false => format!("pod {name:?} should have ended by {until} and is held by the finalizer {held}"),
     };
-    Some(Finding::Now(Problem::new(Reason::TerminationOverdue, &what, name)))
+    Some(Problem::new(Reason::TerminationOverdue, &what, name))
 }
 
 /// The node is the pod's own, and not that on which the VM has run before.

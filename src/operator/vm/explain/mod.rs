@@ -1,31 +1,37 @@
-//! (pure) What is in a VM's way, in the words of somebody who has to mend it.
+//! The blocking condition of a VM, in the words of an administrator who has to remove it.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`starting`] | a pod that does not start |
-//! | [`scheduling`] | a pod that no node takes |
-//! | [`ending`] | a pod that does not end, or whose node does not answer |
-//! | [`reasons`] | the closed list of reasons, each with its next step |
+//! | `starting` | (pure) a pod that does not start |
+//! | `scheduling` | (pure) a pod that no node takes |
+//! | `ending` | (pure) a pod that does not end, or whose node does not answer |
+//! | [`warnings`] | (client) events about a pod that does not start |
 
-pub mod ending;
-pub mod reasons;
-pub mod scheduling;
-pub mod starting;
+mod ending;
+mod scheduling;
+mod starting;
+pub mod warnings;
 
-use super::observe::Observed;
+use super::observe::{Observed, since};
 use super::plan::Invalid;
 use crate::api::conditions::ReadyReason;
 use crate::api::virtual_machine::State;
 use crate::operator::error::Error;
-use crate::operator::views::PodView;
-use crate::operator::warnings::Warning;
-use crate::operator::whose::Whose;
-use starting::Finding;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use crate::operator::owner::{next_step, owner};
+use crate::operator::views::{ClaimView, PodView};
+use k8s_openapi::jiff::Timestamp;
+use std::collections::BTreeSet;
 use std::time::Duration;
+use strum::EnumMessage;
 
-/// Something in the way.
+/// A pod that waits for a volume, or on its node, is explained after that time. Volumes are provided in seconds, and each
+/// explanation of a shorter wait would be a write and an event for every VM of a node that starts many.
+pub const EXPLAIN_DELAY: Duration = Duration::from_secs(10);
+/// A kubelet or a runner that has reported nothing for that long is regarded as silent. They usually report in seconds, but
+/// not on a node that starts many VMs.
+pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A blocking condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// What kind of thing.
@@ -41,12 +47,24 @@ impl From<&Invalid> for Problem {
     }
 }
 
+/// The next step where Pod Security rejects a pod. VMs comply with `restricted`, except for these features.
+const POD_SECURITY: &str = "let the namespace admit it (kubectl label namespace NAMESPACE --overwrite \
+    pod-security.kubernetes.io/enforce=privileged), or do without what needs it: tap networks of the VM, or the settings \
+    accelerator.privileged and deviceAccess; see docs/security.md";
+
 impl Problem {
+    /// The problem, with its cause, and the next step for the object of that name.
+    #[must_use]
+    pub fn new(reason: ReadyReason, what: &str, name: &str) -> Self {
+        let next_step = reason.get_message().unwrap_or_default().replace("{}", name);
+        Self { reason, message: format!("{what}; {next_step}") }
+    }
+
     /// The API server's refusal of an object.
     #[must_use]
     pub fn rejected(error: &Error) -> Self {
-        if let Error::Foreign { kind, name, whose } = error {
-            let message = format!("{error}; {}", whose.next_step(kind, name, ""));
+        if let Error::Foreign { kind, name, owner } = error {
+            let message = format!("{error}; {}", next_step(owner.as_deref(), kind, name));
             return Self { reason: ReadyReason::NameTaken, message };
         }
         let what = error.to_string();
@@ -54,7 +72,7 @@ impl Problem {
             return Self { reason: ReadyReason::Starting, message: what };
         }
         if what.contains("violates PodSecurity") {
-            let message = format!("{what}; {}", reasons::POD_SECURITY);
+            let message = format!("{what}; {POD_SECURITY}");
             return Self { reason: ReadyReason::PolicyRefused, message };
         }
         let says = |words: &[&str]| words.iter().any(|words| what.contains(words));
@@ -78,59 +96,79 @@ impl Problem {
     }
 }
 
-/// What is in the way of a VM.
+/// The blocking condition of a VM.
 #[must_use]
 pub fn explain(observed: &Observed) -> Option<Problem> {
-    match finding(observed)? {
-        Finding::Now(problem) | Finding::Waiting(problem, _) => Some(problem),
-        Finding::After(_) => None,
-    }
-}
-
-/// When to look again, if something may become a problem by lasting.
-#[must_use]
-pub fn recheck(observed: &Observed) -> Option<Duration> {
-    match finding(observed)? {
-        Finding::Now(_) => None,
-        Finding::Waiting(_, left) | Finding::After(left) => Some(left),
-    }
-}
-
-/// What is in the way of a pod that fetches an image and has not begun; and when to look again.
-#[must_use]
-pub fn of_fetch(
-    observed: &Observed,
-    pod: &PodView,
-    warning: Option<Arc<Warning>>,
-) -> (Option<Problem>, Option<Duration>) {
-    // Of claims, it has the image repository's only.
-    let seen = Observed { claims: BTreeMap::new(), pod_warning: warning, ..observed.clone() };
-    match starting::explain(&seen, pod) {
-        Some(Finding::Now(problem)) => (Some(problem), None),
-        Some(Finding::Waiting(_, left) | Finding::After(left)) => (None, Some(left)),
-        None => (None, None),
-    }
-}
-
-fn finding(observed: &Observed) -> Option<Finding> {
     let any_pod = observed.pod.as_ref()?;
     let is_ending = any_pod.metadata.deletion_timestamp.is_some();
     let wanted = observed.vm.spec.vm.state == State::Running;
     match observed.own_pod() {
         None if wanted && observed.earlier_pod().is_some() => ending::explain(observed, any_pod),
         None if is_ending || !wanted => None,
-        None => Some(Finding::Now(taken(any_pod))),
-        Some(pod) => ending::explain(observed, pod).or_else(|| {
-            let starts = || starting::explain(observed, pod).or_else(|| starting::runner_says_nothing(observed, pod));
-            starts().filter(|_| wanted && !is_ending)
-        }),
+        None => Some(taken(any_pod)),
+        Some(pod) if is_ending || !wanted => ending::explain(observed, pod),
+        Some(pod) => ending::explain(observed, pod)
+            .or_else(|| starting::explain(observed, pod, &claims(observed)))
+            .or_else(|| starting::runner_is_silent(observed, pod)),
     }
+}
+
+/// When to look again at a pod that has to start or to end.
+#[must_use]
+pub fn recheck(observed: &Observed) -> Option<Duration> {
+    let pod = observed.pod.as_deref()?;
+    if let Some(until) = &pod.metadata.deletion_timestamp {
+        let overdue = until.0.checked_add(EXPLAIN_DELAY).ok()?;
+        return Duration::try_from(overdue.duration_since(observed.now)).ok().filter(|left| !left.is_zero());
+    }
+    let pod = observed.own_pod().filter(|_| observed.vm.spec.vm.state == State::Running)?;
+    let start = starting::waits_since(pod).or_else(|| starting::runner_silent_since(observed, pod))?;
+    Some(next_look(start, observed.now))
+}
+
+/// The pause grows with the wait: events about a pod are listed at each look. One look is at [`SILENCE_TIMEOUT`].
+fn next_look(start: Timestamp, now: Timestamp) -> Duration {
+    let waited = since(start, now);
+    let pause = waited.clamp(EXPLAIN_DELAY, SILENCE_TIMEOUT);
+    match SILENCE_TIMEOUT.saturating_sub(waited) {
+        Duration::ZERO => pause,
+        left => pause.min(left.max(Duration::from_secs(1))),
+    }
+}
+
+/// The blocking condition of a pod that fetches an image and has not begun; and when to look again.
+#[must_use]
+pub fn of_fetch(observed: &Observed, pod: &PodView) -> (Option<Problem>, Option<Duration>) {
+    let recheck = starting::waits_since(pod).map(|start| next_look(start, observed.now));
+    (starting::explain(observed, pod, &repository(observed)), recheck)
+}
+
+/// UIDs of the objects whose events may tell why a pod of the VM, or one that fetches an image for it, does not start.
+fn suspects(observed: &Observed) -> BTreeSet<String> {
+    if observed.vm.spec.vm.state != State::Running {
+        return BTreeSet::new();
+    }
+    let own = observed.own_pod().map(|pod| starting::suspects(observed, pod, &claims(observed)));
+    let fetches = observed.fetches.values().filter_map(|fetch| fetch.pod.as_deref());
+    let of_fetches = fetches.flat_map(|pod| starting::suspects(observed, pod, &repository(observed)));
+    own.into_iter().flatten().chain(of_fetches).collect()
+}
+
+/// The claims that the VM's pod uses.
+fn claims(observed: &Observed) -> Vec<&ClaimView> {
+    let repository = repository(observed).into_iter().filter(|_| observed.has_cd_drive());
+    observed.claims.values().map(AsRef::as_ref).chain(repository).collect()
+}
+
+/// The claim that a pod uses that fetches an image.
+fn repository(observed: &Observed) -> Vec<&ClaimView> {
+    observed.image_repository.as_deref().into_iter().collect()
 }
 
 fn taken(pod: &PodView) -> Problem {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let next = Whose::of(pod, name).next_step("pod", name, "");
-    let message = format!("a pod named {name:?} is there and does not belong to this VM; {next}");
+    let next = next_step(owner(pod, name).as_deref(), "pod", name);
+    let message = format!("pod {name:?} exists and is not controlled by this VM; {next}");
     Problem { reason: ReadyReason::NameTaken, message }
 }
 

@@ -6,10 +6,10 @@ use crate::api::fetch::shown;
 use crate::api::names;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
-use crate::operator::views::{ClaimView, PodView};
 use crate::operator::vm::explain::Problem;
 use crate::operator::write::{Writer, only};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::Patch;
 use serde_json::json;
 
 /// An image with what is to be done, and the pod that fetches it where one is made.
@@ -64,19 +64,16 @@ async fn create(pod: Option<&Pod>, url: &str, ctx: &Context) -> Result<(), Error
     let Some(pod) = pod else { return Ok(()) };
     tracing::info!(url, "fetching an image");
     // By POST: another VM's reconcile may have been first.
-    let writing = ctx.caches.pods.writing();
-    let view: PodView = Writer::new(ctx).create_or_get(pod).await?.into_object();
-    writing.answered(view);
+    Writer::new(ctx).create_or_get(&ctx.caches.pods, pod).await?;
     Ok(())
 }
 
 /// Says on the repository's claim that the image is there.
 async fn record(fetch: &Fetch, ctx: &Context) -> Result<(), Error> {
-    let patch = json!({"metadata": {"annotations": {fetch.remote.annotation(): fetch.remote.file_name()}}});
-    let claim = names::IMAGE_REPOSITORY_CLAIM;
-    let writing = ctx.caches.claims.writing();
-    let view: ClaimView = Writer::new(ctx).merge::<PersistentVolumeClaim, _>(claim, &patch).await?;
-    writing.answered(view);
+    let annotations = json!({fetch.remote.annotation(): fetch.remote.file_name()});
+    let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+    let (claims, name) = (&ctx.caches.claims, names::IMAGE_REPOSITORY_CLAIM);
+    Writer::new(ctx).patch::<PersistentVolumeClaim, _>(claims, name, &patch).await?;
     Ok(())
 }
 

@@ -27,7 +27,7 @@ pub struct Media {
 /// What is in the drives.
 #[must_use]
 pub fn media(fetches: &[Fetch], observed: &Observed, settings: &settings::FetchSettings) -> Media {
-    let until = deadline(observed, settings.start_deadline);
+    let until = deadline(observed, Duration::from_secs(settings.start_deadline));
     let in_time = observed.now < until;
     let pending = |fetch: &Fetch| fetch.state != State::Fetched;
     let lives = observed.own_pod().is_some_and(|pod| !pod.has_ended());

@@ -37,7 +37,6 @@ pub use tell::{in_the_way, tell};
 use crate::api::fetch::{Progress, file_name, is_url, key, pod_name};
 use crate::api::{VirtualMachine, names};
 use crate::operator::views::PodView;
-use crate::operator::warnings::Warning;
 use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,8 +112,6 @@ pub fn is_remote(image: &str) -> bool {
 pub struct Seen {
     /// The pod of its name, whosever it is.
     pub pod: Option<Arc<PodView>>,
-    /// The newest warning about that pod.
-    pub warning: Option<Arc<Warning>>,
     /// How far it is.
     pub progress: Option<Progress>,
     /// How long ago the pod has ended, if it has and says when.

@@ -4,7 +4,7 @@
 use super::{Attempt, Remote};
 use crate::api::fetch::{Request, shown};
 use crate::api::names;
-use crate::operator::settings::{self, Authorities, Proxies};
+use crate::operator::settings::{self, Authorities, FetchSettings};
 use crate::operator::vm::build::{pod_security, restricted, version_annotation};
 use crate::operator::vm::plan::Rights;
 use k8s_openapi::api::core::v1::{
@@ -33,11 +33,11 @@ pub fn build(remote: &Remote, attempt: &Attempt, namespace: &str, settings: &set
         to: remote.path(),
         sha256: remote.sha256.clone(),
         max_bytes: Some(fetch.max_size.0),
-        deadline: Some(fetch.deadline.as_secs()),
+        deadline: Some(fetch.deadline),
         schemes: fetch.schemes.clone(),
-        authorities: fetch.authorities.as_ref().map(|_| format!("{}/{AUTHORITIES_FILE}", authorities_dir())),
+        authorities: fetch.authorities.config_map.as_ref().map(|_| format!("{}/{AUTHORITIES_FILE}", authorities_dir())),
     };
-    let (volumes, volume_mounts) = volumes(fetch.authorities.as_ref());
+    let (volumes, volume_mounts) = volumes(&fetch.authorities);
     let container = Container {
         name: name.clone(),
         image: Some(settings.runner_image.source.clone()),
@@ -45,8 +45,8 @@ pub fn build(remote: &Remote, attempt: &Attempt, namespace: &str, settings: &set
         args: Some(request.arguments()),
         resources: Some(resources()),
         security_context: Some(restricted()),
-        env: environment(&fetch.proxies),
-        env_from: fetch.proxies.secret.clone().map(|name| {
+        env: environment(fetch),
+        env_from: fetch.proxy_secret.clone().map(|name| {
             let secret_ref = Some(SecretEnvSource { name, optional: None });
             vec![EnvFromSource { secret_ref, ..EnvFromSource::default() }]
         }),
@@ -61,7 +61,7 @@ pub fn build(remote: &Remote, attempt: &Attempt, namespace: &str, settings: &set
         enable_service_links: Some(false),
         // The operator tries again, as it knows after which pause, and whether that is of use.
         restart_policy: Some("Never".to_owned()),
-        active_deadline_seconds: i64::try_from(fetch.deadline.as_secs().saturating_add(SLACK)).ok(),
+        active_deadline_seconds: i64::try_from(fetch.deadline.saturating_add(SLACK)).ok(),
         termination_grace_period_seconds: Some(GRACE),
         // Where VMs may run, as the repository may be there only.
         node_selector: settings.pod_defaults.node_selector.clone(),
@@ -84,7 +84,7 @@ fn authorities_dir() -> String {
 }
 
 /// The repository, and the certificate authorities if there are some.
-fn volumes(authorities: Option<&Authorities>) -> (Vec<Volume>, Vec<VolumeMount>) {
+fn volumes(Authorities { config_map, key }: &Authorities) -> (Vec<Volume>, Vec<VolumeMount>) {
     let mount = |name: &str, mount_path: String| VolumeMount {
         name: name.to_owned(),
         mount_path,
@@ -100,7 +100,7 @@ fn volumes(authorities: Option<&Authorities>) -> (Vec<Volume>, Vec<VolumeMount>)
     };
     let mut volumes = vec![repository];
     let mut mounts = vec![mount(names::IMAGE_REPOSITORY_CLAIM, names::IMAGE_REPOSITORY_DIR.to_owned())];
-    if let Some(Authorities { config_map, key }) = authorities {
+    if let Some(config_map) = config_map {
         let item = KeyToPath { key: key.clone(), path: AUTHORITIES_FILE.to_owned(), mode: None };
         let source = ConfigMapVolumeSource {
             name: config_map.clone(),
@@ -114,8 +114,8 @@ fn volumes(authorities: Option<&Authorities>) -> (Vec<Volume>, Vec<VolumeMount>)
 }
 
 /// What the settings name by value; it wins over the same of the Secret.
-fn environment(proxies: &Proxies) -> Option<Vec<EnvVar>> {
-    let named = [("HTTP_PROXY", &proxies.http), ("HTTPS_PROXY", &proxies.https), ("NO_PROXY", &proxies.except)];
+fn environment(fetch: &FetchSettings) -> Option<Vec<EnvVar>> {
+    let named = [("HTTP_PROXY", &fetch.http_proxy), ("HTTPS_PROXY", &fetch.https_proxy), ("NO_PROXY", &fetch.no_proxy)];
     let variables = named.into_iter().filter_map(|(name, value)| {
         let value = Some(value.clone()?);
         Some(EnvVar { name: name.to_owned(), value, value_from: None })

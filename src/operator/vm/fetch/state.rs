@@ -13,16 +13,16 @@
 use super::{Remote, Seen, is_fetch_pod};
 use crate::api::conditions::{ConditionReason, ReadyReason};
 use crate::api::fetch::{FetchOutcome, FetchReason, Progress};
-use crate::api::hex::hex;
+use crate::api::hex;
 use crate::api::names;
 use crate::api::virtual_machine::State as Wanted;
 use crate::operator::backoff::pause;
+use crate::operator::owner::owner;
 use crate::operator::settings;
 use crate::operator::views::{ClaimView, PodView};
 use crate::operator::vm::end::End;
 use crate::operator::vm::explain;
 use crate::operator::vm::observe::Observed;
-use crate::operator::whose::Whose;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -129,9 +129,9 @@ fn looked(
     let Some(pod) = pod else { return first(remote, settings) };
     if !is_fetch_pod(pod) {
         let name = pod.name_any();
-        let next = match Whose::of(pod, "") {
-            Whose::Vm(vm) => format!("give VM {vm:?} another name"),
-            _ => format!("delete it (kubectl delete pod {name})"),
+        let next = match owner(pod, "") {
+            Some(owner) => format!("give {owner} another name"),
+            None => format!("delete it (kubectl delete pod {name})"),
         };
         let what = format!("a pod named {name:?} is there and fetches nothing; {next}");
         return failed(ConditionReason::NameTaken, what);
@@ -214,7 +214,7 @@ fn under_way(
     observed: &Observed,
     settings: &settings::Reconciler,
 ) -> Look {
-    let (problem, recheck) = explain::of_fetch(observed, pod, seen.warning.clone());
+    let (problem, recheck) = explain::of_fetch(observed, pod);
     if let Some(problem) = problem {
         if let Some(anew) = anew(remote, pod, settings) {
             return anew;
@@ -250,7 +250,7 @@ fn told(outcome: &FetchOutcome) -> State {
     let (reason, again) = (condition_reason(outcome.reason), retries(outcome));
     let next = match again {
         true => "tried again, after 1 s, 2 s, 4 s … 5 min".to_owned(),
-        false => explain::reasons::next_step_of_fetch(reason).to_owned(),
+        false => reason.next_step().to_owned(),
     };
     State::Failed { reason, message: format!("{}; {next}", outcome.message) }
 }

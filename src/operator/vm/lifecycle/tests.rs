@@ -57,6 +57,7 @@ fn a_pod_on_its_way_out_is_waited_for() {
     ending.metadata.deletion_timestamp = Some(Time(now()));
     for state in ["Running", "Stopped"] {
         let observed = with_pod(vm(json!({"state": state})), ending.clone());
+        let observed = Observed { deleted_by_operator: true, ..observed };
         assert_eq!(decide(&observed, true), Decision::Wait(WaitFor::PodEnd));
     }
 }
@@ -84,13 +85,23 @@ fn an_end_is_remembered_before_the_pod_goes_and_the_pod_stays_until_the_pause_is
 }
 
 #[test]
-fn the_end_of_a_pod_that_was_taken_for_deleted_is_an_end_all_the_same() {
-    let mut vm = with_past(2, "pod-uid", 60);
-    vm.status.as_mut().unwrap().restarts.as_mut().unwrap().reason = POD_DELETED.to_owned();
-    let Decision::Remember(past) = decide(&with_pod(vm.clone(), pod(ended(CRASHED, 5))), true) else { panic!() };
-    assert_eq!((past.attempts, past.reason.as_str()), (1, "QemuCrashed"));
-    vm.spec.guest_shutdown_stops = true;
-    assert_eq!(decide(&with_pod(vm, pod(ended(POWERED_OFF, 5))), true), Decision::StopBySpec);
+fn a_pod_that_others_delete_counts_as_an_end_unless_its_vm_has_run_well() {
+    let deleted = |vm: VirtualMachine| {
+        let mut ending = pod(json!({"phase": "Running"}));
+        ending.metadata.deletion_timestamp = Some(Time(now()));
+        match decide(&with_pod(vm, ending), true) {
+            Decision::Remember(past) => (past.attempts, past.reason),
+            other => panic!("{other:?}"),
+        }
+    };
+    let ran = |seconds| {
+        let mut vm = seen_running(with_past(4, "earlier", 3600));
+        let since = now().checked_sub(SignedDuration::from_secs(seconds)).unwrap();
+        vm.status.as_mut().unwrap().conditions[0].last_transition_time = Time(since);
+        vm
+    };
+    assert_eq!(deleted(running()), (1, POD_DELETED.to_owned()));
+    assert_eq!((deleted(ran(599)).0, deleted(ran(600)).0), (5, 1));
 }
 
 #[test]
@@ -212,6 +223,8 @@ fn by_the_table(wanted: State, present: Present, valid: bool, stops: bool, past:
     match (wanted, present, past) {
         (Stopped, Pod::None | Pod::Foreign, _) => "keep",
         (Running, Pod::Foreign, _) => "wait for the other pod",
+        (Running, Pod::Ending, P::OfEarlierNotDue | P::OfEarlierDue) => "remember 4",
+        (Running, Pod::Ending, P::None) => "remember 1",
         (_, Pod::Ending, _) => "wait for the end",
         (Stopped, ..) => "delete",
         (Running, Pod::None, _) if !valid => "wait for a spec",
@@ -381,7 +394,7 @@ proptest! {
             Decision::Create => prop_assert!(!present && valid && wanted == "Running"),
             Decision::Delete { uid, .. } => prop_assert!(present && own && !ending && uid == "pod-uid"),
             Decision::StopBySpec => prop_assert!(stops && by_guest && own && wanted == "Running"),
-            Decision::Remember(_) => prop_assert!(present && own && !ending && wanted == "Running"),
+            Decision::Remember(_) => prop_assert!(present && own && wanted == "Running"),
             Decision::Keep | Decision::Wait(_) => {}
         }
     }

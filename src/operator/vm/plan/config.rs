@@ -1,15 +1,16 @@
 //! (pure) The runner's configuration, from the VM's spec.
 
-use super::{DiskPlan, Invalid, Place, invalid, protocol};
-use crate::api::fetch::shown;
+use super::{DiskPlan, Invalid, Place, invalid};
 use crate::api::logging::level;
 use crate::api::quantity::Bytes;
 use crate::api::runner_config as config;
-use crate::api::virtual_machine::{Forward, Machine, Network, TapNetwork, UserNetwork};
+use crate::api::virtual_machine::{Forward, Machine, Network, Protocol, Spice, TapNetwork, UserNetwork};
 use crate::api::{VirtualMachine, names};
 use crate::operator::settings::{self, Policy};
 use crate::operator::vm::fetch::{Media, is_remote};
 use kube::ResourceExt;
+use serde::de::value::Error as ValueError;
+use serde::de::{Deserialize, IntoDeserializer};
 
 /// The configuration; sizes and counts are checked already.
 pub(super) fn runner_config(
@@ -39,30 +40,37 @@ pub(super) fn runner_config(
             uuid: machine.machine_uuid.clone(),
             use_tpm: machine.use_tpm,
             boot_menu: machine.boot_menu,
-            firmware: Some(machine.firmware.as_str().to_owned()),
-            maximum_ram: Some(maximum_ram.to_string()),
-            current_ram: current_ram.map(|size| size.to_string()),
-            hugepages: super::machine::hugepages(machine).map(|size| size.as_str().to_owned()),
+            firmware: machine.firmware,
+            maximum_ram,
+            current_ram,
+            hugepages: super::machine::hugepages(machine),
             shared_memory: machine.memory.as_ref().is_some_and(|memory| memory.shared),
-            cpu_model: Some(machine.cpu_model.clone()),
+            cpu_model: machine.cpu_model.clone(),
             maximum_cpus: Some(maximum_cpus),
             current_cpus: Some(current_cpus),
             sockets: part(topology.as_ref().map(|t| t.sockets)),
             dies_per_socket: part(topology.as_ref().map(|t| t.dies_per_socket)),
             cores_per_die: part(topology.as_ref().map(|t| t.cores_per_die)),
             threads_per_core: part(topology.as_ref().map(|t| t.threads_per_core)),
-            // Left out where it is the runner's default, so that it is written only where it says something.
-            accelerator: Some(settings.accelerator.policy)
-                .filter(|policy| *policy != Policy::Auto)
-                .map(|policy| policy.as_str().to_owned()),
-            rtc_base: Some(machine.rtc_base.clone()),
-            rtc_clock: Some(machine.rtc_clock.clone()),
-            powerdown_timeout: u64::try_from(machine.powerdown_timeout).ok(),
-            network: Some(networks(machine)),
-            drives: Some(drives(machine, disks, media)?),
-            display: Some(display(machine)),
+            accelerator: match settings.accelerator.policy {
+                Policy::Auto => config::Accelerator::Auto,
+                Policy::Kvm => config::Accelerator::Kvm,
+                Policy::Tcg => config::Accelerator::Tcg,
+            },
+            rtc_base: machine.rtc_base.clone(),
+            rtc_clock: typed("spec.vm.rtcClock", &machine.rtc_clock)?,
+            powerdown_timeout: u64::try_from(machine.powerdown_timeout).unwrap_or_default(),
+            network: networks(machine)?,
+            drives: drives(machine, disks, media)?,
+            display: display(machine)?,
         }),
     })
+}
+
+/// The text as a type of the runner's configuration.
+fn typed<T: for<'de> Deserialize<'de>>(field: &str, text: &str) -> Result<T, Invalid> {
+    let value: Result<T, ValueError> = T::deserialize(text.into_deserializer());
+    value.or_else(|error| invalid(field, error.to_string(), "correct the value"))
 }
 
 /// What a ConfigMap can hold, all of its values together.
@@ -79,26 +87,22 @@ pub(super) fn file(config: &config::RunnerConfig) -> String {
     text + "\n"
 }
 
-/// Refuses what the API server would, with the field that is to blame.
+/// Refuses what the API server would refuse without naming a field of the VM.
 pub(super) fn fits(vm: &VirtualMachine, file: &str, logging: Option<&str>) -> Result<(), Invalid> {
     let logging = logging.map_or(0, str::len);
     let all = file.len() + logging;
-    if all <= MOST {
-        return Ok(());
-    }
-    let why = |part: &str, bytes: usize| {
-        format!("{part} takes {bytes} bytes of the VM's ConfigMap, which would have {all} and can have {MOST}")
+    let (field, step) = match &vm.spec.logging_properties {
+        _ if all <= MOST => return Ok(()),
+        _ if logging <= file.len() => (
+            "spec.cloudInit",
+            "put user data into a Secret and name it in userDataFrom, or let the guest fetch it (#include)",
+        ),
+        Some(_) => ("spec.loggingProperties", "leave only the line .level: nothing else has an effect"),
+        None => {
+            ("loggingProperties of the operator's settings", "leave only the line .level: nothing else has an effect")
+        }
     };
-    if logging > file.len() {
-        let field = match &vm.spec.logging_properties {
-            Some(_) => "spec.loggingProperties",
-            None => "loggingProperties of the operator's settings",
-        };
-        return invalid(field, why("it", logging), "leave only the line .level: nothing else has an effect");
-    }
-    let seed = vm.spec.cloud_init.as_ref().map(|seed| serde_json::to_string(seed).unwrap_or_default().len());
-    let step = "put user-data into a secret and name it in userDataFrom, or let the guest fetch it (#include)";
-    invalid("spec.cloudInit", why("it", seed.unwrap_or_default()), step)
+    invalid(field, format!("the VM's ConfigMap would have {all} bytes and can have {MOST}"), step)
 }
 
 /// What the VM says, else the settings.
@@ -111,28 +115,37 @@ fn log_level(vm: &VirtualMachine, settings: &settings::Reconciler) -> Option<Str
     level(logging_properties(vm, settings)?).0.filter(|level| *level != "info").map(str::to_owned)
 }
 
-fn networks(machine: &Machine) -> Vec<config::NetworkConfig> {
+fn networks(machine: &Machine) -> Result<Vec<config::NetworkConfig>, Invalid> {
     let forward = |f: &Forward| config::ForwardConfig {
         port: u16::try_from(f.port).unwrap_or_default(),
         guest_port: u16::try_from(f.guest_port).unwrap_or_default(),
-        protocol: protocol(f.protocol).to_lowercase(),
+        protocol: match f.protocol {
+            Protocol::TCP => config::Protocol::Tcp,
+            Protocol::UDP => config::Protocol::Udp,
+        },
     };
     let user = |user: &UserNetwork| config::NetworkConfig {
-        type_: Some("user".to_owned()),
-        device: Some(user.device.clone()),
+        type_: config::NetworkType::User,
+        device: user.device.clone(),
         net: user.net.clone(),
         forward: user.forward.iter().map(forward).collect(),
         ..config::NetworkConfig::default()
     };
-    let tap = |tap: &TapNetwork| config::NetworkConfig {
-        type_: Some("tap".to_owned()),
-        device: Some(tap.device.clone()),
-        bridge: Some(tap.bridge.clone()),
-        mac: tap.mac.clone(),
-        ..config::NetworkConfig::default()
+    let tap = |n: usize, tap: &TapNetwork| {
+        let mac = |mac: &String| typed(&format!("spec.vm.networks[{n}].tap.mac"), mac);
+        Ok(config::NetworkConfig {
+            type_: config::NetworkType::Tap,
+            device: tap.device.clone(),
+            bridge: Some(tap.bridge.clone()),
+            mac: tap.mac.as_ref().map(mac).transpose()?,
+            ..config::NetworkConfig::default()
+        })
     };
-    let network = |network: &Network| network.tap.as_ref().map(tap).or_else(|| network.user.as_ref().map(user));
-    machine.networks.iter().filter_map(network).collect()
+    let network = |(n, network): (usize, &Network)| match &network.tap {
+        Some(of_tap) => Some(tap(n, of_tap)),
+        None => network.user.as_ref().map(user).map(Ok),
+    };
+    machine.networks.iter().enumerate().filter_map(network).collect()
 }
 
 fn drives(machine: &Machine, disks: &[DiskPlan], media: &Media) -> Result<Vec<config::DriveConfig>, Invalid> {
@@ -142,7 +155,7 @@ fn drives(machine: &Machine, disks: &[DiskPlan], media: &Media) -> Result<Vec<co
         let bootindex = disk.bootindex.and_then(|n| u32::try_from(n).ok());
         drives.push(match &disk.cdrom {
             Some(cdrom) => config::DriveConfig {
-                type_: Some("ide-cd".to_owned()),
+                type_: config::DriveType::IdeCd,
                 file: Some(medium(i, &cdrom.image, media)?),
                 bootindex,
                 ..config::DriveConfig::default()
@@ -155,54 +168,20 @@ fn drives(machine: &Machine, disks: &[DiskPlan], media: &Media) -> Result<Vec<co
 
 /// The drive of a disk with a claim.
 fn drive(disk: &DiskPlan) -> config::DriveConfig {
-    let drive = config::DriveConfig { type_: Some("raw".to_owned()), ..config::DriveConfig::default() };
+    let drive = config::DriveConfig::default();
     match disk.place {
         Place::Device => config::DriveConfig { resource: Some(disk.path()), ..drive },
-        Place::File { size } => config::DriveConfig { file: Some(disk.path()), size: Some(size.to_string()), ..drive },
+        Place::File { size } => config::DriveConfig { file: Some(disk.path()), size: Some(size), ..drive },
     }
 }
 
 /// What is in the CD drive at that place.
 fn medium(i: usize, image: &str, media: &Media) -> Result<String, Invalid> {
-    let field = format!("spec.vm.disks[{i}].cdrom.image");
     if !is_remote(image) {
-        return cd_image(&field, image);
-    }
-    if let Some(why) = url_problem(image) {
-        return invalid(field, format!("{:?} {why}", shown(image)), "give an http or https URL");
+        return cd_image(&format!("spec.vm.disks[{i}].cdrom.image"), image);
     }
     let file = media.files.iter().find(|(place, _)| *place == i).map(|(_, file)| file.clone());
     Ok(file.unwrap_or_default())
-}
-
-/// What is wrong with a URL, as admission sees it too.
-fn url_problem(url: &str) -> Option<&'static str> {
-    let (scheme, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if !authority.ends_with(']') => (host, port),
-        _ => (authority, "0"),
-    };
-    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let is_host = match address {
-        Some(address) => !address.is_empty() && address.chars().all(|c| c.is_ascii_hexdigit() || ":.".contains(c)),
-        None => {
-            host.starts_with(|c: char| c.is_ascii_alphanumeric())
-                && host.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
-        }
-    };
-    let is_port = (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit());
-    let checks = [
-        (!["http", "https"].contains(&&*scheme.to_ascii_lowercase()), "has a scheme that cannot be fetched"),
-        (authority.contains('@'), "has a user or password in it, which everybody could read"),
-        (!is_host || !is_port, "has no host that can be reached"),
-        (url.len() > 2048, "is longer than 2048 characters"),
-        (
-            !url.chars().all(|c| c.is_ascii_graphic()),
-            "has blanks or characters beyond ASCII; write them as %20 and the like",
-        ),
-    ];
-    checks.into_iter().find(|(wrong, _)| *wrong).map(|(_, why)| why)
 }
 
 /// Path of a CD image: inside the image repository, or none.
@@ -222,22 +201,25 @@ fn cd_image(field: &str, image: &str) -> Result<String, Invalid> {
 
 /// A display that asks for no password, in the node's network: it is for the node alone.
 pub(super) fn hide_display(config: &mut config::RunnerConfig) {
-    let display = config.vm.as_mut().and_then(|vm| vm.display.as_mut());
-    if let Some(spice) = display.and_then(|display| display.spice.as_mut()) {
-        spice.address = Some(std::net::Ipv4Addr::LOCALHOST.to_string());
+    if let Some(spice) = config.vm.as_mut().and_then(|vm| vm.display.spice.as_mut()) {
+        spice.address = Some(std::net::Ipv4Addr::LOCALHOST.into());
     }
 }
 
-fn display(machine: &Machine) -> config::DisplayConfig {
+fn display(machine: &Machine) -> Result<config::DisplayConfig, Invalid> {
     let display = &machine.display;
-    config::DisplayConfig {
-        outputs: u32::try_from(display.outputs).ok(),
-        logged_in_user: display.logged_in_user.clone(),
-        spice: display.spice.as_ref().map(|spice| config::SpiceConfig {
-            port: u16::try_from(spice.port).ok(),
+    let video = |video: &String| typed("spec.vm.display.spice.streamingVideo", video);
+    let spice = |spice: &Spice| {
+        Ok(config::SpiceConfig {
+            port: u16::try_from(spice.port).unwrap_or_default(),
             address: None,
-            streaming_video: spice.streaming_video.clone(),
-            usb_redirects: u32::try_from(spice.usb_redirects).ok(),
-        }),
-    }
+            streaming_video: spice.streaming_video.as_ref().map(video).transpose()?,
+            usb_redirects: u32::try_from(spice.usb_redirects).unwrap_or_default(),
+        })
+    };
+    Ok(config::DisplayConfig {
+        outputs: u32::try_from(display.outputs).unwrap_or_default(),
+        logged_in_user: display.logged_in_user.clone(),
+        spice: display.spice.as_ref().map(spice).transpose()?,
+    })
 }

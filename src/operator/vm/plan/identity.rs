@@ -4,10 +4,10 @@
 //! look necessary.
 
 use crate::api::VirtualMachine;
-use crate::api::hex::hex;
+use crate::api::hex;
 use crate::api::logging::level;
 use crate::api::quantity::Bytes;
-use crate::api::runner_config::{DriveConfig, VmConfig};
+use crate::api::runner_config::{DriveConfig, DriveType, VmConfig};
 use crate::api::virtual_machine::{Memory, Resources, VirtualMachineSpec};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -25,8 +25,7 @@ pub(super) fn fields(
     let machine = &spec.vm;
     let spice = machine.display.spice.as_ref();
     let spice = spice.map(|spice| json!([spice.port, spice.streaming_video, spice.usb_redirects]));
-    let drives: Option<Vec<DriveConfig>> =
-        config.and_then(|vm| vm.drives.as_ref()).map(|drives| drives.iter().map(drive).collect());
+    let drives: Option<Vec<DriveConfig>> = config.map(|vm| vm.drives.iter().map(drive).collect());
     let placed = [
         ("spec.image", value(&spec.image)),
         ("spec.nodeName", value(&spec.node_name)),
@@ -97,7 +96,7 @@ fn said(value: &Value) -> Value {
 
 /// A drive without what changes while the machine runs: the CD in it, the size of its image.
 fn drive(drive: &DriveConfig) -> DriveConfig {
-    let is_cd = drive.type_.as_deref() == Some("ide-cd");
+    let is_cd = drive.type_ == DriveType::IdeCd;
     DriveConfig { file: drive.file.clone().filter(|_| !is_cd), size: None, ..drive.clone() }
 }
 

@@ -4,7 +4,7 @@
 //! (the reference's follows every edit of the VM, B7). A VM that was taken over keeps the one that it had until its seed
 //! changes: else its guest would be set up a second time.
 
-use crate::api::hex::hex;
+use crate::api::hex;
 use crate::api::runner_config as config;
 use crate::api::virtual_machine::{CloudInit, SecretKeyRef};
 use crate::api::{VirtualMachine, names};

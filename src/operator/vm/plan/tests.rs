@@ -1,8 +1,11 @@
 use super::*;
-use crate::api::virtual_machine::Image;
+use crate::api::quantity::Bytes;
+use crate::api::runner_config::NetworkType;
+use crate::api::virtual_machine::{Image, PageSize};
 use crate::operator::vm::fixtures::{alone, vm};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
+use std::net::Ipv4Addr;
 
 fn planned(machine: Value) -> Result<Plan, Invalid> {
     plan(&alone(vm(machine)), &settings::Reconciler::default())
@@ -28,11 +31,6 @@ fn what_cannot_be_used_is_named_by_its_field() {
         (json!({"disks": [disk("a"), disk("a")]}), "spec.vm.disks[1].volumeClaimTemplate.metadata.name"),
         (json!({"disks": [{"cdrom": {"image": "/etc/passwd"}}]}), "spec.vm.disks[0].cdrom.image"),
         (json!({"disks": [{"cdrom": {"image": "a/../../b"}}]}), "spec.vm.disks[0].cdrom.image"),
-        (json!({"disks": [{"cdrom": {"image": "ftp://example.org/a.iso"}}]}), "spec.vm.disks[0].cdrom.image"),
-        (json!({"disks": [{"cdrom": {"image": "https://a:b@example.org/a.iso"}}]}), "spec.vm.disks[0].cdrom.image"),
-        (json!({"disks": [{"cdrom": {"image": "https:///a.iso"}}]}), "spec.vm.disks[0].cdrom.image"),
-        (json!({"disks": [{"cdrom": {"image": "https://example.org:x/a.iso"}}]}), "spec.vm.disks[0].cdrom.image"),
-        (json!({"disks": [{"cdrom": {"image": "https://example.org/a b.iso"}}]}), "spec.vm.disks[0].cdrom.image"),
         (
             json!({"networks": [{"user": {"forward": [{"port": 5900, "guestPort": 22}]}}]}),
             "spec.vm.networks[0].user.forward[0].port",
@@ -92,9 +90,9 @@ fn a_tap_needs_the_nodes_network_and_its_device_and_other_vms_need_nothing() {
     assert_eq!(plan.rights.tap, Some(Tun::Resource(names::RESOURCE_TUN.to_owned())));
     assert_eq!(resource(&plan), [names::RESOURCE_TUN]);
     assert_eq!(plan.config.metrics_port, None, "it would be open to all on the node's address");
-    let networks = plan.config.vm.unwrap().network.unwrap();
-    let types: Vec<_> = networks.iter().map(|network| network.type_.as_deref().unwrap()).collect();
-    assert_eq!((types, networks[1].bridge.as_deref()), (vec!["user", "tap"], Some("br1")));
+    let networks = plan.config.vm.unwrap().network;
+    let types: Vec<_> = networks.iter().map(|network| network.type_).collect();
+    assert_eq!((types, networks[1].bridge()), (vec![NetworkType::User, NetworkType::Tap], "br1"));
 
     settings.tap.host_path = true;
     let plan = of(&settings);
@@ -123,10 +121,10 @@ fn a_display_without_a_password_is_not_open_on_the_nodes_address() {
     let address = |networks: Value, generate: bool| {
         let display = json!({"spice": {"port": 5900, "generateSecret": generate}});
         let config = planned(json!({"networks": networks, "display": display})).unwrap().config;
-        config.vm.unwrap().display.unwrap().spice.unwrap().address
+        config.vm.unwrap().display.spice.unwrap().address
     };
     assert_eq!(address(json!([{"tap": {}}]), true), None);
-    assert_eq!(address(json!([{"tap": {}}]), false).as_deref(), Some("127.0.0.1"));
+    assert_eq!(address(json!([{"tap": {}}]), false), Some(Ipv4Addr::LOCALHOST.into()));
     assert_eq!(address(json!([{"user": {}}]), false), None);
 }
 
@@ -167,7 +165,7 @@ fn a_topology_with_an_open_part_grows_to_the_wanted_number_of_cpus() {
 fn a_stored_balloon_above_the_memory_means_all_of_it() {
     // B39: in the reference such a VM runs, so one that was stored there runs here.
     let machine = planned(json!({"maximumRam": "1Gi", "currentRam": "2Gi"})).unwrap().config.vm.unwrap();
-    assert_eq!(machine.current_ram.as_deref(), Some("1 GiB"));
+    assert_eq!(machine.current_ram, Some(Bytes(1 << 30)));
 }
 
 #[test]
@@ -326,7 +324,7 @@ fn huge_pages_are_asked_for_apart_and_the_memory_must_be_a_whole_number_of_them(
     let memory = |plan: &Plan| amount(&plan.resources.requests, "memory").unwrap().parse::<u64>().unwrap();
     assert!(memory(&ordinary) > 3 << 30 && memory(&huge) < 256 << 20);
     let vm = huge.config.vm.unwrap();
-    assert_eq!((vm.hugepages.as_deref(), vm.shared_memory), (Some("2Mi"), false));
+    assert_eq!((vm.hugepages, vm.shared_memory), (Some(PageSize::Large), false));
     let refused = planned(machine("1536Mi", "1Gi")).unwrap_err();
     assert_eq!(
         (refused.field.as_str(), refused.next_step.as_str()),

@@ -1,9 +1,5 @@
 //! A driver whose QEMU is a test: its monitor says what the test wants, and its process only talks and waits.
 
-mod reload;
-mod running;
-mod start;
-
 use super::*;
 use crate::api::outcome::EndReason;
 use crate::runner::config;
@@ -15,6 +11,7 @@ use crate::runner::report::Reporter;
 use crate::runner::signals::Signals;
 use crate::runner::spec::Spec;
 use crate::runner::state::Phase;
+use crate::runner::status::ConfigProblem;
 use crate::runner::status::tests::observed;
 use crate::runner::watch::Files;
 use crate::runner::{machine, process, reconcile};
@@ -287,4 +284,94 @@ async fn a_start_that_fails_for_its_tpm_is_told_with_the_tpms_words() {
         assert!(outcome.message.contains(words), "{}", outcome.message);
     }
     assert_eq!(rig.driver.observed.tpm, None);
+}
+
+#[tokio::test]
+async fn a_start_that_its_deadline_ends_has_the_tpms_words_too() {
+    let mut rig = starting().await;
+    let (tpm, qemu) = (rig.take_tpm("libtpms: bad magic"), rig.qemu());
+    rig.driver.step(Event::ContinueFailed("too late".to_owned()));
+    rig.driver.qemu.signal(Signal::KILL);
+    rig.driver.have_ended(&[(tpm, 1)]).await;
+    rig.driver.have_ended(&[(qemu, -9)]).await;
+    let outcome = rig.driver.outcome.take().unwrap();
+    assert!(outcome.message.contains("libtpms: bad magic"), "{}", outcome.message);
+}
+
+fn told(rig: &Rig, type_: &str) -> (bool, &'static str) {
+    let conditions = rig.driver.observed.conditions();
+    let condition = conditions.iter().find(|condition| condition.type_ == type_).unwrap();
+    (condition.status, condition.reason.as_str())
+}
+
+#[tokio::test]
+async fn a_guest_goes_on_without_its_monitor_and_that_is_told() {
+    let mut rig = rig().await;
+    let (other, _) = UnixStream::pair().unwrap();
+    drop(std::mem::replace(&mut rig.peer, Peer::of(other)));
+    tokio::time::pause();
+    let began = tokio::time::Instant::now();
+    while !rig.driver.observed.monitor_lost {
+        tokio::select! {
+            Some(signal) = rig.inbox.monitor.recv() => rig.driver.monitor_signal(signal),
+            Some(news) = rig.inbox.news.recv() => rig.driver.heard(news),
+        }
+    }
+    assert!(began.elapsed() >= Duration::from_secs(30), "{:?}", began.elapsed());
+    assert_eq!((told(&rig, "ConfigInSync"), rig.driver.state.phase()), ((false, "MonitorLost"), Phase::Booting));
+}
+
+#[tokio::test]
+async fn an_error_that_a_disk_has_given_the_guest_is_forgotten_when_it_boots_anew() {
+    let mut rig = rig().await;
+    let error = json!({"node-name": "drive-0-host-resource", "operation": "write", "action": "report",
+        "nospace": false, "reason": "Input/output error"});
+    let error = json!({"event": "BLOCK_IO_ERROR", "data": error}).to_string();
+    rig.peer.say(&error).await;
+    rig.until("running", |driver| driver.observed.disk_error.is_some()).await;
+    assert_eq!(told(&rig, "StorageHealthy"), (false, "DiskError"));
+    rig.peer.say(r#"{"event": "RESET", "data": {"guest": true}}"#).await;
+    rig.until("running", |driver| driver.observed.disk_error.is_none()).await;
+    assert_eq!(told(&rig, "StorageHealthy"), (true, "Healthy"));
+}
+
+#[tokio::test]
+async fn what_the_guests_agent_has_told_goes_with_it() {
+    let mut rig = rig().await;
+    rig.driver.step(Event::AgentChannel(true));
+    rig.driver.heard(News::Osinfo(json!({"id": "debian"}).as_object().unwrap().clone()));
+    rig.driver.heard(News::Addresses(vec!["10.0.2.15".to_owned()]));
+    assert_eq!((rig.driver.state.phase(), rig.driver.observed.addresses.len()), (Phase::Booted, 1));
+    rig.driver.step(Event::AgentChannel(false));
+    assert_eq!((rig.driver.observed.osinfo.clone(), rig.driver.observed.addresses.clone()), (None, Vec::new()));
+}
+
+#[tokio::test]
+async fn what_only_a_start_takes_is_told_by_name_until_it_is_as_it_was() {
+    let mut rig = rig().await;
+    let mut told = |keys: &str| {
+        let text = format!(r#"{{"/Runner": {{{keys} "vm": {{"name": "test-vm", "display": {{"spice": {{}}}}}}}}}}"#);
+        let files = Files { config: Ok(Some(text)), password: Ok(None), certificate: [None; 3] };
+        rig.driver.files_changed(files);
+        rig.driver.observed.config_problem.clone()
+    };
+    let waits = |keys: &str| {
+        let why = format!("changed, and used from the next start of the VM on: {keys}");
+        Some(ConfigProblem::RestartNeeded(why))
+    };
+    let seed = r#""cloudInit": {"userData": {"password": "x"}},"#;
+    assert_eq!(
+        told(&format!(r#"{seed} "metricsPort": 9000, "logLevel": "debug","#)),
+        waits("logLevel, metricsPort, cloudInit")
+    );
+    assert_eq!(told(r#""dataDir": "/d", "runtimeDir": "/r", "uid": "u","#), waits("dataDir, runtimeDir, uid"));
+    assert_eq!(
+        told(r#""generation": 7, "resetCounter": 1, "guestShutdownStops": true,"#),
+        None,
+        "these it follows, or nobody reads"
+    );
+    let invalid = told(r#""logLevel": "loud","#);
+    let is_told = |why: &String| why.contains("logLevel: \"loud\" is not allowed");
+    assert!(matches!(&invalid, Some(ConfigProblem::Invalid(why)) if is_told(why)), "{invalid:?}");
+    assert_eq!(told(""), None);
 }

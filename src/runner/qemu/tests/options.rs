@@ -129,7 +129,7 @@ fn config(choice: &Choice) -> Value {
 pub fn machine(choice: &Choice) -> Machine {
     let chosen = |option| value(choice, option);
     let spec = Spec::from_config(&config::parse(&config(choice).to_string()).unwrap().config).unwrap();
-    let macs: Vec<String> = (0..spec.networks.len()).map(|n| format!("52:54:00:12:34:{n:02x}")).collect();
+    let macs: Vec<String> = (0..spec.vm.network.len()).map(|n| format!("52:54:00:12:34:{n:02x}")).collect();
     let disks: Vec<Disk> = spec.disks.iter().map(disk).collect();
     let names: Vec<String> = disks.iter().map(|disk| disk.path.display().to_string()).collect();
     let acceleration = match chosen("accelerator") {
@@ -146,15 +146,15 @@ pub fn machine(choice: &Choice) -> Machine {
     Machine {
         uuid: "7a37e3b4-5bd0-4f7b-8a0c-b0e2a1b2c3d4".to_owned(),
         machine_type: "pc-q35-10.0".to_owned(),
-        cpu_model: cpu_model(&spec.cpu_model, &acceleration),
+        cpu_model: cpu_model(&spec.vm.cpu_model, &acceleration),
         acceleration,
-        firmware: firmware(spec.firmware),
+        firmware: firmware(spec.vm.firmware),
         layout: testing::layout(&macs, &names.iter().map(String::as_str).collect::<Vec<_>>()),
         macs,
         cds: spec.cds.clone(),
         disks,
         seed: (chosen("cloudInit") == "yes").then(|| "/run/seed.img".into()),
-        screen: if emulated && spec.outputs == 1 { Screen::Vga } else { Screen::VirtioVga },
+        screen: if emulated && spec.vm.display.outputs == 1 { Screen::Vga } else { Screen::VirtioVga },
         ticketing: chosen("spice") == "password",
         certificate,
         spec,
@@ -172,6 +172,6 @@ fn disk(disk: &spec::Disk) -> Disk {
 
 fn firmware(firmware: Firmware) -> Option<FirmwareFiles> {
     let rom = format!("/fw,s/{}.fd", firmware.as_str()).into();
-    let files = FirmwareFiles { rom, vars: "/data/fw-vars.fd".into(), secure: firmware.is_secure(), put_aside: None };
+    let files = FirmwareFiles { rom, vars: "/data/fw-vars.fd".into(), secure: firmware.is_secure() };
     (firmware != Firmware::Bios).then_some(files)
 }

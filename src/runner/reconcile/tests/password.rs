@@ -1,4 +1,4 @@
-//! The display's password: what is refused, and what may not wait.
+//! The display's password.
 
 use super::*;
 
@@ -127,33 +127,4 @@ async fn a_password_whose_end_cannot_be_used_is_not_set() {
         let mut rig = rig(first).await;
         assert_eq!(play(&mut rig, "expire_password").await, [], "{expiry}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_password_does_not_wait_for_cpus_that_a_guest_gives_back() {
-    let mut rig = rig(desired(1)).await;
-    let two = |command: &str, _: &Value| match command {
-        "query-hotpluggable-cpus" => Ok(json!([
-            {"type": "t", "props": {"core-id": 1}, "qom-path": "/machine/peripheral/cpu-1"},
-            {"type": "t", "props": {"core-id": 0}, "qom-path": "/machine/unattached/device[0]"},
-        ])),
-        _ => Ok(json!({})),
-    };
-    let (mut asked, mut set) = (None, None);
-    while set.is_none() {
-        let answer = |command: &str, arguments: &Value| {
-            match command {
-                "device_del" => asked = Some(Instant::now()),
-                "set_password" => set = Some(Instant::now()),
-                _ => {}
-            }
-            two(command, arguments)
-        };
-        rig.peer.answer(answer).await;
-        if asked.is_some() {
-            rig.wishes.send_modify(|desired| desired.password = password("p", None));
-        }
-    }
-    let waited = set.unwrap() - asked.unwrap();
-    assert!(waited < Duration::from_secs(1), "{waited:?}");
 }

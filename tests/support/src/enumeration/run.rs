@@ -2,7 +2,7 @@
 
 use super::{Controller, Life, Reference, Scenario, Started, Step, Verdict};
 use crate::fault::Fault;
-use crate::judge::{content, difference};
+use crate::judge::{content, difference, with_deletion_of};
 use crate::layer::Layer;
 use crate::played::{Cluster, api};
 use crate::timings::Timings;
@@ -102,7 +102,7 @@ impl Run {
         } else {
             let expected = &reference.ends[1];
             self.wait(stays, |run| {
-                let found = content(&run.cluster, &run.namespace);
+                let found = with_deletion_of(expected, content(&run.cluster, &run.namespace));
                 (found != *expected).then(|| difference(expected, &found))
             })
             .await

@@ -68,7 +68,10 @@ impl Term {
 }
 
 fn is_known_field(field: &str) -> bool {
-    matches!(field, "metadata.name" | "metadata.namespace" | "type" | "spec.nodeName" | "status.phase" | "reason")
+    matches!(
+        field,
+        "metadata.name" | "metadata.namespace" | "type" | "spec.nodeName" | "status.phase" | "regarding.uid"
+    )
 }
 
 /// Splits at the commas that are not in parentheses.

@@ -26,10 +26,10 @@ use kube::Client;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vm_operator::operator::backoff::Failures;
+use std::time::Duration;
 use vm_operator::operator::context::Context;
-use vm_operator::operator::refusals::Refusals;
 use vm_operator::operator::settings::{LoadBalancerService, Settings};
+use vm_operator::operator::vm_state::VmStates;
 use vm_operator::operator::{streams, vm};
 
 /// The controller of VMs.
@@ -37,7 +37,7 @@ pub const CONTROLLER: Controller = Controller {
     api_version: "vmoperator.jdrupes.org/v1",
     kind: "VirtualMachine",
     name: "vm",
-    follows: &["vms", "pods", "configmaps", "persistentvolumeclaims", "secrets", "services", "events"],
+    follows: &["vms", "pods", "configmaps", "persistentvolumeclaims", "secrets", "services"],
     definitions: || vec![install::definition()],
     prepare,
     start,
@@ -66,25 +66,23 @@ fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
         LoadBalancerService::On { labels: BTreeMap::new(), annotations: BTreeMap::new() };
     let mut ctx = Context::new(layer.client(namespace, timings.deadlines()), namespace.to_owned(), settings);
     ctx.random_password = || "secret".to_owned();
-    ctx.failures = Failures::by_chance(timings::chance);
-    ctx.refusals = Refusals::new(timings::chance);
+    ctx.states = VmStates::new(Duration::from_secs(1), timings::chance);
     (ctx.now, ctx.instant) = (timings::now, timings::instant);
     if let Some(shortened) = timings.shortened {
-        ctx.failures = Failures::pausing(shortened.backoff);
+        ctx.states = VmStates::new(shortened.backoff, || 0.0);
         ctx.deadline = shortened.deadline;
         ctx.watch_pause = shortened.watch_pause;
-        ctx.garbage = shortened.garbage;
     }
     let ctx = Arc::new(ctx);
     let of_task = ctx.clone();
     let task = tokio::spawn(async move {
         let ctx = of_task;
         let vms = streams::vms(&ctx);
-        let children = streams::children(&ctx, &vms.store);
+        let children = streams::children(&ctx);
         ctx.caches.ready().await;
         vm::run(ctx.clone(), vms, children.boxed(), std::future::pending()).await;
     });
-    let unrest = move || (!ctx.failures.is_empty()).then(|| "the last reconcile has failed".to_owned());
+    let unrest = move || (ctx.states.failing() > 0).then(|| "the last reconcile has failed".to_owned());
     Started { task, unrest: Box::new(unrest) }
 }
 

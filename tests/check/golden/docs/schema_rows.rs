@@ -1,4 +1,4 @@
-//! (pure) The fields of an object, from its definition's schema.
+//! The fields of an object, from its definition's schema.
 
 use super::cell;
 use serde_json::Value;
@@ -6,6 +6,8 @@ use std::fmt::Write;
 
 /// Objects that Kubernetes defines; what is in them is in its documentation.
 const OF_KUBERNETES: &[&str] = &[
+    "/Reconciler.podDefaults.imagePullSecrets[]",
+    "/Reconciler.podDefaults.tolerations[]",
     "spec.affinity",
     "spec.imagePullSecrets[]",
     "spec.tolerations[]",
@@ -34,8 +36,7 @@ fn walk(path: &str, schema: &Value, required: bool, text: &mut String) {
     // A list's item, or a map's value, about which there is nothing to say.
     if !(what.is_empty() && limits.is_empty() && path.ends_with([']', '}'])) {
         let type_ = if of_kubernetes { "as in Kubernetes" } else { type_of(schema) };
-        // Writing into a string cannot fail.
-        let _ = writeln!(text, "| `{path}` | {type_} | {default} | {} | {} |", cell(&limits), cell(what));
+        writeln!(text, "| `{path}` | {type_} | {default} | {} | {} |", cell(&limits), cell(what)).unwrap();
     }
     if of_kubernetes {
         return;
