@@ -83,7 +83,7 @@ fn decoded(event: Event<Guarded>, ctx: &Arc<Context>) -> Option<Event<VirtualMac
 }
 
 /// The VM, or the error of one that cannot be decoded. A leader reports that at once, another operator once it leads.
-fn noted(DeserializeGuard(result): Guarded, ctx: &Arc<Context>) -> Result<VirtualMachine, InvalidObject> {
+fn noted(DeserializeGuard(result): Guarded, ctx: &Arc<Context>) -> Result<VirtualMachine, Box<InvalidObject>> {
     let mut undecodable = ctx.undecodable();
     match &result {
         Ok(vm) => drop(undecodable.remove(&vm.name_any())),
@@ -94,7 +94,7 @@ fn noted(DeserializeGuard(result): Guarded, ctx: &Arc<Context>) -> Result<Virtua
             }
         }
     }
-    result.map(VirtualMachine::from)
+    result.map(VirtualMachine::from).map_err(Box::new)
 }
 
 /// A VM of that name, of which only the metadata is used.
