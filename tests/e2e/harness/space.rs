@@ -6,6 +6,7 @@ use super::watched::Watched;
 use super::{eventually, kubectl, rig};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -197,6 +198,10 @@ impl Space {
         let data = json!({"data": {"config.yaml": Self::config(settings).to_string()}}).to_string();
         self.kubectl(&["patch", "configmap", "vm-operator", "--type", "merge", "--patch", &data]).await;
         eventually("the operator has the new settings", 120, async || {
+            // The kubelet refreshes the volumes of a pod that changes; by itself it does so once a minute.
+            let look = format!("look={}", Timestamp::now().as_millisecond());
+            let pods = ["annotate", "pods", "--selector", "app.kubernetes.io/name=vm-operator", "--overwrite", &look];
+            self.kubectl(&pods).await;
             let now = told().await;
             if now > before { Ok(()) } else { Err(format!("it has said so {now} times")) }
         })
