@@ -7,7 +7,7 @@ use super::{events, failed};
 use crate::api::{VirtualMachine, names};
 use futures::{Stream, StreamExt};
 use kube::core::NamespaceResourceScope;
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -21,7 +21,7 @@ pub fn children(ctx: &Arc<Context>) -> impl Stream<Item = ObjectRef<VirtualMachi
     let (changes, receiver) = mpsc::unbounded_channel();
     let of_vms = format!("{}={}", names::LABEL_NAME, names::APP_NAME);
     let secrets = format!("{of_vms},{}={}", names::LABEL_COMPONENT, names::COMPONENT_DISPLAY_SECRET);
-    let watch = Watch { ctx: ctx.clone(), vms: ctx.vms.reader(), changes };
+    let watch = Watch { ctx: ctx.clone(), changes };
     watch.clone().follow_by_name("pods", "", |ctx| &ctx.caches.pods, Watch::pod_changed);
     watch.clone().follow("configmaps", &of_vms, |ctx| &ctx.caches.config_maps);
     watch.clone().follow_by_name("persistentvolumeclaims", "", |ctx| &ctx.caches.claims, Watch::claim_changed);
@@ -38,7 +38,6 @@ fn received<T>(mut receiver: mpsc::UnboundedReceiver<T>) -> impl Stream<Item = T
 #[derive(Clone)]
 struct Watch {
     ctx: Arc<Context>,
-    vms: Store<VirtualMachine>,
     changes: mpsc::UnboundedSender<String>,
 }
 
@@ -125,19 +124,19 @@ impl Watch {
     /// The VMs that name such an image by URL are looked at. They are looked for: fetches are few, and an index would
     /// cost memory for each VM.
     fn waiting_for(&self, is_meant: impl Fn(&fetch::Remote) -> bool) {
-        for vm in self.vms.state().iter().filter(|vm| fetch::remotes(vm).iter().any(&is_meant)) {
+        for vm in self.ctx.vms.reader().state().iter().filter(|vm| fetch::remotes(vm).iter().any(&is_meant)) {
             drop(self.changes.send(vm.name_any()));
         }
     }
 
     fn looked_at(&self, vm: &str) {
-        if self.vms.get(&ObjectRef::new(vm).within(&self.ctx.namespace)).is_some() {
+        if self.ctx.vms.reader().get(&ObjectRef::new(vm).within(&self.ctx.namespace)).is_some() {
             drop(self.changes.send(vm.to_owned()));
         }
     }
 
     fn all_changed(&self) {
-        for vm in self.vms.state() {
+        for vm in self.ctx.vms.reader().state() {
             drop(self.changes.send(vm.name_any()));
         }
     }

@@ -81,7 +81,7 @@ pub async fn run<S, T>(
         guarded(&vm.name_any(), &ctx, reconcile(vm.clone(), &ctx)).await
     };
     let failed = |vm: Arc<VirtualMachine>, error: &Error, ctx: Arc<Context>| after_failure(&vm.name_any(), error, &ctx);
-    let sweeping = fetch::sweep::forever(ctx.clone(), ctx.vms.reader());
+    let sweeping = fetch::sweep::forever(ctx.clone());
     // The controller needs no more than the store.
     let unused = futures::stream::pending::<watcher::Result<VirtualMachine>>();
     let reconciling = Controller::for_stream(unused, ctx.vms.reader())
@@ -120,7 +120,6 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     let observed = observe::observe(vm, ctx);
     let observed = report::take_back(observed, ctx).await?;
     let observed = fetch::progress::read(observed, ctx).await;
-    let mut observed = explain::warnings::read(observed, ctx).await;
     if observed.is_running() {
         ctx.vm_runs(&observed.name(), observed.now);
     }
@@ -128,6 +127,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         // The garbage collector takes its children away; nothing must bring them back.
         return Ok(Outcome::Done);
     }
+    let mut observed = explain::warnings::read(observed, ctx).await;
     let plan = plan::plan(&observed, &ctx.settings.reconciler);
     let medium = plan.as_ref().ok().and_then(|plan| plan.media.wait);
     let objects = plan.as_ref().ok().map(build::build);

@@ -8,7 +8,6 @@ use crate::operator::context::Context;
 use crate::operator::write::{Writer, only};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::runtime::reflector::Store;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +18,8 @@ const PAUSE: Duration = Duration::from_secs(60);
 const GRACE: i64 = 10;
 
 /// Looks from time to time, for ever.
-pub async fn forever(ctx: Arc<Context>, vms: Store<VirtualMachine>) {
+pub async fn forever(ctx: Arc<Context>) {
+    let vms = ctx.vms.reader();
     let mut unwanted = BTreeSet::new();
     loop {
         tokio::time::sleep(PAUSE).await;
