@@ -11,13 +11,21 @@
 //! The halves share these two and nothing else; the features `operator` and `runner` build each alone.
 
 pub mod api;
-mod connect;
+#[cfg(feature = "operator")]
+pub mod controllers;
 #[cfg(feature = "operator")]
 pub mod device_plugin;
 #[cfg(any(all(test, feature = "runner"), feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod k8s;
 #[cfg(feature = "operator")]
 pub mod operator;
 #[cfg(feature = "runner")]
 pub mod runner;
+#[cfg(feature = "operator")]
+pub mod settings;
+#[cfg(feature = "runner")]
+mod sys;
+#[cfg(feature = "operator")]
+pub mod telemetry;

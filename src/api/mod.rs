@@ -22,16 +22,12 @@ macro_rules! listed {
 }
 
 pub mod conditions;
-pub mod fetch;
 pub mod logging;
-pub mod names;
-pub mod outcome;
 pub mod quantity;
-pub mod runner_config;
-pub mod virtual_machine;
-pub mod vm_metrics;
+pub mod runner;
+pub mod vm;
 
-pub use virtual_machine::{VirtualMachine, VirtualMachineSpec, VirtualMachineStatus};
+pub use vm::{VirtualMachine, VirtualMachineSpec, VirtualMachineStatus};
 
 /// Bytes as text: two lower-case digits for each.
 #[must_use]

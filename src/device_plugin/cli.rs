@@ -1,8 +1,8 @@
 //! The command line: `vm-operator device-plugin`.
 
-use super::device::{Device, Offer};
-use super::keep::{Pace, keep};
-use crate::operator::logs;
+use crate::device_plugin::device::{Device, Offer};
+use crate::device_plugin::keep::{Pace, keep};
+use crate::telemetry::logs;
 use clap::ValueEnum;
 use std::path::PathBuf;
 use tokio::signal::unix::{SignalKind, signal};

@@ -1,10 +1,10 @@
 //! The devices, and what a container gets that has asked for one.
 
-use super::protocol::{
+use crate::api::vm::names;
+use crate::device_plugin::protocol::{
     AllocateRequest, AllocateResponse, ContainerAllocateResponse, Device as Slot, DeviceSpec, HEALTHY,
     ListAndWatchResponse, UNHEALTHY,
 };
-use crate::api::names;
 use clap::ValueEnum;
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
@@ -131,8 +131,8 @@ impl Offer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::protocol::ContainerAllocateRequest;
     use super::*;
+    use crate::device_plugin::protocol::ContainerAllocateRequest;
     use std::os::unix::fs::symlink;
 
     fn offer(device: Device, without_device: bool) -> Offer {

@@ -3,11 +3,11 @@
 //! Looks once a second at three files by `stat`: the device, our socket, the kubelet's. That costs microseconds, and one
 //! way of noticing works for everything that changes, also below `/dev/net`, which may not be there yet.
 
-use super::device::Offer;
-use super::grpc::call;
-use super::protocol::{Empty, KUBELET_SOCKET, Options, REGISTER, RegisterRequest, VERSION};
-use super::service::Service;
-use super::socket::{Mark, Owner, Socket};
+use crate::device_plugin::device::Offer;
+use crate::device_plugin::grpc::call;
+use crate::device_plugin::protocol::{Empty, KUBELET_SOCKET, Options, REGISTER, RegisterRequest, VERSION};
+use crate::device_plugin::service::Service;
+use crate::device_plugin::socket::{Mark, Owner, Socket};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::time::{MissedTickBehavior, interval, timeout};

@@ -1,8 +1,8 @@
 //! What one resource answers to the kubelet.
 
-use super::device::{Offer, Refusal};
-use super::grpc::Answer;
-use super::protocol::{self, AllocateRequest, AllocateResponse, Empty, ListAndWatchResponse, Options};
+use crate::device_plugin::device::{Offer, Refusal};
+use crate::device_plugin::grpc::Answer;
+use crate::device_plugin::protocol::{self, AllocateRequest, AllocateResponse, Empty, ListAndWatchResponse, Options};
 use futures::Stream;
 use futures::stream::unfold;
 use hyper::body::Incoming;

@@ -3,7 +3,7 @@
 //! It has the same name in each plugin for the resource. Of two plugins the newer takes the name and the older notices;
 //! none removes the other's.
 
-use super::grpc::{Answer, serve};
+use crate::device_plugin::grpc::{Answer, serve};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! A plugin and a played kubelet, which talk through sockets in a directory.
 
-use super::device::{Device, Offer};
-use super::grpc::{Answer, call, connect, serve};
-use super::keep::{Pace, keep};
-use super::protocol::{
+use crate::device_plugin::device::{Device, Offer};
+use crate::device_plugin::grpc::{Answer, call, connect, serve};
+use crate::device_plugin::keep::{Pace, keep};
+use crate::device_plugin::protocol::{
     ALLOCATE, AllocateRequest, AllocateResponse, ContainerAllocateRequest, Empty, HEALTHY, KUBELET_SOCKET,
     LIST_AND_WATCH, ListAndWatchResponse, OPTIONS, Options, REGISTER, RegisterRequest, UNHEALTHY, VERSION,
 };

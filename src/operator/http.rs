@@ -1,8 +1,8 @@
 //! `/livez`, `/readyz` and `/metrics`.
 
-use super::context::Context;
 use crate::api::{VirtualMachine, conditions};
-use crate::connect::listen;
+use crate::controllers::vm::context::Context;
+use crate::k8s::client::connect::listen;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -75,7 +75,7 @@ async fn metrics(State(ctx): State<Arc<Context>>) -> impl IntoResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operator::settings::Settings;
+    use crate::settings::Settings;
     use http_body_util::BodyExt;
     use kube::runtime::watcher;
     use serde_json::json;

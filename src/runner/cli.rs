@@ -1,13 +1,10 @@
 //! (io) The program's arguments, and the way from them to an exit code.
 
-use super::config;
-use super::console;
-use super::failure::Failure;
-use super::fetch;
-use super::machine::{self, Directories, Environment};
-use super::spec;
-use super::start;
-use crate::api::{names, outcome};
+use crate::api::runner::outcome;
+use crate::api::vm::names;
+use crate::runner::failure::Failure;
+use crate::runner::machine::{self, Directories, Environment};
+use crate::runner::{config, console, fetch, resolved, start};
 use clap::{Args, Parser, Subcommand};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -117,7 +114,7 @@ fn log_to_stdout(config: &Path) {
 
 /// The level that the configuration gives. One that cannot be used is told of later.
 fn configured_level(config: &Path) -> Option<LevelFilter> {
-    spec::log_level(&config::read(config).ok()?.config).ok()?
+    resolved::log_level(&config::read(config).ok()?.config).ok()?
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 
-use super::failure::{Failure, Invalid};
-use crate::api::outcome::EndReason;
-use crate::api::runner_config::ConfigFile;
-pub use crate::api::runner_config::RunnerConfig;
+use crate::api::runner::config::ConfigFile;
+pub use crate::api::runner::config::RunnerConfig;
+use crate::api::runner::outcome::EndReason;
+use crate::runner::failure::{Failure, Invalid};
 use serde_json::{Map, Value};
 use std::io::ErrorKind;
 use std::path::Path;
@@ -178,9 +178,9 @@ fn drop_nulls(map: &mut Map<String, Value>) {
 mod tests {
     use super::*;
     use crate::api::quantity::Bytes;
-    use crate::api::runner_config::{NetworkConfig, StreamingVideo};
+    use crate::api::runner::config::{NetworkConfig, StreamingVideo};
 
-    fn vm(yaml: &str) -> crate::api::runner_config::VmConfig {
+    fn vm(yaml: &str) -> crate::api::runner::config::VmConfig {
         parse(&format!("\"/Runner\":\n  vm:\n    name: t\n{yaml}")).unwrap().config.vm.unwrap()
     }
 

@@ -10,23 +10,23 @@ mod stops;
 mod storage;
 mod tpm;
 
-use super::agent::guest::GuestAgent;
-use super::agent::login::Desktop;
-use super::agent::vmop;
-use super::config::RunnerConfig;
-use super::desired::Desired;
-use super::machine::{Directories, Held};
-use super::process::{self, Child};
-use super::qmp::{Client, Command, Signal};
-use super::reconcile::Progress;
-use super::report::Reporter;
-use super::signals::Signals;
-use super::spec::Spec;
-use super::state::{Action, Event, Phase, State};
-use super::status::{Note, Observed};
-use super::watch::Files;
-use super::{console, metrics, qmp, reconcile};
-use crate::api::outcome::Outcome;
+use crate::api::runner::outcome::Outcome;
+use crate::runner::agent::guest::GuestAgent;
+use crate::runner::agent::login::Desktop;
+use crate::runner::agent::vmop;
+use crate::runner::config::RunnerConfig;
+use crate::runner::desired::Desired;
+use crate::runner::live::{self, Progress};
+use crate::runner::machine::{Directories, Held};
+use crate::runner::process::{self, Child};
+use crate::runner::qmp::{self, Client, Command, Signal};
+use crate::runner::report::Reporter;
+use crate::runner::resolved::Spec;
+use crate::runner::signals::Signals;
+use crate::runner::state::{Action, Event, Phase, State};
+use crate::runner::status::{Note, Observed};
+use crate::runner::watch::Files;
+use crate::runner::{console, metrics};
 use rustix::process::Signal as ProcessSignal;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -81,7 +81,7 @@ pub struct Setup {
     /// Where `/metrics` is, and what it needs, if it is wanted.
     pub metrics: Option<(u16, metrics::Machine)>,
     /// What the machine was started with.
-    pub start: reconcile::Start,
+    pub start: live::Start,
     /// The first status.
     pub observed: Observed,
     /// Takes what is to be told.
@@ -150,10 +150,10 @@ impl Driver {
         };
         let (wishes, wish) = watch::channel(desired);
         let (progress, progress_inbox) = mpsc::unbounded_channel();
-        tokio::spawn(reconcile::run(monitor.clone(), setup.start, wish, progress));
+        tokio::spawn(live::run(monitor.clone(), setup.start, wish, progress));
         let (changes, files_inbox) = mpsc::unbounded_channel();
         let certificate = setup.files.certificate;
-        tokio::spawn(super::watch::follow(setup.config.clone(), setup.files, changes));
+        tokio::spawn(crate::runner::watch::follow(setup.config.clone(), setup.files, changes));
         tokio::spawn(storage::follow(setup.held, news.clone()));
         let (desktop, inputs) = mpsc::unbounded_channel();
         let tell = {

@@ -1,6 +1,6 @@
 //! (pure) Why the runner cannot go on: what ends in the termination message and as the exit code.
 
-use crate::api::outcome::{EndReason, Outcome};
+use crate::api::runner::outcome::{EndReason, Outcome};
 
 /// Something that the VM cannot be without. The message says what is wrong, where, and what to do next.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,10 +4,10 @@
 //! are read once per request, so nothing is counted while nobody looks. What always holds: a request is answered within two
 //! seconds, whatever QEMU does; then `vmoperator_qemu_answers` is 0 and the figures that only QEMU knows are left out.
 
-use super::qemu;
-use super::qmp::{Client, Command};
-use crate::api::vm_metrics;
-use crate::connect;
+use crate::api::runner::metrics;
+use crate::k8s::client::connect;
+use crate::runner::qemu;
+use crate::runner::qmp::{Client, Command};
 use http::{Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -20,11 +20,10 @@ use prometheus_client::registry::Registry;
 use rustix::param::{clock_ticks_per_second, page_size};
 use serde_json::Value;
 use std::convert::Infallible;
-use std::fmt;
-use std::fs;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, fs};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -138,7 +137,7 @@ impl Samples {
 impl Collector for Samples {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for (name, samples) in self.0.iter().filter(|(_, samples)| !samples.is_empty()) {
-            let Some(figure) = vm_metrics::figure(name) else { continue };
+            let Some(figure) = metrics::figure(name) else { continue };
             let mut metric = encoder.encode_descriptor(figure.name, figure.what, None, figure.kind)?;
             for (labels, value) in samples {
                 // As a gauge also where it is a counter: to that, the library adds a suffix that KubeVirt's names have or lack.

@@ -46,22 +46,21 @@ mod failure;
 mod fetch;
 mod harden;
 mod kvm;
+mod live;
 mod machine;
 mod metrics;
-mod models;
 mod problem;
 mod process;
 mod qemu;
 mod qmp;
-mod reconcile;
 mod report;
+mod resolved;
 mod seed;
 mod signals;
-mod spec;
 mod start;
 mod state;
 mod status;
-mod tap;
+mod taps;
 mod watch;
 
 /// Whether a runner would take that configuration file. Gives the keys that it does not know.
@@ -70,7 +69,7 @@ mod watch;
 /// The first value that cannot be used, with its key and what is allowed.
 pub fn check(text: &str) -> Result<Vec<String>, String> {
     let parsed = config::parse(text).map_err(|invalid| invalid.to_string())?;
-    spec::Spec::from_config(&parsed.config).map_err(|invalid| invalid.to_string())?;
+    resolved::Spec::from_config(&parsed.config).map_err(|invalid| invalid.to_string())?;
     Ok(parsed.unknown)
 }
 

@@ -5,11 +5,12 @@
 
 mod output;
 
-use super::failure::Failure;
-use super::harden::{self, Access, Reach};
-use super::machine::{self, Directories};
-use super::qemu;
-use super::tap::Tap;
+use crate::runner::failure::Failure;
+use crate::runner::harden::{self, Access, Reach};
+use crate::runner::machine::{self, Directories};
+use crate::runner::qemu;
+use crate::sys::child;
+use crate::sys::tap::Tap;
 use command_fds::{CommandFdExt, FdMapping};
 use output::Words;
 use rustix::io::Errno;
@@ -143,7 +144,7 @@ pub fn spawn(
     // A terminal's Ctrl-C is for the runner alone.
     command.process_group(0);
     command.fd_mappings(mappings).map_err(io::Error::other)?;
-    end_with_parent(&mut command);
+    child::terminate_with_parent(&mut command);
     let pid = harden::confined(reach.to_vec(), move |tell| {
         let pid = command.spawn().and_then(|child| pid(&child));
         // What is inherited is the child's alone from here on.
@@ -157,20 +158,6 @@ pub fn spawn(
     let reader = pipe::Receiver::from_owned_fd(reader.into())?;
     let output = tokio::spawn(output::log(name, reader, Arc::clone(&words)));
     Ok(Child { program, pid, ended: false, words, output })
-}
-
-/// Has the kernel send SIGTERM to the program when this process ends, whatever ends it. The kernel counts the thread that starts
-/// the program as its parent, so that thread must not end before the program does: [`wait_for_end`].
-#[allow(unsafe_code)]
-fn end_with_parent(command: &mut Command) {
-    let parent = rustix::process::getpid();
-    let ask = move || {
-        rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
-        // The kernel sends nothing if the parent ended before the request.
-        if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from(Errno::SRCH)) }
-    };
-    // SAFETY: two system calls, which allocate nothing and take no lock.
-    unsafe { command.pre_exec(ask) };
 }
 
 /// Waits until that child has ended, without reaping it.

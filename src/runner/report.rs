@@ -3,10 +3,11 @@
 //! One task with its own queue. What always holds: it writes the runner's own fields only, to the VM whose UID the
 //! configuration names; an API server that is away delays nothing but the report.
 
-use super::state::Phase;
-use super::status::{Identity, Note, Observed};
-use crate::api::{VirtualMachine, names};
-use crate::connect;
+use crate::api::VirtualMachine;
+use crate::api::vm::names;
+use crate::k8s::client::connect;
+use crate::runner::state::Phase;
+use crate::runner::status::{Identity, Note, Observed};
 use http::header::{ACCEPT, HeaderValue};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;

@@ -2,9 +2,9 @@
 //!
 //! Documents are written as JSON that each reader of YAML reads as it is meant.
 
-use super::failure::Failure;
 use crate::api::hex;
-use crate::api::runner_config::CloudInit;
+use crate::api::runner::config::CloudInit;
+use crate::runner::failure::Failure;
 use fatfs::{FileSystem, FormatVolumeOptions, FsOptions};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};

@@ -1,7 +1,7 @@
 //! (io) Signals that this process receives.
 
-use super::failure::Failure;
-use crate::api::outcome::EndReason;
+use crate::api::runner::outcome::EndReason;
+use crate::runner::failure::Failure;
 use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

@@ -4,29 +4,31 @@
 //! config -> spec -> machine -> arguments -> QEMU -> driver -> outcome
 //! ```
 
-use super::agent::login::Desktop;
-use super::config::{self, RunnerConfig};
-use super::driver::{self, Setup};
-use super::failure::Failure;
-use super::harden::{Places, Reach};
-use super::kvm::{self, Trial};
-use super::machine::{
+use crate::api::runner::config::CloudInit;
+use crate::api::runner::outcome::{Outcome, TERMINATION_MESSAGE_PATH};
+use crate::api::vm::names;
+use crate::runner::agent::login::Desktop;
+use crate::runner::config::{self, RunnerConfig};
+use crate::runner::driver::{self, Setup};
+use crate::runner::failure::Failure;
+use crate::runner::harden::{self, Places, Reach};
+use crate::runner::kvm::models::Chosen;
+use crate::runner::kvm::{self, Trial};
+use crate::runner::live::{self, Tray};
+use crate::runner::machine::{
     self, Acceleration, Around, Certificate, Claims, Directories, Environment, Looks, Machine, Resolved,
 };
-use super::models::Chosen;
-use super::problem::Problem;
-use super::process::{Inherited, Started};
-use super::reconcile::{self, Tray};
-use super::report::Reporter;
-use super::signals::Signals;
-use super::spec::{self, NetworkConfig, NetworkType, Spec};
-use super::state::Phase;
-use super::status::{Identity, Observed};
-use super::tap::{self, Tap};
-use super::watch::Files;
-use super::{console, harden, metrics, process, qemu, seed};
-use crate::api::outcome::{Outcome, TERMINATION_MESSAGE_PATH};
-use crate::api::{names, runner_config};
+use crate::runner::problem::Problem;
+use crate::runner::process::{self, Inherited, Started};
+use crate::runner::report::Reporter;
+use crate::runner::resolved::{self, NetworkConfig, NetworkType, Spec};
+use crate::runner::signals::Signals;
+use crate::runner::state::Phase;
+use crate::runner::status::{Identity, Observed};
+use crate::runner::taps;
+use crate::runner::watch::Files;
+use crate::runner::{console, metrics, qemu, seed};
+use crate::sys::tap::Tap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,7 +52,7 @@ pub async fn run(config: PathBuf, began: Instant) -> Outcome {
             let hugepages = setup.spec.vm.hugepages;
             let (outcome, reporter) = driver::run(setup, signals, began).await;
             let chosen = Chosen { program: qemu::PROGRAM, file: &file, model: &model, accelerator };
-            let outcome = spec::explain(chosen.explain(outcome).await, hugepages);
+            let outcome = resolved::explain(chosen.explain(outcome).await, hugepages);
             leave_message(&outcome.to_message());
             reporter.finish().await;
             dirs.remove_runtime();
@@ -81,7 +83,7 @@ async fn prepare(path: PathBuf) -> Result<Prepared, Failure> {
     let mut remarks = parsed.about_unknown();
     let config = parsed.config;
     let spec = Spec::from_config(&config).map_err(|invalid| config::in_file(&path, &invalid))?;
-    remarks.extend(spec::remark(&config));
+    remarks.extend(resolved::remark(&config));
     remarks.iter().for_each(|remark| tracing::warn!("{}: {remark}", path.display()));
     let dirs = Directories::locate(&config, &spec.vm.name, &Environment::of_process());
     let taps = taps(&spec)?;
@@ -200,7 +202,7 @@ fn start(
         console,
         held,
         metrics: config.metrics_port.map(|port| (port, counted)),
-        start: reconcile::Start { looks, trays, sizes, reset: config.reset_counter },
+        start: live::Start { looks, trays, sizes, reset: config.reset_counter },
         observed,
         reporter,
     })
@@ -209,7 +211,7 @@ fn start(
 /// The taps of a machine, each with the number of its network.
 fn taps(spec: &Spec) -> Result<Vec<(usize, Tap)>, Failure> {
     let tap = |(n, network): (usize, &NetworkConfig)| match network.type_ {
-        NetworkType::Tap => Some(tap::open(&format!("vm.network[{n}]"), network.bridge()).map(|tap| (n, tap))),
+        NetworkType::Tap => Some(taps::open(&format!("vm.network[{n}]"), network.bridge()).map(|tap| (n, tap))),
         NetworkType::User => None,
     };
     spec.vm.network.iter().enumerate().filter_map(tap).collect()
@@ -279,7 +281,7 @@ fn identity(config: &RunnerConfig, name: &str) -> Option<Identity> {
 
 /// The configuration file and what it is a link to, what it names, and the kubeconfig.
 fn read(config: &RunnerConfig, path: &Path) -> Vec<PathBuf> {
-    let parts = |seed: &runner_config::CloudInit| [seed.user_data_file.clone(), seed.network_config_file.clone()];
+    let parts = |seed: &CloudInit| [seed.user_data_file.clone(), seed.network_config_file.clone()];
     let seed = config.cloud_init.iter().flat_map(parts).map(|file| file.map(PathBuf::from));
     let kubeconfig = std::env::var_os(ENV_KUBECONFIG).map(PathBuf::from);
     [Some(path.to_owned()), path.canonicalize().ok(), kubeconfig].into_iter().chain(seed).flatten().collect()

@@ -19,8 +19,8 @@
 
 mod ending;
 
-use super::failure::Failure;
-use crate::api::outcome::{EndReason, Outcome};
+use crate::api::runner::outcome::{EndReason, Outcome};
+use crate::runner::failure::Failure;
 use ending::Ending;
 use std::time::Duration;
 

@@ -2,13 +2,13 @@
 
 mod parts;
 
-use super::agent::login::Desktop;
-use super::machine::Acceleration;
-use super::problem::Problem;
-use super::state::Phase;
 use crate::api::conditions::{self, ConditionReason, Wanted};
-use crate::api::names;
 use crate::api::quantity::Bytes;
+use crate::api::vm::names;
+use crate::runner::agent::login::Desktop;
+use crate::runner::machine::Acceleration;
+use crate::runner::problem::Problem;
+use crate::runner::state::Phase;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};

@@ -4,11 +4,10 @@
 //! an editor replaces and one that is written in place, and costs a few microseconds. What always holds: files whose
 //! content is the same are no change.
 
-use super::config;
-use super::desired::display::Password;
-use super::failure::Failure;
-use super::machine;
-use crate::api::names;
+use crate::api::vm::names;
+use crate::runner::desired::display::Password;
+use crate::runner::failure::Failure;
+use crate::runner::{config, machine};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::os::unix::fs::MetadataExt;

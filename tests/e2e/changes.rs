@@ -1,7 +1,8 @@
 //! Changes of a running VM.
 
+use super::harness::disk::Counts;
 use super::harness::vm::BOOT;
-use super::harness::{disk::Counts, e2e, eventually};
+use super::harness::{e2e, eventually};
 use serde_json::json;
 
 #[test]

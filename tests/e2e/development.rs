@@ -1,8 +1,9 @@
 //! The operator outside of the cluster, as who works on it runs it.
 
+use super::harness::kubectl;
+use super::harness::outside::Outside;
 use super::harness::space::e2e_without_operator;
 use super::harness::vm::BOOT;
-use super::harness::{kubectl, outside::Outside};
 use serde_json::json;
 
 #[test]

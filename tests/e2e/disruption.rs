@@ -1,7 +1,8 @@
 //! An operator that is killed at a bad time.
 
+use super::harness::disk::Counts;
 use super::harness::vm::BOOT;
-use super::harness::{disk::Counts, e2e, eventually, process};
+use super::harness::{e2e, eventually, process};
 use serde_json::json;
 
 #[test]

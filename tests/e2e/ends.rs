@@ -1,7 +1,8 @@
 //! VMs that end by themselves: the guest powers off, QEMU or the runner is killed.
 
+use super::harness::disk::Counts;
 use super::harness::vm::{BOOT, SHUTDOWN, Vm, condition, ready_reason};
-use super::harness::{console, disk::Counts, e2e, eventually, process};
+use super::harness::{console, e2e, eventually, process};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 

@@ -1,8 +1,9 @@
 //! The well-known example, as it stands in `examples/`.
 
+use super::harness::disk::Counts;
 use super::harness::space::CPU_OVERCOMMIT;
 use super::harness::vm::{BOOT, Vm, condition};
-use super::harness::{disk::Counts, e2e, rig};
+use super::harness::{e2e, rig};
 use serde_json::{Value, json};
 
 #[test]

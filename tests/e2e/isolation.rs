@@ -1,7 +1,8 @@
 //! Two operators, each in its namespace.
 
+use super::harness::disk::Counts;
+use super::harness::e2e_in_two;
 use super::harness::vm::SHUTDOWN;
-use super::harness::{disk::Counts, e2e_in_two};
 use serde_json::json;
 
 #[test]

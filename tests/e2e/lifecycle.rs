@@ -1,7 +1,8 @@
 //! Stop and start, a deleted pod, a deleted VM.
 
+use super::harness::disk::Counts;
 use super::harness::vm::{SHUTDOWN, condition, uid};
-use super::harness::{Space, disk::Counts, e2e, eventually};
+use super::harness::{Space, e2e, eventually};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

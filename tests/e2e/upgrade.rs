@@ -1,9 +1,10 @@
 //! An upgrade and the way back: the operator of the previous commit (`tests/cluster/previous`) hands over to the current one,
 //! and the current one back to it, each with its own manifests. All guests continue to run.
 
+use super::harness::disk::Counts;
 use super::harness::space::e2e_in_an_empty_namespace;
 use super::harness::vm::{BOOT, Vm, uid};
-use super::harness::{Space, disk::Counts, eventually, process, rig};
+use super::harness::{Space, eventually, process, rig};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;

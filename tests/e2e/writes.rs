@@ -1,8 +1,9 @@
 //! How many requests a VM costs. Events, the operator's lease and the image repository, which is the namespace's, are not
 //! counted.
 
+use super::harness::audit::Write;
 use super::harness::vm::{SHUTDOWN, Vm, ready_reason};
-use super::harness::{Space, audit::Write, e2e, eventually};
+use super::harness::{Space, e2e, eventually};
 use serde_json::{Value, json};
 
 /// Writes to a VM and its objects until it runs, by operator and runner together; each disk costs one more.

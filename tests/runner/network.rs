@@ -101,13 +101,14 @@ fn what_goes_to_a_guest_behind_a_tap_is_counted_as_received_and_nobody_keeps_the
     assert!(sent > 0.0 && sent < 100_000.0, "{sent} of\n{after}");
     // With a tap and a disk there is every figure that the documentation names.
     let missing =
-        vm_operator::api::vm_metrics::ALL.iter().filter(|figure| !after.contains(&format!("\n{}{{", figure.name)));
+        vm_operator::api::runner::metrics::ALL.iter().filter(|figure| !after.contains(&format!("\n{}{{", figure.name)));
     let missing: Vec<&str> =
         missing.map(|figure| figure.name).filter(|name| !name.starts_with("kubevirt_vmi_memory_")).collect();
     assert_eq!(missing, [""; 0]);
     let served = after.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     assert!(
-        served.clone().count() > 30 && served.clone().all(|name| vm_operator::api::vm_metrics::figure(name).is_some())
+        served.clone().count() > 30
+            && served.clone().all(|name| vm_operator::api::runner::metrics::figure(name).is_some())
     );
 }
 

@@ -1,6 +1,6 @@
 //! Fuzz target: sizes and CPU amounts.
 
-use super::{Bytes, same_amount};
+use crate::api::quantity::{Bytes, same_amount};
 
 /// A size is printed as text that parses to the same size; a size without a fraction has its exact value.
 pub fn check_quantity(input: &[u8], print: fn(Bytes) -> String) {

@@ -1,9 +1,7 @@
 //! Fuzz targets: messages of the agents in the guest.
 
-use super::guest;
-use super::login::{Desktop, Login};
-use super::vmop;
-use super::{Lines, TooLong};
+use crate::runner::agent::login::{Desktop, Login};
+use crate::runner::agent::{Lines, TooLong, guest, vmop};
 use serde_json::{Value, json};
 
 /// Small, so that the fuzzer reaches it. Bytes.

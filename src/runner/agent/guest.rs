@@ -3,7 +3,7 @@
 //! What always holds: a reply is that to the question, because each exchange begins with a mark that the agent must
 //! repeat; nothing waits for a silent agent longer than its time.
 
-use super::{Lines, TooLong};
+use crate::runner::agent::{Lines, TooLong};
 use serde_json::{Map, Value, json};
 use std::io;
 use std::net::IpAddr;

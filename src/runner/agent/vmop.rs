@@ -3,8 +3,8 @@
 //! What always holds: the channel's end is taken from the start, so that the agent's greeting is heard; nothing is said
 //! before it.
 
-use super::Lines;
-use super::login::{ANSWER_TIME, Desktop, Login, TRY_AGAIN};
+use crate::runner::agent::Lines;
+use crate::runner::agent::login::{ANSWER_TIME, Desktop, Login, TRY_AGAIN};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

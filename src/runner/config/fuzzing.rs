@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::{Parsed, in_file, parse};
-use crate::api::runner_config::ConfigFile;
+use crate::api::runner::config::ConfigFile;
+use crate::runner::config::{Parsed, in_file, parse};
 use crate::runner::failure::Invalid;
-use crate::runner::spec::Spec;
+use crate::runner::resolved::Spec;
 use std::path::Path;
 
 type Parse = fn(&str) -> Result<Parsed, Invalid>;

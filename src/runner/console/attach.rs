@@ -1,6 +1,6 @@
 //! (io) `vm-runner console` and `vm-runner power-off`: the viewer's side of the console.
 
-use super::{ATTACH, LOG, OFF};
+use crate::runner::console::{ATTACH, LOG, OFF};
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
 use std::io::{self, Read, Write, stdin, stdout};
 use std::net::Shutdown;

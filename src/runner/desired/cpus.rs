@@ -1,6 +1,6 @@
 //! (pure) CPUs: plugged in from the lowest place up, taken out from the highest down.
 
-use super::Desired;
+use crate::runner::desired::Desired;
 use crate::runner::qmp::{Command, CpuSlot};
 
 /// Where QEMU shows the devices that can be taken out again, and what our CPUs are called there.
@@ -87,7 +87,7 @@ fn place(slot: &CpuSlot) -> [u64; 6] {
 pub mod tests {
     use super::*;
     use crate::api::quantity::Bytes;
-    use crate::runner::spec::Live;
+    use crate::runner::resolved::Live;
     use proptest::prelude::*;
     use serde_json::json;
     use std::collections::BTreeMap;

@@ -6,8 +6,8 @@
 pub mod cpus;
 pub mod display;
 
-use super::spec::Live;
 use crate::api::quantity::Bytes;
+use crate::runner::resolved::Live;
 use display::Password;
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
 //! (io) What reaches the driver, taken into what is observed and turned into events of the state.
 
-use super::{Driver, News};
 use crate::api::quantity::Bytes;
 use crate::runner::agent::vmop;
+use crate::runner::driver::{Driver, News};
+use crate::runner::live::Progress;
 use crate::runner::qemu::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
 use crate::runner::qmp::{Command, Event as QemuEvent, Signal};
-use crate::runner::reconcile::Progress;
 use crate::runner::state::{Event, Phase};
 use crate::runner::status::Note;
 use crate::runner::{machine, process};

@@ -1,10 +1,10 @@
 //! (io) What a change of the followed files makes of the running machine.
 
-use super::Driver;
 use crate::runner::agent::vmop;
 use crate::runner::config::{self, RunnerConfig};
+use crate::runner::driver::Driver;
 use crate::runner::failure::Failure;
-use crate::runner::spec::{self, Spec};
+use crate::runner::resolved::{self, Spec};
 use crate::runner::state::Event;
 use crate::runner::status::ConfigProblem;
 use crate::runner::watch::Files;
@@ -48,7 +48,7 @@ impl Driver {
     }
 
     fn reconfigure(&mut self, spec: Spec, config: &RunnerConfig, display: Option<&'static str>) {
-        spec::remark(config).iter().for_each(|remark| tracing::warn!("{}: {remark}", self.config.display()));
+        resolved::remark(config).iter().for_each(|remark| tracing::warn!("{}: {remark}", self.config.display()));
         let mut live = spec.live.clone();
         if spec.cds.len() != self.spec.cds.len() {
             // Which image was meant for which drive, the next start knows.

@@ -1,6 +1,6 @@
 //! (io) A guest that QEMU has stopped by itself: why, and what becomes of the machine.
 
-use super::{Driver, News};
+use crate::runner::driver::{Driver, News};
 use crate::runner::failure;
 use crate::runner::qmp::Command;
 use crate::runner::state::Event;

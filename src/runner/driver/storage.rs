@@ -1,12 +1,12 @@
 //! (io) What becomes of disks while the guest runs: volumes that grow, and errors.
 
-use super::{Driver, News};
 use crate::api::conditions::ConditionReason;
 use crate::api::quantity::Bytes;
+use crate::runner::driver::{Driver, News};
 use crate::runner::machine::Held;
 use crate::runner::problem::Problem;
 use crate::runner::qmp::IoError;
-use crate::runner::spec::{Disk, Spec};
+use crate::runner::resolved::{Disk, Spec};
 use std::time::Duration;
 use tokio::sync::mpsc;
 

@@ -3,8 +3,8 @@
 //! It ends with QEMU's connection, which a QEMU that ends closes before its own end is known: which of both is reaped first
 //! says nothing.
 
-use super::{Driver, News};
 use crate::api::conditions::ConditionReason;
+use crate::runner::driver::{Driver, News};
 use crate::runner::failure::{ending, with_words};
 use crate::runner::problem::Problem;
 use crate::runner::process::{self, Child};

@@ -1,7 +1,7 @@
 //! (pure) Where an image is: URLs, which of them are allowed, and where a server may send on to.
 
-use super::problem::Problem;
-use crate::api::fetch::{FetchReason, is_url, shown};
+use crate::api::runner::fetch::{FetchReason, is_url, shown};
+use crate::runner::fetch::problem::Problem;
 use http::Uri;
 use std::fmt::Write;
 

@@ -1,7 +1,7 @@
 //! (pure) What a server's answer means for an image of which we have a part.
 
-use super::problem::Problem;
-use crate::api::fetch::FetchReason;
+use crate::api::runner::fetch::FetchReason;
+use crate::runner::fetch::problem::Problem;
 use http::header::{self, HeaderMap, HeaderName};
 use http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};

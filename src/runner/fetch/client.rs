@@ -1,9 +1,9 @@
 //! (io) Asks a server for an image: through a proxy where the environment names one, over TLS, along redirects.
 
-use super::address::Address;
-use super::answer::{self, Answer, Asked};
-use super::problem::{Problem, chain};
-use crate::api::fetch::FetchReason;
+use crate::api::runner::fetch::FetchReason;
+use crate::runner::fetch::address::Address;
+use crate::runner::fetch::answer::{self, Answer, Asked};
+use crate::runner::fetch::problem::{Problem, chain};
 use http::{Method, Request, Response, header};
 use http_body_util::Empty;
 use hyper::body::{Bytes, Incoming};

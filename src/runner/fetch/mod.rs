@@ -19,9 +19,9 @@ mod progress;
 mod simulation;
 mod transfer;
 
-use super::harden::Reach;
-use super::{harden, start};
-use crate::api::fetch::{FetchOutcome, FetchReason, SCHEMES, is_sha256};
+use crate::api::runner::fetch::{FetchOutcome, FetchReason, SCHEMES, is_sha256};
+use crate::runner::harden::{self, Reach};
+use crate::runner::start;
 use address::Address;
 use client::Client;
 use part::{Claim, Part};
@@ -221,7 +221,7 @@ async fn claim(target: &Path, summed: bool, teller: &mut Teller) -> Result<Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::fetch::Request;
+    use crate::api::runner::fetch::Request;
     use clap::Parser;
 
     #[derive(Parser)]

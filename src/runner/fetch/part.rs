@@ -3,10 +3,10 @@
 //! What always holds: who writes a part has it locked; what the record says is on the disk, also after a loss of power;
 //! `FILE` is either not there or whole.
 
-use super::answer::Validator;
-use super::problem::{Problem, size};
-use crate::api::fetch::FetchReason;
 use crate::api::hex;
+use crate::api::runner::fetch::FetchReason;
+use crate::runner::fetch::answer::Validator;
+use crate::runner::fetch::problem::{Problem, size};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

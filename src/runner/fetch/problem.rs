@@ -1,6 +1,6 @@
 //! (pure) Why a fetch cannot go on.
 
-use crate::api::fetch::FetchReason;
+use crate::api::runner::fetch::FetchReason;
 use std::error::Error;
 use std::time::Duration;
 

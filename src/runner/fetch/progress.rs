@@ -1,6 +1,6 @@
 //! (io) Says on standard output how far a fetch is.
 
-use crate::api::fetch::Progress;
+use crate::api::runner::fetch::Progress;
 use std::io::Write;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -1,6 +1,6 @@
 //! Any server, cut at any byte: what is put together from its answers is one of its images, whole.
 
-use super::answer::{Answer, Asked, Validator, understand};
+use crate::runner::fetch::answer::{Answer, Asked, Validator, understand};
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;

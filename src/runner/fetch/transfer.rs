@@ -1,12 +1,12 @@
 //! (io) Brings the image: try after try, each going on where the last one ended.
 
-use super::address::Address;
-use super::answer::{Answer, Asked, Validator};
-use super::client::{Client, unreachable};
-use super::part::Part;
-use super::problem::{Problem, chain, size};
-use super::progress::Teller;
-use crate::api::fetch::FetchReason;
+use crate::api::runner::fetch::FetchReason;
+use crate::runner::fetch::address::Address;
+use crate::runner::fetch::answer::{Answer, Asked, Validator};
+use crate::runner::fetch::client::{Client, unreachable};
+use crate::runner::fetch::part::Part;
+use crate::runner::fetch::problem::{Problem, chain, size};
+use crate::runner::fetch::progress::Teller;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use std::sync::{Arc, Mutex, PoisonError};

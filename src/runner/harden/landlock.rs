@@ -3,8 +3,8 @@
 //! The kernel confines the calling thread and all that it starts, never the rest of the process. So a process with one thread
 //! confines itself for good, and a program is started from a thread of its own: no code runs between fork and exec.
 
-use super::reach::Access;
 use crate::runner::failure::Failure;
+use crate::runner::harden::reach::Access;
 use landlock::{
     ABI, Access as _, AccessFs, BitFlags, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
     path_beneath_rules,

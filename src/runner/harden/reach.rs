@@ -2,7 +2,7 @@
 //! the configuration with the display's password and the termination message are the runner's alone.
 
 use crate::runner::machine::{Directories, Machine};
-use crate::runner::spec::Spec;
+use crate::runner::resolved::Spec;
 use std::path::{Path, PathBuf};
 
 /// What may be done below a path.
@@ -195,7 +195,7 @@ mod tests {
             println!("this kernel has no Landlock: nothing was tried");
         }
         // Where the real ones are in a pod.
-        for place in [TOKEN, crate::api::names::CONFIG_DIR, crate::api::outcome::TERMINATION_MESSAGE_PATH] {
+        for place in [TOKEN, crate::api::vm::names::CONFIG_DIR, crate::api::runner::outcome::TERMINATION_MESSAGE_PATH] {
             let reaches = |(path, _): &(PathBuf, Access)| Path::new(place).starts_with(path);
             assert!(!reach.qemu.iter().chain(&reach.tpm).any(reaches), "{place}");
         }

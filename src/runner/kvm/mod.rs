@@ -5,19 +5,19 @@
 //! Nothing is tried where there is no device.
 
 pub mod guest;
+pub mod models;
 mod probe;
 
 pub use probe::{Running, TIME};
 
-use super::failure::Failure;
-use super::harden::Access;
-use super::machine::Acceleration;
-use super::models;
-use super::problem::Problem;
-use super::qemu;
-use super::spec::{Accelerator, Spec};
 use crate::api::conditions::ConditionReason;
-use crate::api::outcome::EndReason;
+use crate::api::runner::outcome::EndReason;
+use crate::runner::failure::Failure;
+use crate::runner::harden::Access;
+use crate::runner::machine::Acceleration;
+use crate::runner::problem::Problem;
+use crate::runner::qemu;
+use crate::runner::resolved::{Accelerator, Spec};
 use probe::Finding;
 use rustix::fs::{FileType, Mode, OFlags};
 use std::path::{Path, PathBuf};

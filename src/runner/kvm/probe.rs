@@ -1,8 +1,8 @@
 //! (io) Runs a QEMU that should end soon, and says what came of it.
 
-use super::guest;
 use crate::runner::failure;
 use crate::runner::harden::Access;
+use crate::runner::kvm::guest;
 use crate::runner::process::{self, Child};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use std::path::PathBuf;

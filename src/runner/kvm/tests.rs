@@ -1,7 +1,7 @@
-use super::*;
 use crate::api::conditions::ConditionReason;
 use crate::runner::config;
 use crate::runner::harden::Reach;
+use crate::runner::kvm::*;
 use std::future::pending;
 use std::os::unix::fs::PermissionsExt;
 

@@ -3,7 +3,7 @@
 //! The kernel keeps the lock with the open directory: it is free as soon as nobody has that open any more, however they have
 //! ended, and leaves nothing behind.
 
-use crate::api::outcome::EndReason;
+use crate::api::runner::outcome::EndReason;
 use crate::runner::failure::Failure;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;

@@ -1,9 +1,9 @@
 //! (io) The two directories of a VM: what outlives it (data) and what does not (sockets, seed).
 
-use super::access::User;
-use super::{Claims, durable, uid, writable};
 use crate::runner::config::RunnerConfig;
 use crate::runner::failure::Failure;
+use crate::runner::machine::access::User;
+use crate::runner::machine::{Claims, durable, uid, writable};
 use rustix::fs::Access;
 use rustix::io::Errno;
 use std::fs::{self, DirBuilder};

@@ -1,10 +1,10 @@
 //! (io) The display's password and certificate: files beside the configuration, as the display's secret has them.
 
-use super::access::User;
-use crate::api::names;
-use crate::api::outcome::EndReason;
+use crate::api::runner::outcome::EndReason;
+use crate::api::vm::names;
 use crate::runner::desired::display::Password;
 use crate::runner::failure::Failure;
+use crate::runner::machine::access::User;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

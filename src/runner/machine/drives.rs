@@ -1,11 +1,11 @@
 //! (io) What disks and CD drives are made of, after a look at the host.
 
-use super::access::User;
-use super::uid;
-use crate::api::outcome::EndReason;
+use crate::api::runner::outcome::EndReason;
 use crate::runner::failure::Failure;
+use crate::runner::machine::access::User;
+use crate::runner::machine::uid;
 use crate::runner::problem::Problem;
-use crate::runner::spec::{self, Cd, Source};
+use crate::runner::resolved::{self, Cd, Source};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
@@ -46,7 +46,7 @@ pub enum DiskKind {
 }
 
 /// The disks, and the block devices among them opened exclusively: QEMU's own lock guards image files only.
-pub fn disks(configured: &[spec::Disk]) -> Result<(Vec<Disk>, Vec<Held>), Failure> {
+pub fn disks(configured: &[resolved::Disk]) -> Result<(Vec<Disk>, Vec<Held>), Failure> {
     let (mut disks, mut held) = (Vec::new(), Vec::new());
     for (n, disk) in configured.iter().enumerate() {
         let path = disk.source.path().clone();
@@ -185,14 +185,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk.img");
         let size = |size: u64| {
-            let disk = spec::Disk { source: Source::File(path.clone()), size: Some(Bytes(size)), bootindex: None };
+            let disk = resolved::Disk { source: Source::File(path.clone()), size: Some(Bytes(size)), bootindex: None };
             disks(&[disk]).unwrap().0[0].size
         };
         assert_eq!([size(1 << 20), size(2 << 20), size(1 << 20)], [1 << 20, 2 << 20, 2 << 20]);
         use std::os::unix::fs::MetadataExt;
         assert_eq!(fs::metadata(&path).unwrap().blocks(), 0, "sparse");
         let disk =
-            spec::Disk { source: Source::File("/none/disk.img".into()), size: Some(Bytes(512)), bootindex: None };
+            resolved::Disk { source: Source::File("/none/disk.img".into()), size: Some(Bytes(512)), bootindex: None };
         assert!(disks(&[disk]).unwrap_err().message.contains("/none/disk.img cannot be made"));
     }
 

@@ -1,10 +1,10 @@
 //! (io) The firmware's code and variables, always as a pair that belongs together.
 
-use super::access::User;
-use super::durable;
-use crate::api::outcome::EndReason;
+use crate::api::runner::outcome::EndReason;
 use crate::runner::failure::Failure;
-use crate::runner::spec::Firmware;
+use crate::runner::machine::access::User;
+use crate::runner::machine::durable;
+use crate::runner::resolved::Firmware;
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,12 +1,11 @@
 //! (io) What a guest knows its machine by: the UUID and the machine type, which outlive the pod and QEMU's versions.
 
-use super::access::User;
-use super::durable;
-use super::record::{Record, newest_machine};
 use crate::runner::failure::Failure;
-use std::fs;
-use std::io;
+use crate::runner::machine::access::User;
+use crate::runner::machine::durable;
+use crate::runner::machine::record::{Record, newest_machine};
 use std::path::Path;
+use std::{fs, io};
 
 /// Where the reference keeps the UUID.
 const UUID_FILE: &str = "uuid.txt";

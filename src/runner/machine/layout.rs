@@ -3,8 +3,8 @@
 //! A guest knows a device by its slot: Linux names interfaces after it, Windows installs a driver for it anew. What
 //! always holds: a device keeps its slot whatever comes or goes beside it, and gets it back after an absence.
 
-use super::record::Places;
 use crate::runner::failure::Invalid;
+use crate::runner::machine::record::Places;
 
 /// The devices that every machine has, in the reference's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,11 +32,11 @@ pub use looks::{Looks, answers};
 pub use media::image;
 pub use screen::Screen;
 
-use super::failure::Failure;
-use super::problem::Problem;
-use super::spec::{Cd, NetworkConfig, Spec};
-use crate::api::outcome::EndReason;
-use crate::api::runner_config::MacAddr;
+use crate::api::runner::config::MacAddr;
+use crate::api::runner::outcome::EndReason;
+use crate::runner::failure::Failure;
+use crate::runner::problem::Problem;
+use crate::runner::resolved::{Cd, NetworkConfig, Spec};
 use record::Record;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};

@@ -2,16 +2,15 @@
 //!
 //! What always holds: the file is whole; keys of a newer runner stay where an older one writes.
 
-use super::access::User;
-use super::durable;
-use super::screen::Screen;
 use crate::runner::failure::Failure;
+use crate::runner::machine::access::User;
+use crate::runner::machine::durable;
+use crate::runner::machine::screen::Screen;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 /// Its name.
 const FILE: &str = "machine.json";

@@ -5,8 +5,8 @@
 //! plain VGA, and keeps that: a guest whose first start was emulated finds the same screen when KVM runs it one day. One
 //! that began with a virtio-vga gets it back as soon as it is not emulated any more.
 
-use super::Acceleration;
-use super::record::Record;
+use crate::runner::machine::Acceleration;
+use crate::runner::machine::record::Record;
 use serde::{Deserialize, Serialize};
 
 /// What shows the guest's picture.

@@ -1,9 +1,9 @@
 //! (pure) What a machine is before anything is plugged in: type, firmware, memory, processors, clock.
 
-use super::super::machine::{Acceleration, Fixed, Machine};
-use super::Descriptors;
-use super::args::{Args, escape};
-use crate::api::runner_config::VmConfig;
+use crate::api::runner::config::VmConfig;
+use crate::runner::machine::{Acceleration, Fixed, Machine};
+use crate::runner::qemu::Descriptors;
+use crate::runner::qemu::args::{Args, escape};
 use serde_json::{Value, json};
 
 /// Who the machine is.

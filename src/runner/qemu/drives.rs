@@ -1,8 +1,8 @@
 //! (pure) CD drives, then disks, then the seed for cloud-init.
 
-use super::super::machine::{DiskKind, Machine};
-use super::args::Args;
-use super::bootable;
+use crate::runner::machine::{DiskKind, Machine};
+use crate::runner::qemu::args::Args;
+use crate::runner::qemu::bootable;
 use serde_json::{Value, json};
 use std::path::Path;
 

@@ -14,7 +14,7 @@ pub use drives::{cd_device, cd_image, cd_node, disk_node};
 pub use peripherals::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
 pub use trial::{asked_for_models, probe};
 
-use super::machine::Machine;
+use crate::runner::machine::Machine;
 use args::Args;
 use serde_json::json;
 

@@ -1,9 +1,9 @@
 //! (pure) What is plugged in besides drives: serial line, agents' channels, input, screen, sound, networks, SPICE.
 
-use super::super::machine::{Certificate, Fixed, Machine, Screen};
-use super::args::{Args, escape};
-use super::{Descriptors, listener, tap_descriptor};
-use crate::api::runner_config::{ForwardConfig, NetworkConfig, NetworkType, Protocol};
+use crate::api::runner::config::{ForwardConfig, NetworkConfig, NetworkType, Protocol};
+use crate::runner::machine::{Certificate, Fixed, Machine, Screen};
+use crate::runner::qemu::args::{Args, escape};
+use crate::runner::qemu::{Descriptors, listener, tap_descriptor};
 use serde_json::{Value, json};
 
 /// Memory of one screen.

@@ -3,11 +3,10 @@ mod line;
 mod options;
 mod rules;
 
-use super::*;
 use crate::runner::config;
-use crate::runner::machine::testing;
-use crate::runner::machine::{Acceleration, Certificate, Disk, DiskKind, FirmwareFiles, Screen};
-use crate::runner::spec::Spec;
+use crate::runner::machine::{Acceleration, Certificate, Disk, DiskKind, FirmwareFiles, Screen, testing};
+use crate::runner::qemu::*;
+use crate::runner::resolved::Spec;
 use std::path::PathBuf;
 
 fn machine(vm: &str) -> Machine {

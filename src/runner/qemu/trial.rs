@@ -1,7 +1,7 @@
 //! (pure) Command lines of QEMUs that are gone before the machine's own is started.
 
-use super::args::Args;
 use crate::runner::machine::Acceleration;
+use crate::runner::qemu::args::Args;
 use std::path::Path;
 
 /// The machine of both: like the real one where KVM makes a difference.
@@ -10,7 +10,7 @@ fn machine(args: &mut Args, secure: bool, accelerator: Option<&str>) {
         args.flag(flag);
     }
     args.plain("-display", "none");
-    args.plain("-sandbox", super::SANDBOX);
+    args.plain("-sandbox", crate::runner::qemu::SANDBOX);
     args.plain("-machine", &format!("q35,usb=off,vmport=off,hpet=off{}", if secure { ",smm=on" } else { "" }));
     if let Some(accelerator) = accelerator {
         args.plain("-accel", accelerator);

@@ -4,8 +4,8 @@
 //! What always holds: each command gets exactly one answer, at its time limit at the latest; one that nobody waits for any more
 //! is not given; a connection that has ended fails what waits and what comes, and never ends QEMU.
 
-use super::codec::{Codec, Message};
-use super::{Command, Event};
+use crate::runner::qmp::codec::{Codec, Message};
+use crate::runner::qmp::{Command, Event};
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::collections::HashMap;

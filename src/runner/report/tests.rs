@@ -1,5 +1,5 @@
-use super::*;
 use crate::api::quantity::Bytes;
+use crate::runner::report::*;
 use crate::runner::status::tests::{identity, observed};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;

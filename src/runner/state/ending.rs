@@ -12,9 +12,9 @@
 //! for these, later than 4 s after that time. With 2 s for the TPM and 2 s for the last report the runner is done within 10 s of
 //! it. Only who switches the power off ends that time.
 
-use super::{Action, Phase, State};
-use crate::api::outcome::{EndReason, Outcome};
+use crate::api::runner::outcome::{EndReason, Outcome};
 use crate::runner::failure::{self, Failure};
+use crate::runner::state::{Action, Phase, State};
 use std::time::Duration;
 
 /// Time between the ways to end QEMU: its monitor, SIGTERM, SIGKILL.
@@ -164,7 +164,7 @@ impl State {
 
     /// Uses the next way to end QEMU. Without its monitor that is a signal.
     pub(super) fn escalate(&mut self, now: Duration) -> Vec<Action> {
-        let monitor = self.monitor == super::Monitor::Ready;
+        let monitor = self.monitor == crate::runner::state::Monitor::Ready;
         let Some(ending) = &mut self.ending else { return Vec::new() };
         ending.press_at = None;
         let (action, next) = match ending.force {

@@ -1,8 +1,8 @@
 mod ending;
 mod start;
 
-use super::*;
-use crate::api::outcome::EndReason;
+use crate::api::runner::outcome::EndReason;
+use crate::runner::state::*;
 use proptest::prelude::*;
 
 const T: u64 = 60;

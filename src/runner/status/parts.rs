@@ -1,9 +1,9 @@
 //! (pure) The condition of each part of a machine.
 
-use super::{ConfigProblem, Observed};
 use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::runner::agent::login::Desktop;
 use crate::runner::machine::Acceleration;
+use crate::runner::status::{ConfigProblem, Observed};
 
 const MONITOR_IS_LOST: &str = "the connection to QEMU's monitor has ended; the guest goes on, but nothing that changes reaches \
                                it; see kubectl logs of the pod, shut the guest down from inside, and start the VM anew \

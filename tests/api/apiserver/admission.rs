@@ -8,7 +8,7 @@ use crate::apiserver::definition::Definition;
 use crate::apiserver::world::World;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use vm_operator::api::virtual_machine::rules::RULES;
+use vm_operator::api::vm::rules::RULES;
 
 /// Cases of one rule.
 struct Case {

@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Po
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use vm_operator::api::{VirtualMachine, conditions, names};
+use vm_operator::api::vm::names;
+use vm_operator::api::{VirtualMachine, conditions};
 
 /// The image that the reference's definition writes into each VM.
 const IMAGE: &str = "ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-arch:latest";

@@ -6,7 +6,7 @@ use kube::api::Api;
 use serde_json::{Value, json};
 use std::path::Path;
 use vm_operator::api::conditions;
-use vm_operator::operator::settings::Settings;
+use vm_operator::settings::Settings;
 
 /// What is applied with `kubectl apply -k`: the cluster's part, what is beside the operator, the overlays.
 pub fn kustomizations() -> Vec<String> {

@@ -9,8 +9,9 @@ use std::time::Instant;
 use support::alone::of_spec;
 use support::generator::specs;
 use support::nonsense::mutated;
-use vm_operator::operator::settings::Reconciler;
-use vm_operator::operator::vm::{build, plan::plan};
+use vm_operator::controllers::vm::objects;
+use vm_operator::controllers::vm::plan::plan;
+use vm_operator::settings::Reconciler;
 
 const SEED: [u8; 32] = *b"what runs there is admitted here";
 const COUNT: usize = 2000;
@@ -41,7 +42,7 @@ fn obstacle(vm: &Value) -> Result<Option<String>, String> {
         Ok(plan) => plan,
         Err(invalid) => return Ok(Some(invalid.field)),
     };
-    let config = build::build(&plan).config_map.data.unwrap()["config.yaml"].clone();
+    let config = objects::build(&plan).config_map.data.unwrap()["config.yaml"].clone();
     vm_operator::runner::check(&config).map(|_| None).map_err(|why| format!("the runner refuses it: {why}"))
 }
 

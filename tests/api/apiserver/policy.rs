@@ -11,7 +11,8 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, Error, ResourceExt};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use vm_operator::api::{VirtualMachine, names};
+use vm_operator::api::VirtualMachine;
+use vm_operator::api::vm::names;
 
 /// A namespace with an operator's VMs `vm` and `other`, whose pods are there.
 async fn two_vms(name: &str) -> World {

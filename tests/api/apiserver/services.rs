@@ -9,7 +9,7 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use vm_operator::api::VirtualMachine;
-use vm_operator::operator::settings::{LoadBalancerService, Settings};
+use vm_operator::settings::{LoadBalancerService, Settings};
 
 fn with_services() -> Settings {
     let map = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);

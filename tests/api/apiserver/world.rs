@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 use support::real::Server;
 use tokio::task::JoinHandle;
 use vm_operator::api::VirtualMachine;
-use vm_operator::operator::context::Context;
-use vm_operator::operator::settings::Settings;
-use vm_operator::operator::{streams, vm};
+use vm_operator::controllers::vm::context::Context;
+use vm_operator::controllers::vm::{self, watches};
+use vm_operator::settings::Settings;
 
 /// Everything that a test waits for takes a few seconds at most, but on a busy machine everything may take longer.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -177,8 +177,8 @@ impl World {
         });
         let client = builder.with_layer(&layer).build();
         let ctx = Arc::new(Context::new(client, self.namespace.clone(), settings));
-        let vms = streams::vms(&ctx);
-        let children = streams::children(&ctx);
+        let vms = watches::vms(&ctx);
+        let children = watches::children(&ctx);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let task = tokio::spawn({
             let ctx = ctx.clone();

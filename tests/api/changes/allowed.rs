@@ -27,7 +27,8 @@
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use vm_operator::api::{conditions, names};
+use vm_operator::api::conditions;
+use vm_operator::api::vm::names;
 
 /// Kinds of which more may be there.
 pub const STAY: [&str; 2] = ["PersistentVolumeClaim", "Secret"];

@@ -6,7 +6,8 @@ use crate::changes::rest::Rest;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use support::judge::difference;
-use vm_operator::api::{conditions, names};
+use vm_operator::api::conditions;
+use vm_operator::api::vm::names;
 
 /// Compares one that has started since; `first` is how the VM was in the beginning.
 pub fn compare(what: &str, made: &Rest, found: &Rest, first: &Rest) -> Result<(), Verdict> {

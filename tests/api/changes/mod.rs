@@ -39,10 +39,10 @@ use std::time::{Duration, Instant, SystemTime};
 use support::install;
 use support::played::Cluster;
 use support::real::Server;
-use vm_operator::operator::context::Context;
-use vm_operator::operator::settings::{LoadBalancerService, Settings};
-use vm_operator::operator::vm_state::VmStates;
-use vm_operator::operator::{streams, vm};
+use vm_operator::controllers::vm::context::Context;
+use vm_operator::controllers::vm::state::VmStates;
+use vm_operator::controllers::vm::{self, watches};
+use vm_operator::settings::{LoadBalancerService, Settings};
 
 fn number(variable: &str, otherwise: u64) -> u64 {
     let text = std::env::var(variable).ok();
@@ -61,8 +61,8 @@ async fn operate(client: &Client, namespace: &'static str) {
     ctx.states = VmStates::new(Duration::from_millis(100), || 0.0);
     let ctx = Arc::new(ctx);
     tokio::spawn(async move {
-        let vms = streams::vms(&ctx);
-        let children = streams::children(&ctx);
+        let vms = watches::vms(&ctx);
+        let children = watches::children(&ctx);
         ctx.caches.ready().await;
         vm::run(ctx.clone(), vms, children.boxed(), std::future::pending()).await;
     });

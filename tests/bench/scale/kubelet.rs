@@ -7,7 +7,8 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use vm_operator::api::{VirtualMachine, names};
+use vm_operator::api::VirtualMachine;
+use vm_operator::api::vm::names;
 
 /// Answers at the same time.
 const WORKERS: usize = 16;

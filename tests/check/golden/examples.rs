@@ -6,8 +6,9 @@ use super::root;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use support::alone::alone;
-use vm_operator::operator::settings::Reconciler;
-use vm_operator::operator::vm::{build, plan::plan};
+use vm_operator::controllers::vm::objects;
+use vm_operator::controllers::vm::plan::plan;
+use vm_operator::settings::Reconciler;
 
 /// The VMs in `examples/`, by file name.
 fn vms() -> Vec<(String, String, Value)> {
@@ -33,7 +34,7 @@ fn each_can_be_run() {
     for (name, _, object) in vms() {
         let vm = serde_json::from_value(object).unwrap();
         let plan = plan(&alone(vm), &Reconciler::default()).unwrap_or_else(|invalid| panic!("{name}: {invalid:?}"));
-        let config = build::build(&plan).config_map.data.unwrap()["config.yaml"].clone();
+        let config = objects::build(&plan).config_map.data.unwrap()["config.yaml"].clone();
         assert_eq!(vm_operator::runner::check(&config), Ok(vec![]), "{name}");
     }
 }

@@ -7,11 +7,11 @@
 use super::{json_of, vm_of};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use vm_operator::api::virtual_machine::crd;
-use vm_operator::operator::settings::{LoadBalancerService, Reconciler};
-use vm_operator::operator::vm::build::{self, Objects};
-use vm_operator::operator::vm::lifecycle::decide;
-use vm_operator::operator::vm::plan::plan;
+use vm_operator::api::vm::crd;
+use vm_operator::controllers::vm::decide::decide;
+use vm_operator::controllers::vm::objects::{self, Objects};
+use vm_operator::controllers::vm::plan::plan;
+use vm_operator::settings::{LoadBalancerService, Reconciler};
 
 /// Fields that stand in an object as they stand in the VM: all leaves below the one are found below the other. The third
 /// is what else of `spec` has to be there.
@@ -298,7 +298,7 @@ fn built(spec: &Value) -> Value {
         display_secret,
         service,
         pod,
-    } = build::build(&plan);
+    } = objects::build(&plan);
     let config: Value = serde_json::from_str(&config_map.data.as_ref().unwrap()["config.yaml"]).unwrap();
     json!({
         "imageRepository": json_of(&image_repository),
@@ -310,7 +310,7 @@ fn built(spec: &Value) -> Value {
         "claimChanges": format!("{claim_changes:?}"),
         "displaySecret": json_of(&display_secret),
         "service": json_of(&service),
-        "pod": json_of(&build::marked(pod)),
+        "pod": json_of(&objects::marked(pod)),
         "decision": format!("{:?}", decide(&observed, true)),
     })
 }

@@ -4,9 +4,9 @@ use super::vm_of;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use support::generator::specs;
-use vm_operator::operator::settings::{LoadBalancerService, Reconciler};
-use vm_operator::operator::vm::build::{self, Objects};
-use vm_operator::operator::vm::plan::plan;
+use vm_operator::controllers::vm::objects::{self, Objects};
+use vm_operator::controllers::vm::plan::plan;
+use vm_operator::settings::{LoadBalancerService, Reconciler};
 
 const SEED: [u8; 32] = *b"the same for everyone, every day";
 const COUNT: usize = 500;
@@ -23,7 +23,7 @@ pub fn settings() -> Reconciler {
 
 /// All that is made of a VM with that spec, or the field in the way.
 pub fn made(spec: Value) -> Result<Objects, String> {
-    plan(&vm_of(spec), &settings()).map(|plan| build::build(&plan)).map_err(|invalid| invalid.field)
+    plan(&vm_of(spec), &settings()).map(|plan| objects::build(&plan)).map_err(|invalid| invalid.field)
 }
 
 /// The object as text, with the fields of each map from last to first.

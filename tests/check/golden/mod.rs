@@ -20,11 +20,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use support::alone::{alone, of_spec};
 use vm_operator::api::VirtualMachine;
+use vm_operator::controllers::vm::objects::{self, Objects};
+use vm_operator::controllers::vm::observe::Observed;
+use vm_operator::controllers::vm::plan::plan;
 use vm_operator::operator::cli::crd_files;
-use vm_operator::operator::settings::{DeviceAccess, LoadBalancerService, Reconciler, Settings};
-use vm_operator::operator::vm::build::{self, Objects};
-use vm_operator::operator::vm::observe::Observed;
-use vm_operator::operator::vm::plan::plan;
+use vm_operator::settings::{DeviceAccess, LoadBalancerService, Reconciler, Settings};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -60,8 +60,8 @@ fn objects_with(path: &str, mut settings: Reconciler) -> String {
         settings.load_balancer_service = LoadBalancerService::On { labels: BTreeMap::new(), annotations };
     }
     let plan = plan(&observed, &settings).unwrap();
-    let built = build::build(&plan);
-    assert_eq!(built, build::build(&plan), "the same plan gives the same objects");
+    let built = objects::build(&plan);
+    assert_eq!(built, objects::build(&plan), "the same plan gives the same objects");
     let Objects {
         image_repository,
         fetches,
@@ -78,7 +78,7 @@ fn objects_with(path: &str, mut settings: Reconciler) -> String {
     let objects = [yaml(&config_map)].into_iter().chain(display_secret.iter().map(yaml)).chain(claims);
     let objects = objects
         .chain(service.iter().map(yaml))
-        .chain([yaml(&build::marked(pod))])
+        .chain([yaml(&objects::marked(pod))])
         .chain(fetches.iter().filter_map(|fetch| fetch.pod.as_ref()).map(yaml));
     objects.collect::<Vec<_>>().join("---\n")
 }

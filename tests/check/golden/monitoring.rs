@@ -3,9 +3,10 @@
 use super::{json_of, root, vm_of};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use vm_operator::operator::metrics::Metrics;
-use vm_operator::operator::settings::Reconciler;
-use vm_operator::operator::vm::{build, plan::plan};
+use vm_operator::controllers::vm::objects;
+use vm_operator::controllers::vm::plan::plan;
+use vm_operator::settings::Reconciler;
+use vm_operator::telemetry::metrics::Metrics;
 
 /// The operator's figures, as Prometheus stores them.
 fn served() -> BTreeSet<String> {
@@ -49,7 +50,7 @@ fn the_pods_of_vms_are_scraped() {
     let monitors: Vec<Value> = text.split("\n---\n").map(|one| serde_saphyr::from_str(one).unwrap()).collect();
     let monitor = monitors.iter().find(|monitor| monitor["metadata"]["name"] == "vm-runner").unwrap();
     let spec = json!({"metricsPort": 9555, "vm": {"maximumRam": "1Gi", "networks": [{"user": {}}]}});
-    let pod = json_of(&build::build(&plan(&vm_of(spec), &Reconciler::default()).unwrap()).pod);
+    let pod = json_of(&objects::build(&plan(&vm_of(spec), &Reconciler::default()).unwrap()).pod);
     let selected = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
     assert!(selected.len() == 2 && selected.iter().all(|(name, value)| pod["metadata"]["labels"][name] == *value));
     let [endpoint] = monitor["spec"]["podMetricsEndpoints"].as_array().unwrap().as_slice() else { panic!("one port") };

@@ -4,15 +4,15 @@ use super::generated::{settings, stored};
 use serde_json::{Value, json};
 use support::alone::of_spec;
 use support::nonsense::mutated;
-use vm_operator::operator::settings::Settings;
-use vm_operator::operator::vm::build;
-use vm_operator::operator::vm::plan::plan;
+use vm_operator::controllers::vm::objects;
+use vm_operator::controllers::vm::plan::plan;
+use vm_operator::settings::Settings;
 
 const SEED: [u8; 32] = *b"nonsense, the same for everyone!";
 
 fn config(spec: Value) -> Option<Value> {
     let plan = plan(&of_spec(spec).ok()?, &settings()).ok()?;
-    let text = build::build(&plan).config_map.data.unwrap()["config.yaml"].clone();
+    let text = objects::build(&plan).config_map.data.unwrap()["config.yaml"].clone();
     Some(serde_json::from_str(&text).unwrap())
 }
 
@@ -24,7 +24,7 @@ fn a_vm_of_nonsense_is_planned_or_refused_by_its_field() {
         match plan(&observed, &settings()) {
             Ok(plan) => {
                 planned += 1;
-                assert_eq!(build::build(&plan), build::build(&plan), "{spec}");
+                assert_eq!(objects::build(&plan), objects::build(&plan), "{spec}");
             }
             Err(invalid) => {
                 refused += 1;

@@ -6,8 +6,8 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use strum::VariantArray;
 use vm_operator::api::conditions::{self, ConditionReason, ReadyReason};
-use vm_operator::api::names;
-use vm_operator::operator::vm::build::Objects;
+use vm_operator::api::vm::names;
+use vm_operator::controllers::vm::objects::Objects;
 
 #[test]
 fn every_condition_has_a_reason() {
@@ -50,5 +50,5 @@ fn every_label_and_annotation_of_created_objects_is_documented() {
     assert!(found.len() > 8, "{found:?}");
     let documented: BTreeSet<&str> = names::LABELS.iter().chain(names::ANNOTATIONS).map(|(name, _)| *name).collect();
     let missing: Vec<_> = found.iter().filter(|name| !documented.contains(name.as_str())).collect();
-    assert!(missing.is_empty(), "not in the lists of src/api/names.rs: {missing:?}");
+    assert!(missing.is_empty(), "not in the lists of src/api/vm/names.rs: {missing:?}");
 }

@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use vm_operator::api::VirtualMachine;
 use vm_operator::api::quantity::Bytes;
-use vm_operator::api::{VirtualMachine, names};
+use vm_operator::api::vm::names;
 
 /// The image that its definition gives to VMs that name none.
 const IMAGE: &str = "ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-arch:latest";

@@ -5,7 +5,7 @@ use super::root;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use serde_json::Value;
-use vm_operator::api::names;
+use vm_operator::api::vm::names;
 
 /// Everything that Pod Security `restricted` looks at, and what we want besides.
 fn is_restricted(pod: &Pod) -> bool {

@@ -8,9 +8,9 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::process::{Command, Stdio};
-use vm_operator::operator::settings::Reconciler;
-use vm_operator::operator::vm::build;
-use vm_operator::operator::vm::plan::plan;
+use vm_operator::controllers::vm::objects;
+use vm_operator::controllers::vm::plan::plan;
+use vm_operator::settings::Reconciler;
 
 const SEED: [u8; 32] = *b"the same for everyone, every day";
 const COUNT: usize = 300;
@@ -81,7 +81,7 @@ fn map() -> impl Strategy<Value = Map<String, Value>> {
 /// The seed of a VM of that `spec.cloudInit`, by all the ways that it takes.
 fn seed(cloud_init: &Value) -> Vec<(&'static str, String)> {
     let spec = serde_json::from_str(&json!({"vm": {}, "cloudInit": cloud_init}).to_string()).unwrap();
-    let objects = build::build(&plan(&vm_of(spec), &Reconciler::default()).unwrap());
+    let objects = objects::build(&plan(&vm_of(spec), &Reconciler::default()).unwrap());
     vm_operator::runner::seed(&objects.config_map.data.unwrap()["config.yaml"]).unwrap()
 }
 

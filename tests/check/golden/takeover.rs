@@ -5,9 +5,9 @@ use super::{json_of, reference_objects, root, vm_of};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_operator::api::quantity::same_amount;
-use vm_operator::api::virtual_machine::rules::RULES;
-use vm_operator::operator::vm::build::{self, Objects};
-use vm_operator::operator::vm::plan::plan;
+use vm_operator::api::vm::rules::RULES;
+use vm_operator::controllers::vm::objects::{self, Objects};
+use vm_operator::controllers::vm::plan::plan;
 
 /// Parts of a pod that have a name of their own in the table; a disk's do not.
 const NAMED: &[&str] = &["config", "runner-data", "vmop-image-repository", "spice"];
@@ -25,7 +25,7 @@ fn ours(spec: &Value) -> Option<BTreeMap<&'static str, Value>> {
         display_secret,
         service,
         pod,
-    } = build::build(&plan);
+    } = objects::build(&plan);
     let config = config_map.data.as_mut().unwrap().remove("config.yaml").unwrap();
     let config: Value = serde_json::from_str(&config).unwrap();
     Some(reference_objects::by_kind([
@@ -35,7 +35,7 @@ fn ours(spec: &Value) -> Option<BTreeMap<&'static str, Value>> {
         ("disk claim", json_of(&disks)),
         ("Secret", json_of(&display_secret)),
         ("Service", json_of(&service)),
-        ("Pod", json_of(&build::marked(pod))),
+        ("Pod", json_of(&objects::marked(pod))),
     ]))
 }
 

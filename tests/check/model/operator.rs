@@ -6,12 +6,12 @@ use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
-use vm_operator::api::names;
-use vm_operator::api::virtual_machine::POD_DELETED;
-use vm_operator::operator::views::PodView;
-use vm_operator::operator::vm::lifecycle::{Decision, DeleteReason, WaitFor, decide};
-use vm_operator::operator::vm::observe::Observed;
-use vm_operator::operator::vm::{report, restart};
+use vm_operator::api::vm::{POD_DELETED, names};
+use vm_operator::controllers::vm::decide::{Decision, DeleteReason, WaitFor, decide};
+use vm_operator::controllers::vm::observe::Observed;
+use vm_operator::controllers::vm::pod::restart;
+use vm_operator::controllers::vm::report;
+use vm_operator::controllers::vm::views::PodView;
 
 /// A rule that is broken on purpose, to see that the checker sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

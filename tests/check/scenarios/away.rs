@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use vm_operator::operator::context::Context;
-use vm_operator::operator::settings::Settings;
-use vm_operator::operator::{streams, vm};
+use vm_operator::controllers::vm::context::Context;
+use vm_operator::controllers::vm::{self, watches};
+use vm_operator::settings::Settings;
 
 /// A server with a cable that can be cut: then nothing is answered, and every watch ends.
 #[derive(Clone)]
@@ -86,8 +86,8 @@ async fn minutes_without_the_api_server_change_nothing_and_are_caught_up_on() {
         }),
     );
     let ctx = Arc::new(Context::new(server.client(), "ns".to_owned(), Settings::default()));
-    let vms = streams::vms(&ctx);
-    let children = streams::children(&ctx);
+    let vms = watches::vms(&ctx);
+    let children = watches::children(&ctx);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let operator = tokio::spawn({
         let ctx = ctx.clone();

@@ -3,7 +3,7 @@
 use super::fake_api::{PODS, VMS};
 use super::world::{World, now, one_disk, pass, request};
 use serde_json::{Value, json};
-use vm_operator::operator::controller::Outcome;
+use vm_operator::k8s::controller::Outcome;
 
 async fn created() -> World {
     let world = World::new(one_disk());

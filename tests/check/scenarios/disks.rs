@@ -3,7 +3,7 @@
 use super::fake_api::{CLAIMS, CONFIG_MAPS, Fault, PODS};
 use super::world::{World, pass, request};
 use serde_json::{Value, json};
-use vm_operator::operator::controller::Outcome;
+use vm_operator::k8s::controller::Outcome;
 
 fn machine(size: &str) -> Value {
     let spec = json!({"resources": {"requests": {"storage": size}}});

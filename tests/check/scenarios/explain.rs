@@ -5,8 +5,8 @@ use super::world::{World, now, one_disk, pass, request};
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 use std::time::Duration;
-use vm_operator::operator::controller::Outcome;
-use vm_operator::operator::settings::Settings;
+use vm_operator::k8s::controller::Outcome;
+use vm_operator::settings::Settings;
 
 fn warn(world: &World, object: &Value, reason: &str, note: &str) {
     let uid = &object["metadata"]["uid"];

@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use vm_operator::api::VirtualMachine;
-use vm_operator::api::fetch;
-use vm_operator::operator::settings::Settings;
-use vm_operator::operator::vm::fetch::sweep::sweep;
-use vm_operator::operator::vm::reconcile;
+use vm_operator::api::runner::fetch;
+use vm_operator::controllers::vm::images::sweep::sweep;
+use vm_operator::controllers::vm::reconcile;
+use vm_operator::settings::Settings;
 
 pub const URL: &str = "https://example.org/debian.iso";
 const OTHER: &str = "https://example.org/drivers.iso";
@@ -350,7 +350,7 @@ async fn a_fetch_pod_that_is_refused_is_explained_and_keeps_nobody_from_running(
     assert!(world.api.get(PODS, "vm").is_some());
     let outcome = world.reconcile().await.unwrap();
     // Nobody tells when there is room again.
-    assert_eq!(outcome, vm_operator::operator::controller::Outcome::Recheck(Duration::from_secs(60)));
+    assert_eq!(outcome, vm_operator::k8s::controller::Outcome::Recheck(Duration::from_secs(60)));
     world.api.refuse_creation(None);
     world.settle().await;
     assert_eq!(told(&world).1, "Fetching");

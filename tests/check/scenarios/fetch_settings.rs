@@ -4,7 +4,7 @@ use super::fake_api::PODS;
 use super::fetch::{FETCHED, URL, boots_from, cd, fetch_ends, has_besides, path_of, pod_of, told};
 use super::world::{World, now, pass};
 use serde_json::json;
-use vm_operator::operator::settings::{Authorities, Settings};
+use vm_operator::settings::{Authorities, Settings};
 
 #[tokio::test]
 async fn how_long_a_start_waits_is_a_setting() {

@@ -45,7 +45,7 @@ const DONE: (Health, bool) = (Health::Current, true);
 #[test]
 fn a_vm_is_not_taken_for_healthy_before_the_operator_has_seen_it() {
     // What the API server makes of a new VM by the definition's defaults.
-    let status = serde_json::to_value(vm_operator::api::virtual_machine::VirtualMachineStatus::default()).unwrap();
+    let status = serde_json::to_value(vm_operator::api::vm::VirtualMachineStatus::default()).unwrap();
     let vm = json!({"metadata": {"generation": 1}, "status": status});
     assert_eq!((health(&vm), is_waited_for(&vm)), NOT_YET);
 }

@@ -3,7 +3,7 @@
 use super::fake_api::{CLAIMS, CONFIG_MAPS, Fault, PODS, SECRETS, VMS};
 use super::world::{CRASHED, POWERED_OFF, World, change_of_size, one_disk, pass, pod_and_status, request};
 use serde_json::json;
-use vm_operator::operator::controller::Outcome;
+use vm_operator::k8s::controller::Outcome;
 
 #[tokio::test]
 async fn a_new_vm_costs_six_writes_and_one_per_disk_and_then_none() {

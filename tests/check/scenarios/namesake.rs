@@ -6,10 +6,11 @@ use kube::Resource;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use vm_operator::api::{VirtualMachine, names};
-use vm_operator::operator::controller::Outcome;
-use vm_operator::operator::settings::{LoadBalancerService, Settings};
-use vm_operator::operator::vm::reconcile;
+use vm_operator::api::VirtualMachine;
+use vm_operator::api::vm::names;
+use vm_operator::controllers::vm::reconcile;
+use vm_operator::k8s::controller::Outcome;
+use vm_operator::settings::{LoadBalancerService, Settings};
 
 /// Metadata of what a VM of this name with that UID has.
 fn of_vm(uid: &str, name: &str) -> Value {

@@ -6,10 +6,10 @@ use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use vm_operator::api::virtual_machine::State;
-use vm_operator::operator::controller::Outcome;
-use vm_operator::operator::views::PodView;
-use vm_operator::operator::vm::reconcile;
+use vm_operator::api::vm::State;
+use vm_operator::controllers::vm::reconcile;
+use vm_operator::controllers::vm::views::PodView;
+use vm_operator::k8s::controller::Outcome;
 
 async fn running() -> World {
     let world = World::new(one_disk());

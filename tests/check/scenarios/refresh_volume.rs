@@ -4,7 +4,7 @@ use super::fake_api::{CONFIG_MAPS, PODS, SECRETS, VMS};
 use super::world::{World, one_disk, pass, request};
 use serde_json::Value;
 use std::time::Duration;
-use vm_operator::operator::controller::Outcome;
+use vm_operator::k8s::controller::Outcome;
 
 /// The runner tells that it has followed that generation.
 fn confirm(world: &World, generation: i64) {

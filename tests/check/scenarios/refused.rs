@@ -4,9 +4,9 @@ use super::fake_api::{CLAIMS, EVENTS, FakeApi, PODS, SERVICES, VMS};
 use super::world::{World, one_disk, pass, request};
 use serde_json::{Value, json};
 use std::time::Duration;
-use vm_operator::operator::controller::Outcome;
-use vm_operator::operator::error::{LONGEST_AWAY, Retry};
-use vm_operator::operator::settings::{LoadBalancerService, Settings};
+use vm_operator::k8s::controller::Outcome;
+use vm_operator::k8s::error::{LONGEST_AWAY, Retry};
+use vm_operator::settings::{LoadBalancerService, Settings};
 
 const WEBHOOK: &str = "admission webhook \"w\" denied the request: no (request {n})";
 const REPOSITORY: &str = "vmop-image-repository";

@@ -3,7 +3,7 @@
 use super::fake_api::{Fault, PODS, VMS};
 use super::world::{World, change_of_size, pass, request};
 use serde_json::{Value, json};
-use vm_operator::operator::controller::Outcome;
+use vm_operator::k8s::controller::Outcome;
 
 async fn running() -> World {
     let machine =

@@ -4,7 +4,7 @@ use super::fake_api::{Fault, SERVICES, VMS};
 use super::world::{World, one_disk, request};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use vm_operator::operator::settings::{LoadBalancerService, Settings};
+use vm_operator::settings::{LoadBalancerService, Settings};
 
 fn switch(world: &mut World, setting: LoadBalancerService) {
     let mut settings = Settings::default();
@@ -163,7 +163,7 @@ async fn a_refused_service_is_told_and_tried_again_later() {
     world.deliver();
     world.api.fail(0, Fault::Refused(403));
     let outcome = world.reconcile().await.unwrap();
-    assert_eq!(outcome, vm_operator::operator::controller::Outcome::Recheck(std::time::Duration::from_secs(300)));
+    assert_eq!(outcome, vm_operator::k8s::controller::Outcome::Recheck(std::time::Duration::from_secs(300)));
     let (reason, message) = note(&world).unwrap();
     assert!(reason == "Rejected" && message.contains("refused by the test"), "{reason}: {message}");
     world.settle().await;

@@ -3,7 +3,7 @@
 use super::fake_api::{CLAIMS, CONFIG_MAPS, PODS, VMS};
 use super::world::{World, one_disk, pass};
 use serde_json::{Value, json};
-use vm_operator::operator::settings::Settings;
+use vm_operator::settings::Settings;
 
 fn settings(reconciler: &str) -> Settings {
     let text = format!("\"/Manager\":\n  \"/Controller\":\n    \"/Reconciler\":\n      {reconciler}\n");

@@ -17,15 +17,16 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
-use vm_operator::operator::context::Context;
-use vm_operator::operator::controller::after_failure;
-use vm_operator::operator::deadlines::Deadlines;
-use vm_operator::operator::error::Retry;
-use vm_operator::operator::leader::Leadership;
-use vm_operator::operator::settings::Settings;
-use vm_operator::operator::vm_state::VmStates;
-use vm_operator::operator::write::Writer;
-use vm_operator::operator::{access, streams};
+use vm_operator::controllers::vm::context::Context;
+use vm_operator::controllers::vm::state::VmStates;
+use vm_operator::controllers::vm::watches;
+use vm_operator::k8s::client::gate;
+use vm_operator::k8s::client::timeout::Deadlines;
+use vm_operator::k8s::controller::after_failure;
+use vm_operator::k8s::error::Retry;
+use vm_operator::k8s::leader::Leadership;
+use vm_operator::k8s::writer::Writer;
+use vm_operator::settings::Settings;
 
 /// How a request is answered, if at all.
 enum Reply {
@@ -69,7 +70,7 @@ impl Server {
         let deadlines = Deadlines { answer: Duration::from_millis(300), list: Duration::from_millis(300) };
         let mut config = Config::new(url);
         config.default_namespace = "ns".to_owned();
-        (server, access::client(config, Arc::default(), Leadership::alone(), deadlines).unwrap())
+        (server, gate::client(config, Arc::default(), Leadership::alone(), deadlines).unwrap())
     }
 
     async fn answer(self, request: Request<Incoming>) -> Result<Response, Infallible> {
@@ -136,11 +137,11 @@ async fn an_operator_whose_first_requests_are_never_answered_sees_everything_all
     ctx.watch_pause = Duration::from_millis(100);
     ctx.leadership = Leadership::waiting();
     let ctx = Arc::new(ctx);
-    let vms = streams::vms(&ctx);
+    let vms = watches::vms(&ctx);
     let store = ctx.vms.reader();
-    let children = streams::children(&ctx);
+    let children = watches::children(&ctx);
     let of_task = ctx.clone();
-    let standing_by = tokio::spawn(async move { streams::stand_by(&of_task, vms, children.boxed()).await });
+    let standing_by = tokio::spawn(async move { watches::stand_by(&of_task, vms, children.boxed()).await });
     let seen = async {
         ctx.caches.ready().await;
         while store.state().is_empty() {

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use vm_operator::operator::context::Context;
-use vm_operator::operator::settings::Settings;
-use vm_operator::operator::streams;
+use vm_operator::controllers::vm::context::Context;
+use vm_operator::controllers::vm::watches;
+use vm_operator::settings::Settings;
 
 /// A server that lists VMs once it knows them, watches that tell nothing, and the objects that were created or patched.
 #[derive(Clone, Default)]
@@ -76,7 +76,7 @@ async fn a_missing_definition_is_waited_for() {
     let server = Server::default();
     server.vms.lock().unwrap().push(vm("vm", &json!("1Gi")));
     let ctx = server.context();
-    let vms = streams::vms(&ctx);
+    let vms = watches::vms(&ctx);
     let mut stream = std::pin::pin!(vms);
     assert!(tokio::time::timeout(Duration::from_mins(10), stream.next()).await.is_err());
     assert!(ctx.definition_missing.load(Ordering::Relaxed));
@@ -95,7 +95,7 @@ async fn an_event_names_the_field_of_a_vm_that_cannot_be_decoded_and_the_other_v
     server.knows_vms.store(true, Ordering::Relaxed);
     *server.vms.lock().unwrap() = vec![vm("bad", &json!(5)), vm("good", &json!("1Gi"))];
     let ctx = server.context();
-    let mut stream = std::pin::pin!(streams::vms(&ctx));
+    let mut stream = std::pin::pin!(watches::vms(&ctx));
     assert_eq!(stream.next().await.unwrap().name, "good");
     let published = async {
         while server.written.lock().unwrap().is_empty() {

@@ -9,12 +9,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use vm_operator::api::VirtualMachine;
-use vm_operator::operator::cache::Cache;
-use vm_operator::operator::context::Context;
-use vm_operator::operator::controller::Outcome;
-use vm_operator::operator::error::Error;
-use vm_operator::operator::settings::Settings;
-use vm_operator::operator::vm::reconcile;
+use vm_operator::controllers::vm::context::Context;
+use vm_operator::controllers::vm::reconcile;
+use vm_operator::k8s::controller::Outcome;
+use vm_operator::k8s::error::Error;
+use vm_operator::k8s::store::children::Cache;
+use vm_operator::settings::Settings;
 
 thread_local! {
     pub static SECONDS: Cell<i64> = const { Cell::new(1_767_268_800) };

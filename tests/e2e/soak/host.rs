@@ -4,12 +4,11 @@ use super::lives::Lives;
 use crate::harness::{Space, rig};
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
-use vm_operator::api::names;
+use std::{fmt, fs};
+use vm_operator::api::vm::names;
 
 /// The clock's nanoseconds, for a seed.
 pub fn nanos() -> u64 {

@@ -5,7 +5,8 @@ use crate::harness::vm::{condition, uid};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use vm_operator::api::{conditions, names};
+use vm_operator::api::conditions;
+use vm_operator::api::vm::names;
 
 /// Between what happens and what is seen of it; and what was asked for before a VM had gone may come after that.
 const SLACK: SignedDuration = SignedDuration::from_secs(2);

@@ -1,7 +1,8 @@
 //! A drained node.
 
+use crate::harness::disk::Counts;
 use crate::harness::vm::{BOOT, SHUTDOWN};
-use crate::harness::{disk::Counts, e2e, eventually, kubectl, rig};
+use crate::harness::{e2e, eventually, kubectl, rig};
 use serde_json::{Value, json};
 
 /// The node takes pods again, however the test ends.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use vm_operator::api::VirtualMachine;
-use vm_operator::operator::vm::observe::Observed;
+use vm_operator::controllers::vm::observe::Observed;
 
 /// What is seen of that VM if it has no children.
 pub fn alone(vm: VirtualMachine) -> Observed {

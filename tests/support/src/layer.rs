@@ -9,9 +9,8 @@ use crate::timings;
 use crate::traffic::{Traffic, UnderWay};
 use futures::StreamExt;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::BodyExt;
-use http_body_util::StreamBody;
 use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame};
 use kube::Client;
 use kube::client::Body;
@@ -21,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tower::{BoxError, Layer as _};
-use vm_operator::operator::deadlines::Deadlines;
+use vm_operator::k8s::client::timeout::Deadlines;
 
 #[derive(Default)]
 struct Plan {

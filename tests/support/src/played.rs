@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use vm_operator::api::{conditions, names};
+use vm_operator::api::conditions;
+use vm_operator::api::vm::names;
 
 /// The kinds that are watched: group, version, kind and plural name.
 pub const KINDS: [(&str, &str, &str, &str); 6] = [

@@ -4,7 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 use std::cell::Cell;
 use std::time::Duration;
 use tokio::time::Instant;
-use vm_operator::operator::deadlines::Deadlines;
+use vm_operator::k8s::client::timeout::Deadlines;
 
 thread_local! {
     /// A moment of the virtual clock and the timestamp that belongs to it.

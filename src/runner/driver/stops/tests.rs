@@ -1,20 +1,19 @@
 //! A driver whose QEMU is a test: its monitor says what the test wants, and its process only talks and waits.
 
-use super::*;
-use crate::api::outcome::EndReason;
-use crate::runner::config;
+use crate::api::runner::outcome::EndReason;
+use crate::runner::driver::stops::*;
 use crate::runner::driver::{Inbox, Setup, Tpm};
 use crate::runner::harden::Reach;
-use crate::runner::machine::Directories;
+use crate::runner::machine::{self, Directories};
 use crate::runner::qmp::testing::Peer;
 use crate::runner::report::Reporter;
+use crate::runner::resolved::Spec;
 use crate::runner::signals::Signals;
-use crate::runner::spec::Spec;
 use crate::runner::state::Phase;
 use crate::runner::status::ConfigProblem;
 use crate::runner::status::tests::observed;
 use crate::runner::watch::Files;
-use crate::runner::{machine, process, reconcile};
+use crate::runner::{config, live, process};
 use rustix::process::{Pid, Signal};
 use serde_json::json;
 use std::sync::Arc;
@@ -60,7 +59,7 @@ fn setup(dirs: Directories, monitor: UnixStream) -> Setup {
         console: UnixListener::bind(dirs.file("console.sock")).unwrap(),
         held: Vec::new(),
         metrics: None,
-        start: reconcile::Start {
+        start: live::Start {
             looks: machine::Looks::new(dirs.data.clone(), Arc::new(machine::image)),
             trays: Vec::new(),
             sizes: Vec::new(),
@@ -149,7 +148,7 @@ impl Rig {
     }
 
     /// The outcome, when QEMU has ended.
-    fn outcome(&mut self) -> crate::api::outcome::Outcome {
+    fn outcome(&mut self) -> crate::api::runner::outcome::Outcome {
         self.driver.step(Event::QemuEnded { status: 0, last_words: String::new() });
         self.driver.outcome.take().unwrap()
     }

@@ -1,4 +1,4 @@
-use super::*;
+use crate::runner::machine::firmware::*;
 
 /// Code and variables with sizes as in the layouts of 2 and 4 MiB.
 fn image() -> (tempfile::TempDir, Vec<(PathBuf, PathBuf)>) {

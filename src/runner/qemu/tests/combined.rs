@@ -1,9 +1,9 @@
 //! What holds of every command line, whichever options meet in it.
 
-use super::super::*;
-use super::line::{Line, lines};
-use super::options::{Choice, OPTIONS, choices, machine, value};
-use super::rules;
+use crate::runner::qemu::tests::line::{Line, lines};
+use crate::runner::qemu::tests::options::{Choice, OPTIONS, choices, machine, value};
+use crate::runner::qemu::tests::rules;
+use crate::runner::qemu::*;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;

@@ -1,12 +1,11 @@
 //! The options that decide about a command line, and the machine of each choice among their values.
 
-use super::super::*;
 use crate::api::conditions::ConditionReason;
 use crate::runner::config;
-use crate::runner::machine::testing;
-use crate::runner::machine::{Acceleration, Certificate, Disk, DiskKind, FirmwareFiles, Screen, cpu_model};
+use crate::runner::machine::{Acceleration, Certificate, Disk, DiskKind, FirmwareFiles, Screen, cpu_model, testing};
 use crate::runner::problem::Problem;
-use crate::runner::spec::{self, Firmware, Source, Spec};
+use crate::runner::qemu::*;
+use crate::runner::resolved::{self, Firmware, Source, Spec};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -162,7 +161,7 @@ pub fn machine(choice: &Choice) -> Machine {
 }
 
 /// A file is where the page cache cannot be passed by.
-fn disk(disk: &spec::Disk) -> Disk {
+fn disk(disk: &resolved::Disk) -> Disk {
     let (kind, direct) = match &disk.source {
         Source::Device(_) => (DiskKind::Device, true),
         _ => (DiskKind::File, false),

@@ -1,7 +1,7 @@
 //! What each argument depends on, found by trying many choices: a table that a person can check, option by option.
 
-use super::line::Line;
-use super::options::{Choice, OPTIONS};
+use crate::runner::qemu::tests::line::Line;
+use crate::runner::qemu::tests::options::{Choice, OPTIONS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -127,7 +127,7 @@ fn told_by(options: &[usize], tried: &[(&Choice, bool)]) -> Option<String> {
 
 #[test]
 fn a_condition_names_what_decides_and_nothing_else() {
-    let choices = super::options::choices(1000);
+    let choices = crate::runner::qemu::tests::options::choices(1000);
     let when = |holds: fn(&Choice) -> bool| {
         condition("x", &choices.iter().map(|choice| (choice, holds(choice))).collect::<Vec<_>>())
     };

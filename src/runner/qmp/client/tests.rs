@@ -1,4 +1,4 @@
-use super::*;
+use crate::runner::qmp::client::*;
 use crate::runner::qmp::testing::Peer;
 
 struct Rig {

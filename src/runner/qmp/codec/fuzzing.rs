@@ -1,7 +1,7 @@
 //! Fuzz target: messages of QMP.
 
-use super::{Codec, Message};
 use crate::runner::qmp::Event;
+use crate::runner::qmp::codec::{Codec, Message};
 use std::io;
 use tokio_util::bytes::BytesMut;
 use tokio_util::codec::Decoder;

@@ -1,6 +1,6 @@
 //! How long QEMU has to end.
 
-use super::*;
+use crate::runner::state::tests::*;
 
 fn kills(actions: &[(u64, Action)]) -> Vec<u64> {
     actions.iter().filter(|(_, action)| *action == Action::Kill).map(|(second, _)| *second).collect()

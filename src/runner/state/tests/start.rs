@@ -1,6 +1,6 @@
 //! Starts that something keeps from going on.
 
-use super::*;
+use crate::runner::state::tests::*;
 
 fn outcome_at_the_end(events: &[(u64, Event)]) -> Outcome {
     let (state, mut actions) = wait(play(events).0);

@@ -6,9 +6,10 @@ use kube::core::schema::StructuralSchemaRewriter;
 use schemars::generate::SchemaSettings;
 use std::fmt::Write;
 use vm_operator::api::conditions::{self, ConditionReason};
-use vm_operator::api::{names, virtual_machine, vm_metrics};
-use vm_operator::operator::metrics::Metrics;
-use vm_operator::operator::settings::Settings;
+use vm_operator::api::runner::metrics;
+use vm_operator::api::vm::{self, names};
+use vm_operator::settings::Settings;
+use vm_operator::telemetry::metrics::Metrics;
 
 const HEAD: &str = "# Reference\n\n\
     Everything that has a name. The reasons of the condition `Ready`, with causes and next steps, are in\n\
@@ -72,7 +73,7 @@ pub(super) fn reference() -> String {
     text += METRICS;
     text += &metrics();
     text += VM_METRICS;
-    for vm_metrics::Figure { name, kind, labels, what } in vm_metrics::ALL {
+    for metrics::Figure { name, kind, labels, what } in metrics::ALL {
         let what = cell(what.trim_end_matches('.'));
         writeln!(text, "| `{name}` | {} | {labels} | {what} |", kind.as_str()).unwrap();
     }
@@ -84,7 +85,7 @@ pub(super) fn reference() -> String {
 
 /// The fields of a VM.
 fn objects() -> String {
-    let crd = serde_json::to_value(virtual_machine::crd()).unwrap_or_default();
+    let crd = serde_json::to_value(vm::crd()).unwrap_or_default();
     let kind = crd.pointer("/spec/names/kind").and_then(serde_json::Value::as_str).unwrap_or_default();
     let schema = crd.pointer("/spec/versions/0/schema/openAPIV3Schema/properties").cloned().unwrap_or_default();
     let mut text = String::new();

@@ -4,7 +4,7 @@ use super::cell;
 use std::fmt::Write;
 use strum::{EnumMessage, VariantArray};
 use vm_operator::api::conditions::{self, ConditionReason, ReadyReason};
-use vm_operator::api::outcome::EndReason;
+use vm_operator::api::runner::outcome::EndReason;
 
 /// The file's text.
 pub(super) fn troubleshooting() -> String {

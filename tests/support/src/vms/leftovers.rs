@@ -2,7 +2,7 @@
 
 use crate::played::Cluster;
 use serde_json::json;
-use vm_operator::api::names;
+use vm_operator::api::vm::names;
 
 /// Makes all of it but the claims, which belong to no VM.
 pub async fn make(cluster: &Cluster, namespace: &str) {

@@ -27,10 +27,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use vm_operator::operator::context::Context;
-use vm_operator::operator::settings::{LoadBalancerService, Settings};
-use vm_operator::operator::vm_state::VmStates;
-use vm_operator::operator::{streams, vm};
+use vm_operator::controllers::vm::context::Context;
+use vm_operator::controllers::vm::state::VmStates;
+use vm_operator::controllers::vm::{self, watches};
+use vm_operator::settings::{LoadBalancerService, Settings};
 
 /// The controller of VMs.
 pub const CONTROLLER: Controller = Controller {
@@ -77,8 +77,8 @@ fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
     let of_task = ctx.clone();
     let task = tokio::spawn(async move {
         let ctx = of_task;
-        let vms = streams::vms(&ctx);
-        let children = streams::children(&ctx);
+        let vms = watches::vms(&ctx);
+        let children = watches::children(&ctx);
         ctx.caches.ready().await;
         vm::run(ctx.clone(), vms, children.boxed(), std::future::pending()).await;
     });

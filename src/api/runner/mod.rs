@@ -1,0 +1,6 @@
+//! (pure) The contract between the operator and the runner.
+
+pub mod config;
+pub mod fetch;
+pub mod metrics;
+pub mod outcome;

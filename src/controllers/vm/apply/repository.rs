@@ -1,0 +1,46 @@
+//! (client) The namespace's image repository: made with the first VM, whether or not that one has a CD drive.
+
+use crate::api::conditions;
+use crate::api::vm::names;
+use crate::controllers::vm::apply::claims;
+use crate::controllers::vm::context::Context;
+use crate::controllers::vm::diagnose::Problem;
+use crate::controllers::vm::observe::Observed;
+use crate::k8s::error::Error;
+use crate::k8s::events;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::runtime::events::EventType;
+use kube::{Resource, ResourceExt};
+use std::time::Duration;
+
+/// Makes it, if there is none. Where the API server refuses that, VMs without a CD drive do without: an event says so. For
+/// them it is tried again every 5 to 6 minutes, by whichever is looked at first.
+pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, ctx: &Context) -> Result<(), Error> {
+    let name = claim.name_any();
+    if observed.has_cd_drive() {
+        return claims::ensure(claim, observed, ctx).await;
+    }
+    if recheck(ctx).is_some_and(|left| !left.is_zero()) {
+        return Ok(());
+    }
+    match claims::ensure(claim, observed, ctx).await {
+        Err(error) if error.is_rejection() => {
+            ctx.states.rejected(&name, conditions::READY, (ctx.instant)());
+            let Problem { reason, message } = Problem::rejected(&error);
+            tracing::warn!(%error, "no image repository; VMs without a CD drive do without");
+            let note = format!("the image repository, which this VM does without: {message}");
+            let vm = observed.vm.object_ref(&());
+            events::publish(ctx, &vm, EventType::Warning, reason.as_str(), &note).await;
+            Ok(())
+        }
+        done => {
+            ctx.states.accepted(&name, conditions::READY);
+            done
+        }
+    }
+}
+
+/// When it is tried again, where it was refused. Only for a VM that wants it made: any other's next look would not try it.
+pub fn recheck(ctx: &Context) -> Option<Duration> {
+    ctx.states.retry_after(names::IMAGE_REPOSITORY_CLAIM, conditions::READY, (ctx.instant)())
+}

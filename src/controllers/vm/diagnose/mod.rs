@@ -1,0 +1,177 @@
+//! The blocking condition of a VM, in the words of an administrator who has to remove it.
+//!
+//! | module | what |
+//! |---|---|
+//! | `starting` | (pure) a pod that does not start |
+//! | `scheduling` | (pure) a pod that no node takes |
+//! | `ending` | (pure) a pod that does not end, or whose node does not answer |
+//! | [`warnings`] | (client) events about a pod that does not start |
+
+mod ending;
+pub mod ignored;
+mod scheduling;
+mod starting;
+pub mod warnings;
+
+use crate::api::conditions::ReadyReason;
+use crate::api::vm::State;
+use crate::controllers::vm::observe::{Observed, since};
+use crate::controllers::vm::ownership::{next_step, owner};
+use crate::controllers::vm::plan::Invalid;
+use crate::controllers::vm::views::{ClaimView, PodView};
+use crate::k8s::error::Error;
+use k8s_openapi::jiff::Timestamp;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use strum::EnumMessage;
+
+/// A pod that waits for a volume, or on its node, is explained after that time. Volumes are provided in seconds, and each
+/// explanation of a shorter wait would be a write and an event for every VM of a node that starts many.
+pub const EXPLAIN_DELAY: Duration = Duration::from_secs(10);
+/// A kubelet or a runner that has reported nothing for that long is regarded as silent. They usually report in seconds, but
+/// not on a node that starts many VMs.
+pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A blocking condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// What kind of thing.
+    pub reason: ReadyReason,
+    /// What is wrong, where, and what to do.
+    pub message: String,
+}
+
+impl From<&Invalid> for Problem {
+    fn from(invalid: &Invalid) -> Self {
+        let Invalid { field, why, next_step } = invalid;
+        Self { reason: ReadyReason::InvalidSpec, message: format!("{field}: {why}; {next_step}") }
+    }
+}
+
+/// The next step where Pod Security rejects a pod. VMs comply with `restricted`, except for these features.
+const POD_SECURITY: &str = "let the namespace admit it (kubectl label namespace NAMESPACE --overwrite \
+    pod-security.kubernetes.io/enforce=privileged), or do without what needs it: tap networks of the VM, or the settings \
+    accelerator.privileged and deviceAccess; see docs/security.md";
+
+impl Problem {
+    /// The problem, with its cause, and the next step for the object of that name.
+    #[must_use]
+    pub fn new(reason: ReadyReason, what: &str, name: &str) -> Self {
+        let next_step = reason.get_message().unwrap_or_default().replace("{}", name);
+        Self { reason, message: format!("{what}; {next_step}") }
+    }
+
+    /// The API server's refusal of an object.
+    #[must_use]
+    pub fn rejected(error: &Error) -> Self {
+        if let Error::Foreign { kind, name, owner } = error {
+            let message = format!("{error}; {}", next_step(owner.as_deref(), kind, name));
+            return Self { reason: ReadyReason::NameTaken, message };
+        }
+        let what = error.to_string();
+        if matches!(error, Error::OfEarlier { .. }) {
+            return Self { reason: ReadyReason::Starting, message: what };
+        }
+        if what.contains("violates PodSecurity") {
+            let message = format!("{what}; {POD_SECURITY}");
+            return Self { reason: ReadyReason::PolicyRefused, message };
+        }
+        let says = |words: &[&str]| words.iter().any(|words| what.contains(words));
+        let reason = if says(&["exceeded quota"]) {
+            ReadyReason::QuotaExceeded
+        } else if says(&["denied the request", "denied request", "must specify", "LimitRange"]) {
+            ReadyReason::PolicyRefused
+        } else if error.code() == Some(403)
+            && says(&[
+                "cannot create resource",
+                "cannot patch resource",
+                "cannot get resource",
+                "cannot delete resource",
+            ])
+        {
+            ReadyReason::NotAuthorized
+        } else {
+            ReadyReason::Rejected
+        };
+        Self::new(reason, &what, "")
+    }
+}
+
+/// The blocking condition of a VM.
+#[must_use]
+pub fn explain(observed: &Observed) -> Option<Problem> {
+    let any_pod = observed.pod.as_ref()?;
+    let is_ending = any_pod.metadata.deletion_timestamp.is_some();
+    let wanted = observed.vm.spec.vm.state == State::Running;
+    match observed.own_pod() {
+        None if wanted && observed.earlier_pod().is_some() => ending::explain(observed, any_pod),
+        None if is_ending || !wanted => None,
+        None => Some(taken(any_pod)),
+        Some(pod) if is_ending || !wanted => ending::explain(observed, pod),
+        Some(pod) => ending::explain(observed, pod)
+            .or_else(|| starting::explain(observed, pod, &claims(observed)))
+            .or_else(|| starting::runner_is_silent(observed, pod)),
+    }
+}
+
+/// When to look again at a pod that has to start or to end.
+#[must_use]
+pub fn recheck(observed: &Observed) -> Option<Duration> {
+    let pod = observed.pod.as_deref()?;
+    if let Some(until) = &pod.metadata.deletion_timestamp {
+        let overdue = until.0.checked_add(EXPLAIN_DELAY).ok()?;
+        return Duration::try_from(overdue.duration_since(observed.now)).ok().filter(|left| !left.is_zero());
+    }
+    let pod = observed.own_pod().filter(|_| observed.vm.spec.vm.state == State::Running)?;
+    let start = starting::waits_since(pod).or_else(|| starting::runner_silent_since(observed, pod))?;
+    Some(next_look(start, observed.now))
+}
+
+/// The pause grows with the wait: events about a pod are listed at each look. One look is at [`SILENCE_TIMEOUT`].
+fn next_look(start: Timestamp, now: Timestamp) -> Duration {
+    let waited = since(start, now);
+    let pause = waited.clamp(EXPLAIN_DELAY, SILENCE_TIMEOUT);
+    match SILENCE_TIMEOUT.saturating_sub(waited) {
+        Duration::ZERO => pause,
+        left => pause.min(left.max(Duration::from_secs(1))),
+    }
+}
+
+/// The blocking condition of a pod that fetches an image and has not begun; and when to look again.
+#[must_use]
+pub fn of_fetch(observed: &Observed, pod: &PodView) -> (Option<Problem>, Option<Duration>) {
+    let recheck = starting::waits_since(pod).map(|start| next_look(start, observed.now));
+    (starting::explain(observed, pod, &repository(observed)), recheck)
+}
+
+/// UIDs of the objects whose events may tell why a pod of the VM, or one that fetches an image for it, does not start.
+fn suspects(observed: &Observed) -> BTreeSet<String> {
+    if observed.vm.spec.vm.state != State::Running {
+        return BTreeSet::new();
+    }
+    let own = observed.own_pod().map(|pod| starting::suspects(observed, pod, &claims(observed)));
+    let fetches = observed.fetches.values().filter_map(|fetch| fetch.pod.as_deref());
+    let of_fetches = fetches.flat_map(|pod| starting::suspects(observed, pod, &repository(observed)));
+    own.into_iter().flatten().chain(of_fetches).collect()
+}
+
+/// The claims that the VM's pod uses.
+fn claims(observed: &Observed) -> Vec<&ClaimView> {
+    let repository = repository(observed).into_iter().filter(|_| observed.has_cd_drive());
+    observed.claims.values().map(AsRef::as_ref).chain(repository).collect()
+}
+
+/// The claim that a pod uses that fetches an image.
+fn repository(observed: &Observed) -> Vec<&ClaimView> {
+    observed.image_repository.as_deref().into_iter().collect()
+}
+
+fn taken(pod: &PodView) -> Problem {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let next = next_step(owner(pod, name).as_deref(), "pod", name);
+    let message = format!("pod {name:?} exists and is not controlled by this VM; {next}");
+    Problem { reason: ReadyReason::NameTaken, message }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! (client) Warnings that Kubernetes publishes as events only, such as a volume that cannot be mounted. They are listed for
+//! objects of a pod that has not started in time, so a normal start costs no request.
+
+use crate::controllers::vm::context::Context;
+use crate::controllers::vm::diagnose::suspects;
+use crate::controllers::vm::observe::Observed;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, ListParams};
+use std::time::Duration;
+
+/// A warning about an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// Reason of the event.
+    pub reason: String,
+    /// Text of the event.
+    pub note: String,
+}
+
+/// Reasons of warnings that occur in normal starts, or that the pod's own status explains better.
+const IRRELEVANT: [&str; 6] =
+    ["BackOff", "DNSConfigForming", "Failed", "FailedScheduling", "FailedToRetrieveImagePullSecret", "Unhealthy"];
+/// Temporary failures of a kubelet that has just received the pod.
+const TEMPORARY: [&str; 3] = ["failed to sync configmap cache", "failed to sync secret cache", "not registered"];
+
+/// The time for all lists of one observation: explanations must not delay the start or the stop of VMs.
+const LIST_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The observation, with the newest warning about each object that may keep a pod of the VM from starting. Without the right to
+/// list events, or while the API server does not answer, the VM is explained without them.
+pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
+    let list = async {
+        for uid in suspects(&observed) {
+            let warning = newest(&uid, ctx).await;
+            observed.warnings.extend(warning.map(|warning| (uid, warning)));
+        }
+    };
+    if tokio::time::timeout(LIST_TIMEOUT, list).await.is_err() {
+        tracing::warn!("cannot list events within {LIST_TIMEOUT:?}");
+    }
+    observed
+}
+
+/// The newest warning about the object of that UID.
+async fn newest(uid: &str, ctx: &Context) -> Option<Warning> {
+    let of_object = ListParams::default().fields(&format!("regarding.uid={uid},type=Warning"));
+    let events = Api::<Event>::namespaced(ctx.client.clone(), &ctx.namespace).list(&of_object).await;
+    let events = events.inspect_err(|error| tracing::warn!(uid, %error, "cannot list events")).ok()?;
+    let warnings = events.items.into_iter().filter_map(|event| {
+        let version: u64 = event.metadata.resource_version?.parse().ok()?;
+        Some((version, Warning { reason: event.reason?, note: event.note.unwrap_or_default() }))
+    });
+    let relevant = warnings.filter(|(_, Warning { reason, note })| {
+        !IRRELEVANT.contains(&reason.as_str()) && !TEMPORARY.iter().any(|text| note.contains(text))
+    });
+    relevant.max_by_key(|(version, _)| *version).map(|(_, warning)| warning)
+}

@@ -1,0 +1,86 @@
+//! VMs and pods for unit tests.
+
+use crate::api::VirtualMachine;
+use crate::api::conditions::{self, ConditionReason, Wanted};
+use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::views::PodView;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The time of all observations.
+pub fn now() -> Timestamp {
+    "2026-01-01T12:00:00Z".parse().unwrap()
+}
+
+/// A VM named `vm` with UID `vm-uid`, with that `spec.vm`.
+pub fn vm(machine: Value) -> VirtualMachine {
+    serde_json::from_value(json!({
+        "apiVersion": "vmoperator.jdrupes.org/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": "vm", "namespace": "ns", "uid": "vm-uid", "generation": 3, "resourceVersion": "10"},
+        "spec": {"vm": machine},
+        "status": {},
+    }))
+    .unwrap()
+}
+
+/// The VM, of which a runner has told that its guest runs.
+pub fn seen_running(mut vm: VirtualMachine) -> VirtualMachine {
+    let status = vm.status.as_mut().unwrap();
+    let wanted =
+        Wanted { type_: conditions::RUNNING, status: true, reason: ConditionReason::VmStarted, message: String::new() };
+    status.conditions[0] = wanted.at(&[], Some(3), now());
+    status.cpus = 2;
+    vm
+}
+
+/// What is seen of that VM if it has no children.
+pub fn alone(vm: VirtualMachine) -> Observed {
+    Observed {
+        vm: Arc::new(vm),
+        config_map: None,
+        pod: None,
+        deleted_by_operator: false,
+        claims: BTreeMap::new(),
+        warnings: BTreeMap::new(),
+        image_repository: None,
+        fetches: BTreeMap::new(),
+        images_missing: Duration::ZERO,
+        display_secret: None,
+        service: None,
+        now: now(),
+    }
+}
+
+/// The VM's pod with that status.
+pub fn pod(status: Value) -> PodView {
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": "vm",
+            "uid": "pod-uid",
+            "resourceVersion": "20",
+            "ownerReferences": [{"apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine", "name": "vm", "uid": "vm-uid"}],
+        },
+        "status": status,
+    }))
+    .unwrap()
+}
+
+/// What is seen of that VM if it has that pod.
+pub fn with_pod(vm: VirtualMachine, pod: PodView) -> Observed {
+    Observed { pod: Some(Arc::new(pod)), ..alone(vm) }
+}
+
+/// Status of a pod whose container ended with that message after it had run that many seconds.
+pub fn ended(message: &str, seconds: i64) -> Value {
+    let started = now().checked_sub(k8s_openapi::jiff::SignedDuration::from_secs(seconds)).unwrap();
+    json!({
+        "phase": "Failed",
+        "containerStatuses": [{"name": "vm", "image": "i", "state": {"terminated": {
+            "exitCode": 1, "reason": "Error", "message": message, "startedAt": started, "finishedAt": now(),
+        }}}],
+    })
+}

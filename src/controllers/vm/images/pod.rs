@@ -1,0 +1,153 @@
+//! (pure) The pod that fetches an image: as restricted as a VM's, without an account, and the only one that may write
+//! the image repository.
+
+use crate::api::runner::fetch::{Request, shown};
+use crate::api::vm::names;
+use crate::controllers::vm::images::{Attempt, Remote};
+use crate::controllers::vm::objects::{pod_security, restricted, version_annotation};
+use crate::controllers::vm::plan::Rights;
+use crate::settings::{self, Authorities, FetchSettings};
+use k8s_openapi::api::core::v1::{
+    ConfigMapVolumeSource, Container, EnvFromSource, EnvVar, KeyToPath, PersistentVolumeClaimVolumeSource, Pod,
+    PodSpec, ResourceRequirements, SecretEnvSource, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::BTreeMap;
+
+/// What Kubernetes gives the pod beyond the program's own deadline, which ends it with a word.
+const SLACK: u64 = 120;
+/// Seconds that the program has to end.
+const GRACE: i64 = 10;
+/// Volume and file of the certificate authorities that the settings name.
+const AUTHORITIES: &str = "authorities";
+const AUTHORITIES_FILE: &str = "ca.crt";
+
+/// The pod.
+#[must_use]
+pub fn build(remote: &Remote, attempt: &Attempt, namespace: &str, settings: &settings::Reconciler) -> Pod {
+    let name = remote.pod_name();
+    let fetch = &settings.image_repository.fetch;
+    let request = Request {
+        url: remote.url.clone(),
+        to: remote.path(),
+        sha256: remote.sha256.clone(),
+        max_bytes: Some(fetch.max_size.0),
+        deadline: Some(fetch.deadline),
+        schemes: fetch.schemes.clone(),
+        authorities: fetch.authorities.config_map.as_ref().map(|_| format!("{}/{AUTHORITIES_FILE}", authorities_dir())),
+    };
+    let (volumes, volume_mounts) = volumes(&fetch.authorities);
+    let container = Container {
+        name: name.clone(),
+        image: Some(settings.runner_image.source.clone()),
+        image_pull_policy: Some(settings.runner_image.pull_policy.clone()),
+        args: Some(request.arguments()),
+        resources: Some(resources()),
+        security_context: Some(restricted()),
+        env: environment(fetch),
+        env_from: fetch.proxy_secret.clone().map(|name| {
+            let secret_ref = Some(SecretEnvSource { name, optional: None });
+            vec![EnvFromSource { secret_ref, ..EnvFromSource::default() }]
+        }),
+        volume_mounts: Some(volume_mounts),
+        ..Container::default()
+    };
+    let spec = PodSpec {
+        containers: vec![container],
+        volumes: Some(volumes),
+        security_context: Some(pod_security(&Rights::default())),
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        // The operator tries again, as it knows after which pause, and whether that is of use.
+        restart_policy: Some("Never".to_owned()),
+        active_deadline_seconds: i64::try_from(fetch.deadline.saturating_add(SLACK)).ok(),
+        termination_grace_period_seconds: Some(GRACE),
+        // Where VMs may run, as the repository may be there only.
+        node_selector: settings.pod_defaults.node_selector.clone(),
+        tolerations: settings.pod_defaults.tolerations.clone(),
+        image_pull_secrets: settings.pod_defaults.image_pull_secrets.clone(),
+        ..PodSpec::default()
+    };
+    let metadata = ObjectMeta {
+        name: Some(name),
+        namespace: Some(namespace.to_owned()),
+        labels: Some(labels()),
+        annotations: Some(annotations(remote, attempt)),
+        ..ObjectMeta::default()
+    };
+    Pod { metadata, spec: Some(spec), status: None }
+}
+
+fn authorities_dir() -> String {
+    format!("{}/{AUTHORITIES}", names::CONFIG_DIR)
+}
+
+/// The repository, and the certificate authorities if there are some.
+fn volumes(Authorities { config_map, key }: &Authorities) -> (Vec<Volume>, Vec<VolumeMount>) {
+    let mount = |name: &str, mount_path: String| VolumeMount {
+        name: name.to_owned(),
+        mount_path,
+        read_only: (name == AUTHORITIES).then_some(true),
+        ..VolumeMount::default()
+    };
+    let claim =
+        PersistentVolumeClaimVolumeSource { claim_name: names::IMAGE_REPOSITORY_CLAIM.to_owned(), read_only: None };
+    let repository = Volume {
+        name: names::IMAGE_REPOSITORY_CLAIM.to_owned(),
+        persistent_volume_claim: Some(claim),
+        ..Volume::default()
+    };
+    let mut volumes = vec![repository];
+    let mut mounts = vec![mount(names::IMAGE_REPOSITORY_CLAIM, names::IMAGE_REPOSITORY_DIR.to_owned())];
+    if let Some(config_map) = config_map {
+        let item = KeyToPath { key: key.clone(), path: AUTHORITIES_FILE.to_owned(), mode: None };
+        let source = ConfigMapVolumeSource {
+            name: config_map.clone(),
+            items: Some(vec![item]),
+            ..ConfigMapVolumeSource::default()
+        };
+        volumes.push(Volume { name: AUTHORITIES.to_owned(), config_map: Some(source), ..Volume::default() });
+        mounts.push(mount(AUTHORITIES, authorities_dir()));
+    }
+    (volumes, mounts)
+}
+
+/// What the settings name by value; it wins over the same of the Secret.
+fn environment(fetch: &FetchSettings) -> Option<Vec<EnvVar>> {
+    let named = [("HTTP_PROXY", &fetch.http_proxy), ("HTTPS_PROXY", &fetch.https_proxy), ("NO_PROXY", &fetch.no_proxy)];
+    let variables = named.into_iter().filter_map(|(name, value)| {
+        let value = Some(value.clone()?);
+        Some(EnvVar { name: name.to_owned(), value, value_from: None })
+    });
+    Some(variables.collect::<Vec<_>>()).filter(|variables| !variables.is_empty())
+}
+
+fn labels() -> BTreeMap<String, String> {
+    let labels = [
+        (names::LABEL_NAME, names::APP_FETCH),
+        (names::LABEL_COMPONENT, names::APP_FETCH),
+        (names::LABEL_MANAGED_BY, names::MANAGED_BY),
+    ];
+    labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+}
+
+fn annotations(remote: &Remote, attempt: &Attempt) -> BTreeMap<String, String> {
+    // Serializing plain data into a string cannot fail.
+    let attempt = serde_json::to_string(attempt).unwrap_or_default();
+    let own = [(names::ANNOTATION_FETCHES, shown(&remote.url)), (names::ANNOTATION_FETCH_TRY, attempt)];
+    own.map(|(name, value)| (name.to_owned(), value)).into_iter().chain([version_annotation()]).collect()
+}
+
+/// The program holds one buffer; what is in the page cache can be dropped once it is written.
+fn resources() -> ResourceRequirements {
+    let amounts = |amounts: &[(&str, &str)]| {
+        let amounts = amounts.iter().map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned())));
+        Some(amounts.collect())
+    };
+    ResourceRequirements {
+        requests: amounts(&[("cpu", "50m"), ("memory", "64Mi")]),
+        limits: amounts(&[("cpu", "1"), ("memory", "256Mi")]),
+        claims: None,
+    }
+}

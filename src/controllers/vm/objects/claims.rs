@@ -1,0 +1,74 @@
+//! (pure) Claims. None of them goes with its VM: what they hold is the user's.
+
+use crate::api::vm::names;
+use crate::controllers::vm::objects::{Plan, kept};
+use crate::controllers::vm::plan::DiskPlan;
+use crate::settings::ImageRepository;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+fn storage(size: &str) -> VolumeResourceRequirements {
+    let requests = [("storage".to_owned(), Quantity(size.to_owned()))].into();
+    VolumeResourceRequirements { requests: Some(requests), limits: None }
+}
+
+/// The claim for what the runner keeps: UUID, firmware variables, TPM state.
+pub(super) fn runner_data(plan: &Plan) -> PersistentVolumeClaim {
+    let spec = PersistentVolumeClaimSpec {
+        access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
+        resources: Some(storage("1Mi")),
+        storage_class_name: plan.runner_data_class.clone(),
+        ..PersistentVolumeClaimSpec::default()
+    };
+    PersistentVolumeClaim { metadata: kept(plan, plan.runner_data_claim.clone()), spec: Some(spec), status: None }
+}
+
+/// The claim of a disk, as its template says.
+pub(super) fn disk(plan: &Plan, disk: &DiskPlan) -> PersistentVolumeClaim {
+    let mut metadata = kept(plan, disk.claim.clone());
+    // Ours last: the operator finds its objects by them.
+    let labels = disk.metadata.labels.clone().into_iter().flatten().chain(metadata.labels.take().into_iter().flatten());
+    metadata.labels = Some(labels.collect());
+    metadata.annotations = disk.metadata.annotations.clone();
+    let spec = disk.spec.clone();
+    let resources = spec.resources.unwrap_or_default();
+    // A claim must ask for a size. A template that only selects volumes takes whatever size they have.
+    let requests = resources.requests.or_else(|| storage("1Mi").requests);
+    PersistentVolumeClaim {
+        metadata,
+        spec: Some(PersistentVolumeClaimSpec {
+            access_modes: Some(spec.access_modes),
+            data_source: spec.data_source,
+            data_source_ref: spec.data_source_ref,
+            resources: Some(VolumeResourceRequirements { requests, limits: resources.limits }),
+            selector: spec.selector,
+            storage_class_name: spec.storage_class_name,
+            volume_attributes_class_name: spec.volume_attributes_class_name,
+            volume_mode: Some(spec.volume_mode),
+            volume_name: spec.volume_name,
+        }),
+        status: None,
+    }
+}
+
+/// The namespace's image repository, where the administrator has not made one.
+pub(super) fn image_repository(plan: &Plan, repository: &ImageRepository) -> PersistentVolumeClaim {
+    let labels = [(names::LABEL_NAME.to_owned(), names::MANAGED_BY.to_owned())];
+    PersistentVolumeClaim {
+        metadata: ObjectMeta {
+            name: Some(names::IMAGE_REPOSITORY_CLAIM.to_owned()),
+            namespace: Some(plan.namespace.clone()),
+            labels: Some(labels.into()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PersistentVolumeClaimSpec {
+            access_modes: Some(repository.access_modes.clone()),
+            resources: Some(storage(&repository.size.to_quantity())),
+            storage_class_name: repository.storage_class_name.clone(),
+            volume_mode: Some("Filesystem".to_owned()),
+            ..PersistentVolumeClaimSpec::default()
+        }),
+        status: None,
+    }
+}

@@ -1,0 +1,225 @@
+//! (pure) The runner's configuration, from the VM's spec.
+
+use crate::api::VirtualMachine;
+use crate::api::logging::level;
+use crate::api::quantity::Bytes;
+use crate::api::runner::config;
+use crate::api::vm::{Forward, Machine, Network, Protocol, Spice, TapNetwork, UserNetwork, names};
+use crate::controllers::vm::images::{Media, is_remote};
+use crate::controllers::vm::plan::{DiskPlan, Invalid, Place, invalid};
+use crate::settings::{self, Policy};
+use kube::ResourceExt;
+use serde::de::value::Error as ValueError;
+use serde::de::{Deserialize, IntoDeserializer};
+
+/// The configuration; sizes and counts are checked already.
+pub(super) fn runner_config(
+    vm: &VirtualMachine,
+    (maximum_cpus, current_cpus): (u32, u32),
+    (maximum_ram, current_ram): (Bytes, Option<Bytes>),
+    (disks, media): (&[DiskPlan], &Media),
+    settings: &settings::Reconciler,
+    cloud_init: Option<config::CloudInit>,
+) -> Result<config::RunnerConfig, Invalid> {
+    let machine = &vm.spec.vm;
+    let topology = machine.cpu_topology.clone();
+    let part = |n: Option<i64>| n.and_then(|n| u32::try_from(n).ok()).unwrap_or_default();
+    Ok(config::RunnerConfig {
+        data_dir: Some(names::DATA_DIR.to_owned()),
+        runtime_dir: None,
+        namespace: vm.namespace(),
+        uid: vm.uid(),
+        generation: vm.metadata.generation,
+        reset_counter: machine.reset_request,
+        guest_shutdown_stops: vm.spec.guest_shutdown_stops,
+        log_level: log_level(vm, settings),
+        metrics_port: None,
+        cloud_init,
+        vm: Some(config::VmConfig {
+            name: vm.name_any(),
+            uuid: machine.machine_uuid.clone(),
+            use_tpm: machine.use_tpm,
+            boot_menu: machine.boot_menu,
+            firmware: machine.firmware,
+            maximum_ram,
+            current_ram,
+            hugepages: crate::controllers::vm::plan::machine::hugepages(machine),
+            shared_memory: machine.memory.as_ref().is_some_and(|memory| memory.shared),
+            cpu_model: machine.cpu_model.clone(),
+            maximum_cpus: Some(maximum_cpus),
+            current_cpus: Some(current_cpus),
+            sockets: part(topology.as_ref().map(|t| t.sockets)),
+            dies_per_socket: part(topology.as_ref().map(|t| t.dies_per_socket)),
+            cores_per_die: part(topology.as_ref().map(|t| t.cores_per_die)),
+            threads_per_core: part(topology.as_ref().map(|t| t.threads_per_core)),
+            accelerator: match settings.accelerator.policy {
+                Policy::Auto => config::Accelerator::Auto,
+                Policy::Kvm => config::Accelerator::Kvm,
+                Policy::Tcg => config::Accelerator::Tcg,
+            },
+            rtc_base: machine.rtc_base.clone(),
+            rtc_clock: typed("spec.vm.rtcClock", &machine.rtc_clock)?,
+            powerdown_timeout: u64::try_from(machine.powerdown_timeout).unwrap_or_default(),
+            network: networks(machine)?,
+            drives: drives(machine, disks, media)?,
+            display: display(machine)?,
+        }),
+    })
+}
+
+/// The text as a type of the runner's configuration.
+fn typed<T: for<'de> Deserialize<'de>>(field: &str, text: &str) -> Result<T, Invalid> {
+    let value: Result<T, ValueError> = T::deserialize(text.into_deserializer());
+    value.or_else(|error| invalid(field, error.to_string(), "correct the value"))
+}
+
+/// What a ConfigMap can hold, all of its values together.
+const MOST: usize = 1 << 20;
+/// A file that is longer is written without blanks and line ends, which may be most of it.
+const LONG: usize = MOST / 2;
+
+/// The file with the configuration: JSON, which is YAML that all parsers read alike.
+pub(super) fn file(config: &config::RunnerConfig) -> String {
+    let file = config::ConfigFile { runner: config.clone() };
+    // Serializing plain data into a string cannot fail.
+    let text = serde_json::to_string_pretty(&file).unwrap_or_default();
+    let text = if text.len() > LONG { serde_json::to_string(&file).unwrap_or_default() } else { text };
+    text + "\n"
+}
+
+/// Refuses what the API server would refuse without naming a field of the VM.
+pub(super) fn fits(vm: &VirtualMachine, file: &str, logging: Option<&str>) -> Result<(), Invalid> {
+    let logging = logging.map_or(0, str::len);
+    let all = file.len() + logging;
+    let (field, step) = match &vm.spec.logging_properties {
+        _ if all <= MOST => return Ok(()),
+        _ if logging <= file.len() => (
+            "spec.cloudInit",
+            "put user data into a Secret and name it in userDataFrom, or let the guest fetch it (#include)",
+        ),
+        Some(_) => ("spec.loggingProperties", "leave only the line .level: nothing else has an effect"),
+        None => {
+            ("loggingProperties of the operator's settings", "leave only the line .level: nothing else has an effect")
+        }
+    };
+    invalid(field, format!("the VM's ConfigMap would have {all} bytes and can have {MOST}"), step)
+}
+
+/// What the VM says, else the settings.
+pub(super) fn logging_properties<'a>(vm: &'a VirtualMachine, settings: &'a settings::Reconciler) -> Option<&'a String> {
+    vm.spec.logging_properties.as_ref().or(settings.logging_properties.as_ref())
+}
+
+/// Left out where it is the runner's default.
+fn log_level(vm: &VirtualMachine, settings: &settings::Reconciler) -> Option<String> {
+    level(logging_properties(vm, settings)?).0.filter(|level| *level != "info").map(str::to_owned)
+}
+
+fn networks(machine: &Machine) -> Result<Vec<config::NetworkConfig>, Invalid> {
+    let forward = |f: &Forward| config::ForwardConfig {
+        port: u16::try_from(f.port).unwrap_or_default(),
+        guest_port: u16::try_from(f.guest_port).unwrap_or_default(),
+        protocol: match f.protocol {
+            Protocol::TCP => config::Protocol::Tcp,
+            Protocol::UDP => config::Protocol::Udp,
+        },
+    };
+    let user = |user: &UserNetwork| config::NetworkConfig {
+        type_: config::NetworkType::User,
+        device: user.device.clone(),
+        net: user.net.clone(),
+        forward: user.forward.iter().map(forward).collect(),
+        ..config::NetworkConfig::default()
+    };
+    let tap = |n: usize, tap: &TapNetwork| {
+        let mac = |mac: &String| typed(&format!("spec.vm.networks[{n}].tap.mac"), mac);
+        Ok(config::NetworkConfig {
+            type_: config::NetworkType::Tap,
+            device: tap.device.clone(),
+            bridge: Some(tap.bridge.clone()),
+            mac: tap.mac.as_ref().map(mac).transpose()?,
+            ..config::NetworkConfig::default()
+        })
+    };
+    let network = |(n, network): (usize, &Network)| match &network.tap {
+        Some(of_tap) => Some(tap(n, of_tap)),
+        None => network.user.as_ref().map(user).map(Ok),
+    };
+    machine.networks.iter().enumerate().filter_map(network).collect()
+}
+
+fn drives(machine: &Machine, disks: &[DiskPlan], media: &Media) -> Result<Vec<config::DriveConfig>, Invalid> {
+    let mut disks = disks.iter();
+    let mut drives = Vec::new();
+    for (i, disk) in machine.disks.iter().enumerate() {
+        let bootindex = disk.bootindex.and_then(|n| u32::try_from(n).ok());
+        drives.push(match &disk.cdrom {
+            Some(cdrom) => config::DriveConfig {
+                type_: config::DriveType::IdeCd,
+                file: Some(medium(i, &cdrom.image, media)?),
+                bootindex,
+                ..config::DriveConfig::default()
+            },
+            None => config::DriveConfig { bootindex, ..disks.next().map(drive).unwrap_or_default() },
+        });
+    }
+    Ok(drives)
+}
+
+/// The drive of a disk with a claim.
+fn drive(disk: &DiskPlan) -> config::DriveConfig {
+    let drive = config::DriveConfig::default();
+    match disk.place {
+        Place::Device => config::DriveConfig { resource: Some(disk.path()), ..drive },
+        Place::File { size } => config::DriveConfig { file: Some(disk.path()), size: Some(size), ..drive },
+    }
+}
+
+/// What is in the CD drive at that place.
+fn medium(i: usize, image: &str, media: &Media) -> Result<String, Invalid> {
+    if !is_remote(image) {
+        return cd_image(&format!("spec.vm.disks[{i}].cdrom.image"), image);
+    }
+    let file = media.files.iter().find(|(place, _)| *place == i).map(|(_, file)| file.clone());
+    Ok(file.unwrap_or_default())
+}
+
+/// Path of a CD image: inside the image repository, or none.
+fn cd_image(field: &str, image: &str) -> Result<String, Invalid> {
+    let image = image.strip_prefix("file://").unwrap_or(image);
+    if image.is_empty() {
+        return Ok(String::new());
+    }
+    let repository = format!("{}/", names::IMAGE_REPOSITORY_DIR);
+    let relative = image.strip_prefix(&repository).unwrap_or(image);
+    if relative.starts_with('/') || relative.split('/').any(|part| part == "..") {
+        let why = format!("{image:?} is not in the image repository");
+        return invalid(field, why, "give a path below the image repository");
+    }
+    Ok(format!("{repository}{relative}"))
+}
+
+/// A display that asks for no password, in the node's network: it is for the node alone.
+pub(super) fn hide_display(config: &mut config::RunnerConfig) {
+    if let Some(spice) = config.vm.as_mut().and_then(|vm| vm.display.spice.as_mut()) {
+        spice.address = Some(std::net::Ipv4Addr::LOCALHOST.into());
+    }
+}
+
+fn display(machine: &Machine) -> Result<config::DisplayConfig, Invalid> {
+    let display = &machine.display;
+    let video = |video: &String| typed("spec.vm.display.spice.streamingVideo", video);
+    let spice = |spice: &Spice| {
+        Ok(config::SpiceConfig {
+            port: u16::try_from(spice.port).unwrap_or_default(),
+            address: None,
+            streaming_video: spice.streaming_video.as_ref().map(video).transpose()?,
+            usb_redirects: u32::try_from(spice.usb_redirects).unwrap_or_default(),
+        })
+    };
+    Ok(config::DisplayConfig {
+        outputs: u32::try_from(display.outputs).unwrap_or_default(),
+        logged_in_user: display.logged_in_user.clone(),
+        spice: display.spice.as_ref().map(spice).transpose()?,
+    })
+}

@@ -1,0 +1,5 @@
+//! What becomes of a VM's pod.
+
+pub mod exit;
+pub mod refresh_volume;
+pub mod restart;

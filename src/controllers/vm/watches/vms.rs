@@ -1,0 +1,165 @@
+//! The watch of VMs: which have changed, and waiting for leadership.
+
+use crate::api::VirtualMachine;
+use crate::controllers::vm::context::Context;
+use crate::controllers::vm::views::VmView;
+use crate::controllers::vm::watches::failed;
+use crate::k8s::events as published;
+use crate::k8s::watch::listed;
+use crate::k8s::writer::Writer;
+use futures::{FutureExt, Stream, StreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::Api;
+use kube::core::DeserializeGuard;
+use kube::core::error_boundary::InvalidObject;
+use kube::runtime::events::EventType;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher::{self, Event};
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A VM, or the error and the metadata of one that cannot be decoded.
+type Guarded = DeserializeGuard<VmView>;
+
+/// Watches VMs into [`Context::vms`]. Returns the VMs that were added, changed or deleted: names only, as ten thousand are listed at
+/// once. A VM that cannot be decoded is treated like one that does not exist, and reported by an event.
+pub fn vms(ctx: &Arc<Context>) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
+    let api = Api::<Guarded>::namespaced(ctx.client.clone(), &ctx.namespace);
+    let events = listed(api, watcher::Config::default(), ctx.watch_pause);
+    let ctx = ctx.clone();
+    let mut names = Vec::new();
+    events.flat_map(move |event| {
+        note_definition(&ctx, &event);
+        let changed = match event {
+            Ok(event) => decoded(event, &ctx).map(|event| {
+                ctx.vms.watched(&event);
+                in_store(event, &mut names)
+            }),
+            // The controller would pause all that it listens to, on top of the pause of this watch.
+            Err(error) => {
+                failed(&ctx, "vms", &error);
+                None
+            }
+        };
+        futures::stream::iter(changed.unwrap_or_default())
+    })
+}
+
+/// The VMs that have changed, each when the store has the change. A list gets into the store as a whole at its end.
+fn in_store(
+    event: Event<VirtualMachine>,
+    listed: &mut Vec<ObjectRef<VirtualMachine>>,
+) -> Vec<ObjectRef<VirtualMachine>> {
+    match event {
+        Event::Apply(vm) | Event::Delete(vm) => return vec![ObjectRef::from_obj(&vm)],
+        Event::Init => listed.clear(),
+        Event::InitApply(vm) => listed.push(ObjectRef::from_obj(&vm)),
+        Event::InitDone => return std::mem::take(listed),
+    }
+    Vec::new()
+}
+
+fn decoded(event: Event<Guarded>, ctx: &Arc<Context>) -> Option<Event<VirtualMachine>> {
+    Some(match event {
+        Event::Init => {
+            ctx.undecodable().clear();
+            Event::Init
+        }
+        Event::InitDone => Event::InitDone,
+        Event::InitApply(guarded) => Event::InitApply(noted(guarded, ctx).ok()?),
+        // It may have been decodable before.
+        Event::Apply(guarded) => match noted(guarded, ctx) {
+            Ok(vm) => Event::Apply(vm),
+            Err(invalid) => Event::Delete(stand_in(&invalid.metadata)?),
+        },
+        Event::Delete(DeserializeGuard(result)) => {
+            let vm = result.map_or_else(|invalid| stand_in(&invalid.metadata), |vm| Some(vm.into()))?;
+            ctx.undecodable().remove(&vm.name_any());
+            Event::Delete(vm)
+        }
+    })
+}
+
+/// The VM, or the error of one that cannot be decoded. A leader reports that at once, another operator once it leads.
+fn noted(DeserializeGuard(result): Guarded, ctx: &Arc<Context>) -> Result<VirtualMachine, Box<InvalidObject>> {
+    let mut undecodable = ctx.undecodable();
+    match &result {
+        Ok(vm) => drop(undecodable.remove(&vm.name_any())),
+        Err(invalid) => {
+            undecodable.insert(invalid.metadata.name.clone().unwrap_or_default(), invalid.clone());
+            if ctx.leadership.leads() {
+                tokio::spawn(report_undecodable(invalid.clone(), ctx.clone()));
+            }
+        }
+    }
+    result.map(VirtualMachine::from).map_err(Box::new)
+}
+
+/// A VM of that name, of which only the metadata is used.
+fn stand_in(metadata: &ObjectMeta) -> Option<VirtualMachine> {
+    let vm: Option<VmView> = serde_json::from_value(json!({"metadata": metadata, "spec": {"vm": {}}})).ok();
+    vm.map(VirtualMachine::from)
+}
+
+/// Logs and publishes which field of a VM cannot be decoded. Objects that were stored under another
+/// definition can be undecodable, those that the API server has checked cannot.
+async fn report_undecodable(invalid: InvalidObject, ctx: Arc<Context>) {
+    let InvalidObject { error, metadata } = invalid;
+    let name = metadata.name.as_deref().unwrap_or_default();
+    // The watch gives the error without the field's path.
+    let now = Writer::new(&ctx).find::<VirtualMachine, Value>(name).await.ok().flatten();
+    let located = now.and_then(|vm| serde_path_to_error::deserialize::<_, VmView>(&vm).err());
+    let why = located.map_or(error, |error| format!("{}: {}", error.path(), error.inner()));
+    let message = format!(
+        "the VM cannot be read: {why}; correct it (kubectl edit vm {name}), or apply the definitions of this version (kubectl apply -f crds/); until then its pod stays as it is"
+    );
+    tracing::warn!(vm = name, "{message}");
+    let Some(regarding) = stand_in(&metadata).map(|vm| vm.object_ref(&())) else { return };
+    published::publish(&ctx, &regarding, EventType::Warning, "Unreadable", &message).await;
+}
+
+/// Remembers whether the API server knows the definition, and logs when that changes.
+fn note_definition<K>(ctx: &Context, event: &watcher::Result<Event<K>>) {
+    // A list begins before its first page is requested.
+    if matches!(event, Ok(Event::Init)) {
+        return;
+    }
+    let missing = matches!(
+        event,
+        Err(watcher::Error::InitialListFailed(kube::Error::Api(status)) | watcher::Error::WatchStartFailed(kube::Error::Api(status)))
+            if status.code == 404
+    );
+    if ctx.definition_missing.swap(missing, Ordering::Relaxed) != missing {
+        match missing {
+            true => tracing::error!("the API server does not know VirtualMachines; kubectl apply -f crds/; waiting"),
+            false => tracing::info!("the API server knows VirtualMachines now"),
+        }
+    }
+}
+
+/// Keeps the stores up to date without acting on changes until this operator leads. Then it returns streams that begin with all VMs.
+pub async fn stand_by<S, T>(
+    ctx: &Arc<Context>,
+    changed: S,
+    mut children: T,
+) -> (impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<S, T>, T)
+where
+    S: Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static,
+    T: Stream<Item = ObjectRef<VirtualMachine>> + Send + Unpin + 'static,
+{
+    let mut changed = Box::pin(changed);
+    let changes = futures::stream::select(changed.by_ref(), children.by_ref()).map(drop).collect::<()>();
+    tokio::select! {
+        biased;
+        () = ctx.leadership.elected() => {}
+        // Watches do not end before the operator does.
+        () = changes.then(|()| futures::future::pending()) => {}
+    }
+    for invalid in ctx.undecodable().values() {
+        tokio::spawn(report_undecodable(invalid.clone(), ctx.clone()));
+    }
+    let all: Vec<_> = ctx.vms.reader().state().iter().map(|vm| ObjectRef::from_obj(vm.as_ref())).collect();
+    (futures::stream::iter(all).chain(changed), children)
+}

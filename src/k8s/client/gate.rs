@@ -1,0 +1,160 @@
+//! (client) The operator's way to the API server: every request is counted and has a deadline, and an operator that does not
+//! lead writes nothing.
+//!
+//! ```text
+//!  Client ──► leads? counted ──► Deadlines ──► connections
+//! ```
+//!
+//! Nothing below sends a request twice: what is tried again passes here again.
+
+use crate::k8s::client::connect;
+use crate::k8s::client::timeout::Deadlines;
+use crate::k8s::leader::Leadership;
+use crate::telemetry::metrics::Metrics;
+use http::{Method, Request};
+use kube::client::Body;
+use kube::{Client, Config};
+use std::sync::Arc;
+use tower::filter::FilterLayer;
+
+/// A write of an operator that does not lead; it was not sent.
+#[derive(Debug, thiserror::Error)]
+#[error("this operator does not lead (any more)")]
+pub struct NotLeading;
+
+/// A client whose requests are counted, and whose writes are sent only while `leadership` says that this operator
+/// leads. The look at the clock is the last thing before a request is sent: a process that was stopped for a while
+/// writes nothing when it goes on.
+///
+/// # Errors
+/// If the configuration is of no use.
+pub fn client(
+    mut config: Config,
+    metrics: Arc<Metrics>,
+    leadership: Leadership,
+    deadlines: Deadlines,
+) -> kube::Result<Client> {
+    // kube would send again, up to 15 times and as late as the server wishes, whoever leads by then.
+    config.default_retry = false;
+    let layer = FilterLayer::new(move |request: Request<Body>| {
+        if is_write(request.method()) && !leadership.leads() {
+            return Err(NotLeading);
+        }
+        count(&request, &metrics);
+        Ok(request)
+    });
+    Ok(connect::builder(config)?.with_layer(&deadlines).with_layer(&layer).build())
+}
+
+/// A client whose requests are counted and have the usual deadlines.
+///
+/// # Errors
+/// If the configuration is of no use.
+pub fn unguarded(config: Config, metrics: Arc<Metrics>) -> kube::Result<Client> {
+    client(config, metrics, Leadership::alone(), Deadlines::default())
+}
+
+fn is_write(method: &Method) -> bool {
+    method != Method::GET && method != Method::HEAD
+}
+
+fn count(request: &Request<Body>, metrics: &Metrics) {
+    let (verb, resource) = what(request.method(), request.uri().path(), request.uri().query().unwrap_or_default());
+    metrics.requested(verb, &resource);
+}
+
+/// Verb and resource of a request, as RBAC names them: `patch`, `vms/status`. `get`, `other` where it is about no
+/// resource. There are as many as there are in the operator's roles: no name of an object is among them.
+pub(super) fn what(method: &Method, path: &str, query: &str) -> (&'static str, String) {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let rest = match parts.as_slice() {
+        ["api", _, rest @ ..] | ["apis", _, _, rest @ ..] => rest,
+        _ => &[],
+    };
+    let rest = match rest {
+        ["namespaces", _, rest @ ..] if !rest.is_empty() => rest,
+        rest => rest,
+    };
+    let (resource, named) = match rest {
+        [] => ("other".to_owned(), true),
+        [resource] => ((*resource).to_owned(), false),
+        [resource, _] => ((*resource).to_owned(), true),
+        [resource, _, sub, ..] => (format!("{resource}/{sub}"), true),
+    };
+    let watches = query.split('&').any(|parameter| matches!(parameter, "watch=true" | "watch=1"));
+    let verb = match *method {
+        Method::GET if watches => "watch",
+        Method::GET if named => "get",
+        Method::GET => "list",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE if named => "delete",
+        Method::DELETE => "deletecollection",
+        _ => "other",
+    };
+    (verb, resource)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::StatusCode;
+    use axum::response::IntoResponse;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    /// A server that is too busy, how often it was asked, and a client of it.
+    async fn busy(leadership: Leadership) -> (Arc<AtomicUsize>, Client) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let answer = async move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            (StatusCode::TOO_MANY_REQUESTS, [("Retry-After", "1")], "too many requests").into_response()
+        };
+        let listener = tokio::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = client(Config::new(url), Arc::default(), leadership, Deadlines::default());
+        (asked, client.unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_write_that_was_put_off_is_not_sent_again_when_the_lead_has_ended() {
+        let leadership = Leadership::leading_for(Duration::from_millis(800));
+        let (asked, client) = busy(leadership.clone()).await;
+        let write = || Request::patch("/api/v1/namespaces/a/pods/vm").body(Vec::new()).unwrap();
+        let refused = client.request::<serde_json::Value>(write()).await.unwrap_err();
+        assert!(matches!(&refused, kube::Error::Api(status) if status.code == 429), "{refused}");
+        while leadership.leads() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let refused = client.request::<serde_json::Value>(write()).await.unwrap_err();
+        assert!(refused.to_string().contains("does not lead"), "{refused}");
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        let read = Request::get("/api/v1/namespaces/a/pods/vm").body(Vec::new()).unwrap();
+        client.request::<serde_json::Value>(read).await.unwrap_err();
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn requests_have_the_verbs_and_resources_of_rbac() {
+        let ns = "/api/v1/namespaces/a/pods";
+        let vms = "/apis/vmoperator.jdrupes.org/v1/namespaces/a/vms";
+        for (method, path, query, verb, resource) in [
+            (Method::GET, ns.to_owned(), "limit=50", "list", "pods"),
+            (Method::GET, ns.to_owned(), "watch=true&resourceVersion=7", "watch", "pods"),
+            (Method::GET, format!("{ns}/vm"), "", "get", "pods"),
+            (Method::POST, ns.to_owned(), "fieldManager=a", "create", "pods"),
+            (Method::PATCH, format!("{ns}/vm/resize"), "", "patch", "pods/resize"),
+            (Method::DELETE, format!("{ns}/vm"), "", "delete", "pods"),
+            (Method::PATCH, format!("{vms}/vm/status"), "", "patch", "vms/status"),
+            (Method::PUT, "/apis/coordination.k8s.io/v1/namespaces/a/leases/b".to_owned(), "", "update", "leases"),
+            (Method::GET, "/api/v1/namespaces/a".to_owned(), "", "get", "namespaces"),
+            (Method::GET, "/version".to_owned(), "", "get", "other"),
+        ] {
+            assert_eq!(what(&method, &path, query), (verb, resource.to_owned()), "{method} {path}");
+        }
+    }
+}

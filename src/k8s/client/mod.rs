@@ -1,0 +1,7 @@
+//! The API client.
+
+pub mod connect;
+#[cfg(feature = "operator")]
+pub mod gate;
+#[cfg(feature = "operator")]
+pub mod timeout;

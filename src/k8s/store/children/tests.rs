@@ -1,0 +1,121 @@
+use crate::api::vm::names;
+use crate::k8s::store::children::*;
+use k8s_openapi::api::core::v1::ConfigMap;
+
+fn object(name: &str, vm: &str, version: u64) -> ConfigMap {
+    let mut object = ConfigMap::default();
+    object.metadata.name = Some(name.to_owned());
+    object.metadata.resource_version = Some(version.to_string());
+    object.metadata.labels = Some(names::labels(vm));
+    object
+}
+
+fn cache() -> Cache<ConfigMap> {
+    Cache::new(|o| o.metadata.labels.as_ref()?.get(names::LABEL_INSTANCE).cloned())
+}
+
+fn version_of(cache: &Cache<ConfigMap>, name: &str) -> Option<u64> {
+    cache.get(name).and_then(|o| version(o.as_ref()))
+}
+
+#[test]
+fn what_is_known_in_this_version_is_no_change() {
+    let cache = cache();
+    let watched = |version| cache.watched(Event::Apply(object("a", "vm", version)));
+    cache.writing().answered(object("a", "vm", 5));
+    assert_eq!([watched(5), watched(5)], [Change::None, Change::None]);
+    assert_eq!(watched(6), Change::Group("vm".to_owned()));
+}
+
+#[test]
+fn an_own_write_is_seen_before_the_watch_tells_and_older_news_does_not_undo_it() {
+    let cache = cache();
+    cache.writing().answered(object("a", "vm", 7));
+    assert_eq!(cache.watched(Event::Apply(object("a", "vm", 5))), Change::None);
+    assert_eq!(version_of(&cache, "a"), Some(7));
+    assert_eq!(cache.watched(Event::Apply(object("a", "vm", 9))), Change::Group("vm".to_owned()));
+    assert_eq!(version_of(&cache, "a"), Some(9));
+}
+
+#[test]
+fn an_answer_that_comes_after_the_deletion_brings_nothing_back() {
+    let cache = cache();
+    cache.watched(Event::Apply(object("a", "vm", 5)));
+    cache.watched(Event::Delete(object("a", "vm", 6)));
+    cache.writing().answered(object("a", "vm", 5));
+    assert_eq!(version_of(&cache, "a"), None);
+    cache.writing().answered(object("a", "vm", 8));
+    assert_eq!(version_of(&cache, "a"), Some(8));
+}
+
+/// Two clients delete a pod that has ended: the later answer shows the pod without its version. The watch may have reported
+/// the end before.
+#[test]
+fn an_answer_without_a_version_brings_nothing_back() {
+    let cache = cache();
+    cache.watched(Event::Apply(object("a", "vm", 5)));
+    cache.watched(Event::Delete(object("a", "vm", 6)));
+    let mut answer = object("a", "vm", 0);
+    answer.metadata.resource_version = None;
+    cache.writing().answered(answer);
+    assert_eq!(version_of(&cache, "a"), None);
+    cache.writing().answered(object("a", "vm", 8));
+    assert_eq!(version_of(&cache, "a"), Some(8));
+}
+
+/// Else the operator would know a pod for ever that is not there, and its VM would never start.
+#[test]
+fn an_answer_that_a_new_list_has_overtaken_brings_nothing_back() {
+    let cache = cache();
+    let writing = cache.writing();
+    // It is made at 5 and deleted at 6; the connection of the watch is cut meanwhile, and the past forgotten.
+    cache.watched(Event::Init);
+    cache.watched(Event::InitDone);
+    writing.answered(object("a", "vm", 5));
+    assert_eq!(version_of(&cache, "a"), None);
+    cache.writing().answered(object("a", "vm", 8));
+    assert_eq!(version_of(&cache, "a"), Some(8));
+}
+
+/// An API server whose view is late can answer a list with an older version than that of an own write.
+#[test]
+fn neither_an_older_list_nor_a_late_deletion_takes_a_newer_object_back() {
+    let cache = cache();
+    cache.writing().answered(object("a", "vm", 7));
+    cache.watched(Event::Init);
+    cache.watched(Event::InitApply(object("a", "vm", 5)));
+    cache.watched(Event::InitDone);
+    assert_eq!(version_of(&cache, "a"), Some(7));
+    assert_eq!(cache.watched(Event::Delete(object("a", "vm", 6))), Change::None);
+    assert_eq!(version_of(&cache, "a"), Some(7));
+    assert_eq!(cache.watched(Event::Delete(object("a", "vm", 8))), Change::Group("vm".to_owned()));
+}
+
+#[test]
+fn what_a_new_list_does_not_name_is_gone() {
+    let cache = cache();
+    for name in ["a", "b"] {
+        cache.watched(Event::Apply(object(name, "vm", 1)));
+    }
+    cache.watched(Event::Init);
+    cache.watched(Event::InitApply(object("b", "vm", 2)));
+    assert_eq!(cache.len(), 2);
+    assert_eq!(cache.watched(Event::InitDone), Change::Relisted);
+    assert_eq!((version_of(&cache, "a"), version_of(&cache, "b")), (None, Some(2)));
+    assert!(cache.is_ready());
+}
+
+#[test]
+fn a_group_holds_its_own_objects_even_after_one_has_moved() {
+    let cache = cache();
+    for (name, vm) in [("a", "vm"), ("b", "vm"), ("c", "vm-2"), ("d", "other")] {
+        cache.watched(Event::Apply(object(name, vm, 1)));
+    }
+    cache.watched(Event::Apply(object("b", "other", 2)));
+    let names = |group: &str| cache.group(group).iter().map(|o| name(o.as_ref()).to_owned()).collect::<Vec<_>>();
+    assert_eq!(
+        (names("vm"), names("vm-2"), names("other")),
+        (vec!["a".to_owned()], vec!["c".to_owned()], vec!["b".to_owned(), "d".to_owned()])
+    );
+    assert_eq!(cache.groups("vm").iter().map(|o| name(o.as_ref())).collect::<Vec<_>>(), ["a", "c"]);
+}

@@ -1,0 +1,5 @@
+//! The newest known state of objects.
+
+pub mod children;
+pub mod primary;
+pub mod trim;

@@ -1,0 +1,129 @@
+//! Metadata, of which the managed fields are passed over while they are read: they are half of what an API server
+//! sends, nobody here reads them, and as values they would be hundreds of small allocations for each object.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[derive(Default)]
+struct Read {
+    annotations: Option<BTreeMap<String, String>>,
+    creation_timestamp: Option<Time>,
+    deletion_grace_period_seconds: Option<i64>,
+    deletion_timestamp: Option<Time>,
+    finalizers: Option<Vec<String>>,
+    generate_name: Option<String>,
+    generation: Option<i64>,
+    labels: Option<BTreeMap<String, String>>,
+    name: Option<String>,
+    namespace: Option<String>,
+    owner_references: Option<Vec<OwnerReference>>,
+    resource_version: Option<String>,
+    self_link: Option<String>,
+    uid: Option<String>,
+}
+
+/// Beginnings of the names of annotations that the operator does not read: those of `kubectl apply` and of volume binders.
+const UNUSED_ANNOTATIONS: [&str; 4] = [
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "pv.kubernetes.io/",
+    "volume.kubernetes.io/",
+    "volume.beta.kubernetes.io/",
+];
+
+/// The finalizer that each claim has.
+const PVC_PROTECTION: &str = "kubernetes.io/pvc-protection";
+
+/// Reads an object's metadata without its managed fields and the annotations that nobody here reads; for `#[serde(deserialize_with)]`.
+///
+/// # Errors
+/// If it is not metadata.
+pub fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let mut read = Read::deserialize(deserializer)?;
+    if let Some(annotations) = &mut read.annotations {
+        annotations.retain(|name, _| !UNUSED_ANNOTATIONS.iter().any(|prefix| name.starts_with(prefix)));
+    }
+    if let Some(finalizers) = &mut read.finalizers {
+        finalizers.retain(|name| name != PVC_PROTECTION);
+    }
+    Ok(ObjectMeta {
+        // An empty map keeps the allocation of its entries, and an empty list its own.
+        annotations: read.annotations.filter(|annotations| !annotations.is_empty()),
+        creation_timestamp: read.creation_timestamp,
+        deletion_grace_period_seconds: read.deletion_grace_period_seconds,
+        deletion_timestamp: read.deletion_timestamp,
+        finalizers: read.finalizers.filter(|finalizers| !finalizers.is_empty()),
+        generate_name: read.generate_name,
+        generation: read.generation,
+        labels: read.labels,
+        managed_fields: None,
+        name: read.name,
+        namespace: read.namespace,
+        owner_references: read.owner_references,
+        resource_version: read.resource_version,
+        self_link: read.self_link,
+        uid: read.uid,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::vm::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, VmView};
+    use kube::Resource;
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    fn object() -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "K", "spec": {"vm": {}},
+            "metadata": {
+                "name": "a", "namespace": "n", "generateName": "g", "selfLink": "s", "uid": "u", "resourceVersion": "7",
+                "generation": 2, "creationTimestamp": "2026-01-01T00:00:00Z", "deletionTimestamp": "2026-01-02T00:00:00Z",
+                "deletionGracePeriodSeconds": 30, "labels": {"l": "1"}, "annotations": {"a": "2"},
+                "finalizers": ["example.org/hold"],
+                "ownerReferences": [{"apiVersion": "v", "kind": "k", "name": "o", "uid": "ou", "controller": true}],
+                "managedFields": [{
+                    "manager": "m", "operation": "Apply", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z",
+                    "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {"f:l": {}}}},
+                }],
+            },
+        })
+    }
+
+    #[test]
+    fn all_but_the_managed_fields_is_read() {
+        let object = object();
+        let mut whole: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
+        assert!(whole.managed_fields.take().is_some());
+        assert_eq!(metadata(&object["metadata"]).unwrap(), whole);
+        assert_eq!(metadata(&json!({"labels": null, "creationTimestamp": null})).unwrap(), ObjectMeta::default());
+    }
+
+    #[test]
+    fn the_finalizer_that_holds_a_pod_is_kept_and_that_of_every_claim_is_not() {
+        let finalizers = |names: &Value| metadata(&json!({"finalizers": names})).unwrap().finalizers;
+        assert_eq!(finalizers(&json!(["example.org/hold"])), Some(vec!["example.org/hold".to_owned()]));
+        assert_eq!(finalizers(&json!(["kubernetes.io/pvc-protection"])), None);
+    }
+
+    #[test]
+    fn no_view_keeps_managed_fields_for_a_moment() {
+        fn managed<K: Resource + DeserializeOwned>() -> bool {
+            let read: K = serde_json::from_str(&object().to_string()).unwrap();
+            assert_eq!(read.meta().name.as_deref(), Some("a"));
+            read.meta().managed_fields.is_some()
+        }
+        let kinds = [
+            managed::<PodView>(),
+            managed::<ClaimView>(),
+            managed::<ServiceView>(),
+            managed::<SecretView>(),
+            managed::<ConfigMapView>(),
+            managed::<VmView>(),
+        ];
+        assert_eq!(kinds, [false; 6]);
+    }
+}

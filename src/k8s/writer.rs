@@ -1,0 +1,208 @@
+//! (client) The few ways in which the operator writes, each of which says in its error what it tried.
+
+use crate::api::VirtualMachine;
+use crate::api::vm::names;
+use crate::controllers::vm::context::Context;
+use crate::controllers::vm::views::{PodView, VmView};
+use crate::k8s::error::Error;
+use crate::k8s::store::children::Cache;
+use crate::k8s::store::primary::VmStore;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{NamespaceResourceScope, Request};
+use kube::{Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Writes objects of the operator's namespace. Answers are decoded into the views that the caches hold.
+pub struct Writer<'a> {
+    client: &'a Client,
+    namespace: &'a str,
+    vms: &'a VmStore,
+}
+
+fn kind<K: Resource<DynamicType = ()>>() -> &'static str {
+    // All kinds that are written are static; their names are borrowed from the binary.
+    match K::kind(&()) {
+        std::borrow::Cow::Borrowed(kind) => kind,
+        std::borrow::Cow::Owned(_) => "object",
+    }
+}
+
+fn failed<K: Resource<DynamicType = ()>>(verb: &'static str, name: &str) -> impl FnOnce(kube::Error) -> Error {
+    move |source| Error::Api { verb, kind: kind::<K>(), name: name.to_owned(), source }
+}
+
+fn is_code(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+/// A quota that others use at the moment is a conflict, too, with the same code.
+fn is_there(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
+}
+
+impl<'a> Writer<'a> {
+    /// Writes by the context's client, into its namespace.
+    #[must_use]
+    pub fn new(ctx: &'a Context) -> Self {
+        Self { client: &ctx.client, namespace: &ctx.namespace, vms: &ctx.vms }
+    }
+
+    fn request<K: Resource<DynamicType = ()>>(&self) -> Request {
+        Request::new(K::url_path(&(), Some(self.namespace)))
+    }
+
+    /// Sends a request. `verb` says in an error what was tried.
+    async fn send<K, V>(
+        &self,
+        verb: &'static str,
+        name: &str,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<V, Error>
+    where
+        K: Resource<DynamicType = ()>,
+        V: DeserializeOwned,
+    {
+        let answer = async { self.client.request(request.map_err(kube::Error::BuildRequest)?).await };
+        answer.await.map_err(failed::<K>(verb, name))
+    }
+
+    /// The same. The cache takes in the answer.
+    async fn send_into<K, V>(
+        &self,
+        cache: &Cache<V>,
+        verb: &'static str,
+        name: &str,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<Arc<V>, Error>
+    where
+        K: Resource<DynamicType = ()>,
+        V: Resource + DeserializeOwned,
+    {
+        let writing = cache.writing();
+        Ok(writing.answered(self.send::<K, V>(verb, name, request).await?))
+    }
+
+    /// Creates the object; if one of its name exists, returns that one.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn create_or_get<K, V>(&self, cache: &Cache<V>, object: &K) -> Result<Arc<V>, Error>
+    where
+        K: Resource<DynamicType = ()> + Serialize,
+        V: Resource + DeserializeOwned,
+    {
+        let name = object.name_any();
+        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError);
+        let body = body.map_err(failed::<K>("create", &name))?;
+        let params = PostParams { field_manager: Some(names::MANAGER_OPERATOR.to_owned()), ..PostParams::default() };
+        match self.send_into::<K, V>(cache, "create", &name, self.request::<K>().create(&params, body)).await {
+            Err(Error::Api { source, .. }) if is_there(&source) => {
+                let request = self.request::<K>().get(&name, &GetParams::default());
+                self.send_into::<K, V>(cache, "get", &name, request).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// The object of that name, if it exists.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn find<K, V>(&self, name: &str) -> Result<Option<V>, Error>
+    where
+        K: Resource<DynamicType = ()>,
+        V: DeserializeOwned,
+    {
+        match self.send::<K, V>("get", name, self.request::<K>().get(name, &GetParams::default())).await {
+            Err(error) if error.code() == Some(404) => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
+    /// Patches the object. Lists of built-in kinds are merged by the keys of their items if the patch is a strategic one.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn patch<K, V>(&self, cache: &Cache<V>, name: &str, patch: &Patch<Value>) -> Result<Arc<V>, Error>
+    where
+        K: Resource<DynamicType = ()>,
+        V: Resource + DeserializeOwned,
+    {
+        self.send_into::<K, V>(cache, "patch", name, self.request::<K>().patch(name, &as_operator(), patch)).await
+    }
+
+    /// Changes the resources of a pod's containers, which are merged by name.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn resize(&self, cache: &Cache<PodView>, name: &str, patch: &Value) -> Result<Arc<PodView>, Error> {
+        let request = self.request::<Pod>().patch_subresource("resize", name, &as_operator(), &Patch::Strategic(patch));
+        self.send_into::<Pod, PodView>(cache, "resize", name, request).await
+    }
+
+    /// Merges into a VM.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn merge_vm(&self, name: &str, patch: &Value) -> Result<Arc<VirtualMachine>, Error> {
+        let request = self.request::<VirtualMachine>().patch(name, &as_operator(), &Patch::Merge(patch));
+        Ok(self.vms.answered(self.send::<VirtualMachine, VmView>("patch", name, request).await?.into()))
+    }
+
+    /// Applies a part of a VM's status, as the given field manager.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn apply_status(&self, name: &str, manager: &str, object: &Value) -> Result<Arc<VirtualMachine>, Error> {
+        let (params, patch) = (PatchParams::apply(manager).force(), Patch::Apply(object));
+        let request = self.request::<VirtualMachine>().patch_subresource("status", name, &params, &patch);
+        let answer = self.send::<VirtualMachine, VmView>("apply the status of", name, request).await?;
+        Ok(self.vms.answered(answer.into()))
+    }
+
+    /// Deletes the object if it still has that UID (and that version, if one is given), and gives it that many seconds to end, by
+    /// default as many as the object itself says. The cache takes in the object if it still exists, as it is ending.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn delete<K, V>(
+        &self,
+        cache: &Cache<V>,
+        name: &str,
+        preconditions: Preconditions,
+        grace: Option<i64>,
+    ) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        V: Resource + DeserializeOwned,
+    {
+        let grace_period_seconds = grace.map(|grace| u32::try_from(grace).unwrap_or(u32::MAX));
+        let params =
+            DeleteParams { grace_period_seconds, preconditions: Some(preconditions), ..DeleteParams::default() };
+        let request = self.request::<K>().delete(name, &params).map_err(kube::Error::BuildRequest);
+        let request = request.map_err(failed::<K>("delete", name))?;
+        let writing = cache.writing();
+        match self.client.request_status::<V>(request).await {
+            Ok(answer) => drop(answer.left().map(|left| writing.answered(left))),
+            // Deleted, replaced or changed: the object that was meant no longer exists.
+            Err(error) if is_code(&error, 404) || is_code(&error, 409) => {}
+            Err(error) => return Err(failed::<K>("delete", name)(error)),
+        }
+        Ok(())
+    }
+}
+
+/// For a patch under the operator's name that owns no fields for good.
+fn as_operator() -> PatchParams {
+    PatchParams { field_manager: Some(names::MANAGER_OPERATOR.to_owned()), ..PatchParams::default() }
+}
+
+/// That the object is the one of that UID.
+#[must_use]
+pub fn only(uid: &str) -> Preconditions {
+    Preconditions { uid: Some(uid.to_owned()), resource_version: None }
+}

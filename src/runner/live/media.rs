@@ -1,0 +1,103 @@
+//! (client) Changes the media of the CD drives.
+//!
+//! A drive that has its configured image belongs to the guest: what the guest then does with the tray is not undone.
+
+use crate::api::conditions::ConditionReason;
+use crate::runner::live::{Machine, Progress};
+use crate::runner::problem::Problem;
+use crate::runner::qemu::{cd_device, cd_image, cd_node};
+use crate::runner::qmp::{Command, Error};
+use std::path::PathBuf;
+
+/// A CD drive.
+#[derive(Debug)]
+pub struct Tray {
+    /// The configured image that was inserted last.
+    image: Option<PathBuf>,
+    /// Whether the drive has it, as far as QEMU has answered.
+    known: bool,
+    /// The block node from the start. QEMU deletes all later ones itself.
+    start_node: Option<String>,
+}
+
+impl Tray {
+    /// A drive as QEMU was started with: with the configured image, or empty.
+    pub fn at_start(n: usize, image: Option<PathBuf>) -> Self {
+        Self { start_node: image.as_ref().map(|_| cd_node(n)), image, known: true }
+    }
+}
+
+impl Machine {
+    /// Changes the medium of each drive, and returns whether all have theirs.
+    pub(super) async fn follow_media(&mut self, wanted: &[Option<PathBuf>]) -> Result<bool, Error> {
+        if wanted.is_empty() || self.trays.is_empty() {
+            return Ok(true);
+        }
+        let (mut problem, mut result) = (None, Ok(()));
+        let mut trays = std::mem::take(&mut self.trays);
+        for (n, (tray, image)) in trays.iter_mut().zip(wanted).enumerate() {
+            match self.change_medium(n, tray, image).await {
+                Ok(Some(why)) if problem.is_none() => {
+                    problem = Some(Problem::new(why.reason, format!("CD drive {n}: {}", why.message)));
+                }
+                Ok(_) => {}
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        self.trays = trays;
+        result?;
+        let complete = problem.is_none();
+        let _ = self.progress.send(Progress::Media(problem));
+        Ok(complete)
+    }
+
+    /// Inserts the image, or ejects the medium. Returns why the drive keeps its medium: QEMU opens the image before the tray.
+    async fn change_medium(
+        &mut self,
+        n: usize,
+        tray: &mut Tray,
+        image: &Option<PathBuf>,
+    ) -> Result<Option<Problem>, Error> {
+        if tray.known && tray.image == *image {
+            return Ok(None);
+        }
+        let device = cd_device(n);
+        let command = match image {
+            Some(image) => match self.looks.look(image).await {
+                Ok(path) => Command::change_medium(&device, &cd_image(&path)),
+                Err(problem) => return Ok(Some(problem)),
+            },
+            None => Command::eject(&device),
+        };
+        let was_known = std::mem::replace(&mut tray.known, false);
+        let mut changed = self.client.execute(command).await;
+        // A rejected command leaves the drive as it was. QEMU may carry out an unanswered one later.
+        tray.known = was_known && matches!(changed, Err(Error::Refused { .. }));
+        if changed.is_ok() && image.is_none() {
+            changed = self.client.execute(Command::close_tray(&device)).await;
+        }
+        if let Err(Error::Refused { description, .. }) = changed {
+            return Ok(Some(unchanged(image.is_some(), description)));
+        }
+        changed?;
+        (tray.known, tray.image) = (true, image.clone());
+        tracing::info!(drive = n, ?image, "the CD drive has its medium");
+        if let Some(node) = tray.start_node.take() {
+            self.give(Command::remove_node(&node)).await?;
+        }
+        Ok(None)
+    }
+}
+
+/// Why QEMU has not changed the medium. A drive that the guest has locked is tried again when its tray moves.
+fn unchanged(inserts: bool, description: String) -> Problem {
+    // QEMU has one error class for both: it opens the image first, and then asks the guest to release the medium.
+    if description.contains("is locked") {
+        let message = format!(
+            "the guest holds the medium and was asked to release it; unmount or eject it there ({description})"
+        );
+        return Problem::new(ConditionReason::GuestHoldsMedium, message);
+    }
+    let reason = if inserts { ConditionReason::ImageNotReadable } else { ConditionReason::NotFollowed };
+    Problem::new(reason, description)
+}

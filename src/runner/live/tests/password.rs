@@ -1,0 +1,130 @@
+//! The display's password.
+
+use crate::runner::live::tests::*;
+
+fn password(text: &str, expiry: Option<&str>) -> Option<Password> {
+    Password::of_files(Some(text.to_owned()), expiry.map(str::to_owned))
+}
+
+/// Answers until all of a wish was followed, all but that command; gives the commands that were about the password.
+async fn play(rig: &mut Rig, refused: &str) -> Vec<(String, Value)> {
+    let mut heard = Vec::new();
+    loop {
+        let answer = |command: &str, arguments: &Value| {
+            if !command.ends_with("_password") {
+                return places(command, arguments);
+            }
+            heard.push((command.to_owned(), arguments.clone()));
+            if command == refused { Err("no") } else { Ok(json!({})) }
+        };
+        tokio::select! {
+            () = rig.peer.answer(answer) => {}
+            progress = rig.progress.recv() => if let Progress::Complete(_) = progress.unwrap() {
+                return heard;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_old_password_does_not_get_the_time_of_one_that_was_refused() {
+    let mut first = desired(1);
+    first.password = password("old", Some("+60"));
+    let mut rig = rig(first).await;
+    assert_eq!(play(&mut rig, "").await.len(), 2);
+    for expiry in [Some("never"), None] {
+        rig.wishes.send_modify(|desired| desired.password = password("new", expiry));
+        let heard = play(&mut rig, "set_password").await;
+        assert!(heard.len() == 1 && heard[0].0 == "set_password", "{heard:?}");
+        // Another look is no other wish.
+        rig.wishes.send_modify(|desired| desired.attempt += 1);
+        assert_eq!(play(&mut rig, "set_password").await, []);
+    }
+}
+
+/// The same as [`play`], for what was told of the password.
+async fn told(rig: &mut Rig, refused: &str) -> Vec<Progress> {
+    let mut told = Vec::new();
+    loop {
+        let answer = |command: &str, arguments: &Value| match command {
+            "query-hotpluggable-cpus" => places(command, arguments),
+            _ if command == refused => Err("no"),
+            _ => Ok(json!({})),
+        };
+        tokio::select! {
+            () = rig.peer.answer(answer) => {}
+            progress = rig.progress.recv() => match progress.unwrap() {
+                Progress::Complete(_) => return told,
+                Progress::Cpus { .. } => {}
+                progress => told.push(progress),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_password_is_told_until_it_is_mended() {
+    let mut rig = rig(desired(1)).await;
+    assert_eq!(told(&mut rig, "").await, []);
+    let mut after = async |wanted: Option<Password>, refused: &str| {
+        rig.wishes.send_modify(|desired| desired.password = wanted);
+        told(&mut rig, refused).await
+    };
+    let problem = |told: &[Progress]| match told {
+        [Progress::Password(Some(problem))] => (problem.reason.as_str(), problem.message.clone()),
+        other => panic!("{other:?}"),
+    };
+    let (reason, message) = problem(&after(password("a", Some("tomorrow")), "").await);
+    assert_eq!(reason, "InvalidConfig");
+    for word in ["password-expiry", "\"tomorrow\"", "+<seconds>", "lets nobody in"] {
+        assert!(message.contains(word), "{message}");
+    }
+    assert_eq!(after(password("a", None), "").await, [Progress::PasswordSet, Progress::Password(None)]);
+    let (reason, message) = problem(&after(password("b", None), "set_password").await);
+    assert!(reason == "PasswordNotSet" && message.contains("display-password"), "{message}");
+    assert!(message.contains("the password before"), "{message}");
+    // Somebody changes his mind: it is in effect already.
+    assert_eq!(after(password("a", None), "").await, [Progress::Password(None)]);
+    assert_eq!(after(password("b", None), "").await, [Progress::PasswordSet]);
+}
+
+#[tokio::test]
+async fn a_new_password_whose_end_qemu_refuses_lets_nobody_in() {
+    let mut rig = rig(desired(1)).await;
+    play(&mut rig, "").await;
+    rig.wishes.send_modify(|desired| desired.password = password("a", Some("+60")));
+    let mut ends = Vec::new();
+    loop {
+        let answer = |command: &str, arguments: &Value| match command {
+            "expire_password" => {
+                ends.push(arguments["time"].clone());
+                if ends.len() == 1 { Err("no") } else { Ok(json!({})) }
+            }
+            "set_password" => Ok(json!({})),
+            _ => places(command, arguments),
+        };
+        tokio::select! {
+            () = rig.peer.answer(answer) => {}
+            progress = rig.progress.recv() => match progress.unwrap() {
+                Progress::Password(problem) => {
+                    let problem = problem.unwrap();
+                    assert!(problem.message.contains("lets nobody in"), "{problem:?}");
+                    break;
+                }
+                Progress::PasswordSet => panic!("it is not as it should be"),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(ends, ["+60", "now"]);
+}
+
+#[tokio::test]
+async fn a_password_whose_end_cannot_be_used_is_not_set() {
+    for expiry in ["tomorrow", "2030-01-01", "-1", "+", "+ 5", "1e9", "99999999999999999999"] {
+        let mut first = desired(1);
+        first.password = password("p", Some(expiry));
+        let mut rig = rig(first).await;
+        assert_eq!(play(&mut rig, "expire_password").await, [], "{expiry}");
+    }
+}

@@ -1,0 +1,227 @@
+//! (io) The file with the configuration: it is read at the start, and followed while the operator runs.
+
+use crate::api::logging;
+use crate::settings::Settings;
+use crate::telemetry::logs::LogLevel;
+use crate::telemetry::metrics::Metrics;
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use serde_saphyr::Spanned;
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The mount of the ConfigMap `vm-operator` in the operator's pod.
+pub const DEFAULT_PATH: &str = "/etc/opt/vmoperator/config.yaml";
+
+/// Time between two reads of the file. The kubelet itself takes up to 90 s to write a new version of the ConfigMap.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Keys that only the web console of the Java VM-Operator reads.
+const CONSOLE_KEYS: [&str; 3] = ["/Manager.clusterName", "/Manager./GuiSocketServer", "/Manager./GuiHttpServer"];
+
+/// Keys that are accepted and have no effect, and the reason.
+const KEYS_WITHOUT_EFFECT: [(&str, &str); 3] = [
+    (
+        "/Manager./Controller./Reconciler.openTelemetry",
+        "it has no effect any more: traces of starts are not sent; see vm_operator_vm_start_seconds",
+    ),
+    (
+        "/Manager./Controller./Reconciler./DisplaySecretReconciler",
+        "accepted; it is for console front ends, which this version does not have",
+    ),
+    (
+        "/Manager./Controller./DisplaySecretMonitor",
+        "move it to /Manager./Controller./Reconciler./DisplaySecretReconciler; it is for console front ends, which this \
+         version does not have",
+    ),
+];
+
+/// The reason that the configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The file cannot be read.
+    #[error("cannot read {0}: {1}; give the file with -c, or mount the ConfigMap vm-operator there")]
+    Unreadable(String, std::io::Error),
+    /// The text is not YAML, or a value is not allowed. The message names file, line, key and the values to use.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// The file, its text as it was read last, and the configuration in use.
+#[derive(Clone, Debug)]
+pub struct ConfigFile {
+    path: PathBuf,
+    /// None: there is no file, or it cannot be read.
+    text: Option<String>,
+    /// The configuration.
+    pub settings: Settings,
+}
+
+impl ConfigFile {
+    /// Reads the file and logs its warnings. Without `path`, the default one, whose absence means defaults.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has a value that is not allowed.
+    pub fn load(path: Option<&Path>) -> Result<Self, SettingsError> {
+        let is_named = path.is_some();
+        let path = path.unwrap_or(Path::new(DEFAULT_PATH));
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => Some(text),
+            Err(error) if !is_named && error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(SettingsError::Unreadable(path.display().to_string(), error)),
+        };
+        let settings = text.as_deref().map(|text| parse_and_log(text, path)).transpose()?.unwrap_or_default();
+        Ok(Self { path: path.to_owned(), text, settings })
+    }
+
+    /// Returns once the file has another configuration, and that is valid. Until then, the level of the log follows the file
+    /// `logging.properties` beside it. A file that is invalid or removed changes nothing but the metric.
+    pub async fn changed(mut self, metrics: &Metrics, log_level: &LogLevel) -> Self {
+        loop {
+            log_level.follow(&self.path);
+            tokio::time::sleep(POLL_INTERVAL).await;
+            let text = tokio::fs::read_to_string(&self.path).await;
+            if text.as_ref().ok() == self.text.as_ref() {
+                continue;
+            }
+            self.text = text.as_ref().ok().cloned();
+            let parsed = text
+                .map_err(|error| SettingsError::Unreadable(self.path.display().to_string(), error))
+                .and_then(|text| parse_and_log(&text, &self.path));
+            metrics.settings_valid.set(parsed.is_ok().into());
+            match parsed {
+                Ok(settings) if settings == self.settings => {}
+                Ok(settings) => return Self { settings, ..self },
+                Err(error) => tracing::error!("{error}; the configuration before this change stays in use"),
+            }
+        }
+    }
+}
+
+fn parse_and_log(text: &str, path: &Path) -> Result<Settings, SettingsError> {
+    let (settings, warnings) = Settings::parse(text, &path.display().to_string())?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(settings)
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Root {
+    #[serde(rename = "/Manager")]
+    manager: Manager,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Manager {
+    #[serde(rename = "/Controller")]
+    controller: Settings,
+}
+
+impl Settings {
+    /// The configuration in the text of a file, and warnings about keys without effect. `file` is for messages.
+    ///
+    /// # Errors
+    /// If the text is not YAML, or has a value that is not allowed.
+    pub fn parse(text: &str, file: &str) -> Result<(Self, Vec<String>), SettingsError> {
+        let about = |key: &str, message: &str| match line_of(text, key) {
+            Some(line) => format!("{file}, line {line}: {key}: {message}"),
+            None => format!("{file}: {key}: {message}"),
+        };
+        let options = serde_saphyr::options! { with_snippet: false };
+        let mut value: Value = serde_saphyr::from_str_with_options(text, options)
+            .map_err(|error| SettingsError::Invalid(format!("{file}: {error}")))?;
+        if value.is_null() {
+            value = Value::Object(serde_json::Map::new());
+        }
+        drop_nulls(&mut value);
+        let (mut unknown, mut track) = (Vec::new(), serde_path_to_error::Track::new());
+        let deserializer = serde_path_to_error::Deserializer::new(&value, &mut track);
+        let root: Result<Root, _> = serde_ignored::deserialize(deserializer, |path| unknown.push(key(&path)));
+        let settings = root
+            .map_err(|error| SettingsError::Invalid(about(&key(&track.path()), &error.to_string())))?
+            .manager
+            .controller;
+        if let Some((key, values)) = settings.violation() {
+            let message = format!("this value is not allowed; use {values}");
+            return Err(SettingsError::Invalid(about(&format!("/Manager./Controller.{key}"), &message)));
+        }
+        unknown.retain(|key| !CONSOLE_KEYS.contains(&key.as_str()));
+        let mut warnings: Vec<String> = unknown.iter().map(|key| about(key, reason_without_effect(key))).collect();
+        let properties = settings.reconciler.logging_properties.as_deref().unwrap_or_default();
+        if let Some(line) = logging::level(properties).1.first() {
+            let message = format!("only the line .level has an effect; {line:?} has none");
+            warnings.push(about("/Manager./Controller./Reconciler.loggingProperties", &message));
+        }
+        Ok((settings, warnings))
+    }
+}
+
+/// The path of a key, without the marks of optional values.
+fn key(path: &impl ToString) -> String {
+    path.to_string().replace(".?", "")
+}
+
+fn reason_without_effect(key: &str) -> &'static str {
+    let known = KEYS_WITHOUT_EFFECT.iter().find(|(known, _)| *known == key);
+    known.map_or("no such setting; it has no effect", |(_, reason)| reason)
+}
+
+/// A key without a value is a key that is not there.
+pub(super) fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+/// The line of the value with that key in a text that is YAML; of an item, the line of its list.
+fn line_of(text: &str, key: &str) -> Option<u64> {
+    serde_saphyr::with_deserializer_from_str(text, |deserializer| LineOf(key).deserialize(deserializer)).ok()?
+}
+
+/// Follows a key through nested maps.
+struct LineOf<'a>(&'a str);
+
+impl<'de> DeserializeSeed<'de> for LineOf<'_> {
+    type Value = Option<u64>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        match self.0 {
+            key if key.is_empty() || key.starts_with('[') => {
+                Spanned::<IgnoredAny>::deserialize(deserializer).map(|value| Some(value.referenced.line()))
+            }
+            _ => deserializer.deserialize_map(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for LineOf<'_> {
+    type Value = Option<u64>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut line = None;
+        while let Some(key) = map.next_key::<String>()? {
+            match self.0.strip_prefix(&key) {
+                Some(rest) if rest.is_empty() || rest.starts_with(['.', '[']) => {
+                    line = map.next_value_seed(LineOf(rest.trim_start_matches('.')))?;
+                }
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(line)
+    }
+}

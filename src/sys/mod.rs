@@ -1,0 +1,13 @@
+//! The only `unsafe` code.
+
+pub mod child;
+pub mod tap;
+
+/// Makes a system call whose one argument is 0, and returns its result and the error number.
+#[cfg(test)]
+#[allow(unsafe_code)]
+pub fn syscall(number: libc::c_long) -> (libc::c_long, Option<i32>) {
+    // SAFETY: no memory is passed.
+    let result = unsafe { libc::syscall(number, 0) };
+    (result, std::io::Error::last_os_error().raw_os_error())
+}
