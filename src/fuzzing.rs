@@ -35,7 +35,9 @@ pub fn qmp(input: &[u8]) {
 
 /// Sizes and CPU amounts.
 pub fn quantity(input: &[u8]) {
-    limit_memory(memory_of_json, input, |input| check_quantity(input, |bytes| bytes.to_string()));
+    limit_memory(memory_of_json, input, |input| {
+        check_quantity(input, |bytes| bytes.to_string())
+    });
 }
 
 /// Bytes for an input of that length. One byte of JSON takes tens of bytes, and vectors have twice the capacity.
@@ -49,8 +51,15 @@ fn memory_of_yaml(length: usize) -> usize {
 }
 
 fn limit_memory(max: fn(usize) -> usize, input: &[u8], check: impl FnOnce(&[u8])) {
-    let (used, max) = (allocation_counter::measure(|| check(input)).bytes_max, max(input.len()));
-    assert!(used <= max as u64, "{used} bytes allocated for {} bytes of input, the limit is {max}", input.len());
+    let (used, max) = (
+        allocation_counter::measure(|| check(input)).bytes_max,
+        max(input.len()),
+    );
+    assert!(
+        used <= max as u64,
+        "{used} bytes allocated for {} bytes of input, the limit is {max}",
+        input.len()
+    );
 }
 
 #[cfg(test)]
@@ -75,17 +84,32 @@ mod tests {
             ("qmp", qmp),
             ("quantity", quantity),
         ];
-        targets.map(|(name, target)| (name.to_owned(), target)).into()
+        targets
+            .map(|(name, target)| (name.to_owned(), target))
+            .into()
     }
 
     /// Target and content of each committed input, by path.
     fn committed_inputs() -> BTreeMap<String, (String, Vec<u8>)> {
         let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds");
-        let folders = fs::read_dir(seeds).unwrap().map(|folder| folder.unwrap().path());
-        let files = folders.flat_map(|folder| fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path());
+        let folders = fs::read_dir(seeds)
+            .unwrap()
+            .map(|folder| folder.unwrap().path());
+        let files = folders
+            .flat_map(|folder| fs::read_dir(folder).unwrap())
+            .map(|file| file.unwrap().path());
         let input = |path: &Path| {
-            let target = path.parent().unwrap().file_name().unwrap().to_str().unwrap();
-            (path.display().to_string(), (target.to_owned(), fs::read(path).unwrap()))
+            let target = path
+                .parent()
+                .unwrap()
+                .file_name()
+                .unwrap()
+                .to_str()
+                .unwrap();
+            (
+                path.display().to_string(),
+                (target.to_owned(), fs::read(path).unwrap()),
+            )
         };
         files.map(|path| input(&path)).collect()
     }
@@ -94,16 +118,28 @@ mod tests {
     fn committed_inputs_hold_all_properties() {
         let (targets, mut replayed) = (targets(), BTreeMap::new());
         for (path, (name, input)) in committed_inputs() {
-            let target = targets.get(&name).unwrap_or_else(|| panic!("{path}: no target has this name"));
+            let target = targets
+                .get(&name)
+                .unwrap_or_else(|| panic!("{path}: no target has this name"));
             // The test's output shows the last line only if the test fails.
             println!("{path}");
             let begin = Instant::now();
             target(&input);
-            assert!(begin.elapsed() < INPUT_TIME_MAX, "{path} takes {:?}", begin.elapsed());
+            assert!(
+                begin.elapsed() < INPUT_TIME_MAX,
+                "{path} takes {:?}",
+                begin.elapsed()
+            );
             replayed.insert(name, path);
         }
-        let without_inputs: Vec<_> = targets.keys().filter(|name| !replayed.contains_key(*name)).collect();
-        assert!(without_inputs.is_empty(), "targets without a file in fuzz/seeds/<target>: {without_inputs:?}");
+        let without_inputs: Vec<_> = targets
+            .keys()
+            .filter(|name| !replayed.contains_key(*name))
+            .collect();
+        assert!(
+            without_inputs.is_empty(),
+            "targets without a file in fuzz/seeds/<target>: {without_inputs:?}"
+        );
     }
 
     #[test]
@@ -113,7 +149,10 @@ mod tests {
             |_| 2047,
             b"x",
             |_| {
-                let (one, other) = (Vec::<u8>::with_capacity(1024), Vec::<u8>::with_capacity(1024));
+                let (one, other) = (
+                    Vec::<u8>::with_capacity(1024),
+                    Vec::<u8>::with_capacity(1024),
+                );
                 std::hint::black_box((one, other));
             },
         );

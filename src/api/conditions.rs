@@ -67,7 +67,13 @@ pub const NOTES: [&str; 7] = [
 ];
 
 /// The conditions that every VM has from its creation on; clients of the reference rely on their presence.
-pub const INITIAL: [&str; 5] = [RUNNING, BOOTED, VMOP_AGENT_CONNECTED, USER_LOGGED_IN, CONSOLE_CONNECTED];
+pub const INITIAL: [&str; 5] = [
+    RUNNING,
+    BOOTED,
+    VMOP_AGENT_CONNECTED,
+    USER_LOGGED_IN,
+    CONSOLE_CONNECTED,
+];
 
 /// Reasons of [`READY`]: the state of a VM, or its blocking condition. Event reasons are the same. The comment is the cause,
 /// `detailed_message` the place where Kubernetes publishes it, and `message` the next step, in which `{}` is the name of the
@@ -84,7 +90,10 @@ pub enum ReadyReason {
     /// The guest is being shut down.
     Stopping,
     /// A field of the VM cannot be used; nothing is made or changed.
-    #[strum(detailed_message = "our own check of the spec", message = "correct the field that the message names")]
+    #[strum(
+        detailed_message = "our own check of the spec",
+        message = "correct the field that the message names"
+    )]
     InvalidSpec,
     /// An object that is not this VM's has the name of one of its own.
     #[strum(
@@ -112,7 +121,10 @@ pub enum ReadyReason {
     )]
     NotAuthorized,
     /// The API server refuses an object of the VM for another cause.
-    #[strum(detailed_message = "the API server's answer", message = "correct the VM, or what the message names")]
+    #[strum(
+        detailed_message = "the API server's answer",
+        message = "correct the VM, or what the message names"
+    )]
     Rejected,
     /// No node offers the resource by which a pod gets /dev/kvm.
     #[strum(
@@ -260,7 +272,10 @@ impl ReadyReason {
     /// Whether somebody should look at it.
     #[must_use]
     pub fn is_problem(self) -> bool {
-        !matches!(self, Self::Running | Self::Stopped | Self::Starting | Self::Stopping)
+        !matches!(
+            self,
+            Self::Running | Self::Stopped | Self::Starting | Self::Stopping
+        )
     }
 }
 
@@ -510,7 +525,10 @@ impl Wanted {
     /// where the status is unchanged.
     #[must_use]
     pub fn at(&self, present: &[Condition], generation: Option<i64>, now: Timestamp) -> Condition {
-        debug_assert!(self.reason.conditions().contains(&self.type_), "{self:?} is not in the documentation");
+        debug_assert!(
+            self.reason.conditions().contains(&self.type_),
+            "{self:?} is not in the documentation"
+        );
         let status = if self.status { "True" } else { "False" };
         let before = find(present, self.type_).filter(|c| c.status == status);
         Condition {
@@ -542,13 +560,23 @@ mod tests {
 
     #[test]
     fn the_transition_time_changes_with_the_status_only() {
-        let wanted =
-            |status| Wanted { type_: RUNNING, status, reason: ConditionReason::VmStarted, message: String::new() };
+        let wanted = |status| Wanted {
+            type_: RUNNING,
+            status,
+            reason: ConditionReason::VmStarted,
+            message: String::new(),
+        };
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
         let first = wanted(false).at(&initial(), Some(2), at(10));
         assert_eq!(first.last_transition_time.0, Timestamp::UNIX_EPOCH);
         let second = wanted(true).at(&[first], Some(2), at(20));
         assert_eq!(second.last_transition_time.0, at(20));
-        assert_eq!(wanted(true).at(&[second], Some(3), at(30)).last_transition_time.0, at(20));
+        assert_eq!(
+            wanted(true)
+                .at(&[second], Some(3), at(30))
+                .last_transition_time
+                .0,
+            at(20)
+        );
     }
 }

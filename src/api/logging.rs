@@ -51,7 +51,11 @@ mod tests {
         }
         let text = "handlers=java.util.logging.ConsoleHandler\n.level=FINE\norg.jgrapes.level=FINER\n.level=LOUD";
         assert_eq!(level(text).0, Some("debug"));
-        let others = ["handlers=java.util.logging.ConsoleHandler", "org.jgrapes.level=FINER", ".level=LOUD"];
+        let others = [
+            "handlers=java.util.logging.ConsoleHandler",
+            "org.jgrapes.level=FINER",
+            ".level=LOUD",
+        ];
         assert_eq!(level(text).1, others);
     }
 }

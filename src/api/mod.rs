@@ -32,5 +32,8 @@ pub use vm::{VirtualMachine, VirtualMachineSpec, VirtualMachineStatus};
 /// Bytes as text: two lower-case digits for each.
 #[must_use]
 pub fn hex<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> String {
-    bytes.into_iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes
+        .into_iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }

@@ -11,12 +11,17 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A size in bytes: written as text, read from text or a plain number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(try_from = "Size", into = "String")]
 pub struct Bytes(pub u64);
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "not a size; use a text such as 8Gi or 4 GiB, or a number of bytes")]
+#[serde(
+    untagged,
+    expecting = "not a size; use a text such as 8Gi or 4 GiB, or a number of bytes"
+)]
 enum Size {
     Text(String),
     Number(serde_json::Number),
@@ -84,7 +89,10 @@ fn unit(name: &str) -> Option<u64> {
         _ => {}
     }
     let with_b = |candidate: &str| candidate == name || candidate.strip_suffix('B') == Some(name);
-    UNITS.iter().find(|(candidate, _)| with_b(candidate)).map(|(_, factor)| *factor)
+    UNITS
+        .iter()
+        .find(|(candidate, _)| with_b(candidate))
+        .map(|(_, factor)| *factor)
 }
 
 impl std::str::FromStr for Bytes {
@@ -93,26 +101,40 @@ impl std::str::FromStr for Bytes {
     fn from_str(text: &str) -> Result<Self, SizeError> {
         let trimmed = text.trim();
         let trimmed = trimmed.strip_prefix('+').unwrap_or(trimmed);
-        let number_end = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+        let number_end = trimmed
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(trimmed.len());
         let (number, rest) = trimmed.split_at(number_end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
             return Err(SizeError::NoNumber(text.to_owned()));
         }
         let too_large = || SizeError::TooLarge(text.to_owned());
-        let unknown = || SizeError::UnknownUnit { text: text.to_owned(), unit: rest.trim().to_owned() };
+        let unknown = || SizeError::UnknownUnit {
+            text: text.to_owned(),
+            unit: rest.trim().to_owned(),
+        };
         let (factor, divisor) = match rest.strip_prefix(['e', 'E']).map(str::parse::<u32>) {
             Some(Ok(exponent)) => (10u128.checked_pow(exponent).ok_or_else(too_large)?, 1),
             // Kubernetes prints some sums in thousandths of a byte.
             _ if rest == "m" => (1, 1000),
             _ => (u128::from(unit(rest.trim()).ok_or_else(unknown)?), 1),
         };
-        let digits = |s: &str| if s.is_empty() { Ok(0) } else { s.parse::<u128>().map_err(|_| too_large()) };
+        let digits = |s: &str| {
+            if s.is_empty() {
+                Ok(0)
+            } else {
+                s.parse::<u128>().map_err(|_| too_large())
+            }
+        };
         // Fractions of a byte are cut off; more than 18 digits of a fraction cannot matter.
         let fraction: String = fraction.chars().take(18).collect();
         let scale = 10u128.pow(u32::try_from(fraction.len()).unwrap_or(18));
         let whole = digits(whole)?.checked_mul(factor).ok_or_else(too_large)?;
-        let part = digits(&fraction)?.checked_mul(factor).ok_or_else(too_large)? / scale;
+        let part = digits(&fraction)?
+            .checked_mul(factor)
+            .ok_or_else(too_large)?
+            / scale;
         let bytes = whole.checked_add(part).ok_or_else(too_large)? / divisor;
         u64::try_from(bytes).map(Bytes).map_err(|_| too_large())
     }
@@ -120,7 +142,9 @@ impl std::str::FromStr for Bytes {
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let exact = UNITS.iter().find(|(_, factor)| self.0 != 0 && self.0.is_multiple_of(*factor));
+        let exact = UNITS
+            .iter()
+            .find(|(_, factor)| self.0 != 0 && self.0.is_multiple_of(*factor));
         match exact {
             Some((name, factor)) => write!(f, "{} {name}", self.0 / factor),
             None => write!(f, "{}", self.0),
@@ -132,7 +156,10 @@ impl Bytes {
     /// The size as a Kubernetes quantity (`4Gi`), for resource requests and status fields.
     #[must_use]
     pub fn to_quantity(self) -> String {
-        self.to_string().replace(' ', "").trim_end_matches('B').to_owned()
+        self.to_string()
+            .replace(' ', "")
+            .trim_end_matches('B')
+            .to_owned()
     }
 }
 
@@ -150,11 +177,18 @@ fn thousandths(text: &str) -> Option<u128> {
     match text.split_once('.') {
         // Of a CPU; sizes in fractions are cut off at bytes.
         Some((whole, fraction)) if fraction.chars().all(|c| c.is_ascii_digit()) => {
-            let whole = if whole.is_empty() { 0 } else { whole.parse::<u128>().ok()? };
+            let whole = if whole.is_empty() {
+                0
+            } else {
+                whole.parse::<u128>().ok()?
+            };
             let digits: String = fraction.chars().chain("000".chars()).take(3).collect();
             Some(whole * 1000 + digits.parse::<u128>().ok()?)
         }
-        _ => text.parse::<Bytes>().ok().map(|whole| u128::from(whole.0) * 1000),
+        _ => text
+            .parse::<Bytes>()
+            .ok()
+            .map(|whole| u128::from(whole.0) * 1000),
     }
 }
 
@@ -201,9 +235,13 @@ mod tests {
 
     #[test]
     fn the_largest_exact_unit_is_printed() {
-        for (bytes, text) in
-            [(8 << 30, "8 GiB"), (1_000_000_000, "1 GB"), (1_536 << 20, "1536 MiB"), (7, "7"), (0, "0")]
-        {
+        for (bytes, text) in [
+            (8 << 30, "8 GiB"),
+            (1_000_000_000, "1 GB"),
+            (1_536 << 20, "1536 MiB"),
+            (7, "7"),
+            (0, "0"),
+        ] {
             assert_eq!(Bytes(bytes).to_string(), text);
         }
         assert_eq!(Bytes(4 << 30).to_quantity(), "4Gi");

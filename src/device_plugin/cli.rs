@@ -22,7 +22,11 @@ pub struct DevicePlugin {
     #[arg(long, value_name = "NAME")]
     offer_without_device: Vec<Device>,
     /// Where the kubelet looks for plugins
-    #[arg(long, value_name = "DIRECTORY", default_value = "/var/lib/kubelet/device-plugins")]
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        default_value = "/var/lib/kubelet/device-plugins"
+    )]
     plugin_dir: PathBuf,
     /// Where the node's /dev is seen
     #[arg(long, value_name = "DIRECTORY", default_value = "/dev")]
@@ -45,7 +49,9 @@ pub enum Fatal {
     #[error("--offer-without-device {0}: it is not offered; give --device {0} too")]
     NotOffered(&'static str),
     /// There is no kubelet.
-    #[error("{0}: {1}; give the kubelet's directory of plugins by --plugin-dir, and mount it if this is a container")]
+    #[error(
+        "{0}: {1}; give the kubelet's directory of plugins by --plugin-dir, and mount it if this is a container"
+    )]
     Directory(PathBuf, std::io::Error),
     /// The system refuses a runtime or signals.
     #[error("cannot start: {0}")]
@@ -88,19 +94,23 @@ impl DevicePlugin {
     pub fn run(self) -> Result<(), Fatal> {
         let offers = self.offers()?;
         let _level = logs::begin(self.log_format, self.log_level);
-        std::fs::read_dir(&self.plugin_dir).map_err(|error| Fatal::Directory(self.plugin_dir.clone(), error))?;
-        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-            let mut terminate = signal(SignalKind::terminate())?;
-            let mut interrupt = signal(SignalKind::interrupt())?;
-            let mut resources = JoinSet::new();
-            for offer in offers {
-                resources.spawn(keep(offer, self.plugin_dir.clone(), Pace::default()));
-            }
-            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-            tracing::info!("ending");
-            resources.shutdown().await;
-            Ok(())
-        })
+        std::fs::read_dir(&self.plugin_dir)
+            .map_err(|error| Fatal::Directory(self.plugin_dir.clone(), error))?;
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?
+            .block_on(async {
+                let mut terminate = signal(SignalKind::terminate())?;
+                let mut interrupt = signal(SignalKind::interrupt())?;
+                let mut resources = JoinSet::new();
+                for offer in offers {
+                    resources.spawn(keep(offer, self.plugin_dir.clone(), Pace::default()));
+                }
+                tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+                tracing::info!("ending");
+                resources.shutdown().await;
+                Ok(())
+            })
     }
 }
 
@@ -117,16 +127,27 @@ mod tests {
 
     /// What is offered (name, slots, without device), or the complaint.
     fn offers(options: &str) -> Result<Vec<(&'static str, u32, bool)>, String> {
-        let cli =
-            Cli::try_parse_from(["x"].into_iter().chain(options.split_whitespace())).map_err(|e| e.to_string())?;
+        let cli = Cli::try_parse_from(["x"].into_iter().chain(options.split_whitespace()))
+            .map_err(|e| e.to_string())?;
         let offers = cli.plugin.offers().map_err(|fatal| fatal.to_string())?;
-        Ok(offers.iter().map(|offer| (offer.device.name(), offer.slots, offer.without_device)).collect())
+        Ok(offers
+            .iter()
+            .map(|offer| (offer.device.name(), offer.slots, offer.without_device))
+            .collect())
     }
 
     #[test]
     fn every_device_is_offered_once_unless_some_are_named() {
-        assert_eq!(offers(""), Ok(vec![("kvm", 1000, false), ("tun", 1000, false), ("vhost-net", 1000, false)]));
-        let some = offers("--device tun --device kvm --device tun --slots 5 --offer-without-device kvm");
+        assert_eq!(
+            offers(""),
+            Ok(vec![
+                ("kvm", 1000, false),
+                ("tun", 1000, false),
+                ("vhost-net", 1000, false)
+            ])
+        );
+        let some =
+            offers("--device tun --device kvm --device tun --slots 5 --offer-without-device kvm");
         assert_eq!(some, Ok(vec![("kvm", 5, true), ("tun", 5, false)]));
     }
 
@@ -137,7 +158,10 @@ mod tests {
             ("--slots 0", "1..=10000"),
             ("--slots 10001", "1..=10000"),
             ("--offer-without-device vhost-net", "only kvm is allowed"),
-            ("--device tun --offer-without-device kvm", "give --device kvm too"),
+            (
+                "--device tun --offer-without-device kvm",
+                "give --device kvm too",
+            ),
         ] {
             let complaint = offers(options).unwrap_err();
             assert!(complaint.contains(allowed), "{options}: {complaint}");

@@ -22,7 +22,10 @@ use tonic_prost::ProstCodec;
 /// What answers calls.
 pub trait Answer: Clone + Send + 'static {
     /// Answers one.
-    fn answer(self, request: http::Request<Incoming>) -> impl Future<Output = http::Response<Body>> + Send;
+    fn answer(
+        self,
+        request: http::Request<Incoming>,
+    ) -> impl Future<Output = http::Response<Body>> + Send;
 }
 
 /// Answers whoever connects, until it is dropped, and with it every connection.
@@ -45,7 +48,8 @@ pub async fn serve(listener: UnixListener, answer: impl Answer) {
                 let answer = answer.clone();
                 async move { Ok::<_, Infallible>(answer.answer(request).await) }
             });
-            let connection = server::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
+            let connection = server::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(stream), service);
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection has ended");
             }
@@ -76,13 +80,21 @@ impl tower::Service<http::Request<Body>> for Channel {
 /// # Errors
 /// If nobody listens there.
 pub async fn connect(socket: &Path) -> Result<Grpc<Channel>, Status> {
-    let unreachable = |error: &dyn std::fmt::Display| Status::unavailable(format!("{}: {error}", socket.display()));
-    let stream = UnixStream::connect(socket).await.map_err(|error| unreachable(&error))?;
-    let (sender, connection) =
-        client::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(|error| unreachable(&error))?;
+    let unreachable = |error: &dyn std::fmt::Display| {
+        Status::unavailable(format!("{}: {error}", socket.display()))
+    };
+    let stream = UnixStream::connect(socket)
+        .await
+        .map_err(|error| unreachable(&error))?;
+    let (sender, connection) = client::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        .await
+        .map_err(|error| unreachable(&error))?;
     tokio::spawn(connection);
     // A socket has no name; this is what the kubelet says in its own calls.
-    Ok(Grpc::with_origin(Channel(sender), http::Uri::from_static("http://localhost")))
+    Ok(Grpc::with_origin(
+        Channel(sender),
+        http::Uri::from_static("http://localhost"),
+    ))
 }
 
 /// One call with one answer.
@@ -95,7 +107,16 @@ where
     M2: prost::Message + Default + 'static,
 {
     let mut grpc = connect(socket).await?;
-    grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    grpc.ready()
+        .await
+        .map_err(|error| Status::unavailable(error.to_string()))?;
     let path = http::uri::PathAndQuery::from_static(method);
-    Ok(grpc.unary(tonic::Request::new(message), path, ProstCodec::<M1, M2>::default()).await?.into_inner())
+    Ok(grpc
+        .unary(
+            tonic::Request::new(message),
+            path,
+            ProstCodec::<M1, M2>::default(),
+        )
+        .await?
+        .into_inner())
 }

@@ -5,7 +5,9 @@
 
 use crate::device_plugin::device::Offer;
 use crate::device_plugin::grpc::call;
-use crate::device_plugin::protocol::{Empty, KUBELET_SOCKET, Options, REGISTER, RegisterRequest, VERSION};
+use crate::device_plugin::protocol::{
+    Empty, KUBELET_SOCKET, Options, REGISTER, RegisterRequest, VERSION,
+};
 use crate::device_plugin::service::Service;
 use crate::device_plugin::socket::{Mark, Owner, Socket};
 use std::path::{Path, PathBuf};
@@ -32,7 +34,13 @@ impl Default for Pace {
     fn default() -> Self {
         let second = Duration::from_secs(1);
         let (longest, registering, stream_begins) = (second * 16, second * 15, second * 10);
-        Self { look: second, longest, registering, puts_away: second, stream_begins }
+        Self {
+            look: second,
+            longest,
+            registering,
+            puts_away: second,
+            stream_begins,
+        }
     }
 }
 
@@ -76,9 +84,24 @@ impl Keeper {
     fn new(offer: Offer, dir: PathBuf, pace: Pace) -> Self {
         let service = Service::new(offer.clone());
         let state = if offer.is_there() { "there" } else { "missing" };
-        tracing::info!(resource = offer.device.resource(), slots = offer.slots, device = state, "offering");
+        tracing::info!(
+            resource = offer.device.resource(),
+            slots = offer.slots,
+            device = state,
+            "offering"
+        );
         let (socket, registered, again, another_since, complaint) = (None, None, None, 0, None);
-        Self { offer, dir, pace, service, socket, registered, again, another_since, complaint }
+        Self {
+            offer,
+            dir,
+            pace,
+            service,
+            socket,
+            registered,
+            again,
+            another_since,
+            complaint,
+        }
     }
 
     async fn look(&mut self) {
@@ -89,13 +112,20 @@ impl Keeper {
         let kubelet = self.dir.join(KUBELET_SOCKET);
         let Some(mark) = Mark::of(&kubelet) else {
             self.registered = None;
-            self.complain(format!("{} is not there; waiting for the kubelet", kubelet.display()));
+            self.complain(format!(
+                "{} is not there; waiting for the kubelet",
+                kubelet.display()
+            ));
             return;
         };
         if self.is_registered(mark) {
             return;
         }
-        if self.registered.take().is_some_and(|registered| registered.with != mark) {
+        if self
+            .registered
+            .take()
+            .is_some_and(|registered| registered.with != mark)
+        {
             // Another kubelet: what the last one has refused need not be refused by it.
             self.again = None;
         }
@@ -126,13 +156,20 @@ impl Keeper {
         (self.socket, self.registered) = (None, None);
         match Socket::bind(&path, self.service.clone()) {
             Ok(socket) => self.socket = Some(socket),
-            Err(error) => self.complain(format!("{}: {error}; is this the kubelet's directory?", path.display())),
+            Err(error) => self.complain(format!(
+                "{}: {error}; is this the kubelet's directory?",
+                path.display()
+            )),
         }
         self.socket.is_some()
     }
 
     fn is_registered(&self, kubelet: Mark) -> bool {
-        let Some(registered) = self.registered.as_ref().filter(|registered| registered.with == kubelet) else {
+        let Some(registered) = self
+            .registered
+            .as_ref()
+            .filter(|registered| registered.with == kubelet)
+        else {
             return false;
         };
         let streams = self.service.streams();
@@ -154,11 +191,16 @@ impl Keeper {
             options: Some(Options::default()),
         };
         let at = Instant::now();
-        let answer = timeout(self.pace.registering, call::<_, Empty>(kubelet, REGISTER, request)).await;
+        let answer = timeout(
+            self.pace.registering,
+            call::<_, Empty>(kubelet, REGISTER, request),
+        )
+        .await;
         let refusal = match answer {
             Ok(Ok(Empty {})) => {
                 tracing::info!(resource, "registered");
-                (self.registered, self.again, self.complaint) = (Some(Registered { with: mark, at }), None, None);
+                (self.registered, self.again, self.complaint) =
+                    (Some(Registered { with: mark, at }), None, None);
                 return;
             }
             Ok(Err(status)) => format!("{}: {}", status.code(), status.message()),
@@ -166,7 +208,9 @@ impl Keeper {
         };
         let pause = self.again.map_or(self.pace.look, |(_, pause)| pause);
         self.again = Some((Instant::now() + pause, (pause * 2).min(self.pace.longest)));
-        self.complain(format!("the kubelet does not take the registration: {refusal}"));
+        self.complain(format!(
+            "the kubelet does not take the registration: {refusal}"
+        ));
     }
 
     /// Once, however long it lasts.

@@ -135,20 +135,41 @@ mod tests {
             version: "v1".to_owned(),
             endpoint: "s".to_owned(),
             resource_name: "a/b".to_owned(),
-            options: Some(Options { pre_start_required: false, get_preferred_allocation_available: true }),
+            options: Some(Options {
+                pre_start_required: false,
+                get_preferred_allocation_available: true,
+            }),
         };
-        assert_eq!(request.encode_to_vec(), b"\x0a\x02v1\x12\x01s\x1a\x03a/b\x22\x02\x10\x01");
+        assert_eq!(
+            request.encode_to_vec(),
+            b"\x0a\x02v1\x12\x01s\x1a\x03a/b\x22\x02\x10\x01"
+        );
 
-        let devices = vec![Device { id: "tun-0".to_owned(), health: HEALTHY.to_owned() }];
-        assert_eq!(ListAndWatchResponse { devices }.encode_to_vec(), b"\x0a\x10\x0a\x05tun-0\x12\x07Healthy");
+        let devices = vec![Device {
+            id: "tun-0".to_owned(),
+            health: HEALTHY.to_owned(),
+        }];
+        assert_eq!(
+            ListAndWatchResponse { devices }.encode_to_vec(),
+            b"\x0a\x10\x0a\x05tun-0\x12\x07Healthy"
+        );
 
         let asked = AllocateRequest::decode(b"\x0a\x07\x0a\x05tun-0".as_slice()).unwrap();
         assert_eq!(asked.container_requests[0].devices_ids, ["tun-0"]);
 
         let path = || "/d".to_owned();
-        let device = DeviceSpec { container_path: path(), host_path: path(), permissions: "rw".to_owned() };
-        let container_responses = vec![ContainerAllocateResponse { devices: vec![device] }];
-        let given = AllocateResponse { container_responses }.encode_to_vec();
+        let device = DeviceSpec {
+            container_path: path(),
+            host_path: path(),
+            permissions: "rw".to_owned(),
+        };
+        let container_responses = vec![ContainerAllocateResponse {
+            devices: vec![device],
+        }];
+        let given = AllocateResponse {
+            container_responses,
+        }
+        .encode_to_vec();
         assert_eq!(given, b"\x0a\x0e\x1a\x0c\x0a\x02/d\x12\x02/d\x1a\x02rw");
     }
 }

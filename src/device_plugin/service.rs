@@ -2,7 +2,9 @@
 
 use crate::device_plugin::device::{Offer, Refusal};
 use crate::device_plugin::grpc::Answer;
-use crate::device_plugin::protocol::{self, AllocateRequest, AllocateResponse, Empty, ListAndWatchResponse, Options};
+use crate::device_plugin::protocol::{
+    self, AllocateRequest, AllocateResponse, Empty, ListAndWatchResponse, Options,
+};
 use futures::Stream;
 use futures::stream::unfold;
 use hyper::body::Incoming;
@@ -27,15 +29,25 @@ impl Service {
     #[must_use]
     pub fn new(offer: Offer) -> Self {
         let is_there = watch::Sender::new(offer.is_there());
-        Self { offer: Arc::new(offer), is_there: Arc::new(is_there), streams: Streams::default() }
+        Self {
+            offer: Arc::new(offer),
+            is_there: Arc::new(is_there),
+            streams: Streams::default(),
+        }
     }
 
     /// Looks whether the device is there; if that has changed, the kubelet is told.
     pub fn look(&self) -> bool {
         let is_there = self.offer.is_there();
-        let changed = self.is_there.send_if_modified(|known| std::mem::replace(known, is_there) != is_there);
+        let changed = self
+            .is_there
+            .send_if_modified(|known| std::mem::replace(known, is_there) != is_there);
         if changed {
-            tracing::info!(resource = self.offer.device.resource(), is_there, "the device has changed");
+            tracing::info!(
+                resource = self.offer.device.resource(),
+                is_there,
+                "the device has changed"
+            );
         }
         is_there
     }
@@ -49,12 +61,15 @@ impl Service {
     fn watch(self) -> impl Stream<Item = Result<ListAndWatchResponse, Status>> + Send + 'static {
         let mut changes = self.is_there.subscribe();
         changes.mark_changed();
-        unfold((changes, self.offer, self.streams.begin()), |(mut changes, offer, stream)| async move {
-            // Its sender lives as long as the service.
-            changes.changed().await.ok()?;
-            let list = offer.list(*changes.borrow_and_update());
-            Some((Ok(list), (changes, offer, stream)))
-        })
+        unfold(
+            (changes, self.offer, self.streams.begin()),
+            |(mut changes, offer, stream)| async move {
+                // Its sender lives as long as the service.
+                changes.changed().await.ok()?;
+                let list = offer.list(*changes.borrow_and_update());
+                Some((Ok(list), (changes, offer, stream)))
+            },
+        )
     }
 
     fn allocate(&self, asked: &AllocateRequest) -> Result<AllocateResponse, Status> {
@@ -62,8 +77,17 @@ impl Service {
         let given = self.offer.allocate(asked, self.look());
         match &given {
             Ok(given) => {
-                let devices: usize = given.container_responses.iter().map(|one| one.devices.len()).sum();
-                tracing::info!(resource, containers = given.container_responses.len(), devices, "allocated");
+                let devices: usize = given
+                    .container_responses
+                    .iter()
+                    .map(|one| one.devices.len())
+                    .sum();
+                tracing::info!(
+                    resource,
+                    containers = given.container_responses.len(),
+                    devices,
+                    "allocated"
+                );
             }
             Err(refusal) => tracing::warn!(resource, %refusal, "not allocated"),
         }
@@ -78,7 +102,9 @@ impl Answer for Service {
     async fn answer(self, request: http::Request<Incoming>) -> http::Response<Body> {
         match request.uri().path() {
             protocol::OPTIONS => unary(request, |Empty {}| Ok(Options::default())).await,
-            protocol::ALLOCATE => unary(request, |asked: AllocateRequest| self.allocate(&asked)).await,
+            protocol::ALLOCATE => {
+                unary(request, |asked: AllocateRequest| self.allocate(&asked)).await
+            }
             // The kubelet is told that it need not ask these; then "as you like" is a right answer.
             protocol::PREFER | protocol::PRE_START => unary(request, |Empty {}| Ok(Empty {})).await,
             protocol::LIST_AND_WATCH => {
@@ -106,7 +132,9 @@ where
         let answer = answer(asked.into_inner()).map(Response::new);
         async { answer }
     });
-    Grpc::new(ProstCodec::<M2, M1>::default()).unary(service, request).await
+    Grpc::new(ProstCodec::<M2, M1>::default())
+        .unary(service, request)
+        .await
 }
 
 /// The streams of one resource: how many there are, and when the last one ended.
@@ -141,6 +169,7 @@ struct OneStream(Streams);
 
 impl Drop for OneStream {
     fn drop(&mut self) {
-        self.0.with(|streams| *streams = (streams.0.saturating_sub(1), Some(Instant::now())));
+        self.0
+            .with(|streams| *streams = (streams.0.saturating_sub(1), Some(Instant::now())));
     }
 }

@@ -23,7 +23,10 @@ impl Mark {
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         let found = std::fs::symlink_metadata(path).ok()?;
-        Some(Self { file: (found.dev(), found.ino()), changed: (found.ctime(), found.ctime_nsec()) })
+        Some(Self {
+            file: (found.dev(), found.ino()),
+            changed: (found.ctime(), found.ctime_nsec()),
+        })
     }
 }
 
@@ -55,9 +58,14 @@ impl Socket {
         let new = path.with_extension(format!("{}.new", std::process::id()));
         drop(std::fs::remove_file(&new));
         let listener = UnixListener::bind(&new)?;
-        let mark = std::fs::rename(&new, path).and_then(|()| Mark::of(path).ok_or(io::ErrorKind::NotFound.into()));
+        let mark = std::fs::rename(&new, path)
+            .and_then(|()| Mark::of(path).ok_or(io::ErrorKind::NotFound.into()));
         let mark = mark.inspect_err(|_| drop(std::fs::remove_file(&new)))?;
-        Ok(Self { path: path.to_owned(), mark, serving: tokio::spawn(serve(listener, answer)) })
+        Ok(Self {
+            path: path.to_owned(),
+            mark,
+            serving: tokio::spawn(serve(listener, answer)),
+        })
     }
 
     /// Who has the name now. The number of our inode is not given again while we listen.

@@ -4,8 +4,9 @@ use crate::device_plugin::device::{Device, Offer};
 use crate::device_plugin::grpc::{Answer, call, connect, serve};
 use crate::device_plugin::keep::{Pace, keep};
 use crate::device_plugin::protocol::{
-    ALLOCATE, AllocateRequest, AllocateResponse, ContainerAllocateRequest, Empty, HEALTHY, KUBELET_SOCKET,
-    LIST_AND_WATCH, ListAndWatchResponse, OPTIONS, Options, REGISTER, RegisterRequest, UNHEALTHY, VERSION,
+    ALLOCATE, AllocateRequest, AllocateResponse, ContainerAllocateRequest, Empty, HEALTHY,
+    KUBELET_SOCKET, LIST_AND_WATCH, ListAndWatchResponse, OPTIONS, Options, REGISTER,
+    RegisterRequest, UNHEALTHY, VERSION,
 };
 use hyper::body::Incoming;
 use std::os::unix::fs::{FileTypeExt, symlink};
@@ -76,7 +77,12 @@ impl Node {
     }
 
     fn offer(&self) -> Offer {
-        Offer { device: Device::Tun, slots: SLOTS, without_device: false, host_dev: self.0.path().join("dev") }
+        Offer {
+            device: Device::Tun,
+            slots: SLOTS,
+            without_device: false,
+            host_dev: self.0.path().join("dev"),
+        }
     }
 
     fn plugin(&self) -> Plugin {
@@ -95,9 +101,13 @@ impl Node {
     }
 
     fn sockets(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.plugins()).unwrap().map(Result::unwrap);
+        let entries = std::fs::read_dir(self.plugins())
+            .unwrap()
+            .map(Result::unwrap);
         let sockets = entries.filter(|entry| entry.file_type().unwrap().is_socket());
-        sockets.map(|entry| entry.file_name().into_string().unwrap()).collect()
+        sockets
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect()
     }
 }
 
@@ -143,7 +153,10 @@ impl Kubelet {
         }
         self.0.lock().unwrap().plugins = node.plugins();
         let listener = UnixListener::bind(node.plugins().join(KUBELET_SOCKET)).unwrap();
-        Running { kubelet: self.clone(), serving: tokio::spawn(serve(listener, self)) }
+        Running {
+            kubelet: self.clone(),
+            serving: tokio::spawn(serve(listener, self)),
+        }
     }
 
     async fn register(self, request: RegisterRequest) -> Result<Response<Empty>, Status> {
@@ -188,22 +201,34 @@ async fn streaming(socket: &Path) -> tonic::Streaming<ListAndWatchResponse> {
     grpc.ready().await.unwrap();
     let path = http::uri::PathAndQuery::from_static(LIST_AND_WATCH);
     let codec = ProstCodec::<Empty, ListAndWatchResponse>::default();
-    grpc.server_streaming(Request::new(Empty {}), path, codec).await.unwrap().into_inner()
+    grpc.server_streaming(Request::new(Empty {}), path, codec)
+        .await
+        .unwrap()
+        .into_inner()
 }
 
 impl Answer for Kubelet {
     async fn answer(self, request: http::Request<Incoming>) -> http::Response<Body> {
         assert_eq!(request.uri().path(), REGISTER);
-        let register =
-            tower::service_fn(|request: Request<RegisterRequest>| self.clone().register(request.into_inner()));
-        Grpc::new(ProstCodec::<Empty, RegisterRequest>::default()).unary(register, request).await
+        let register = tower::service_fn(|request: Request<RegisterRequest>| {
+            self.clone().register(request.into_inner())
+        });
+        Grpc::new(ProstCodec::<Empty, RegisterRequest>::default())
+            .unary(register, request)
+            .await
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         self.serving.abort();
-        self.kubelet.0.lock().unwrap().client.take().inspect(AbortHandle::abort);
+        self.kubelet
+            .0
+            .lock()
+            .unwrap()
+            .client
+            .take()
+            .inspect(AbortHandle::abort);
     }
 }
 
@@ -220,7 +245,12 @@ impl Running {
     fn slots(&self) -> Option<(usize, usize)> {
         self.known(|known| {
             let devices = &known.list.as_ref()?.devices;
-            let count = |health| devices.iter().filter(|device| device.health == health).count();
+            let count = |health| {
+                devices
+                    .iter()
+                    .filter(|device| device.health == health)
+                    .count()
+            };
             Some((count(HEALTHY), count(UNHEALTHY)))
         })
     }
@@ -240,7 +270,14 @@ async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 async fn allocate(socket: &Path, ids: &[&str]) -> Result<AllocateResponse, Status> {
     let devices_ids = ids.iter().map(|id| (*id).to_owned()).collect();
-    call(socket, ALLOCATE, AllocateRequest { container_requests: vec![ContainerAllocateRequest { devices_ids }] }).await
+    call(
+        socket,
+        ALLOCATE,
+        AllocateRequest {
+            container_requests: vec![ContainerAllocateRequest { devices_ids }],
+        },
+    )
+    .await
 }
 
 const ALL: (usize, usize) = (SLOTS as usize, 0);
@@ -286,9 +323,19 @@ async fn without_the_device_slots_are_offered_only_if_that_is_wanted() {
     let plugin = node.plugin();
     kubelet.has(NONE).await;
     plugin.end().await;
-    let _plugin = node.plugin_of(Offer { without_device: true, ..node.offer() });
+    let _plugin = node.plugin_of(Offer {
+        without_device: true,
+        ..node.offer()
+    });
     kubelet.has(ALL).await;
-    assert!(allocate(&node.socket(), &["tun-0"]).await.unwrap().container_responses[0].devices.is_empty());
+    assert!(
+        allocate(&node.socket(), &["tun-0"])
+            .await
+            .unwrap()
+            .container_responses[0]
+            .devices
+            .is_empty()
+    );
 }
 
 #[tokio::test]
@@ -298,20 +345,31 @@ async fn a_container_gets_the_device_by_a_slot_that_there_is() {
     let _plugin = node.plugin();
     kubelet.has(ALL).await;
     let given = allocate(&node.socket(), &["tun-2"]).await.unwrap();
-    assert_eq!(given.container_responses[0].devices[0].host_path, "/dev/net/tun");
+    assert_eq!(
+        given.container_responses[0].devices[0].host_path,
+        "/dev/net/tun"
+    );
     let refused = allocate(&node.socket(), &["tun-3"]).await.unwrap_err();
     assert_eq!(
         (refused.code(), refused.message()),
-        (Code::NotFound, "there is no slot \"tun-3\" of vmoperator.jdrupes.org/tun")
+        (
+            Code::NotFound,
+            "there is no slot \"tun-3\" of vmoperator.jdrupes.org/tun"
+        )
     );
     // Before the next look.
     node.unplug();
     let refused = allocate(&node.socket(), &["tun-2"]).await.unwrap_err();
     assert_eq!(
         (refused.code(), refused.message()),
-        (Code::FailedPrecondition, "this node has no /dev/net/tun any more")
+        (
+            Code::FailedPrecondition,
+            "this node has no /dev/net/tun any more"
+        )
     );
-    let unknown = call::<_, Empty>(&node.socket(), "/v1beta1.DevicePlugin/Unheard", Empty {}).await.unwrap_err();
+    let unknown = call::<_, Empty>(&node.socket(), "/v1beta1.DevicePlugin/Unheard", Empty {})
+        .await
+        .unwrap_err();
     assert_eq!(unknown.code(), Code::Unimplemented);
 }
 
@@ -334,7 +392,8 @@ async fn a_kubelet_that_restarts_finds_the_plugin_again() {
 async fn a_registration_that_is_refused_is_tried_again() {
     let node = Node::new();
     let kubelet = Kubelet::default();
-    kubelet.0.lock().unwrap().refusals = vec![Status::unavailable("starting"), Status::unknown("not now")];
+    kubelet.0.lock().unwrap().refusals =
+        vec![Status::unavailable("starting"), Status::unknown("not now")];
     let kubelet = kubelet.start(&node);
     let _plugin = node.plugin();
     kubelet.has(ALL).await;
@@ -350,7 +409,13 @@ async fn a_stream_that_the_kubelet_ends_is_begun_again_once() {
     eventually("registered again", || kubelet.registrations() == 2).await;
     kubelet.has(ALL).await;
     node.is_followed(&kubelet).await;
-    assert_eq!((kubelet.registrations(), kubelet.known(|known| known.streams)), (2, 1));
+    assert_eq!(
+        (
+            kubelet.registrations(),
+            kubelet.known(|known| known.streams)
+        ),
+        (2, 1)
+    );
 }
 
 #[tokio::test]
@@ -361,7 +426,10 @@ async fn a_plugin_that_ends_leaves_no_socket() {
     kubelet.has(ALL).await;
     plugin.end().await;
     assert_eq!(node.sockets(), [KUBELET_SOCKET]);
-    eventually("the kubelet sees the end", || kubelet.known(|known| known.streams) == 0).await;
+    eventually("the kubelet sees the end", || {
+        kubelet.known(|known| known.streams) == 0
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -370,7 +438,10 @@ async fn of_two_plugins_the_newer_serves_and_the_older_lets_it() {
     let kubelet = Kubelet::default().start(&node);
     let older = node.plugin();
     kubelet.has(ALL).await;
-    let newer = node.plugin_of(Offer { slots: 5, ..node.offer() });
+    let newer = node.plugin_of(Offer {
+        slots: 5,
+        ..node.offer()
+    });
     kubelet.has((5, 0)).await;
     // Neither gives way to the other for ever.
     node.is_followed(&kubelet).await;
@@ -390,7 +461,10 @@ async fn the_older_plugin_serves_again_when_the_newer_is_gone() {
     let kubelet = Kubelet::default().start(&node);
     let _older = node.plugin();
     kubelet.has(ALL).await;
-    let newer = node.plugin_of(Offer { slots: 5, ..node.offer() });
+    let newer = node.plugin_of(Offer {
+        slots: 5,
+        ..node.offer()
+    });
     kubelet.has((5, 0)).await;
     newer.end().await;
     kubelet.has(ALL).await;

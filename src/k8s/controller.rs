@@ -50,20 +50,32 @@ async fn measured(
     reconcile: impl Future<Output = Result<Outcome, Error>>,
 ) -> Result<Action, Error> {
     let began = (ctx.instant)();
-    let result = match tokio::time::timeout(ctx.deadline, AssertUnwindSafe(reconcile).catch_unwind()).await {
+    let result = match tokio::time::timeout(
+        ctx.deadline,
+        AssertUnwindSafe(reconcile).catch_unwind(),
+    )
+    .await
+    {
         Err(_) => Err(Error::Timeout(ctx.deadline)),
         Ok(Err(panic)) => Err(Error::Panic(panic_text(panic.as_ref()))),
         Ok(Ok(result)) => result,
     };
     let outcome = result.as_ref().map_or_else(Error::reason, |_| "Done");
-    ctx.metrics.reconciled(outcome, (ctx.instant)().saturating_duration_since(began).as_secs_f64());
+    ctx.metrics.reconciled(
+        outcome,
+        (ctx.instant)()
+            .saturating_duration_since(began)
+            .as_secs_f64(),
+    );
     match &result {
         Ok(_) => ctx.states.succeeded(name),
         // Somebody else wrote first, or what is in the way is going: no defect.
         Err(error) if error.code() == Some(409) || matches!(error.retry(), Retry::After(_)) => {
             tracing::debug!(reason = error.reason(), %error, "trying again");
         }
-        Err(error) => tracing::warn!(reason = error.reason(), %error, "reconcile failed; trying again"),
+        Err(error) => {
+            tracing::warn!(reason = error.reason(), %error, "reconcile failed; trying again")
+        }
     }
     result.map(|outcome| match outcome {
         Outcome::Done => Action::await_change(),
@@ -83,7 +95,8 @@ pub fn after_failure(name: &str, error: &Error, ctx: &Context) -> Action {
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "panic".to_owned())
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "panic".to_owned())
 }
 
 #[cfg(test)]
@@ -94,9 +107,15 @@ mod tests {
 
     fn context() -> Context {
         let nothing = tower::service_fn(async |_| {
-            Ok::<_, std::convert::Infallible>(axum::http::Response::new(kube::client::Body::empty()))
+            Ok::<_, std::convert::Infallible>(
+                axum::http::Response::new(kube::client::Body::empty()),
+            )
         });
-        let mut ctx = Context::new(kube::Client::new(nothing, "ns"), "ns".to_owned(), Settings::default());
+        let mut ctx = Context::new(
+            kube::Client::new(nothing, "ns"),
+            "ns".to_owned(),
+            Settings::default(),
+        );
         ctx.states = VmStates::new(Duration::from_secs(1), || 0.0);
         ctx
     }
@@ -104,16 +123,32 @@ mod tests {
     fn conflict() -> Error {
         let status = serde_json::json!({"code": 409, "message": "the object has been modified", "reason": "Conflict"});
         let source = kube::Error::Api(serde_json::from_value(status).unwrap());
-        Error::Api { verb: "patch", kind: "Pod", name: "vm".to_owned(), source }
+        Error::Api {
+            verb: "patch",
+            kind: "Pod",
+            name: "vm".to_owned(),
+            source,
+        }
     }
 
     #[tokio::test]
     async fn who_is_always_too_late_waits_longer_and_longer_until_it_goes_well() {
         let ctx = context();
-        let pauses = |n: usize| -> Vec<Action> { (0..n).map(|_| after_failure("vm", &conflict(), &ctx)).collect() };
-        let expected = [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000, 30_000, 30_000];
-        assert_eq!(pauses(10), expected.map(|ms| Action::requeue(Duration::from_millis(ms))));
-        guarded("vm", &ctx, async { Ok(Outcome::Done) }).await.unwrap();
+        let pauses = |n: usize| -> Vec<Action> {
+            (0..n)
+                .map(|_| after_failure("vm", &conflict(), &ctx))
+                .collect()
+        };
+        let expected = [
+            1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000, 30_000, 30_000,
+        ];
+        assert_eq!(
+            pauses(10),
+            expected.map(|ms| Action::requeue(Duration::from_millis(ms)))
+        );
+        guarded("vm", &ctx, async { Ok(Outcome::Done) })
+            .await
+            .unwrap();
         assert_eq!(pauses(1), [Action::requeue(Duration::from_secs(1))]);
     }
 
@@ -122,29 +157,53 @@ mod tests {
         let ctx = context();
         let busy = |seconds: u32| {
             let details = serde_json::json!({"retryAfterSeconds": seconds});
-            let status = serde_json::json!({"code": 429, "message": "m", "reason": "r", "details": details});
+            let status =
+                serde_json::json!({"code": 429, "message": "m", "reason": "r", "details": details});
             let source = kube::Error::Api(serde_json::from_value(status).unwrap());
-            Error::Api { verb: "patch", kind: "Pod", name: "vm".to_owned(), source }
+            Error::Api {
+                verb: "patch",
+                kind: "Pod",
+                name: "vm".to_owned(),
+                source,
+            }
         };
         for seconds in [45, 1, 1] {
-            assert_eq!(after_failure("vm", &busy(seconds), &ctx), Action::requeue(Duration::from_secs(seconds.into())));
+            assert_eq!(
+                after_failure("vm", &busy(seconds), &ctx),
+                Action::requeue(Duration::from_secs(seconds.into()))
+            );
         }
     }
 
     #[tokio::test]
     async fn a_panic_is_one_objects_failure() {
         let ctx = context();
-        let error = guarded("vm", &ctx, async { panic!("poisoned") }).await.unwrap_err();
-        assert_eq!((error.reason(), error.to_string().as_str()), ("InternalError", "internal error: poisoned"));
-        assert_eq!(after_failure("vm", &error, &ctx), Action::requeue(Duration::from_secs(1)));
-        assert_eq!(after_failure("vm", &error, &ctx), Action::requeue(Duration::from_secs(2)));
-        let done = guarded("vm", &ctx, async { Ok(Outcome::Done) }).await.unwrap();
+        let error = guarded("vm", &ctx, async { panic!("poisoned") })
+            .await
+            .unwrap_err();
+        assert_eq!(
+            (error.reason(), error.to_string().as_str()),
+            ("InternalError", "internal error: poisoned")
+        );
+        assert_eq!(
+            after_failure("vm", &error, &ctx),
+            Action::requeue(Duration::from_secs(1))
+        );
+        assert_eq!(
+            after_failure("vm", &error, &ctx),
+            Action::requeue(Duration::from_secs(2))
+        );
+        let done = guarded("vm", &ctx, async { Ok(Outcome::Done) })
+            .await
+            .unwrap();
         assert_eq!((done, ctx.states.failing()), (Action::await_change(), 0));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_reconcile_that_hangs_is_given_up() {
-        let error = guarded("vm", &context(), std::future::pending()).await.unwrap_err();
+        let error = guarded("vm", &context(), std::future::pending())
+            .await
+            .unwrap_err();
         assert_eq!(error.reason(), "Timeout");
     }
 }

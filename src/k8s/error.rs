@@ -71,7 +71,10 @@ impl Error {
     #[must_use]
     pub fn code(&self) -> Option<u16> {
         match self {
-            Self::Api { source: kube::Error::Api(status), .. } => Some(status.code),
+            Self::Api {
+                source: kube::Error::Api(status),
+                ..
+            } => Some(status.code),
             _ => None,
         }
     }
@@ -79,7 +82,8 @@ impl Error {
     /// Whether the API server refuses the object as it is: trying again does not help before something changes.
     #[must_use]
     pub fn is_rejection(&self) -> bool {
-        matches!(self, Self::Foreign { .. } | Self::OfEarlier { .. }) || matches!(self.code(), Some(400 | 403 | 422))
+        matches!(self, Self::Foreign { .. } | Self::OfEarlier { .. })
+            || matches!(self.code(), Some(400 | 403 | 422))
     }
 
     /// Metric label and event reason.
@@ -100,10 +104,19 @@ impl Error {
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Api { source: kube::Error::Api(status), .. } => match (status.code, &status.details) {
+            Self::Api {
+                source: kube::Error::Api(status),
+                ..
+            } => match (status.code, &status.details) {
                 (429 | 500.., Some(details)) if details.retry_after_seconds > 0 => {
-                    let longest = if status.code == 429 { retry::LONGEST } else { LONGEST_AWAY };
-                    Retry::After(Duration::from_secs(details.retry_after_seconds.into()).min(longest))
+                    let longest = if status.code == 429 {
+                        retry::LONGEST
+                    } else {
+                        LONGEST_AWAY
+                    };
+                    Retry::After(
+                        Duration::from_secs(details.retry_after_seconds.into()).min(longest),
+                    )
                 }
                 // A server that is busy often says nothing but that.
                 (409 | 429 | 500.., _) => Retry::Backoff(LONGEST_AWAY),
@@ -126,19 +139,40 @@ mod tests {
 
     fn busy(code: u16, seconds: u32) -> Error {
         let details = serde_json::json!({"retryAfterSeconds": seconds});
-        let status = serde_json::json!({"code": code, "message": "m", "reason": "r", "details": details});
+        let status =
+            serde_json::json!({"code": code, "message": "m", "reason": "r", "details": details});
         let status = serde_json::from_value(status).unwrap();
-        Error::Api { verb: "get", kind: "Pod", name: "vm".to_owned(), source: kube::Error::Api(status) }
+        Error::Api {
+            verb: "get",
+            kind: "Pod",
+            name: "vm".to_owned(),
+            source: kube::Error::Api(status),
+        }
     }
 
     #[test]
     fn a_server_that_is_away_is_asked_again_soon_and_one_that_refuses_is_not() {
         let lost = kube::Error::Service("the connection was lost".into());
-        let lost = Error::Api { verb: "get", kind: "Pod", name: "vm".to_owned(), source: lost };
-        for away in [lost, Error::Timeout(Duration::ZERO), refused(429), refused(500), refused(503)] {
+        let lost = Error::Api {
+            verb: "get",
+            kind: "Pod",
+            name: "vm".to_owned(),
+            source: lost,
+        };
+        for away in [
+            lost,
+            Error::Timeout(Duration::ZERO),
+            refused(429),
+            refused(500),
+            refused(503),
+        ] {
             assert_eq!(away.retry(), Retry::Backoff(LONGEST_AWAY), "{away}");
         }
-        let foreign = Error::Foreign { kind: "Pod", name: "vm".to_owned(), owner: None };
+        let foreign = Error::Foreign {
+            kind: "Pod",
+            name: "vm".to_owned(),
+            owner: None,
+        };
         for refused in [refused(403), refused(422), foreign] {
             assert_eq!(refused.retry(), Retry::Backoff(retry::LONGEST), "{refused}");
         }
@@ -147,10 +181,19 @@ mod tests {
 
     #[test]
     fn a_server_that_says_when_is_not_asked_before_but_within_five_minutes() {
-        for (code, seconds, pause) in
-            [(429, 1, 1), (429, 45, 45), (503, 20, 20), (503, 200, 30), (500, 7, 7), (429, u32::MAX, 300)]
-        {
-            assert_eq!(busy(code, seconds).retry(), Retry::After(Duration::from_secs(pause)), "{code} {seconds}");
+        for (code, seconds, pause) in [
+            (429, 1, 1),
+            (429, 45, 45),
+            (503, 20, 20),
+            (503, 200, 30),
+            (500, 7, 7),
+            (429, u32::MAX, 300),
+        ] {
+            assert_eq!(
+                busy(code, seconds).retry(),
+                Retry::After(Duration::from_secs(pause)),
+                "{code} {seconds}"
+            );
         }
         assert_eq!(busy(409, 7).retry(), Retry::Backoff(LONGEST_AWAY));
     }

@@ -12,15 +12,26 @@ const LONGEST_NOTE: usize = 1000;
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// Publishes an event on an object. Whoever calls it does so when something has changed, not because it still holds.
-pub async fn publish(ctx: &Context, regarding: &ObjectReference, type_: EventType, reason: &str, note: &str) {
+pub async fn publish(
+    ctx: &Context,
+    regarding: &ObjectReference,
+    type_: EventType,
+    reason: &str,
+    note: &str,
+) {
     if !ctx.leadership.leads() {
         // Who leads sees the same and tells it.
         return;
     }
     // One for each event: a recorder that has published the same reason before would repeat that event's note.
-    let reporter = Reporter { controller: names::REPORTER_OPERATOR.to_owned(), instance: None };
+    let reporter = Reporter {
+        controller: names::REPORTER_OPERATOR.to_owned(),
+        instance: None,
+    };
     let recorder = Recorder::new(ctx.client.clone(), reporter);
-    let note = note.get(..note.floor_char_boundary(LONGEST_NOTE)).unwrap_or_default();
+    let note = note
+        .get(..note.floor_char_boundary(LONGEST_NOTE))
+        .unwrap_or_default();
     let event = Event {
         type_,
         reason: reason.to_owned(),
@@ -32,6 +43,10 @@ pub async fn publish(ctx: &Context, regarding: &ObjectReference, type_: EventTyp
     match tokio::time::timeout(DEADLINE, recorder.publish(&event, regarding)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(object, reason, %error, "cannot publish an event"),
-        Err(_) => tracing::warn!(object, reason, "cannot publish an event within {DEADLINE:?}"),
+        Err(_) => tracing::warn!(
+            object,
+            reason,
+            "cannot publish an event within {DEADLINE:?}"
+        ),
     }
 }

@@ -20,7 +20,9 @@ mod tests {
 
     #[test]
     fn delays_double_up_to_five_minutes() {
-        let seconds: Vec<u64> = [0, 1, 2, 3, 9, 10, 64, 65, u32::MAX].map(|n| pause(n).as_secs()).into();
+        let seconds: Vec<u64> = [0, 1, 2, 3, 9, 10, 64, 65, u32::MAX]
+            .map(|n| pause(n).as_secs())
+            .into();
         assert_eq!(seconds, [0, 1, 2, 4, 256, 300, 300, 300, 300]);
     }
 }

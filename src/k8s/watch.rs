@@ -36,17 +36,31 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let config = config.page_size(PAGE_SIZE);
-    restarting(move || watcher(api.clone(), config.clone()).boxed(), Pauses::up_to(longest))
+    restarting(
+        move || watcher(api.clone(), config.clone()).boxed(),
+        Pauses::up_to(longest),
+    )
 }
 
-fn restarting<K, F>(begin: F, pauses: Pauses) -> impl Stream<Item = Result<Event<K>>> + Send + 'static
+fn restarting<K, F>(
+    begin: F,
+    pauses: Pauses,
+) -> impl Stream<Item = Result<Event<K>>> + Send + 'static
 where
     K: Send + 'static,
     F: Fn() -> BoxStream<'static, Result<Event<K>>> + Send + 'static,
 {
     let events = begin();
-    let listed = Listed { begin, events, pauses, pause: None, is_expired: false };
-    futures::stream::unfold(listed, |mut listed| async move { Some((listed.next().await?, listed)) })
+    let listed = Listed {
+        begin,
+        events,
+        pauses,
+        pause: None,
+        is_expired: false,
+    };
+    futures::stream::unfold(listed, |mut listed| async move {
+        Some((listed.next().await?, listed))
+    })
 }
 
 struct Listed<K, F> {
@@ -100,7 +114,10 @@ struct Pauses {
 
 impl Pauses {
     fn up_to(longest: Duration) -> Self {
-        Self { pauses: watcher::DefaultBackoff::default(), longest }
+        Self {
+            pauses: watcher::DefaultBackoff::default(),
+            longest,
+        }
     }
 
     fn next(&mut self) -> Option<Duration> {
@@ -120,7 +137,9 @@ pub fn is_unreadable(error: &Error) -> bool {
 /// Whether the API server no longer has the changes since the last event.
 fn is_expired(error: &Error) -> bool {
     match error {
-        Error::WatchError(status) | Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 410,
+        Error::WatchError(status) | Error::WatchStartFailed(kube::Error::Api(status)) => {
+            status.code == 410
+        }
         _ => false,
     }
 }
@@ -141,7 +160,9 @@ mod tests {
         let begin = move || {
             *count.lock().unwrap() += 1;
             let reported = watchers.lock().unwrap().next().unwrap();
-            futures::stream::iter(reported).chain(futures::stream::pending()).boxed()
+            futures::stream::iter(reported)
+                .chain(futures::stream::pending())
+                .boxed()
         };
         let events = restarting(begin, Pauses::up_to(Duration::from_secs(10)));
         let reported = events.take(take).map(|event| match event {
@@ -152,8 +173,9 @@ mod tests {
             Ok(Event::Delete(n)) => format!("without {n}"),
             Err(error) => error.to_string(),
         });
-        let reported =
-            tokio::time::timeout(Duration::from_secs(3600), reported.collect()).await.expect("nothing more comes");
+        let reported = tokio::time::timeout(Duration::from_secs(3600), reported.collect())
+            .await
+            .expect("nothing more comes");
         let begun = *begun.lock().unwrap();
         (reported, begun)
     }
@@ -167,54 +189,108 @@ mod tests {
     }
 
     fn unreadable() -> Error {
-        Error::WatchFailed(kube::Error::SerdeError(serde_json::from_str::<u8>("{").unwrap_err()))
+        Error::WatchFailed(kube::Error::SerdeError(
+            serde_json::from_str::<u8>("{").unwrap_err(),
+        ))
     }
 
     fn list(n: u8) -> Reported {
-        vec![Ok(Event::Init), Ok(Event::InitApply(n)), Ok(Event::InitDone)]
+        vec![
+            Ok(Event::Init),
+            Ok(Event::InitApply(n)),
+            Ok(Event::InitDone),
+        ]
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_watch_that_cannot_go_on_begins_with_a_new_list() {
         let expired = Status::failure("too old", "Expired").with_code(410).boxed();
-        for error in [Error::WatchError(expired), Error::WatchStartFailed(failed(410))] {
+        for error in [
+            Error::WatchError(expired),
+            Error::WatchStartFailed(failed(410)),
+        ] {
             let said = error.to_string();
             let first = list(1).into_iter().chain([Err(error)]).collect();
             let (reported, begun) = reported_of(vec![first, list(2)], 7).await;
-            assert_eq!(reported, ["init", "has 1", "done", &*said, "init", "has 2", "done"]);
+            assert_eq!(
+                reported,
+                ["init", "has 1", "done", &*said, "init", "has 2", "done"]
+            );
             assert_eq!(begun, 2);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn any_other_error_is_left_to_the_watcher() {
-        let errors = [400, 403, 404, 422, 429, 500].map(|code| Error::WatchStartFailed(failed(code)));
-        for error in errors.into_iter().chain([lost(), unreadable(), Error::InitialListFailed(failed(410))]) {
+        let errors =
+            [400, 403, 404, 422, 429, 500].map(|code| Error::WatchStartFailed(failed(code)));
+        for error in
+            errors
+                .into_iter()
+                .chain([lost(), unreadable(), Error::InitialListFailed(failed(410))])
+        {
             let said = error.to_string();
-            let first = list(1).into_iter().chain([Err(error), Ok(Event::Apply(2))]).collect();
+            let first = list(1)
+                .into_iter()
+                .chain([Err(error), Ok(Event::Apply(2))])
+                .collect();
             let (reported, begun) = reported_of(vec![first], 5).await;
-            assert_eq!((reported[3..].to_vec(), begun), (vec![said, "now 2".to_owned()], 1));
+            assert_eq!(
+                (reported[3..].to_vec(), begun),
+                (vec![said, "now 2".to_owned()], 1)
+            );
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_pauses_grow_until_a_list_is_complete() {
         let began = Instant::now();
-        let lists = (0..9).flat_map(|_| [Ok(Event::Init), Err(Error::InitialListFailed(failed(500)))]).collect();
+        let lists = (0..9)
+            .flat_map(|_| [Ok(Event::Init), Err(Error::InitialListFailed(failed(500)))])
+            .collect();
         let (reported, _) = reported_of(vec![lists], 16).await;
-        assert_eq!(reported.iter().filter(|reported| *reported != "init").count(), 8, "{reported:?}");
+        assert_eq!(
+            reported
+                .iter()
+                .filter(|reported| *reported != "init")
+                .count(),
+            8,
+            "{reported:?}"
+        );
         // 7 pauses, of which the last are as long as they may be.
-        assert!(began.elapsed() > Duration::from_secs(30), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() > Duration::from_secs(30),
+            "{:?}",
+            began.elapsed()
+        );
 
         let began = Instant::now();
-        let expired = || list(1).into_iter().chain([Err(Error::WatchStartFailed(failed(410)))]).collect();
+        let expired = || {
+            list(1)
+                .into_iter()
+                .chain([Err(Error::WatchStartFailed(failed(410)))])
+                .collect()
+        };
         reported_of((0..9).map(|_| expired()).collect(), 8 * 4).await;
-        assert!(began.elapsed() > Duration::from_secs(30), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() > Duration::from_secs(30),
+            "{:?}",
+            began.elapsed()
+        );
 
-        let failing = list(1).into_iter().chain([Err(lost()), Ok(Event::Apply(1)), Err(lost()), Ok(Event::Apply(2))]);
+        let failing = list(1).into_iter().chain([
+            Err(lost()),
+            Ok(Event::Apply(1)),
+            Err(lost()),
+            Ok(Event::Apply(2)),
+        ]);
         let began = Instant::now();
         let (reported, _) = reported_of(vec![failing.collect()], 7).await;
         assert_eq!((&*reported[4], &*reported[6]), ("now 1", "now 2"));
-        assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(4),
+            "{:?}",
+            began.elapsed()
+        );
     }
 }

@@ -31,8 +31,16 @@ fn kind<K: Resource<DynamicType = ()>>() -> &'static str {
     }
 }
 
-fn failed<K: Resource<DynamicType = ()>>(verb: &'static str, name: &str) -> impl FnOnce(kube::Error) -> Error {
-    move |source| Error::Api { verb, kind: kind::<K>(), name: name.to_owned(), source }
+fn failed<K: Resource<DynamicType = ()>>(
+    verb: &'static str,
+    name: &str,
+) -> impl FnOnce(kube::Error) -> Error {
+    move |source| Error::Api {
+        verb,
+        kind: kind::<K>(),
+        name: name.to_owned(),
+        source,
+    }
 }
 
 fn is_code(error: &kube::Error, code: u16) -> bool {
@@ -48,7 +56,11 @@ impl<'a> Writer<'a> {
     /// Writes by the context's client, into its namespace.
     #[must_use]
     pub fn new(ctx: &'a Context) -> Self {
-        Self { client: &ctx.client, namespace: &ctx.namespace, vms: &ctx.vms }
+        Self {
+            client: &ctx.client,
+            namespace: &ctx.namespace,
+            vms: &ctx.vms,
+        }
     }
 
     fn request<K: Resource<DynamicType = ()>>(&self) -> Request {
@@ -66,7 +78,11 @@ impl<'a> Writer<'a> {
         K: Resource<DynamicType = ()>,
         V: DeserializeOwned,
     {
-        let answer = async { self.client.request(request.map_err(kube::Error::BuildRequest)?).await };
+        let answer = async {
+            self.client
+                .request(request.map_err(kube::Error::BuildRequest)?)
+                .await
+        };
         answer.await.map_err(failed::<K>(verb, name))
     }
 
@@ -98,8 +114,19 @@ impl<'a> Writer<'a> {
         let name = object.name_any();
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError);
         let body = body.map_err(failed::<K>("create", &name))?;
-        let params = PostParams { field_manager: Some(names::MANAGER_OPERATOR.to_owned()), ..PostParams::default() };
-        match self.send_into::<K, V>(cache, "create", &name, self.request::<K>().create(&params, body)).await {
+        let params = PostParams {
+            field_manager: Some(names::MANAGER_OPERATOR.to_owned()),
+            ..PostParams::default()
+        };
+        match self
+            .send_into::<K, V>(
+                cache,
+                "create",
+                &name,
+                self.request::<K>().create(&params, body),
+            )
+            .await
+        {
             Err(Error::Api { source, .. }) if is_there(&source) => {
                 let request = self.request::<K>().get(&name, &GetParams::default());
                 self.send_into::<K, V>(cache, "get", &name, request).await
@@ -117,7 +144,14 @@ impl<'a> Writer<'a> {
         K: Resource<DynamicType = ()>,
         V: DeserializeOwned,
     {
-        match self.send::<K, V>("get", name, self.request::<K>().get(name, &GetParams::default())).await {
+        match self
+            .send::<K, V>(
+                "get",
+                name,
+                self.request::<K>().get(name, &GetParams::default()),
+            )
+            .await
+        {
             Err(error) if error.code() == Some(404) => Ok(None),
             answer => answer.map(Some),
         }
@@ -127,21 +161,43 @@ impl<'a> Writer<'a> {
     ///
     /// # Errors
     /// If the request fails.
-    pub async fn patch<K, V>(&self, cache: &Cache<V>, name: &str, patch: &Patch<Value>) -> Result<Arc<V>, Error>
+    pub async fn patch<K, V>(
+        &self,
+        cache: &Cache<V>,
+        name: &str,
+        patch: &Patch<Value>,
+    ) -> Result<Arc<V>, Error>
     where
         K: Resource<DynamicType = ()>,
         V: Resource + DeserializeOwned,
     {
-        self.send_into::<K, V>(cache, "patch", name, self.request::<K>().patch(name, &as_operator(), patch)).await
+        self.send_into::<K, V>(
+            cache,
+            "patch",
+            name,
+            self.request::<K>().patch(name, &as_operator(), patch),
+        )
+        .await
     }
 
     /// Changes the resources of a pod's containers, which are merged by name.
     ///
     /// # Errors
     /// If the request fails.
-    pub async fn resize(&self, cache: &Cache<PodView>, name: &str, patch: &Value) -> Result<Arc<PodView>, Error> {
-        let request = self.request::<Pod>().patch_subresource("resize", name, &as_operator(), &Patch::Strategic(patch));
-        self.send_into::<Pod, PodView>(cache, "resize", name, request).await
+    pub async fn resize(
+        &self,
+        cache: &Cache<PodView>,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Arc<PodView>, Error> {
+        let request = self.request::<Pod>().patch_subresource(
+            "resize",
+            name,
+            &as_operator(),
+            &Patch::Strategic(patch),
+        );
+        self.send_into::<Pod, PodView>(cache, "resize", name, request)
+            .await
     }
 
     /// Merges into a VM.
@@ -149,18 +205,33 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// If the request fails.
     pub async fn merge_vm(&self, name: &str, patch: &Value) -> Result<Arc<VirtualMachine>, Error> {
-        let request = self.request::<VirtualMachine>().patch(name, &as_operator(), &Patch::Merge(patch));
-        Ok(self.vms.answered(self.send::<VirtualMachine, VmView>("patch", name, request).await?.into()))
+        let request =
+            self.request::<VirtualMachine>()
+                .patch(name, &as_operator(), &Patch::Merge(patch));
+        Ok(self.vms.answered(
+            self.send::<VirtualMachine, VmView>("patch", name, request)
+                .await?
+                .into(),
+        ))
     }
 
     /// Applies a part of a VM's status, as the given field manager.
     ///
     /// # Errors
     /// If the request fails.
-    pub async fn apply_status(&self, name: &str, manager: &str, object: &Value) -> Result<Arc<VirtualMachine>, Error> {
+    pub async fn apply_status(
+        &self,
+        name: &str,
+        manager: &str,
+        object: &Value,
+    ) -> Result<Arc<VirtualMachine>, Error> {
         let (params, patch) = (PatchParams::apply(manager).force(), Patch::Apply(object));
-        let request = self.request::<VirtualMachine>().patch_subresource("status", name, &params, &patch);
-        let answer = self.send::<VirtualMachine, VmView>("apply the status of", name, request).await?;
+        let request = self
+            .request::<VirtualMachine>()
+            .patch_subresource("status", name, &params, &patch);
+        let answer = self
+            .send::<VirtualMachine, VmView>("apply the status of", name, request)
+            .await?;
         Ok(self.vms.answered(answer.into()))
     }
 
@@ -181,9 +252,15 @@ impl<'a> Writer<'a> {
         V: Resource + DeserializeOwned,
     {
         let grace_period_seconds = grace.map(|grace| u32::try_from(grace).unwrap_or(u32::MAX));
-        let params =
-            DeleteParams { grace_period_seconds, preconditions: Some(preconditions), ..DeleteParams::default() };
-        let request = self.request::<K>().delete(name, &params).map_err(kube::Error::BuildRequest);
+        let params = DeleteParams {
+            grace_period_seconds,
+            preconditions: Some(preconditions),
+            ..DeleteParams::default()
+        };
+        let request = self
+            .request::<K>()
+            .delete(name, &params)
+            .map_err(kube::Error::BuildRequest);
         let request = request.map_err(failed::<K>("delete", name))?;
         let writing = cache.writing();
         match self.client.request_status::<V>(request).await {
@@ -198,11 +275,17 @@ impl<'a> Writer<'a> {
 
 /// For a patch under the operator's name that owns no fields for good.
 fn as_operator() -> PatchParams {
-    PatchParams { field_manager: Some(names::MANAGER_OPERATOR.to_owned()), ..PatchParams::default() }
+    PatchParams {
+        field_manager: Some(names::MANAGER_OPERATOR.to_owned()),
+        ..PatchParams::default()
+    }
 }
 
 /// That the object is the one of that UID.
 #[must_use]
 pub fn only(uid: &str) -> Preconditions {
-    Preconditions { uid: Some(uid.to_owned()), resource_version: None }
+    Preconditions {
+        uid: Some(uid.to_owned()),
+        resource_version: None,
+    }
 }

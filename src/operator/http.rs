@@ -39,8 +39,17 @@ pub fn pages(ctx: Arc<Context>) -> Router {
 }
 
 async fn readyz(State(ctx): State<Arc<Context>>) -> impl IntoResponse {
-    let vms_listed = ctx.vms.reader().wait_until_ready().now_or_never().is_some_and(|ready| ready.is_ok());
-    let missing: Vec<_> = (!vms_listed).then_some("vms").into_iter().chain(ctx.caches.missing()).collect();
+    let vms_listed = ctx
+        .vms
+        .reader()
+        .wait_until_ready()
+        .now_or_never()
+        .is_some_and(|ready| ready.is_ok());
+    let missing: Vec<_> = (!vms_listed)
+        .then_some("vms")
+        .into_iter()
+        .chain(ctx.caches.missing())
+        .collect();
     if missing.is_empty() {
         (StatusCode::OK, "ok".to_owned())
     } else {
@@ -48,13 +57,20 @@ async fn readyz(State(ctx): State<Arc<Context>>) -> impl IntoResponse {
             true => "; the API server does not know VirtualMachines: kubectl apply -f crds/",
             false => "",
         };
-        (StatusCode::SERVICE_UNAVAILABLE, format!("not listed yet: {}{next_step}", missing.join(", ")))
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("not listed yet: {}{next_step}", missing.join(", ")),
+        )
     }
 }
 
 /// The reason of a VM's condition `Ready`, as `kubectl get vms` shows it.
 fn state_of(vm: &VirtualMachine) -> &str {
-    let conditions = vm.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let conditions = vm
+        .status
+        .as_ref()
+        .map(|status| status.conditions.as_slice())
+        .unwrap_or_default();
     conditions::find(conditions, conditions::READY).map_or("Unknown", |ready| ready.reason.as_str())
 }
 
@@ -66,8 +82,12 @@ async fn metrics(State(ctx): State<Arc<Context>>) -> impl IntoResponse {
         ctx.metrics.set_stored(resource, count);
     }
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ctx.metrics.backoff.set(i64::try_from(ctx.states.failing()).unwrap_or(i64::MAX));
-    ctx.metrics.undecodable.set(i64::try_from(ctx.undecodable().len()).unwrap_or(i64::MAX));
+    ctx.metrics
+        .backoff
+        .set(i64::try_from(ctx.states.failing()).unwrap_or(i64::MAX));
+    ctx.metrics
+        .undecodable
+        .set(i64::try_from(ctx.undecodable().len()).unwrap_or(i64::MAX));
     ctx.metrics.leader.set(i64::from(ctx.leadership.leads()));
     ([(header::CONTENT_TYPE, content_type)], ctx.metrics.text())
 }
@@ -81,7 +101,9 @@ mod tests {
     use serde_json::json;
 
     async fn get(ctx: &Arc<Context>, path: &str) -> (StatusCode, String) {
-        let request = axum::http::Request::get(path).body(axum::body::Body::empty()).unwrap();
+        let request = axum::http::Request::get(path)
+            .body(axum::body::Body::empty())
+            .unwrap();
         let answer = pages(ctx.clone()).oneshot(request).await.unwrap();
         let status = answer.status();
         let body = answer.into_body().collect().await.unwrap().to_bytes();
@@ -91,7 +113,9 @@ mod tests {
     #[tokio::test]
     async fn an_operator_without_lists_is_alive_and_says_what_it_waits_for() {
         let nothing = tower::service_fn(async |_| {
-            Ok::<_, std::convert::Infallible>(axum::http::Response::new(kube::client::Body::empty()))
+            Ok::<_, std::convert::Infallible>(
+                axum::http::Response::new(kube::client::Body::empty()),
+            )
         });
         let client = kube::Client::new(nothing, "ns");
         let ctx = Arc::new(Context::new(client, "ns".to_owned(), Settings::default()));
@@ -102,7 +126,10 @@ mod tests {
         ctx.definition_missing.store(false, Ordering::Relaxed);
         let (status, text) = get(&ctx, "/readyz").await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-        assert!(text.contains("vms") && text.contains("persistentvolumeclaims"), "{text}");
+        assert!(
+            text.contains("vms") && text.contains("persistentvolumeclaims"),
+            "{text}"
+        );
 
         ctx.vms.watched(&watcher::Event::Init);
         ctx.vms.watched(&watcher::Event::InitDone);
@@ -114,14 +141,27 @@ mod tests {
         assert_eq!(text, "not listed yet: secrets");
         ctx.caches.secrets.watched(watcher::Event::InitDone);
         assert_eq!(get(&ctx, "/readyz").await.0, StatusCode::OK);
-        assert!(get(&ctx, "/metrics").await.1.contains("vm_operator_watch_restarts_total 0"));
+        assert!(
+            get(&ctx, "/metrics")
+                .await
+                .1
+                .contains("vm_operator_watch_restarts_total 0")
+        );
 
         let ready = json!({"type": "Ready", "status": "True", "reason": "Running", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        for (name, conditions) in [("a", json!([ready])), ("b", json!([ready])), ("c", json!([]))] {
+        for (name, conditions) in [
+            ("a", json!([ready])),
+            ("b", json!([ready])),
+            ("c", json!([])),
+        ] {
             let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
-            let (metadata, status) = (json!({"name": name, "namespace": "ns"}), json!({"conditions": conditions}));
+            let (metadata, status) = (
+                json!({"name": name, "namespace": "ns"}),
+                json!({"conditions": conditions}),
+            );
             let vm = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {"vm": {}}, "status": status});
-            ctx.vms.watched(&watcher::Event::Apply(serde_json::from_value(vm).unwrap()));
+            ctx.vms
+                .watched(&watcher::Event::Apply(serde_json::from_value(vm).unwrap()));
         }
         ctx.metrics.requested("patch", "vms/status");
         let text = get(&ctx, "/metrics").await.1;

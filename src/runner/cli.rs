@@ -52,9 +52,14 @@ pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.command.unwrap_or(Subcommands::Run) {
         Subcommands::Run => run_machine(arguments.config),
-        Subcommands::Console(options) => {
-            reach(&arguments.config, if options.log { console::log } else { console::attach })
-        }
+        Subcommands::Console(options) => reach(
+            &arguments.config,
+            if options.log {
+                console::log
+            } else {
+                console::attach
+            },
+        ),
         Subcommands::PowerOff => reach(&arguments.config, console::power_off),
         Subcommands::Fetch(options) => fetch::run(options),
     }
@@ -64,7 +69,10 @@ fn run_machine(config: PathBuf) -> ExitCode {
     let began = Instant::now();
     log_to_stdout(&config);
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(machine::kept_from_others()));
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => return end(&Failure::start(format!("no runtime: {error}")).outcome()),
     };
@@ -77,7 +85,9 @@ fn run_machine(config: PathBuf) -> ExitCode {
 fn end(outcome: &outcome::Outcome) -> ExitCode {
     match outcome.message.as_str() {
         "" => tracing::info!(reason = ?outcome.reason, qemu_exit = outcome.qemu_exit, "end"),
-        message => tracing::error!(reason = ?outcome.reason, qemu_exit = outcome.qemu_exit, "{message}"),
+        message => {
+            tracing::error!(reason = ?outcome.reason, qemu_exit = outcome.qemu_exit, "{message}")
+        }
     }
     ExitCode::from(outcome.reason.exit_code())
 }
@@ -102,14 +112,26 @@ fn reach(config: &Path, what: fn(&Path) -> io::Result<()>) -> ExitCode {
 
 fn console_socket(config: &Path) -> Result<PathBuf, Failure> {
     let config = config::read(config)?.config;
-    let name = config.vm.as_ref().map(|vm| vm.name.clone()).unwrap_or_default();
+    let name = config
+        .vm
+        .as_ref()
+        .map(|vm| vm.name.clone())
+        .unwrap_or_default();
     Ok(Directories::locate(&config, &name, &Environment::of_process()).file(console::SOCKET))
 }
 
 fn log_to_stdout(config: &Path) {
     let verbose = std::env::var_os("VMRUNNER_DEBUG").is_some();
-    let level = if verbose { LevelFilter::DEBUG } else { configured_level(config).unwrap_or(LevelFilter::INFO) };
-    tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_target(false).init();
+    let level = if verbose {
+        LevelFilter::DEBUG
+    } else {
+        configured_level(config).unwrap_or(LevelFilter::INFO)
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
 }
 
 /// The level that the configuration gives. One that cannot be used is told of later.
@@ -129,7 +151,10 @@ mod tests {
             std::fs::write(&file, text).unwrap();
             configured_level(&file)
         };
-        assert_eq!(level(r#"{"/Runner": {"logLevel": "debug", "vm": {"name": "t"}}}"#), Some(LevelFilter::DEBUG));
+        assert_eq!(
+            level(r#"{"/Runner": {"logLevel": "debug", "vm": {"name": "t"}}}"#),
+            Some(LevelFilter::DEBUG)
+        );
         assert_eq!(level(r#"{"/Runner": {"vm": {"name": "t"}}}"#), None);
         assert_eq!(level("{"), None);
     }

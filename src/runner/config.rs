@@ -28,8 +28,14 @@ pub struct Parsed {
 
 /// Keys of the reference that have no effect here, and why.
 const OF_THE_REFERENCE: [(&str, &str); 9] = [
-    ("template", "QEMU's arguments are made of the machine's own keys"),
-    ("updateTemplate", "QEMU's arguments are made of the machine's own keys"),
+    (
+        "template",
+        "QEMU's arguments are made of the machine's own keys",
+    ),
+    (
+        "updateTemplate",
+        "QEMU's arguments are made of the machine's own keys",
+    ),
     ("swtpmSocket", "the TPM's socket has no path"),
     ("monitorSocket", "QEMU's monitor has no path"),
     (
@@ -38,17 +44,27 @@ const OF_THE_REFERENCE: [(&str, &str); 9] = [
     ),
     ("firmwareRom", "vm.firmware chooses it"),
     ("firmwareVars", "they are fw-vars.fd in dataDir"),
-    ("hasDisplayPassword", "there is one where there is the file display-password, beside the configuration"),
+    (
+        "hasDisplayPassword",
+        "there is one where there is the file display-password, beside the configuration",
+    ),
     ("asOf", "the reference's runner has it for itself"),
 ];
 
 impl Parsed {
     /// What to say of keys that are not ours: one line for those of the reference each, one for all others.
     pub fn about_unknown(&self) -> Vec<String> {
-        let why = |key: &String| OF_THE_REFERENCE.iter().find(|(of_reference, _)| of_reference == key);
-        let (known, unknown): (Vec<&String>, Vec<&String>) = self.unknown.iter().partition(|key| why(key).is_some());
+        let why = |key: &String| {
+            OF_THE_REFERENCE
+                .iter()
+                .find(|(of_reference, _)| of_reference == key)
+        };
+        let (known, unknown): (Vec<&String>, Vec<&String>) =
+            self.unknown.iter().partition(|key| why(key).is_some());
         let known = known.into_iter().filter_map(why);
-        let mut all: Vec<String> = known.map(|(key, why)| format!("{key} has no effect: {why}")).collect();
+        let mut all: Vec<String> = known
+            .map(|(key, why)| format!("{key} has no effect: {why}"))
+            .collect();
         if !unknown.is_empty() {
             let keys: Vec<&str> = unknown.into_iter().map(String::as_str).collect();
             all.push(format!("keys that nobody reads: {}", keys.join(", ")));
@@ -68,7 +84,11 @@ pub fn other_keys(one: &RunnerConfig, other: &RunnerConfig) -> Vec<&'static str>
         ("metricsPort", one.metrics_port != other.metrics_port),
         ("cloudInit", one.cloud_init != other.cloud_init),
     ];
-    differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    differs
+        .into_iter()
+        .filter(|(_, differs)| *differs)
+        .map(|(key, _)| key)
+        .collect()
 }
 
 /// Reads the file.
@@ -88,7 +108,10 @@ pub fn text(path: &Path) -> Result<Option<String>, Failure> {
 
 /// The failure for an invalid value, with the file's name.
 pub fn in_file(path: &Path, invalid: &Invalid) -> Failure {
-    Failure::new(EndReason::InvalidConfig, format!("{}: {invalid}", path.display()))
+    Failure::new(
+        EndReason::InvalidConfig,
+        format!("{}: {invalid}", path.display()),
+    )
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
@@ -112,25 +135,45 @@ pub fn parse(text: &str) -> Result<Parsed, Invalid> {
     let json = serde_json::from_str(text);
     // A file of a few lines can repeat itself to billions of values.
     let repeated = serde_saphyr::alias_limits! { max_total_replayed_events: REPEATED };
-    let value =
-        json.or_else(|_| serde_saphyr::from_str_with_options(text, serde_saphyr::options! { alias_limits: repeated }));
-    let mut value: Value = value.map_err(|e| Invalid::new("the file is not YAML", one_line(e.to_string())))?;
-    let root = value.as_object_mut().and_then(|file| file.get_mut("/Runner")).and_then(Value::as_object_mut);
+    let value = json.or_else(|_| {
+        serde_saphyr::from_str_with_options(text, serde_saphyr::options! { alias_limits: repeated })
+    });
+    let mut value: Value =
+        value.map_err(|e| Invalid::new("the file is not YAML", one_line(e.to_string())))?;
+    let root = value
+        .as_object_mut()
+        .and_then(|file| file.get_mut("/Runner"))
+        .and_then(Value::as_object_mut);
     let Some(root) = root else {
-        return Err(Invalid::new("/Runner", "missing; everything is below this root key"));
+        return Err(Invalid::new(
+            "/Runner",
+            "missing; everything is below this root key",
+        ));
     };
     tolerate(root);
     let mut unknown = Vec::new();
     let mut track = serde_path_to_error::Track::new();
     let deserializer = serde_path_to_error::Deserializer::new(&value, &mut track);
-    let file: Result<ConfigFile, _> = serde_ignored::deserialize(deserializer, |path| unknown.push(path.to_string()));
+    let file: Result<ConfigFile, _> =
+        serde_ignored::deserialize(deserializer, |path| unknown.push(path.to_string()));
     let file = file.map_err(|error| {
         let (key, error) = (key(&track.path().to_string()), one_line(error.to_string()));
-        let problem = if is_secret(&key) { without_value(&error) } else { error };
+        let problem = if is_secret(&key) {
+            without_value(&error)
+        } else {
+            error
+        };
         Invalid::new(key, problem)
     })?;
-    let unknown = unknown.iter().filter(|path| path.starts_with("/Runner")).map(|path| key(path)).collect();
-    Ok(Parsed { config: file.runner, unknown })
+    let unknown = unknown
+        .iter()
+        .filter(|path| path.starts_with("/Runner"))
+        .map(|path| key(path))
+        .collect();
+    Ok(Parsed {
+        config: file.runner,
+        unknown,
+    })
 }
 
 /// Whether the values of that key are for nobody but the guest: its users' passwords are among them.
@@ -141,20 +184,29 @@ fn is_secret(key: &str) -> bool {
 /// What is wrong with a value, without the value, which comes first.
 fn without_value(error: &str) -> String {
     match error.rsplit_once(", expected ") {
-        Some((_, expected)) => format!("the value, which is not shown, has another type; use {expected}"),
+        Some((_, expected)) => {
+            format!("the value, which is not shown, has another type; use {expected}")
+        }
         None => "the value, which is not shown, cannot be used".to_owned(),
     }
 }
 
 /// The path of a key without the root and without the marks of optional values.
 fn key(path: &str) -> String {
-    path.trim_start_matches("/Runner").replace(".?", "").trim_start_matches('.').to_owned()
+    path.trim_start_matches("/Runner")
+        .replace(".?", "")
+        .trim_start_matches('.')
+        .to_owned()
 }
 
 /// Reads null as the reference does: it means absent, but for `network` no network at all.
 fn tolerate(root: &mut Map<String, Value>) {
     let cloud_init = root.remove("cloudInit").filter(|value| !value.is_null());
-    if let Some(network) = root.get_mut("vm").and_then(|vm| vm.get_mut("network")).filter(|network| network.is_null()) {
+    if let Some(network) = root
+        .get_mut("vm")
+        .and_then(|vm| vm.get_mut("network"))
+        .filter(|network| network.is_null())
+    {
         *network = Value::Array(Vec::new());
     }
     drop_nulls(root);
@@ -168,7 +220,10 @@ fn drop_nulls(map: &mut Map<String, Value>) {
     for value in map.values_mut() {
         match value {
             Value::Object(inner) => drop_nulls(inner),
-            Value::Array(items) => items.iter_mut().filter_map(Value::as_object_mut).for_each(drop_nulls),
+            Value::Array(items) => items
+                .iter_mut()
+                .filter_map(Value::as_object_mut)
+                .for_each(drop_nulls),
             _ => {}
         }
     }
@@ -181,7 +236,11 @@ mod tests {
     use crate::api::runner::config::{NetworkConfig, StreamingVideo};
 
     fn vm(yaml: &str) -> crate::api::runner::config::VmConfig {
-        parse(&format!("\"/Runner\":\n  vm:\n    name: t\n{yaml}")).unwrap().config.vm.unwrap()
+        parse(&format!("\"/Runner\":\n  vm:\n    name: t\n{yaml}"))
+            .unwrap()
+            .config
+            .vm
+            .unwrap()
     }
 
     #[test]
@@ -190,35 +249,54 @@ mod tests {
         let parsed = parse(text).unwrap();
         assert_eq!(parsed.unknown, ["template", "updateTemplate"]);
         let vm = parsed.config.vm.unwrap();
-        assert_eq!((vm.name.as_str(), vm.maximum_cpus, vm.current_cpus), ("test-vm", Some(4), Some(2)));
-        assert_eq!(vm.display.spice.unwrap().streaming_video, Some(StreamingVideo::Filter));
+        assert_eq!(
+            (vm.name.as_str(), vm.maximum_cpus, vm.current_cpus),
+            ("test-vm", Some(4), Some(2))
+        );
+        assert_eq!(
+            vm.display.spice.unwrap().streaming_video,
+            Some(StreamingVideo::Filter)
+        );
     }
 
     #[test]
     fn b11_streaming_video_is_read_by_either_of_its_names() {
         for name in ["streamingVideo", "streaming-video"] {
-            let spice = vm(&format!("    display: {{spice: {{{name}: all}}}}\n")).display.spice.unwrap();
+            let spice = vm(&format!("    display: {{spice: {{{name}: all}}}}\n"))
+                .display
+                .spice
+                .unwrap();
             assert_eq!(spice.streaming_video, Some(StreamingVideo::All), "{name}");
         }
     }
 
     #[test]
     fn unknown_keys_are_named_once_and_do_not_matter() {
-        let parsed = parse("\"/Runner\": {vm: {name: t, watchdog: 1, drives: [{speed: 9}]}, x: {y: 1}}\nother: 1\n");
-        assert_eq!(parsed.unwrap().unknown, ["vm.drives.0.speed", "vm.watchdog", "x"]);
+        let parsed = parse(
+            "\"/Runner\": {vm: {name: t, watchdog: 1, drives: [{speed: 9}]}, x: {y: 1}}\nother: 1\n",
+        );
+        assert_eq!(
+            parsed.unwrap().unknown,
+            ["vm.drives.0.speed", "vm.watchdog", "x"]
+        );
     }
 
     #[test]
     fn keys_of_the_reference_are_told_for_what_they_are() {
         let text = "\"/Runner\": {template: a, monitorSocket: /m, x: 1, vm: {name: t, display: {spice: {ticket: secret}}, y: 1}}";
         let told = parse(text).unwrap().about_unknown();
-        let [socket, template, ticket, others] = &told.iter().map(String::as_str).collect::<Vec<_>>()[..] else {
+        let [socket, template, ticket, others] =
+            &told.iter().map(String::as_str).collect::<Vec<_>>()[..]
+        else {
             panic!("{told:?}")
         };
+        assert!(ticket.starts_with(
+            "vm.display.spice.ticket has no effect: a display asks for the password in the file"
+        ));
         assert!(
-            ticket.starts_with("vm.display.spice.ticket has no effect: a display asks for the password in the file")
+            socket.starts_with("monitorSocket has no effect")
+                && template.starts_with("template has no effect")
         );
-        assert!(socket.starts_with("monitorSocket has no effect") && template.starts_with("template has no effect"));
         assert_eq!(*others, "keys that nobody reads: vm.y, x");
         assert!(!told.concat().contains("secret"));
     }
@@ -227,13 +305,17 @@ mod tests {
     fn b31_a_null_is_no_value_but_no_network_is_none() {
         assert_eq!(vm("    network: null\n").network, []);
         assert_eq!(vm("").network, [NetworkConfig::default()]);
-        let vm = vm("    drives: null\n    sockets: null\n    display: {outputs: null, spice: null}\n");
+        let vm =
+            vm("    drives: null\n    sockets: null\n    display: {outputs: null, spice: null}\n");
         assert_eq!((vm.drives, vm.sockets), (Vec::new(), 0));
     }
 
     #[test]
     fn a_size_may_be_a_number() {
-        assert_eq!(vm("    maximumRam: 1073741824\n").maximum_ram, Bytes(1 << 30));
+        assert_eq!(
+            vm("    maximumRam: 1073741824\n").maximum_ram,
+            Bytes(1 << 30)
+        );
     }
 
     #[test]
@@ -248,44 +330,79 @@ mod tests {
     #[test]
     fn a_secret_is_in_no_message() {
         const SECRET: &str = "hunter2, expected nothing";
-        let file = |value: &str| format!("{{\"/Runner\": {{\"vm\": {{\"name\": \"t\"}}, \"cloudInit\": {value}}}}}");
+        let file = |value: &str| {
+            format!("{{\"/Runner\": {{\"vm\": {{\"name\": \"t\"}}, \"cloudInit\": {value}}}}}")
+        };
         for (value, key) in [
             (format!("{SECRET:?}"), "cloudInit"),
-            (format!("{{\"userData\": \"#cloud-config\\npassword: {SECRET}\"}}"), "cloudInit.userData"),
-            (format!("{{\"userData\": [{SECRET:?}]}}"), "cloudInit.userData"),
-            (format!("{{\"networkConfig\": {SECRET:?}}}"), "cloudInit.networkConfig"),
-            (format!("{{\"metaData\": {SECRET:?}}}"), "cloudInit.metaData"),
-            (format!("{{\"userDataFile\": {{{SECRET:?}: 1}}}}"), "cloudInit.userDataFile"),
+            (
+                format!("{{\"userData\": \"#cloud-config\\npassword: {SECRET}\"}}"),
+                "cloudInit.userData",
+            ),
+            (
+                format!("{{\"userData\": [{SECRET:?}]}}"),
+                "cloudInit.userData",
+            ),
+            (
+                format!("{{\"networkConfig\": {SECRET:?}}}"),
+                "cloudInit.networkConfig",
+            ),
+            (
+                format!("{{\"metaData\": {SECRET:?}}}"),
+                "cloudInit.metaData",
+            ),
+            (
+                format!("{{\"userDataFile\": {{{SECRET:?}: 1}}}}"),
+                "cloudInit.userDataFile",
+            ),
         ] {
             let told = parse(&file(&value)).unwrap_err();
             assert_eq!(told.key, key);
-            assert!(!told.problem.contains("hunter2") && told.problem.contains("not shown"), "{told}");
+            assert!(
+                !told.problem.contains("hunter2") && told.problem.contains("not shown"),
+                "{told}"
+            );
         }
-        let told = parse(&file("{\"userData\": \"x\"}")).unwrap_err().to_string();
-        assert_eq!(told, "cloudInit.userData: the value, which is not shown, has another type; use a map");
+        let told = parse(&file("{\"userData\": \"x\"}"))
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            told,
+            "cloudInit.userData: the value, which is not shown, has another type; use a map"
+        );
         // What is no YAML is told with its place only.
         for broken in [
             "    userData: {password: hunter2",
             "    userData:\n      password: hunter2\n     x: 1\n\ty",
             "    userData: *hunter2\n",
         ] {
-            let told = parse(&format!("\"/Runner\":\n  vm: {{name: t}}\n  cloudInit:\n{broken}")).unwrap_err();
+            let told = parse(&format!(
+                "\"/Runner\":\n  vm: {{name: t}}\n  cloudInit:\n{broken}"
+            ))
+            .unwrap_err();
             assert!(!told.to_string().contains("hunter2"), "{told}");
         }
     }
 
     #[test]
     fn nulls_inside_cloud_init_stay() {
-        let parsed = parse("\"/Runner\": {vm: {name: t}, cloudInit: {userData: {swap: null}}}").unwrap();
+        let parsed =
+            parse("\"/Runner\": {vm: {name: t}, cloudInit: {userData: {swap: null}}}").unwrap();
         let user_data = parsed.config.cloud_init.unwrap().user_data.unwrap();
         assert_eq!(user_data.get("swap"), Some(&Value::Null));
     }
 
     #[test]
     fn b35_keys_with_any_first_letter_stay() {
-        let parsed = parse("\"/Runner\": {vm: {name: t}, cloudInit: {userData: {/etc/motd: a, _b: {/c: d}}}}").unwrap();
+        let parsed = parse(
+            "\"/Runner\": {vm: {name: t}, cloudInit: {userData: {/etc/motd: a, _b: {/c: d}}}}",
+        )
+        .unwrap();
         let user_data = serde_json::to_value(parsed.config.cloud_init.unwrap().user_data).unwrap();
-        assert_eq!(user_data, serde_json::json!({"/etc/motd": "a", "_b": {"/c": "d"}}));
+        assert_eq!(
+            user_data,
+            serde_json::json!({"/etc/motd": "a", "_b": {"/c": "d"}})
+        );
     }
 
     #[test]

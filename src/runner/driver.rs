@@ -142,7 +142,13 @@ impl Driver {
             reset: setup.start.reset,
             sizes: setup.start.sizes.clone(),
             stalls: 0,
-            password: setup.files.password.clone().ok().flatten().filter(|_| setup.ticketing),
+            password: setup
+                .files
+                .password
+                .clone()
+                .ok()
+                .flatten()
+                .filter(|_| setup.ticketing),
             booted: false,
             reboots: 0,
             refused: BTreeMap::new(),
@@ -153,7 +159,11 @@ impl Driver {
         tokio::spawn(live::run(monitor.clone(), setup.start, wish, progress));
         let (changes, files_inbox) = mpsc::unbounded_channel();
         let certificate = setup.files.certificate;
-        tokio::spawn(crate::runner::watch::follow(setup.config.clone(), setup.files, changes));
+        tokio::spawn(crate::runner::watch::follow(
+            setup.config.clone(),
+            setup.files,
+            changes,
+        ));
         tokio::spawn(storage::follow(setup.held, news.clone()));
         let (desktop, inputs) = mpsc::unbounded_channel();
         let tell = {
@@ -161,14 +171,27 @@ impl Driver {
             move |desktop| drop(news.send(News::Desktop(desktop)))
         };
         let user = setup.spec.live.logged_in_user.clone();
-        tokio::spawn(vmop::run(setup.dirs.file(process::VMOP_AGENT), user, inputs, tell));
+        tokio::spawn(vmop::run(
+            setup.dirs.file(process::VMOP_AGENT),
+            user,
+            inputs,
+            tell,
+        ));
         let log = console::Log::default();
         let power_off = {
             let news = news.clone();
             move || drop(news.send(News::PowerOff))
         };
-        tokio::spawn(console::serve(setup.line, setup.console, log.clone(), power_off));
-        tracing::info!(ms_since_start = process_began.elapsed().as_millis() as u64, "QEMU is started");
+        tokio::spawn(console::serve(
+            setup.line,
+            setup.console,
+            log.clone(),
+            power_off,
+        ));
+        tracing::info!(
+            ms_since_start = process_began.elapsed().as_millis() as u64,
+            "QEMU is started"
+        );
         let driver = Self {
             process_began,
             began: Instant::now(),
@@ -194,8 +217,13 @@ impl Driver {
             news,
             outcome: None,
         };
-        let inbox =
-            Inbox { signals, monitor: monitor_inbox, progress: progress_inbox, files: files_inbox, news: news_inbox };
+        let inbox = Inbox {
+            signals,
+            monitor: monitor_inbox,
+            progress: progress_inbox,
+            files: files_inbox,
+            news: news_inbox,
+        };
         (driver, inbox)
     }
 
@@ -238,7 +266,9 @@ impl Driver {
                 tokio::spawn(async move {
                     let continued = monitor.execute(Command::cont()).await;
                     let failed = |error: qmp::Error| Event::ContinueFailed(error.to_string());
-                    news.send(News::Event(continued.map_or_else(failed, |_| Event::Continued)))
+                    news.send(News::Event(
+                        continued.map_or_else(failed, |_| Event::Continued),
+                    ))
                 });
             }
             Action::AskAgent => self.ask_agent(),
@@ -278,7 +308,9 @@ impl Driver {
             match agent.osinfo().await {
                 Ok(osinfo) => {
                     let _ = news.send(News::Osinfo(osinfo));
-                    agent.follow_addresses(|addresses| drop(news.send(News::Addresses(addresses)))).await;
+                    agent
+                        .follow_addresses(|addresses| drop(news.send(News::Addresses(addresses))))
+                        .await;
                 }
                 Err(error) => {
                     tracing::info!(%error, "the guest's agent does not answer yet");
@@ -329,7 +361,10 @@ pub async fn run(setup: Setup, signals: Signals, process_began: Instant) -> (Out
     let (mut driver, mut inbox) = Driver::new(setup, signals, process_began);
     driver.reporter.announce(Note::Phase(Phase::Starting));
     loop {
-        let deadline = driver.state.deadline().map(|at| tokio::time::Instant::from_std(driver.began + at));
+        let deadline = driver
+            .state
+            .deadline()
+            .map(|at| tokio::time::Instant::from_std(driver.began + at));
         let tick = async {
             match deadline {
                 Some(deadline) => tokio::time::sleep_until(deadline).await,

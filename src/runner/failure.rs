@@ -15,7 +15,10 @@ pub struct Failure {
 impl Failure {
     /// A failure for that reason.
     pub fn new(reason: EndReason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
+        Self {
+            reason,
+            message: message.into(),
+        }
     }
 
     /// Something that the VM needs cannot be read or written.
@@ -30,7 +33,12 @@ impl Failure {
 
     /// The outcome where QEMU never ran.
     pub fn outcome(&self) -> Outcome {
-        Outcome { reason: self.reason, message: self.message.clone(), qemu_exit: None, by_guest: false }
+        Outcome {
+            reason: self.reason,
+            message: self.message.clone(),
+            qemu_exit: None,
+            by_guest: false,
+        }
     }
 }
 
@@ -45,7 +53,11 @@ pub fn ending(status: i32) -> String {
 
 /// The message, and what a program has said last, if it has.
 pub fn with_words(message: &str, words: &str) -> String {
-    if words.is_empty() { message.to_owned() } else { format!("{message}: {words}") }
+    if words.is_empty() {
+        message.to_owned()
+    } else {
+        format!("{message}: {words}")
+    }
 }
 
 /// A value of the configuration that cannot be used.
@@ -61,7 +73,10 @@ pub struct Invalid {
 impl Invalid {
     /// An invalid value of that key.
     pub fn new(key: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self { key: key.into(), problem: problem.into() }
+        Self {
+            key: key.into(),
+            problem: problem.into(),
+        }
     }
 
     /// The value is not among the allowed ones, which the second text describes.

@@ -99,7 +99,9 @@ pub async fn run(
         let desired = wishes.borrow_and_update().clone();
         let pause = match machine.follow(&desired).await {
             Ok(complete) => {
-                let _ = machine.progress.send(Progress::Complete(desired.generation));
+                let _ = machine
+                    .progress
+                    .send(Progress::Complete(desired.generation));
                 (!complete).then_some(LOOK_AGAIN)
             }
             Err(error) => {
@@ -108,7 +110,9 @@ pub async fn run(
             }
         };
         let changed = match pause {
-            Some(pause) => tokio::time::timeout(pause, wishes.changed()).await.unwrap_or(Ok(())),
+            Some(pause) => tokio::time::timeout(pause, wishes.changed())
+                .await
+                .unwrap_or(Ok(())),
             None => wishes.changed().await,
         };
         if changed.is_err() {
@@ -145,7 +149,11 @@ impl Machine {
     /// the rest is followed all the same, as long as QEMU can be reached.
     async fn follow(&mut self, desired: &Desired) -> Result<bool, Error> {
         let mut all = All::default();
-        all.take(self.follow_password(desired.password.as_ref()).await.map(|()| true))?;
+        all.take(
+            self.follow_password(desired.password.as_ref())
+                .await
+                .map(|()| true),
+        )?;
         all.take(self.follow_sizes(desired).await.map(|()| true))?;
         all.take(self.follow_stall(desired).await)?;
         all.take(self.follow_memory(desired).await)?;
@@ -175,7 +183,9 @@ impl Machine {
     /// Tells QEMU of each disk that has to be larger than it is, once; what it refuses leaves the disk as it is.
     async fn follow_sizes(&mut self, desired: &Desired) -> Result<(), Error> {
         for n in 0..self.sizes.len() {
-            let (Some((have, asked)), Some(want)) = (self.sizes.get(n).copied(), desired.sizes.get(n).copied()) else {
+            let (Some((have, asked)), Some(want)) =
+                (self.sizes.get(n).copied(), desired.sizes.get(n).copied())
+            else {
                 continue;
             };
             if want <= have || want == asked {
@@ -198,7 +208,10 @@ impl Machine {
         if desired.stalls == self.stalls {
             return Ok(true);
         }
-        if self.tried_to_go_on.is_some_and(|at| at.elapsed() < CONTINUE_INTERVAL_MIN) {
+        if self
+            .tried_to_go_on
+            .is_some_and(|at| at.elapsed() < CONTINUE_INTERVAL_MIN)
+        {
             return Ok(false);
         }
         let status = self.client.execute(Command::query_status()).await?;
@@ -233,7 +246,10 @@ struct All {
 
 impl Default for All {
     fn default() -> Self {
-        Self { complete: true, error: None }
+        Self {
+            complete: true,
+            error: None,
+        }
     }
 }
 

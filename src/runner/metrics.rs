@@ -72,9 +72,14 @@ pub async fn serve(port: u16, machine: Machine, monitor: Client) {
         Ok(listener) => listener,
         Err(error) => return tracing::warn!(port, %error, "there are no metrics"),
     };
-    let (machine, places) = (Arc::new(machine), Arc::new(Semaphore::new(CONCURRENT_REQUESTS)));
+    let (machine, places) = (
+        Arc::new(machine),
+        Arc::new(Semaphore::new(CONCURRENT_REQUESTS)),
+    );
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
         match listener.accept().await {
             Ok((stream, _)) => {
                 let (machine, monitor) = (Arc::clone(&machine), monitor.clone());
@@ -85,7 +90,11 @@ pub async fn serve(port: u16, machine: Machine, monitor: Client) {
                     });
                     let mut server = http1::Builder::new();
                     let server = server.keep_alive(false).max_buf_size(REQUEST_SIZE_MAX);
-                    let _ = timeout(EXCHANGE_TIMEOUT, server.serve_connection(TokioIo::new(stream), service)).await;
+                    let _ = timeout(
+                        EXCHANGE_TIMEOUT,
+                        server.serve_connection(TokioIo::new(stream), service),
+                    )
+                    .await;
                     drop(place);
                 });
             }
@@ -97,11 +106,23 @@ pub async fn serve(port: u16, machine: Machine, monitor: Client) {
     }
 }
 
-async fn answer(request: &Request<Incoming>, machine: &Machine, monitor: &Client) -> Response<String> {
+async fn answer(
+    request: &Request<Incoming>,
+    machine: &Machine,
+    monitor: &Client,
+) -> Response<String> {
     let found = request.method() == Method::GET && request.uri().path() == "/metrics";
-    let body = if found { gather(machine, monitor).await } else { "only GET /metrics is here\n".to_owned() };
+    let body = if found {
+        gather(machine, monitor).await
+    } else {
+        "only GET /metrics is here\n".to_owned()
+    };
     let mut response = Response::new(body);
-    *response.status_mut() = if found { StatusCode::OK } else { StatusCode::NOT_FOUND };
+    *response.status_mut() = if found {
+        StatusCode::OK
+    } else {
+        StatusCode::NOT_FOUND
+    };
     let format = header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, format);
     response
@@ -120,12 +141,18 @@ impl Samples {
         self.add_each(name, value.map(|value| (Vec::new(), value)));
     }
 
-    fn add_each(&mut self, name: impl Into<String>, samples: impl IntoIterator<Item = (Labels, f64)>) {
+    fn add_each(
+        &mut self,
+        name: impl Into<String>,
+        samples: impl IntoIterator<Item = (Labels, f64)>,
+    ) {
         self.0.push((name.into(), samples.into_iter().collect()));
     }
 
     fn into_text(self, machine: Labels) -> String {
-        let labels = machine.into_iter().map(|(name, value)| (name.into(), value.into()));
+        let labels = machine
+            .into_iter()
+            .map(|(name, value)| (name.into(), value.into()));
         let (mut registry, mut text) = (Registry::with_labels(labels), String::new());
         registry.register_collector(Box::new(self));
         // Writing to a string cannot fail.
@@ -137,8 +164,11 @@ impl Samples {
 impl Collector for Samples {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for (name, samples) in self.0.iter().filter(|(_, samples)| !samples.is_empty()) {
-            let Some(figure) = metrics::figure(name) else { continue };
-            let mut metric = encoder.encode_descriptor(figure.name, figure.what, None, figure.kind)?;
+            let Some(figure) = metrics::figure(name) else {
+                continue;
+            };
+            let mut metric =
+                encoder.encode_descriptor(figure.name, figure.what, None, figure.kind)?;
             for (labels, value) in samples {
                 // As a gauge also where it is a counter: to that, the library adds a suffix that KubeVirt's names have or lack.
                 metric.encode_family(labels)?.encode_gauge(value)?;
@@ -161,10 +191,18 @@ struct Answers {
 async fn gather(machine: &Machine, monitor: &Client) -> String {
     let mut answers = Answers::default();
     // What came in time is kept.
-    let complete = timeout(QEMU_TIMEOUT, ask(monitor, &mut answers)).await.unwrap_or(false);
+    let complete = timeout(QEMU_TIMEOUT, ask(monitor, &mut answers))
+        .await
+        .unwrap_or(false);
     let mut samples = Samples::default();
-    samples.add("vmoperator_qemu_answers", Some(f64::from(u8::from(complete))));
-    samples.add("vmoperator_accelerated", machine.accelerated.map(|is| f64::from(u8::from(is))));
+    samples.add(
+        "vmoperator_qemu_answers",
+        Some(f64::from(u8::from(complete))),
+    );
+    samples.add(
+        "vmoperator_accelerated",
+        machine.accelerated.map(|is| f64::from(u8::from(is))),
+    );
     cpu(&mut samples, machine, answers.cpus.as_ref());
     memory(&mut samples, machine, &answers);
     storage(&mut samples, machine, answers.blocks.as_ref());
@@ -176,20 +214,44 @@ async fn ask(monitor: &Client, answers: &mut Answers) -> bool {
     answers.blocks = monitor.execute(Command::query_block_stats()).await.ok();
     answers.cpus = monitor.execute(Command::query_cpus()).await.ok();
     answers.balloon = monitor.execute(Command::query_balloon()).await.ok();
-    let _ = monitor.execute(Command::set_guest_stats_interval(BALLOON, GUEST_STATS_INTERVAL)).await;
+    let _ = monitor
+        .execute(Command::set_guest_stats_interval(
+            BALLOON,
+            GUEST_STATS_INTERVAL,
+        ))
+        .await;
     answers.guest = monitor.execute(Command::guest_stats(BALLOON)).await.ok();
     answers.blocks.is_some() && answers.cpus.is_some()
 }
 
 fn cpu(samples: &mut Samples, machine: &Machine, cpus: Option<&Value>) {
     let times = self::times(&format!("/proc/{}/stat", machine.qemu));
-    samples.add("kubevirt_vmi_cpu_usage_seconds_total", times.map(|(user, system)| user + system));
-    samples.add("kubevirt_vmi_cpu_user_usage_seconds_total", times.map(|(user, _)| user));
-    samples.add("kubevirt_vmi_cpu_system_usage_seconds_total", times.map(|(_, system)| system));
-    let threads = cpus.and_then(Value::as_array).into_iter().flatten().filter_map(|cpu| {
-        let (id, thread) = (cpu.get("cpu-index")?.as_u64()?, cpu.get("thread-id")?.as_u64()?);
-        Some((vec![("id", id.to_string())], format!("/proc/{}/task/{thread}", machine.qemu)))
-    });
+    samples.add(
+        "kubevirt_vmi_cpu_usage_seconds_total",
+        times.map(|(user, system)| user + system),
+    );
+    samples.add(
+        "kubevirt_vmi_cpu_user_usage_seconds_total",
+        times.map(|(user, _)| user),
+    );
+    samples.add(
+        "kubevirt_vmi_cpu_system_usage_seconds_total",
+        times.map(|(_, system)| system),
+    );
+    let threads = cpus
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|cpu| {
+            let (id, thread) = (
+                cpu.get("cpu-index")?.as_u64()?,
+                cpu.get("thread-id")?.as_u64()?,
+            );
+            Some((
+                vec![("id", id.to_string())],
+                format!("/proc/{}/task/{thread}", machine.qemu),
+            ))
+        });
     let ran = threads.clone().filter_map(|(id, path)| {
         let (user, system) = self::times(&format!("{path}/stat"))?;
         Some((id, user + system))
@@ -219,8 +281,14 @@ fn memory(samples: &mut Samples, machine: &Machine, answers: &Answers) {
     let resident = fs::read_to_string(format!("/proc/{}/statm", machine.qemu)).ok();
     let resident = resident.and_then(|statm| statm.split_whitespace().nth(1)?.parse::<f64>().ok());
     samples.add(name("domain_bytes"), Some(machine.ram as f64));
-    samples.add(name("resident_bytes"), resident.map(|pages| pages * page_size() as f64));
-    let actual = answers.balloon.as_ref().and_then(|balloon| balloon.get("actual")?.as_f64());
+    samples.add(
+        name("resident_bytes"),
+        resident.map(|pages| pages * page_size() as f64),
+    );
+    let actual = answers
+        .balloon
+        .as_ref()
+        .and_then(|balloon| balloon.get("actual")?.as_f64());
     samples.add(name("actual_balloon_bytes"), actual);
     let stats = answers.guest.as_ref().and_then(|guest| guest.get("stats"));
     // What the guest does not tell is all ones.
@@ -243,11 +311,17 @@ fn memory(samples: &mut Samples, machine: &Machine, answers: &Answers) {
 }
 
 fn storage(samples: &mut Samples, machine: &Machine, blocks: Option<&Value>) {
-    let aio = |(path, aio): &(String, &str)| (vec![("drive", path.clone()), ("aio", (*aio).to_owned())], 1.0);
+    let aio = |(path, aio): &(String, &str)| {
+        (
+            vec![("drive", path.clone()), ("aio", (*aio).to_owned())],
+            1.0,
+        )
+    };
     samples.add_each("vmoperator_disk_aio_info", machine.disks.iter().map(aio));
     let stats = |n: usize| {
         let node = qemu::disk_node(n);
-        let ours = |block: &&Value| block.get("node-name").and_then(Value::as_str) == Some(node.as_str());
+        let ours =
+            |block: &&Value| block.get("node-name").and_then(Value::as_str) == Some(node.as_str());
         blocks?.as_array()?.iter().find(ours)?.get("stats")
     };
     for (what, key, scale) in [
@@ -261,25 +335,39 @@ fn storage(samples: &mut Samples, machine: &Machine, blocks: Option<&Value>) {
         ("flush_times_seconds_total", "flush_total_time_ns", 1e9),
     ] {
         let sample = |(n, (path, _)): (usize, &(String, &str))| {
-            Some((vec![("drive", path.clone())], stats(n)?.get(key)?.as_f64()? / scale))
+            Some((
+                vec![("drive", path.clone())],
+                stats(n)?.get(key)?.as_f64()? / scale,
+            ))
         };
-        samples.add_each(format!("kubevirt_vmi_storage_{what}"), machine.disks.iter().enumerate().filter_map(sample));
+        samples.add_each(
+            format!("kubevirt_vmi_storage_{what}"),
+            machine.disks.iter().enumerate().filter_map(sample),
+        );
     }
 }
 
 /// What a tap sends, the guest receives. Networks behind the pod's address are counted with the pod.
 fn network(samples: &mut Samples, machine: &Machine) {
     for (guest, tap) in [("receive", "tx"), ("transmit", "rx")] {
-        for (what, file) in
-            [("bytes", "bytes"), ("packets", "packets"), ("errors", "errors"), ("packets_dropped", "dropped")]
-        {
+        for (what, file) in [
+            ("bytes", "bytes"),
+            ("packets", "packets"),
+            ("errors", "errors"),
+            ("packets_dropped", "dropped"),
+        ] {
             let sample = |each: &Tap| {
                 let path = format!("/sys/class/net/{}/statistics/{tap}_{file}", each.name);
                 let count = fs::read_to_string(path).ok()?.trim().parse().ok()?;
-                Some((vec![("interface", format!("hostnet{}", each.network))], count))
+                Some((
+                    vec![("interface", format!("hostnet{}", each.network))],
+                    count,
+                ))
             };
-            samples
-                .add_each(format!("kubevirt_vmi_network_{guest}_{what}_total"), machine.taps.iter().filter_map(sample));
+            samples.add_each(
+                format!("kubevirt_vmi_network_{guest}_{what}_total"),
+                machine.taps.iter().filter_map(sample),
+            );
         }
     }
 }
@@ -291,11 +379,17 @@ mod tests {
     #[test]
     fn samples_have_all_labels_and_what_is_unknown_is_left_out() {
         let mut samples = Samples::default();
-        samples.add_each("kubevirt_vmi_storage_iops_read_total", [(vec![("drive", "/dev/x".to_owned())], 3.0)]);
+        samples.add_each(
+            "kubevirt_vmi_storage_iops_read_total",
+            [(vec![("drive", "/dev/x".to_owned())], 3.0)],
+        );
         samples.add("kubevirt_vmi_memory_swap_in_traffic_bytes", Some(7.0));
         samples.add("vmoperator_accelerated", Some(0.5));
         samples.add("vmoperator_qemu_answers", None);
-        let text = samples.into_text(vec![("name", "a\"b".to_owned()), ("namespace", "n".to_owned())]);
+        let text = samples.into_text(vec![
+            ("name", "a\"b".to_owned()),
+            ("namespace", "n".to_owned()),
+        ]);
         insta::assert_snapshot!(text);
     }
 }

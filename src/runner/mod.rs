@@ -78,10 +78,14 @@ pub fn check(text: &str) -> Result<Vec<String>, String> {
 /// # Errors
 /// The first value that cannot be used.
 pub fn seed(text: &str) -> Result<Vec<(&'static str, String)>, String> {
-    let config = config::parse(text).map_err(|invalid| invalid.to_string())?.config;
+    let config = config::parse(text)
+        .map_err(|invalid| invalid.to_string())?
+        .config;
     let name = config.vm.map(|vm| vm.name).unwrap_or_default();
     let who = config.uid.unwrap_or_default();
-    let Some(cloud_init) = &config.cloud_init else { return Ok(Vec::new()) };
+    let Some(cloud_init) = &config.cloud_init else {
+        return Ok(Vec::new());
+    };
     seed::files(cloud_init, &name, &who).map_err(|failure| failure.message)
 }
 

@@ -14,6 +14,9 @@ pub struct Problem {
 impl Problem {
     /// A problem.
     pub fn new(reason: ConditionReason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
+        Self {
+            reason,
+            message: message.into(),
+        }
     }
 }

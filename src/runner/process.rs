@@ -80,7 +80,11 @@ pub fn start(
     inherited: Inherited,
 ) -> Result<Started, Failure> {
     let problem = |program: &'static str| {
-        move |error: io::Error| Failure::start(format!("{program} cannot be started: {error}; is it in the image?"))
+        move |error: io::Error| {
+            Failure::start(format!(
+                "{program} cannot be started: {error}; is it in the image?"
+            ))
+        }
     };
     let (tpm, control) = match with_tpm {
         true => start_tpm(dirs, &reach.tpm)
@@ -88,19 +92,47 @@ pub fn start(
             .map_err(problem(TPM_PROGRAM))?,
         false => (None, None),
     };
-    let (qemu, monitor, line) =
-        start_qemu(arguments, dirs, &reach.qemu, control, inherited).map_err(problem(qemu::PROGRAM))?;
-    Ok(Started { qemu, tpm, monitor, line })
+    let (qemu, monitor, line) = start_qemu(arguments, dirs, &reach.qemu, control, inherited)
+        .map_err(problem(qemu::PROGRAM))?;
+    Ok(Started {
+        qemu,
+        tpm,
+        monitor,
+        line,
+    })
 }
 
 /// Starts the TPM, which ends with its only connection. Gives QEMU's end of that.
 fn start_tpm(dirs: &Directories, reach: &[(PathBuf, Access)]) -> io::Result<(Child, OwnedFd)> {
     let (control, qemus) = UnixStream::pair()?;
-    let state = format!("dir={},mode=0{:o}", dirs.data.display(), 0o666 & !machine::kept_from_others());
+    let state = format!(
+        "dir={},mode=0{:o}",
+        dirs.data.display(),
+        0o666 & !machine::kept_from_others()
+    );
     let channel = format!("type=unixio,clientfd={TPM_CONTROL}");
-    let arguments = ["socket", "--tpm2", "--tpmstate", &state, "--ctrl", &channel, "--terminate"];
-    let mapping = FdMapping { parent_fd: control.into(), child_fd: TPM_CONTROL };
-    Ok((spawn(TPM_PROGRAM, &arguments.map(str::to_owned), reach, vec![mapping])?, qemus.into()))
+    let arguments = [
+        "socket",
+        "--tpm2",
+        "--tpmstate",
+        &state,
+        "--ctrl",
+        &channel,
+        "--terminate",
+    ];
+    let mapping = FdMapping {
+        parent_fd: control.into(),
+        child_fd: TPM_CONTROL,
+    };
+    Ok((
+        spawn(
+            TPM_PROGRAM,
+            &arguments.map(str::to_owned),
+            reach,
+            vec![mapping],
+        )?,
+        qemus.into(),
+    ))
 }
 
 fn start_qemu(
@@ -114,7 +146,10 @@ fn start_qemu(
     let (monitor, qemus_monitor) = UnixStream::pair()?;
     let (line, guest_line) = UnixStream::pair()?;
     let numbers = qemu::DESCRIPTORS;
-    let mapping = |parent_fd: OwnedFd, child_fd: i32| FdMapping { parent_fd, child_fd };
+    let mapping = |parent_fd: OwnedFd, child_fd: i32| FdMapping {
+        parent_fd,
+        child_fd,
+    };
     let mut mappings = vec![
         mapping(qemus_monitor.into(), numbers.monitor),
         mapping(guest_line.into(), numbers.serial),
@@ -124,10 +159,17 @@ fn start_qemu(
     mappings.extend(tpm.map(|tpm| mapping(tpm, numbers.tpm)));
     let Inherited { taps, claims } = inherited;
     let behind_taps = taps.iter().map(|(n, _)| n + 1).max().unwrap_or_default();
-    mappings.extend(taps.into_iter().map(|(n, tap)| mapping(tap.fd, qemu::tap_descriptor(n))));
+    mappings.extend(
+        taps.into_iter()
+            .map(|(n, tap)| mapping(tap.fd, qemu::tap_descriptor(n))),
+    );
     let claim = |(n, claim)| mapping(claim, qemu::tap_descriptor(behind_taps + n));
     mappings.extend(claims.into_iter().enumerate().map(claim));
-    Ok((spawn(qemu::PROGRAM, arguments, reach, mappings)?, monitor, line))
+    Ok((
+        spawn(qemu::PROGRAM, arguments, reach, mappings)?,
+        monitor,
+        line,
+    ))
 }
 
 /// Starts a program that can reach these files, with these descriptors.
@@ -139,8 +181,14 @@ pub fn spawn(
 ) -> io::Result<Child> {
     let (reader, writer) = io::pipe()?;
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
-    command.env_clear().envs(std::env::vars_os().filter(|(name, _)| name == "TZ" || name == "PATH"));
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(writer.try_clone()?)
+        .stderr(writer);
+    command
+        .env_clear()
+        .envs(std::env::vars_os().filter(|(name, _)| name == "TZ" || name == "PATH"));
     // A terminal's Ctrl-C is for the runner alone.
     command.process_group(0);
     command.fd_mappings(mappings).map_err(io::Error::other)?;
@@ -157,13 +205,22 @@ pub fn spawn(
     let name = program.rsplit('/').next().unwrap_or(program);
     let reader = pipe::Receiver::from_owned_fd(reader.into())?;
     let output = tokio::spawn(output::log(name, reader, Arc::clone(&words)));
-    Ok(Child { program, pid, ended: false, words, output })
+    Ok(Child {
+        program,
+        pid,
+        ended: false,
+        words,
+        output,
+    })
 }
 
 /// Waits until that child has ended, without reaping it.
 fn wait_for_end(child: Pid) {
     loop {
-        match rustix::process::waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+        match rustix::process::waitid(
+            WaitId::Pid(child),
+            WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
+        ) {
             Ok(Some(_)) | Err(Errno::CHILD) => return,
             Ok(None) | Err(Errno::INTR) => {}
             // The thread must not end because of that.
@@ -173,7 +230,10 @@ fn wait_for_end(child: Pid) {
 }
 
 fn pid(child: &std::process::Child) -> io::Result<Pid> {
-    i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| io::ErrorKind::Other.into())
+    i32::try_from(child.id())
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| io::ErrorKind::Other.into())
 }
 
 impl Child {
@@ -205,7 +265,9 @@ impl Child {
     pub fn reaped(&mut self) -> Option<i32> {
         let (_, status) = rustix::process::waitpid(Some(self.pid), WaitOptions::NOHANG).ok()??;
         self.ended = true;
-        status.exit_status().or_else(|| status.terminating_signal().map(|signal| -signal))
+        status
+            .exit_status()
+            .or_else(|| status.terminating_signal().map(|signal| -signal))
     }
 
     /// Waits for the end of a child that was killed, unless it was reaped; for a moment only, because one that is stuck in the
@@ -214,7 +276,11 @@ impl Child {
         let began = Instant::now();
         while !self.ended && self.reaped().is_none() {
             if began.elapsed() > KILL_TIME {
-                tracing::warn!(pid = self.id(), program = self.program, "killed, and has not ended");
+                tracing::warn!(
+                    pid = self.id(),
+                    program = self.program,
+                    "killed, and has not ended"
+                );
                 return;
             }
             std::thread::sleep(KILL_STEP);
@@ -223,7 +289,11 @@ impl Child {
 
     /// What QEMU has said if KVM has brought a CPU of the guest to a halt.
     pub fn halted(&self) -> Option<String> {
-        self.words.lock().unwrap_or_else(PoisonError::into_inner).halted.clone()
+        self.words
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .halted
+            .clone()
     }
 
     /// The child was reaped. Gives what it said last.
@@ -239,7 +309,9 @@ impl Child {
 pub fn reap() -> Vec<(Pid, i32)> {
     let mut ended = Vec::new();
     while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
-        let code = status.exit_status().or_else(|| status.terminating_signal().map(|signal| -signal));
+        let code = status
+            .exit_status()
+            .or_else(|| status.terminating_signal().map(|signal| -signal));
         ended.extend(code.map(|code| (pid, code)));
     }
     ended
@@ -252,10 +324,20 @@ mod tests {
     #[tokio::test]
     async fn a_child_that_does_not_end_when_it_is_killed_is_not_waited_for() {
         // As one that is stuck in the kernel: here the signal is not even sent.
-        let mut child = spawn("/bin/sleep", &["20".to_owned()], &Reach::of_any(), Vec::new()).unwrap();
+        let mut child = spawn(
+            "/bin/sleep",
+            &["20".to_owned()],
+            &Reach::of_any(),
+            Vec::new(),
+        )
+        .unwrap();
         let began = Instant::now();
         child.wait();
-        assert!(began.elapsed() < Duration::from_secs(10) && !child.has_ended(), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(10) && !child.has_ended(),
+            "{:?}",
+            began.elapsed()
+        );
         child.signal(Signal::KILL);
         child.wait();
         assert!(child.has_ended());

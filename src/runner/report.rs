@@ -53,10 +53,22 @@ impl Reporter {
         let (notes, queue) = mpsc::channel(16);
         let task = tokio::spawn(async move {
             if let Some(identity) = identity {
-                Task { identity, statuses, queue, client: None, written: Vec::new() }.run().await;
+                Task {
+                    identity,
+                    statuses,
+                    queue,
+                    client: None,
+                    written: Vec::new(),
+                }
+                .run()
+                .await;
             }
         });
-        Self { newest, notes, task }
+        Self {
+            newest,
+            notes,
+            task,
+        }
     }
 
     /// Replaces what is to be told.
@@ -75,7 +87,11 @@ impl Reporter {
 
     /// Tells the rest, as far as time allows.
     pub async fn finish(self) {
-        let Self { newest, notes, task } = self;
+        let Self {
+            newest,
+            notes,
+            task,
+        } = self;
         drop((newest, notes));
         if timeout(LAST_REPORT_TIMEOUT, task).await.is_err() {
             tracing::warn!("the last report has not reached the API server in time");
@@ -166,7 +182,8 @@ impl Task {
                 Err(error) => {
                     tracing::warn!(%error, "the status was not written; trying again");
                     // Address, certificate authority or credentials may have changed: they are read again.
-                    self.client.take_if(|_| matches!(error.code(), None | Some(401)));
+                    self.client
+                        .take_if(|_| matches!(error.code(), None | Some(401)));
                     (last, backoff) = (None, (backoff * 2).clamp(BACKOFF_MIN, BACKOFF_MAX));
                 }
             }
@@ -186,14 +203,18 @@ impl Task {
     async fn apply(&mut self, mut object: serde_json::Value) -> Result<(), Error> {
         let client = self.client().await?;
         let resource = ApiResource::erase::<VirtualMachine>(&());
-        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &self.identity.namespace, &resource);
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(client.clone(), &self.identity.namespace, &resource);
         let parameters = PatchParams::apply(names::MANAGER_RUNNER).force();
         for attempt in 1.. {
             let seen = self.read_metadata(&client).await?;
             if self.identity.uid.is_some() && seen.uid != self.identity.uid {
                 return Err(Error::Namesake);
             }
-            if let Some(metadata) = object.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
+            if let Some(metadata) = object
+                .get_mut("metadata")
+                .and_then(serde_json::Value::as_object_mut)
+            {
                 metadata.insert("resourceVersion".to_owned(), seen.resource_version.into());
             }
             let patch = Patch::Apply(&object);
@@ -209,18 +230,32 @@ impl Task {
     /// namespace only, with what is in their `cloudInit`; a write is held to the runner's own VM by the admission policy.
     async fn read_metadata(&self, client: &Client) -> Result<ObjectMeta, Error> {
         let path = VirtualMachine::url_path(&(), Some(&self.identity.namespace));
-        let parameters = PatchParams { dry_run: true, ..PatchParams::default() };
+        let parameters = PatchParams {
+            dry_run: true,
+            ..PatchParams::default()
+        };
         let nothing = Patch::Merge(serde_json::json!({}));
-        let request = Request::new(path).patch_subresource("status", &self.identity.name, &parameters, &nothing);
+        let request = Request::new(path).patch_subresource(
+            "status",
+            &self.identity.name,
+            &parameters,
+            &nothing,
+        );
         let mut request = request.map_err(kube::Error::BuildRequest)?;
         request.headers_mut().insert(ACCEPT, METADATA_ONLY);
-        Ok(in_time(client.request::<PartialObjectMeta<VirtualMachine>>(request)).await?.metadata)
+        Ok(
+            in_time(client.request::<PartialObjectMeta<VirtualMachine>>(request))
+                .await?
+                .metadata,
+        )
     }
 
     /// An event is a courtesy: it is tried once.
     async fn note(&mut self, note: &Note) {
         let event = event(&self.identity, note, Timestamp::now());
-        let Ok(client) = self.client().await else { return };
+        let Ok(client) = self.client().await else {
+            return;
+        };
         let api: Api<Event> = Api::namespaced(client, &self.identity.namespace);
         match timeout(REQUEST_TIMEOUT, api.create(&PostParams::default(), &event)).await {
             Ok(Ok(_)) => {}
@@ -243,7 +278,11 @@ impl Task {
 fn spacing(last: &Observed, newest: &Observed) -> Duration {
     if last.phase != newest.phase {
         Duration::ZERO
-    } else if (Observed { ram: last.ram, ..newest.clone() }) == *last {
+    } else if (Observed {
+        ram: last.ram,
+        ..newest.clone()
+    }) == *last
+    {
         MEMORY_SPACING
     } else {
         SPACING
@@ -261,11 +300,17 @@ async fn connect() -> Result<Client, Error> {
 }
 
 async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
-    Ok(timeout(REQUEST_TIMEOUT, request).await.map_err(|_| Error::Timeout)??)
+    Ok(timeout(REQUEST_TIMEOUT, request)
+        .await
+        .map_err(|_| Error::Timeout)??)
 }
 
 fn event(identity: &Identity, note: &Note, now: Timestamp) -> Event {
-    let type_ = if note.is_warning() { "Warning" } else { "Normal" };
+    let type_ = if note.is_warning() {
+        "Warning"
+    } else {
+        "Normal"
+    };
     let (action, reason, note) = note.texts();
     Event {
         metadata: ObjectMeta {

@@ -22,12 +22,19 @@ const SMALLEST: u64 = 1 << 20;
 pub fn write(path: &Path, cloud_init: &CloudInit, vm: &str, who: &str) -> Result<(), Failure> {
     let files = files(cloud_init, vm, who)?;
     image(path, &files).map_err(|error| {
-        Failure::data(format!("the seed for cloud-init cannot be written to {}: {error}", path.display()))
+        Failure::data(format!(
+            "the seed for cloud-init cannot be written to {}: {error}",
+            path.display()
+        ))
     })
 }
 
 /// The files of the image, by name.
-pub fn files(cloud_init: &CloudInit, vm: &str, who: &str) -> Result<Vec<(&'static str, String)>, Failure> {
+pub fn files(
+    cloud_init: &CloudInit,
+    vm: &str,
+    who: &str,
+) -> Result<Vec<(&'static str, String)>, Failure> {
     Ok(documents(cloud_init, &Mounted::read(cloud_init)?, vm, who))
 }
 
@@ -42,8 +49,9 @@ impl Mounted {
     fn read(cloud_init: &CloudInit) -> Result<Self, Failure> {
         let read = |key: &str, path: &Option<String>| {
             let content = path.as_ref().map(|path| {
-                std::fs::read_to_string(path)
-                    .map_err(|error| Failure::data(format!("cloudInit.{key}: {path} cannot be read: {error}")))
+                std::fs::read_to_string(path).map_err(|error| {
+                    Failure::data(format!("cloudInit.{key}: {path} cannot be read: {error}"))
+                })
             });
             content.transpose()
         };
@@ -69,13 +77,21 @@ fn yaml(value: &Value) -> String {
     text
 }
 
-fn documents(cloud_init: &CloudInit, mounted: &Mounted, vm: &str, who: &str) -> Vec<(&'static str, String)> {
+fn documents(
+    cloud_init: &CloudInit,
+    mounted: &Mounted,
+    vm: &str,
+    who: &str,
+) -> Vec<(&'static str, String)> {
     let empty = Map::new();
     let mut meta_data = cloud_init.meta_data.clone().unwrap_or_default();
     let user_data = cloud_init.user_data.as_ref().unwrap_or(&empty);
     let missing = |map: &Map<String, Value>, key: &str| map.get(key).is_none_or(Value::is_null);
     if missing(&meta_data, "instance-id") {
-        meta_data.insert("instance-id".to_owned(), json!(instance_id(cloud_init, mounted, who)));
+        meta_data.insert(
+            "instance-id".to_owned(),
+            json!(instance_id(cloud_init, mounted, who)),
+        );
     }
     if missing(&meta_data, "local-hostname") {
         meta_data.insert("local-hostname".to_owned(), json!(vm));
@@ -84,21 +100,39 @@ fn documents(cloud_init: &CloudInit, mounted: &Mounted, vm: &str, who: &str) -> 
         ("meta-data", yaml(&json!(meta_data)) + "\n"),
         (
             "user-data",
-            mounted.user_data.clone().unwrap_or_else(|| format!("#cloud-config\n{}\n", yaml(&json!(user_data)))),
+            mounted
+                .user_data
+                .clone()
+                .unwrap_or_else(|| format!("#cloud-config\n{}\n", yaml(&json!(user_data)))),
         ),
     ];
-    let network = cloud_init.network_config.as_ref().map(|network| yaml(&json!(network)) + "\n");
-    files.extend(mounted.network_config.clone().or(network).map(|network| ("network-config", network)));
+    let network = cloud_init
+        .network_config
+        .as_ref()
+        .map(|network| yaml(&json!(network)) + "\n");
+    files.extend(
+        mounted
+            .network_config
+            .clone()
+            .or(network)
+            .map(|network| ("network-config", network)),
+    );
     files
 }
 
 /// Changes when, and only when, what cloud-init is to do has changed, or the machine is another one: a restart does
 /// not make it run its once-per-instance parts again.
 fn instance_id(cloud_init: &CloudInit, mounted: &Mounted, who: &str) -> String {
-    let mut content = json!([who, cloud_init.meta_data, cloud_init.user_data, cloud_init.network_config]);
-    if let (Some(list), true) =
-        (content.as_array_mut(), mounted.user_data.is_some() || mounted.network_config.is_some())
-    {
+    let mut content = json!([
+        who,
+        cloud_init.meta_data,
+        cloud_init.user_data,
+        cloud_init.network_config
+    ]);
+    if let (Some(list), true) = (
+        content.as_array_mut(),
+        mounted.user_data.is_some() || mounted.network_config.is_some(),
+    ) {
         list.extend([json!(mounted.user_data), json!(mounted.network_config)]);
     }
     let hash = Sha256::digest(content.to_string().as_bytes());
@@ -107,10 +141,20 @@ fn instance_id(cloud_init: &CloudInit, mounted: &Mounted, who: &str) -> String {
 
 fn image(path: &Path, files: &[(&str, String)]) -> io::Result<()> {
     let content: u64 = files.iter().map(|(_, text)| text.len() as u64).sum();
-    let size = (content + content / 16 + OVERHEAD).max(SMALLEST).next_multiple_of(SMALLEST);
-    let mut image = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+    let size = (content + content / 16 + OVERHEAD)
+        .max(SMALLEST)
+        .next_multiple_of(SMALLEST);
+    let mut image = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(path)?;
     image.set_len(size)?;
-    fatfs::format_volume(&mut image, FormatVolumeOptions::new().volume_label(*b"CIDATA     "))?;
+    fatfs::format_volume(
+        &mut image,
+        FormatVolumeOptions::new().volume_label(*b"CIDATA     "),
+    )?;
     fill(&mut image, files)?;
     image.flush()
 }
@@ -133,12 +177,18 @@ mod tests {
     #[test]
     fn what_yaml_reads_otherwise_is_written_otherwise() {
         let value = json!({"on": "22:22", "~": null, "a\u{2028}b": "\u{7f}\u{fffe}\u{85}é😀\n"});
-        assert_eq!(yaml(&value), r#"{"a\u2028b":"\u007f\ufffe\u0085\u00e9😀\n","on":"22:22","~":null}"#);
+        assert_eq!(
+            yaml(&value),
+            r#"{"a\u2028b":"\u007f\ufffe\u0085\u00e9😀\n","on":"22:22","~":null}"#
+        );
         assert_eq!(serde_json::from_str::<Value>(&yaml(&value)).unwrap(), value);
     }
 
     fn cloud_init(user_data: Value) -> CloudInit {
-        CloudInit { user_data: user_data.as_object().cloned(), ..CloudInit::default() }
+        CloudInit {
+            user_data: user_data.as_object().cloned(),
+            ..CloudInit::default()
+        }
     }
 
     fn read_back(cloud_init: &CloudInit) -> (String, Vec<(String, String)>) {
@@ -148,12 +198,17 @@ mod tests {
     fn write_to(dir: &Path, cloud_init: &CloudInit) -> (String, Vec<(String, String)>) {
         let path = dir.join(IMAGE);
         write(&path, cloud_init, "test-vm", "uid").unwrap();
-        let volume =
-            FileSystem::new(File::options().read(true).write(true).open(path).unwrap(), FsOptions::new()).unwrap();
+        let volume = FileSystem::new(
+            File::options().read(true).write(true).open(path).unwrap(),
+            FsOptions::new(),
+        )
+        .unwrap();
         let files = volume.root_dir().iter().filter_map(|entry| {
             let entry = entry.unwrap();
             let mut text = String::new();
-            entry.is_file().then(|| entry.to_file().read_to_string(&mut text).unwrap());
+            entry
+                .is_file()
+                .then(|| entry.to_file().read_to_string(&mut text).unwrap());
             entry.is_file().then(|| (entry.file_name(), text))
         });
         (volume.volume_label(), files.collect())
@@ -166,16 +221,27 @@ mod tests {
         let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["meta-data", "user-data"]);
         // Strings stay strings for readers to whom `no` is false and 0123 is 83.
-        assert_eq!(files[1].1, "#cloud-config\n{\"hostname\":\"no\",\"n\":\"0123\"}\n");
+        assert_eq!(
+            files[1].1,
+            "#cloud-config\n{\"hostname\":\"no\",\"n\":\"0123\"}\n"
+        );
         assert!(files[0].1.contains("\"local-hostname\":\"test-vm\""));
     }
 
     #[test]
     fn b06_a_network_configuration_that_is_removed_is_in_no_later_seed() {
         let dir = tempfile::tempdir().unwrap();
-        let names = |cloud_init: &CloudInit| write_to(dir.path(), cloud_init).1.into_iter().map(|(name, _)| name);
+        let names = |cloud_init: &CloudInit| {
+            write_to(dir.path(), cloud_init)
+                .1
+                .into_iter()
+                .map(|(name, _)| name)
+        };
         let network_config = json!({"version": 2}).as_object().cloned();
-        let with = CloudInit { network_config, ..cloud_init(json!({})) };
+        let with = CloudInit {
+            network_config,
+            ..cloud_init(json!({}))
+        };
         assert!(names(&with).eq(["meta-data", "user-data", "network-config"]));
         assert!(names(&cloud_init(json!({}))).eq(["meta-data", "user-data"]));
     }
@@ -189,7 +255,8 @@ mod tests {
     #[test]
     fn b07_the_instance_changes_with_its_content_and_its_machine_only() {
         let (one, two) = (cloud_init(json!({"a": 1})), cloud_init(json!({"a": 2})));
-        let id = |cloud_init: &CloudInit, who: &str| instance_id(cloud_init, &Mounted::default(), who);
+        let id =
+            |cloud_init: &CloudInit, who: &str| instance_id(cloud_init, &Mounted::default(), who);
         assert_eq!(id(&one, "uid"), id(&one.clone(), "uid"));
         assert_ne!(id(&one, "uid"), id(&two, "uid"));
         assert_ne!(id(&one, "uid"), id(&one, "other"));
@@ -198,7 +265,10 @@ mod tests {
     #[test]
     fn given_meta_data_stays() {
         let meta_data = json!({"instance-id": "v3", "local-hostname": "h"});
-        let cloud_init = CloudInit { meta_data: meta_data.as_object().cloned(), ..CloudInit::default() };
+        let cloud_init = CloudInit {
+            meta_data: meta_data.as_object().cloned(),
+            ..CloudInit::default()
+        };
         assert_eq!(
             documents(&cloud_init, &Mounted::default(), "t", "u")[0].1,
             "{\"instance-id\":\"v3\",\"local-hostname\":\"h\"}\n"
@@ -210,9 +280,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("user-data");
         std::fs::write(&path, "#!/bin/sh\necho geheim\n").unwrap();
-        let mut cloud_init = CloudInit { user_data_file: Some(path.display().to_string()), ..CloudInit::default() };
+        let mut cloud_init = CloudInit {
+            user_data_file: Some(path.display().to_string()),
+            ..CloudInit::default()
+        };
         let (_, files) = read_back(&cloud_init);
-        assert_eq!(files[1], ("user-data".to_owned(), "#!/bin/sh\necho geheim\n".to_owned()));
+        assert_eq!(
+            files[1],
+            (
+                "user-data".to_owned(),
+                "#!/bin/sh\necho geheim\n".to_owned()
+            )
+        );
         let id = |text: &str| {
             std::fs::write(&path, text).unwrap();
             instance_id(&cloud_init, &Mounted::read(&cloud_init).unwrap(), "uid")
@@ -220,6 +299,10 @@ mod tests {
         assert_ne!(id("one"), id("two"));
         cloud_init.network_config_file = Some("/none/network-config".to_owned());
         let failure = write(&dir.path().join(IMAGE), &cloud_init, "t", "u").unwrap_err();
-        assert!(failure.message.starts_with("cloudInit.networkConfigFile: /none/network-config cannot be read"));
+        assert!(
+            failure
+                .message
+                .starts_with("cloudInit.networkConfigFile: /none/network-config cannot be read")
+        );
     }
 }

@@ -28,13 +28,19 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
         };
-        Ok(Self { end, child: signal(SignalKind::child())? })
+        Ok(Self {
+            end,
+            child: signal(SignalKind::child())?,
+        })
     }
 }
 
 impl EndSignals {
     /// What comes of the work, unless somebody asks for the end before.
-    pub async fn unless_asked<T>(&mut self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    pub async fn unless_asked<T>(
+        &mut self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
         tokio::select! {
             done = work => done,
             () = self.asked() => Err(Failure::new(EndReason::Stopped, String::new())),

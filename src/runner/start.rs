@@ -16,7 +16,8 @@ use crate::runner::kvm::models::Chosen;
 use crate::runner::kvm::{self, Trial};
 use crate::runner::live::{self, Tray};
 use crate::runner::machine::{
-    self, Acceleration, Around, Certificate, Claims, Directories, Environment, Looks, Machine, Resolved,
+    self, Acceleration, Around, Certificate, Claims, Directories, Environment, Looks, Machine,
+    Resolved,
 };
 use crate::runner::problem::Problem;
 use crate::runner::process::{self, Inherited, Started};
@@ -46,12 +47,22 @@ const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/name
 /// Runs the machine of that configuration file until its end. This process began then.
 pub async fn run(config: PathBuf, began: Instant) -> Outcome {
     match prepare(config).await {
-        Ok(Prepared { setup, signals, dirs, claims }) => {
+        Ok(Prepared {
+            setup,
+            signals,
+            dirs,
+            claims,
+        }) => {
             let (file, model) = (setup.config.clone(), setup.spec.vm.cpu_model.clone());
             let accelerator = setup.observed.acceleration.name();
             let hugepages = setup.spec.vm.hugepages;
             let (outcome, reporter) = driver::run(setup, signals, began).await;
-            let chosen = Chosen { program: qemu::PROGRAM, file: &file, model: &model, accelerator };
+            let chosen = Chosen {
+                program: qemu::PROGRAM,
+                file: &file,
+                model: &model,
+                accelerator,
+            };
             let outcome = resolved::explain(chosen.explain(outcome).await, hugepages);
             leave_message(&outcome.to_message());
             reporter.finish().await;
@@ -77,14 +88,17 @@ struct Prepared {
 }
 
 async fn prepare(path: PathBuf) -> Result<Prepared, Failure> {
-    let mut signals = Signals::receive().map_err(|error| Failure::start(format!("no signals: {error}")))?;
+    let mut signals =
+        Signals::receive().map_err(|error| Failure::start(format!("no signals: {error}")))?;
     let files = Files::read(&path);
     let parsed = config::read(&path)?;
     let mut remarks = parsed.about_unknown();
     let config = parsed.config;
     let spec = Spec::from_config(&config).map_err(|invalid| config::in_file(&path, &invalid))?;
     remarks.extend(resolved::remark(&config));
-    remarks.iter().for_each(|remark| tracing::warn!("{}: {remark}", path.display()));
+    remarks
+        .iter()
+        .for_each(|remark| tracing::warn!("{}: {remark}", path.display()));
     let dirs = Directories::locate(&config, &spec.vm.name, &Environment::of_process());
     let taps = taps(&spec)?;
     harden::give_up()?;
@@ -92,9 +106,16 @@ async fn prepare(path: PathBuf) -> Result<Prepared, Failure> {
     let claims = signals.end.unless_asked(dirs.make()).await?;
     let started = async {
         let repository = repository();
-        let answers = signals.end.unless_asked(async { Ok(machine::answers(&repository).await) }).await?;
+        let answers = signals
+            .end
+            .unless_asked(async { Ok(machine::answers(&repository).await) })
+            .await?;
         let repository = Some(repository).filter(|_| answers);
-        let places = Places { read: read(&config, &path), repository, termination: make_termination() };
+        let places = Places {
+            read: read(&config, &path),
+            repository,
+            termination: make_termination(),
+        };
         harden::confine(&Reach::of_runner(&spec, &dirs, &places))?;
         let trial = Trial {
             program: qemu::PROGRAM,
@@ -104,12 +125,34 @@ async fn prepare(path: PathBuf) -> Result<Prepared, Failure> {
             time: kvm::IN_ALL,
         };
         let acceleration = kvm::settle(&spec, trial, signals.end.asked()).await?;
-        let found = signals.end.unless_asked(async { Ok(Found::look(&spec, places.repository).await) }).await?;
-        let inherited = Inherited { taps, claims: claims.shared().map_err(|error| dirs.unusable(&error))? };
-        start(&config, spec, Host { acceleration, found }, &path, files, &dirs, inherited)
+        let found = signals
+            .end
+            .unless_asked(async { Ok(Found::look(&spec, places.repository).await) })
+            .await?;
+        let inherited = Inherited {
+            taps,
+            claims: claims.shared().map_err(|error| dirs.unusable(&error))?,
+        };
+        start(
+            &config,
+            spec,
+            Host {
+                acceleration,
+                found,
+            },
+            &path,
+            files,
+            &dirs,
+            inherited,
+        )
     };
     match started.await {
-        Ok(setup) => Ok(Prepared { setup, signals, dirs, claims }),
+        Ok(setup) => Ok(Prepared {
+            setup,
+            signals,
+            dirs,
+            claims,
+        }),
         Err(failure) => {
             dirs.remove_runtime();
             Err(failure)
@@ -140,7 +183,11 @@ impl Found {
             None => Looks::in_vain(self::repository()),
         };
         let images = looks.look_for_all(&spec.live.media).await;
-        Self { repository, looks, images }
+        Self {
+            repository,
+            looks,
+            images,
+        }
     }
 }
 
@@ -159,16 +206,42 @@ fn start(
         Some(_) => Certificate::find(path.parent().unwrap_or(Path::new(".")))?,
         None => None,
     };
-    let Host { acceleration, found: Found { repository, looks, images } } = host;
-    let around = Around { uid: config.uid.as_deref(), acceleration, ticketing, certificate, seed, images };
-    let Resolved { machine, held, warnings } = machine::resolve(spec, dirs, around)?;
-    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    let Host {
+        acceleration,
+        found: Found {
+            repository,
+            looks,
+            images,
+        },
+    } = host;
+    let around = Around {
+        uid: config.uid.as_deref(),
+        acceleration,
+        ticketing,
+        certificate,
+        seed,
+        images,
+    };
+    let Resolved {
+        machine,
+        held,
+        warnings,
+    } = machine::resolve(spec, dirs, around)?;
+    warnings
+        .iter()
+        .for_each(|warning| tracing::warn!("{warning}"));
     if let (Some(cloud_init), Some(image)) = (&config.cloud_init, &machine.seed) {
-        seed::write(image, cloud_init, &machine.spec.vm.name, config.uid.as_deref().unwrap_or(&machine.uuid))?;
+        seed::write(
+            image,
+            cloud_init,
+            &machine.spec.vm.name,
+            config.uid.as_deref().unwrap_or(&machine.uuid),
+        )?;
     }
     let trays = machine.cds.iter().zip(&machine.spec.cds).enumerate();
-    let trays =
-        trays.map(|(n, (cd, configured))| Tray::at_start(n, configured.file.clone().filter(|_| cd.file.is_some())));
+    let trays = trays.map(|(n, (cd, configured))| {
+        Tray::at_start(n, configured.file.clone().filter(|_| cd.file.is_some()))
+    });
     let trays = trays.collect();
     let sizes = machine.disks.iter().map(|disk| disk.size).collect();
     let arguments = qemu::arguments(&machine, qemu::DESCRIPTORS);
@@ -182,8 +255,12 @@ fn start(
     for device in &held {
         inherited.claims.push(device.shared().map_err(unusable)?);
     }
-    let Started { qemu, tpm, monitor, line } =
-        process::start(&arguments, dirs, machine.spec.vm.use_tpm, &reach, inherited)?;
+    let Started {
+        qemu,
+        tpm,
+        monitor,
+        line,
+    } = process::start(&arguments, dirs, machine.spec.vm.use_tpm, &reach, inherited)?;
     monitor.set_nonblocking(true).map_err(unusable)?;
     line.set_nonblocking(true).map_err(unusable)?;
     counted.qemu = qemu.id();
@@ -202,7 +279,12 @@ fn start(
         console,
         held,
         metrics: config.metrics_port.map(|port| (port, counted)),
-        start: live::Start { looks, trays, sizes, reset: config.reset_counter },
+        start: live::Start {
+            looks,
+            trays,
+            sizes,
+            reset: config.reset_counter,
+        },
         observed,
         reporter,
     })
@@ -211,7 +293,9 @@ fn start(
 /// The taps of a machine, each with the number of its network.
 fn taps(spec: &Spec) -> Result<Vec<(usize, Tap)>, Failure> {
     let tap = |(n, network): (usize, &NetworkConfig)| match network.type_ {
-        NetworkType::Tap => Some(taps::open(&format!("vm.network[{n}]"), network.bridge()).map(|tap| (n, tap))),
+        NetworkType::Tap => {
+            Some(taps::open(&format!("vm.network[{n}]"), network.bridge()).map(|tap| (n, tap)))
+        }
         NetworkType::User => None,
     };
     spec.vm.network.iter().enumerate().filter_map(tap).collect()
@@ -223,7 +307,11 @@ fn counted(config: &RunnerConfig, machine: &Machine, taps: &[(usize, Tap)]) -> m
     let namespace = config.namespace.clone().unwrap_or_default();
     let disk = |disk: &machine::Disk| (disk.path.display().to_string(), disk.aio());
     metrics::Machine {
-        labels: vec![("node", node), ("namespace", namespace), ("name", machine.spec.vm.name.clone())],
+        labels: vec![
+            ("node", node),
+            ("namespace", namespace),
+            ("name", machine.spec.vm.name.clone()),
+        ],
         accelerated: match machine.acceleration {
             Acceleration::Unset => None,
             _ => Some(machine.acceleration == Acceleration::Kvm),
@@ -231,7 +319,13 @@ fn counted(config: &RunnerConfig, machine: &Machine, taps: &[(usize, Tap)]) -> m
         qemu: 0,
         ram: machine.spec.ram.0,
         disks: machine.disks.iter().map(disk).collect(),
-        taps: taps.iter().map(|(network, tap)| metrics::Tap { network: *network, name: tap.name.clone() }).collect(),
+        taps: taps
+            .iter()
+            .map(|(network, tap)| metrics::Tap {
+                network: *network,
+                name: tap.name.clone(),
+            })
+            .collect(),
     }
 }
 
@@ -265,7 +359,11 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
 /// Whose status is reported; nobody's without a namespace.
 fn identity(config: &RunnerConfig, name: &str) -> Option<Identity> {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let of_pod = || std::fs::read_to_string(NAMESPACE_FILE).ok().map(|text| text.trim().to_owned());
+    let of_pod = || {
+        std::fs::read_to_string(NAMESPACE_FILE)
+            .ok()
+            .map(|text| text.trim().to_owned())
+    };
     let namespace = config.namespace.clone().or_else(of_pod);
     if namespace.is_none() {
         tracing::warn!("no namespace, neither configured nor the pod's; nothing is reported");
@@ -281,15 +379,29 @@ fn identity(config: &RunnerConfig, name: &str) -> Option<Identity> {
 
 /// The configuration file and what it is a link to, what it names, and the kubeconfig.
 fn read(config: &RunnerConfig, path: &Path) -> Vec<PathBuf> {
-    let parts = |seed: &CloudInit| [seed.user_data_file.clone(), seed.network_config_file.clone()];
-    let seed = config.cloud_init.iter().flat_map(parts).map(|file| file.map(PathBuf::from));
+    let parts = |seed: &CloudInit| {
+        [
+            seed.user_data_file.clone(),
+            seed.network_config_file.clone(),
+        ]
+    };
+    let seed = config
+        .cloud_init
+        .iter()
+        .flat_map(parts)
+        .map(|file| file.map(PathBuf::from));
     let kubeconfig = std::env::var_os(ENV_KUBECONFIG).map(PathBuf::from);
-    [Some(path.to_owned()), path.canonicalize().ok(), kubeconfig].into_iter().chain(seed).flatten().collect()
+    [Some(path.to_owned()), path.canonicalize().ok(), kubeconfig]
+        .into_iter()
+        .chain(seed)
+        .flatten()
+        .collect()
 }
 
 /// Where CD images are.
 fn repository() -> PathBuf {
-    std::env::var_os(ENV_IMAGE_REPOSITORY).map_or_else(|| names::IMAGE_REPOSITORY_DIR.into(), PathBuf::from)
+    std::env::var_os(ENV_IMAGE_REPOSITORY)
+        .map_or_else(|| names::IMAGE_REPOSITORY_DIR.into(), PathBuf::from)
 }
 
 /// The file for the outcome, if another than that of a pod is configured.
@@ -299,8 +411,13 @@ fn configured_termination() -> Option<PathBuf> {
 
 /// The file for the outcome. One that is configured is made, so that it can be written when nothing else can be any more.
 pub fn make_termination() -> PathBuf {
-    let Some(path) = configured_termination() else { return TERMINATION_MESSAGE_PATH.into() };
-    let _ = std::fs::OpenOptions::new().create(true).append(true).open(&path);
+    let Some(path) = configured_termination() else {
+        return TERMINATION_MESSAGE_PATH.into();
+    };
+    let _ = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&path);
     path
 }
 

@@ -161,7 +161,10 @@ impl State {
 
     /// When [`Event::Tick`] must come at the latest.
     pub fn deadline(&self) -> Option<Duration> {
-        let ending = self.ending.as_ref().filter(|_| self.phase == Phase::Terminating);
+        let ending = self
+            .ending
+            .as_ref()
+            .filter(|_| self.phase == Phase::Terminating);
         let force = ending.map(|ending| ending.force_at);
         let press = ending.and_then(|ending| ending.press_at);
         [self.deadline, force, press].into_iter().flatten().min()
@@ -179,15 +182,18 @@ impl State {
                 Vec::new()
             }
             Event::Configured
-                if self.phase == Phase::Starting && self.monitor == Monitor::Ready && !self.continuing =>
+                if self.phase == Phase::Starting
+                    && self.monitor == Monitor::Ready
+                    && !self.continuing =>
             {
                 self.continuing = true;
                 vec![Action::Continue]
             }
             Event::Continued if self.phase == Phase::Starting => self.continued(),
-            Event::ContinueFailed(why) if self.phase == Phase::Starting => {
-                self.fail(now, Failure::start(format!("QEMU does not start the guest: {why}")))
-            }
+            Event::ContinueFailed(why) if self.phase == Phase::Starting => self.fail(
+                now,
+                Failure::start(format!("QEMU does not start the guest: {why}")),
+            ),
             Event::AgentChannel(open) => self.agent_channel(open),
             Event::AgentAnswered => self.agent_answered(),
             Event::AgentSilent => self.agent_silent(now),
@@ -208,13 +214,21 @@ impl State {
             self.deadline = Some(now + START_TIME);
         }
         self.monitor = Monitor::Ready;
-        if self.phase == Phase::Terminating { Vec::new() } else { vec![Action::Configure] }
+        if self.phase == Phase::Terminating {
+            Vec::new()
+        } else {
+            vec![Action::Configure]
+        }
     }
 
     fn continued(&mut self) -> Vec<Action> {
         self.phase = Phase::Booting;
         self.deadline = None;
-        if self.agent_open { vec![Action::AskAgent] } else { Vec::new() }
+        if self.agent_open {
+            vec![Action::AskAgent]
+        } else {
+            Vec::new()
+        }
     }
 
     fn agent_channel(&mut self, open: bool) -> Vec<Action> {
@@ -247,7 +261,9 @@ impl State {
                 self.deadline = Some(now + self.ask_again);
                 self.ask_again = (self.ask_again * 2).min(ASK_AGAIN.1);
             }
-            (Phase::Terminating, Some(ending)) if ending.press_at.is_some() => ending.press_at = Some(now),
+            (Phase::Terminating, Some(ending)) if ending.press_at.is_some() => {
+                ending.press_at = Some(now)
+            }
             _ => {}
         }
         self.tick(now)
@@ -271,7 +287,9 @@ impl State {
                 _ => Vec::new(),
             };
         }
-        let Some(ending) = &mut self.ending else { return Vec::new() };
+        let Some(ending) = &mut self.ending else {
+            return Vec::new();
+        };
         if ending.force_at <= now {
             return self.escalate(now);
         }
@@ -288,7 +306,9 @@ impl State {
         let seconds = START_TIME.as_secs();
         let failure = match self.monitor {
             Monitor::Ready => Failure::start(format!("QEMU was not configured within {seconds} s")),
-            Monitor::Silent => Failure::start(format!("QEMU's monitor has not answered within {seconds} s")),
+            Monitor::Silent => Failure::start(format!(
+                "QEMU's monitor has not answered within {seconds} s"
+            )),
             Monitor::Lost => Failure::new(
                 EndReason::MonitorLost,
                 "the connection to QEMU's monitor has ended before the guest ran".to_owned(),

@@ -86,30 +86,56 @@ pub enum ConfigProblem {
 
 impl Observed {
     fn runs(&self) -> bool {
-        matches!(self.phase, Phase::Booting | Phase::Booted | Phase::Terminating)
+        matches!(
+            self.phase,
+            Phase::Booting | Phase::Booted | Phase::Terminating
+        )
     }
 
     /// The conditions that the runner writes. Those beyond the reference's exist only while there is a machine.
     pub fn conditions(&self) -> Vec<Wanted> {
         let (reason, message) = announcement(self.phase);
-        let wanted =
-            |type_, status, reason, message: &str| Wanted { type_, status, reason, message: message.to_owned() };
+        let wanted = |type_, status, reason, message: &str| Wanted {
+            type_,
+            status,
+            reason,
+            message: message.to_owned(),
+        };
         let running = wanted(conditions::RUNNING, self.runs(), reason, message);
-        let mut all = vec![running, wanted(conditions::BOOTED, self.phase == Phase::Booted, reason, message)];
+        let mut all = vec![
+            running,
+            wanted(
+                conditions::BOOTED,
+                self.phase == Phase::Booted,
+                reason,
+                message,
+            ),
+        ];
         let stopped = (ConditionReason::VmStopped, "the machine does not run");
         let console = match (&self.console, self.runs()) {
-            (Some((host, _)), true) => {
-                wanted(conditions::CONSOLE_CONNECTED, true, ConditionReason::Connected, &format!("from {host}"))
-            }
-            (None, true) => {
-                wanted(conditions::CONSOLE_CONNECTED, false, ConditionReason::Disconnected, "no console is connected")
-            }
+            (Some((host, _)), true) => wanted(
+                conditions::CONSOLE_CONNECTED,
+                true,
+                ConditionReason::Connected,
+                &format!("from {host}"),
+            ),
+            (None, true) => wanted(
+                conditions::CONSOLE_CONNECTED,
+                false,
+                ConditionReason::Disconnected,
+                "no console is connected",
+            ),
             (_, false) => wanted(conditions::CONSOLE_CONNECTED, false, stopped.0, stopped.1),
         };
         let (agent, login) = self.of_desktop();
         all.extend([agent, login, console]);
         if self.runs() {
-            all.extend([self.accelerated(), self.cpus_in_sync(), self.memory_in_sync(), self.config_in_sync()]);
+            all.extend([
+                self.accelerated(),
+                self.cpus_in_sync(),
+                self.memory_in_sync(),
+                self.config_in_sync(),
+            ]);
             all.push(self.storage_healthy());
             all.extend(self.media_ready());
             all.extend(self.tpm_healthy());
@@ -118,9 +144,17 @@ impl Observed {
     }
 
     /// The object to apply at `now`, and its conditions; `present` are those of the one before.
-    pub fn object(&self, identity: &Identity, present: &[Condition], now: Timestamp) -> (Value, Vec<Condition>) {
-        let conditions: Vec<Condition> =
-            self.conditions().iter().map(|wanted| wanted.at(present, self.generation, now)).collect();
+    pub fn object(
+        &self,
+        identity: &Identity,
+        present: &[Condition],
+        now: Timestamp,
+    ) -> (Value, Vec<Condition>) {
+        let conditions: Vec<Condition> = self
+            .conditions()
+            .iter()
+            .map(|wanted| wanted.at(present, self.generation, now))
+            .collect();
         let runs = self.runs();
         let mut status = json!({
             "runnerVersion": env!("CARGO_PKG_VERSION"),
@@ -133,16 +167,36 @@ impl Observed {
         if let Some(fields) = status.as_object_mut() {
             let stopped = self.phase == Phase::Stopped;
             let mut set = |key: &str, value: Option<Value>| {
-                fields.extend(value.filter(|_| !stopped).map(|value| (key.to_owned(), value)));
+                fields.extend(
+                    value
+                        .filter(|_| !stopped)
+                        .map(|value| (key.to_owned(), value)),
+                );
             };
-            set("nodeName", identity.node_name.as_ref().map(|name| json!(name)));
+            set(
+                "nodeName",
+                identity.node_name.as_ref().map(|name| json!(name)),
+            );
             set("podIP", identity.pod_ip.as_ref().map(|ip| json!(ip)));
-            set("observedResetRequest", self.reset_request.map(|request| json!(request)));
-            let user = self.desktop.user.as_ref().filter(|_| runs && self.desktop.connected);
+            set(
+                "observedResetRequest",
+                self.reset_request.map(|request| json!(request)),
+            );
+            let user = self
+                .desktop
+                .user
+                .as_ref()
+                .filter(|_| runs && self.desktop.connected);
             set("loggedInUser", user.map(|user| json!(user)));
             let addresses = Some(&self.addresses).filter(|addresses| runs && !addresses.is_empty());
             set("guestIPs", addresses.map(|addresses| json!(addresses)));
-            set("osinfo", self.osinfo.as_ref().filter(|_| runs).map(|osinfo| json!(osinfo)));
+            set(
+                "osinfo",
+                self.osinfo
+                    .as_ref()
+                    .filter(|_| runs)
+                    .map(|osinfo| json!(osinfo)),
+            );
         }
         let mut metadata = json!({"name": identity.name, "namespace": identity.namespace});
         if let (Some(uid), Some(fields)) = (&identity.uid, metadata.as_object_mut()) {
@@ -177,13 +231,21 @@ impl Note {
                 let (reason, note) = announcement(*phase);
                 ("StatusUpdate", reason.as_str(), note.to_owned())
             }
-            Self::ConsoleConnected(host) => {
-                ("ConsoleConnectionUpdate", "ConsoleConnected", format!("a console is connected from {host}"))
-            }
-            Self::ConsoleDisconnected(host) => {
-                ("ConsoleConnectionUpdate", "ConsoleDisconnected", format!("the console from {host} is gone"))
-            }
-            Self::TpmEnded(what) => ("StatusUpdate", ConditionReason::TpmEnded.as_str(), what.clone()),
+            Self::ConsoleConnected(host) => (
+                "ConsoleConnectionUpdate",
+                "ConsoleConnected",
+                format!("a console is connected from {host}"),
+            ),
+            Self::ConsoleDisconnected(host) => (
+                "ConsoleConnectionUpdate",
+                "ConsoleDisconnected",
+                format!("the console from {host} is gone"),
+            ),
+            Self::TpmEnded(what) => (
+                "StatusUpdate",
+                ConditionReason::TpmEnded.as_str(),
+                what.clone(),
+            ),
         }
     }
 
@@ -199,7 +261,10 @@ pub fn announcement(phase: Phase) -> (ConditionReason, &'static str) {
         Phase::Starting => (ConditionReason::RunnerStarted, "QEMU is being started"),
         Phase::Booting => (ConditionReason::VmStarted, "QEMU runs the guest"),
         Phase::Booted => (ConditionReason::VmBooted, "the guest's agent has answered"),
-        Phase::Terminating => (ConditionReason::VmTerminating, "the guest is being shut down"),
+        Phase::Terminating => (
+            ConditionReason::VmTerminating,
+            "the guest is being shut down",
+        ),
         Phase::Stopped => (ConditionReason::VmStopped, "the machine is shut down"),
     }
 }
@@ -255,13 +320,26 @@ pub mod tests {
         observed.addresses = vec!["10.0.2.15".to_owned()];
         observed.console = Some(("10.0.0.9".to_owned(), "4711".to_owned()));
         observed.login_wanted = Some("anna".to_owned());
-        observed.desktop = Desktop { connected: true, user: Some("anna".to_owned()), problem: None };
+        observed.desktop = Desktop {
+            connected: true,
+            user: Some("anna".to_owned()),
+            problem: None,
+        };
         observed.cpu_problem = Some(Problem::new(ConditionReason::NotFollowed, "no room"));
         observed.memory_problem = Some("no driver".to_owned());
-        observed.media = Some(Some(Problem::new(ConditionReason::ImageMissing, "CD drive 0: a.iso is not there")));
-        observed.tpm = Some(Some(Problem::new(ConditionReason::TpmEnded, "the machine's TPM has ended")));
+        observed.media = Some(Some(Problem::new(
+            ConditionReason::ImageMissing,
+            "CD drive 0: a.iso is not there",
+        )));
+        observed.tpm = Some(Some(Problem::new(
+            ConditionReason::TpmEnded,
+            "the machine's TPM has ended",
+        )));
         observed.reset_request = Some(7);
-        observed.stalled = Some(Problem::new(ConditionReason::DiskFull, "there is no room left for disk /dev/x"));
+        observed.stalled = Some(Problem::new(
+            ConditionReason::DiskFull,
+            "there is no room left for disk /dev/x",
+        ));
         observed.config_problem = Some(ConfigProblem::RestartNeeded("vm.firmware".to_owned()));
         insta::assert_yaml_snapshot!(observed.object(&identity(), &[], at(10)).0);
     }
@@ -282,10 +360,20 @@ pub mod tests {
             let told = observed.config_in_sync();
             (told.status, told.reason, told.message)
         };
-        assert_eq!(told(&observed), (true, ConditionReason::Applied, String::new()));
+        assert_eq!(
+            told(&observed),
+            (true, ConditionReason::Applied, String::new())
+        );
         observed.config_problem = Some(ConfigProblem::RestartNeeded("later".to_owned()));
         observed.password_problem = Some(Problem::new(ConditionReason::PasswordNotSet, "refused"));
-        assert_eq!(told(&observed), (false, ConditionReason::PasswordNotSet, "refused; later".to_owned()));
+        assert_eq!(
+            told(&observed),
+            (
+                false,
+                ConditionReason::PasswordNotSet,
+                "refused; later".to_owned()
+            )
+        );
         observed.config_problem = Some(ConfigProblem::Invalid("wrong".to_owned()));
         observed.monitor_lost = true;
         let (status, reason, message) = told(&observed);
@@ -302,7 +390,10 @@ pub mod tests {
     #[test]
     fn b42_the_reason_of_an_event_is_one_of_a_closed_list() {
         let (action, reason, note) = Note::ConsoleConnected("10.0.0.9".to_owned()).texts();
-        assert_eq!((action, reason), ("ConsoleConnectionUpdate", "ConsoleConnected"));
+        assert_eq!(
+            (action, reason),
+            ("ConsoleConnectionUpdate", "ConsoleConnected")
+        );
         assert!(note.contains("10.0.0.9"));
     }
 
@@ -312,24 +403,53 @@ pub mod tests {
         let mut login = |wanted: Option<&str>, desktop: (bool, Option<&str>, Option<&str>)| {
             observed.login_wanted = wanted.map(str::to_owned);
             let (connected, user, problem) = desktop;
-            observed.desktop =
-                Desktop { connected, user: user.map(str::to_owned), problem: problem.map(str::to_owned) };
+            observed.desktop = Desktop {
+                connected,
+                user: user.map(str::to_owned),
+                problem: problem.map(str::to_owned),
+            };
             let wanted = observed.of_desktop().1;
             (wanted.status, wanted.reason)
         };
-        assert_eq!(login(None, (true, None, None)), (false, ConditionReason::NotRequested));
-        assert_eq!(login(Some("anna"), (false, None, None)), (false, ConditionReason::VmopAgentDisconnected));
-        assert_eq!(login(Some("anna"), (true, None, None)), (false, ConditionReason::Processing));
-        assert_eq!(login(Some("anna"), (true, Some("berta"), None)), (false, ConditionReason::Processing));
-        assert_eq!(login(Some("anna"), (true, None, Some("451"))), (false, ConditionReason::LoginFailed));
-        assert_eq!(login(Some("anna"), (true, Some("anna"), None)), (true, ConditionReason::LoggedIn));
+        assert_eq!(
+            login(None, (true, None, None)),
+            (false, ConditionReason::NotRequested)
+        );
+        assert_eq!(
+            login(Some("anna"), (false, None, None)),
+            (false, ConditionReason::VmopAgentDisconnected)
+        );
+        assert_eq!(
+            login(Some("anna"), (true, None, None)),
+            (false, ConditionReason::Processing)
+        );
+        assert_eq!(
+            login(Some("anna"), (true, Some("berta"), None)),
+            (false, ConditionReason::Processing)
+        );
+        assert_eq!(
+            login(Some("anna"), (true, None, Some("451"))),
+            (false, ConditionReason::LoginFailed)
+        );
+        assert_eq!(
+            login(Some("anna"), (true, Some("anna"), None)),
+            (true, ConditionReason::LoggedIn)
+        );
     }
 
     #[test]
     fn a_transition_has_the_time_of_its_first_report() {
         let (_, first) = observed(Phase::Booting).object(&identity(), &[], at(10));
         let (_, second) = observed(Phase::Booted).object(&identity(), &first, at(20));
-        let time = |type_| conditions::find(&second, type_).unwrap().last_transition_time.0;
-        assert_eq!((time(conditions::RUNNING), time(conditions::BOOTED)), (at(10), at(20)));
+        let time = |type_| {
+            conditions::find(&second, type_)
+                .unwrap()
+                .last_transition_time
+                .0
+        };
+        assert_eq!(
+            (time(conditions::RUNNING), time(conditions::BOOTED)),
+            (at(10), at(20))
+        );
     }
 }

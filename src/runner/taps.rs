@@ -31,11 +31,15 @@ pub fn open(key: &str, bridge: &str) -> Result<Tap, Failure> {
 /// What helps where the device cannot be opened.
 fn device_hint(error: Errno) -> &'static str {
     match error {
-        Errno::NOENT => "a pod gets it by the resource that the setting tap.tunResource names, or by tap.hostPath",
+        Errno::NOENT => {
+            "a pod gets it by the resource that the setting tap.tunResource names, or by tap.hostPath"
+        }
         Errno::NODEV | Errno::NXIO => "load the kernel's module on the node: modprobe tun",
         Errno::ACCESS => {
             "let everybody use it on the node (chmod 666), or let a device plugin give it to the pod's user"
         }
-        _ => "let the container runtime give it to the pod, by a device plugin's resource (setting tap.tunResource)",
+        _ => {
+            "let the container runtime give it to the pod, by a device plugin's resource (setting tap.tunResource)"
+        }
     }
 }

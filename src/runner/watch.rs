@@ -33,7 +33,11 @@ impl Files {
     /// Reads them.
     pub fn read(config: &Path) -> Self {
         let [.., chain, key, authority] = paths(config);
-        let digest = |path| fs::read(path).ok().map(|content| Sha256::digest(content).into());
+        let digest = |path| {
+            fs::read(path)
+                .ok()
+                .map(|content| Sha256::digest(content).into())
+        };
         Self {
             config: config::text(config),
             password: machine::password(folder(config)),
@@ -49,9 +53,20 @@ fn folder(config: &Path) -> &Path {
 fn paths(config: &Path) -> [PathBuf; 6] {
     let beside = |name| folder(config).join(name);
     let [password, expiry] = [names::SECRET_PASSWORD, names::SECRET_EXPIRY].map(beside);
-    let [certificate, key, authority] =
-        [names::SECRET_TLS_CERTIFICATE, names::SECRET_TLS_KEY, names::SECRET_TLS_AUTHORITY].map(beside);
-    [config.to_owned(), password, expiry, certificate, key, authority]
+    let [certificate, key, authority] = [
+        names::SECRET_TLS_CERTIFICATE,
+        names::SECRET_TLS_KEY,
+        names::SECRET_TLS_AUTHORITY,
+    ]
+    .map(beside);
+    [
+        config.to_owned(),
+        password,
+        expiry,
+        certificate,
+        key,
+        authority,
+    ]
 }
 
 /// What tells that a file may have changed, or who may read it.
@@ -62,7 +77,13 @@ fn marks(config: &Path) -> [Mark; 6] {
         let metadata = fs::metadata(path).ok()?;
         let written = (metadata.mtime(), metadata.mtime_nsec());
         let changed = (metadata.ctime(), metadata.ctime_nsec());
-        Some((metadata.dev(), metadata.ino(), written, changed, metadata.size()))
+        Some((
+            metadata.dev(),
+            metadata.ino(),
+            written,
+            changed,
+            metadata.size(),
+        ))
     })
 }
 
@@ -107,16 +128,31 @@ mod tests {
     async fn a_swapped_volume_is_seen_once_and_only_if_its_content_differs() {
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("config.yaml");
-        swap(dir.path(), "one", &[("config.yaml", "a"), ("display-password", "p")]);
+        swap(
+            dir.path(),
+            "one",
+            &[("config.yaml", "a"), ("display-password", "p")],
+        );
         let known = Files::read(&config);
         assert_eq!(known.password.clone().unwrap().unwrap().text, "p");
         let (sender, mut changes) = mpsc::unbounded_channel();
         tokio::spawn(follow(config, known, sender));
-        swap(dir.path(), "two", &[("config.yaml", "a"), ("display-password", "p")]);
+        swap(
+            dir.path(),
+            "two",
+            &[("config.yaml", "a"), ("display-password", "p")],
+        );
         tokio::time::sleep(PAUSE * 2).await;
         assert!(changes.try_recv().is_err());
-        swap(dir.path(), "three", &[("config.yaml", "b"), ("display-password", "p")]);
-        assert_eq!(changes.recv().await.unwrap().config, Ok(Some("b".to_owned())));
+        swap(
+            dir.path(),
+            "three",
+            &[("config.yaml", "b"), ("display-password", "p")],
+        );
+        assert_eq!(
+            changes.recv().await.unwrap().config,
+            Ok(Some("b".to_owned()))
+        );
         fs::write(dir.path().join("password-expiry"), "now\n").unwrap();
         let password = changes.recv().await.unwrap().password.unwrap().unwrap();
         assert_eq!(password.expiry.as_deref(), Some("now"));
@@ -139,14 +175,24 @@ mod tests {
         let mut next = async || changes.recv().await.unwrap().config;
         fs::write(&config, [b'a', 0xff]).unwrap();
         let failure = next().await.unwrap_err();
-        assert_eq!(failure.message, format!("{} is not text in UTF-8; write it anew", config.display()));
+        assert_eq!(
+            failure.message,
+            format!("{} is not text in UTF-8; write it anew", config.display())
+        );
         fs::remove_file(&config).unwrap();
         tokio::time::sleep(PAUSE * 2).await;
         fs::create_dir(&config).unwrap();
         let failure = next().await.unwrap_err();
-        assert!(failure.message.contains("config.yaml cannot be read"), "{failure}");
+        assert!(
+            failure.message.contains("config.yaml cannot be read"),
+            "{failure}"
+        );
         fs::remove_dir(&config).unwrap();
         fs::write(&config, "a").unwrap();
-        assert_eq!(next().await, Ok(Some("a".to_owned())), "also what was there before");
+        assert_eq!(
+            next().await,
+            Ok(Some("a".to_owned())),
+            "also what was there before"
+        );
     }
 }

@@ -20,7 +20,11 @@ pub const DEFAULT_PATH: &str = "/etc/opt/vmoperator/config.yaml";
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Keys that only the web console of the Java VM-Operator reads.
-const CONSOLE_KEYS: [&str; 3] = ["/Manager.clusterName", "/Manager./GuiSocketServer", "/Manager./GuiHttpServer"];
+const CONSOLE_KEYS: [&str; 3] = [
+    "/Manager.clusterName",
+    "/Manager./GuiSocketServer",
+    "/Manager./GuiHttpServer",
+];
 
 /// Keys that are accepted and have no effect, and the reason.
 const KEYS_WITHOUT_EFFECT: [(&str, &str); 3] = [
@@ -43,7 +47,9 @@ const KEYS_WITHOUT_EFFECT: [(&str, &str); 3] = [
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The file cannot be read.
-    #[error("cannot read {0}: {1}; give the file with -c, or mount the ConfigMap vm-operator there")]
+    #[error(
+        "cannot read {0}: {1}; give the file with -c, or mount the ConfigMap vm-operator there"
+    )]
     Unreadable(String, std::io::Error),
     /// The text is not YAML, or a value is not allowed. The message names file, line, key and the values to use.
     #[error("{0}")]
@@ -73,8 +79,16 @@ impl ConfigFile {
             Err(error) if !is_named && error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(SettingsError::Unreadable(path.display().to_string(), error)),
         };
-        let settings = text.as_deref().map(|text| parse_and_log(text, path)).transpose()?.unwrap_or_default();
-        Ok(Self { path: path.to_owned(), text, settings })
+        let settings = text
+            .as_deref()
+            .map(|text| parse_and_log(text, path))
+            .transpose()?
+            .unwrap_or_default();
+        Ok(Self {
+            path: path.to_owned(),
+            text,
+            settings,
+        })
     }
 
     /// Returns once the file has another configuration, and that is valid. Until then, the level of the log follows the file
@@ -95,7 +109,9 @@ impl ConfigFile {
             match parsed {
                 Ok(settings) if settings == self.settings => {}
                 Ok(settings) => return Self { settings, ..self },
-                Err(error) => tracing::error!("{error}; the configuration before this change stays in use"),
+                Err(error) => {
+                    tracing::error!("{error}; the configuration before this change stays in use")
+                }
             }
         }
     }
@@ -142,21 +158,37 @@ impl Settings {
         drop_nulls(&mut value);
         let (mut unknown, mut track) = (Vec::new(), serde_path_to_error::Track::new());
         let deserializer = serde_path_to_error::Deserializer::new(&value, &mut track);
-        let root: Result<Root, _> = serde_ignored::deserialize(deserializer, |path| unknown.push(key(&path)));
+        let root: Result<Root, _> =
+            serde_ignored::deserialize(deserializer, |path| unknown.push(key(&path)));
         let settings = root
-            .map_err(|error| SettingsError::Invalid(about(&key(&track.path()), &error.to_string())))?
+            .map_err(|error| {
+                SettingsError::Invalid(about(&key(&track.path()), &error.to_string()))
+            })?
             .manager
             .controller;
         if let Some((key, values)) = settings.violation() {
             let message = format!("this value is not allowed; use {values}");
-            return Err(SettingsError::Invalid(about(&format!("/Manager./Controller.{key}"), &message)));
+            return Err(SettingsError::Invalid(about(
+                &format!("/Manager./Controller.{key}"),
+                &message,
+            )));
         }
         unknown.retain(|key| !CONSOLE_KEYS.contains(&key.as_str()));
-        let mut warnings: Vec<String> = unknown.iter().map(|key| about(key, reason_without_effect(key))).collect();
-        let properties = settings.reconciler.logging_properties.as_deref().unwrap_or_default();
+        let mut warnings: Vec<String> = unknown
+            .iter()
+            .map(|key| about(key, reason_without_effect(key)))
+            .collect();
+        let properties = settings
+            .reconciler
+            .logging_properties
+            .as_deref()
+            .unwrap_or_default();
         if let Some(line) = logging::level(properties).1.first() {
             let message = format!("only the line .level has an effect; {line:?} has none");
-            warnings.push(about("/Manager./Controller./Reconciler.loggingProperties", &message));
+            warnings.push(about(
+                "/Manager./Controller./Reconciler.loggingProperties",
+                &message,
+            ));
         }
         Ok((settings, warnings))
     }
@@ -186,7 +218,10 @@ pub(super) fn drop_nulls(value: &mut Value) {
 
 /// The line of the value with that key in a text that is YAML; of an item, the line of its list.
 fn line_of(text: &str, key: &str) -> Option<u64> {
-    serde_saphyr::with_deserializer_from_str(text, |deserializer| LineOf(key).deserialize(deserializer)).ok()?
+    serde_saphyr::with_deserializer_from_str(text, |deserializer| {
+        LineOf(key).deserialize(deserializer)
+    })
+    .ok()?
 }
 
 /// Follows a key through nested maps.
@@ -198,7 +233,8 @@ impl<'de> DeserializeSeed<'de> for LineOf<'_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         match self.0 {
             key if key.is_empty() || key.starts_with('[') => {
-                Spanned::<IgnoredAny>::deserialize(deserializer).map(|value| Some(value.referenced.line()))
+                Spanned::<IgnoredAny>::deserialize(deserializer)
+                    .map(|value| Some(value.referenced.line()))
             }
             _ => deserializer.deserialize_map(self),
         }

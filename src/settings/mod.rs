@@ -122,7 +122,11 @@ impl<'de> Deserialize<'de> for LoadBalancerService {
             labels: BTreeMap<String, String>,
             annotations: BTreeMap<String, String>,
         }
-        let problem = || D::Error::custom("use true, false, or labels and annotations, each with texts as values");
+        let problem = || {
+            D::Error::custom(
+                "use true, false, or labels and annotations, each with texts as values",
+            )
+        };
         let mut value = Value::deserialize(deserializer)?;
         if let Value::String(text) = &value {
             value = serde_saphyr::from_str(text).map_err(|_| problem())?;
@@ -134,7 +138,10 @@ impl<'de> Deserialize<'de> for LoadBalancerService {
             Value::Object(_) => serde_json::from_value(value).map_err(|_| problem())?,
             _ => return Err(problem()),
         };
-        Ok(Self::On { labels: metadata.labels, annotations: metadata.annotations })
+        Ok(Self::On {
+            labels: metadata.labels,
+            annotations: metadata.annotations,
+        })
     }
 }
 
@@ -245,7 +252,10 @@ pub struct Authorities {
 
 impl Default for Authorities {
     fn default() -> Self {
-        Self { config_map: None, key: "ca.crt".to_owned() }
+        Self {
+            config_map: None,
+            key: "ca.crt".to_owned(),
+        }
     }
 }
 
@@ -282,7 +292,9 @@ impl Accelerator {
     /// The resource that pods request.
     #[must_use]
     pub fn requested(&self) -> Option<&str> {
-        self.kvm_resource.as_deref().filter(|_| self.policy != Policy::Tcg)
+        self.kvm_resource
+            .as_deref()
+            .filter(|_| self.policy != Policy::Tcg)
     }
 }
 
@@ -325,7 +337,10 @@ pub struct Tap {
 
 impl Default for Tap {
     fn default() -> Self {
-        Self { tun_resource: names::RESOURCE_TUN.to_owned(), host_path: false }
+        Self {
+            tun_resource: names::RESOURCE_TUN.to_owned(),
+            host_path: false,
+        }
     }
 }
 
@@ -343,12 +358,17 @@ pub enum DeviceAccess {
 /// A number, or a text that is one, as in the Java VM-Operator.
 fn number<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
     let value = Value::deserialize(deserializer)?;
-    let number = value.as_str().and_then(|text| text.trim().parse().ok()).map(Value::Number);
+    let number = value
+        .as_str()
+        .and_then(|text| text.trim().parse().ok())
+        .map(Value::Number);
     serde_json::from_value(number.unwrap_or(value)).map_err(D::Error::custom)
 }
 
 fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
-    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    String::deserialize(deserializer)?
+        .parse()
+        .map_err(D::Error::custom)
 }
 
 fn quantity<S: Serializer>(size: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
@@ -361,7 +381,9 @@ impl Settings {
         if !self.namespace.as_deref().is_none_or(is_namespace) {
             return Some(("namespace".to_owned(), "the name of a namespace"));
         }
-        self.reconciler.violation().map(|(key, values)| (format!("/Reconciler.{key}"), values))
+        self.reconciler
+            .violation()
+            .map(|(key, values)| (format!("/Reconciler.{key}"), values))
     }
 }
 
@@ -370,43 +392,115 @@ impl Reconciler {
     fn violation(&self) -> Option<(&'static str, &'static str)> {
         const WEEK: u64 = 7 * 24 * 3600;
         const PULL_POLICIES: [&str; 3] = ["Always", "Never", "IfNotPresent"];
-        const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-        const MODE_LIST: &str =
-            "a list of ReadOnlyMany, ReadWriteMany, ReadWriteOnce or ReadWriteOncePod with at least one";
+        const MODES: [&str; 4] = [
+            "ReadOnlyMany",
+            "ReadWriteMany",
+            "ReadWriteOnce",
+            "ReadWriteOncePod",
+        ];
+        const MODE_LIST: &str = "a list of ReadOnlyMany, ReadWriteMany, ReadWriteOnce or ReadWriteOncePod with at least one";
         const PROXY: &str = "an address such as http://proxy.example.org:3128; a proxy with user and password belongs in \
                              the Secret of proxySecret, as HTTP_PROXY or HTTPS_PROXY";
         const RESOURCE: &str = "a resource of a device plugin, such as vmoperator.jdrupes.org/kvm";
-        let Self { runner_image, image_repository: repository, accelerator, tap, .. } = self;
+        let Self {
+            runner_image,
+            image_repository: repository,
+            accelerator,
+            tap,
+            ..
+        } = self;
         let fetch = &repository.fetch;
         let authorities = &fetch.authorities;
-        let any = |text: &Option<String>, is_legal: fn(&str) -> bool| text.as_deref().is_none_or(is_legal);
-        let all = |texts: &[String], allowed: &[&str]| texts.iter().all(|text| allowed.contains(&text.as_str()));
+        let any = |text: &Option<String>, is_legal: fn(&str) -> bool| {
+            text.as_deref().is_none_or(is_legal)
+        };
+        let all = |texts: &[String], allowed: &[&str]| {
+            texts.iter().all(|text| allowed.contains(&text.as_str()))
+        };
         let is_pull_policy = PULL_POLICIES.contains(&runner_image.pull_policy.as_str());
-        let has_modes = all(&repository.access_modes, &MODES) && !repository.access_modes.is_empty();
-        let is_complete = authorities.config_map.is_some() || *authorities == Authorities::default();
+        let has_modes =
+            all(&repository.access_modes, &MODES) && !repository.access_modes.is_empty();
+        let is_complete =
+            authorities.config_map.is_some() || *authorities == Authorities::default();
         let has_one_device = !accelerator.privileged || accelerator.kvm_resource.is_none();
         let has_device = accelerator.privileged || accelerator.kvm_resource.is_some();
         let limits = [
-            ("cpuOvercommit", self.cpu_overcommit > 0.0, "a number above 0, such as 2"),
-            ("ramOvercommit", self.ram_overcommit > 0.0, "a number above 0, such as 1.25"),
-            ("runnerImage.pullPolicy", is_pull_policy, "Always, Never or IfNotPresent"),
-            ("imageRepository.size", repository.size.0 > 0, "a size such as 20Gi"),
+            (
+                "cpuOvercommit",
+                self.cpu_overcommit > 0.0,
+                "a number above 0, such as 2",
+            ),
+            (
+                "ramOvercommit",
+                self.ram_overcommit > 0.0,
+                "a number above 0, such as 1.25",
+            ),
+            (
+                "runnerImage.pullPolicy",
+                is_pull_policy,
+                "Always, Never or IfNotPresent",
+            ),
+            (
+                "imageRepository.size",
+                repository.size.0 > 0,
+                "a size such as 20Gi",
+            ),
             ("imageRepository.accessModes", has_modes, MODE_LIST),
-            ("imageRepository.fetch.schemes", all(&fetch.schemes, &SCHEMES), "a list of https or http"),
-            ("imageRepository.fetch.maxSize", fetch.max_size.0 > 0, "a size such as 20Gi"),
-            ("imageRepository.fetch.deadline", (1..=WEEK).contains(&fetch.deadline), "1 to 604800 seconds"),
-            ("imageRepository.fetch.startDeadline", fetch.start_deadline <= WEEK, "0 to 604800 seconds"),
-            ("imageRepository.fetch.httpProxy", any(&fetch.http_proxy, is_proxy), PROXY),
-            ("imageRepository.fetch.httpsProxy", any(&fetch.https_proxy, is_proxy), PROXY),
-            ("imageRepository.fetch.proxySecret", any(&fetch.proxy_secret, is_name), "the name of a Secret"),
+            (
+                "imageRepository.fetch.schemes",
+                all(&fetch.schemes, &SCHEMES),
+                "a list of https or http",
+            ),
+            (
+                "imageRepository.fetch.maxSize",
+                fetch.max_size.0 > 0,
+                "a size such as 20Gi",
+            ),
+            (
+                "imageRepository.fetch.deadline",
+                (1..=WEEK).contains(&fetch.deadline),
+                "1 to 604800 seconds",
+            ),
+            (
+                "imageRepository.fetch.startDeadline",
+                fetch.start_deadline <= WEEK,
+                "0 to 604800 seconds",
+            ),
+            (
+                "imageRepository.fetch.httpProxy",
+                any(&fetch.http_proxy, is_proxy),
+                PROXY,
+            ),
+            (
+                "imageRepository.fetch.httpsProxy",
+                any(&fetch.https_proxy, is_proxy),
+                PROXY,
+            ),
+            (
+                "imageRepository.fetch.proxySecret",
+                any(&fetch.proxy_secret, is_name),
+                "the name of a Secret",
+            ),
             (
                 "imageRepository.fetch.authorities.configMap",
                 any(&authorities.config_map, is_name),
                 "the name of a ConfigMap",
             ),
-            ("imageRepository.fetch.authorities.key", is_name(&authorities.key), "the name of a key of the ConfigMap"),
-            ("imageRepository.fetch.authorities", is_complete, "configMap too, which has the key"),
-            ("accelerator.kvmResource", any(&accelerator.kvm_resource, is_resource), RESOURCE),
+            (
+                "imageRepository.fetch.authorities.key",
+                is_name(&authorities.key),
+                "the name of a key of the ConfigMap",
+            ),
+            (
+                "imageRepository.fetch.authorities",
+                is_complete,
+                "configMap too, which has the key",
+            ),
+            (
+                "accelerator.kvmResource",
+                any(&accelerator.kvm_resource, is_resource),
+                RESOURCE,
+            ),
             (
                 "accelerator.privileged",
                 has_one_device,
@@ -417,9 +511,16 @@ impl Reconciler {
                 has_device || accelerator.policy != Policy::Kvm,
                 "kvm with kvmResource, by which a pod gets /dev/kvm, or with privileged: true",
             ),
-            ("tap.tunResource", is_resource(&tap.tun_resource), "a resource such as vmoperator.jdrupes.org/tun"),
+            (
+                "tap.tunResource",
+                is_resource(&tap.tun_resource),
+                "a resource such as vmoperator.jdrupes.org/tun",
+            ),
         ];
-        limits.into_iter().find(|(_, holds, _)| !holds).map(|(key, _, values)| (key, values))
+        limits
+            .into_iter()
+            .find(|(_, holds, _)| !holds)
+            .map(|(key, _, values)| (key, values))
     }
 }
 
@@ -436,7 +537,8 @@ fn is_name(text: &str) -> bool {
 
 /// An extended resource has a domain before its name.
 fn is_resource(text: &str) -> bool {
-    text.split_once('/').is_some_and(|(domain, name)| is_name(domain) && is_name(name))
+    text.split_once('/')
+        .is_some_and(|(domain, name)| is_name(domain) && is_name(name))
 }
 
 /// Proxies are reached without TLS. A password would be readable in the ConfigMap and in the pods.
@@ -444,7 +546,9 @@ fn is_proxy(text: &str) -> bool {
     text.parse::<http::Uri>().is_ok_and(|uri| {
         uri.scheme_str() == Some("http")
             && uri.host().is_some_and(|host| !host.is_empty())
-            && !uri.authority().is_some_and(|authority| authority.as_str().contains('@'))
+            && !uri
+                .authority()
+                .is_some_and(|authority| authority.as_str().contains('@'))
             && uri.path() == "/"
             && uri.query().is_none()
     })

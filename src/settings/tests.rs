@@ -7,7 +7,10 @@ use std::time::Duration;
 use tracing::level_filters::LevelFilter;
 
 fn file(reconciler: &str) -> String {
-    let indented: String = reconciler.lines().map(|line| format!("      {line}\n")).collect();
+    let indented: String = reconciler
+        .lines()
+        .map(|line| format!("      {line}\n"))
+        .collect();
     format!("\"/Manager\":\n  \"/Controller\":\n    \"/Reconciler\":\n{indented}")
 }
 
@@ -19,7 +22,9 @@ fn parse(reconciler: &str) -> Reconciler {
 }
 
 fn error(text: &str) -> String {
-    Settings::parse(text, "config.yaml").expect_err(text).to_string()
+    Settings::parse(text, "config.yaml")
+        .expect_err(text)
+        .to_string()
 }
 
 #[test]
@@ -30,9 +35,15 @@ fn empty_file_or_section_means_defaults() {
         "\"/Manager\":\n",
         "\"/Manager\": {}\n",
         "\"/Manager\":\n  \"/Controller\":\n",
-        &file("cpuOvercommit:\nreplacedImages:\nimageRepository: {fetch: {authorities: {}, schemes: null}}"),
+        &file(
+            "cpuOvercommit:\nreplacedImages:\nimageRepository: {fetch: {authorities: {}, schemes: null}}",
+        ),
     ] {
-        assert_eq!(Settings::parse(text, "f").unwrap(), (Settings::default(), vec![]), "{text:?}");
+        assert_eq!(
+            Settings::parse(text, "f").unwrap(),
+            (Settings::default(), vec![]),
+            "{text:?}"
+        );
     }
 }
 
@@ -68,16 +79,28 @@ fn file_of_the_java_vm_operator_is_read() {
     let (settings, warnings) = Settings::parse(text, "config.yaml").unwrap();
     let text = |text: &str| text.to_owned();
     let reconciler = Reconciler {
-        runner_data_pvc: RunnerDataPvc { storage_class_name: Some(text("local-path")) },
+        runner_data_pvc: RunnerDataPvc {
+            storage_class_name: Some(text("local-path")),
+        },
         cpu_overcommit: 3.0,
         ram_overcommit: 1.5,
         load_balancer_service: LoadBalancerService::On {
             labels: [(text("label1"), text("value1"))].into(),
-            annotations: [(text("metallb.universe.tf/loadBalancerIPs"), text("192.168.168.1"))].into(),
+            annotations: [(
+                text("metallb.universe.tf/loadBalancerIPs"),
+                text("192.168.168.1"),
+            )]
+            .into(),
         },
         ..Reconciler::default()
     };
-    assert_eq!(settings, Settings { namespace: Some(text("vmop-dev")), reconciler });
+    assert_eq!(
+        settings,
+        Settings {
+            namespace: Some(text("vmop-dev")),
+            reconciler
+        }
+    );
     assert_eq!(
         warnings,
         [
@@ -90,7 +113,10 @@ fn file_of_the_java_vm_operator_is_read() {
 #[test]
 fn load_balancer_is_on_off_or_described_and_may_be_a_text() {
     let on = |labels: &[(&str, &str)]| LoadBalancerService::On {
-        labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        labels: labels
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect(),
         annotations: BTreeMap::new(),
     };
     for (text, service) in [
@@ -102,13 +128,27 @@ fn load_balancer_is_on_off_or_described_and_may_be_a_text() {
         ("loadBalancerService: true", on(&[])),
         ("loadBalancerService: {}", on(&[])),
         ("loadBalancerService: {labels: {a: b}}", on(&[("a", "b")])),
-        ("loadBalancerService: |\n  labels:\n    a: b\n    c: null", on(&[("a", "b")])),
+        (
+            "loadBalancerService: |\n  labels:\n    a: b\n    c: null",
+            on(&[("a", "b")]),
+        ),
     ] {
         assert_eq!(parse(text).load_balancer_service, service, "{text}");
     }
-    for text in ["1", "[]", "{label: {}}", "{labels: {a: 1}}", "often", "\"\"", "\"- a\""] {
+    for text in [
+        "1",
+        "[]",
+        "{label: {}}",
+        "{labels: {a: 1}}",
+        "often",
+        "\"\"",
+        "\"- a\"",
+    ] {
         let message = error(&file(&format!("loadBalancerService: {text}")));
-        assert!(message.contains("line 4") && message.contains("use true, false"), "{text}: {message}");
+        assert!(
+            message.contains("line 4") && message.contains("use true, false"),
+            "{text}: {message}"
+        );
     }
 }
 
@@ -140,11 +180,21 @@ fn every_extension_can_be_set() {
         https_proxy: text_of("http://[fd00::1]:3129/"),
         no_proxy: text_of(".example.org,10.0.0.0/8"),
         proxy_secret: text_of("proxy"),
-        authorities: Authorities { config_map: text_of("company"), key: "root.pem".to_owned() },
+        authorities: Authorities {
+            config_map: text_of("company"),
+            key: "root.pem".to_owned(),
+        },
     };
-    let toleration = Toleration { key: text_of("vms"), operator: text_of("Exists"), ..Toleration::default() };
+    let toleration = Toleration {
+        key: text_of("vms"),
+        operator: text_of("Exists"),
+        ..Toleration::default()
+    };
     let expected = Reconciler {
-        runner_image: RunnerImage { source: "registry.example/runner".to_owned(), pull_policy: "Always".to_owned() },
+        runner_image: RunnerImage {
+            source: "registry.example/runner".to_owned(),
+            pull_policy: "Always".to_owned(),
+        },
         replaced_images: vec!["registry.local/mirror/qemu-".to_owned()],
         image_repository: ImageRepository {
             create: false,
@@ -157,23 +207,44 @@ fn every_extension_can_be_set() {
             node_selector: Some([("vms".to_owned(), "yes".to_owned())].into()),
             tolerations: Some(vec![toleration]),
             priority_class_name: text_of("vms"),
-            image_pull_secrets: Some(vec![LocalObjectReference { name: "registry".to_owned() }]),
+            image_pull_secrets: Some(vec![LocalObjectReference {
+                name: "registry".to_owned(),
+            }]),
         },
         accelerator: Accelerator {
             policy: Policy::Kvm,
             kvm_resource: text_of("vmoperator.jdrupes.org/kvm"),
             privileged: false,
         },
-        tap: Tap { tun_resource: "example.org/tun".to_owned(), host_path: true },
+        tap: Tap {
+            tun_resource: "example.org/tun".to_owned(),
+            host_path: true,
+        },
         device_access: DeviceAccess::Root,
         ..Reconciler::default()
     };
     assert_eq!(parse(text), expected);
-    assert_eq!(expected.accelerator.requested(), Some("vmoperator.jdrupes.org/kvm"));
-    assert_eq!(parse("accelerator: {policy: tcg, kvmResource: a/kvm}").accelerator.requested(), None);
-    assert!(parse("accelerator: {policy: kvm, privileged: true}").accelerator.privileged);
     assert_eq!(
-        parse("imageRepository: {fetch: {authorities: {configMap: a}}}").image_repository.fetch.authorities.key,
+        expected.accelerator.requested(),
+        Some("vmoperator.jdrupes.org/kvm")
+    );
+    assert_eq!(
+        parse("accelerator: {policy: tcg, kvmResource: a/kvm}")
+            .accelerator
+            .requested(),
+        None
+    );
+    assert!(
+        parse("accelerator: {policy: kvm, privileged: true}")
+            .accelerator
+            .privileged
+    );
+    assert_eq!(
+        parse("imageRepository: {fetch: {authorities: {configMap: a}}}")
+            .image_repository
+            .fetch
+            .authorities
+            .key,
         "ca.crt"
     );
     assert_eq!(parse("replacedImages: []").replaced_images, [""; 0]);
@@ -182,11 +253,26 @@ fn every_extension_can_be_set() {
 #[test]
 fn wrong_value_is_reported_with_file_line_key_and_the_values_to_use() {
     for (text, words) in [
-        ("cpuOvercommit: 0", "cpuOvercommit: this value is not allowed; use a number above 0"),
-        ("cpuOvercommit: many", "cpuOvercommit: invalid type: string \"many\", expected f64"),
-        ("ramOvercommit: \"inf\"", "ramOvercommit: invalid type: string \"inf\""),
-        ("runnerDataPvc: none", "runnerDataPvc: invalid type: string \"none\""),
-        ("runnerDataPvc: {storageClassName: 1}", "runnerDataPvc.storageClassName: invalid type: integer `1`"),
+        (
+            "cpuOvercommit: 0",
+            "cpuOvercommit: this value is not allowed; use a number above 0",
+        ),
+        (
+            "cpuOvercommit: many",
+            "cpuOvercommit: invalid type: string \"many\", expected f64",
+        ),
+        (
+            "ramOvercommit: \"inf\"",
+            "ramOvercommit: invalid type: string \"inf\"",
+        ),
+        (
+            "runnerDataPvc: none",
+            "runnerDataPvc: invalid type: string \"none\"",
+        ),
+        (
+            "runnerDataPvc: {storageClassName: 1}",
+            "runnerDataPvc.storageClassName: invalid type: integer `1`",
+        ),
         (
             "runnerImage: {pullPolicy: Sometimes}",
             "runnerImage.pullPolicy: this value is not allowed; use Always, Never",
@@ -203,45 +289,125 @@ fn wrong_value_is_reported_with_file_line_key_and_the_values_to_use() {
             "accelerator: {privileged: always}",
             "accelerator.privileged: invalid type: string \"always\", expected a boolean",
         ),
-        ("accelerator: {privileged: true, kvmResource: devices.kubevirt.io/kvm}", "leave kvmResource out"),
-        ("accelerator: {kvmResource: kvm}", "such as vmoperator.jdrupes.org/kvm"),
-        ("tap: {tunResource: tun}", "such as vmoperator.jdrupes.org/tun"),
-        ("tap: {hostPath: /dev/net/tun}", "tap.hostPath: invalid type"),
-        ("deviceAccess: privileged", "deviceAccess: unknown variant `privileged`, expected `cri` or `root`"),
-        ("imageRepository: {size: \"0\"}", "imageRepository.size: this value is not allowed; use a size such as 20Gi"),
+        (
+            "accelerator: {privileged: true, kvmResource: devices.kubevirt.io/kvm}",
+            "leave kvmResource out",
+        ),
+        (
+            "accelerator: {kvmResource: kvm}",
+            "such as vmoperator.jdrupes.org/kvm",
+        ),
+        (
+            "tap: {tunResource: tun}",
+            "such as vmoperator.jdrupes.org/tun",
+        ),
+        (
+            "tap: {hostPath: /dev/net/tun}",
+            "tap.hostPath: invalid type",
+        ),
+        (
+            "deviceAccess: privileged",
+            "deviceAccess: unknown variant `privileged`, expected `cri` or `root`",
+        ),
+        (
+            "imageRepository: {size: \"0\"}",
+            "imageRepository.size: this value is not allowed; use a size such as 20Gi",
+        ),
         ("imageRepository: {size: lots}", "write a size such as 8Gi"),
-        ("imageRepository: {create: maybe}", "imageRepository.create: invalid type"),
-        ("imageRepository: {accessModes: [ReadMany]}", "use a list of ReadOnlyMany"),
+        (
+            "imageRepository: {create: maybe}",
+            "imageRepository.create: invalid type",
+        ),
+        (
+            "imageRepository: {accessModes: [ReadMany]}",
+            "use a list of ReadOnlyMany",
+        ),
         ("imageRepository: {accessModes: []}", "at least one"),
-        ("imageRepository: {fetch: {schemes: [ftp]}}", "fetch.schemes: this value is not allowed; use a list of https"),
-        ("imageRepository: {fetch: {maxSize: 20}}", "fetch.maxSize: invalid type: integer `20`"),
-        ("imageRepository: {fetch: {deadline: 0}}", "use 1 to 604800 seconds"),
-        ("imageRepository: {fetch: {startDeadline: -1}}", "fetch.startDeadline: invalid value: integer `-1`"),
-        ("imageRepository: {fetch: {httpProxy: \"https://p:3128\"}}", "use an address such as http://proxy"),
-        ("imageRepository: {fetch: {httpsProxy: p}}", "fetch.httpsProxy: this value is not allowed; use an address"),
-        ("imageRepository: {fetch: {httpsProxy: \"http://p/?a\"}}", "use an address such as http://proxy"),
-        ("imageRepository: {fetch: {proxySecret: \"a b\"}}", "use the name of a Secret"),
-        ("imageRepository: {fetch: {authorities: {configMap: \"\"}}}", "use the name of a ConfigMap"),
-        ("imageRepository: {fetch: {authorities: {key: root.pem}}}", "use configMap too"),
-        ("imageRepository: {fetch: {authorities: {configMap: a, key: a/b}}}", "use the name of a key"),
-        ("podDefaults: {tolerations: {key: a}}", "podDefaults.tolerations: invalid type"),
-        ("podDefaults: {nodeSelector: {a.b/c: 1}}", "podDefaults.nodeSelector.a.b/c: invalid type"),
-        ("podDefaults: {imagePullSecrets: [registry]}", "podDefaults.imagePullSecrets[0]: invalid type"),
+        (
+            "imageRepository: {fetch: {schemes: [ftp]}}",
+            "fetch.schemes: this value is not allowed; use a list of https",
+        ),
+        (
+            "imageRepository: {fetch: {maxSize: 20}}",
+            "fetch.maxSize: invalid type: integer `20`",
+        ),
+        (
+            "imageRepository: {fetch: {deadline: 0}}",
+            "use 1 to 604800 seconds",
+        ),
+        (
+            "imageRepository: {fetch: {startDeadline: -1}}",
+            "fetch.startDeadline: invalid value: integer `-1`",
+        ),
+        (
+            "imageRepository: {fetch: {httpProxy: \"https://p:3128\"}}",
+            "use an address such as http://proxy",
+        ),
+        (
+            "imageRepository: {fetch: {httpsProxy: p}}",
+            "fetch.httpsProxy: this value is not allowed; use an address",
+        ),
+        (
+            "imageRepository: {fetch: {httpsProxy: \"http://p/?a\"}}",
+            "use an address such as http://proxy",
+        ),
+        (
+            "imageRepository: {fetch: {proxySecret: \"a b\"}}",
+            "use the name of a Secret",
+        ),
+        (
+            "imageRepository: {fetch: {authorities: {configMap: \"\"}}}",
+            "use the name of a ConfigMap",
+        ),
+        (
+            "imageRepository: {fetch: {authorities: {key: root.pem}}}",
+            "use configMap too",
+        ),
+        (
+            "imageRepository: {fetch: {authorities: {configMap: a, key: a/b}}}",
+            "use the name of a key",
+        ),
+        (
+            "podDefaults: {tolerations: {key: a}}",
+            "podDefaults.tolerations: invalid type",
+        ),
+        (
+            "podDefaults: {nodeSelector: {a.b/c: 1}}",
+            "podDefaults.nodeSelector.a.b/c: invalid type",
+        ),
+        (
+            "podDefaults: {imagePullSecrets: [registry]}",
+            "podDefaults.imagePullSecrets[0]: invalid type",
+        ),
     ] {
         let message = error(&file(text));
         let place = "config.yaml, line 4: /Manager./Controller./Reconciler.";
-        assert!(message.starts_with(place) && message.contains(words), "{text}: {message}");
+        assert!(
+            message.starts_with(place) && message.contains(words),
+            "{text}: {message}"
+        );
     }
     let message = error("\"/Manager\":\n  \"/Controller\": {namespace: Not A Name}\n");
-    assert!(message.starts_with("config.yaml, line 2: /Manager./Controller.namespace: "), "{message}");
+    assert!(
+        message.starts_with("config.yaml, line 2: /Manager./Controller.namespace: "),
+        "{message}"
+    );
     let message = error("\"/Manager\":\n  \"/Reconciler\" {}\n");
-    assert!(message.starts_with("config.yaml: ") && message.contains("line 2"), "{message}");
+    assert!(
+        message.starts_with("config.yaml: ") && message.contains("line 2"),
+        "{message}"
+    );
 }
 
 #[test]
 fn password_of_a_proxy_is_rejected_and_not_shown() {
-    let message = error(&file("imageRepository: {fetch: {httpsProxy: \"http://anna:geheim@p:3128\"}}"));
-    assert!(message.contains("proxySecret") && !message.contains("geheim"), "{message}");
+    let message = error(&file(
+        "imageRepository: {fetch: {httpsProxy: \"http://anna:geheim@p:3128\"}}",
+    ));
+    assert!(
+        message.contains("proxySecret") && !message.contains("geheim"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -252,33 +418,62 @@ fn key_without_effect_is_a_warning() {
     );
     let text = text + "    \"/DisplaySecretMonitor\": {passwordValidity: 15}\n";
     let (settings, warnings) = Settings::parse(&text, "f").unwrap();
-    assert_eq!(settings.reconciler.logging_properties.as_deref(), Some("handlers=a\n.level=FINE\n"));
+    assert_eq!(
+        settings.reconciler.logging_properties.as_deref(),
+        Some("handlers=a\n.level=FINE\n")
+    );
     for (line, words) in [
         (4, "/Reconciler.runnerData: no such setting"),
         (5, "/Reconciler.cpuOvercomit: no such setting"),
         (6, "/Reconciler.openTelemetry: it has no effect any more"),
-        (7, "/Reconciler.podDefaults.tolerations.0.kye: no such setting"),
-        (9, "/Reconciler.loggingProperties: only the line .level has an effect; \"handlers=a\" has none"),
-        (11, "/DisplaySecretMonitor: move it to /Manager./Controller./Reconciler./DisplaySecretReconciler"),
+        (
+            7,
+            "/Reconciler.podDefaults.tolerations.0.kye: no such setting",
+        ),
+        (
+            9,
+            "/Reconciler.loggingProperties: only the line .level has an effect; \"handlers=a\" has none",
+        ),
+        (
+            11,
+            "/DisplaySecretMonitor: move it to /Manager./Controller./Reconciler./DisplaySecretReconciler",
+        ),
     ] {
-        let found = warnings.iter().find(|warning| warning.contains(words)).unwrap_or_else(|| panic!("{warnings:#?}"));
-        let place = if words.contains(".0.") { "f: ".to_owned() } else { format!("f, line {line}: ") };
-        assert!(found.starts_with(&(place + "/Manager./Controller./")), "{found}");
+        let found = warnings
+            .iter()
+            .find(|warning| warning.contains(words))
+            .unwrap_or_else(|| panic!("{warnings:#?}"));
+        let place = if words.contains(".0.") {
+            "f: ".to_owned()
+        } else {
+            format!("f, line {line}: ")
+        };
+        assert!(
+            found.starts_with(&(place + "/Manager./Controller./")),
+            "{found}"
+        );
     }
     assert_eq!(warnings.len(), 6, "{warnings:#?}");
 }
 
 #[test]
 fn named_file_that_is_missing_is_an_error() {
-    let message = ConfigFile::load(Some(Path::new("/nowhere/config.yaml"))).unwrap_err().to_string();
-    assert!(message.contains("/nowhere/config.yaml") && message.contains("-c"), "{message}");
+    let message = ConfigFile::load(Some(Path::new("/nowhere/config.yaml")))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("/nowhere/config.yaml") && message.contains("-c"),
+        "{message}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn file_is_followed_and_only_another_valid_configuration_is_used() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("config.yaml");
-    let write = |overcommit: &str| std::fs::write(&path, file(&format!("cpuOvercommit: {overcommit}"))).unwrap();
+    let write = |overcommit: &str| {
+        std::fs::write(&path, file(&format!("cpuOvercommit: {overcommit}"))).unwrap()
+    };
     write("3");
     let config = ConfigFile::load(Some(&path)).unwrap();
     let metrics = Arc::new(Metrics::default());
@@ -286,7 +481,12 @@ async fn file_is_followed_and_only_another_valid_configuration_is_used() {
         let (metrics, (_filter, level)) = (metrics.clone(), LogLevel::new(LevelFilter::INFO));
         async move { config.changed(&metrics, &level).await }
     });
-    for (overcommit, is_valid) in [(Some("lots"), 0), (Some("\"3\""), 1), (None, 0), (Some("3"), 1)] {
+    for (overcommit, is_valid) in [
+        (Some("lots"), 0),
+        (Some("\"3\""), 1),
+        (None, 0),
+        (Some("3"), 1),
+    ] {
         match overcommit {
             Some(overcommit) => write(overcommit),
             None => std::fs::remove_file(&path).unwrap(),
@@ -297,5 +497,8 @@ async fn file_is_followed_and_only_another_valid_configuration_is_used() {
     }
     write("4");
     let changed = following.await.unwrap();
-    assert_eq!(changed.settings, Settings::parse(&file("cpuOvercommit: 4"), "f").unwrap().0);
+    assert_eq!(
+        changed.settings,
+        Settings::parse(&file("cpuOvercommit: 4"), "f").unwrap().0
+    );
 }

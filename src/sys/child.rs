@@ -14,7 +14,11 @@ pub fn terminate_with_parent(command: &mut Command) {
     let request = move || {
         rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
         // The kernel sends nothing if the parent exited before the request.
-        if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from(Errno::SRCH)) }
+        if rustix::process::getppid() == Some(parent) {
+            Ok(())
+        } else {
+            Err(io::Error::from(Errno::SRCH))
+        }
     };
     // SAFETY: two system calls, which allocate nothing and take no lock.
     unsafe { command.pre_exec(request) };

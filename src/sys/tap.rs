@@ -40,15 +40,26 @@ pub fn open(device: &str, pattern: &str, bridge: &str) -> Result<Tap, TapError> 
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let tap = rustix::fs::open(device, flags, Mode::empty()).map_err(TapError::Open)?;
     let mut request = Request::named(pattern);
-    request.0.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
-    request.give(&tap, libc::TUNSETIFF as libc::Ioctl).map_err(TapError::Create)?;
+    request.0.ifr_ifru.ifru_flags =
+        (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
+    request
+        .give(&tap, libc::TUNSETIFF as libc::Ioctl)
+        .map_err(TapError::Create)?;
     attach(&mut request, bridge).map_err(TapError::Attach)?;
-    Ok(Tap { fd: tap, name: request.name() })
+    Ok(Tap {
+        fd: tap,
+        name: request.name(),
+    })
 }
 
 /// Puts the tap on the bridge and brings it up.
 fn attach(tap: &mut Request, bridge: &str) -> io::Result<()> {
-    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let socket = rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
     let mut bridge = Request::named(bridge);
     bridge.give(&socket, libc::SIOCGIFMTU as libc::Ioctl)?;
     // SAFETY: the kernel has filled this member.
@@ -66,7 +77,8 @@ fn attach(tap: &mut Request, bridge: &str) -> io::Result<()> {
     bridge.give(&socket, SIOCBRADDIF)?;
     tap.give(&socket, libc::SIOCGIFFLAGS as libc::Ioctl)?;
     // SAFETY: the kernel has filled this member.
-    tap.0.ifr_ifru.ifru_flags = unsafe { tap.0.ifr_ifru.ifru_flags } | libc::IFF_UP as libc::c_short;
+    tap.0.ifr_ifru.ifru_flags =
+        unsafe { tap.0.ifr_ifru.ifru_flags } | libc::IFF_UP as libc::c_short;
     tap.give(&socket, libc::SIOCSIFFLAGS as libc::Ioctl)
 }
 
@@ -86,13 +98,22 @@ impl Request {
 
     /// The name, which the kernel completes when it makes the interface.
     fn name(&self) -> String {
-        let letters = self.0.ifr_name.iter().map(|letter| *letter as u8).take_while(|letter| *letter != 0);
+        let letters = self
+            .0
+            .ifr_name
+            .iter()
+            .map(|letter| *letter as u8)
+            .take_while(|letter| *letter != 0);
         String::from_utf8_lossy(&letters.collect::<Vec<_>>()).into_owned()
     }
 
     fn give(&mut self, to: &impl AsFd, request: libc::Ioctl) -> io::Result<()> {
         // SAFETY: each of the requests reads and writes one such structure, which outlives the call.
         let result = unsafe { libc::ioctl(to.as_fd().as_raw_fd(), request, &raw mut self.0) };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        if result < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
     }
 }

@@ -34,9 +34,17 @@ impl LogLevel {
 
     /// Sets the level of the line `.level` in the file `logging.properties` beside that file, else the default.
     pub fn follow(&self, config: &Path) {
-        let properties = std::fs::read_to_string(config.with_file_name(names::LOGGING_FILE)).unwrap_or_default();
-        let level = logging::level(&properties).0.and_then(|level| level.parse().ok()).unwrap_or(self.default);
-        if self.handle.clone_current().is_some_and(|current| current != level) {
+        let properties =
+            std::fs::read_to_string(config.with_file_name(names::LOGGING_FILE)).unwrap_or_default();
+        let level = logging::level(&properties)
+            .0
+            .and_then(|level| level.parse().ok())
+            .unwrap_or(self.default);
+        if self
+            .handle
+            .clone_current()
+            .is_some_and(|current| current != level)
+        {
             // It fails only in a process that has no log any more.
             let _ = self.handle.reload(level);
             tracing::info!(%level, "the level of the log has changed");
@@ -49,10 +57,15 @@ impl LogLevel {
 pub fn begin(format: Format, default: LevelFilter) -> LogLevel {
     let (filter, level) = LogLevel::new(default);
     let layer = match format {
-        Format::Text => fmt::layer().with_ansi(false).with_writer(std::io::stderr).boxed(),
+        Format::Text => fmt::layer()
+            .with_ansi(false)
+            .with_writer(std::io::stderr)
+            .boxed(),
         Format::Json => json(std::io::stderr),
     };
-    tracing_subscriber::registry().with(layer.with_filter(filter)).init();
+    tracing_subscriber::registry()
+        .with(layer.with_filter(filter))
+        .init();
     level
 }
 
@@ -61,7 +74,12 @@ fn json<W>(writer: W) -> Box<dyn Layer<Registry> + Send + Sync>
 where
     W: for<'a> fmt::MakeWriter<'a> + Send + Sync + 'static,
 {
-    fmt::layer().json().flatten_event(true).with_span_list(false).with_writer(writer).boxed()
+    fmt::layer()
+        .json()
+        .flatten_event(true)
+        .with_span_list(false)
+        .with_writer(writer)
+        .boxed()
 }
 
 #[cfg(test)]
@@ -108,7 +126,8 @@ mod tests {
         let lines = Lines::default();
         let writer = lines.clone();
         let (filter, handle) = reload::Layer::new(LevelFilter::INFO);
-        let subscriber = tracing_subscriber::registry().with(json(move || writer.clone()).with_filter(filter));
+        let subscriber =
+            tracing_subscriber::registry().with(json(move || writer.clone()).with_filter(filter));
         tracing::subscriber::with_default(subscriber, || {
             let span = tracing::error_span!("reconcile", vm = "a", id = "0f");
             span.in_scope(|| tracing::info!(size = 3, "done"));
@@ -117,13 +136,19 @@ mod tests {
             tracing::debug!("told");
         });
         let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
-        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let lines: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
         assert_eq!(lines.len(), 2, "{text}");
         assert_eq!(
             (&lines[0]["message"], &lines[0]["size"], &lines[0]["level"]),
             (&"done".into(), &3.into(), &"INFO".into())
         );
-        assert_eq!((&lines[0]["span"]["vm"], &lines[0]["span"]["id"]), (&"a".into(), &"0f".into()));
+        assert_eq!(
+            (&lines[0]["span"]["vm"], &lines[0]["span"]["id"]),
+            (&"a".into(), &"0f".into())
+        );
         assert_eq!(lines[1]["message"], "told");
     }
 }

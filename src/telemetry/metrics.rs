@@ -43,8 +43,11 @@ impl Default for Metrics {
         let mut registry = Registry::with_prefix("vm_operator");
         let reconciles = Family::default();
         // A pass that writes nothing takes microseconds, one that writes a VM's objects some tens of milliseconds.
-        let duration = Histogram::new([0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0]);
-        let (backoff, watch_restarts, undecodable) = (Gauge::default(), Counter::default(), Gauge::default());
+        let duration = Histogram::new([
+            0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
+        ]);
+        let (backoff, watch_restarts, undecodable) =
+            (Gauge::default(), Counter::default(), Gauge::default());
         let (requests, leader) = (Family::default(), Gauge::default());
         let help = "Requests to the API server, by verb and resource as RBAC names them";
         registry.register("api_requests", help, Family::clone(&requests));
@@ -54,17 +57,38 @@ impl Default for Metrics {
         registry.register("vms", help, Family::clone(&vms));
         let help = "Objects that the operator keeps in memory, by resource";
         registry.register("stored_objects", help, Family::clone(&objects));
-        let vm_start =
-            Histogram::new([0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0]);
+        let vm_start = Histogram::new([
+            0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0,
+        ]);
         let help = "Time from the making of a VM's pod until the VM runs";
         registry.register("vm_start_seconds", help, vm_start.clone());
         let settings_valid = Gauge::default();
         settings_valid.set(1);
-        registry.register("reconciles", "Reconciles, by how they ended", reconciles.clone());
-        registry.register("reconcile_duration_seconds", "Duration of reconciles", duration.clone());
-        registry.register("backoff_objects", "VMs that wait after a failed reconcile", backoff.clone());
-        registry.register("watch_restarts", "Watches that had to begin anew", watch_restarts.clone());
-        registry.register("undecodable_vms", "VMs that cannot be decoded", undecodable.clone());
+        registry.register(
+            "reconciles",
+            "Reconciles, by how they ended",
+            reconciles.clone(),
+        );
+        registry.register(
+            "reconcile_duration_seconds",
+            "Duration of reconciles",
+            duration.clone(),
+        );
+        registry.register(
+            "backoff_objects",
+            "VMs that wait after a failed reconcile",
+            backoff.clone(),
+        );
+        registry.register(
+            "watch_restarts",
+            "Watches that had to begin anew",
+            watch_restarts.clone(),
+        );
+        registry.register(
+            "undecodable_vms",
+            "VMs that cannot be decoded",
+            undecodable.clone(),
+        );
         let help = "Whether the newest version of the settings is in force";
         registry.register("settings_valid", help, settings_valid.clone());
         Self {
@@ -93,7 +117,9 @@ impl Metrics {
 
     /// Counts a request to the API server.
     pub fn requested(&self, verb: &'static str, resource: &str) {
-        self.requests.get_or_create(&[("verb", verb.to_owned()), ("resource", resource.to_owned())]).inc();
+        self.requests
+            .get_or_create(&[("verb", verb.to_owned()), ("resource", resource.to_owned())])
+            .inc();
     }
 
     /// Says how many VMs there are in each state.
@@ -108,7 +134,9 @@ impl Metrics {
     /// Says how many objects of a resource are kept.
     pub fn set_stored(&self, resource: &'static str, count: usize) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
-        self.objects.get_or_create(&[("resource", resource.to_owned())]).set(count);
+        self.objects
+            .get_or_create(&[("resource", resource.to_owned())])
+            .set(count);
     }
 
     /// The text of `/metrics`.

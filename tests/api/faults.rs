@@ -11,12 +11,21 @@ use support::{install, vms};
 fn the_real_api_server_gives_the_verdicts_of_the_simulation() {
     // In this thread, which lives until the end: the server ends with it.
     let server = Server::start();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     let wrong = runtime.block_on(async {
         let client = server.client().await;
         install::install(&client).await;
         real::check(&vms::CONTROLLER, vms::SCENARIOS, client).await
     });
     runtime.shutdown_background();
-    assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} are wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }

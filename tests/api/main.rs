@@ -6,7 +6,13 @@
 //! | `changes` | `make test-changes` | VMs that are changed at random, with played components |
 //! | `faults` | `make test-faults` | faults at calls of the operator, with played components |
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
 
 mod apiserver;
 mod changes;

@@ -7,7 +7,13 @@
 //! | [`model`] | at most one QEMU per disk, in every world that can come about |
 //! | [`simulated`] | every fault at every call of the operator, on an API server in memory |
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
 
 mod golden;
 mod model;

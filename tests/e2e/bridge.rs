@@ -37,9 +37,16 @@ fn has_no_capability(pod_uid: &str) {
         let pids = process::of_pod(pod_uid, program);
         assert_eq!(pids.len(), 1, "{program} of pod {pod_uid}");
         for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
-            assert_eq!(process::field(&pids[0], set), "0000000000000000", "{set} of {program}");
+            assert_eq!(
+                process::field(&pids[0], set),
+                "0000000000000000",
+                "{set} of {program}"
+            );
         }
-        assert_eq!(["Uid", "NoNewPrivs", "Seccomp"].map(|name| process::field(&pids[0], name)), ["107", "1", "2"]);
+        assert_eq!(
+            ["Uid", "NoNewPrivs", "Seccomp"].map(|name| process::field(&pids[0], name)),
+            ["107", "1", "2"]
+        );
     }
 }
 
@@ -54,7 +61,8 @@ fn vms_on_a_bridge_of_their_node_reach_each_other() {
         // A bridge that is not there is told of, with what helps, and tried again.
         two.until("says that there is no such bridge", BOOT, |vm| {
             let message = condition(vm, "Ready")["message"].to_string();
-            message.contains("no tap can be put on the bridge vmop-e2e1") && message.contains("spec.nodeSelector")
+            message.contains("no tap can be put on the bridge vmop-e2e1")
+                && message.contains("spec.nodeSelector")
         })
         .await;
         two.patch(&on(BRIDGE, &ports[1])).await;
@@ -63,14 +71,30 @@ fn vms_on_a_bridge_of_their_node_reach_each_other() {
             has_no_capability(&vm.pod_uid());
         }
         let members = bridge.members();
-        assert!(members.len() == 2 && members.iter().all(|link| link.contains("vmtap")), "{members:#?}");
-        let node =
-            kubectl::must(&["get", "nodes", "--output", "jsonpath={.items[0].status.addresses[0].address}"]).await;
-        assert_eq!(one.now()["status"]["podIP"], node, "the pod is in the node's network");
+        assert!(
+            members.len() == 2 && members.iter().all(|link| link.contains("vmtap")),
+            "{members:#?}"
+        );
+        let node = kubectl::must(&[
+            "get",
+            "nodes",
+            "--output",
+            "jsonpath={.items[0].status.addresses[0].address}",
+        ])
+        .await;
+        assert_eq!(
+            one.now()["status"]["podIP"],
+            node,
+            "the pod is in the node's network"
+        );
 
-        one.guest("ip address add 10.9.0.1/24 dev eth0; echo done").await;
-        two.guest("ip address add 10.9.0.2/24 dev eth0; echo done").await;
-        let answer = two.guest(r#"printf "GET / HTTP/1.0\r\n\r\n" | nc -w 10 10.9.0.1 8080"#).await;
+        one.guest("ip address add 10.9.0.1/24 dev eth0; echo done")
+            .await;
+        two.guest("ip address add 10.9.0.2/24 dev eth0; echo done")
+            .await;
+        let answer = two
+            .guest(r#"printf "GET / HTTP/1.0\r\n\r\n" | nc -w 10 10.9.0.1 8080"#)
+            .await;
         assert!(answer.contains("TINY http"), "{answer}");
 
         for vm in [&one, &two] {
@@ -89,7 +113,12 @@ fn a_namespace_that_does_not_admit_a_tap_says_how_to_let_it() {
         let vm = space.create("vm", on(BRIDGE, &Port::reserve())).await;
         let refused = vm.becomes("PolicyRefused", 30).await;
         let message = condition(&refused, "Ready")["message"].to_string();
-        for words in ["violates PodSecurity", "hostNetwork", "kubectl label namespace", "enforce=privileged"] {
+        for words in [
+            "violates PodSecurity",
+            "hostNetwork",
+            "kubectl label namespace",
+            "enforce=privileged",
+        ] {
             assert!(message.contains(words), "{words}: {message}");
         }
     });

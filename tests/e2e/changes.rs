@@ -8,20 +8,45 @@ use serde_json::json;
 #[test]
 fn a_cpu_is_added_and_taken_away_while_the_guest_runs() {
     e2e(1, async |space| {
-        let vm = space.create("vm", json!({"spec": {"vm": {"maximumCpus": 2, "currentCpus": 1}}})).await;
+        let vm = space
+            .create(
+                "vm",
+                json!({"spec": {"vm": {"maximumCpus": 2, "currentCpus": 1}}}),
+            )
+            .await;
         vm.booted().await;
-        assert_eq!(vm.counts().await, Counts { boot: 1, shutdowns: 0 });
+        assert_eq!(
+            vm.counts().await,
+            Counts {
+                boot: 1,
+                shutdowns: 0
+            }
+        );
         for cpus in [2, 1] {
-            vm.patch(&json!({"spec": {"vm": {"currentCpus": cpus}}})).await;
+            vm.patch(&json!({"spec": {"vm": {"currentCpus": cpus}}}))
+                .await;
             eventually(&format!("the guest has {cpus} CPUs"), BOOT, async || {
                 let present = vm.guest("grep -c ^processor /proc/cpuinfo").await;
-                if present == cpus.to_string() { Ok(()) } else { Err(present) }
+                if present == cpus.to_string() {
+                    Ok(())
+                } else {
+                    Err(present)
+                }
             })
             .await;
-            vm.until("the status says so", BOOT, |vm| vm["status"]["cpus"] == cpus).await;
+            vm.until("the status says so", BOOT, |vm| {
+                vm["status"]["cpus"] == cpus
+            })
+            .await;
             vm.becomes("Running", BOOT).await;
         }
         assert_eq!(space.pods.uids("vm").len(), 1, "the pod was not made anew");
-        assert_eq!(vm.counts().await, Counts { boot: 1, shutdowns: 0 });
+        assert_eq!(
+            vm.counts().await,
+            Counts {
+                boot: 1,
+                shutdowns: 0
+            }
+        );
     });
 }

@@ -16,10 +16,15 @@ fn the_operator_runs_outside_of_the_cluster() {
         vm.becomes("Running", BOOT).await;
         let said = operator.log();
         assert!(operator.runs(), "it still runs: {said}");
-        assert!(!said.contains(" WARN ") && !said.contains(" ERROR "), "{said}");
+        assert!(
+            !said.contains(" WARN ") && !said.contains(" ERROR "),
+            "{said}"
+        );
 
         let scale = r"jsonpath={.spec.replicas}";
-        let replicas = space.kubectl(&["get", "deployment", "vm-operator", "--output", scale]).await;
+        let replicas = space
+            .kubectl(&["get", "deployment", "vm-operator", "--output", scale])
+            .await;
         assert_eq!(replicas, "0");
         // The VM is shut down while its operator is still there, as it is for a user.
         kubectl::must(&["--namespace", &space.name, "delete", "vm", "vm"]).await;

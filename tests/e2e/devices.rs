@@ -12,27 +12,49 @@ const VHOST_NET: &str = "vmoperator.jdrupes.org/vhost-net";
 
 /// What the node offers of a resource. None if it has never been heard of.
 async fn allocatable(resource: &str) -> Option<String> {
-    let nodes: Value = serde_json::from_str(&kubectl::must(&["get", "nodes", "--output", "json"]).await).unwrap();
-    nodes["items"][0]["status"]["allocatable"][resource].as_str().map(str::to_owned)
+    let nodes: Value =
+        serde_json::from_str(&kubectl::must(&["get", "nodes", "--output", "json"]).await).unwrap();
+    nodes["items"][0]["status"]["allocatable"][resource]
+        .as_str()
+        .map(str::to_owned)
 }
 
 pub async fn node_offers(resource: &str, amount: &str) {
-    eventually(&format!("the node offers {amount} of {resource}"), 60, async || {
-        let offered = allocatable(resource).await;
-        if offered.as_deref() == Some(amount) { Ok(()) } else { Err(format!("{offered:?}")) }
-    })
+    eventually(
+        &format!("the node offers {amount} of {resource}"),
+        60,
+        async || {
+            let offered = allocatable(resource).await;
+            if offered.as_deref() == Some(amount) {
+                Ok(())
+            } else {
+                Err(format!("{offered:?}"))
+            }
+        },
+    )
     .await;
 }
 
 /// What the node has to offer of a device.
 pub fn slots(device: &str) -> &'static str {
-    if Path::new(device).exists() { "1k" } else { "0" }
+    if Path::new(device).exists() {
+        "1k"
+    } else {
+        "0"
+    }
 }
 
 /// What QEMU complains about that is to use `/dev/net/tun`, in a pod that the space's Pod Security takes and that asks
 /// for these resources.
 pub async fn tap_in_pod(space: &Space, name: &str, resources: Value) -> String {
-    let qemu = ["/usr/bin/qemu-system-x86_64", "-accel", "tcg", "-nodefaults", "-display", "none"];
+    let qemu = [
+        "/usr/bin/qemu-system-x86_64",
+        "-accel",
+        "tcg",
+        "-nodefaults",
+        "-display",
+        "none",
+    ];
     let tap = ["-netdev", "tap,id=net,ifname=t0,script=no,downscript=no"];
     let command = [&qemu[..], &tap[..]].concat();
     let pod = json!({
@@ -57,8 +79,11 @@ pub async fn tap_in_pod(space: &Space, name: &str, resources: Value) -> String {
     kubectl::create(&pod).await.unwrap();
     eventually(&format!("pod {name} ends"), 60, async || {
         let pod = space.pods.get(name).unwrap_or_default();
-        let ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"].as_str();
-        ended.map(str::to_owned).ok_or_else(|| format!("{:#}", pod["status"]))
+        let ended =
+            pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"].as_str();
+        ended
+            .map(str::to_owned)
+            .ok_or_else(|| format!("{:#}", pod["status"]))
     })
     .await
 }
@@ -75,22 +100,41 @@ fn a_restricted_pod_gets_the_device_that_it_asks_for_and_no_other_pod_has_it() {
         let said = tap_in_pod(space, "asks", json!({TUN: "1"})).await;
         assert!(said.contains(OPENED), "{said}");
         let said = tap_in_pod(space, "asks-not", json!({})).await;
-        assert!(said.contains("could not open /dev/net/tun: No such file or directory"), "{said}");
+        assert!(
+            said.contains("could not open /dev/net/tun: No such file or directory"),
+            "{said}"
+        );
     });
 }
 
 /// How often the plugin of the node has registered a resource.
 pub async fn registered(resource: &str) -> usize {
-    let logs = ["--namespace", "kube-system", "logs", "daemonset/vm-device-plugin"];
+    let logs = [
+        "--namespace",
+        "kube-system",
+        "logs",
+        "daemonset/vm-device-plugin",
+    ];
     let lines = kubectl::run(&logs).await.unwrap_or_default();
-    lines.lines().filter(|line| line.contains("\"registered\"") && line.contains(resource)).count()
+    lines
+        .lines()
+        .filter(|line| line.contains("\"registered\"") && line.contains(resource))
+        .count()
 }
 
 pub async fn registers_again(resource: &str, before: usize) {
-    eventually(&format!("the plugin registers {resource} again"), 60, async || {
-        let times = registered(resource).await;
-        if times > before { Ok(()) } else { Err(format!("{times} times")) }
-    })
+    eventually(
+        &format!("the plugin registers {resource} again"),
+        60,
+        async || {
+            let times = registered(resource).await;
+            if times > before {
+                Ok(())
+            } else {
+                Err(format!("{times} times"))
+            }
+        },
+    )
     .await;
 }
 
@@ -98,11 +142,24 @@ pub async fn registers_again(resource: &str, before: usize) {
 /// a namespace of its own, whose name is given.
 async fn hide_kvm(space: &Space, more: &[&str]) -> String {
     let namespace = format!("{}-plugin", space.name);
-    if kubectl::run(&["get", "namespace", &namespace]).await.is_err() {
+    if kubectl::run(&["get", "namespace", &namespace])
+        .await
+        .is_err()
+    {
         kubectl::must(&["create", "namespace", &namespace]).await;
     }
-    let args = [&["device-plugin", "--device=kvm", "--host-dev=/nowhere", "--log-format=json"], more].concat();
-    let patch = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": args}]);
+    let args = [
+        &[
+            "device-plugin",
+            "--device=kvm",
+            "--host-dev=/nowhere",
+            "--log-format=json",
+        ],
+        more,
+    ]
+    .concat();
+    let patch =
+        json!([{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": args}]);
     let kustomization = json!({
         "namespace": namespace,
         "resources": ["../../../deploy/device-plugin"],
@@ -122,19 +179,27 @@ fn a_vm_that_asks_for_kvm_where_no_node_has_it_says_so_and_runs_emulated_where_t
         let namespace = hide_kvm(space, &[]).await;
         node_offers(KVM, "0").await;
 
-        space.configure(&json!({"accelerator": {"policy": "auto", "kvmResource": KVM}})).await;
+        space
+            .configure(&json!({"accelerator": {"policy": "auto", "kvmResource": KVM}}))
+            .await;
         let vm = space.create("vm", json!({})).await;
         let ready = condition(&vm.becomes("AcceleratorResourceMissing", 60).await, "Ready");
         let message = ready["message"].as_str().unwrap_or_default();
-        for words in [KVM, "install the device plugin on nodes that have /dev/kvm", "or set accelerator.policy to tcg"]
-        {
+        for words in [
+            KVM,
+            "install the device plugin on nodes that have /dev/kvm",
+            "or set accelerator.policy to tcg",
+        ] {
             assert!(message.contains(words), "{message}");
         }
 
         hide_kvm(space, &["--offer-without-device=kvm"]).await;
         node_offers(KVM, "1k").await;
         let accelerated = condition(&vm.booted().await, "Accelerated");
-        assert_eq!((&accelerated["status"], &accelerated["reason"]), (&json!("False"), &json!("KvmNotAvailable")));
+        assert_eq!(
+            (&accelerated["status"], &accelerated["reason"]),
+            (&json!("False"), &json!("KvmNotAvailable"))
+        );
 
         let before = registered(KVM).await;
         kubectl::must(&["delete", "namespace", &namespace, "--wait=false"]).await;

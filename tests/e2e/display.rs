@@ -17,33 +17,57 @@ use tokio::process::Child;
 const PROPAGATION: u64 = 20;
 
 async fn secret(space: &Space, name: &str) -> Option<Value> {
-    serde_json::from_str(&space.try_kubectl(&["get", "secret", name, "--output", "json"]).await.ok()?).ok()
+    serde_json::from_str(
+        &space
+            .try_kubectl(&["get", "secret", name, "--output", "json"])
+            .await
+            .ok()?,
+    )
+    .ok()
 }
 
 async fn password(space: &Space, name: &str) -> String {
     let template = "go-template={{index .data \"display-password\" | base64decode}}";
-    space.kubectl(&["get", "secret", name, "--output", template]).await
+    space
+        .kubectl(&["get", "secret", name, "--output", template])
+        .await
 }
 
 async fn set(space: &Space, secret: &str, values: &Value) {
     let patch = json!({"stringData": values}).to_string();
-    space.kubectl(&["patch", "secret", secret, "--type", "merge", "--patch", &patch]).await;
+    space
+        .kubectl(&[
+            "patch", "secret", secret, "--type", "merge", "--patch", &patch,
+        ])
+        .await;
 }
 
 fn serial(vm: &Vm<'_>) -> i64 {
-    vm.now()["status"]["displayPasswordSerial"].as_i64().unwrap_or_default()
+    vm.now()["status"]["displayPasswordSerial"]
+        .as_i64()
+        .unwrap_or_default()
 }
 
 /// Waits until the kubelet has brought the file into the pod, and the runner has reported another password than that of the
 /// serial given.
 async fn in_effect(vm: &Vm<'_>, before: i64, file: &str, content: &str) {
     let pod = vm.pod_uid();
-    eventually("the kubelet brings the secret into the pod", PROPAGATION, async || {
-        if process::config_file(&pod, file).as_deref() == Some(content) { Ok(()) } else { Err(String::new()) }
+    eventually(
+        "the kubelet brings the secret into the pod",
+        PROPAGATION,
+        async || {
+            if process::config_file(&pod, file).as_deref() == Some(content) {
+                Ok(())
+            } else {
+                Err(String::new())
+            }
+        },
+    )
+    .await;
+    vm.until("the display has the password", 30, |vm| {
+        vm["status"]["displayPasswordSerial"].as_i64() > Some(before)
     })
     .await;
-    vm.until("the display has the password", 30, |vm| vm["status"]["displayPasswordSerial"].as_i64() > Some(before))
-        .await;
 }
 
 async fn expect(vm: &Vm<'_>, password: Option<&str>, entry: Entry) {
@@ -77,22 +101,48 @@ fn certificate(dir: &Path) -> Value {
 /// The display's port, by `kubectl port-forward`, on this host: its certificate says that it is localhost. For one client:
 /// it ends with a connection that is cut.
 async fn forwarded(space: &Space) -> (Child, u16) {
-    let mut command = kubectl::command(&["--namespace", &space.name, "port-forward", "pod/vm", ":5900"]);
-    let mut forwarding = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut command = kubectl::command(&[
+        "--namespace",
+        &space.name,
+        "port-forward",
+        "pod/vm",
+        ":5900",
+    ]);
+    let mut forwarding = command
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(forwarding.stdout.as_mut().unwrap()).lines();
     let line = lines.next_line().await.unwrap().unwrap_or_default();
-    let port = line.split_whitespace().find_map(|word| word.strip_prefix("127.0.0.1:")?.parse().ok());
-    (forwarding, port.unwrap_or_else(|| panic!("no port in {line:?}")))
+    let port = line
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("127.0.0.1:")?.parse().ok());
+    (
+        forwarding,
+        port.unwrap_or_else(|| panic!("no port in {line:?}")),
+    )
 }
 
 /// Since the VM ran first, nothing has disturbed it.
 fn was_never_disturbed(vm: &Vm<'_>) {
-    assert_eq!(vm.space.pods.uids(&vm.name).len(), 1, "the pod was not made anew");
+    assert_eq!(
+        vm.space.pods.uids(&vm.name).len(),
+        1,
+        "the pod was not made anew"
+    );
     let ever = vm.space.vms.ever(&vm.name);
-    let reasons = ever.iter().map(|seen| ready_reason(&seen.object)).skip_while(|reason| reason != "Running");
+    let reasons = ever
+        .iter()
+        .map(|seen| ready_reason(&seen.object))
+        .skip_while(|reason| reason != "Running");
     let others: Vec<String> = reasons.filter(|reason| reason != "Running").collect();
     assert!(others.is_empty(), "{others:?}");
-    assert!(condition(&vm.now(), "RestartRequired").is_null(), "{:#}", vm.now());
+    assert!(
+        condition(&vm.now(), "RestartRequired").is_null(),
+        "{:#}",
+        vm.now()
+    );
 }
 
 #[test]
@@ -106,7 +156,12 @@ fn a_new_password_is_in_effect_at_once_and_the_old_one_is_not() {
 
         for (n, word) in ["first", "second", "third"].into_iter().enumerate() {
             let before = serial(&vm);
-            set(space, name, &json!({"display-password": word, "password-expiry": "never"})).await;
+            set(
+                space,
+                name,
+                &json!({"display-password": word, "password-expiry": "never"}),
+            )
+            .await;
             in_effect(&vm, before, "display-password", word).await;
             if n != 1 {
                 expect(&vm, Some(word), Entry::Admitted).await;
@@ -126,8 +181,10 @@ fn a_new_password_is_in_effect_at_once_and_the_old_one_is_not() {
         // A generated one that is deleted comes back as another, with which nobody gets in yet.
         let before = serial(&vm);
         space.kubectl(&["delete", "secret", name]).await;
-        eventually("the secret is made anew", 20, async || secret(space, name).await.map(drop).ok_or(String::new()))
-            .await;
+        eventually("the secret is made anew", 20, async || {
+            secret(space, name).await.map(drop).ok_or(String::new())
+        })
+        .await;
         let regenerated = password(space, name).await;
         assert!(regenerated != "third" && regenerated != generated);
         in_effect(&vm, before, "display-password", &regenerated).await;
@@ -146,7 +203,8 @@ mod exhaustive {
     use super::*;
 
     #[test]
-    fn a_secret_of_the_users_own_is_followed_and_never_written_and_without_one_the_display_is_open() {
+    fn a_secret_of_the_users_own_is_followed_and_never_written_and_without_one_the_display_is_open()
+    {
         e2e(2, async |space| {
             create_own(space, &json!({"display-password": "fixed"})).await;
             let vm = space.create("vm", json!({})).await;
@@ -157,7 +215,11 @@ mod exhaustive {
             expect(&vm, Some("fixed"), Entry::Admitted).await;
             expect(&vm, Some("other"), Entry::Refused).await;
             expect(&open, None, Entry::Admitted).await;
-            assert_eq!(serial(&open), -1, "as the reference tells that there is no password");
+            assert_eq!(
+                serial(&open),
+                -1,
+                "as the reference tells that there is no password"
+            );
 
             let before = serial(&vm);
             set(space, "of-my-own", &json!({"display-password": "changed"})).await;
@@ -167,13 +229,32 @@ mod exhaustive {
 
             // A new operator looks at all of it again.
             let version = secret(space, "of-my-own").await.unwrap()["metadata"].take();
-            space.kubectl(&["rollout", "restart", "deployment/vm-operator"]).await;
-            space.kubectl(&["rollout", "status", "deployment/vm-operator", "--timeout", "60s"]).await;
+            space
+                .kubectl(&["rollout", "restart", "deployment/vm-operator"])
+                .await;
+            space
+                .kubectl(&[
+                    "rollout",
+                    "status",
+                    "deployment/vm-operator",
+                    "--timeout",
+                    "60s",
+                ])
+                .await;
             vm.patch(&json!({"spec": {"vm": {"currentCpus": 1}}})).await;
             vm.becomes("Running", BOOT).await;
-            assert_eq!(secret(space, "of-my-own").await.unwrap()["metadata"], version);
-            let all =
-                ["get", "secrets", "--selector", "app.kubernetes.io/component=display-secret", "--output", "name"];
+            assert_eq!(
+                secret(space, "of-my-own").await.unwrap()["metadata"],
+                version
+            );
+            let all = [
+                "get",
+                "secrets",
+                "--selector",
+                "app.kubernetes.io/component=display-secret",
+                "--output",
+                "name",
+            ];
             assert_eq!(space.kubectl(&all).await.trim(), "secret/of-my-own");
             was_never_disturbed(&vm);
             assert!(secret(space, "open-display-secret").await.is_none());
@@ -200,23 +281,34 @@ mod exhaustive {
                     let told = condition(vm, "ConfigInSync");
                     told["status"] == status && told["reason"] == reason
                 };
-                condition(&vm.until(&format!("is told {reason}"), 120, holds).await, "ConfigInSync")
+                condition(
+                    &vm.until(&format!("is told {reason}"), 120, holds).await,
+                    "ConfigInSync",
+                )
             };
             in_sync("True", "Applied").await;
             assert!(admitted(first.path()).await && !admitted(second.path()).await);
             let (_forwarding, port) = forwarded(space).await;
-            let (has_picture, said) = display::connect(&format!("spice://localhost:{port}"), Some("word"), None).await;
+            let (has_picture, said) =
+                display::connect(&format!("spice://localhost:{port}"), Some("word"), None).await;
             assert!(!has_picture, "the port speaks TLS alone: {said}");
 
             let pod = vm.pod_uid();
             set(space, "of-my-own", &certificate(second.path())).await;
             let told = in_sync("False", "RestartNeeded").await;
-            assert!(told["message"].as_str().unwrap().contains("certificate"), "{told}");
+            assert!(
+                told["message"].as_str().unwrap().contains("certificate"),
+                "{told}"
+            );
             assert!(admitted(first.path()).await && !admitted(second.path()).await);
             assert_eq!(vm.pod_uid(), pod, "nothing is started anew for it");
 
-            vm.patch(&json!({"spec": {"vm": {"restartRequest": 1}}})).await;
-            vm.until("is started anew", BOOT, |vm| vm["status"]["observedRestartRequest"] == 1).await;
+            vm.patch(&json!({"spec": {"vm": {"restartRequest": 1}}}))
+                .await;
+            vm.until("is started anew", BOOT, |vm| {
+                vm["status"]["observedRestartRequest"] == 1
+            })
+            .await;
             vm.booted().await;
             in_sync("True", "Applied").await;
             assert!(admitted(second.path()).await && !admitted(first.path()).await);

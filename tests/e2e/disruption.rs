@@ -14,21 +14,41 @@ fn an_operator_that_is_killed_while_a_vm_starts_brings_it_up_once() {
         let vm = create.await;
         // Some of the VM's objects are there, whichever came first.
         eventually("the operator begins", 30, async || {
-            let objects = ["get", "configmaps,persistentvolumeclaims,secrets,pods", "--output", "name"];
+            let objects = [
+                "get",
+                "configmaps,persistentvolumeclaims,secrets,pods",
+                "--output",
+                "name",
+            ];
             let selector = ["--selector", "app.kubernetes.io/instance=vm"];
             let made = space.kubectl(&[&objects[..], &selector].concat()).await;
-            if made.is_empty() { Err(String::new()) } else { Ok(()) }
+            if made.is_empty() {
+                Err(String::new())
+            } else {
+                Ok(())
+            }
         })
         .await;
         process::kill(&operator_uid, "vm-operator");
         // And once more, with the pod on its way.
-        eventually("the pod is made", BOOT, async || vm.pod().map(drop).ok_or(String::new())).await;
+        eventually("the pod is made", BOOT, async || {
+            vm.pod().map(drop).ok_or(String::new())
+        })
+        .await;
         let name = operator["metadata"]["name"].as_str().unwrap();
-        space.kubectl(&["delete", "pod", name, "--grace-period", "0", "--force"]).await;
+        space
+            .kubectl(&["delete", "pod", name, "--grace-period", "0", "--force"])
+            .await;
         space.operator_other_than(&[operator_uid]).await;
 
         vm.booted().await;
-        assert_eq!(vm.counts().await, Counts { boot: 1, shutdowns: 0 });
+        assert_eq!(
+            vm.counts().await,
+            Counts {
+                boot: 1,
+                shutdowns: 0
+            }
+        );
         assert_eq!(space.pods.uids("vm").len(), 1, "one pod was made, ever");
     });
 }

@@ -9,33 +9,72 @@ use serde_json::{Value, json};
 /// The status that reports the end of that pod, and how many seconds after it the next pod was created.
 async fn end_after(vm: &Vm<'_>, old_pod: &str) -> (Value, i64) {
     vm.pod_after(old_pod, SHUTDOWN).await;
-    let created = vm.pod().unwrap()["metadata"]["creationTimestamp"].as_str().unwrap().parse::<Timestamp>().unwrap();
+    let created = vm.pod().unwrap()["metadata"]["creationTimestamp"]
+        .as_str()
+        .unwrap()
+        .parse::<Timestamp>()
+        .unwrap();
     let ever = vm.space.vms.ever(&vm.name);
-    let told = ever.iter().map(|seen| &seen.object).find(|object| object["status"]["restarts"]["podUid"] == old_pod);
-    let told = told.unwrap_or_else(|| panic!("no status tells of the end of pod {old_pod}: {:#}", vm.now()));
+    let told = ever
+        .iter()
+        .map(|seen| &seen.object)
+        .find(|object| object["status"]["restarts"]["podUid"] == old_pod);
+    let told = told.unwrap_or_else(|| {
+        panic!(
+            "no status tells of the end of pod {old_pod}: {:#}",
+            vm.now()
+        )
+    });
     assert_eq!(ready_reason(told), "RestartBackoff", "{told:#}");
     assert_eq!(condition(told, "Ready")["status"], "False", "{told:#}");
     // Both times are whole seconds, so this is exact to the second.
-    let ended = told["status"]["restarts"]["time"].as_str().unwrap().parse::<Timestamp>().unwrap();
-    (told["status"]["restarts"].clone(), created.duration_since(ended).as_secs())
+    let ended = told["status"]["restarts"]["time"]
+        .as_str()
+        .unwrap()
+        .parse::<Timestamp>()
+        .unwrap();
+    (
+        told["status"]["restarts"].clone(),
+        created.duration_since(ended).as_secs(),
+    )
 }
 
 #[test]
 fn a_guest_that_powers_itself_off_stays_off_where_that_is_wanted() {
     e2e(1, async |space| {
-        let vm = space.create("vm", json!({"spec": {"guestShutdownStops": true}})).await;
+        let vm = space
+            .create("vm", json!({"spec": {"guestShutdownStops": true}}))
+            .await;
         assert_eq!(vm.counts().await.boot, 1);
         console::power_off(space, "vm").await;
-        vm.until("is stopped by its spec", SHUTDOWN, |vm| vm["spec"]["vm"]["state"] == "Stopped").await;
+        vm.until("is stopped by its spec", SHUTDOWN, |vm| {
+            vm["spec"]["vm"]["state"] == "Stopped"
+        })
+        .await;
         vm.pod_gone(SHUTDOWN).await;
         vm.becomes("Stopped", SHUTDOWN).await;
 
         // A new operator looks at everything anew. It has looked when it has seen another VM to its end.
-        space.kubectl(&["rollout", "restart", "deployment/vm-operator"]).await;
-        space.kubectl(&["rollout", "status", "deployment/vm-operator", "--timeout", "60s"]).await;
+        space
+            .kubectl(&["rollout", "restart", "deployment/vm-operator"])
+            .await;
+        space
+            .kubectl(&[
+                "rollout",
+                "status",
+                "deployment/vm-operator",
+                "--timeout",
+                "60s",
+            ])
+            .await;
         let other = space.create("other", json!({})).await;
         other.becomes("Running", BOOT).await;
-        assert_eq!(space.pods.uids("vm").len(), 1, "the VM was started again: {:#}", vm.now());
+        assert_eq!(
+            space.pods.uids("vm").len(),
+            1,
+            "the VM was started again: {:#}",
+            vm.now()
+        );
         assert_eq!(ready_reason(&vm.now()), "Stopped");
 
         // Who switches it on again means it.
@@ -61,7 +100,13 @@ fn a_qemu_that_is_killed_is_started_again_after_pauses_that_grow() {
             assert!(pause >= at_least, "a delay of {pause} s: {restarts:#}");
         }
         vm.booted().await;
-        assert_eq!(vm.counts().await, Counts { boot: 3, shutdowns: 0 });
+        assert_eq!(
+            vm.counts().await,
+            Counts {
+                boot: 3,
+                shutdowns: 0
+            }
+        );
         warns_of(&vm, "QemuCrashed").await;
     });
 }
@@ -70,7 +115,12 @@ fn a_qemu_that_is_killed_is_started_again_after_pauses_that_grow() {
 fn a_vm_whose_guest_does_not_shut_down_is_switched_off() {
     e2e(1, async |space| {
         // Without a disk nothing runs that would heed the power button.
-        let vm = space.create("vm", json!({"spec": {"vm": {"disks": [], "powerdownTimeout": 600}}})).await;
+        let vm = space
+            .create(
+                "vm",
+                json!({"spec": {"vm": {"disks": [], "powerdownTimeout": 600}}}),
+            )
+            .await;
         vm.becomes("Running", BOOT).await;
         let pod = vm.pod_uid();
         let off = ["exec", "vm", "--", "vm-runner", "power-off"];
@@ -82,7 +132,10 @@ fn a_vm_whose_guest_does_not_shut_down_is_switched_off() {
         vm.want("Stopped").await;
         let told = vm.becomes("Stopping", SHUTDOWN).await;
         let message = condition(&told, "Ready")["message"].to_string();
-        assert!(message.contains(&format!("kubectl {}", off.join(" "))), "{message}");
+        assert!(
+            message.contains(&format!("kubectl {}", off.join(" "))),
+            "{message}"
+        );
         space.kubectl(&off).await;
         vm.becomes("Stopped", SHUTDOWN).await;
     });
@@ -92,8 +145,13 @@ fn a_vm_whose_guest_does_not_shut_down_is_switched_off() {
 async fn warns_of(vm: &Vm<'_>, end: &str) {
     eventually("an event tells of the restart", 20, async || {
         let said = vm.space.kubectl(&["describe", "vm", &vm.name]).await;
-        let mut lines = said.lines().filter(|line| line.contains("Warning") && line.contains("RestartBackoff"));
-        lines.find(|line| line.contains(end)).map(drop).ok_or(said.clone())
+        let mut lines = said
+            .lines()
+            .filter(|line| line.contains("Warning") && line.contains("RestartBackoff"));
+        lines
+            .find(|line| line.contains(end))
+            .map(drop)
+            .ok_or(said.clone())
     })
     .await;
 }
@@ -126,9 +184,18 @@ mod exhaustive {
             process::kill(&pod, "vm-runner");
             let (restarts, _) = end_after(&vm, &pod).await;
             assert_eq!(restarts["reason"], "RunnerKilled", "{restarts:#}");
-            assert!(process::of_pod(&pod, "qemu-system-x86").is_empty(), "QEMU outlived its runner");
+            assert!(
+                process::of_pod(&pod, "qemu-system-x86").is_empty(),
+                "QEMU outlived its runner"
+            );
             vm.booted().await;
-            assert_eq!(vm.counts().await, Counts { boot: 2, shutdowns: 0 });
+            assert_eq!(
+                vm.counts().await,
+                Counts {
+                    boot: 2,
+                    shutdowns: 0
+                }
+            );
             warns_of(&vm, "RunnerKilled").await;
         });
     }

@@ -15,9 +15,16 @@ fn the_example_boots_and_its_status_says_so() {
             "vmrunner.jdrupes.org/disk": "system",
         });
         let disk = space.tiny_disk("test-vm", &labels).await;
-        let example = rig::repo().join("examples/test-vm.yaml").display().to_string();
+        let example = rig::repo()
+            .join("examples/test-vm.yaml")
+            .display()
+            .to_string();
         space.kubectl(&["apply", "--filename", &example]).await;
-        let vm = Vm { space, name: "test-vm".to_owned(), disk };
+        let vm = Vm {
+            space,
+            name: "test-vm".to_owned(),
+            disk,
+        };
 
         vm.becomes("Running", BOOT).await;
         let status = vm.booted().await["status"].take();
@@ -26,7 +33,11 @@ fn the_example_boots_and_its_status_says_so() {
         assert_eq!(status["cpus"], 2, "{status:#}");
         assert_eq!(status["nodeName"], pod["spec"]["nodeName"], "{status:#}");
         assert_eq!(status["podIP"], pod["status"]["podIP"], "{status:#}");
-        assert_eq!(status["runnerVersion"], env!("CARGO_PKG_VERSION"), "{status:#}");
+        assert_eq!(
+            status["runnerVersion"],
+            env!("CARGO_PKG_VERSION"),
+            "{status:#}"
+        );
         let expected = [
             ("Ready", "True"),
             ("Running", "True"),
@@ -36,36 +47,83 @@ fn the_example_boots_and_its_status_says_so() {
             ("ConsoleConnected", "False"),
         ];
         for (type_, expected) in expected {
-            assert_eq!(condition(&vm.now(), type_)["status"], expected, "{type_}: {status:#}");
+            assert_eq!(
+                condition(&vm.now(), type_)["status"],
+                expected,
+                "{type_}: {status:#}"
+            );
         }
         // The balloon needs the guest's help, so this one may come later than the agent's answer.
-        vm.until("has the memory that is wanted", BOOT, |vm| vm["status"]["ram"] == "4Gi").await;
-        assert_eq!(vm.counts().await, Counts { boot: 1, shutdowns: 0 });
+        vm.until("has the memory that is wanted", BOOT, |vm| {
+            vm["status"]["ram"] == "4Gi"
+        })
+        .await;
+        assert_eq!(
+            vm.counts().await,
+            Counts {
+                boot: 1,
+                shutdowns: 0
+            }
+        );
         let requests = &pod["spec"]["containers"][0]["resources"]["requests"];
-        assert_eq!(requests["cpu"], format!("{}m", 2 * 1000 / CPU_OVERCOMMIT), "as the operator's ConfigMap says");
+        assert_eq!(
+            requests["cpu"],
+            format!("{}m", 2 * 1000 / CPU_OVERCOMMIT),
+            "as the operator's ConfigMap says"
+        );
         the_columns_say_it(&vm).await;
         the_pod_is_restricted_and_needs_no_flag_to_be_drained(&vm, &pod).await;
     });
 }
 
-const COLUMNS: [&str; 10] = ["NAME", "STATE", "STATUS", "RUNNING", "BOOTED", "CPUS", "RAM", "NODE", "IP", "AGE"];
+const COLUMNS: [&str; 10] = [
+    "NAME", "STATE", "STATUS", "RUNNING", "BOOTED", "CPUS", "RAM", "NODE", "IP", "AGE",
+];
 
 async fn the_columns_say_it(vm: &Vm<'_>) {
     let table = vm.space.kubectl(&["get", "vms", "--output", "wide"]).await;
-    let words = |line: usize| -> Vec<&str> { table.lines().nth(line).unwrap_or_default().split_whitespace().collect() };
+    let words = |line: usize| -> Vec<&str> {
+        table
+            .lines()
+            .nth(line)
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect()
+    };
     assert_eq!(words(0), COLUMNS, "{table}");
-    let ip = vm.now()["status"]["podIP"].as_str().unwrap_or_default().to_owned();
-    let node = vm.now()["status"]["nodeName"].as_str().unwrap_or_default().to_owned();
-    assert_eq!(words(1)[..9], ["test-vm", "Running", "Running", "True", "True", "2", "4Gi", &node, &ip], "{table}");
+    let ip = vm.now()["status"]["podIP"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    let node = vm.now()["status"]["nodeName"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    assert_eq!(
+        words(1)[..9],
+        [
+            "test-vm", "Running", "Running", "True", "True", "2", "4Gi", &node, &ip
+        ],
+        "{table}"
+    );
 }
 
 async fn the_pod_is_restricted_and_needs_no_flag_to_be_drained(vm: &Vm<'_>, pod: &Value) {
     let label = r"jsonpath={.metadata.labels.pod-security\.kubernetes\.io/enforce}";
-    let enforced = vm.space.kubectl(&["get", "namespace", &vm.space.name, "--output", label]).await;
+    let enforced = vm
+        .space
+        .kubectl(&["get", "namespace", &vm.space.name, "--output", label])
+        .await;
     assert_eq!(enforced, "restricted");
     for volume in pod["spec"]["volumes"].as_array().into_iter().flatten() {
-        assert!(volume["emptyDir"].is_null() && volume["hostPath"].is_null(), "{volume}");
+        assert!(
+            volume["emptyDir"].is_null() && volume["hostPath"].is_null(),
+            "{volume}"
+        );
     }
     // The firmware's variables and the machine's UUID are on a volume; nothing else of the runner's outlives the pod.
-    assert_eq!(pod["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"], true);
+    assert_eq!(
+        pod["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"],
+        true
+    );
 }

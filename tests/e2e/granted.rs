@@ -22,37 +22,93 @@ const EXCEPTIONS: &[(&str, &[&str], &[&str], &str)] = &[
     ),
     (
         "vm-operator",
-        &["vmoperator.jdrupes.org/vms", "pods", "configmaps", "persistentvolumeclaims", "secrets", "services"],
+        &[
+            "vmoperator.jdrupes.org/vms",
+            "pods",
+            "configmaps",
+            "persistentvolumeclaims",
+            "secrets",
+            "services",
+        ],
         &["list"],
         "the first list of a watch is read in pages where the API server does not stream it, as before 1.34",
     ),
     (
         "vm-operator",
-        &["pods", "configmaps", "persistentvolumeclaims", "secrets", "services"],
+        &[
+            "pods",
+            "configmaps",
+            "persistentvolumeclaims",
+            "secrets",
+            "services",
+        ],
         &["get"],
         "the operator reads the object that exists already when a create is rejected",
     ),
-    ("vm-operator", &["events.k8s.io/events"], &["list"], "warnings about a pod that does not start"),
-    ("vm-operator", &["configmaps"], &["patch"], "a change of a running VM"),
-    ("vm-operator", &["pods"], &["patch"], "triggers the kubelet's refresh of the ConfigMap"),
-    ("vm-operator", &["pods/log"], &["get"], "progress of a fetch that takes longer than its first check"),
-    ("vm-operator", &["pods/resize"], &["patch"], "the pod's requests follow a change of the CPUs"),
-    ("vm-operator", &["persistentvolumeclaims"], &["patch"], "a disk is enlarged"),
+    (
+        "vm-operator",
+        &["events.k8s.io/events"],
+        &["list"],
+        "warnings about a pod that does not start",
+    ),
+    (
+        "vm-operator",
+        &["configmaps"],
+        &["patch"],
+        "a change of a running VM",
+    ),
+    (
+        "vm-operator",
+        &["pods"],
+        &["patch"],
+        "triggers the kubelet's refresh of the ConfigMap",
+    ),
+    (
+        "vm-operator",
+        &["pods/log"],
+        &["get"],
+        "progress of a fetch that takes longer than its first check",
+    ),
+    (
+        "vm-operator",
+        &["pods/resize"],
+        &["patch"],
+        "the pod's requests follow a change of the CPUs",
+    ),
+    (
+        "vm-operator",
+        &["persistentvolumeclaims"],
+        &["patch"],
+        "a disk is enlarged",
+    ),
     (
         "vm-operator",
         &["configmaps", "secrets"],
         &["delete"],
         "orphaned objects of a previous VM with the same name, if the garbage collector does not delete them first",
     ),
-    ("vm-operator", &["services"], &["create", "patch", "delete"], "load balancers, which the local cluster lacks"),
+    (
+        "vm-operator",
+        &["services"],
+        &["create", "patch", "delete"],
+        "load balancers, which the local cluster lacks",
+    ),
 ];
 
 fn with_group(group: &str, resource: &str) -> String {
-    if group.is_empty() { resource.to_owned() } else { format!("{group}/{resource}") }
+    if group.is_empty() {
+        resource.to_owned()
+    } else {
+        format!("{group}/{resource}")
+    }
 }
 
 fn texts(value: &Value) -> impl Iterator<Item = &str> {
-    value.as_array().into_iter().flatten().filter_map(Value::as_str)
+    value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
 }
 
 /// What a role grants.
@@ -62,7 +118,11 @@ fn granted(account: &str, role: &Value) -> BTreeSet<Right> {
         for group in texts(&rule["apiGroups"]) {
             for resource in texts(&rule["resources"]) {
                 for verb in texts(&rule["verbs"]) {
-                    rights.insert((account.to_owned(), with_group(group, resource), verb.to_owned()));
+                    rights.insert((
+                        account.to_owned(),
+                        with_group(group, resource),
+                        verb.to_owned(),
+                    ));
                 }
             }
         }
@@ -75,22 +135,49 @@ fn granted(account: &str, role: &Value) -> BTreeSet<Right> {
 fn asked(account: &str, entry: &Value) -> Option<(Right, bool)> {
     let object = &entry["objectRef"];
     let part = |name: &str| object[name].as_str().unwrap_or_default();
-    let slash = if part("subresource").is_empty() { "" } else { "/" };
-    let resource =
-        with_group(part("apiGroup"), &format!("{}{slash}{}", object["resource"].as_str()?, part("subresource")));
-    let right = (account.to_owned(), resource, entry["verb"].as_str()?.to_owned());
-    Some((right, entry["annotations"]["authorization.k8s.io/decision"] == "allow"))
+    let slash = if part("subresource").is_empty() {
+        ""
+    } else {
+        "/"
+    };
+    let resource = with_group(
+        part("apiGroup"),
+        &format!(
+            "{}{slash}{}",
+            object["resource"].as_str()?,
+            part("subresource")
+        ),
+    );
+    let right = (
+        account.to_owned(),
+        resource,
+        entry["verb"].as_str()?.to_owned(),
+    );
+    Some((
+        right,
+        entry["annotations"]["authorization.k8s.io/decision"] == "allow",
+    ))
 }
 
 /// What is wrong: rights that nobody has used, and requests for which there is no right.
-fn complaints(granted: &BTreeSet<Right>, asked: &BTreeSet<(Right, bool)>, exceptions: &BTreeSet<Right>) -> Vec<String> {
+fn complaints(
+    granted: &BTreeSet<Right>,
+    asked: &BTreeSet<(Right, bool)>,
+    exceptions: &BTreeSet<Right>,
+) -> Vec<String> {
     let used = |right: &Right| asked.contains(&(right.clone(), true));
-    let unused = granted.iter().filter(|right| !used(right) && !exceptions.contains(right));
+    let unused = granted
+        .iter()
+        .filter(|right| !used(right) && !exceptions.contains(right));
     let unused = unused.map(|right| format!("granted and not used: {right:?}"));
     // While a namespace is removed, its roles may go before its operator.
-    let refused = asked.iter().filter(|(right, allowed)| !allowed && !granted.contains(right));
+    let refused = asked
+        .iter()
+        .filter(|(right, allowed)| !allowed && !granted.contains(right));
     let refused = refused.map(|(right, _)| format!("asked for and not granted: {right:?}"));
-    let beside = asked.iter().filter(|(right, allowed)| *allowed && !granted.contains(right));
+    let beside = asked
+        .iter()
+        .filter(|(right, allowed)| *allowed && !granted.contains(right));
     let beside = beside.map(|(right, _)| format!("used, but granted by another role: {right:?}"));
     let idle = exceptions.iter().filter(|right| !granted.contains(right));
     let idle = idle.map(|right| format!("an exception that is not granted: {right:?}"));
@@ -102,7 +189,11 @@ fn exceptions() -> BTreeSet<Right> {
     for (account, resources, verbs, _) in EXCEPTIONS {
         for resource in *resources {
             for verb in *verbs {
-                rights.insert((String::from(*account), String::from(*resource), String::from(*verb)));
+                rights.insert((
+                    String::from(*account),
+                    String::from(*resource),
+                    String::from(*verb),
+                ));
             }
         }
     }
@@ -115,22 +206,39 @@ fn granted_by_deploy() -> BTreeSet<Right> {
         granted(account, &serde_saphyr::from_str(&text).unwrap())
     };
     let operator = role("vm-operator", "vmop-role.yaml");
-    operator.into_iter().chain(role("vm-runner", "vmrunner-role.yaml")).collect()
+    operator
+        .into_iter()
+        .chain(role("vm-runner", "vmrunner-role.yaml"))
+        .collect()
 }
 
 /// The audit log's files, those that were put aside too.
 fn logs() -> Vec<PathBuf> {
     let dir = rig::dir();
-    let files = fs::read_dir(dir.join("logs")).unwrap_or_else(|e| panic!("{}: {e}; run `make cluster`", dir.display()));
+    let files = fs::read_dir(dir.join("logs"))
+        .unwrap_or_else(|e| panic!("{}: {e}; run `make cluster`", dir.display()));
     let files = files.map(|file| file.unwrap().path());
-    files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("audit")).collect()
+    files
+        .filter(|path| {
+            path.file_name()
+                .unwrap()
+                .to_string_lossy()
+                .starts_with("audit")
+        })
+        .collect()
 }
 
 #[test]
 fn what_is_granted_is_used_and_nothing_else_is_asked_for() {
-    let has_filter = std::env::args().skip(1).any(|argument| argument.contains("granted"));
-    assert!(has_filter, "this compares what the other tests have used; run it after them, with the filter `granted`");
-    let run = fs::read_to_string(rig::run_file()).expect("no end-to-end test has run; `tests/run e2e`");
+    let has_filter = std::env::args()
+        .skip(1)
+        .any(|argument| argument.contains("granted"));
+    assert!(
+        has_filter,
+        "this compares what the other tests have used; run it after them, with the filter `granted`"
+    );
+    let run =
+        fs::read_to_string(rig::run_file()).expect("no end-to-end test has run; `tests/run e2e`");
     let mut all = BTreeSet::new();
     for log in logs() {
         for line in BufReader::new(File::open(log).unwrap()).lines() {
@@ -140,7 +248,10 @@ fn what_is_granted_is_used_and_nothing_else_is_asked_for() {
             }
             let entry: Value = serde_json::from_str(&line).unwrap();
             let user = entry["user"]["username"].as_str().unwrap_or_default();
-            if let Some(account) = user.strip_prefix("system:serviceaccount:").filter(|user| user.starts_with(&run)) {
+            if let Some(account) = user
+                .strip_prefix("system:serviceaccount:")
+                .filter(|user| user.starts_with(&run))
+            {
                 all.extend(asked(account.rsplit_once(':').unwrap().1, &entry));
             }
         }
@@ -157,13 +268,36 @@ fn what_is_granted_is_used_and_nothing_else_is_asked_for() {
 #[test]
 fn a_right_too_much_and_a_right_too_few_are_seen() {
     let right = |verb: &str| (String::from("a"), String::from("pods"), String::from(verb));
-    let rights = |verbs: &[&str]| verbs.iter().map(|verb| right(verb)).collect::<BTreeSet<_>>();
-    let asked: BTreeSet<_> = [(right("get"), true), (right("delete"), false), (right("list"), false)].into();
-    assert_eq!(complaints(&rights(&["get", "list"]), &asked, &rights(&["list"])).len(), 1, "delete is refused");
-    let complaints = complaints(&rights(&["get", "list", "watch"]), &asked, &rights(&["watch"]));
-    assert_eq!(complaints[0], r#"granted and not used: ("a", "pods", "list")"#);
-    let role =
-        serde_json::json!({"rules": [{"apiGroups": ["", "g"], "resources": ["pods/resize"], "verbs": ["patch"]}]});
-    let granted: Vec<String> = granted("a", &role).into_iter().map(|(_, resource, _)| resource).collect();
+    let rights = |verbs: &[&str]| {
+        verbs
+            .iter()
+            .map(|verb| right(verb))
+            .collect::<BTreeSet<_>>()
+    };
+    let asked: BTreeSet<_> = [
+        (right("get"), true),
+        (right("delete"), false),
+        (right("list"), false),
+    ]
+    .into();
+    assert_eq!(
+        complaints(&rights(&["get", "list"]), &asked, &rights(&["list"])).len(),
+        1,
+        "delete is refused"
+    );
+    let complaints = complaints(
+        &rights(&["get", "list", "watch"]),
+        &asked,
+        &rights(&["watch"]),
+    );
+    assert_eq!(
+        complaints[0],
+        r#"granted and not used: ("a", "pods", "list")"#
+    );
+    let role = serde_json::json!({"rules": [{"apiGroups": ["", "g"], "resources": ["pods/resize"], "verbs": ["patch"]}]});
+    let granted: Vec<String> = granted("a", &role)
+        .into_iter()
+        .map(|(_, resource, _)| resource)
+        .collect();
     assert_eq!(granted, ["g/pods/resize", "pods/resize"]);
 }

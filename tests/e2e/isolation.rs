@@ -19,16 +19,41 @@ fn two_operators_with_vms_of_the_same_name_leave_each_other_alone() {
         ours.becomes("Stopped", SHUTDOWN).await;
         ours.want("Running").await;
         ours.booted().await;
-        assert_eq!(ours.counts().await, Counts { boot: 2, shutdowns: 1 });
+        assert_eq!(
+            ours.counts().await,
+            Counts {
+                boot: 2,
+                shutdowns: 1
+            }
+        );
 
-        assert_eq!((theirs.pod_uid(), there.pods.uids("vm").len()), (their_pod, 1));
-        assert_eq!(theirs.counts().await, Counts { boot: 1, shutdowns: 0 });
+        assert_eq!(
+            (theirs.pod_uid(), there.pods.uids("vm").len()),
+            (their_pod, 1)
+        );
+        assert_eq!(
+            theirs.counts().await,
+            Counts {
+                boot: 1,
+                shutdowns: 0
+            }
+        );
         for space in [here, there] {
             for account in ["vm-operator", "vm-runner"] {
                 let writes = space.audit.writes_by(&space.name, account);
-                assert!(!writes.is_empty(), "the audit log tells nothing of {account}");
-                let strays: Vec<_> = writes.iter().filter(|write| write.object.0 != space.name).collect();
-                assert!(strays.is_empty(), "{account} of {} wrote elsewhere: {strays:#?}", space.name);
+                assert!(
+                    !writes.is_empty(),
+                    "the audit log tells nothing of {account}"
+                );
+                let strays: Vec<_> = writes
+                    .iter()
+                    .filter(|write| write.object.0 != space.name)
+                    .collect();
+                assert!(
+                    strays.is_empty(),
+                    "{account} of {} wrote elsewhere: {strays:#?}",
+                    space.name
+                );
             }
         }
     });

@@ -8,10 +8,22 @@ use std::collections::BTreeMap;
 
 /// UIDs of the namespace's claims, by name.
 async fn claims(space: &Space) -> BTreeMap<String, String> {
-    let list = space.kubectl(&["get", "persistentvolumeclaims", "--output", "json"]).await;
+    let list = space
+        .kubectl(&["get", "persistentvolumeclaims", "--output", "json"])
+        .await;
     let list: Value = serde_json::from_str(&list).unwrap();
     let items = list["items"].as_array().into_iter().flatten();
-    items.map(|claim| (claim["metadata"]["name"].as_str().unwrap_or_default().to_owned(), uid(claim))).collect()
+    items
+        .map(|claim| {
+            (
+                claim["metadata"]["name"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned(),
+                uid(claim),
+            )
+        })
+        .collect()
 }
 
 #[test]
@@ -19,24 +31,56 @@ fn a_vm_that_is_stopped_and_started_again_has_its_disk() {
     e2e(1, async |space| {
         let vm = space.create("vm", json!({})).await;
         vm.booted().await;
-        assert_eq!(vm.counts().await, Counts { boot: 1, shutdowns: 0 });
+        assert_eq!(
+            vm.counts().await,
+            Counts {
+                boot: 1,
+                shutdowns: 0
+            }
+        );
         let before = claims(space).await;
-        assert!(before.contains_key("vm-system-disk") && before.contains_key("vm-runner-data"), "{before:?}");
+        assert!(
+            before.contains_key("vm-system-disk") && before.contains_key("vm-runner-data"),
+            "{before:?}"
+        );
 
         vm.want("Stopped").await;
         vm.pod_gone(SHUTDOWN).await;
         let stopped = vm.becomes("Stopped", SHUTDOWN).await;
-        assert_eq!(condition(&stopped, "Ready")["status"], "True", "{stopped:#}");
+        assert_eq!(
+            condition(&stopped, "Ready")["status"],
+            "True",
+            "{stopped:#}"
+        );
         for type_ in ["Running", "Booted"] {
             assert_eq!(condition(&stopped, type_)["status"], "False", "{stopped:#}");
         }
-        assert!(stopped["status"]["nodeName"].is_null() && stopped["status"]["podIP"].is_null(), "{stopped:#}");
-        assert!(stopped["status"]["restarts"].is_null(), "an ordinary stop is no failure: {stopped:#}");
-        assert_eq!(vm.disk.counts(), Counts { boot: 1, shutdowns: 1 }, "the guest was asked to shut down");
+        assert!(
+            stopped["status"]["nodeName"].is_null() && stopped["status"]["podIP"].is_null(),
+            "{stopped:#}"
+        );
+        assert!(
+            stopped["status"]["restarts"].is_null(),
+            "an ordinary stop is no failure: {stopped:#}"
+        );
+        assert_eq!(
+            vm.disk.counts(),
+            Counts {
+                boot: 1,
+                shutdowns: 1
+            },
+            "the guest was asked to shut down"
+        );
 
         vm.want("Running").await;
         vm.booted().await;
-        assert_eq!(vm.counts().await, Counts { boot: 2, shutdowns: 1 });
+        assert_eq!(
+            vm.counts().await,
+            Counts {
+                boot: 2,
+                shutdowns: 1
+            }
+        );
         assert_eq!(claims(space).await, before);
     });
 }
@@ -47,10 +91,18 @@ fn a_pod_that_is_deleted_by_hand_comes_back() {
         let vm = space.create("vm", json!({})).await;
         vm.booted().await;
         let old = vm.pod_uid();
-        space.kubectl(&["delete", "pod", "vm", "--wait=false"]).await;
+        space
+            .kubectl(&["delete", "pod", "vm", "--wait=false"])
+            .await;
         vm.pod_after(&old, SHUTDOWN).await;
         vm.booted().await;
-        assert_eq!(vm.counts().await, Counts { boot: 2, shutdowns: 1 });
+        assert_eq!(
+            vm.counts().await,
+            Counts {
+                boot: 2,
+                shutdowns: 1
+            }
+        );
     });
 }
 
@@ -61,17 +113,39 @@ fn a_deleted_vm_shuts_its_guest_down_and_leaves_its_disks() {
         vm.booted().await;
         let before = claims(space).await;
         let owned = ["configmap/vm", "secret/vm-display-secret", "pod/vm"];
-        let present =
-            async || space.kubectl(&[&["get", "--ignore-not-found", "--output", "name"], &owned[..]].concat()).await;
+        let present = async || {
+            space
+                .kubectl(
+                    &[
+                        &["get", "--ignore-not-found", "--output", "name"],
+                        &owned[..],
+                    ]
+                    .concat(),
+                )
+                .await
+        };
         assert_eq!(present().await.lines().count(), owned.len());
 
         space.kubectl(&["delete", "vm", "vm"]).await;
         eventually("what the VM owned goes with it", SHUTDOWN, async || {
-            Some(present().await).filter(String::is_empty).ok_or(String::new())
+            Some(present().await)
+                .filter(String::is_empty)
+                .ok_or(String::new())
         })
         .await;
-        assert_eq!(vm.disk.counts(), Counts { boot: 1, shutdowns: 1 }, "the guest was asked to shut down");
+        assert_eq!(
+            vm.disk.counts(),
+            Counts {
+                boot: 1,
+                shutdowns: 1
+            },
+            "the guest was asked to shut down"
+        );
         assert_eq!(claims(space).await, before);
-        assert_eq!(space.pods.uids("vm").len(), 1, "nobody has started it again");
+        assert_eq!(
+            space.pods.uids("vm").len(),
+            1,
+            "nobody has started it again"
+        );
     });
 }

@@ -37,7 +37,12 @@
 //! | [`soak`] | everything at random, for as long as wanted |
 //! | [`harness`] | the fixtures |
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
 
 mod bridge;
 mod changes;

@@ -23,11 +23,16 @@ struct Server {
 }
 
 fn image() -> Vec<u8> {
-    (0..1_u32 << 20).map(|n| n.to_le_bytes()[0] ^ n.to_le_bytes()[1]).collect()
+    (0..1_u32 << 20)
+        .map(|n| n.to_le_bytes()[0] ^ n.to_le_bytes()[1])
+        .collect()
 }
 
 fn checksum() -> String {
-    let sum: String = Sha256::digest(image()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let sum: String = Sha256::digest(image())
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("sha256:{sum}")
 }
 
@@ -36,7 +41,11 @@ impl Server {
     async fn start(open: bool) -> Self {
         let listener = tokio::net::TcpListener::bind(NODE).await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let server = Self { asked: Arc::default(), open: Arc::new(AtomicBool::new(open)), address };
+        let server = Self {
+            asked: Arc::default(),
+            open: Arc::new(AtomicBool::new(open)),
+            address,
+        };
         let router = Router::new().fallback(answer).with_state(server.clone());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         server
@@ -72,15 +81,27 @@ fn with_cd(space: &Space, name: &str, cdrom: &Value, cd_first: bool) -> Value {
 
 /// Whether QEMU has the image open, with what was on the server in it. (The tiny guest has no driver for CDs.)
 fn has_cd(vm: &Vm<'_>) -> bool {
-    let [qemu] = &process::of_pod(&vm.pod_uid(), "qemu-system-x86")[..] else { return false };
-    let open = fs::read_dir(format!("/proc/{qemu}/fd")).into_iter().flatten().flatten();
-    let fetched =
-        open.filter(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.display().to_string().contains("/fetched/")));
-    fetched.into_iter().any(|fd| fs::read(fd.path()).is_ok_and(|content| content == image()))
+    let [qemu] = &process::of_pod(&vm.pod_uid(), "qemu-system-x86")[..] else {
+        return false;
+    };
+    let open = fs::read_dir(format!("/proc/{qemu}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let fetched = open.filter(|fd| {
+        fs::read_link(fd.path()).is_ok_and(|to| to.display().to_string().contains("/fetched/"))
+    });
+    fetched
+        .into_iter()
+        .any(|fd| fs::read(fd.path()).is_ok_and(|content| content == image()))
 }
 
 async fn until_cd(vm: &Vm<'_>, there: bool) {
-    let what = if there { "the image comes into the drive" } else { "the drive is emptied" };
+    let what = if there {
+        "the image comes into the drive"
+    } else {
+        "the drive is emptied"
+    };
     eventually(what, 90, async || match has_cd(vm) == there {
         true => Ok(()),
         false => Err(format!("{:#}", vm.now()["status"])),
@@ -94,26 +115,39 @@ fn a_cd_that_is_given_by_url_is_fetched_once_and_is_there_when_the_machine_start
         let server = Server::start(false).await;
         let cdrom = json!({"image": server.url("install.iso"), "checksum": checksum()});
         let vm = space.create("vm", with_cd(space, "vm", &cdrom, true)).await;
-        let waits = |vm: &Value| condition(vm, "MediaFetched")["status"] == "False" && ready_reason(vm) != "Running";
+        let waits = |vm: &Value| {
+            condition(vm, "MediaFetched")["status"] == "False" && ready_reason(vm) != "Running"
+        };
         let waiting = vm.until("waits for the image", 60, waits).await;
         assert!(vm.pod().is_none(), "{:#}", waiting["status"]);
-        eventually("the server is asked", 60, async || (server.asked() > 0).then_some(()).ok_or_else(String::new))
-            .await;
+        eventually("the server is asked", 60, async || {
+            (server.asked() > 0).then_some(()).ok_or_else(String::new)
+        })
+        .await;
         let said = vm.until("says that the server fails", 30, |vm| {
-            condition(vm, "MediaFetched")["message"].as_str().is_some_and(|text| text.contains("503"))
+            condition(vm, "MediaFetched")["message"]
+                .as_str()
+                .is_some_and(|text| text.contains("503"))
         });
         said.await;
 
         server.open.store(true, Ordering::Relaxed);
         vm.booted().await;
-        assert_eq!(condition(&vm.now(), "MediaFetched")["status"], "True", "{:#}", vm.now()["status"]);
+        assert_eq!(
+            condition(&vm.now(), "MediaFetched")["status"],
+            "True",
+            "{:#}",
+            vm.now()["status"]
+        );
         vm.counts().await;
         assert!(has_cd(&vm), "the image is in the drive from the start");
 
         // For another VM the image is there already, whether the server is or not.
         let asked = server.asked();
         server.open.store(false, Ordering::Relaxed);
-        let other = space.create("other", with_cd(space, "other", &cdrom, true)).await;
+        let other = space
+            .create("other", with_cd(space, "other", &cdrom, true))
+            .await;
         other.booted().await;
         other.counts().await;
         assert!(has_cd(&other));
@@ -126,7 +160,9 @@ fn a_cd_that_nothing_waits_for_comes_into_the_drive_of_the_running_machine() {
     e2e(1, async |space| {
         let server = Server::start(false).await;
         let wrong = json!({"image": server.url("tools.iso"), "checksum": format!("sha256:{}", "0".repeat(64))});
-        let vm = space.create("vm", with_cd(space, "vm", &wrong, false)).await;
+        let vm = space
+            .create("vm", with_cd(space, "vm", &wrong, false))
+            .await;
         vm.booted().await;
         vm.counts().await;
         assert!(!has_cd(&vm), "the drive is empty");
@@ -134,19 +170,36 @@ fn a_cd_that_nothing_waits_for_comes_into_the_drive_of_the_running_machine() {
 
         server.open.store(true, Ordering::Relaxed);
         let mistaken = |vm: &Value| condition(vm, "MediaFetched")["reason"] == "ChecksumMismatch";
-        let told = vm.until("says that the checksum is another", BOOT, mistaken).await;
-        let message = condition(&told, "MediaFetched")["message"].as_str().unwrap_or_default().to_owned();
+        let told = vm
+            .until("says that the checksum is another", BOOT, mistaken)
+            .await;
+        let message = condition(&told, "MediaFetched")["message"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         assert!(message.contains("spec.vm.disks[1].cdrom"), "{message}");
-        assert!(!has_cd(&vm), "nothing that is not what it should be is in the drive");
+        assert!(
+            !has_cd(&vm),
+            "nothing that is not what it should be is in the drive"
+        );
 
-        let disks = with_cd(space, "vm", &json!({"image": server.url("tools.iso"), "checksum": checksum()}), false);
+        let disks = with_cd(
+            space,
+            "vm",
+            &json!({"image": server.url("tools.iso"), "checksum": checksum()}),
+            false,
+        );
         vm.patch(&disks).await;
-        vm.until("has fetched", BOOT, |vm| condition(vm, "MediaFetched")["status"] == "True").await;
+        vm.until("has fetched", BOOT, |vm| {
+            condition(vm, "MediaFetched")["status"] == "True"
+        })
+        .await;
         until_cd(&vm, true).await;
 
         // Taken out by hand, and back: the server is not needed any more.
         server.open.store(false, Ordering::Relaxed);
-        vm.patch(&with_cd(space, "vm", &json!({"image": ""}), false)).await;
+        vm.patch(&with_cd(space, "vm", &json!({"image": ""}), false))
+            .await;
         until_cd(&vm, false).await;
         vm.patch(&disks).await;
         until_cd(&vm, true).await;
@@ -155,11 +208,14 @@ fn a_cd_that_nothing_waits_for_comes_into_the_drive_of_the_running_machine() {
 }
 
 #[test]
-fn an_image_comes_through_the_companys_proxy_from_a_server_that_the_companys_authority_has_signed() {
+fn an_image_comes_through_the_companys_proxy_from_a_server_that_the_companys_authority_has_signed()
+{
     e2e(1, async |space| {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::make(dir.path());
-        let server = Web::start_secure(&authority, |request| Reply::image(request, &image(), "\"one\""));
+        let server = Web::start_secure(&authority, |request| {
+            Reply::image(request, &image(), "\"one\"")
+        });
         let (proxy, asked) = tunnel_at(NODE.trim_end_matches(":0"));
         let proxy = format!("http://anna:sesame@{}:{proxy}", NODE.trim_end_matches(":0"));
         let ours = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"namespace": space.name, "name": name}});
@@ -167,23 +223,40 @@ fn an_image_comes_through_the_companys_proxy_from_a_server_that_the_companys_aut
         secret["stringData"] = json!({"HTTPS_PROXY": proxy});
         kubectl::create(&secret).await.unwrap();
         let fetch = json!({"proxySecret": "proxy", "authorities": {"configMap": "company"}});
-        space.configure(&json!({"imageRepository": {"fetch": fetch}})).await;
+        space
+            .configure(&json!({"imageRepository": {"fetch": fetch}}))
+            .await;
 
         // The server is the node's own: without the proxy, no pod would reach it by that name.
         let cdrom = json!({"image": server.url("/install.iso"), "checksum": checksum()});
         let vm = space.create("vm", with_cd(space, "vm", &cdrom, true)).await;
-        let missing =
-            |vm: &Value| condition(vm, "MediaFetched")["message"].as_str().is_some_and(|m| m.contains("company"));
-        vm.until("says that there is no such ConfigMap", 120, missing).await;
+        let missing = |vm: &Value| {
+            condition(vm, "MediaFetched")["message"]
+                .as_str()
+                .is_some_and(|m| m.contains("company"))
+        };
+        vm.until("says that there is no such ConfigMap", 120, missing)
+            .await;
         let mut company = ours("ConfigMap", "company");
         company["data"] = json!({"ca.crt": fs::read_to_string(dir.path().join("ca.pem")).unwrap()});
         kubectl::create(&company).await.unwrap();
         vm.booted().await;
-        assert_eq!(condition(&vm.now(), "MediaFetched")["status"], "True", "{:#}", vm.now()["status"]);
+        assert_eq!(
+            condition(&vm.now(), "MediaFetched")["status"],
+            "True",
+            "{:#}",
+            vm.now()["status"]
+        );
         assert!(has_cd(&vm));
         let asked = asked.lock().unwrap().concat();
-        assert!(asked.starts_with("CONNECT localhost:") && asked.contains("Proxy-Authorization: Basic "), "{asked}");
-        let pods = space.kubectl(&["get", "pods,events", "--output", "yaml"]).await;
+        assert!(
+            asked.starts_with("CONNECT localhost:")
+                && asked.contains("Proxy-Authorization: Basic "),
+            "{asked}"
+        );
+        let pods = space
+            .kubectl(&["get", "pods,events", "--output", "yaml"])
+            .await;
         assert!(!pods.contains("sesame") && !vm.now().to_string().contains("sesame"));
     });
 }

@@ -12,11 +12,22 @@ async fn is_explained(space: &Space, name: &str, changes: Value, reason: &str, w
         let vm = space.vms.get(name).unwrap_or_default();
         let ready = condition(&vm, "Ready");
         let message = ready["message"].as_str().unwrap_or_default();
-        let told = ready["status"] == "False" && ready["reason"] == reason && words.iter().all(|w| message.contains(w));
+        let told = ready["status"] == "False"
+            && ready["reason"] == reason
+            && words.iter().all(|w| message.contains(w));
         let said = space.kubectl(&["describe", "vm", name]).await;
-        let events = said.split_once("\nEvents:").map(|(_, events)| events).unwrap_or_default();
-        let warned = events.lines().any(|line| line.contains("Warning") && line.contains(reason));
-        if told && warned && said.contains(message) { Ok(()) } else { Err(said) }
+        let events = said
+            .split_once("\nEvents:")
+            .map(|(_, events)| events)
+            .unwrap_or_default();
+        let warned = events
+            .lines()
+            .any(|line| line.contains("Warning") && line.contains(reason));
+        if told && warned && said.contains(message) {
+            Ok(())
+        } else {
+            Err(said)
+        }
     })
     .await;
 }
@@ -24,23 +35,50 @@ async fn is_explained(space: &Space, name: &str, changes: Value, reason: &str, w
 #[test]
 fn each_mistake_is_explained_with_its_place_and_a_next_step() {
     e2e(1, async |space| {
-        let image = json!({"spec": {"image": {"source": "localhost/no/such:1"}, "vm": {"disks": null}}});
-        is_explained(space, "image", image, "ImagePullFailed", &["localhost/no/such:1", "correct spec.image"]).await;
+        let image =
+            json!({"spec": {"image": {"source": "localhost/no/such:1"}, "vm": {"disks": null}}});
+        is_explained(
+            space,
+            "image",
+            image,
+            "ImagePullFailed",
+            &["localhost/no/such:1", "correct spec.image"],
+        )
+        .await;
 
         // Nobody has made a volume with these labels.
         let step = "kubectl describe pvc claim-system-disk";
-        is_explained(space, "claim", json!({}), "ClaimPending", &["\"claim-system-disk\"", "provide a volume", step])
-            .await;
+        is_explained(
+            space,
+            "claim",
+            json!({}),
+            "ClaimPending",
+            &["\"claim-system-disk\"", "provide a volume", step],
+        )
+        .await;
 
         // What admission sees does not even get there.
         let size = json!({"spec": {"vm": {"maximumRam": "lots", "disks": null}}});
-        let refused = kubectl::create(&tiny(space, "size", &size)).await.unwrap_err();
-        assert!(refused.contains("spec.vm.maximumRam: ") && refused.contains("write one such as 512Mi"), "{refused}");
+        let refused = kubectl::create(&tiny(space, "size", &size))
+            .await
+            .unwrap_err();
+        assert!(
+            refused.contains("spec.vm.maximumRam: ") && refused.contains("write one such as 512Mi"),
+            "{refused}"
+        );
 
         claim_of_another(space, "taken-system-disk").await;
-        let words = ["spec.vm.disks[0]", "taken-system-disk", "belongs to VM \"another\"", "another name"];
+        let words = [
+            "spec.vm.disks[0]",
+            "taken-system-disk",
+            "belongs to VM \"another\"",
+            "another name",
+        ];
         is_explained(space, "taken", json!({}), "InvalidSpec", &words).await;
-        assert!(space.pods.uids("taken").is_empty(), "nothing is made of a VM that cannot be run");
+        assert!(
+            space.pods.uids("taken").is_empty(),
+            "nothing is made of a VM that cannot be run"
+        );
     });
 }
 
@@ -72,9 +110,17 @@ fn a_vm_whose_mistake_is_mended_runs() {
         let vm = space.create("vm", json!({})).await;
         vm.becomes("InvalidSpec", 60).await;
         // The VM's own takes its place at once, and kubectl might wait for the end of that one.
-        space.kubectl(&["delete", "pvc", "vm-system-disk", "--wait=false"]).await;
+        space
+            .kubectl(&["delete", "pvc", "vm-system-disk", "--wait=false"])
+            .await;
         vm.booted().await;
         let ready = condition(&vm.now(), "Ready");
-        assert!(!ready["message"].as_str().unwrap_or_default().contains("another"), "{ready:#}");
+        assert!(
+            !ready["message"]
+                .as_str()
+                .unwrap_or_default()
+                .contains("another"),
+            "{ready:#}"
+        );
     });
 }

@@ -25,7 +25,11 @@ async fn http_get(address: &str) -> Result<String, String> {
 async fn guest_answers(way: &str, address: &str) {
     eventually(&format!("the guest answers by {way}"), 60, async || {
         let answer = http_get(address).await?;
-        if answer.contains("TINY http") { Ok(()) } else { Err(format!("{answer:?}")) }
+        if answer.contains("TINY http") {
+            Ok(())
+        } else {
+            Err(format!("{answer:?}"))
+        }
     })
     .await;
 }
@@ -34,7 +38,12 @@ async fn guest_answers(way: &str, address: &str) {
 fn a_port_of_the_guest_is_reached_by_a_service_and_by_a_port_forward() {
     e2e(1, async |space| {
         let forward = json!([{"port": 8000, "guestPort": 8080}]);
-        let vm = space.create("vm", json!({"spec": {"vm": {"networks": [{"user": {"forward": forward}}]}}})).await;
+        let vm = space
+            .create(
+                "vm",
+                json!({"spec": {"vm": {"networks": [{"user": {"forward": forward}}]}}}),
+            )
+            .await;
         let service = json!({
             "apiVersion": "v1",
             "kind": "Service",
@@ -47,15 +56,35 @@ fn a_port_of_the_guest_is_reached_by_a_service_and_by_a_port_forward() {
         kubectl::create(&service).await.unwrap();
         vm.booted().await;
 
-        let address = space.kubectl(&["get", "service", "web", "--output", "jsonpath={.spec.clusterIP}"]).await;
+        let address = space
+            .kubectl(&[
+                "get",
+                "service",
+                "web",
+                "--output",
+                "jsonpath={.spec.clusterIP}",
+            ])
+            .await;
         guest_answers("the Service's address", &format!("{address}:80")).await;
 
-        let mut command = kubectl::command(&["--namespace", &space.name, "port-forward", "pod/vm", ":8000"]);
+        let mut command = kubectl::command(&[
+            "--namespace",
+            &space.name,
+            "port-forward",
+            "pod/vm",
+            ":8000",
+        ]);
         let mut forwarding = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(forwarding.stdout.take().unwrap()).lines();
         let line = lines.next_line().await.unwrap().unwrap_or_default();
-        let local = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:"));
-        guest_answers("port-forward", local.unwrap_or_else(|| panic!("no address in {line:?}"))).await;
+        let local = line
+            .split_whitespace()
+            .find(|word| word.starts_with("127.0.0.1:"));
+        guest_answers(
+            "port-forward",
+            local.unwrap_or_else(|| panic!("no address in {line:?}")),
+        )
+        .await;
         forwarding.kill().await.unwrap();
     });
 }

@@ -32,7 +32,9 @@ async fn all_that_is_said(vm: &Vm<'_>) -> String {
     said += &space.kubectl(&["describe", "vms,pods"]).await;
     for app in ["vm-operator", "vm-runner"] {
         let selector = format!("app.kubernetes.io/name={app}");
-        said += &space.kubectl(&["logs", "--selector", &selector, "--tail", "-1"]).await;
+        said += &space
+            .kubectl(&["logs", "--selector", &selector, "--tail", "-1"])
+            .await;
     }
     said += &console::log(space, &vm.name).await.unwrap();
     let pod = vm.pod_uid();
@@ -42,7 +44,10 @@ async fn all_that_is_said(vm: &Vm<'_>) -> String {
             said += &String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/{file}")).unwrap());
         }
     }
-    assert!(said.contains("qemu-system-x86_64") && said.contains("/etc/opt/vmrunner-seed/user-data"), "{said}");
+    assert!(
+        said.contains("qemu-system-x86_64") && said.contains("/etc/opt/vmrunner-seed/user-data"),
+        "{said}"
+    );
     said
 }
 
@@ -50,27 +55,51 @@ async fn all_that_is_said(vm: &Vm<'_>) -> String {
 fn what_a_secret_holds_reaches_the_guest_and_nobody_else() {
     e2e(1, async |space| {
         let from = |key: &str| json!({"secretKeyRef": {"name": "guest", "key": key}});
-        let seed = json!({"userDataFrom": from("cloud-config"), "networkConfigFrom": from("netplan")});
-        let vm = space.create("vm", json!({"spec": {"cloudInit": seed}})).await;
+        let seed =
+            json!({"userDataFrom": from("cloud-config"), "networkConfigFrom": from("netplan")});
+        let vm = space
+            .create("vm", json!({"spec": {"cloudInit": seed}}))
+            .await;
         let missing = vm.becomes("SecretMissing", 60).await;
-        let message = condition(&missing, "Ready")["message"].as_str().unwrap_or_default().to_owned();
+        let message = condition(&missing, "Ready")["message"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         assert!(message.contains("secret \"guest\" not found"), "{message}");
 
         kubectl::create(&secret(space, USER.0)).await.unwrap();
         vm.booted().await;
         vm.counts().await;
-        assert!(seed_has(&vm, USER.1).await && seed_has(&vm, NETWORK.1).await, "the guest has its seed");
+        assert!(
+            seed_has(&vm, USER.1).await && seed_has(&vm, NETWORK.1).await,
+            "the guest has its seed"
+        );
         let said = all_that_is_said(&vm).await;
         let at = said.find("geheim");
-        assert!(at.is_none(), "{}", at.map_or("", |at| &said[at.saturating_sub(300)..at + 50]));
+        assert!(
+            at.is_none(),
+            "{}",
+            at.map_or("", |at| &said[at.saturating_sub(300)..at + 50])
+        );
 
         // As it is documented: another content is for the next start, and nobody is asked to make one.
         let patch = json!({"stringData": {"cloud-config": format!("#cloud-config\npassword: {}\n", CHANGED.0)}});
-        space.kubectl(&["patch", "secret", "guest", "--type", "merge", "--patch", &patch.to_string()]).await;
+        space
+            .kubectl(&[
+                "patch",
+                "secret",
+                "guest",
+                "--type",
+                "merge",
+                "--patch",
+                &patch.to_string(),
+            ])
+            .await;
         let now = vm.processed("Running").await;
         assert!(condition(&now, "RestartRequired").is_null(), "{now:#}");
         let pod = vm.pod_uid();
-        vm.patch(&json!({"spec": {"vm": {"restartRequest": 1}}})).await;
+        vm.patch(&json!({"spec": {"vm": {"restartRequest": 1}}}))
+            .await;
         vm.pod_after(&pod, SHUTDOWN + BOOT).await;
         vm.booted().await;
         vm.counts().await;
@@ -82,7 +111,11 @@ fn what_a_secret_holds_reaches_the_guest_and_nobody_else() {
 fn with_user_data(space: &Space, name: &str, bytes: usize) -> Value {
     let content = format!("{}end-of-1", "0123456789abcde\n".repeat(bytes / 17));
     let files = json!([{"path": "/etc/large", "content": content}]);
-    tiny(space, name, &json!({"spec": {"cloudInit": {"userData": {"write_files": files}}}}))
+    tiny(
+        space,
+        name,
+        &json!({"spec": {"cloudInit": {"userData": {"write_files": files}}}}),
+    )
 }
 
 /// The operator's memory in MiB.
@@ -101,25 +134,48 @@ fn user_data_of_900_kib_reaches_the_guest_and_what_is_too_large_is_told_once() {
         const KIB: usize = 1 << 10;
         let operator = space.operator().await;
         let memory_before = memory(&uid(&operator));
-        let disk = space.tiny_disk("vm", &json!({"vm-operator.test/disk": format!("{}-vm", space.name)})).await;
+        let disk = space
+            .tiny_disk(
+                "vm",
+                &json!({"vm-operator.test/disk": format!("{}-vm", space.name)}),
+            )
+            .await;
         let large = with_user_data(space, "vm", 900 * KIB);
 
         // Plain `kubectl apply` keeps a copy in an annotation, and annotations have 256 KiB.
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), large.to_string()).unwrap();
         let path = file.path().display().to_string();
-        let refused = space.try_kubectl(&["apply", "--filename", &path]).await.unwrap_err();
-        assert!(refused.contains("metadata.annotations: Too long"), "{refused}");
-        space.kubectl(&["apply", "--server-side", "--filename", &path]).await;
-        let vm = Vm { space, name: "vm".to_owned(), disk };
+        let refused = space
+            .try_kubectl(&["apply", "--filename", &path])
+            .await
+            .unwrap_err();
+        assert!(
+            refused.contains("metadata.annotations: Too long"),
+            "{refused}"
+        );
+        space
+            .kubectl(&["apply", "--server-side", "--filename", &path])
+            .await;
+        let vm = Vm {
+            space,
+            name: "vm".to_owned(),
+            disk,
+        };
         vm.booted().await;
         vm.counts().await;
         assert!(seed_has(&vm, "end-of-[1]").await, "all of it is there");
 
-        kubectl::create(&with_user_data(space, "larger", 1080 * KIB)).await.unwrap();
+        kubectl::create(&with_user_data(space, "larger", 1080 * KIB))
+            .await
+            .unwrap();
         let told = eventually("the larger one is explained", 30, async || {
             let ready = condition(&space.vms.get("larger").unwrap_or_default(), "Ready");
-            if ready["reason"] == "InvalidSpec" { Ok(ready) } else { Err(format!("{ready:#}")) }
+            if ready["reason"] == "InvalidSpec" {
+                Ok(ready)
+            } else {
+                Err(format!("{ready:#}"))
+            }
         })
         .await;
         let message = told["message"].as_str().unwrap_or_default();
@@ -127,16 +183,27 @@ fn user_data_of_900_kib_reaches_the_guest_and_what_is_too_large_is_told_once() {
             assert!(message.contains(words), "{message}");
         }
         let writes = || space.audit.writes_by(&space.name, "vm-operator");
-        let about = || writes().into_iter().filter(|write| write.object.1.starts_with("larger")).count();
+        let about = || {
+            writes()
+                .into_iter()
+                .filter(|write| write.object.1.starts_with("larger"))
+                .count()
+        };
         let before = about();
         assert!(before > 0, "the audit log has the explanation");
         let pod = operator["metadata"]["name"].as_str().unwrap();
         for n in 1..=3 {
             let reconciles = space.reconciles(pod).await.unwrap();
-            space.kubectl(&["label", "vm", "larger", "--overwrite", &format!("look={n}")]).await;
+            space
+                .kubectl(&["label", "vm", "larger", "--overwrite", &format!("look={n}")])
+                .await;
             eventually("the operator has looked at it again", 60, async || {
                 let now = space.reconciles(pod).await?;
-                if now > reconciles { Ok(()) } else { Err(format!("{now} reconciles")) }
+                if now > reconciles {
+                    Ok(())
+                } else {
+                    Err(format!("{now} reconciles"))
+                }
             })
             .await;
         }

@@ -14,11 +14,16 @@ use std::fs;
 /// The commands of a section of the guide, by its steps; a way without steps is one.
 fn steps(heading: &str) -> Vec<Vec<String>> {
     let guide = fs::read_to_string(rig::repo().join("docs/takeover.md")).unwrap();
-    let section = guide.split(heading).nth(1).unwrap_or_else(|| panic!("no {heading:?} in the guide"));
+    let section = guide
+        .split(heading)
+        .nth(1)
+        .unwrap_or_else(|| panic!("no {heading:?} in the guide"));
     let section = section.split("\n## ").next().unwrap();
     let (mut steps, mut in_block) = (vec![Vec::new()], false);
     for line in section.lines() {
-        let is_step = line.split_once(". **").is_some_and(|(n, _)| n.parse::<usize>().is_ok_and(|n| n == steps.len()));
+        let is_step = line
+            .split_once(". **")
+            .is_some_and(|(n, _)| n.parse::<usize>().is_ok_and(|n| n == steps.len()));
         if is_step {
             steps.push(Vec::new());
         }
@@ -36,55 +41,92 @@ async fn follow(space: &Space, commands: &[String]) -> Vec<String> {
     let mut said = Vec::new();
     for command in commands {
         let copy = space.overlay_dir().display().to_string();
-        said.push(typed(&command.replace("vmop-demo", &space.name).replace("examples/my-takeover", &copy)).await);
+        said.push(
+            typed(
+                &command
+                    .replace("vmop-demo", &space.name)
+                    .replace("examples/my-takeover", &copy),
+            )
+            .await,
+        );
     }
     said
 }
 
 /// The copy of `examples/takeover` that the first step asks for.
 fn copy_of_the_example(space: &Space, with_component: bool) {
-    let text = fs::read_to_string(rig::repo().join("examples/takeover/kustomization.yaml")).unwrap();
-    let mut copy: Value = serde_saphyr::from_str(&text.replace("../../deploy", "../../../deploy")).unwrap();
+    let text =
+        fs::read_to_string(rig::repo().join("examples/takeover/kustomization.yaml")).unwrap();
+    let mut copy: Value =
+        serde_saphyr::from_str(&text.replace("../../deploy", "../../../deploy")).unwrap();
     copy["namespace"] = space.name.clone().into();
     if !with_component {
         copy.as_object_mut().unwrap().remove("components");
     }
     // What the reference's says, unchanged.
     let patch = json!([{"op": "replace", "path": "/data/config.yaml", "value": reference::CONFIG}]);
-    let patch = json!({"target": {"kind": "ConfigMap", "name": "vm-operator"}, "patch": patch.to_string()});
+    let patch =
+        json!({"target": {"kind": "ConfigMap", "name": "vm-operator"}, "patch": patch.to_string()});
     copy["patches"].as_array_mut().unwrap().push(patch);
-    fs::write(space.overlay_dir().join("kustomization.yaml"), copy.to_string()).unwrap();
+    fs::write(
+        space.overlay_dir().join("kustomization.yaml"),
+        copy.to_string(),
+    )
+    .unwrap();
 }
 
 /// Who runs, and since when: UID of the pod and restarts of its container.
 fn life(vm: &Vm<'_>) -> (String, Value) {
     let pod = vm.pod().unwrap();
-    (uid(&pod), pod["status"]["containerStatuses"][0]["restartCount"].clone())
+    (
+        uid(&pod),
+        pod["status"]["containerStatuses"][0]["restartCount"].clone(),
+    )
 }
 
 /// An object that was the reference's is the operator's, and the same as before.
 async fn is_adopted(space: &Space, kind: &str, before: &str) {
     eventually(&format!("the {kind} is adopted"), 30, async || {
-        let object = space.kubectl(&["get", kind, "test-vm", "--output", "json"]).await;
+        let object = space
+            .kubectl(&["get", kind, "test-vm", "--output", "json"])
+            .await;
         let object: Value = serde_json::from_str(&object).unwrap();
         assert_eq!(uid(&object), before);
-        if object["metadata"]["ownerReferences"][0]["controller"] == true { Ok(()) } else { Err(object.to_string()) }
+        if object["metadata"]["ownerReferences"][0]["controller"] == true {
+            Ok(())
+        } else {
+            Err(object.to_string())
+        }
     })
     .await;
 }
 
 /// The disk's content, the machine's UUID and its seed's instance.
 async fn has_what_it_had(space: &Space, vm: &Vm<'_>) {
-    assert_eq!(vm.counts().await.boot, 1, "the disk is the guest's, which boots for the first time");
-    let kept = vm.guest("dd if=/dev/vda bs=512 skip=97256 count=1 2>/dev/null | head -c 20").await;
+    assert_eq!(
+        vm.counts().await.boot,
+        1,
+        "the disk is the guest's, which boots for the first time"
+    );
+    let kept = vm
+        .guest("dd if=/dev/vda bs=512 skip=97256 count=1 2>/dev/null | head -c 20")
+        .await;
     assert_eq!(kept, reference::ON_THE_DISK);
     let uuid = vm.guest("cat /sys/class/dmi/id/product_uuid").await;
     assert_eq!(uuid, reference::UUID);
-    assert_eq!(vm.guest("grep -c v17 /dev/vdb").await, "1", "it is the instance that it was");
+    assert_eq!(
+        vm.guest("grep -c v17 /dev/vdb").await,
+        "1",
+        "it is the instance that it was"
+    );
     let pod = vm.pod().unwrap();
     assert_eq!(pod["spec"]["restartPolicy"], "Never");
     assert!(pod["spec"]["hostNetwork"].is_null(), "{:#}", pod["spec"]);
-    assert!(condition(&vm.now(), "Accelerated").is_object(), "our runner tells more, in {}", space.name);
+    assert!(
+        condition(&vm.now(), "Accelerated").is_object(),
+        "our runner tells more, in {}",
+        space.name
+    );
 }
 
 async fn and_back(space: &Space, reference: &Reference<'_>, test_vm: &Vm<'_>, other: &Vm<'_>) {
@@ -92,13 +134,27 @@ async fn and_back(space: &Space, reference: &Reference<'_>, test_vm: &Vm<'_>, ot
     let [commands] = <[Vec<String>; 1]>::try_from(steps("## The way back")).unwrap();
     follow(space, &commands).await;
     reference.comes_back().await;
-    assert_eq!((life(test_vm), life(other)), (ours, theirs), "nothing restarts by it");
-    assert_eq!(process::of_pod(&test_vm.pod_uid(), "qemu-system-x86").len(), 1);
+    assert_eq!(
+        (life(test_vm), life(other)),
+        (ours, theirs),
+        "nothing restarts by it"
+    );
+    assert_eq!(
+        process::of_pod(&test_vm.pod_uid(), "qemu-system-x86").len(),
+        1
+    );
     // What the reference reads is as it was.
     let now = reference::get(space, "vm", "test-vm").await;
     assert_eq!(now["spec"]["vm"]["state"], "Running");
-    assert_eq!(reference::get(space, "secret", "test-vm-display-secret").await["data"]["display-password"], "c2VjcmV0");
-    assert!(reference::get(space, "pvc", "test-vm-system-disk").await.is_object());
+    assert_eq!(
+        reference::get(space, "secret", "test-vm-display-secret").await["data"]["display-password"],
+        "c2VjcmV0"
+    );
+    assert!(
+        reference::get(space, "pvc", "test-vm-system-disk")
+            .await
+            .is_object()
+    );
 }
 
 /// The tests on a real API server dry-run the guide's commands.
@@ -116,7 +172,14 @@ mod exhaustive {
             let other = reference.vm("other").await;
             let (first, second) = (life(&test_vm), life(&other));
             let config_map = uid(&reference::get(space, "configmap", "test-vm").await);
-            let claims = space.kubectl(&["get", "pvc", "--output", "jsonpath={.items[*].metadata.uid}"]).await;
+            let claims = space
+                .kubectl(&[
+                    "get",
+                    "pvc",
+                    "--output",
+                    "jsonpath={.items[*].metadata.uid}",
+                ])
+                .await;
             copy_of_the_example(space, true);
 
             let before = follow(space, &way_over[2]).await;
@@ -129,14 +192,28 @@ mod exhaustive {
             is_adopted(space, "configmap", &config_map).await;
             let looked = follow(space, &way_over[6]).await;
             assert_eq!(looked[1], before[0], "the pods are those from before");
-            assert!(looked[0].contains("test-vm") && looked[0].contains("other"), "{}", looked[0]);
-            assert!(looked[2].contains("spec.runnerTemplate.source"), "{}", looked[2]);
-            assert_eq!((life(&test_vm), life(&other)), (first.clone(), second.clone()));
+            assert!(
+                looked[0].contains("test-vm") && looked[0].contains("other"),
+                "{}",
+                looked[0]
+            );
+            assert!(
+                looked[2].contains("spec.runnerTemplate.source"),
+                "{}",
+                looked[2]
+            );
+            assert_eq!(
+                (life(&test_vm), life(&other)),
+                (first.clone(), second.clone())
+            );
             // Its runner goes on in its own way; ours is put back.
             reference.writes_status("other").await;
             other.becomes("Running", 30).await;
             let secret = reference::get(space, "secret", "test-vm-display-secret").await;
-            assert_eq!(secret["data"]["display-password"], "c2VjcmV0", "passwords stay");
+            assert_eq!(
+                secret["data"]["display-password"], "c2VjcmV0",
+                "passwords stay"
+            );
 
             follow(space, &way_over[7]).await;
             test_vm.booted().await;
@@ -144,7 +221,14 @@ mod exhaustive {
             has_what_it_had(space, &test_vm).await;
             assert_eq!(life(&other), second, "the other one is left alone");
             assert_eq!(
-                space.kubectl(&["get", "pvc", "--output", "jsonpath={.items[*].metadata.uid}"]).await,
+                space
+                    .kubectl(&[
+                        "get",
+                        "pvc",
+                        "--output",
+                        "jsonpath={.items[*].metadata.uid}"
+                    ])
+                    .await,
                 claims,
                 "no claim was made or removed"
             );

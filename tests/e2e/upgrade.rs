@@ -17,8 +17,14 @@ struct State {
     tag: &'static str,
 }
 
-const BEFORE: State = State { manifests: "../../previous/source/deploy/overlays/local", tag: "previous" };
-const TODAY: State = State { manifests: "../../../deploy/overlays/local", tag: env!("CARGO_PKG_VERSION") };
+const BEFORE: State = State {
+    manifests: "../../previous/source/deploy/overlays/local",
+    tag: "previous",
+};
+const TODAY: State = State {
+    manifests: "../../../deploy/overlays/local",
+    tag: env!("CARGO_PKG_VERSION"),
+};
 
 impl State {
     /// Puts it in force as an administrator does. Returns when its operator leads, and no other is there.
@@ -35,16 +41,29 @@ impl State {
         });
         let dir = space.overlay_dir();
         fs::write(dir.join("kustomization.yaml"), kustomization.to_string()).unwrap();
-        space.kubectl(&["apply", "--kustomize", &dir.display().to_string()]).await;
+        space
+            .kubectl(&["apply", "--kustomize", &dir.display().to_string()])
+            .await;
         let pod = space.operator_other_than(&before).await;
         eventually("the other operator ends", 60, async || {
-            let names: Vec<_> = operators(space).iter().map(|pod| pod["metadata"]["name"].clone()).collect();
-            if names == [pod["metadata"]["name"].clone()] { Ok(()) } else { Err(format!("{names:?}")) }
+            let names: Vec<_> = operators(space)
+                .iter()
+                .map(|pod| pod["metadata"]["name"].clone())
+                .collect();
+            if names == [pod["metadata"]["name"].clone()] {
+                Ok(())
+            } else {
+                Err(format!("{names:?}"))
+            }
         })
         .await;
         eventually("it leads", 120, async || {
             let metrics = metrics(space, &pod).await?;
-            if metrics.contains("vm_operator_leader 1") { Ok(()) } else { Err(metrics) }
+            if metrics.contains("vm_operator_leader 1") {
+                Ok(())
+            } else {
+                Err(metrics)
+            }
         })
         .await;
     }
@@ -52,12 +71,16 @@ impl State {
 
 fn operators(space: &Space) -> Vec<Value> {
     let pods = space.pods.all().into_iter();
-    pods.filter(|pod| pod["metadata"]["labels"]["app.kubernetes.io/name"] == "vm-operator").collect()
+    pods.filter(|pod| pod["metadata"]["labels"]["app.kubernetes.io/name"] == "vm-operator")
+        .collect()
 }
 
 async fn metrics(space: &Space, operator: &Value) -> Result<String, String> {
     let name = operator["metadata"]["name"].as_str().unwrap_or_default();
-    let path = format!("/api/v1/namespaces/{}/pods/{name}:8081/proxy/metrics", space.name);
+    let path = format!(
+        "/api/v1/namespaces/{}/pods/{name}:8081/proxy/metrics",
+        space.name
+    );
     space.try_kubectl(&["get", "--raw", &path]).await
 }
 
@@ -66,17 +89,27 @@ fn life(vm: &Vm<'_>) -> (String, Value, Vec<String>) {
     let pod = vm.pod().expect("the VM has a pod");
     let qemu = process::of_pod(&uid(&pod), "qemu-system-x86");
     assert_eq!(qemu.len(), 1, "one QEMU");
-    (uid(&pod), pod["status"]["containerStatuses"][0]["restartCount"].clone(), qemu)
+    (
+        uid(&pod),
+        pod["status"]["containerStatuses"][0]["restartCount"].clone(),
+        qemu,
+    )
 }
 
 /// The operator that leads sees to the VM, and its runner hears of it: the guest gets that many CPUs.
 async fn is_seen_to(vm: &Vm<'_>, cpus: u32) {
-    vm.patch(&json!({"spec": {"vm": {"currentCpus": cpus}}})).await;
-    vm.until("its CPUs are told", BOOT, |vm| vm["status"]["cpus"] == cpus).await;
+    vm.patch(&json!({"spec": {"vm": {"currentCpus": cpus}}}))
+        .await;
+    vm.until("its CPUs are told", BOOT, |vm| vm["status"]["cpus"] == cpus)
+        .await;
     vm.becomes("Running", BOOT).await;
     eventually("the guest sees them", BOOT, async || {
         let present = vm.guest("grep -c ^processor /proc/cpuinfo").await;
-        if present == cpus.to_string() { Ok(()) } else { Err(present) }
+        if present == cpus.to_string() {
+            Ok(())
+        } else {
+            Err(present)
+        }
     })
     .await;
 }
@@ -84,21 +117,40 @@ async fn is_seen_to(vm: &Vm<'_>, cpus: u32) {
 /// A VM of this namespace that the operator of that state has started with its own runner. Which one that is, is told by the
 /// image, as both states may have the same version.
 async fn started_by<'a>(space: &'a Space, name: &str, state: &State) -> Vm<'a> {
-    let vm = space.create(name, json!({"spec": {"vm": {"maximumCpus": 2, "currentCpus": 1}}})).await;
+    let vm = space
+        .create(
+            name,
+            json!({"spec": {"vm": {"maximumCpus": 2, "currentCpus": 1}}}),
+        )
+        .await;
     vm.booted().await;
     let image = vm.pod().unwrap()["spec"]["containers"][0]["image"].clone();
     assert_eq!(image, format!("localhost/vm-runner:{}", state.tag));
-    assert_eq!(vm.counts().await, Counts { boot: 1, shutdowns: 0 });
+    assert_eq!(
+        vm.counts().await,
+        Counts {
+            boot: 1,
+            shutdowns: 0
+        }
+    );
     vm
 }
 
 #[test]
 fn an_upgrade_and_the_way_back_restart_no_vm() {
-    let images = ["vm-operator", "vm-runner"].map(|name| rig::repo().join(format!(".cache/previous/{name}.tar")));
+    let images = ["vm-operator", "vm-runner"]
+        .map(|name| rig::repo().join(format!(".cache/previous/{name}.tar")));
     let missing = images.iter().find(|image| !image.exists());
-    assert!(missing.is_none(), "{missing:?} is missing; run tests/cluster/previous");
+    assert!(
+        missing.is_none(),
+        "{missing:?} is missing; run tests/cluster/previous"
+    );
     e2e_in_an_empty_namespace(2, async |space| {
-        rig::cluster(&["load", &images[0].display().to_string(), &images[1].display().to_string()]);
+        rig::cluster(&[
+            "load",
+            &images[0].display().to_string(),
+            &images[1].display().to_string(),
+        ]);
         BEFORE.install(space).await;
         let old = started_by(space, "old", &BEFORE).await;
         let first = life(&old);
@@ -112,10 +164,25 @@ fn an_upgrade_and_the_way_back_restart_no_vm() {
         BEFORE.install(space).await;
         is_seen_to(&old, 1).await;
         is_seen_to(&new, 2).await;
-        assert_eq!((life(&old), life(&new)), (first, second), "nor has the way back");
+        assert_eq!(
+            (life(&old), life(&new)),
+            (first, second),
+            "nor has the way back"
+        );
         for vm in [&old, &new] {
-            assert_eq!(space.pods.uids(&vm.name).len(), 1, "no other pod was ever made for {}", vm.name);
-            assert_eq!(vm.counts().await, Counts { boot: 1, shutdowns: 0 });
+            assert_eq!(
+                space.pods.uids(&vm.name).len(),
+                1,
+                "no other pod was ever made for {}",
+                vm.name
+            );
+            assert_eq!(
+                vm.counts().await,
+                Counts {
+                    boot: 1,
+                    shutdowns: 0
+                }
+            );
         }
     });
 }
@@ -142,10 +209,15 @@ fn definitions_only_gain_fields() {
     let of = |dir: &str| {
         let mut all = BTreeSet::new();
         let dir = rig::repo().join(dir);
-        let files = fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}; run tests/cluster/previous", dir.display()));
+        let files = fs::read_dir(&dir)
+            .unwrap_or_else(|e| panic!("{}: {e}; run tests/cluster/previous", dir.display()));
         for file in files {
             let text = fs::read_to_string(file.unwrap().path()).unwrap();
-            fields(&serde_saphyr::from_str::<Value>(&text).unwrap(), "", &mut all);
+            fields(
+                &serde_saphyr::from_str::<Value>(&text).unwrap(),
+                "",
+                &mut all,
+            );
         }
         all
     };

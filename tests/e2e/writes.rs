@@ -10,13 +10,19 @@ use serde_json::{Value, json};
 const BUDGET: usize = 7;
 
 fn all_writes(space: &Space) -> Vec<Write> {
-    ["vm-operator", "vm-runner"].iter().flat_map(|account| space.audit.writes_by(&space.name, account)).collect()
+    ["vm-operator", "vm-runner"]
+        .iter()
+        .flat_map(|account| space.audit.writes_by(&space.name, account))
+        .collect()
 }
 
 /// The VM but for its addresses, which come one after the other, and late: when the guest's network is up.
 fn settled(vm: &Vm<'_>) -> Value {
     let mut vm = vm.now();
-    for (part, fields) in [("metadata", ["resourceVersion", "managedFields"].as_slice()), ("status", &["guestIPs"])] {
+    for (part, fields) in [
+        ("metadata", ["resourceVersion", "managedFields"].as_slice()),
+        ("status", &["guestIPs"]),
+    ] {
         let part = vm[part].as_object_mut().unwrap();
         part.retain(|name, _| !fields.contains(&name.as_str()));
     }
@@ -29,43 +35,82 @@ fn a_vm_costs_few_writes_and_a_settled_one_none() {
         let vm = space.create("vm", json!({})).await;
         vm.booted().await;
         let ever = space.vms.ever("vm");
-        let running = ever.iter().find(|seen| ready_reason(&seen.object) == "Running").unwrap();
+        let running = ever
+            .iter()
+            .find(|seen| ready_reason(&seen.object) == "Running")
+            .unwrap();
         // A volume that is being made is nothing to warn of.
         let mut reasons: Vec<String> = ever.iter().map(|seen| ready_reason(&seen.object)).collect();
         reasons.dedup();
-        assert_eq!(reasons, ["", "Starting", "Running"], "an ordinary start is told as such");
+        assert_eq!(
+            reasons,
+            ["", "Starting", "Running"],
+            "an ordinary start is told as such"
+        );
         let writes = all_writes(space);
-        let until_running: Vec<_> = writes.iter().filter(|write| write.at <= running.at).collect();
+        let until_running: Vec<_> = writes
+            .iter()
+            .filter(|write| write.at <= running.at)
+            .collect();
         assert!(
             until_running.len() > 4,
             "the audit log knows of ConfigMap, claims, Secret and Pod: {until_running:#?}"
         );
-        assert!(until_running.len() <= BUDGET + 1, "{} writes until Running: {until_running:#?}", until_running.len());
+        assert!(
+            until_running.len() <= BUDGET + 1,
+            "{} writes until Running: {until_running:#?}",
+            until_running.len()
+        );
 
         // A second VM, stopped, so that the new operator has more than one to look at.
-        let stopped = space.create("stopped", json!({"spec": {"vm": {"state": "Stopped"}}})).await;
+        let stopped = space
+            .create("stopped", json!({"spec": {"vm": {"state": "Stopped"}}}))
+            .await;
         stopped.becomes("Stopped", SHUTDOWN).await;
         let before = [&vm, &stopped].map(settled);
         let old = space.operator().await;
-        let uid = |pod: &Value| pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        space.kubectl(&["delete", "pod", old["metadata"]["name"].as_str().unwrap()]).await;
+        let uid = |pod: &Value| {
+            pod["metadata"]["uid"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        space
+            .kubectl(&["delete", "pod", old["metadata"]["name"].as_str().unwrap()])
+            .await;
         let new = space.operator_other_than(&[uid(&old)]).await;
         let new = new["metadata"]["name"].as_str().unwrap().to_owned();
         eventually("the new operator has looked at both VMs", 60, async || {
             let counted = space.reconciles(&new).await?;
-            if counted >= 2 { Ok(()) } else { Err(format!("{counted} reconciles")) }
+            if counted >= 2 {
+                Ok(())
+            } else {
+                Err(format!("{counted} reconciles"))
+            }
         })
         .await;
-        let by_new = space.audit.all_writes_by(&space.name, "vm-operator").into_iter();
-        let (lease, others): (Vec<_>, Vec<_>) =
-            by_new.filter(|write| write.pod == new).partition(|write| write.resource == "leases");
-        assert!(others.is_empty(), "a new operator writes nothing where all is settled: {others:#?}");
+        let by_new = space
+            .audit
+            .all_writes_by(&space.name, "vm-operator")
+            .into_iter();
+        let (lease, others): (Vec<_>, Vec<_>) = by_new
+            .filter(|write| write.pod == new)
+            .partition(|write| write.resource == "leases");
+        assert!(
+            others.is_empty(),
+            "a new operator writes nothing where all is settled: {others:#?}"
+        );
         assert!(
             !lease.is_empty() && lease.iter().all(|write| write.object.1 == "vm-operator"),
             "but leads: {lease:#?}"
         );
         assert_eq!([&vm, &stopped].map(settled), before);
-        let by_old = all_writes(space).into_iter().filter(|write| write.pod == old["metadata"]["name"]);
-        assert!(by_old.count() > 0, "writes are told apart by the pod that they come from");
+        let by_old = all_writes(space)
+            .into_iter()
+            .filter(|write| write.pod == old["metadata"]["name"]);
+        assert!(
+            by_old.count() > 0,
+            "writes are told apart by the pod that they come from"
+        );
     });
 }

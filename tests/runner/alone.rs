@@ -13,23 +13,39 @@ use std::time::{Duration, Instant};
 #[test]
 fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
     let rig = Rig::new();
-    let configure = |runner: Value| rig.configure(&runner, &json!({"drives": [], "powerdownTimeout": 0}));
+    let configure =
+        |runner: Value| rig.configure(&runner, &json!({"drives": [], "powerdownTimeout": 0}));
     configure(json!({}));
     let vm = rig.start(None);
     vm.reaches("Booting");
     let there = || {
         let entries = ["data", "run"].map(|dir| fs::read_dir(rig.path(dir)).unwrap());
-        let known =
-            |entry: fs::DirEntry| (entry.path(), entry.metadata().unwrap().ino(), entry.metadata().unwrap().mtime());
-        let mut all: Vec<_> = entries.into_iter().flatten().map(|entry| known(entry.unwrap())).collect();
+        let known = |entry: fs::DirEntry| {
+            (
+                entry.path(),
+                entry.metadata().unwrap().ino(),
+                entry.metadata().unwrap().mtime(),
+            )
+        };
+        let mut all: Vec<_> = entries
+            .into_iter()
+            .flatten()
+            .map(|entry| known(entry.unwrap()))
+            .collect();
         all.sort();
         all
     };
     let before = there();
     for (runner, words) in [
         (json!({}), "/tmp/data is in use by another vm-runner"),
-        (json!({"runtimeDir": "/tmp/run2"}), "give this VM a dataDir of its own"),
-        (json!({"dataDir": "/tmp/data2"}), "/tmp/run is in use by another vm-runner"),
+        (
+            json!({"runtimeDir": "/tmp/run2"}),
+            "give this VM a dataDir of its own",
+        ),
+        (
+            json!({"dataDir": "/tmp/data2"}),
+            "/tmp/run is in use by another vm-runner",
+        ),
     ] {
         configure(runner);
         let second = vm.exec(&["run"]);
@@ -42,10 +58,17 @@ fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
     let second = std::thread::scope(|scope| {
         let second = scope.spawn(|| vm.exec(&["run"]));
         let pid = vm.until("the second runner", || beside(vm.pid()));
-        let _ = Command::new("kill").args(["-TERM", &pid.to_string()]).status();
+        let _ = Command::new("kill")
+            .args(["-TERM", &pid.to_string()])
+            .status();
         second.join().unwrap()
     });
-    assert_eq!(second.status.code(), Some(10), "{}", String::from_utf8_lossy(&second.stdout));
+    assert_eq!(
+        second.status.code(),
+        Some(10),
+        "{}",
+        String::from_utf8_lossy(&second.stdout)
+    );
     assert_eq!(there(), before);
     assert!(!rig.path("run2").exists());
     // Killed, it leaves nothing that the next start could trip over.
@@ -63,9 +86,13 @@ fn beside(first: u32) -> Option<u32> {
     let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     let is_it = |pid: &u32| {
         let arguments = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        arguments.starts_with("/tmp/vm-runner") && arguments.ends_with("\0run\0") && namespace(*pid) == namespace(first)
+        arguments.starts_with("/tmp/vm-runner")
+            && arguments.ends_with("\0run\0")
+            && namespace(*pid) == namespace(first)
     };
-    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let pids = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let second = pids.into_iter().find(is_it)?;
     let caught = u64::from_str_radix(&field(second, "SigCgt"), 16).ok()?;
     (caught & (1 << 14) != 0).then_some(second)
@@ -85,7 +112,10 @@ impl Stuck {
         };
         assert_eq!(results, [0, 0], "{}", std::io::Error::last_os_error());
         // SAFETY: as above.
-        assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL) }, pid);
+        assert_eq!(
+            unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL) },
+            pid
+        );
         Self(pid)
     }
 }
@@ -106,10 +136,16 @@ fn lives(pid: u32) -> bool {
 fn a_machine_whose_runner_is_killed_ends_too_and_nobody_has_its_disk_before() {
     let image = Rig::with_guest();
     let device = LoopDevice::of(&image.path("disk.img"));
-    let (one, two) = (Rig::with_device(&device.0).alone(), Rig::with_device(&device.0));
+    let (one, two) = (
+        Rig::with_device(&device.0).alone(),
+        Rig::with_device(&device.0),
+    );
     let drives = json!([{"type": "raw", "resource": "/dev/system-disk"}]);
     for rig in [&one, &two] {
-        rig.configure(&json!({}), &json!({"drives": drives, "useTpm": true, "powerdownTimeout": 0}));
+        rig.configure(
+            &json!({}),
+            &json!({"drives": drives, "useTpm": true, "powerdownTimeout": 0}),
+        );
     }
     let vm = one.start(None);
     vm.reaches("Booting");
@@ -117,10 +153,22 @@ fn a_machine_whose_runner_is_killed_ends_too_and_nobody_has_its_disk_before() {
     let stuck = Stuck::make(qemu);
     vm.signal("-KILL");
     vm.end();
-    for (rig, words) in [(&two, "/dev/system-disk is in use"), (&one, "/tmp/data is in use by another vm-runner")] {
+    for (rig, words) in [
+        (&two, "/dev/system-disk is in use"),
+        (&one, "/tmp/data is in use by another vm-runner"),
+    ] {
         let end = rig.start(None).end();
-        assert_eq!((end.code, &end.outcome["reason"]), (67, &json!("DiskInUse")), "{}", end.log);
-        assert!(end.outcome["message"].as_str().unwrap().starts_with(words), "{}", end.log);
+        assert_eq!(
+            (end.code, &end.outcome["reason"]),
+            (67, &json!("DiskInUse")),
+            "{}",
+            end.log
+        );
+        assert!(
+            end.outcome["message"].as_str().unwrap().starts_with(words),
+            "{}",
+            end.log
+        );
     }
     assert!(lives(qemu));
     drop(stuck);

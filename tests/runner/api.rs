@@ -49,23 +49,37 @@ impl Api {
 
     /// One that accepts connections and never answers.
     pub fn silent() -> Self {
-        Self { uid: None, requests: Arc::default(), faults: Arc::default() }
+        Self {
+            uid: None,
+            requests: Arc::default(),
+            faults: Arc::default(),
+        }
     }
 
     fn with_uid(uid: &'static str) -> Self {
-        Self { uid: Some(uid), requests: Arc::default(), faults: Arc::default() }
+        Self {
+            uid: Some(uid),
+            requests: Arc::default(),
+            faults: Arc::default(),
+        }
     }
 
     /// Serves the connections of that listener.
     fn serve(&self, listener: TcpListener) {
-        let (uid, requests, faults) = (self.uid, Arc::clone(&self.requests), Arc::clone(&self.faults));
+        let (uid, requests, faults) = (
+            self.uid,
+            Arc::clone(&self.requests),
+            Arc::clone(&self.faults),
+        );
         thread::spawn(move || {
             let mut unanswered = Vec::new();
             for stream in listener.incoming().map(Result::unwrap) {
                 let (requests, faults) = (Arc::clone(&requests), Arc::clone(&faults));
                 match uid {
                     None => unanswered.push(stream),
-                    Some(uid) => drop(thread::spawn(move || serve(stream, &requests, uid, &faults))),
+                    Some(uid) => drop(thread::spawn(move || {
+                        serve(stream, &requests, uid, &faults)
+                    })),
                 }
             }
         });
@@ -90,7 +104,9 @@ impl Api {
     /// The bodies of the status writes so far.
     pub fn statuses(&self) -> Vec<Value> {
         let requests = self.requests.lock().unwrap();
-        let kept = requests.iter().filter(|r| r.line.starts_with("PATCH") && !is_dry(&r.line));
+        let kept = requests
+            .iter()
+            .filter(|r| r.line.starts_with("PATCH") && !is_dry(&r.line));
         kept.map(|r| r.body.clone()).collect()
     }
 
@@ -98,7 +114,9 @@ impl Api {
     #[allow(dead_code, reason = "there are many of them only in the bench")]
     pub fn take_statuses(&self) -> Vec<Value> {
         let requests = std::mem::take(&mut *self.requests.lock().unwrap());
-        let kept = requests.into_iter().filter(|r| r.line.starts_with("PATCH") && !is_dry(&r.line));
+        let kept = requests
+            .into_iter()
+            .filter(|r| r.line.starts_with("PATCH") && !is_dry(&r.line));
         kept.map(|r| r.body).collect()
     }
 
@@ -106,31 +124,49 @@ impl Api {
     #[allow(dead_code, reason = "the bench looks at none")]
     pub fn event_objects(&self) -> Vec<Value> {
         let requests = self.requests.lock().unwrap();
-        requests.iter().filter(|r| r.line.starts_with("POST")).map(|r| r.body.clone()).collect()
+        requests
+            .iter()
+            .filter(|r| r.line.starts_with("POST"))
+            .map(|r| r.body.clone())
+            .collect()
     }
 
     /// The reasons of the events so far.
     pub fn events(&self) -> Vec<String> {
         let requests = self.requests.lock().unwrap();
         let events = requests.iter().filter(|r| r.line.starts_with("POST"));
-        events.map(|r| r.body["reason"].as_str().unwrap_or_default().to_owned()).collect()
+        events
+            .map(|r| r.body["reason"].as_str().unwrap_or_default().to_owned())
+            .collect()
     }
 
     /// The reasons of those among them that are warnings.
     pub fn warnings(&self) -> Vec<String> {
         let requests = self.requests.lock().unwrap();
-        let warnings = requests.iter().filter(|r| r.line.starts_with("POST") && r.body["type"] == "Warning");
-        warnings.map(|r| r.body["reason"].as_str().unwrap_or_default().to_owned()).collect()
+        let warnings = requests
+            .iter()
+            .filter(|r| r.line.starts_with("POST") && r.body["type"] == "Warning");
+        warnings
+            .map(|r| r.body["reason"].as_str().unwrap_or_default().to_owned())
+            .collect()
     }
 
     /// Methods, paths and queries of the requests so far.
     pub fn requests(&self) -> Vec<String> {
-        self.requests.lock().unwrap().iter().map(|r| r.line.clone()).collect()
+        self.requests
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|r| r.line.clone())
+            .collect()
     }
 
     /// Those that change something.
     pub fn writes(&self) -> Vec<String> {
-        self.requests().into_iter().filter(|line| !is_dry(line)).collect()
+        self.requests()
+            .into_iter()
+            .filter(|line| !is_dry(line))
+            .collect()
     }
 }
 
@@ -142,10 +178,18 @@ fn is_dry(line: &str) -> bool {
 /// The status of a condition in an applied object.
 pub fn condition<'a>(object: &'a Value, type_: &str) -> &'a Value {
     let conditions = object["status"]["conditions"].as_array().unwrap();
-    conditions.iter().find(|c| c["type"] == type_).unwrap_or(&Value::Null)
+    conditions
+        .iter()
+        .find(|c| c["type"] == type_)
+        .unwrap_or(&Value::Null)
 }
 
-fn serve(stream: TcpStream, seen: &Mutex<Vec<Request>>, uid: &str, faults: &Mutex<VecDeque<Fault>>) {
+fn serve(
+    stream: TcpStream,
+    seen: &Mutex<Vec<Request>>,
+    uid: &str,
+    faults: &Mutex<VecDeque<Fault>>,
+) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut writer = stream;
     loop {
@@ -197,7 +241,10 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<Request>>, uid: &str, faults: &Mute
             }
             None => {}
         }
-        seen.lock().unwrap().push(Request { line: line.trim().to_owned(), body });
+        seen.lock().unwrap().push(Request {
+            line: line.trim().to_owned(),
+            body,
+        });
         if !answer(&mut writer, 200, &reply) {
             return;
         }
@@ -207,7 +254,9 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<Request>>, uid: &str, faults: &Mute
 /// Whether somebody has taken the answer.
 fn answer(writer: &mut TcpStream, status: u16, reply: &Value) -> bool {
     let reply = reply.to_string();
-    let head =
-        format!("HTTP/1.1 {status} -\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", reply.len());
+    let head = format!(
+        "HTTP/1.1 {status} -\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        reply.len()
+    );
     writer.write_all((head + &reply).as_bytes()).is_ok()
 }

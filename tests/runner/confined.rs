@@ -11,7 +11,12 @@ const NO_LANDLOCK: &str = "this kernel has no Landlock";
 #[test]
 fn a_runner_does_not_follow_its_configuration_out_of_its_folder() {
     let (rig, api) = (Rig::with_guest(), Api::start());
-    let cpus = |cpus: u32| rig.configure(&json!({"namespace": "ns"}), &json!({"maximumCpus": 4, "currentCpus": cpus}));
+    let cpus = |cpus: u32| {
+        rig.configure(
+            &json!({"namespace": "ns"}),
+            &json!({"maximumCpus": 4, "currentCpus": cpus}),
+        )
+    };
     cpus(1);
     let vm = rig.start(Some(&api));
     let mut console = vm.console();
@@ -24,7 +29,9 @@ fn a_runner_does_not_follow_its_configuration_out_of_its_folder() {
     let own = fs::read(rig.path("config/config.yaml")).unwrap();
     fs::remove_file(rig.path("config/config.yaml")).unwrap();
     symlink("../elsewhere/config.yaml", rig.path("config/config.yaml")).unwrap();
-    let three = String::from_utf8(own.clone()).unwrap().replace("\"currentCpus\":1", "\"currentCpus\":3");
+    let three = String::from_utf8(own.clone())
+        .unwrap()
+        .replace("\"currentCpus\":1", "\"currentCpus\":3");
     rig.write("elsewhere/config.yaml", &three);
     vm.until("the report of a configuration that cannot be read", || {
         (condition(&api.statuses().pop()?, "ConfigInSync")["status"] == "False").then_some(())
@@ -39,7 +46,9 @@ fn a_runner_does_not_follow_its_configuration_out_of_its_folder() {
     fs::remove_file(rig.path("config/config.yaml")).unwrap();
     fs::write(rig.path("config/config.yaml"), own).unwrap();
     cpus(2);
-    vm.until("the second CPU", || (seen(&mut console) == "2").then_some(()));
+    vm.until("the second CPU", || {
+        (seen(&mut console) == "2").then_some(())
+    });
 }
 
 #[test]
@@ -48,7 +57,10 @@ fn what_the_configuration_names_is_read_wherever_it_is() {
     fs::create_dir(rig.path("seed")).unwrap();
     rig.write("seed/user-data", "#cloud-config\n");
     let seed = json!({"metaData": {"instance-id": "one"}, "userDataFile": "/tmp/seed/user-data"});
-    rig.configure(&json!({"cloudInit": seed}), &json!({"drives": [], "powerdownTimeout": 0}));
+    rig.configure(
+        &json!({"cloudInit": seed}),
+        &json!({"drives": [], "powerdownTimeout": 0}),
+    );
     let vm = rig.start(None);
     vm.reaches("Booting");
     vm.signal("-TERM");

@@ -15,7 +15,10 @@ fn b18_b19_b25_a_user_is_logged_in_and_out_and_in_again_after_a_reboot() {
     let (rig, api) = (Rig::with_guest(), Api::start());
     let configure = |generation: i64, user: Option<&str>| {
         let display = json!({"display": {"loggedInUser": user}});
-        rig.configure(&json!({"namespace": "ns", "generation": generation}), &display);
+        rig.configure(
+            &json!({"namespace": "ns", "generation": generation}),
+            &display,
+        );
     };
     configure(1, Some("anna"));
     let vm = rig.start(Some(&api));
@@ -25,12 +28,25 @@ fn b18_b19_b25_a_user_is_logged_in_and_out_and_in_again_after_a_reboot() {
     let login = |expected: (&str, &str, &str)| {
         let state = || {
             let last = api.statuses().pop()?;
-            let (agent, login) = (condition(&last, "VmopAgentConnected"), condition(&last, "UserLoggedIn"));
+            let (agent, login) = (
+                condition(&last, "VmopAgentConnected"),
+                condition(&last, "UserLoggedIn"),
+            );
             let text = |value: &serde_json::Value| value.as_str().unwrap_or("-").to_owned();
-            Some((text(&agent["status"]), text(&login["reason"]), text(&last["status"]["loggedInUser"])))
+            Some((
+                text(&agent["status"]),
+                text(&login["reason"]),
+                text(&last["status"]["loggedInUser"]),
+            ))
         };
-        let expected = (expected.0.to_owned(), expected.1.to_owned(), expected.2.to_owned());
-        vm.until(&format!("{expected:?}"), || (state()? == expected).then_some(()));
+        let expected = (
+            expected.0.to_owned(),
+            expected.1.to_owned(),
+            expected.2.to_owned(),
+        );
+        vm.until(&format!("{expected:?}"), || {
+            (state()? == expected).then_some(())
+        });
     };
     login(("False", "VmopAgentDisconnected", "-"));
     console.type_line(AGENT);

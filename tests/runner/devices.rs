@@ -79,7 +79,12 @@ impl Lines {
                 return Self(BufReader::new(stream));
             }
             let runs = begin.elapsed() < LIMIT && qemu.0.try_wait().unwrap().is_none();
-            assert!(runs, "nobody listens at {}: {}", socket.display(), fs::read_to_string(log).unwrap());
+            assert!(
+                runs,
+                "nobody listens at {}: {}",
+                socket.display(),
+                fs::read_to_string(log).unwrap()
+            );
             sleep(Duration::from_millis(20));
         }
     }
@@ -89,8 +94,10 @@ impl Lines {
         let mut seen = String::new();
         loop {
             let mut line = Vec::new();
-            let n =
-                self.0.read_until(b'\n', &mut line).unwrap_or_else(|error| panic!("{error}, no {text:?} in\n{seen}"));
+            let n = self
+                .0
+                .read_until(b'\n', &mut line)
+                .unwrap_or_else(|error| panic!("{error}, no {text:?} in\n{seen}"));
             assert!(n > 0, "the end, and no {text:?} in\n{seen}");
             let line = String::from_utf8_lossy(&line);
             if line.contains(text) {
@@ -101,27 +108,59 @@ impl Lines {
     }
 
     fn send(&mut self, line: &str) {
-        self.0.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
+        self.0
+            .get_mut()
+            .write_all(format!("{line}\n").as_bytes())
+            .unwrap();
     }
 }
 
 #[test]
 fn a_machine_with_every_device_boots_by_uefi_with_smm_and_shuts_down() {
     let rig = Rig::with_guest();
-    fs::copy(rig.image("usr/share/OVMF/OVMF_VARS_4M.fd"), rig.path("vars.fd")).unwrap();
-    File::create(rig.path("cd.iso")).unwrap().set_len(1 << 20).unwrap();
-    let mut arguments: Vec<String> =
-        [MACHINE, CHANNELS, DESKTOP, OTHERS].iter().flat_map(|part| part.split(' ')).map(str::to_owned).collect();
+    fs::copy(
+        rig.image("usr/share/OVMF/OVMF_VARS_4M.fd"),
+        rig.path("vars.fd"),
+    )
+    .unwrap();
+    File::create(rig.path("cd.iso"))
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
+    let mut arguments: Vec<String> = [MACHINE, CHANNELS, DESKTOP, OTHERS]
+        .iter()
+        .flat_map(|part| part.split(' '))
+        .map(str::to_owned)
+        .collect();
     for aio in AIO {
-        File::create(rig.path(&format!("{aio}.img"))).unwrap().set_len(1 << 20).unwrap();
-        let file =
-            format!("driver=file,node-name={aio}-file,filename=/tmp/{aio}.img,aio={aio},cache.direct=on,discard=unmap");
+        File::create(rig.path(&format!("{aio}.img")))
+            .unwrap()
+            .set_len(1 << 20)
+            .unwrap();
+        let file = format!(
+            "driver=file,node-name={aio}-file,filename=/tmp/{aio}.img,aio={aio},cache.direct=on,discard=unmap"
+        );
         let disk = format!("virtio-blk-pci,drive={aio},iothread={aio}-thread");
-        let options = ["-blockdev", &file, "-blockdev", &format!("driver=raw,node-name={aio},file={aio}-file")];
+        let options = [
+            "-blockdev",
+            &file,
+            "-blockdev",
+            &format!("driver=raw,node-name={aio},file={aio}-file"),
+        ];
         arguments.extend(options.map(str::to_owned));
-        arguments.extend(["-object", &format!("iothread,id={aio}-thread"), "-device", &disk].map(str::to_owned));
+        arguments.extend(
+            [
+                "-object",
+                &format!("iothread,id={aio}-thread"),
+                "-device",
+                &disk,
+            ]
+            .map(str::to_owned),
+        );
     }
-    let spice = format!("port={DISPLAY},disable-ticketing=off,seamless-migration=on,streaming-video=filter");
+    let spice = format!(
+        "port={DISPLAY},disable-ticketing=off,seamless-migration=on,streaming-video=filter"
+    );
     arguments.extend(["-spice".to_owned(), spice]);
 
     let mut tpm = rig.image_program("/usr/bin/swtpm");
@@ -135,16 +174,27 @@ fn a_machine_with_every_device_boots_by_uefi_with_smm_and_shuts_down() {
         assert!(begin.elapsed() < LIMIT, "the TPM does not listen");
         sleep(Duration::from_millis(20));
     }
-    let (log, arguments) = (rig.path("log"), arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    let (log, arguments) = (
+        rig.path("log"),
+        arguments.iter().map(String::as_str).collect::<Vec<_>>(),
+    );
     let output = File::create(&log).unwrap();
     let mut qemu = rig.qemu(&arguments);
-    let mut qemu = Program(qemu.stdout(output.try_clone().unwrap()).stderr(output).spawn().unwrap());
+    let mut qemu = Program(
+        qemu.stdout(output.try_clone().unwrap())
+            .stderr(output)
+            .spawn()
+            .unwrap(),
+    );
     let mut serial = Lines::connect(&rig.path("serial.sock"), &mut qemu, &log);
     assert!(serial.wait("TINY boot=1").contains("ready"));
     serial.send("disks");
     // The guest's own, and one for each kind of I/O.
     let disks = serial.wait("TINY disks");
-    assert!(disks.trim().ends_with("vdb=2048 vdc=2048 vdd=2048"), "{disks}");
+    assert!(
+        disks.trim().ends_with("vdb=2048 vdc=2048 vdd=2048"),
+        "{disks}"
+    );
     serial.send("sh cat /sys/class/tpm/tpm0/tpm_version_major");
     serial.wait("TINY sh 2");
     let mut monitor = Lines::connect(&rig.path("monitor.sock"), &mut qemu, &log);
@@ -153,7 +203,10 @@ fn a_machine_with_every_device_boots_by_uefi_with_smm_and_shuts_down() {
     monitor.wait("return");
     monitor.send(r#"{"execute": "query-spice"}"#);
     let spice: Value = serde_json::from_str(&monitor.wait("return")).unwrap();
-    assert_eq!((&spice["return"]["auth"], &spice["return"]["port"]), (&"spice".into(), &DISPLAY.into()));
+    assert_eq!(
+        (&spice["return"]["auth"], &spice["return"]["port"]),
+        (&"spice".into(), &DISPLAY.into())
+    );
     serial.send("poweroff");
     assert_eq!(qemu.end(), Some(0), "{}", fs::read_to_string(&log).unwrap());
     assert_eq!(tpm.end(), Some(0));

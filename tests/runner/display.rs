@@ -31,15 +31,41 @@ fn client_with(rig: &Rig, authority: Option<&Path>, options: &[&str]) -> (bool, 
     let picture = home.path().join("screen.ppm");
     let (limit, port) = (LIMIT.as_secs().to_string(), DISPLAY.to_string());
     let mut command = rig.network.command("timeout");
-    command.args([&limit, "spicy-screenshot", "--host", "localhost", "--out-file"]).arg(&picture);
-    command.args([if authority.is_some() { "--secure-port" } else { "--port" }, &port]).args(options);
+    command
+        .args([
+            &limit,
+            "spicy-screenshot",
+            "--host",
+            "localhost",
+            "--out-file",
+        ])
+        .arg(&picture);
+    command
+        .args([
+            if authority.is_some() {
+                "--secure-port"
+            } else {
+                "--port"
+            },
+            &port,
+        ])
+        .args(options);
     if let Some(authority) = authority {
         command.env("SSL_CERT_FILE", authority);
     }
-    let output = command.env("HOME", home.path()).env("SPICE_DEBUG", "1").env("G_MESSAGES_DEBUG", "all").output();
+    let output = command
+        .env("HOME", home.path())
+        .env("SPICE_DEBUG", "1")
+        .env("G_MESSAGES_DEBUG", "all")
+        .output();
     let output = output.unwrap_or_else(|e| panic!("spicy-screenshot: {e}; run `make install`"));
-    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    (fs::read(&picture).is_ok_and(|content| content.starts_with(b"P6")), said)
+    let said = [output.stdout, output.stderr]
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .concat();
+    (
+        fs::read(&picture).is_ok_and(|content| content.starts_with(b"P6")),
+        said,
+    )
 }
 
 /// A machine without a guest, with that display.
@@ -50,7 +76,10 @@ fn start(rig: &Rig, display: Value) -> Vm<'_> {
 fn start_with<'a>(rig: &'a Rig, display: Value, api: Option<&Api>) -> Vm<'a> {
     let mut display = display;
     display["spice"]["port"] = json!(DISPLAY);
-    rig.configure(&json!({"namespace": "ns"}), &json!({"drives": [], "powerdownTimeout": 0, "display": display}));
+    rig.configure(
+        &json!({"namespace": "ns"}),
+        &json!({"drives": [], "powerdownTimeout": 0, "display": display}),
+    );
     let vm = rig.start(api);
     vm.reaches("Booting");
     vm
@@ -58,13 +87,23 @@ fn start_with<'a>(rig: &'a Rig, display: Value, api: Option<&Api>) -> Vm<'a> {
 
 /// Gives the display the certificate that is there.
 pub fn certify(rig: &Rig, authority: &Path) {
-    for (file, name) in [("server.pem", "tls.crt"), ("server.key", "tls.key"), ("ca.pem", "ca.crt")] {
-        rig.write(&format!("config/{name}"), &fs::read_to_string(authority.join(file)).unwrap());
+    for (file, name) in [
+        ("server.pem", "tls.crt"),
+        ("server.key", "tls.key"),
+        ("ca.pem", "ca.crt"),
+    ] {
+        rig.write(
+            &format!("config/{name}"),
+            &fs::read_to_string(authority.join(file)).unwrap(),
+        );
     }
 }
 
 fn serials(api: &Api) -> Vec<i64> {
-    api.statuses().iter().filter_map(|status| status["status"]["displayPasswordSerial"].as_i64()).collect()
+    api.statuses()
+        .iter()
+        .filter_map(|status| status["status"]["displayPasswordSerial"].as_i64())
+        .collect()
 }
 
 #[test]
@@ -76,9 +115,13 @@ fn a_changed_password_is_in_effect_at_once_and_the_old_one_lets_nobody_in() {
     assert!(admitted(&rig, "first") && !admitted(&rig, "second"));
     rig.write("config/display-password", "second\n");
     // The client's own time is in it, and that of none who is let in by the old one.
-    vm.until_within(IN_EFFECT, "the new password", || admitted(&rig, "second").then_some(()));
+    vm.until_within(IN_EFFECT, "the new password", || {
+        admitted(&rig, "second").then_some(())
+    });
     assert!(!admitted(&rig, "first"));
-    vm.until_within(IN_EFFECT, "the word of it", || serials(&api).contains(&2).then_some(()));
+    vm.until_within(IN_EFFECT, "the word of it", || {
+        serials(&api).contains(&2).then_some(())
+    });
 }
 
 #[test]
@@ -91,7 +134,10 @@ fn b20_a_password_that_qemu_refuses_is_not_confirmed() {
         vm.until_within(IN_EFFECT, reason, || {
             let last = api.statuses().pop()?;
             let condition = condition(&last, "ConfigInSync");
-            let says = condition["message"].as_str().unwrap_or_default().contains(word);
+            let says = condition["message"]
+                .as_str()
+                .unwrap_or_default()
+                .contains(word);
             (condition["status"] == status && condition["reason"] == reason && says).then_some(())
         });
     };
@@ -100,16 +146,22 @@ fn b20_a_password_that_qemu_refuses_is_not_confirmed() {
     told("False", "PasswordNotSet", "display-password");
     assert!(admitted(&rig, "first"));
     rig.write("config/display-password", "second");
-    vm.until_within(IN_EFFECT, "another password", || serials(&api).contains(&2).then_some(()));
+    vm.until_within(IN_EFFECT, "another password", || {
+        serials(&api).contains(&2).then_some(())
+    });
     told("True", "Applied", "");
     rig.write("config/password-expiry", "whenever");
     told("False", "InvalidConfig", "password-expiry");
     assert!(admitted(&rig, "second"), "as it was");
     rig.write("config/password-expiry", "never");
-    vm.until_within(IN_EFFECT, "an expiry", || serials(&api).contains(&3).then_some(()));
+    vm.until_within(IN_EFFECT, "an expiry", || {
+        serials(&api).contains(&3).then_some(())
+    });
     told("True", "Applied", "");
     rig.write("config/password-expiry", "now");
-    vm.until_within(IN_EFFECT, "an end", || serials(&api).contains(&4).then_some(()));
+    vm.until_within(IN_EFFECT, "an end", || {
+        serials(&api).contains(&4).then_some(())
+    });
     assert!(!admitted(&rig, "second"));
     vm.signal("-TERM");
     let end = vm.end();
@@ -123,18 +175,32 @@ fn a_password_whose_end_cannot_be_used_lets_nobody_in_from_the_start_on() {
     rig.write("config/password-expiry", "tomorrow");
     let vm = start_with(&rig, json!({}), Some(&api));
     let last = vm.until("a refusal", || {
-        api.statuses().pop().filter(|last| condition(last, "ConfigInSync")["status"] == "False")
+        api.statuses()
+            .pop()
+            .filter(|last| condition(last, "ConfigInSync")["status"] == "False")
     });
     let condition = condition(&last, "ConfigInSync");
-    assert!(condition["message"].as_str().unwrap().contains("\"tomorrow\" is not allowed"), "{condition}");
+    assert!(
+        condition["message"]
+            .as_str()
+            .unwrap()
+            .contains("\"tomorrow\" is not allowed"),
+        "{condition}"
+    );
     assert!(!admitted(&rig, "first"));
     rig.write("config/password-expiry", "+600");
-    vm.until_within(IN_EFFECT, "an end", || admitted(&rig, "first").then_some(()));
+    vm.until_within(IN_EFFECT, "an end", || {
+        admitted(&rig, "first").then_some(())
+    });
 }
 
 #[test]
 fn a_display_with_a_certificate_is_reached_by_tls_alone_and_by_who_trusts_it() {
-    let (rig, ours, others) = (Rig::new(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (rig, ours, others) = (
+        Rig::new(),
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+    );
     Authority::make(ours.path());
     Authority::make(others.path());
     certify(&rig, ours.path());
@@ -151,8 +217,12 @@ fn a_display_with_a_certificate_is_reached_by_tls_alone_and_by_who_trusts_it() {
 /// QEMU reads the certificates of a SPICE display once (`display-reload` is for VNC): what it does not follow is told.
 #[test]
 fn a_renewed_certificate_is_told_as_long_as_it_waits_for_the_next_start() {
-    let (rig, api, first, second) =
-        (Rig::new(), Api::start(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (rig, api, first, second) = (
+        Rig::new(),
+        Api::start(),
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+    );
     Authority::make(first.path());
     Authority::make(second.path());
     let admitted = |dir: &Path| client(&rig, Some(&dir.join("ca.pem"))).0;
@@ -168,7 +238,13 @@ fn a_renewed_certificate_is_told_as_long_as_it_waits_for_the_next_start() {
     told(&vm, "True", "Applied");
     certify(&rig, second.path());
     let condition = told(&vm, "False", "RestartNeeded");
-    assert!(condition["message"].as_str().unwrap().contains("certificate"), "{condition}");
+    assert!(
+        condition["message"]
+            .as_str()
+            .unwrap()
+            .contains("certificate"),
+        "{condition}"
+    );
     assert!(admitted(first.path()) && !admitted(second.path()));
     certify(&rig, first.path());
     told(&vm, "True", "Applied");
@@ -188,22 +264,39 @@ fn a_password_for_a_display_that_was_started_open_waits_for_the_next_start_and_i
     rig.write("config/display-password", "late");
     let condition = vm.until_within(IN_EFFECT, "word of it", || {
         let last = api.statuses().pop()?;
-        Some(condition(&last, "ConfigInSync").clone()).filter(|condition| condition["reason"] == "RestartNeeded")
+        Some(condition(&last, "ConfigInSync").clone())
+            .filter(|condition| condition["reason"] == "RestartNeeded")
     });
-    assert!(condition["message"].as_str().unwrap().contains("password"), "{condition}");
+    assert!(
+        condition["message"].as_str().unwrap().contains("password"),
+        "{condition}"
+    );
     assert!(client(&rig, None).0);
 }
 
 #[test]
 fn a_display_that_should_be_encrypted_never_comes_up_without() {
     let rig = Rig::new();
-    rig.configure(&json!({}), &json!({"drives": [], "display": {"spice": {"port": DISPLAY}}}));
+    rig.configure(
+        &json!({}),
+        &json!({"drives": [], "display": {"spice": {"port": DISPLAY}}}),
+    );
     rig.write("config/tls.crt", "nonsense");
     let end = rig.start(None).end();
-    assert_eq!((end.code, &end.outcome["reason"]), (64, &json!("InvalidConfig")), "{}", end.log);
+    assert_eq!(
+        (end.code, &end.outcome["reason"]),
+        (64, &json!("InvalidConfig")),
+        "{}",
+        end.log
+    );
     rig.write("config/tls.key", "nonsense");
     let end = rig.start(None).end();
-    assert_eq!((end.code, &end.outcome["reason"]), (70, &json!("StartFailed")), "{}", end.log);
+    assert_eq!(
+        (end.code, &end.outcome["reason"]),
+        (70, &json!("StartFailed")),
+        "{}",
+        end.log
+    );
 }
 
 /// What is not text, as a file of UTF-16 begins.
@@ -212,19 +305,42 @@ const NO_TEXT: [u8; 2] = [0xff, 0xfe];
 #[test]
 fn a_display_that_should_ask_for_a_password_never_comes_up_open() {
     let rig = Rig::new();
-    rig.configure(&json!({}), &json!({"drives": [], "display": {"spice": {"port": DISPLAY}}}));
-    for (name, code, word) in [("display-password", 64, "UTF-8"), ("password-expiry", 64, "UTF-8")] {
+    rig.configure(
+        &json!({}),
+        &json!({"drives": [], "display": {"spice": {"port": DISPLAY}}}),
+    );
+    for (name, code, word) in [
+        ("display-password", 64, "UTF-8"),
+        ("password-expiry", 64, "UTF-8"),
+    ] {
         rig.write("config/display-password", "geheim");
         fs::write(rig.path("config").join(name), NO_TEXT).unwrap();
         let end = rig.start(None).end();
-        assert_eq!((end.code, &end.outcome["reason"]), (code, &json!("InvalidConfig")), "{}", end.log);
+        assert_eq!(
+            (end.code, &end.outcome["reason"]),
+            (code, &json!("InvalidConfig")),
+            "{}",
+            end.log
+        );
         let message = end.outcome["message"].as_str().unwrap();
-        assert!(message.contains(&format!("config/{name}")) && message.contains(word), "{message}");
+        assert!(
+            message.contains(&format!("config/{name}")) && message.contains(word),
+            "{message}"
+        );
     }
     rig.write("config/password-expiry", "never");
-    fs::set_permissions(rig.path("config/display-password"), fs::Permissions::from_mode(0o000)).unwrap();
+    fs::set_permissions(
+        rig.path("config/display-password"),
+        fs::Permissions::from_mode(0o000),
+    )
+    .unwrap();
     let end = rig.start(None).end();
-    assert_eq!((end.code, &end.outcome["reason"]), (66, &json!("DataNotAccessible")), "{}", end.log);
+    assert_eq!(
+        (end.code, &end.outcome["reason"]),
+        (66, &json!("DataNotAccessible")),
+        "{}",
+        end.log
+    );
 }
 
 #[test]
@@ -243,25 +359,41 @@ fn a_password_that_cannot_be_read_leaves_the_one_before_and_is_told() {
     for name in ["display-password", "password-expiry"] {
         fs::write(rig.path("config").join(name), NO_TEXT).unwrap();
         let condition = told("False", "InvalidConfig");
-        assert!(condition["message"].as_str().unwrap().contains(name), "{condition}");
+        assert!(
+            condition["message"].as_str().unwrap().contains(name),
+            "{condition}"
+        );
         assert!(admitted(&rig, "first"));
         rig.write("config/display-password", "first");
         let _ = fs::remove_file(rig.path("config/password-expiry"));
         told("True", "Applied");
     }
     rig.write("config/display-password", "second");
-    vm.until_within(IN_EFFECT, "the new password", || admitted(&rig, "second").then_some(()));
+    vm.until_within(IN_EFFECT, "the new password", || {
+        admitted(&rig, "second").then_some(())
+    });
 }
 
 #[test]
 fn a_client_finds_as_many_screens_and_usb_channels_as_configured() {
     for (outputs, redirects) in [(1, 0), (3, 4)] {
         let rig = Rig::new();
-        let _vm = start(&rig, json!({"outputs": outputs, "spice": {"usbRedirects": redirects}}));
+        let _vm = start(
+            &rig,
+            json!({"outputs": outputs, "spice": {"usbRedirects": redirects}}),
+        );
         let (admitted, said) = client(&rig, None);
         assert!(admitted, "{said}");
-        let count = |kind: &str| (0..9).filter(|n| said.contains(&format!("{kind}:{n}: "))).count();
-        assert_eq!((count("display-2"), count("usbredir-9")), (outputs, redirects), "{said}");
+        let count = |kind: &str| {
+            (0..9)
+                .filter(|n| said.contains(&format!("{kind}:{n}: ")))
+                .count()
+        };
+        assert_eq!(
+            (count("display-2"), count("usbredir-9")),
+            (outputs, redirects),
+            "{said}"
+        );
     }
 }
 
@@ -271,8 +403,15 @@ fn each_way_of_streaming_video_is_taken_by_qemu() {
         let rig = Rig::new();
         let vm = start(&rig, json!({"spice": {"streamingVideo": way}}));
         let arguments = vm.arguments();
-        let spice = arguments.iter().skip_while(|argument| *argument != "-spice").nth(1).unwrap();
-        assert!(spice.ends_with(&format!(",streaming-video={way}")), "{spice}");
+        let spice = arguments
+            .iter()
+            .skip_while(|argument| *argument != "-spice")
+            .nth(1)
+            .unwrap();
+        assert!(
+            spice.ends_with(&format!(",streaming-video={way}")),
+            "{spice}"
+        );
         assert!(client(&rig, None).0);
         vm.signal("-TERM");
         assert_eq!(vm.end().code, 10);

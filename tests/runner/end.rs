@@ -22,7 +22,10 @@ fn a_killed_qemu_is_a_crash_at_once() {
     vm.reaches("Booted");
     run("kill", &["-KILL".as_ref(), vm.qemu().to_string().as_ref()]);
     let end = vm.end();
-    assert_eq!((end.code, &end.outcome["reason"], &end.outcome["qemuExit"]), (71, &json!("QemuCrashed"), &json!(-9)));
+    assert_eq!(
+        (end.code, &end.outcome["reason"], &end.outcome["qemuExit"]),
+        (71, &json!("QemuCrashed"), &json!(-9))
+    );
 }
 
 #[test]
@@ -33,7 +36,12 @@ fn a_request_to_end_during_the_start_ends_the_machine_at_once() {
     vm.qemu();
     vm.signal("-TERM");
     let end = vm.end();
-    assert_eq!((end.code, &end.outcome["reason"]), (10, &json!("Stopped")), "{}", end.log);
+    assert_eq!(
+        (end.code, &end.outcome["reason"]),
+        (10, &json!("Stopped")),
+        "{}",
+        end.log
+    );
 }
 
 /// Waits until the runner takes signals: those before are nobody's, as the kernel keeps them from a PID 1 that does not.
@@ -41,7 +49,10 @@ fn takes_signals(vm: &Vm) {
     let term = 1u64 << 14;
     vm.until("a runner that takes signals", || {
         let status = fs::read_to_string(format!("/proc/{}/status", vm.pid())).ok()?;
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?.trim();
+        let caught = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigCgt:"))?
+            .trim();
         (u64::from_str_radix(caught, 16).ok()? & term != 0).then_some(())
     });
 }
@@ -50,13 +61,21 @@ fn takes_signals(vm: &Vm) {
 fn a_request_to_end_is_followed_at_any_moment_of_the_start() {
     for after in [0, 10, 20, 40, 80, 160, 320, 640] {
         let rig = Rig::new();
-        diskless(&rig, json!({"useTpm": true, "firmware": "uefi", "powerdownTimeout": 0}));
+        diskless(
+            &rig,
+            json!({"useTpm": true, "firmware": "uefi", "powerdownTimeout": 0}),
+        );
         let vm = rig.start(None);
         takes_signals(&vm);
         std::thread::sleep(Duration::from_millis(after));
         vm.signal("-TERM");
         let end = vm.end();
-        assert_eq!((end.code, &end.outcome["reason"]), (10, &json!("Stopped")), "after {after} ms: {}", end.log);
+        assert_eq!(
+            (end.code, &end.outcome["reason"]),
+            (10, &json!("Stopped")),
+            "after {after} ms: {}",
+            end.log
+        );
         assert!(!rig.path("run").exists(), "after {after} ms: {}", end.log);
     }
 }
@@ -71,10 +90,17 @@ fn a_request_to_end_does_not_wait_for_a_tpm_that_does_not_start() {
     let vm = rig.start(None);
     vm.qemu();
     let tpm = vm.child("swtpm");
-    vm.until("a TPM that opens its state", || is_in_kernel_function(tpm, "wait_for_partner").then_some(()));
+    vm.until("a TPM that opens its state", || {
+        is_in_kernel_function(tpm, "wait_for_partner").then_some(())
+    });
     vm.signal("-TERM");
     let end = vm.end();
-    assert_eq!((end.code, &end.outcome["reason"]), (10, &json!("Stopped")), "{}", end.log);
+    assert_eq!(
+        (end.code, &end.outcome["reason"]),
+        (10, &json!("Stopped")),
+        "{}",
+        end.log
+    );
     assert!(!end.log.contains("to=Booting"), "{}", end.log);
 }
 
@@ -117,10 +143,23 @@ fn a_machine_whose_power_is_switched_off_waits_for_no_guest() {
             vm.reaches("Terminating");
         }
         let off = vm.exec(&["power-off"]);
-        assert!(off.status.success(), "{}", String::from_utf8_lossy(&off.stderr));
+        assert!(
+            off.status.success(),
+            "{}",
+            String::from_utf8_lossy(&off.stderr)
+        );
         let end = vm.end();
-        assert_eq!((end.code, &end.outcome["reason"]), (10, &json!("Stopped")), "{}", end.log);
-        assert_eq!(end.outcome["qemuExit"], 0, "QEMU has had time to write: {}", end.log);
+        assert_eq!(
+            (end.code, &end.outcome["reason"]),
+            (10, &json!("Stopped")),
+            "{}",
+            end.log
+        );
+        assert_eq!(
+            end.outcome["qemuExit"], 0,
+            "QEMU has had time to write: {}",
+            end.log
+        );
     }
 }
 
@@ -134,12 +173,23 @@ fn a_qemu_that_may_be_writing_is_not_killed_before_its_time_however_often_somebo
     let asked = Instant::now();
     for n in 1..=5 {
         vm.signal("-TERM");
-        vm.until("a request", || (rig.log().matches("asked to end").count() >= n).then_some(()));
+        vm.until("a request", || {
+            (rig.log().matches("asked to end").count() >= n).then_some(())
+        });
     }
     let end = vm.end();
-    assert_eq!((end.code, &end.outcome["qemuExit"]), (10, &json!(-9)), "{}", end.log);
+    assert_eq!(
+        (end.code, &end.outcome["qemuExit"]),
+        (10, &json!(-9)),
+        "{}",
+        end.log
+    );
     // SIGKILL comes 4 s after the configured 6 s; five times that at most.
-    assert!((10..50).contains(&asked.elapsed().as_secs()), "{:?}", asked.elapsed());
+    assert!(
+        (10..50).contains(&asked.elapsed().as_secs()),
+        "{:?}",
+        asked.elapsed()
+    );
 }
 
 #[test]
@@ -152,9 +202,18 @@ fn a_stopped_qemu_is_killed_in_the_end() {
     vm.signal("-TERM");
     let asked = Instant::now();
     let end = vm.end();
-    assert_eq!((end.code, &end.outcome["qemuExit"]), (10, &json!(-9)), "{}", end.log);
+    assert_eq!(
+        (end.code, &end.outcome["qemuExit"]),
+        (10, &json!(-9)),
+        "{}",
+        end.log
+    );
     // SIGKILL comes 4 s after the configured 1 s; five times that at most.
-    assert!((5..25).contains(&asked.elapsed().as_secs()), "{:?}", asked.elapsed());
+    assert!(
+        (5..25).contains(&asked.elapsed().as_secs()),
+        "{:?}",
+        asked.elapsed()
+    );
 }
 
 #[test]
@@ -162,9 +221,15 @@ fn an_unusable_configuration_is_explained_in_one_line() {
     let rig = Rig::new();
     diskless(&rig, json!({"maximumRam": "8Gb"}));
     let end = rig.start(None).end();
-    assert_eq!((end.code, &end.outcome["reason"]), (64, &json!("InvalidConfig")));
+    assert_eq!(
+        (end.code, &end.outcome["reason"]),
+        (64, &json!("InvalidConfig"))
+    );
     let message = end.outcome["message"].as_str().unwrap();
-    assert!(message.starts_with("/tmp/config/config.yaml: vm.maximumRam: \"8Gb\" has the unknown unit"), "{message}");
+    assert!(
+        message.starts_with("/tmp/config/config.yaml: vm.maximumRam: \"8Gb\" has the unknown unit"),
+        "{message}"
+    );
     assert_eq!(end.log.lines().count(), 1, "{}", end.log);
 }
 
@@ -173,32 +238,84 @@ fn b14_a_qemu_that_does_not_start_says_why() {
     let rig = Rig::new();
     diskless(&rig, json!({"maximumRam": "100Ti"}));
     let end = rig.start(None).end();
-    assert_eq!((end.code, &end.outcome["reason"]), (70, &json!("StartFailed")), "{}", end.log);
+    assert_eq!(
+        (end.code, &end.outcome["reason"]),
+        (70, &json!("StartFailed")),
+        "{}",
+        end.log
+    );
     let message = end.outcome["message"].as_str().unwrap();
-    assert!(message.contains("qemu-system-x86_64: ") && message.contains("Cannot allocate memory"), "{message}");
-    assert!(message.contains("fields that only QEMU and the node can check: "), "{message}");
+    assert!(
+        message.contains("qemu-system-x86_64: ") && message.contains("Cannot allocate memory"),
+        "{message}"
+    );
+    assert!(
+        message.contains("fields that only QEMU and the node can check: "),
+        "{message}"
+    );
 }
 
 #[test]
 fn what_qemu_would_refuse_is_told_with_its_key_or_in_its_own_words() {
     let user = |more: Value| {
         let mut network = json!({"type": "user"});
-        network.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        network
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         json!({"network": [network]})
     };
-    let forwards = |ports: [u16; 2]| user(json!({"forward": ports.map(|port| json!({"port": port, "guestPort": 22}))}));
+    let forwards = |ports: [u16; 2]| {
+        user(json!({"forward": ports.map(|port| json!({"port": port, "guestPort": 22}))}))
+    };
     let mut with_display = forwards([5900, 5901]);
     with_display["display"] = json!({"spice": {}});
-    let cds = json!({"drives": [{"type": "ide-cd", "bootindex": 1}, {"type": "ide-cd", "bootindex": 1}]});
+    let cds =
+        json!({"drives": [{"type": "ide-cd", "bootindex": 1}, {"type": "ide-cd", "bootindex": 1}]});
     let (invalid, failed) = ((64, "InvalidConfig"), (70, "StartFailed"));
     for (vm, (code, reason), key, told) in [
-        (cds, invalid, "vm.drives[1].bootindex: ", "give each its own"),
-        (user(json!({"net": "10.0.2.0/30"})), invalid, "vm.network[0].net: ", "of 29 bits at most"),
-        (forwards([8022, 8022]), invalid, "vm.network[0].forward[1].port: ", "in use by vm.network[0].forward[0].port"),
-        (with_display, invalid, "vm.network[0].forward[0].port: ", "in use by vm.display.spice.port"),
-        (json!({"maximumRam": "900Ti"}), invalid, "vm.maximumRam: ", "use 1 MiB to 127 TiB"),
-        (user(json!({"device": "e1001"})), failed, "vm.network[].device", "'e1001' is not a valid device model name"),
-        (user(json!({"device": "virtio-blk-pci"})), failed, "vm.network[].device", "'virtio-blk-pci.netdev' not found"),
+        (
+            cds,
+            invalid,
+            "vm.drives[1].bootindex: ",
+            "give each its own",
+        ),
+        (
+            user(json!({"net": "10.0.2.0/30"})),
+            invalid,
+            "vm.network[0].net: ",
+            "of 29 bits at most",
+        ),
+        (
+            forwards([8022, 8022]),
+            invalid,
+            "vm.network[0].forward[1].port: ",
+            "in use by vm.network[0].forward[0].port",
+        ),
+        (
+            with_display,
+            invalid,
+            "vm.network[0].forward[0].port: ",
+            "in use by vm.display.spice.port",
+        ),
+        (
+            json!({"maximumRam": "900Ti"}),
+            invalid,
+            "vm.maximumRam: ",
+            "use 1 MiB to 127 TiB",
+        ),
+        (
+            user(json!({"device": "e1001"})),
+            failed,
+            "vm.network[].device",
+            "'e1001' is not a valid device model name",
+        ),
+        (
+            user(json!({"device": "virtio-blk-pci"})),
+            failed,
+            "vm.network[].device",
+            "'virtio-blk-pci.netdev' not found",
+        ),
     ] {
         let rig = Rig::new();
         let mut vm = vm;
@@ -208,19 +325,37 @@ fn what_qemu_would_refuse_is_told_with_its_key_or_in_its_own_words() {
         rig.configure(&json!({}), &vm);
         let end = rig.start(None).end();
         let message = end.outcome["message"].as_str().unwrap_or_default();
-        assert_eq!((end.code, &end.outcome["reason"]), (code, &json!(reason)), "{key}: {}", end.log);
-        assert!(message.contains(key) && message.contains(told), "{key}: {message}");
+        assert_eq!(
+            (end.code, &end.outcome["reason"]),
+            (code, &json!(reason)),
+            "{key}: {}",
+            end.log
+        );
+        assert!(
+            message.contains(key) && message.contains(told),
+            "{key}: {message}"
+        );
     }
 }
 
 #[test]
 fn a_secret_of_the_seed_is_in_no_log() {
     let rig = Rig::new();
-    rig.configure(&json!({"cloudInit": {"userData": "#cloud-config\npassword: hunter2"}}), &json!({"drives": []}));
+    rig.configure(
+        &json!({"cloudInit": {"userData": "#cloud-config\npassword: hunter2"}}),
+        &json!({"drives": []}),
+    );
     let end = rig.start(None).end();
     let message = end.outcome["message"].as_str().unwrap();
-    assert!(message.contains("cloudInit.userData: the value, which is not shown, has another type"), "{message}");
-    assert!(!format!("{message}{}", end.log).contains("hunter2"), "{}", end.log);
+    assert!(
+        message.contains("cloudInit.userData: the value, which is not shown, has another type"),
+        "{message}"
+    );
+    assert!(
+        !format!("{message}{}", end.log).contains("hunter2"),
+        "{}",
+        end.log
+    );
 }
 
 #[test]
@@ -230,8 +365,16 @@ fn a_data_directory_of_somebody_else_is_explained() {
     std::os::unix::fs::chown(rig.path("data"), Some(0), Some(0)).unwrap();
     let end = rig.start(None).end();
     assert_eq!(end.code, 66, "{}", end.log);
-    assert!(end.log.contains("/tmp/data is not writable by uid 107"), "{}", end.log);
-    assert!(end.log.contains("chown -R 107:107 /tmp/data"), "{}", end.log);
+    assert!(
+        end.log.contains("/tmp/data is not writable by uid 107"),
+        "{}",
+        end.log
+    );
+    assert!(
+        end.log.contains("chown -R 107:107 /tmp/data"),
+        "{}",
+        end.log
+    );
 }
 
 #[test]
@@ -239,7 +382,10 @@ fn b22_an_api_server_that_does_not_answer_delays_nothing() {
     let (rig, api) = (Rig::new(), Api::silent());
     diskless(&rig, json!({"powerdownTimeout": 0}));
     let config = fs::read_to_string(rig.path("config/config.yaml")).unwrap();
-    rig.write("config/config.yaml", &config.replace("\"uid\"", "\"namespace\":\"ns\",\"uid\""));
+    rig.write(
+        "config/config.yaml",
+        &config.replace("\"uid\"", "\"namespace\":\"ns\",\"uid\""),
+    );
     let vm = rig.start(Some(&api));
     vm.reaches("Booting");
     vm.signal("-TERM");
@@ -247,13 +393,20 @@ fn b22_an_api_server_that_does_not_answer_delays_nothing() {
     let end = vm.end();
     assert_eq!(end.code, 10, "{}", end.log);
     // The last report has 2 s; five times that at most.
-    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    assert!(
+        asked.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        asked.elapsed()
+    );
 }
 
 #[test]
 fn a_namesake_is_never_written() {
     let (rig, api) = (Rig::new(), Api::with_namesake());
-    rig.configure(&json!({"namespace": "ns"}), &json!({"drives": [], "powerdownTimeout": 0}));
+    rig.configure(
+        &json!({"namespace": "ns"}),
+        &json!({"drives": [], "powerdownTimeout": 0}),
+    );
     let vm = rig.start(Some(&api));
     vm.logged("the VM's object is gone");
     vm.signal("-TERM");
@@ -261,7 +414,11 @@ fn a_namesake_is_never_written() {
     assert!(api.writes().is_empty(), "{:#?}", api.writes());
     // It has looked, by a request that reads no other VM where there is the admission policy.
     let looks = "PATCH /apis/vmoperator.jdrupes.org/v1/namespaces/ns/vms/test-vm/status?&dryRun=All HTTP/1.1";
-    assert!(!api.requests().is_empty() && api.requests().iter().all(|line| line == looks), "{:#?}", api.requests());
+    assert!(
+        !api.requests().is_empty() && api.requests().iter().all(|line| line == looks),
+        "{:#?}",
+        api.requests()
+    );
 }
 
 #[test]
@@ -272,6 +429,11 @@ fn nothing_that_other_processes_leave_behind_stays() {
     vm.reaches("Booting");
     let pid = vm.pid().to_string();
     // The inner shell's child outlives it, and becomes a child of PID 1.
-    run("nsenter", &["-t", &pid, "-p", "sh", "-c", "sh -c 'sleep 0.3 &'"].map(AsRef::as_ref));
-    vm.until("only QEMU as a child", || (crate::processes::children(vm.pid()).len() == 1).then_some(()));
+    run(
+        "nsenter",
+        &["-t", &pid, "-p", "sh", "-c", "sh -c 'sleep 0.3 &'"].map(AsRef::as_ref),
+    );
+    vm.until("only QEMU as a child", || {
+        (crate::processes::children(vm.pid()).len() == 1).then_some(())
+    });
 }

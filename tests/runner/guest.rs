@@ -15,7 +15,9 @@ fn a_guest_boots_by_bios_and_is_shut_down_by_its_agent() {
     vm.console().wait("TINY boot=1");
     vm.reaches("Booted");
     // Up to here, two writes tell it all.
-    vm.until("a report", || (condition(api.statuses().last()?, "Booted")["status"] == "True").then_some(()));
+    vm.until("a report", || {
+        (condition(api.statuses().last()?, "Booted")["status"] == "True").then_some(())
+    });
     let statuses = api.statuses();
     assert_eq!(statuses.len(), 2, "{statuses:#?}");
     assert_eq!(
@@ -31,20 +33,41 @@ fn a_guest_boots_by_bios_and_is_shut_down_by_its_agent() {
         (&status["osinfo"]["id"], &status["cpus"], &status["ram"]),
         (&json!("tiny"), &json!(1), &json!("512Mi"))
     );
-    assert_eq!((&status["nodeName"], &status["podIP"]), (&json!("node-1"), &json!("10.1.2.3")));
+    assert_eq!(
+        (&status["nodeName"], &status["podIP"]),
+        (&json!("node-1"), &json!("10.1.2.3"))
+    );
     let mut console = vm.console();
     vm.signal("-TERM");
     console.wait("TINY agentshutdown");
     let end = vm.end();
     assert_eq!(end.code, 10, "{}", end.log);
-    assert_eq!(end.outcome, json!({"reason": "Stopped", "qemuExit": 0, "byGuest": false}));
+    assert_eq!(
+        end.outcome,
+        json!({"reason": "Stopped", "qemuExit": 0, "byGuest": false})
+    );
     let last = api.statuses().pop().unwrap();
-    assert_eq!((&last["status"]["cpus"], &last["status"]["ram"]), (&json!(0), &json!("0")));
+    assert_eq!(
+        (&last["status"]["cpus"], &last["status"]["ram"]),
+        (&json!(0), &json!("0"))
+    );
     assert_eq!(condition(&last, "Running")["reason"], "VmStopped");
     assert_eq!(last["status"]["osinfo"], json!(null));
-    assert_eq!(api.events(), ["RunnerStarted", "VmStarted", "VmBooted", "VmTerminating", "VmStopped"]);
+    assert_eq!(
+        api.events(),
+        [
+            "RunnerStarted",
+            "VmStarted",
+            "VmBooted",
+            "VmTerminating",
+            "VmStopped"
+        ]
+    );
     let line = &api.writes()[0];
-    assert!(line.contains("/namespaces/ns/vms/test-vm/status?&force=true&fieldManager=vm-runner"), "{line}");
+    assert!(
+        line.contains("/namespaces/ns/vms/test-vm/status?&force=true&fieldManager=vm-runner"),
+        "{line}"
+    );
     assert!(!rig.path("run").exists(), "the runtime directory is gone");
 }
 
@@ -57,14 +80,24 @@ fn a_guest_without_agent_is_shut_down_by_its_power_button() {
     let mut console = vm.console();
     console.wait("ready");
     vm.reaches("Booted");
-    console.type_line("sh mount --bind /bin/false $(which qemu-ga); killall qemu-ga; sleep 2; echo gone");
+    console.type_line(
+        "sh mount --bind /bin/false $(which qemu-ga); killall qemu-ga; sleep 2; echo gone",
+    );
     console.wait("TINY sh gone");
     vm.signal("-TERM");
     let end = vm.end();
-    assert_eq!(end.outcome, json!({"reason": "Stopped", "qemuExit": 0, "byGuest": false}), "{}", end.log);
+    assert_eq!(
+        end.outcome,
+        json!({"reason": "Stopped", "qemuExit": 0, "byGuest": false}),
+        "{}",
+        end.log
+    );
     assert_eq!(end.code, 10, "{}", end.log);
     let counts = rig.start(None).console().wait("ready");
-    assert!(counts.contains("boot=2 powerbuttons=1 agentshutdowns=0"), "{counts}");
+    assert!(
+        counts.contains("boot=2 powerbuttons=1 agentshutdowns=0"),
+        "{counts}"
+    );
 }
 
 #[test]
@@ -77,7 +110,10 @@ fn a_guest_boots_by_uefi_and_keeps_its_machine() {
     console.type_line("poweroff");
     let end = vm.end();
     assert_eq!(end.code, 0, "{}", end.log);
-    assert_eq!(end.outcome, json!({"reason": "GuestShutdown", "qemuExit": 0, "byGuest": true}));
+    assert_eq!(
+        end.outcome,
+        json!({"reason": "GuestShutdown", "qemuExit": 0, "byGuest": true})
+    );
     let read = |name: &str| fs::read_to_string(rig.path("data").join(name)).unwrap();
     let (uuid, machine) = (read("uuid.txt"), read("machine.json"));
     assert!(machine.contains("pc-q35-"), "{machine}");
@@ -85,7 +121,11 @@ fn a_guest_boots_by_uefi_and_keeps_its_machine() {
     let vm = rig.start(None);
     vm.console().wait("TINY boot=2");
     assert_eq!((read("uuid.txt"), read("machine.json")), (uuid, machine));
-    assert_eq!(fs::metadata(rig.path("data/fw-vars.fd")).unwrap().ino(), variables, "seeded once");
+    assert_eq!(
+        fs::metadata(rig.path("data/fw-vars.fd")).unwrap().ino(),
+        variables,
+        "seeded once"
+    );
 }
 
 #[test]
@@ -116,7 +156,9 @@ fn a_seed_and_ports_reach_the_guest_whose_addresses_are_told() {
     let vm = rig.start(Some(&api));
     let mut console = vm.console();
     console.wait("TINY boot=1");
-    console.type_line("sh strings /dev/vdb | head -c 300000 | grep -o -e CIDATA -e '#cloud-config' | sort -u");
+    console.type_line(
+        "sh strings /dev/vdb | head -c 300000 | grep -o -e CIDATA -e '#cloud-config' | sort -u",
+    );
     console.wait("#cloud-config");
     console.wait("CIDATA");
     vm.until("the guest's port", || {
@@ -128,7 +170,10 @@ fn a_seed_and_ports_reach_the_guest_whose_addresses_are_told() {
         answer.contains("TINY http").then_some(())
     });
     let addresses = vm.until("the guest's addresses", || {
-        api.statuses().pop()?["status"]["guestIPs"].as_array().cloned().filter(|addresses| !addresses.is_empty())
+        api.statuses().pop()?["status"]["guestIPs"]
+            .as_array()
+            .cloned()
+            .filter(|addresses| !addresses.is_empty())
     });
     assert!(addresses.contains(&json!("10.0.2.15")), "{addresses:?}");
 }
@@ -145,7 +190,12 @@ fn a_machine_has_a_tpm_whose_state_stays() {
     console.type_line("poweroff");
     let end = vm.end();
     assert_eq!(end.code, 0, "{}", end.log);
-    assert!(fs::metadata(rig.path("data/tpm2-00.permall")).unwrap().len() > 1000);
+    assert!(
+        fs::metadata(rig.path("data/tpm2-00.permall"))
+            .unwrap()
+            .len()
+            > 1000
+    );
     assert!(!end.log.contains("TPM has ended"), "{}", end.log);
 }
 
@@ -156,10 +206,22 @@ fn a_tpm_that_cannot_use_its_state_is_a_failed_start_that_tells_why() {
     rig.write("data/tpm2-00.permall", "nonsense");
     rig.own("data/tpm2-00.permall");
     let end = rig.start(Some(&api)).end();
-    assert_eq!((end.code, &end.outcome["reason"]), (70, &json!("StartFailed")), "{}", end.log);
+    assert_eq!(
+        (end.code, &end.outcome["reason"]),
+        (70, &json!("StartFailed")),
+        "{}",
+        end.log
+    );
     let message = end.outcome["message"].as_str().unwrap();
-    assert!(message.contains("TPM (swtpm)") && message.contains("libtpms"), "{message}");
-    assert!(api.warnings().is_empty() && !end.log.contains("runs on without it"), "{}", end.log);
+    assert!(
+        message.contains("TPM (swtpm)") && message.contains("libtpms"),
+        "{message}"
+    );
+    assert!(
+        api.warnings().is_empty() && !end.log.contains("runs on without it"),
+        "{}",
+        end.log
+    );
 }
 
 #[test]
@@ -177,18 +239,31 @@ fn b24_a_tpm_that_ends_is_told_and_the_guest_goes_on() {
         })
     };
     told("True");
-    run("kill", &["-KILL".as_ref(), vm.child("swtpm").to_string().as_ref()]);
+    run(
+        "kill",
+        &["-KILL".as_ref(), vm.child("swtpm").to_string().as_ref()],
+    );
     let healthy = told("False");
     assert_eq!(healthy["reason"], "TpmEnded");
     for word in ["signal 9", "runs on without it", "restartRequest"] {
-        assert!(healthy["message"].as_str().unwrap().contains(word), "{healthy}");
+        assert!(
+            healthy["message"].as_str().unwrap().contains(word),
+            "{healthy}"
+        );
     }
-    vm.until("an event", || (api.warnings() == ["TpmEnded"]).then_some(()));
+    vm.until("an event", || {
+        (api.warnings() == ["TpmEnded"]).then_some(())
+    });
     console.type_line("sh echo still here");
     console.wait("TINY sh still here");
     console.type_line("poweroff");
     let end = vm.end();
-    assert_eq!((end.code, &end.outcome["reason"]), (0, &json!("GuestShutdown")), "{}", end.log);
+    assert_eq!(
+        (end.code, &end.outcome["reason"]),
+        (0, &json!("GuestShutdown")),
+        "{}",
+        end.log
+    );
 }
 
 #[test]
@@ -197,7 +272,10 @@ fn a_second_machine_on_the_same_device_is_refused() {
     let device = LoopDevice::of(&image.path("disk.img"));
     let (one, two) = (Rig::with_device(&device.0), Rig::with_device(&device.0));
     for rig in [&one, &two] {
-        rig.configure(&json!({}), &json!({"drives": [{"type": "raw", "resource": "/dev/system-disk"}]}));
+        rig.configure(
+            &json!({}),
+            &json!({"drives": [{"type": "raw", "resource": "/dev/system-disk"}]}),
+        );
     }
     let vm = one.start(None);
     vm.console().wait("TINY boot=1");
@@ -205,5 +283,8 @@ fn a_second_machine_on_the_same_device_is_refused() {
     assert_eq!(end.code, 67, "{}", end.log);
     assert_eq!(end.outcome["reason"], "DiskInUse");
     let message = end.outcome["message"].as_str().unwrap();
-    assert!(message.starts_with("/dev/system-disk is in use"), "{message}");
+    assert!(
+        message.starts_with("/dev/system-disk is in use"),
+        "{message}"
+    );
 }

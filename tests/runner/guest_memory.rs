@@ -8,8 +8,14 @@ use std::fs;
 fn mapping(pid: u32) -> Option<(String, String)> {
     let maps = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
     let (_, of_file) = maps.split_once("/memfd:memory-backend-memfd")?;
-    let rights = maps.lines().find(|line| line.contains("/memfd:memory-backend-memfd"))?.split_whitespace().nth(1)?;
-    let page = of_file.lines().find_map(|line| line.strip_prefix("KernelPageSize:"))?;
+    let rights = maps
+        .lines()
+        .find(|line| line.contains("/memfd:memory-backend-memfd"))?
+        .split_whitespace()
+        .nth(1)?;
+    let page = of_file
+        .lines()
+        .find_map(|line| line.strip_prefix("KernelPageSize:"))?;
     Some((rights.to_owned(), page.trim().to_owned()))
 }
 
@@ -17,7 +23,10 @@ fn mapping(pid: u32) -> Option<(String, String)> {
 fn shared_memory_is_a_file_that_qemu_can_hand_on_and_ordinary_memory_is_not() {
     for shared in [true, false] {
         let rig = Rig::with_guest();
-        rig.configure(&json!({}), &json!({"sharedMemory": shared, "powerdownTimeout": 0}));
+        rig.configure(
+            &json!({}),
+            &json!({"sharedMemory": shared, "powerdownTimeout": 0}),
+        );
         let vm = rig.start(None);
         vm.console().wait("ready");
         let expected = shared.then(|| ("rw-s".to_owned(), "4 kB".to_owned()));
@@ -50,23 +59,35 @@ impl Drop for HugePages {
 #[test]
 fn memory_is_made_of_huge_pages_and_where_there_are_none_it_is_explained() {
     let rig = Rig::new();
-    let huge = json!({"drives": [], "hugepages": "2Mi", "maximumRam": "64 MiB", "powerdownTimeout": 0});
+    let huge =
+        json!({"drives": [], "hugepages": "2Mi", "maximumRam": "64 MiB", "powerdownTimeout": 0});
     rig.configure(&json!({}), &huge);
     let Some(pages) = HugePages::set_aside(0) else {
         println!("huge pages were not looked at: {SET_ASIDE} cannot be written here");
         return;
     };
     let end = rig.start(None).end();
-    assert_eq!((end.code, &end.outcome["reason"]), (70, &json!("StartFailed")), "{}", end.log);
+    assert_eq!(
+        (end.code, &end.outcome["reason"]),
+        (70, &json!("StartFailed")),
+        "{}",
+        end.log
+    );
     let message = end.outcome["message"].as_str().unwrap();
-    assert!(message.contains("Cannot allocate memory") && message.contains("vm.hugepages"), "{message}");
+    assert!(
+        message.contains("Cannot allocate memory") && message.contains("vm.hugepages"),
+        "{message}"
+    );
     let Some(_some) = HugePages::set_aside(40) else {
         println!("huge pages were not used: the kernel has no room for 40 of them");
         return;
     };
     let vm = rig.start(None);
     vm.reaches("Booting");
-    assert_eq!(mapping(vm.qemu()), Some(("rw-s".to_owned(), "2048 kB".to_owned())));
+    assert_eq!(
+        mapping(vm.qemu()),
+        Some(("rw-s".to_owned(), "2048 kB".to_owned()))
+    );
     vm.signal("-TERM");
     assert_eq!(vm.end().code, 10);
     drop(pages);

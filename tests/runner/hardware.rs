@@ -13,7 +13,9 @@ fn devices(console: &mut Console) -> Vec<String> {
         "sh cd /sys/bus/pci/devices; for d in 0000:00:*; do echo dev ${d#0000:00:} $(cat $d/vendor $d/device); done; echo done",
     );
     let lines = console.wait("TINY sh done");
-    let devices = lines.lines().filter_map(|line| line.trim().strip_prefix("TINY sh dev "));
+    let devices = lines
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("TINY sh dev "));
     let devices = devices.filter(|device| !device.starts_with("1f.") && !device.starts_with("00."));
     devices.map(|device| device.replace("0x", "")).collect()
 }
@@ -37,13 +39,22 @@ fn devices_are_where_the_reference_has_them_and_stay_when_others_come_and_go() {
     let rig = Rig::with_guest();
     let disks = ["/tmp/disk.img", "/tmp/two.img", "/tmp/three.img"];
     for disk in &disks[1..] {
-        fs::File::create(rig.path(&disk[5..])).unwrap().set_len(1 << 20).unwrap();
+        fs::File::create(rig.path(&disk[5..]))
+            .unwrap()
+            .set_len(1 << 20)
+            .unwrap();
         rig.own(&disk[5..]);
     }
     let configure = |network: serde_json::Value, disks: &[&str]| {
-        let drives: Vec<_> = disks.iter().map(|disk| json!({"type": "raw", "resource": disk})).collect();
+        let drives: Vec<_> = disks
+            .iter()
+            .map(|disk| json!({"type": "raw", "resource": disk}))
+            .collect();
         // With two heads, as an emulated machine with one gets a simpler screen than the reference's.
-        rig.configure(&json!({}), &json!({"network": network, "drives": drives, "display": {"outputs": 2}}));
+        rig.configure(
+            &json!({}),
+            &json!({"network": network, "drives": drives, "display": {"outputs": 2}}),
+        );
     };
     let run = || {
         let vm = rig.start(None);
@@ -68,8 +79,14 @@ fn devices_are_where_the_reference_has_them_and_stay_when_others_come_and_go() {
 fn a_machine_of_the_reference_keeps_its_type_its_places_and_its_address() {
     let rig = Rig::with_guest();
     rig.write("data/uuid.txt", "2f3c1f9e-8e6e-4d6e-9f0e-0d5f6f2d9b11\n");
-    rig.write("data/VM.ftl.yaml", "- - \"-machine\"\n  - \"pc-q35-9.1,usb=off\"\n");
-    rig.configure(&json!({}), &json!({"network": [{"type": "user"}], "display": {"outputs": 2}}));
+    rig.write(
+        "data/VM.ftl.yaml",
+        "- - \"-machine\"\n  - \"pc-q35-9.1,usb=off\"\n",
+    );
+    rig.configure(
+        &json!({}),
+        &json!({"network": [{"type": "user"}], "display": {"outputs": 2}}),
+    );
     let vm = rig.start(None);
     let mut console = vm.console();
     console.wait("ready");
@@ -81,7 +98,9 @@ fn a_machine_of_the_reference_keeps_its_type_its_places_and_its_address() {
     // What QEMU gives to a first interface without an address, as the reference did.
     assert!(ask("cat /sys/class/net/eth0/address").contains("52:54:00:12:34:56"));
     assert!(ask("cat /sys/class/dmi/id/product_version").contains("pc-q35-9.1"));
-    assert!(ask("cat /sys/class/dmi/id/product_uuid").contains("2f3c1f9e-8e6e-4d6e-9f0e-0d5f6f2d9b11"));
+    assert!(
+        ask("cat /sys/class/dmi/id/product_uuid").contains("2f3c1f9e-8e6e-4d6e-9f0e-0d5f6f2d9b11")
+    );
 }
 
 /// What a guest sees of its network cards and disks: slot, and what tells one from another. It finds one after the other; so
@@ -93,7 +112,9 @@ fn cards_and_disks(console: &mut Console, count: usize) -> Vec<String> {
             "sh modprobe virtio_net; cd /sys/bus/pci/devices; for f in */virtio*/net/*/address */virtio*/block/*/size; do test -e \"$f\" && echo dev ${f%%/*} $(cat $f); done; echo done",
         );
         let lines = console.wait("TINY sh done");
-        let devices = lines.lines().filter_map(|line| line.trim().strip_prefix("TINY sh dev 0000:00:"));
+        let devices = lines
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("TINY sh dev 0000:00:"));
         let devices: Vec<String> = devices.map(str::to_owned).collect();
         if devices.len() >= count || began.elapsed() > LIMIT {
             return devices;
@@ -112,16 +133,25 @@ fn a_vm_that_we_have_installed_keeps_each_card_and_disk_where_it_was_when_others
     rig.write("data/machine.json", KEPT);
     rig.own("data/machine.json");
     for (disk, mebibytes) in [("two.img", 2), ("three.img", 3)] {
-        fs::File::create(rig.path(disk)).unwrap().set_len(mebibytes << 20).unwrap();
+        fs::File::create(rig.path(disk))
+            .unwrap()
+            .set_len(mebibytes << 20)
+            .unwrap();
         rig.own(disk);
     }
-    let card =
-        |n: u32| (format!("52:54:00:00:00:0{n}"), json!({"type": "user", "mac": format!("52:54:00:00:00:0{n}")}));
+    let card = |n: u32| {
+        (
+            format!("52:54:00:00:00:0{n}"),
+            json!({"type": "user", "mac": format!("52:54:00:00:00:0{n}")}),
+        )
+    };
     let run = |cards: &[u32], disks: &[&str]| {
         let count = cards.len() + disks.len();
         let cards: Vec<_> = cards.iter().map(|n| card(*n).1).collect();
-        let drives: Vec<_> =
-            disks.iter().map(|disk| json!({"type": "raw", "resource": format!("/tmp/{disk}")})).collect();
+        let drives: Vec<_> = disks
+            .iter()
+            .map(|disk| json!({"type": "raw", "resource": format!("/tmp/{disk}")}))
+            .collect();
         rig.configure(&json!({}), &json!({"network": cards, "drives": drives}));
         let vm = rig.start(None);
         let mut console = vm.console();
@@ -131,40 +161,87 @@ fn a_vm_that_we_have_installed_keeps_each_card_and_disk_where_it_was_when_others
         assert!(console.wait("TINY sh done").contains("pc-q35-9.2"));
         console.type_line("poweroff");
         assert_eq!(vm.end().code, 0);
-        seen.into_iter().filter(|device| !device.starts_with("09.0 ")).collect::<Vec<_>>()
+        seen.into_iter()
+            .filter(|device| !device.starts_with("09.0 "))
+            .collect::<Vec<_>>()
     };
     let (one, two, three) = (card(1).0, card(2).0, card(3).0);
-    assert_eq!(run(&[2], &["disk.img", "two.img"]), [format!("08.0 {two}"), "0a.0 4096".to_owned()]);
+    assert_eq!(
+        run(&[2], &["disk.img", "two.img"]),
+        [format!("08.0 {two}"), "0a.0 4096".to_owned()]
+    );
     // A new card, and a new disk before the others.
     let seen = run(&[3, 2], &["three.img", "disk.img", "two.img"]);
-    assert_eq!(seen, [format!("08.0 {two}"), format!("0c.0 {three}"), "0a.0 4096".to_owned(), "0d.0 6144".to_owned()]);
+    assert_eq!(
+        seen,
+        [
+            format!("08.0 {two}"),
+            format!("0c.0 {three}"),
+            "0a.0 4096".to_owned(),
+            "0d.0 6144".to_owned()
+        ]
+    );
     // What was away is back, what was there is gone.
-    assert_eq!(run(&[1], &["disk.img", "three.img"]), [format!("07.0 {one}"), "0d.0 6144".to_owned()]);
+    assert_eq!(
+        run(&[1], &["disk.img", "three.img"]),
+        [format!("07.0 {one}"), "0d.0 6144".to_owned()]
+    );
 }
 
 #[test]
 fn a_network_card_has_the_queues_and_interrupts_that_qemu_gives_by_itself() {
     let rig = Rig::new();
-    rig.configure(&json!({}), &json!({"drives": [], "network": [{"type": "user"}], "powerdownTimeout": 0}));
+    rig.configure(
+        &json!({}),
+        &json!({"drives": [], "network": [{"type": "user"}], "powerdownTimeout": 0}),
+    );
     let vm = rig.start(None);
-    let card = vm.arguments().into_iter().find(|argument| argument.contains("virtio-net")).unwrap();
+    let card = vm
+        .arguments()
+        .into_iter()
+        .find(|argument| argument.contains("virtio-net"))
+        .unwrap();
     let mut card: serde_json::Value = serde_json::from_str(&card).unwrap();
     let properties = |card: &serde_json::Value| {
         let card = card.to_string();
-        let machine = ["-nodefaults", "-display", "none", "-machine", "q35", "-S", "-monitor", "stdio"];
+        let machine = [
+            "-nodefaults",
+            "-display",
+            "none",
+            "-machine",
+            "q35",
+            "-S",
+            "-monitor",
+            "stdio",
+        ];
         let network = ["-netdev", "user,id=hostnet0", "-device", &card];
         let mut qemu = rig.qemu(&[&machine[..], &network].concat());
-        let mut qemu = qemu.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        qemu.stdin.take().unwrap().write_all(b"info qtree\nquit\n").unwrap();
+        let mut qemu = qemu
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        qemu.stdin
+            .take()
+            .unwrap()
+            .write_all(b"info qtree\nquit\n")
+            .unwrap();
         String::from_utf8(qemu.wait_with_output().unwrap().stdout).unwrap()
     };
     let explicit = properties(&card);
     for own in ["mq", "rx_queue_size", "tx_queue_size", "vectors"] {
-        assert!(card.as_object_mut().unwrap().remove(own).is_some(), "{own} is not among {card}");
+        assert!(
+            card.as_object_mut().unwrap().remove(own).is_some(),
+            "{own} is not among {card}"
+        );
     }
     let by_itself = properties(&card);
     assert!(by_itself.contains("vectors = 4 "), "{by_itself}");
-    let differs: Vec<_> = explicit.lines().zip(by_itself.lines()).filter(|(one, two)| one != two).collect();
+    let differs: Vec<_> = explicit
+        .lines()
+        .zip(by_itself.lines())
+        .filter(|(one, two)| one != two)
+        .collect();
     assert!(differs.is_empty(), "{differs:?}");
 }
 
@@ -174,7 +251,15 @@ fn a_machine_type_that_qemu_no_longer_has_is_explained() {
     rig.write("data/machine.json", r#"{"machineType": "pc-q35-2.3"}"#);
     rig.configure(&json!({}), &json!({"drives": []}));
     let end = rig.start(None).end();
-    assert_eq!((end.code, &end.outcome["reason"]), (70, &json!("StartFailed")), "{}", end.log);
+    assert_eq!(
+        (end.code, &end.outcome["reason"]),
+        (70, &json!("StartFailed")),
+        "{}",
+        end.log
+    );
     let message = end.outcome["message"].as_str().unwrap();
-    assert!(message.contains("machine type that this image's QEMU does not have") && message.contains("pc-q35-2.3"));
+    assert!(
+        message.contains("machine type that this image's QEMU does not have")
+            && message.contains("pc-q35-2.3")
+    );
 }

@@ -21,10 +21,15 @@ impl Network {
     pub fn new() -> Self {
         let script = "ip link set lo up && echo up && read -r _";
         let mut command = Command::new("unshare");
-        command.args(["--net", "sh", "-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .args(["--net", "sh", "-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut first = command.spawn().unwrap();
         let mut is_up = String::new();
-        BufReader::new(first.stdout.take().unwrap()).read_line(&mut is_up).unwrap();
+        BufReader::new(first.stdout.take().unwrap())
+            .read_line(&mut is_up)
+            .unwrap();
         assert_eq!(is_up, "up\n");
         let network = Self(File::open(format!("/proc/{}/ns/net", first.id())).unwrap());
         drop(first.stdin.take());
@@ -68,14 +73,26 @@ impl Network {
 
     pub fn ip(&self, arguments: &[&str]) -> String {
         let output = self.command("ip").args(arguments).output().unwrap();
-        assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "ip {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
     /// What that script for bash prints there.
     pub fn bash(&self, script: &str) -> String {
-        let output = self.command("timeout").args(["60", "bash", "-c", script]).output().unwrap();
-        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = self
+            .command("timeout")
+            .args(["60", "bash", "-c", script])
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{script}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap()
     }
 }
@@ -85,7 +102,10 @@ pub struct LoopDevice(pub String);
 
 impl LoopDevice {
     pub fn of(image: &Path) -> Self {
-        Self(run("losetup", &["-f".as_ref(), "--show".as_ref(), image.as_ref()]))
+        Self(run(
+            "losetup",
+            &["-f".as_ref(), "--show".as_ref(), image.as_ref()],
+        ))
     }
 }
 
@@ -105,7 +125,14 @@ impl SmallVolume {
         let options = format!("mode=777,size={mib}m");
         run(
             "mount",
-            &["-t".as_ref(), "tmpfs".as_ref(), "-o".as_ref(), options.as_ref(), "small".as_ref(), volume.0.as_ref()],
+            &[
+                "-t".as_ref(),
+                "tmpfs".as_ref(),
+                "-o".as_ref(),
+                options.as_ref(),
+                "small".as_ref(),
+                volume.0.as_ref(),
+            ],
         );
         volume
     }
@@ -118,7 +145,9 @@ impl SmallVolume {
 
 impl Drop for SmallVolume {
     fn drop(&mut self) {
-        let _ = Command::new("umount").args(["--lazy".as_ref(), self.0.as_os_str()]).status();
+        let _ = Command::new("umount")
+            .args(["--lazy".as_ref(), self.0.as_os_str()])
+            .status();
     }
 }
 
@@ -133,10 +162,21 @@ impl SilentServer {
         let script = r#"exec 5<>/dev/fuse
             mount -i -t fuse -o fd=5,rootmode=40000,user_id=0,group_id=0,allow_other silent "$1" && exec sleep 600"#;
         fs::create_dir(dir).unwrap();
-        let program = Command::new("sh").args(["-c", script, "silent"]).arg(dir).spawn().unwrap();
-        let server = Self { program, mount: dir.to_owned() };
+        let program = Command::new("sh")
+            .args(["-c", script, "silent"])
+            .arg(dir)
+            .spawn()
+            .unwrap();
+        let server = Self {
+            program,
+            mount: dir.to_owned(),
+        };
         let began = Instant::now();
-        let is_mounted = || fs::read_to_string("/proc/self/mounts").unwrap().contains(&*dir.to_string_lossy());
+        let is_mounted = || {
+            fs::read_to_string("/proc/self/mounts")
+                .unwrap()
+                .contains(&*dir.to_string_lossy())
+        };
         while !is_mounted() {
             assert!(began.elapsed() < LIMIT, "FUSE mounts nothing here");
             thread::sleep(Duration::from_millis(20));
@@ -150,6 +190,8 @@ impl Drop for SilentServer {
         // The kernel answers in its place then.
         let _ = self.program.kill();
         let _ = self.program.wait();
-        let _ = Command::new("umount").args(["--lazy".as_ref(), self.mount.as_os_str()]).status();
+        let _ = Command::new("umount")
+            .args(["--lazy".as_ref(), self.mount.as_os_str()])
+            .status();
     }
 }

@@ -27,16 +27,34 @@ fn a_kvm_that_cannot_be_used_is_explained_and_the_guest_is_emulated() {
     let rig = Rig::with_guest();
     for (device, word) in [
         ("666 1 3", "/dev/kvm is device 1:3 and not KVM's"),
-        ("600 10 232", "/dev/kvm cannot be opened by uid 107: Permission denied"),
+        (
+            "600 10 232",
+            "/dev/kvm cannot be opened by uid 107: Permission denied",
+        ),
     ] {
         let accelerated = accelerated(&rig, device);
-        assert_eq!((&accelerated["status"], &accelerated["reason"]), (&json!("False"), &json!("KvmNotAvailable")));
-        assert!(accelerated["message"].as_str().unwrap().contains(word), "{accelerated}");
+        assert_eq!(
+            (&accelerated["status"], &accelerated["reason"]),
+            (&json!("False"), &json!("KvmNotAvailable"))
+        );
+        assert!(
+            accelerated["message"].as_str().unwrap().contains(word),
+            "{accelerated}"
+        );
         assert!(!rig.log().contains("KVM was tried"), "{}", rig.log());
         rig.configure(&json!({}), &json!({"accelerator": "kvm"}));
         let end = rig.start_with_kvm(None, device).end();
-        assert_eq!((end.code, &end.outcome["reason"]), (69, &json!("AcceleratorUnavailable")), "{}", end.log);
-        assert!(end.outcome["message"].as_str().unwrap().contains(word), "{}", end.outcome);
+        assert_eq!(
+            (end.code, &end.outcome["reason"]),
+            (69, &json!("AcceleratorUnavailable")),
+            "{}",
+            end.log
+        );
+        assert!(
+            end.outcome["message"].as_str().unwrap().contains(word),
+            "{}",
+            end.outcome
+        );
     }
 }
 
@@ -44,19 +62,56 @@ fn a_kvm_that_cannot_be_used_is_explained_and_the_guest_is_emulated() {
 fn a_cpu_model_that_qemu_does_not_have_is_a_wrong_configuration_and_told_with_those_that_work() {
     let rig = Rig::new();
     for (accelerator, model, word, hint) in [
-        ("tcg", "nehalem-9", "unable to find CPU model 'nehalem-9'", "among those that work: max, Nehalem, "),
-        ("auto", "nehalem-9", "unable to find CPU model 'nehalem-9'", "among those that work: max, Nehalem, "),
-        ("tcg", "Haswell,enforce", "TCG doesn't support requested features", "among those that work: max, "),
-        ("tcg", "max,+sse9", "Property 'max-x86_64-cpu.sse9' not found", "correct its features"),
+        (
+            "tcg",
+            "nehalem-9",
+            "unable to find CPU model 'nehalem-9'",
+            "among those that work: max, Nehalem, ",
+        ),
+        (
+            "auto",
+            "nehalem-9",
+            "unable to find CPU model 'nehalem-9'",
+            "among those that work: max, Nehalem, ",
+        ),
+        (
+            "tcg",
+            "Haswell,enforce",
+            "TCG doesn't support requested features",
+            "among those that work: max, ",
+        ),
+        (
+            "tcg",
+            "max,+sse9",
+            "Property 'max-x86_64-cpu.sse9' not found",
+            "correct its features",
+        ),
     ] {
-        rig.configure(&json!({}), &json!({"drives": [], "accelerator": accelerator, "cpuModel": model}));
+        rig.configure(
+            &json!({}),
+            &json!({"drives": [], "accelerator": accelerator, "cpuModel": model}),
+        );
         let end = rig.start(None).end();
-        assert_eq!((end.code, &end.outcome["reason"]), (64, &json!("InvalidConfig")), "{}", end.log);
+        assert_eq!(
+            (end.code, &end.outcome["reason"]),
+            (64, &json!("InvalidConfig")),
+            "{}",
+            end.log
+        );
         let message = end.outcome["message"].as_str().unwrap();
-        assert!(message.starts_with(&format!("/tmp/config/config.yaml: vm.cpuModel: {model:?} ")), "{message}");
-        assert!(message.contains(word) && message.contains(hint), "{message}");
+        assert!(
+            message.starts_with(&format!("/tmp/config/config.yaml: vm.cpuModel: {model:?} ")),
+            "{message}"
+        );
+        assert!(
+            message.contains(word) && message.contains(hint),
+            "{message}"
+        );
         // Those that lack something here are not among them.
-        assert!(!message.contains("host,") && !message.contains("Skylake"), "{message}");
+        assert!(
+            !message.contains("host,") && !message.contains("Skylake"),
+            "{message}"
+        );
     }
 }
 
@@ -75,12 +130,23 @@ fn the_machines_own_kvm_runs_the_guest_or_it_is_said_why_not() {
     }
     // The guest has booted all the same, and nothing of the attempt is left.
     assert_eq!(accelerated["reason"], "KvmDoesNotWork");
-    assert!(accelerated["message"].as_str().unwrap().contains("/dev/kvm runs no guest: "), "{accelerated}");
+    assert!(
+        accelerated["message"]
+            .as_str()
+            .unwrap()
+            .contains("/dev/kvm runs no guest: "),
+        "{accelerated}"
+    );
     assert!(log.contains(" -accel tcg "), "{log}");
     assert!(!rig.path("run/kvm-probe.bin").exists());
     rig.configure(&json!({}), &json!({"accelerator": "kvm"}));
     let end = rig.start_with_kvm(None, KVM).end();
-    assert_eq!((end.code, &end.outcome["reason"]), (69, &json!("AcceleratorUnavailable")), "{}", end.log);
+    assert_eq!(
+        (end.code, &end.outcome["reason"]),
+        (69, &json!("AcceleratorUnavailable")),
+        "{}",
+        end.log
+    );
 }
 
 #[test]
@@ -92,7 +158,11 @@ fn the_guest_that_kvm_is_tried_with_comes_to_its_end_and_to_64_bits() {
         let bios = format!("/tmp/{name}");
         let arguments = "-nodefaults -no-user-config -no-reboot -display none -machine q35 -accel tcg -m 16M -device \
             isa-debug-exit,iobase=0xf4,iosize=4 -bios";
-        let arguments = [&arguments.split_whitespace().collect::<Vec<_>>()[..], &[&bios, "-cpu", model]].concat();
+        let arguments = [
+            &arguments.split_whitespace().collect::<Vec<_>>()[..],
+            &[&bios, "-cpu", model],
+        ]
+        .concat();
         rig.qemu(&arguments).status().unwrap().code()
     };
     // Also models that have no 64 bits, or do not know how to tell.
@@ -100,7 +170,16 @@ fn the_guest_that_kvm_is_tried_with_comes_to_its_end_and_to_64_bits() {
         assert_eq!(ends("whole.bin", &bios, model), Some(through), "{model}");
     }
     // Without its first page table it fails where it takes 64 bits only.
-    let table = bios.windows(4).position(|bytes| bytes == [0x03, 0x20, 0, 0]).unwrap();
+    let table = bios
+        .windows(4)
+        .position(|bytes| bytes == [0x03, 0x20, 0, 0])
+        .unwrap();
     let broken = [&bios[..table], &[0x02], &bios[table + 1..]].concat();
-    assert_eq!((ends("broken.bin", &broken, "max"), ends("broken.bin", &broken, "qemu32")), (Some(0), Some(through)));
+    assert_eq!(
+        (
+            ends("broken.bin", &broken, "max"),
+            ends("broken.bin", &broken, "qemu32")
+        ),
+        (Some(0), Some(through))
+    );
 }

@@ -11,7 +11,9 @@ use std::process::Stdio;
 #[test]
 fn b34_cpus_follow_the_configuration_and_a_bad_one_changes_nothing() {
     let (rig, api) = (Rig::with_guest(), Api::start());
-    let configure = |generation: i64, vm| rig.configure(&json!({"namespace": "ns", "generation": generation}), &vm);
+    let configure = |generation: i64, vm| {
+        rig.configure(&json!({"namespace": "ns", "generation": generation}), &vm)
+    };
     configure(1, json!({"maximumCpus": 4, "currentCpus": 1}));
     let vm = rig.start(Some(&api));
     let mut console = vm.console();
@@ -27,15 +29,29 @@ fn b34_cpus_follow_the_configuration_and_a_bad_one_changes_nothing() {
     console.type_line("sh until [ $(grep -c ^processor /proc/cpuinfo) = 2 ]; do sleep 0.2; done");
     console.type_line("cpus");
     console.wait("TINY cpus 2");
-    configure(3, json!({"maximumCpus": 4, "currentCpus": 2, "maximumRam": "8Gb"}));
+    configure(
+        3,
+        json!({"maximumCpus": 4, "currentCpus": 2, "maximumRam": "8Gb"}),
+    );
     let status = vm.until("a refusal", || {
-        api.statuses().pop().filter(|last| condition(last, "ConfigInSync")["status"] == "False")
+        api.statuses()
+            .pop()
+            .filter(|last| condition(last, "ConfigInSync")["status"] == "False")
     });
-    assert_eq!(condition(&status, "ConfigInSync")["reason"], "InvalidConfig");
+    assert_eq!(
+        condition(&status, "ConfigInSync")["reason"],
+        "InvalidConfig"
+    );
     assert_eq!(condition(&status, "Running")["observedGeneration"], 2);
     configure(4, json!({"maximumCpus": 4, "currentCpus": 8}));
     let status = vm.until("generation 4", || confirmed(4));
-    assert_eq!((&status["status"]["cpus"], &condition(&status, "CpusInSync")["status"]), (&json!(2), &json!("False")));
+    assert_eq!(
+        (
+            &status["status"]["cpus"],
+            &condition(&status, "CpusInSync")["status"]
+        ),
+        (&json!(2), &json!("False"))
+    );
     assert_eq!(condition(&status, "ConfigInSync")["status"], "True");
 }
 
@@ -52,7 +68,9 @@ fn a_display_has_its_password_and_nobody_reads_it() {
     rig.write("config/password-expiry", "now\n");
     let vm = rig.start(Some(&api));
     let serial = |n: i64| {
-        vm.until("a password serial", || (api.statuses().pop()?["status"]["displayPasswordSerial"] == n).then_some(()));
+        vm.until("a password serial", || {
+            (api.statuses().pop()?["status"]["displayPasswordSerial"] == n).then_some(())
+        });
     };
     serial(1);
     rig.write("config/password-expiry", "never\n");
@@ -63,7 +81,11 @@ fn a_display_has_its_password_and_nobody_reads_it() {
     assert!(arguments.contains("disable-ticketing=off"));
     vm.signal("-TERM");
     let end = vm.end();
-    assert!(!end.log.contains("geheim") && !arguments.contains("geheim"), "{}", end.log);
+    assert!(
+        !end.log.contains("geheim") && !arguments.contains("geheim"),
+        "{}",
+        end.log
+    );
 }
 
 #[test]
@@ -74,8 +96,15 @@ fn a_console_talks_to_the_guest_and_its_log_begins_with_the_boot() {
     let mut console = vm.console();
     console.wait("TINY boot=1");
     let mut command = vm.exec_command(&["console"]);
-    let mut attached = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let (mut keys, mut screen) = (attached.stdin.take().unwrap(), attached.stdout.take().unwrap());
+    let mut attached = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut keys, mut screen) = (
+        attached.stdin.take().unwrap(),
+        attached.stdout.take().unwrap(),
+    );
     keys.write_all(b"echo one\n").unwrap();
     let mut shown = String::new();
     while !shown.contains("TINY echo one") {
@@ -86,12 +115,23 @@ fn a_console_talks_to_the_guest_and_its_log_begins_with_the_boot() {
     }
     keys.write_all(b"\x1d").unwrap();
     assert!(attached.wait().unwrap().success());
-    assert!(shown.contains("TINY echo one") && !shown.contains("TINY boot"), "{shown}");
+    assert!(
+        shown.contains("TINY echo one") && !shown.contains("TINY boot"),
+        "{shown}"
+    );
     let log = || String::from_utf8(vm.exec(&["console", "--log"]).stdout).unwrap();
-    assert!(log().contains("TINY boot=1") && log().contains("TINY echo one"), "{}", log());
+    assert!(
+        log().contains("TINY boot=1") && log().contains("TINY echo one"),
+        "{}",
+        log()
+    );
     console.type_line("reboot");
     console.wait("TINY boot=2");
-    assert!(log().contains("TINY boot=2") && !log().contains("TINY echo one"), "{}", log());
+    assert!(
+        log().contains("TINY boot=2") && !log().contains("TINY echo one"),
+        "{}",
+        log()
+    );
 }
 
 #[test]
@@ -105,11 +145,19 @@ fn a_guest_that_reboots_is_not_booted_until_its_agent_answers_again() {
     vm.logged("from=Booted to=Booting");
     vm.until("a report of the reboot", || {
         let statuses = api.statuses();
-        let booted: Vec<_> = statuses.iter().map(|s| condition(s, "Booted")["status"].clone()).collect();
-        booted.ends_with(&[json!("True"), json!("False"), json!("True")]).then_some(())
+        let booted: Vec<_> = statuses
+            .iter()
+            .map(|s| condition(s, "Booted")["status"].clone())
+            .collect();
+        booted
+            .ends_with(&[json!("True"), json!("False"), json!("True")])
+            .then_some(())
     });
     let last = api.statuses();
-    assert!(last[last.len() - 2]["status"]["osinfo"].is_null(), "what it was is not what it is");
+    assert!(
+        last[last.len() - 2]["status"]["osinfo"].is_null(),
+        "what it was is not what it is"
+    );
 }
 
 #[test]
@@ -125,7 +173,9 @@ fn a_cpu_that_the_guest_does_not_give_back_is_told_and_asked_for_again_with_anot
     console.wait("TINY boot=1");
     vm.reaches("Booted");
     let mut gives = |back: u32| {
-        console.type_line(&format!("sh echo {back} >/sys/firmware/acpi/hotplug/processor/enabled && echo set {back}"));
+        console.type_line(&format!(
+            "sh echo {back} >/sys/firmware/acpi/hotplug/processor/enabled && echo set {back}"
+        ));
         console.wait(&format!("TINY sh set {back}"));
     };
     gives(0);
@@ -134,13 +184,20 @@ fn a_cpu_that_the_guest_does_not_give_back_is_told_and_asked_for_again_with_anot
         vm.until(reason, || {
             let last = api.statuses().pop()?;
             let told = condition(&last, "CpusInSync").clone();
-            (told["reason"] == reason && told["observedGeneration"] == generation).then_some((last, told))
+            (told["reason"] == reason && told["observedGeneration"] == generation)
+                .then_some((last, told))
         })
     };
     let (status, refused) = told("RefusedByGuest", 2);
-    assert_eq!((&status["status"]["cpus"], &refused["status"]), (&json!(2), &json!("False")));
+    assert_eq!(
+        (&status["status"]["cpus"], &refused["status"]),
+        (&json!(2), &json!("False"))
+    );
     for word in ["keeps cpu-1", "_OST status 0x80", "currentCpus"] {
-        assert!(refused["message"].as_str().unwrap().contains(word), "{refused}");
+        assert!(
+            refused["message"].as_str().unwrap().contains(word),
+            "{refused}"
+        );
     }
     gives(1);
     // Another configuration with the same number is followed without another request.
@@ -152,7 +209,12 @@ fn a_cpu_that_the_guest_does_not_give_back_is_told_and_asked_for_again_with_anot
     told("AsConfigured", 4);
     configure(5, 1);
     let (status, _) = told("AsConfigured", 5);
-    assert_eq!((&status["status"]["cpus"], asked()), (&json!(1), 2), "{}", rig.log());
+    assert_eq!(
+        (&status["status"]["cpus"], asked()),
+        (&json!(1), 2),
+        "{}",
+        rig.log()
+    );
 }
 
 #[test]
@@ -171,7 +233,8 @@ fn a_configuration_that_is_no_text_or_cannot_be_read_changes_nothing_and_is_told
             let last = api.statuses().pop()?;
             let told = condition(&last, "ConfigInSync");
             let message = told["message"].as_str()?.contains(word);
-            (told["status"] == status && told["observedGeneration"] == generation && message).then_some(())
+            (told["status"] == status && told["observedGeneration"] == generation && message)
+                .then_some(())
         });
     };
     told("True", 1, "");
@@ -181,7 +244,11 @@ fn a_configuration_that_is_no_text_or_cannot_be_read_changes_nothing_and_is_told
     configure(2);
     told("True", 2, "");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    told("False", 2, "/tmp/config/config.yaml cannot be read by uid 107");
+    told(
+        "False",
+        2,
+        "/tmp/config/config.yaml cannot be read by uid 107",
+    );
     // The same again is no news, and the file is good as it was.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     told("True", 2, "");

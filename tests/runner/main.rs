@@ -3,7 +3,12 @@
 //! Needs root, `make images` and `make guests`. Each test has a mount and a PID namespace of its own; what fails shows
 //! the runner's log.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
 
 mod alone;
 mod api;

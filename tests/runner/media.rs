@@ -47,12 +47,26 @@ fn b05_a_medium_is_changed_ejected_and_inserted_while_the_guest_runs() {
     assert!(!is_open(&vm, "b.iso"));
     configure(&rig, 4, "late.iso");
     let ready = media(4);
-    assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("ImageMissing")));
-    assert!(ready["message"].as_str().unwrap().starts_with("CD drive 0: late.iso"), "{ready}");
+    assert_eq!(
+        (&ready["status"], &ready["reason"]),
+        (&json!("False"), &json!("ImageMissing"))
+    );
+    assert!(
+        ready["message"]
+            .as_str()
+            .unwrap()
+            .starts_with("CD drive 0: late.iso"),
+        "{ready}"
+    );
     fs::write(rig.path("images/late.iso"), vec![0; 1 << 20]).unwrap();
     vm.until("the late image", || is_open(&vm, "late.iso").then_some(()));
-    vm.until("a report", || (condition(&api.statuses().pop()?, "MediaReady")["status"] == "True").then_some(()));
-    assert!(is_open(&vm, "stays.iso"), "nobody has touched the other drive");
+    vm.until("a report", || {
+        (condition(&api.statuses().pop()?, "MediaReady")["status"] == "True").then_some(())
+    });
+    assert!(
+        is_open(&vm, "stays.iso"),
+        "nobody has touched the other drive"
+    );
 }
 
 #[test]
@@ -62,10 +76,17 @@ fn a_repository_that_never_answers_leaves_the_drives_empty_and_keeps_nobody_from
     configure(&rig, 1, "/tmp/images/a.iso");
     let vm = rig.start(Some(&api));
     // While it is asked for the first time.
-    vm.until("the look", || is_in_kernel_function(vm.pid(), "fuse_get_req").then_some(()));
+    vm.until("the look", || {
+        is_in_kernel_function(vm.pid(), "fuse_get_req").then_some(())
+    });
     vm.signal("-TERM");
     let end = vm.end();
-    assert_eq!((end.code, end.outcome["reason"].as_str()), (10, Some("Stopped")), "{}", end.log);
+    assert_eq!(
+        (end.code, end.outcome["reason"].as_str()),
+        (10, Some("Stopped")),
+        "{}",
+        end.log
+    );
     assert!(!end.log.contains("to=Booting"), "{}", end.log);
     let vm = rig.start(Some(&api));
     vm.reaches("Booting");
@@ -88,7 +109,12 @@ fn a_repository_that_never_answers_leaves_the_drives_empty_and_keeps_nobody_from
 #[test]
 fn b01_b25_a_request_resets_the_guest_once_and_it_boots_again() {
     let (rig, api) = (Rig::with_guest(), Api::start());
-    let configure = |request: i64| rig.configure(&json!({"namespace": "ns", "resetCounter": request}), &json!({}));
+    let configure = |request: i64| {
+        rig.configure(
+            &json!({"namespace": "ns", "resetCounter": request}),
+            &json!({}),
+        )
+    };
     configure(7);
     let vm = rig.start(Some(&api));
     let mut console = vm.console();
@@ -105,8 +131,9 @@ fn b01_b25_a_request_resets_the_guest_once_and_it_boots_again() {
         });
     };
     observed(8);
-    let was_false =
-        |s: &Value| condition(s, "Booted")["status"] == "False" && condition(s, "Running")["status"] == "True";
+    let was_false = |s: &Value| {
+        condition(s, "Booted")["status"] == "False" && condition(s, "Running")["status"] == "True"
+    };
     assert!(api.statuses().iter().filter(|s| was_false(s)).count() >= 1);
     // A new start with the same request is no other reset.
     vm.signal("-TERM");

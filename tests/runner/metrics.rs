@@ -12,7 +12,9 @@ const PORT: u16 = 9180;
 fn get(rig: &Rig, path: &str) -> Option<String> {
     let mut stream = rig.network.connect(PORT).ok()?;
     stream.set_read_timeout(Some(LIMIT)).unwrap();
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: vm\r\n\r\n").as_bytes()).ok()?;
+    stream
+        .write_all(format!("GET {path} HTTP/1.1\r\nHost: vm\r\n\r\n").as_bytes())
+        .ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     Some(answer)
@@ -28,30 +30,86 @@ fn value(text: &str, begin: &str) -> f64 {
 #[test]
 fn a_guest_is_counted_and_a_qemu_that_hangs_holds_up_nothing() {
     let rig = Rig::with_guest();
-    rig.configure(&json!({"metricsPort": PORT, "namespace": "vms"}), &json!({"currentCpus": 2, "maximumCpus": 2}));
+    rig.configure(
+        &json!({"metricsPort": PORT, "namespace": "vms"}),
+        &json!({"currentCpus": 2, "maximumCpus": 2}),
+    );
     let vm = rig.start(None);
     vm.reaches("Booted");
     let answer = get(&rig, "/metrics").unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     let labels = "{node=\"node-1\",namespace=\"vms\",name=\"test-vm\"";
-    assert_eq!(value(&answer, &format!("vmoperator_qemu_answers{labels}}}")), 1.0);
-    assert_eq!(value(&answer, &format!("vmoperator_accelerated{labels}}}")), 0.0);
-    assert!(value(&answer, &format!("kubevirt_vmi_cpu_usage_seconds_total{labels}}}")) > 0.5);
-    assert!(value(&answer, &format!("kubevirt_vmi_vcpu_seconds_total{labels},id=\"0\"}}")) > 0.5);
-    assert!(value(&answer, &format!("kubevirt_vmi_vcpu_delay_seconds_total{labels},id=\"1\"}}")) >= 0.0);
+    assert_eq!(
+        value(&answer, &format!("vmoperator_qemu_answers{labels}}}")),
+        1.0
+    );
+    assert_eq!(
+        value(&answer, &format!("vmoperator_accelerated{labels}}}")),
+        0.0
+    );
+    assert!(
+        value(
+            &answer,
+            &format!("kubevirt_vmi_cpu_usage_seconds_total{labels}}}")
+        ) > 0.5
+    );
+    assert!(
+        value(
+            &answer,
+            &format!("kubevirt_vmi_vcpu_seconds_total{labels},id=\"0\"}}")
+        ) > 0.5
+    );
+    assert!(
+        value(
+            &answer,
+            &format!("kubevirt_vmi_vcpu_delay_seconds_total{labels},id=\"1\"}}")
+        ) >= 0.0
+    );
     let drive = format!("{labels},drive=\"/tmp/disk.img\"");
-    assert!(value(&answer, &format!("kubevirt_vmi_storage_read_traffic_bytes_total{drive}}}")) > 1e6);
-    assert!(value(&answer, &format!("kubevirt_vmi_storage_iops_write_total{drive}}}")) >= 1.0);
-    assert_eq!(value(&answer, &format!("vmoperator_disk_aio_info{drive},aio=\"native\"}}")), 1.0);
-    assert_eq!(value(&answer, &format!("kubevirt_vmi_memory_domain_bytes{labels}}}")), 536_870_912.0);
-    assert!(value(&answer, &format!("kubevirt_vmi_memory_resident_bytes{labels}}}")) > 1e7);
+    assert!(
+        value(
+            &answer,
+            &format!("kubevirt_vmi_storage_read_traffic_bytes_total{drive}}}")
+        ) > 1e6
+    );
+    assert!(
+        value(
+            &answer,
+            &format!("kubevirt_vmi_storage_iops_write_total{drive}}}")
+        ) >= 1.0
+    );
+    assert_eq!(
+        value(
+            &answer,
+            &format!("vmoperator_disk_aio_info{drive},aio=\"native\"}}")
+        ),
+        1.0
+    );
+    assert_eq!(
+        value(
+            &answer,
+            &format!("kubevirt_vmi_memory_domain_bytes{labels}}}")
+        ),
+        536_870_912.0
+    );
+    assert!(
+        value(
+            &answer,
+            &format!("kubevirt_vmi_memory_resident_bytes{labels}}}")
+        ) > 1e7
+    );
     // The guest's balloon driver tells soon after somebody has looked.
     let unused = vm.until("the guest's memory", || {
         let answer = get(&rig, "/metrics")?;
-        answer.contains("kubevirt_vmi_memory_unused_bytes{").then(|| value(&answer, "kubevirt_vmi_memory_unused_bytes"))
+        answer
+            .contains("kubevirt_vmi_memory_unused_bytes{")
+            .then(|| value(&answer, "kubevirt_vmi_memory_unused_bytes"))
     });
     assert!(unused > 1e7 && unused < 536_870_912.0, "{unused}");
-    assert!(!answer.contains("kubevirt_vmi_network_"), "a network of kind user is counted with the pod");
+    assert!(
+        !answer.contains("kubevirt_vmi_network_"),
+        "a network of kind user is counted with the pod"
+    );
     assert!(get(&rig, "/").unwrap().starts_with("HTTP/1.1 404 "));
     run("kill", &["-STOP".as_ref(), vm.qemu().to_string().as_ref()]);
     let begin = Instant::now();

@@ -8,7 +8,8 @@ use std::fs;
 
 /// Whether the right to set up networks is in no capability set that counts.
 fn has_no_net_admin(pid: u32) -> bool {
-    let sets = ["CapEff", "CapPrm", "CapInh", "CapAmb"].map(|set| u64::from_str_radix(&field(pid, set), 16).unwrap());
+    let sets = ["CapEff", "CapPrm", "CapInh", "CapAmb"]
+        .map(|set| u64::from_str_radix(&field(pid, set), 16).unwrap());
     sets.iter().all(|set| set & (1 << 12) == 0)
 }
 
@@ -27,21 +28,34 @@ fn two_guests_on_a_bridge_reach_each_other_and_leave_nothing_behind() {
     let [mut first, mut second] = [vms[0].console(), vms[1].console()];
     first.wait("ready");
     second.wait("ready");
-    first.type_line("sh ip address add 10.9.0.1/24 dev eth0; cat /sys/class/net/eth0/address; echo done");
+    first.type_line(
+        "sh ip address add 10.9.0.1/24 dev eth0; cat /sys/class/net/eth0/address; echo done",
+    );
     let address = first.wait("TINY sh done");
-    second.type_line("sh ip address add 10.9.0.2/24 dev eth0; cat /sys/class/net/eth0/address; echo done");
-    assert_ne!(second.wait("TINY sh done"), address, "each has its own address");
+    second.type_line(
+        "sh ip address add 10.9.0.2/24 dev eth0; cat /sys/class/net/eth0/address; echo done",
+    );
+    assert_ne!(
+        second.wait("TINY sh done"),
+        address,
+        "each has its own address"
+    );
     second.type_line(r#"sh printf "GET / HTTP/1.0\r\n\r\n" | nc -w 20 10.9.0.1 8080"#);
     second.wait("TINY sh TINY http");
     let links = network.ip(&["-o", "link", "show", "master", "br0"]);
     assert_eq!(links.lines().count(), 2, "{links}");
     assert!(
-        links.lines().all(|line| line.contains("vmtap") && line.contains("mtu 1400") && line.contains(" fe:")),
+        links.lines().all(|line| line.contains("vmtap")
+            && line.contains("mtu 1400")
+            && line.contains(" fe:")),
         "{links}"
     );
     for vm in &vms {
         let pids = [vec![vm.pid()], children(vm.pid())].concat();
-        assert!(pids.len() == 2 && pids.iter().all(|pid| has_no_net_admin(*pid)), "{pids:?}");
+        assert!(
+            pids.len() == 2 && pids.iter().all(|pid| has_no_net_admin(*pid)),
+            "{pids:?}"
+        );
         assert!(pids.iter().all(|pid| field(*pid, "NoNewPrivs") == "1"));
     }
     for vm in vms {
@@ -53,19 +67,29 @@ fn two_guests_on_a_bridge_reach_each_other_and_leave_nothing_behind() {
 
 /// What that answers to `GET /metrics` in the network's namespace.
 fn metrics(network: &Network, port: u16) -> String {
-    let ask = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'GET /metrics HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3");
+    let ask = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'GET /metrics HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3"
+    );
     network.bash(&ask)
 }
 
 /// What the guest has received or sent on its first network.
 fn counted(text: &str, what: &str) -> f64 {
     let begin = format!("kubevirt_vmi_network_{what}_total{{");
-    let line = text.lines().find(|line| line.starts_with(&begin) && line.contains("interface=\"hostnet0\""));
-    line.unwrap_or_else(|| panic!("no {what} in\n{text}")).rsplit(' ').next().unwrap().parse().unwrap()
+    let line = text
+        .lines()
+        .find(|line| line.starts_with(&begin) && line.contains("interface=\"hostnet0\""));
+    line.unwrap_or_else(|| panic!("no {what} in\n{text}"))
+        .rsplit(' ')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 #[test]
-fn what_goes_to_a_guest_behind_a_tap_is_counted_as_received_and_nobody_keeps_the_right_to_make_taps() {
+fn what_goes_to_a_guest_behind_a_tap_is_counted_as_received_and_nobody_keeps_the_right_to_make_taps()
+ {
     const PORT: u16 = 9180;
     let network = Network::with_bridge();
     network.ip(&["address", "add", "10.9.0.254/24", "dev", "br0"]);
@@ -79,7 +103,10 @@ fn what_goes_to_a_guest_behind_a_tap_is_counted_as_received_and_nobody_keeps_the
     console.wait("ready");
     let pids = [vec![vm.pid()], children(vm.pid())].concat();
     let names: Vec<String> = pids.iter().map(|pid| field(*pid, "Name")).collect();
-    assert!(pids.len() == 3 && names.iter().any(|name| name == "swtpm"), "{names:?}");
+    assert!(
+        pids.len() == 3 && names.iter().any(|name| name == "swtpm"),
+        "{names:?}"
+    );
     assert!(pids.iter().all(|pid| has_no_net_admin(*pid)), "{names:?}");
     console.type_line("sh ip address add 10.9.0.1/24 dev eth0; echo done");
     console.wait("TINY sh done");
@@ -92,40 +119,66 @@ fn what_goes_to_a_guest_behind_a_tap_is_counted_as_received_and_nobody_keeps_the
         network.bash("for n in {1..100}; do printf %01000d 0 >/dev/udp/10.9.0.1/9 || true; done");
         given += 100.0;
         let after = metrics(&network, PORT);
-        let is_whole = after.lines().any(|line| line.starts_with("vmoperator_qemu_answers{") && line.ends_with(" 1.0"));
-        let is_counted = grown(&after, "receive_bytes") > 400_000.0 && grown(&after, "receive_packets") > 400.0;
+        let is_whole = after
+            .lines()
+            .any(|line| line.starts_with("vmoperator_qemu_answers{") && line.ends_with(" 1.0"));
+        let is_counted =
+            grown(&after, "receive_bytes") > 400_000.0 && grown(&after, "receive_packets") > 400.0;
         (is_whole && is_counted).then_some(after)
     });
-    assert!(grown(&after, "receive_packets") < given + 100.0, "{given} were sent\n{after}");
+    assert!(
+        grown(&after, "receive_packets") < given + 100.0,
+        "{given} were sent\n{after}"
+    );
     let sent = grown(&after, "transmit_bytes");
     assert!(sent > 0.0 && sent < 100_000.0, "{sent} of\n{after}");
     // With a tap and a disk there is every figure that the documentation names.
-    let missing =
-        vm_operator::api::runner::metrics::ALL.iter().filter(|figure| !after.contains(&format!("\n{}{{", figure.name)));
-    let missing: Vec<&str> =
-        missing.map(|figure| figure.name).filter(|name| !name.starts_with("kubevirt_vmi_memory_")).collect();
+    let missing = vm_operator::api::runner::metrics::ALL
+        .iter()
+        .filter(|figure| !after.contains(&format!("\n{}{{", figure.name)));
+    let missing: Vec<&str> = missing
+        .map(|figure| figure.name)
+        .filter(|name| !name.starts_with("kubevirt_vmi_memory_"))
+        .collect();
     assert_eq!(missing, [""; 0]);
-    let served = after.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    let served = after
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     assert!(
         served.clone().count() > 30
-            && served.clone().all(|name| vm_operator::api::runner::metrics::figure(name).is_some())
+            && served
+                .clone()
+                .all(|name| vm_operator::api::runner::metrics::figure(name).is_some())
     );
 }
 
 #[test]
 fn a_tap_that_cannot_be_made_is_explained() {
     let rig = Rig::new();
-    rig.configure(&json!({}), &json!({"network": [{"type": "tap"}], "drives": []}));
+    rig.configure(
+        &json!({}),
+        &json!({"network": [{"type": "tap"}], "drives": []}),
+    );
     let end = rig.start(None).end();
     assert_eq!(end.code, 66, "{}", end.log);
     let message = end.outcome["message"].as_str().unwrap();
-    assert!(message.starts_with("vm.network[0]: /dev/net/tun cannot be opened by uid 107: No such file"), "{message}");
+    assert!(
+        message
+            .starts_with("vm.network[0]: /dev/net/tun cannot be opened by uid 107: No such file"),
+        "{message}"
+    );
     assert!(message.contains("tap.tunResource"), "{message}");
     let network = Network::new();
-    rig.configure(&json!({}), &json!({"network": [{"type": "tap", "bridge": "none"}], "drives": []}));
+    rig.configure(
+        &json!({}),
+        &json!({"network": [{"type": "tap", "bridge": "none"}], "drives": []}),
+    );
     let end = rig.start_with_taps(&network).end();
     let message = end.outcome["message"].as_str().unwrap();
-    assert!(message.starts_with("vm.network[0]: no tap can be put on the bridge none: No such device"), "{message}");
+    assert!(
+        message.starts_with("vm.network[0]: no tap can be put on the bridge none: No such device"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -146,16 +199,26 @@ fn nobody_has_a_privilege_and_qemu_is_confined() {
         assert_eq!(others, ["1", "2", "107", "0077"], "{name}");
         for file in ["cmdline", "environ"] {
             let content = fs::read(format!("/proc/{pid}/{file}")).unwrap();
-            assert!(!String::from_utf8_lossy(&content).contains(PASSWORD), "{file} of {name}");
+            assert!(
+                !String::from_utf8_lossy(&content).contains(PASSWORD),
+                "{file} of {name}"
+            );
         }
     }
     vm.signal("-TERM");
     let end = vm.end();
     assert_eq!(end.code, 10, "{}", end.log);
-    assert!(end.log.contains("qemu-system") && !end.log.contains(PASSWORD), "{}", end.log);
+    assert!(
+        end.log.contains("qemu-system") && !end.log.contains(PASSWORD),
+        "{}",
+        end.log
+    );
     // The firmware's variables and the TPM's state are written all the same.
     for name in ["fw-vars.fd", "tpm2-00.permall"] {
-        assert!(fs::metadata(rig.path("data").join(name)).unwrap().len() > 0, "{name}");
+        assert!(
+            fs::metadata(rig.path("data").join(name)).unwrap().len() > 0,
+            "{name}"
+        );
     }
 }
 
@@ -167,7 +230,15 @@ fn what_another_user_has_left_is_explained_with_the_command_that_helps() {
     fs::write(rig.path("data/fw-vars.fd"), vec![0; 540_672]).unwrap();
     let end = rig.start(None).end();
     let message = end.outcome["message"].as_str().unwrap();
-    assert_eq!((end.code, end.outcome["reason"].as_str()), (66, Some("DataNotAccessible")), "{}", end.log);
-    assert!(message.starts_with("/tmp/data/fw-vars.fd belongs to uid 0"), "{message}");
+    assert_eq!(
+        (end.code, end.outcome["reason"].as_str()),
+        (66, Some("DataNotAccessible")),
+        "{}",
+        end.log
+    );
+    assert!(
+        message.starts_with("/tmp/data/fw-vars.fd belongs to uid 0"),
+        "{message}"
+    );
     assert!(message.ends_with("chown -R 107:107 /tmp/data"), "{message}");
 }

@@ -11,7 +11,10 @@ use support::web::Authority;
 /// Options with all of their values, but for those that this machine or a test's pod lacks: KVM, huge pages, taps, block
 /// devices. Those have tests of their own (`kvm`, `guest_memory`, `network`, `storage`).
 const OPTIONS: [(&str, &[&str]); 18] = [
-    ("firmware", &["bios", "uefi", "uefi-4m", "secure", "secure-4m"]),
+    (
+        "firmware",
+        &["bios", "uefi", "uefi-4m", "secure", "secure-4m"],
+    ),
     ("bootMenu", &["no", "yes"]),
     ("useTpm", &["no", "yes"]),
     ("sharedMemory", &["no", "yes"]),
@@ -80,7 +83,10 @@ fn choices() -> Vec<Choice> {
 }
 
 fn value(choice: &Choice, option: &str) -> &'static str {
-    let at = OPTIONS.iter().position(|(name, _)| *name == option).unwrap();
+    let at = OPTIONS
+        .iter()
+        .position(|(name, _)| *name == option)
+        .unwrap();
     OPTIONS[at].1[choice[at]]
 }
 
@@ -89,7 +95,8 @@ fn configure(rig: &Rig, choice: &Choice, authority: &Path) {
     let chosen = |option| value(choice, option);
     let yes = |option| chosen(option) == "yes";
     let bootindex = |n: u32| yes("bootindex").then_some(n);
-    let cd = |n: u32, file: &str| json!({"type": "ide-cd", "file": file, "bootindex": bootindex(n)});
+    let cd =
+        |n: u32, file: &str| json!({"type": "ide-cd", "file": file, "bootindex": bootindex(n)});
     let disk = |n: u32, file: &str| json!({"type": "raw", "file": format!("/tmp/data/{file}"), "size": "1 MiB", "bootindex": bootindex(n)});
     let cds = match chosen("cd") {
         "none" => vec![],
@@ -104,7 +111,10 @@ fn configure(rig: &Rig, choice: &Choice, authority: &Path) {
     let networks = match chosen("network") {
         "none" => vec![],
         "user" => vec![json!({"type": "user", "net": "10.0.3.0/24"})],
-        _ => vec![json!({"type": "user", "device": "e1000e"}), json!({"type": "user", "device": "usb-net"})],
+        _ => vec![
+            json!({"type": "user", "device": "e1000e"}),
+            json!({"type": "user", "device": "usb-net"}),
+        ],
     };
     let drives = [cds, disks].concat();
     let mut vm = json!({
@@ -116,7 +126,12 @@ fn configure(rig: &Rig, choice: &Choice, authority: &Path) {
     });
     match chosen("cpus") {
         "2x1x2x1" => {
-            for (key, count) in [("sockets", 2), ("diesPerSocket", 1), ("coresPerDie", 2), ("threadsPerCore", 1)] {
+            for (key, count) in [
+                ("sockets", 2),
+                ("diesPerSocket", 1),
+                ("coresPerDie", 2),
+                ("threadsPerCore", 1),
+            ] {
                 vm[key] = json!(count);
             }
         }
@@ -138,7 +153,11 @@ fn configure(rig: &Rig, choice: &Choice, authority: &Path) {
         }
     }
     let seed = json!({"metaData": {"instance-id": "one"}, "userData": {"hostname": "a"}});
-    let runner = if yes("cloudInit") { json!({"cloudInit": seed}) } else { json!({}) };
+    let runner = if yes("cloudInit") {
+        json!({"cloudInit": seed})
+    } else {
+        json!({})
+    };
     rig.configure(&runner, &vm);
 }
 
@@ -152,13 +171,24 @@ fn each_two_values_of_options_are_started_together_by_qemu() {
     fs::write(rig.path("images/a,b.iso"), vec![0; 1 << 20]).unwrap();
     for choice in &choices {
         configure(&rig, choice, authority.path());
-        println!("{}", OPTIONS.map(|(name, _)| format!("{name}={}", value(choice, name))).join(" "));
+        println!(
+            "{}",
+            OPTIONS
+                .map(|(name, _)| format!("{name}={}", value(choice, name)))
+                .join(" ")
+        );
         let vm = rig.start(None);
         vm.reaches("Booting");
         vm.signal("-TERM");
         let end = vm.end();
-        assert_eq!((end.code, &end.outcome["reason"]), (10, &json!("Stopped")), "{}", end.log);
-        let refused = |line: &&str| line.contains("qemu-system-x86_64:") || line.contains("QEMU refuses");
+        assert_eq!(
+            (end.code, &end.outcome["reason"]),
+            (10, &json!("Stopped")),
+            "{}",
+            end.log
+        );
+        let refused =
+            |line: &&str| line.contains("qemu-system-x86_64:") || line.contains("QEMU refuses");
         assert_eq!(end.log.lines().find(refused), None, "{}", end.log);
     }
     println!("{} machines", choices.len());

@@ -5,7 +5,13 @@ use crate::rig::Rig;
 use serde_json::json;
 
 /// All that can happen to a request.
-const FAULTS: [Fault; 5] = [Fault::Status(500), Fault::Closes, Fault::Hangs, Fault::Status(503), Fault::Closes];
+const FAULTS: [Fault; 5] = [
+    Fault::Status(500),
+    Fault::Closes,
+    Fault::Hangs,
+    Fault::Status(503),
+    Fault::Closes,
+];
 
 #[test]
 fn an_api_server_that_fails_holds_nothing_up_and_hears_the_newest_at_last() {
@@ -21,7 +27,8 @@ fn an_api_server_that_fails_holds_nothing_up_and_hears_the_newest_at_last() {
     let last = |what: &str, type_: &str, status: &str, cpus: u32| {
         vm.until(what, || {
             let last = api.statuses().pop()?;
-            (condition(&last, type_)["status"] == status && last["status"]["cpus"] == cpus).then_some(())
+            (condition(&last, type_)["status"] == status && last["status"]["cpus"] == cpus)
+                .then_some(())
         });
     };
     last("a report of the boot", "Booted", "True", 1);
@@ -42,8 +49,14 @@ fn an_api_server_that_fails_holds_nothing_up_and_hears_the_newest_at_last() {
     });
     let mut told = api.statuses().split_off(writes);
     told.retain(|status| condition(status, "Running")["observedGeneration"] != 4);
-    let told: Vec<_> = told.iter().map(|status| status["status"]["cpus"].clone()).collect();
-    assert!(told.len() <= 2 && told.last() == Some(&json!(3)), "{told:?}");
+    let told: Vec<_> = told
+        .iter()
+        .map(|status| status["status"]["cpus"].clone())
+        .collect();
+    assert!(
+        told.len() <= 2 && told.last() == Some(&json!(3)),
+        "{told:?}"
+    );
     vm.signal("-TERM");
     let end = vm.end();
     assert_eq!(end.code, 10, "{}", end.log);

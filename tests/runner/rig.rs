@@ -26,7 +26,9 @@ pub const DISPLAY: u16 = 5900;
 const UID: u32 = 107;
 /// What `setcap cap_net_admin+ep` writes (linux/capability.h): version 2 and "effective", then the sets permitted and
 /// inheritable, low halves first.
-const CAP_NET_ADMIN: [u8; 20] = [1, 0, 0, 2, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+const CAP_NET_ADMIN: [u8; 20] = [
+    1, 0, 0, 2, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+];
 
 /// Sets the pod up around the runner and becomes it. $1: the image's content, $2: the test's directory, which is /tmp
 /// there; then the runner's arguments.
@@ -85,7 +87,9 @@ impl GuestPermit {
             return permit;
         }
         let (running, ended) = &GUESTS_RUNNING;
-        *ended.wait_while(running.lock().unwrap(), |running| *running >= GUESTS).unwrap() += 1;
+        *ended
+            .wait_while(running.lock().unwrap(), |running| *running >= GUESTS)
+            .unwrap() += 1;
         let permit = Arc::new(Self);
         OF_TEST.set(Arc::downgrade(&permit));
         permit
@@ -124,14 +128,28 @@ pub fn programs() -> Arc<TempDir> {
     if let Some(dir) = shared.upgrade() {
         return dir;
     }
-    let dir = Arc::new(tempfile::Builder::new().prefix("programs").tempdir_in("/tmp").unwrap());
+    let dir = Arc::new(
+        tempfile::Builder::new()
+            .prefix("programs")
+            .tempdir_in("/tmp")
+            .unwrap(),
+    );
     let paths = PROGRAMS.map(|name| dir.path().join(name));
     for path in &paths {
         // Another process copies. If this one did, a process that another test starts could inherit the file, open for writing,
         // and nobody can execute it then.
-        run("cp", &[env!("CARGO_BIN_EXE_vm-runner").as_ref(), path.as_ref()]);
+        run(
+            "cp",
+            &[env!("CARGO_BIN_EXE_vm-runner").as_ref(), path.as_ref()],
+        );
     }
-    rustix::fs::setxattr(&paths[1], "security.capability", &CAP_NET_ADMIN, rustix::fs::XattrFlags::empty()).unwrap();
+    rustix::fs::setxattr(
+        &paths[1],
+        "security.capability",
+        &CAP_NET_ADMIN,
+        rustix::fs::XattrFlags::empty(),
+    )
+    .unwrap();
     *shared = Arc::downgrade(&dir);
     dir
 }
@@ -144,9 +162,16 @@ fn artefact(path: &str, how: &str) -> PathBuf {
 
 impl Rig {
     pub fn new() -> Self {
-        assert_eq!(fs::metadata("/proc/self").unwrap().uid(), 0, "these tests need root");
+        assert_eq!(
+            fs::metadata("/proc/self").unwrap().uid(),
+            0,
+            "these tests need root"
+        );
         let root = artefact(".cache/images/runner-root", "make images");
-        let dir = tempfile::Builder::new().prefix("vm").tempdir_in("/tmp").unwrap();
+        let dir = tempfile::Builder::new()
+            .prefix("vm")
+            .tempdir_in("/tmp")
+            .unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
         let programs = programs();
         for name in PROGRAMS {
@@ -156,8 +181,15 @@ impl Rig {
         for name in ["data", "config", "api"] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
-        let rig =
-            Self { dir, root, _programs: programs, network: Network::new(), _guest: None, disk: None, is_alone: false };
+        let rig = Self {
+            dir,
+            root,
+            _programs: programs,
+            network: Network::new(),
+            _guest: None,
+            disk: None,
+            is_alone: false,
+        };
         rig.own("data");
         rig
     }
@@ -170,21 +202,37 @@ impl Rig {
     /// One with the disk of that guest as an image file.
     pub fn with_image(name: &str) -> Self {
         let permit = GuestPermit::take();
-        let rig = Self { _guest: Some(permit), ..Self::new() };
+        let rig = Self {
+            _guest: Some(permit),
+            ..Self::new()
+        };
         let image = artefact(&format!(".cache/guests/{name}.img"), "make guests");
-        run("cp", &["--sparse=always".as_ref(), image.as_ref(), rig.path("disk.img").as_ref()]);
+        run(
+            "cp",
+            &[
+                "--sparse=always".as_ref(),
+                image.as_ref(),
+                rig.path("disk.img").as_ref(),
+            ],
+        );
         rig.own("disk.img");
         rig
     }
 
     /// One whose pod has that block device as /dev/system-disk.
     pub fn with_device(device: &str) -> Self {
-        Self { disk: Some(device.to_owned()), ..Self::new() }
+        Self {
+            disk: Some(device.to_owned()),
+            ..Self::new()
+        }
     }
 
     /// The same, whose runner is an ordinary program of the host: no namespace ends with it.
     pub fn alone(self) -> Self {
-        Self { is_alone: true, ..self }
+        Self {
+            is_alone: true,
+            ..self
+        }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -262,7 +310,10 @@ impl Rig {
             for device in null zero random urandom; do mknod -m 666 "$root/dev/$device" c $(stat -c '0x%t 0x%T' /dev/$device); done
             mount --rbind "$dir" "$root/tmp" && exec chroot "$root" "$@""#;
         let mut command = self.network.command("unshare");
-        command.args(["--mount", "--propagation=private", "sh", "-c", pod, "pod"]).arg(&self.root).arg(self.dir.path());
+        command
+            .args(["--mount", "--propagation=private", "sh", "-c", pod, "pod"])
+            .arg(&self.root)
+            .arg(self.dir.path());
         command.arg(program).stdin(Stdio::null());
         command
     }
@@ -274,15 +325,27 @@ impl Rig {
         })
     }
 
-    fn start_as(&self, network: &Network, api: Option<&Api>, confine: impl FnOnce(&mut Command)) -> Vm<'_> {
+    fn start_as(
+        &self,
+        network: &Network,
+        api: Option<&Api>,
+        confine: impl FnOnce(&mut Command),
+    ) -> Vm<'_> {
         let log = File::create(self.path("log")).unwrap();
         let mut command = network.command("unshare");
         // A container has nothing of its node's environment. cargo, for one, says there where this machine has its certificates.
-        command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+        command
+            .env_clear()
+            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
         command.args(["--mount", "--propagation=private"]);
         command.args(["--pid", "--fork"].iter().filter(|_| !self.is_alone));
-        command.args(["sh", "-c", POD, "pod"]).arg(&self.root).arg(self.dir.path());
-        command.args(["-c", "/tmp/config/config.yaml"]).env("DISK", self.disk.as_deref().unwrap_or_default());
+        command
+            .args(["sh", "-c", POD, "pod"])
+            .arg(&self.root)
+            .arg(self.dir.path());
+        command
+            .args(["-c", "/tmp/config/config.yaml"])
+            .env("DISK", self.disk.as_deref().unwrap_or_default());
         command
             .env("VMRUNNER_IMAGE_REPOSITORY", "/tmp/images")
             .env("NODE_NAME", "node-1")
@@ -294,7 +357,12 @@ impl Rig {
         }
         confine(&mut command);
         let _ = fs::remove_file(self.path("data/end"));
-        let child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
         Vm { rig: self, child }
     }
 
@@ -309,7 +377,9 @@ impl Vm<'_> {
         if self.rig.is_alone {
             return self.child.id();
         }
-        self.until("the runner", || children(self.child.id()).into_iter().next())
+        self.until("the runner", || {
+            children(self.child.id()).into_iter().next()
+        })
     }
 
     /// QEMU's process id, as the host counts.
@@ -326,8 +396,11 @@ impl Vm<'_> {
     /// That of the child whose name begins so.
     pub fn child(&self, program: &str) -> u32 {
         self.until(program, || {
-            let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            children(self.pid()).into_iter().find(|pid| name(pid).starts_with(program))
+            let name =
+                |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            children(self.pid())
+                .into_iter()
+                .find(|pid| name(pid).starts_with(program))
         })
     }
 
@@ -351,20 +424,29 @@ impl Vm<'_> {
     }
 
     /// The same with that deadline, which a contract names.
-    pub fn until_within<T>(&self, time: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    pub fn until_within<T>(
+        &self,
+        time: Duration,
+        what: &str,
+        mut look: impl FnMut() -> Option<T>,
+    ) -> T {
         let begin = Instant::now();
         loop {
             if let Some(found) = look() {
                 return found;
             }
             let (took, log) = (begin.elapsed(), self.rig.log());
-            assert!(took < time && !self.has_ended(), "waited {took:?} for {what:?}; the log:\n{log}");
+            assert!(
+                took < time && !self.has_ended(),
+                "waited {took:?} for {what:?}; the log:\n{log}"
+            );
             sleep(Duration::from_millis(30));
         }
     }
 
     fn has_ended(&self) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        let stat =
+            fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
         stat.contains(") Z ")
     }
 
@@ -376,7 +458,11 @@ impl Vm<'_> {
                 if let Some(status) = self.child.try_wait().unwrap() {
                     break status;
                 }
-                assert!(begin.elapsed() < LIMIT, "has not ended in {LIMIT:?}; the log:\n{}", self.rig.log());
+                assert!(
+                    begin.elapsed() < LIMIT,
+                    "has not ended in {LIMIT:?}; the log:\n{}",
+                    self.rig.log()
+                );
                 sleep(Duration::from_millis(10));
             }
         };
@@ -393,13 +479,22 @@ impl Vm<'_> {
         let path = self.rig.path("run/console.sock");
         let mut stream = self.until("the console", || UnixStream::connect(&path).ok());
         stream.write_all(b"attach\n").unwrap();
-        stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        Console { vm: self, stream, seen: String::new() }
+        stream
+            .set_read_timeout(Some(Duration::from_millis(50)))
+            .unwrap();
+        Console {
+            vm: self,
+            stream,
+            seen: String::new(),
+        }
     }
 
     /// Runs the runner's program in the pod, as `kubectl exec` does.
     pub fn exec(&self, arguments: &[&str]) -> Output {
-        self.exec_command(arguments).stdin(Stdio::null()).output().unwrap()
+        self.exec_command(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
     }
 
     /// The command of [`exec`](Self::exec).
@@ -421,7 +516,9 @@ impl Vm<'_> {
             "107",
             "/tmp/vm-runner",
         ]);
-        command.args(["-c", "/tmp/config/config.yaml"]).args(arguments);
+        command
+            .args(["-c", "/tmp/config/config.yaml"])
+            .args(arguments);
         command
     }
 }
@@ -430,7 +527,9 @@ impl Drop for Vm<'_> {
     fn drop(&mut self) {
         // With PID 1 all of its namespace ends; killing unshare alone would leave it behind.
         for pid in children(self.child.id()) {
-            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+            let _ = Command::new("kill")
+                .args(["-KILL", &pid.to_string()])
+                .status();
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -456,7 +555,10 @@ impl Console<'_> {
             }
             let (seen, log) = (&self.seen, self.vm.rig.log());
             let waits = begin.elapsed() < LIMIT && !self.vm.has_ended();
-            assert!(waits, "waited for {text:?}; the guest's output:\n{seen}\nthe log:\n{log}");
+            assert!(
+                waits,
+                "waited for {text:?}; the guest's output:\n{seen}\nthe log:\n{log}"
+            );
             let mut buffer = [0; 4096];
             if let Ok(n) = self.stream.read(&mut buffer) {
                 self.seen.push_str(&String::from_utf8_lossy(&buffer[..n]));
@@ -468,13 +570,19 @@ impl Console<'_> {
     }
 
     pub fn type_line(&mut self, line: &str) {
-        self.stream.write_all(format!("{line}\n").as_bytes()).unwrap();
+        self.stream
+            .write_all(format!("{line}\n").as_bytes())
+            .unwrap();
     }
 }
 
 /// Runs a program that must succeed; gives its output.
 pub fn run(program: &str, arguments: &[&std::ffi::OsStr]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
-    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }

@@ -8,11 +8,19 @@ use std::os::unix::fs::MetadataExt;
 
 /// Runs the VM until its guest begins, and ends it.
 fn runs(rig: &Rig, user: &str) {
-    let vm = if user == "0" { rig.start_as_root() } else { rig.start(None) };
+    let vm = if user == "0" {
+        rig.start_as_root()
+    } else {
+        rig.start(None)
+    };
     vm.reaches("Booting");
     for pid in without_capabilities(&vm) {
         let name = field(pid, "Name");
-        assert_eq!(["NoNewPrivs", "Seccomp", "Uid"].map(|of| field(pid, of)), ["1", "2", user], "{name}");
+        assert_eq!(
+            ["NoNewPrivs", "Seccomp", "Uid"].map(|of| field(pid, of)),
+            ["1", "2", user],
+            "{name}"
+        );
     }
     vm.signal("-TERM");
     let end = vm.end();
@@ -29,7 +37,11 @@ fn root_and_the_usual_user_take_each_others_data_over() {
     // A volume that does not follow fsGroup: root has no right that would help.
     let end = rig.start_as_root().end();
     assert_eq!(end.code, 66, "{}", end.log);
-    assert!(end.log.contains("/tmp/data is not writable by uid 0"), "{}", end.log);
+    assert!(
+        end.log.contains("/tmp/data is not writable by uid 0"),
+        "{}",
+        end.log
+    );
 
     // What the kubelet does by fsGroup.
     let data = rig.path("data");

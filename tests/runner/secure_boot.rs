@@ -22,7 +22,11 @@ fn boots_on(rig: &Rig, firmware: &str, unsigned_kernel: &str, state: &str) {
     console.type_line(STATE);
     console.wait(&format!("TINY sh state-{state}-"));
     console.type_line("sh dmesg | grep -i -c 'secure boot enabled'");
-    console.wait(if state == "1" { "TINY sh 1" } else { "TINY sh 0" });
+    console.wait(if state == "1" {
+        "TINY sh 1"
+    } else {
+        "TINY sh 0"
+    });
 }
 
 #[test]
@@ -56,10 +60,23 @@ fn variables_without_keys_that_a_vm_has_brought_along_stay_and_enforce_nothing()
         let text: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
         now.windows(text.len()).any(|bytes| bytes == text)
     };
-    assert_eq!((now.len(), has("PK\0"), has("BootOrder")), (brought.len(), false, true));
-    assert_eq!(fs::read_dir(rig.path("data")).unwrap().filter(|file| name(file).starts_with("fw-vars")).count(), 1);
+    assert_eq!(
+        (now.len(), has("PK\0"), has("BootOrder")),
+        (brought.len(), false, true)
+    );
+    assert_eq!(
+        fs::read_dir(rig.path("data"))
+            .unwrap()
+            .filter(|file| name(file).starts_with("fw-vars"))
+            .count(),
+        1
+    );
 }
 
 fn name(file: &std::io::Result<fs::DirEntry>) -> String {
-    file.as_ref().unwrap().file_name().to_string_lossy().into_owned()
+    file.as_ref()
+        .unwrap()
+        .file_name()
+        .to_string_lossy()
+        .into_owned()
 }

@@ -35,14 +35,20 @@ fn an_image_file_is_made_and_grows_while_the_guest_runs() {
     rig.configure(&json!({}), &drives("32 MiB"));
     vm.logged("the disk has grown");
     sectors(65536);
-    assert_eq!(fs::metadata(rig.path("volume/disk.img")).unwrap().len(), 32 << 20);
+    assert_eq!(
+        fs::metadata(rig.path("volume/disk.img")).unwrap().len(),
+        32 << 20
+    );
 }
 
 #[test]
 fn a_disk_that_is_taken_from_the_configuration_gives_its_place_to_no_other() {
     let rig = with_volume("16 MiB");
     let disk = |name: &str, size: &str| json!({"type": "raw", "file": format!("/tmp/volume/{name}.img"), "size": size});
-    rig.configure(&json!({}), &json!({"drives": [disk("small", "1 MiB"), disk("large", "16 MiB")]}));
+    rig.configure(
+        &json!({}),
+        &json!({"drives": [disk("small", "1 MiB"), disk("large", "16 MiB")]}),
+    );
     let vm = rig.start(None);
     vm.reaches("Booting");
     rig.configure(&json!({}), &json!({"drives": [disk("large", "32 MiB")]}));
@@ -65,7 +71,10 @@ fn b29_what_the_guest_gives_back_or_fills_with_zeros_takes_no_room() {
     let ones = "tr '\\0' x </dev/zero | dd of=/dev/vdb bs=1M count=32 iflag=fullblock conv=fsync";
     assert_eq!(mebibytes_after(ones), 32);
     assert_eq!(mebibytes_after("blkdiscard -l 16777216 /dev/vdb"), 16);
-    assert_eq!(mebibytes_after("dd if=/dev/zero of=/dev/vdb bs=1M count=64 conv=fsync"), 0);
+    assert_eq!(
+        mebibytes_after("dd if=/dev/zero of=/dev/vdb bs=1M count=64 conv=fsync"),
+        0
+    );
 }
 
 #[test]
@@ -73,11 +82,19 @@ fn a_device_that_has_grown_is_announced_to_the_guest() {
     let image = Rig::with_guest();
     let device = LoopDevice::of(&image.path("disk.img"));
     let rig = Rig::with_device(&device.0);
-    rig.configure(&json!({}), &json!({"drives": [{"type": "raw", "resource": "/dev/system-disk"}]}));
+    rig.configure(
+        &json!({}),
+        &json!({"drives": [{"type": "raw", "resource": "/dev/system-disk"}]}),
+    );
     let vm = rig.start(None);
     let mut console = vm.console();
     console.wait("ready");
-    fs::File::options().write(true).open(image.path("disk.img")).unwrap().set_len(64 << 20).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(image.path("disk.img"))
+        .unwrap()
+        .set_len(64 << 20)
+        .unwrap();
     run("losetup", &["-c".as_ref(), device.0.as_ref()]);
     vm.logged("the disk has grown");
     console.type_line("disks");
@@ -88,7 +105,10 @@ fn a_device_that_has_grown_is_announced_to_the_guest() {
 fn a_sector_that_cannot_be_read_is_told_the_guest_which_goes_on_and_forgotten_when_it_boots_anew() {
     const MIB: u64 = 1 << 20;
     let (image, api) = (Rig::with_guest(), Api::start());
-    let file = fs::File::options().write(true).open(image.path("disk.img")).unwrap();
+    let file = fs::File::options()
+        .write(true)
+        .open(image.path("disk.img"))
+        .unwrap();
     let size = file.metadata().unwrap().len();
     file.set_len(size + 16 * MIB).unwrap();
     let device = LoopDevice::of(&image.path("disk.img"));
@@ -101,7 +121,9 @@ fn a_sector_that_cannot_be_read_is_told_the_guest_which_goes_on_and_forgotten_wh
     // The device is as large as before, and has nothing there any more.
     file.set_len(size).unwrap();
     let place = (size + 8 * MIB) / 4096;
-    console.type_line(&format!("sh dd if=/dev/vda of=/dev/null bs=4096 count=1 iflag=direct skip={place} || echo bad"));
+    console.type_line(&format!(
+        "sh dd if=/dev/vda of=/dev/null bs=4096 count=1 iflag=direct skip={place} || echo bad"
+    ));
     console.wait("TINY sh bad");
     let storage = |status: &str| {
         vm.until("a report", || {
@@ -112,8 +134,14 @@ fn a_sector_that_cannot_be_read_is_told_the_guest_which_goes_on_and_forgotten_wh
     };
     let healthy = storage("False");
     assert_eq!(healthy["reason"], "DiskError");
-    for word in ["/dev/system-disk could not be read", "the guest was told so"] {
-        assert!(healthy["message"].as_str().unwrap().contains(word), "{healthy}");
+    for word in [
+        "/dev/system-disk could not be read",
+        "the guest was told so",
+    ] {
+        assert!(
+            healthy["message"].as_str().unwrap().contains(word),
+            "{healthy}"
+        );
     }
     file.set_len(size + 16 * MIB).unwrap();
     console.type_line("reboot");
@@ -143,12 +171,21 @@ fn a_full_volume_pauses_the_guest_says_so_and_the_guest_goes_on_when_there_is_ro
     };
     let healthy = storage("False");
     assert_eq!(healthy["reason"], "DiskFull");
-    assert!(healthy["message"].as_str().unwrap().contains("/tmp/volume/disk.img"), "{healthy}");
+    assert!(
+        healthy["message"]
+            .as_str()
+            .unwrap()
+            .contains("/tmp/volume/disk.img"),
+        "{healthy}"
+    );
     volume.grow(20);
     console.wait("TINY sh written");
     storage("True");
     let log = rig.log();
-    assert!(log.matches("there is no room left").count() == 1 && log.contains("the guest goes on"), "{log}");
+    assert!(
+        log.matches("there is no room left").count() == 1 && log.contains("the guest goes on"),
+        "{log}"
+    );
 }
 
 #[test]
@@ -161,14 +198,25 @@ fn a_guest_that_waits_for_a_full_volume_is_ended_within_its_time() {
     let vm = rig.start(None);
     let mut console = vm.console();
     console.wait("ready");
-    console.type_line("sh tr '\\0' x </dev/zero | dd of=/dev/vdb bs=1M count=8 iflag=fullblock conv=fsync");
+    console.type_line(
+        "sh tr '\\0' x </dev/zero | dd of=/dev/vdb bs=1M count=8 iflag=fullblock conv=fsync",
+    );
     vm.logged("there is no room left");
     vm.signal("-TERM");
     let asked = Instant::now();
     let end = vm.end();
-    assert_eq!((end.code, &end.outcome["reason"]), (10, &json!("Stopped")), "{}", end.log);
+    assert_eq!(
+        (end.code, &end.outcome["reason"]),
+        (10, &json!("Stopped")),
+        "{}",
+        end.log
+    );
     // SIGKILL comes 4 s after the configured 5 s; five times that at most.
-    assert!((5..45).contains(&asked.elapsed().as_secs()), "{:?}", asked.elapsed());
+    assert!(
+        (5..45).contains(&asked.elapsed().as_secs()),
+        "{:?}",
+        asked.elapsed()
+    );
 }
 
 #[test]
@@ -177,5 +225,11 @@ fn a_guest_has_its_disk_also_where_the_kernel_refuses_native_aio() {
     rig.configure(&json!({}), &json!({}));
     let vm = rig.start_without_native_aio();
     vm.console().wait("ready");
-    assert!(vm.arguments().iter().any(|argument| argument.contains("\"aio\":\"native\"")), "{}", rig.log());
+    assert!(
+        vm.arguments()
+            .iter()
+            .any(|argument| argument.contains("\"aio\":\"native\"")),
+        "{}",
+        rig.log()
+    );
 }

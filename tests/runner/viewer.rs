@@ -19,10 +19,24 @@ impl Viewer {
         let log = File::create(home.path().join("log")).unwrap();
         let mut command = rig.network.command("spicy-stats");
         command.args(["--host", "127.0.0.1", "--port", &DISPLAY.to_string()]);
-        command.args(password.into_iter().flat_map(|password| ["--password", password]));
-        command.env("HOME", home.path()).env("SPICE_DEBUG", "1").env("G_MESSAGES_DEBUG", "all");
-        let child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn();
-        Self { child: child.unwrap_or_else(|e| panic!("spicy-stats: {e}; run `make install`")), home }
+        command.args(
+            password
+                .into_iter()
+                .flat_map(|password| ["--password", password]),
+        );
+        command
+            .env("HOME", home.path())
+            .env("SPICE_DEBUG", "1")
+            .env("G_MESSAGES_DEBUG", "all");
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn();
+        Self {
+            child: child.unwrap_or_else(|e| panic!("spicy-stats: {e}; run `make install`")),
+            home,
+        }
     }
 
     /// What it has said.
@@ -57,15 +71,27 @@ fn console(api: &Api) -> Option<[String; 4]> {
     let last = api.statuses().pop()?;
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let told = condition(&last, "ConsoleConnected");
-    Some([&told["status"], &told["reason"], &told["message"], &last["status"]["consoleClient"]].map(text))
+    Some(
+        [
+            &told["status"],
+            &told["reason"],
+            &told["message"],
+            &last["status"]["consoleClient"],
+        ]
+        .map(text),
+    )
 }
 
 /// Reasons and notes of the events about consoles.
 fn announced(api: &Api) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let events = api.event_objects();
-    let about = events.iter().filter(|event| event["action"] == "ConsoleConnectionUpdate");
-    about.map(|event| (text(&event["reason"]), text(&event["note"]))).collect()
+    let about = events
+        .iter()
+        .filter(|event| event["action"] == "ConsoleConnectionUpdate");
+    about
+        .map(|event| (text(&event["reason"]), text(&event["note"])))
+        .collect()
 }
 
 const CONNECTED: [&str; 4] = ["True", "Connected", "from 127.0.0.1", "127.0.0.1"];
@@ -73,12 +99,21 @@ const ALONE: [&str; 4] = ["False", "Disconnected", "no console is connected", ""
 const STOPPED: [&str; 4] = ["False", "VmStopped", "the machine does not run", ""];
 
 fn until_told(vm: &Vm<'_>, api: &Api, expected: [&str; 4]) {
-    vm.until(&format!("{expected:?}"), || (console(api)? == expected).then_some(()));
+    vm.until(&format!("{expected:?}"), || {
+        (console(api)? == expected).then_some(())
+    });
 }
 
 fn until_announced(vm: &Vm<'_>, api: &Api, expected: &[&str]) {
-    let reasons = || announced(api).into_iter().map(|(reason, _)| reason).collect::<Vec<_>>();
-    vm.until(&format!("{expected:?}"), || (reasons() == expected).then_some(()));
+    let reasons = || {
+        announced(api)
+            .into_iter()
+            .map(|(reason, _)| reason)
+            .collect::<Vec<_>>()
+    };
+    vm.until(&format!("{expected:?}"), || {
+        (reasons() == expected).then_some(())
+    });
 }
 
 #[test]
@@ -106,10 +141,25 @@ fn b42_who_looks_at_the_display_is_told_in_words_that_are_always_the_same() {
     assert_eq!(vm.end().code, 10);
     assert_eq!(console(&api).unwrap(), STOPPED);
     for (reason, note) in announced(&api) {
-        assert!(note.contains("127.0.0.1") && !reason.contains(|c: char| !c.is_ascii_alphabetic()), "{reason}: {note}");
+        assert!(
+            note.contains("127.0.0.1") && !reason.contains(|c: char| !c.is_ascii_alphabetic()),
+            "{reason}: {note}"
+        );
     }
-    let known = ["RunnerStarted", "VmStarted", "VmTerminating", "VmStopped", come, gone];
-    assert_eq!(api.events().into_iter().find(|reason| !known.contains(&reason.as_str())), None);
+    let known = [
+        "RunnerStarted",
+        "VmStarted",
+        "VmTerminating",
+        "VmStopped",
+        come,
+        gone,
+    ];
+    assert_eq!(
+        api.events()
+            .into_iter()
+            .find(|reason| !known.contains(&reason.as_str())),
+        None
+    );
 }
 
 #[test]
@@ -119,7 +169,9 @@ fn who_does_not_get_in_is_not_told_as_one_who_looks() {
     let vm = start(&rig, json!({}), &json!([]), Some(&api));
     let mut refused = Viewer::connect(&rig, Some("wrong"));
     // SPICE_CHANNEL_ERROR_AUTH
-    vm.until("a refusal", || (refused.said().contains("channel event: 23") || !refused.is_there()).then_some(()));
+    vm.until("a refusal", || {
+        (refused.said().contains("channel event: 23") || !refused.is_there()).then_some(())
+    });
     let viewer = Viewer::connect(&rig, Some("right"));
     until_told(&vm, &api, CONNECTED);
     until_announced(&vm, &api, &["ConsoleConnected"]);
@@ -152,9 +204,16 @@ const PICTURE_OF_STREAM: &str = "video margin";
 /// Bytes that the display has sent.
 fn sent(rig: &Rig) -> u64 {
     let filter = format!("sport = :{DISPLAY}");
-    let output = rig.network.command("ss").args(["-tinH", &filter]).output().unwrap();
+    let output = rig
+        .network
+        .command("ss")
+        .args(["-tinH", &filter])
+        .output()
+        .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let counts = text.split_whitespace().filter_map(|word| word.strip_prefix("bytes_sent:")?.parse::<u64>().ok());
+    let counts = text
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix("bytes_sent:")?.parse::<u64>().ok());
     counts.sum()
 }
 
@@ -170,14 +229,18 @@ fn b11_video_is_streamed_where_that_is_configured_and_nowhere_else() {
         let drives = json!([{"type": "raw", "resource": "/tmp/disk.img"}]);
         let vm = start(&rig, json!({"streamingVideo": way}), &drives, None);
         let viewer = Viewer::connect(&rig, None);
-        vm.until("a picture", || viewer.said().contains(PICTURE).then_some(()));
+        vm.until("a picture", || {
+            viewer.said().contains(PICTURE).then_some(())
+        });
         if streams {
             vm.until("a stream", || viewer.said().contains(STREAM).then_some(()));
             let pictures = || viewer.said().matches(PICTURE_OF_STREAM).count();
             vm.until("a stream's pictures", || (pictures() > 20).then_some(()));
         } else {
             // Twenty pictures make a stream, and a picture has 4 bytes for each of its 64,000 points at most.
-            vm.until("forty pictures", || (sent(&rig) > 40 * 4 * 64_000).then_some(()));
+            vm.until("forty pictures", || {
+                (sent(&rig) > 40 * 4 * 64_000).then_some(())
+            });
             assert!(!viewer.said().contains(STREAM), "{}", viewer.said());
         }
     }

@@ -8,14 +8,26 @@ pub fn check_quantity(input: &[u8], print: fn(Bytes) -> String) {
     assert!(same_amount(&text, &text));
     let parsed = text.parse::<Bytes>();
     if let Some(expected) = whole_size(&text) {
-        assert_eq!(parsed.clone().ok().map(|bytes| bytes.0), u64::try_from(expected).ok(), "{text:?}");
+        assert_eq!(
+            parsed.clone().ok().map(|bytes| bytes.0),
+            u64::try_from(expected).ok(),
+            "{text:?}"
+        );
     }
     match parsed {
         Ok(bytes) => {
-            assert_eq!(print(bytes).parse(), Ok(bytes), "{text:?} is printed as {:?}", print(bytes));
+            assert_eq!(
+                print(bytes).parse(),
+                Ok(bytes),
+                "{text:?} is printed as {:?}",
+                print(bytes)
+            );
             assert_eq!(bytes.to_quantity().parse(), Ok(bytes));
             // The parser drops fractions of a byte, so the printed size may be another amount than the text.
-            assert!(text.contains(['.', 'm']) || same_amount(&text, &bytes.to_quantity()), "{text:?}");
+            assert!(
+                text.contains(['.', 'm']) || same_amount(&text, &bytes.to_quantity()),
+                "{text:?}"
+            );
         }
         Err(error) => assert!(!error.to_string().contains('\n')),
     }
@@ -23,7 +35,10 @@ pub fn check_quantity(input: &[u8], print: fn(Bytes) -> String) {
 
 /// The value of digits followed by a unit, computed without the parser. `None` for other forms.
 fn whole_size(text: &str) -> Option<u128> {
-    let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let (digits, unit) = text.split_at(
+        text.find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len()),
+    );
     let factor = match unit {
         "" => 1,
         "Ki" => 1 << 10,
@@ -34,7 +49,10 @@ fn whole_size(text: &str) -> Option<u128> {
         "G" => 1_000_000_000,
         _ => return None,
     };
-    digits.parse::<u64>().ok().map(|number| u128::from(number) * factor)
+    digits
+        .parse::<u64>()
+        .ok()
+        .map(|number| u128::from(number) * factor)
 }
 
 #[test]

@@ -274,13 +274,21 @@ impl TryFrom<String> for MacAddr {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let is_octet = |part: &str| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_octet =
+            |part: &str| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
         let octets: Vec<&str> = text.split([':', '-']).collect();
-        let first = octets.first().and_then(|first| u8::from_str_radix(first, 16).ok());
-        if octets.len() == 6 && octets.into_iter().all(is_octet) && first.is_some_and(|first| first & 1 == 0) {
+        let first = octets
+            .first()
+            .and_then(|first| u8::from_str_radix(first, 16).ok());
+        if octets.len() == 6
+            && octets.into_iter().all(is_octet)
+            && first.is_some_and(|first| first & 1 == 0)
+        {
             return Ok(Self(text));
         }
-        Err(format!("{text:?} is not allowed; use a unicast MAC address such as 52:54:00:12:34:56"))
+        Err(format!(
+            "{text:?} is not allowed; use a unicast MAC address such as 52:54:00:12:34:56"
+        ))
     }
 }
 
@@ -374,7 +382,11 @@ pub struct DisplayConfig {
 
 impl Default for DisplayConfig {
     fn default() -> Self {
-        Self { outputs: 1, logged_in_user: None, spice: None }
+        Self {
+            outputs: 1,
+            logged_in_user: None,
+            spice: None,
+        }
     }
 }
 
@@ -396,7 +408,12 @@ pub struct SpiceConfig {
 
 impl Default for SpiceConfig {
     fn default() -> Self {
-        Self { port: 5900, address: None, streaming_video: None, usb_redirects: 2 }
+        Self {
+            port: 5900,
+            address: None,
+            streaming_video: None,
+            usb_redirects: 2,
+        }
     }
 }
 

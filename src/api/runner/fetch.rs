@@ -38,12 +38,20 @@ impl Request {
     /// The arguments of `vm-runner`.
     #[must_use]
     pub fn arguments(&self) -> Vec<String> {
-        let mut arguments = vec!["fetch".to_owned(), format!("--url={}", self.url), format!("--to={}", self.to)];
+        let mut arguments = vec![
+            "fetch".to_owned(),
+            format!("--url={}", self.url),
+            format!("--to={}", self.to),
+        ];
         arguments.extend(self.sha256.iter().map(|sum| format!("--sha256={sum}")));
         arguments.extend(self.max_bytes.map(|bytes| format!("--max-bytes={bytes}")));
         arguments.extend(self.deadline.map(|seconds| format!("--deadline={seconds}")));
         arguments.push(format!("--schemes={}", self.schemes.join(",")));
-        arguments.extend(self.authorities.iter().map(|path| format!("--authorities={path}")));
+        arguments.extend(
+            self.authorities
+                .iter()
+                .map(|path| format!("--authorities={path}")),
+        );
         arguments
     }
 }
@@ -62,7 +70,9 @@ impl Progress {
     /// The newest progress in the end of a pod's log, which may also have other lines, and start within one.
     #[must_use]
     pub fn last(log: &str) -> Option<Self> {
-        log.lines().rev().find_map(|line| serde_json::from_str(line.trim()).ok())
+        log.lines()
+            .rev()
+            .find_map(|line| serde_json::from_str(line.trim()).ok())
     }
 }
 
@@ -173,7 +183,10 @@ impl FetchOutcome {
     /// The text for the termination message; a long message is cut.
     #[must_use]
     pub fn to_message(&self) -> String {
-        let short = Self { message: shortened(&self.message), ..self.clone() };
+        let short = Self {
+            message: shortened(&self.message),
+            ..self.clone()
+        };
         serde_json::to_string(&short).unwrap_or_default()
     }
 }
@@ -189,7 +202,9 @@ pub fn is_sha256(text: &str) -> bool {
 pub fn is_url(image: &str) -> bool {
     let scheme = image.split_once("://").map_or("", |(scheme, _)| scheme);
     scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+        && scheme
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
 }
 
 /// Where the image is in the repository, relative to it. Different URLs, and different checksums of one URL, never share a
@@ -208,16 +223,27 @@ pub fn pod_name(url: &str, sha256: Option<&str>) -> String {
 /// What tells one image from another: 16 hexadecimal digits.
 #[must_use]
 pub fn key(url: &str, sha256: Option<&str>) -> String {
-    let sum = Sha256::digest(format!("{url}\n{}", sha256.unwrap_or_default().to_ascii_lowercase()));
-    sum.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    let sum = Sha256::digest(format!(
+        "{url}\n{}",
+        sha256.unwrap_or_default().to_ascii_lowercase()
+    ));
+    sum.iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// The end of the URL's path, as far as it is harmless in a file's name.
 fn readable_name(url: &str) -> String {
     let path = url.split(['?', '#']).next().unwrap_or_default();
     let path = path.split_once("://").map_or(path, |(_, rest)| rest);
-    let last = path.split_once('/').map_or("", |(_, path)| path.rsplit('/').next().unwrap_or_default());
-    let harmless: Vec<u8> = last.bytes().filter(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(byte)).collect();
+    let last = path
+        .split_once('/')
+        .map_or("", |(_, path)| path.rsplit('/').next().unwrap_or_default());
+    let harmless: Vec<u8> = last
+        .bytes()
+        .filter(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(byte))
+        .collect();
     // Of a long name the end is kept, which tells the kind of file.
     let from = harmless.len().saturating_sub(LONGEST_NAME);
     match harmless.get(from..).map(String::from_utf8_lossy) {
@@ -235,8 +261,13 @@ pub fn shown(url: &str) -> String {
     };
     let (scheme, rest) = base.split_once("://").unwrap_or(("", base));
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-    let (user, host) = authority.rsplit_once('@').map_or(("", authority), |(_, host)| ("…@", host));
-    format!("{scheme}{}{user}{host}{path}{hidden}", if base.contains("://") { "://" } else { "" })
+    let (user, host) = authority
+        .rsplit_once('@')
+        .map_or(("", authority), |(_, host)| ("…@", host));
+    format!(
+        "{scheme}{}{user}{host}{path}{hidden}",
+        if base.contains("://") { "://" } else { "" }
+    )
 }
 
 #[cfg(test)]
@@ -249,9 +280,15 @@ mod tests {
     #[test]
     fn names_say_what_they_are_and_do_not_change() {
         let url = "https://cloud.example.org/images/debian%2013.iso?token=x#top";
-        assert_eq!(file_name(url, None), "fetched/ce789a21fd90e347-debian2013.iso");
+        assert_eq!(
+            file_name(url, None),
+            "fetched/ce789a21fd90e347-debian2013.iso"
+        );
         assert_eq!(pod_name(url, None), "vmop-fetch-ce789a21fd90e347");
-        assert_eq!(file_name(url, Some(SUM)), file_name(url, Some(&SUM.to_uppercase())));
+        assert_eq!(
+            file_name(url, Some(SUM)),
+            file_name(url, Some(&SUM.to_uppercase()))
+        );
         assert_ne!(file_name(url, Some(SUM)), file_name(url, None));
         for (url, name) in [
             ("https://example.org", "image"),
@@ -259,7 +296,10 @@ mod tests {
             ("https://example.org/..", "image"),
             ("https://example.org/a/b.iso", "b.iso"),
             ("https://example.org?a/b.iso", "image"),
-            (&format!("https://example.org/{}.iso", "x".repeat(100)), &format!("{}.iso", "x".repeat(60))),
+            (
+                &format!("https://example.org/{}.iso", "x".repeat(100)),
+                &format!("{}.iso", "x".repeat(60)),
+            ),
         ] {
             assert_eq!(readable_name(url), name, "{url}");
         }
@@ -268,7 +308,10 @@ mod tests {
     #[test]
     fn what_may_be_secret_in_a_url_is_not_shown() {
         for (url, text) in [
-            ("https://anna:pw@example.org/a.iso?sig=1", "https://…@example.org/a.iso?…"),
+            (
+                "https://anna:pw@example.org/a.iso?sig=1",
+                "https://…@example.org/a.iso?…",
+            ),
             ("https://example.org/a@b.iso", "https://example.org/a@b.iso"),
             ("https://example.org#x", "https://example.org?…"),
             ("nonsense", "nonsense"),
@@ -279,7 +322,13 @@ mod tests {
 
     #[test]
     fn an_image_is_a_url_where_it_begins_with_a_scheme() {
-        for url in ["https://a/b", "http://a", "FTP://a", "file:///x", "git+ssh://x"] {
+        for url in [
+            "https://a/b",
+            "http://a",
+            "FTP://a",
+            "file:///x",
+            "git+ssh://x",
+        ] {
             assert!(is_url(url), "{url}");
         }
         for name in ["a.iso", "a/b.iso", "://x", "a b://x", "/a://b", "1x://"] {
@@ -290,18 +339,33 @@ mod tests {
     #[test]
     fn the_newest_progress_is_found_in_the_end_of_a_log() {
         let log = "tes\":1}\n{\"bytes\":1}\n{\"bytes\":20,\"total\":40}\nserver cut the connection\n{\"by";
-        assert_eq!(Progress::last(log), Some(Progress { bytes: 20, total: Some(40) }));
+        assert_eq!(
+            Progress::last(log),
+            Some(Progress {
+                bytes: 20,
+                total: Some(40)
+            })
+        );
         assert_eq!(Progress::last("nothing"), None);
     }
 
     #[test]
     fn an_outcome_survives_the_way_through_the_kubelet_and_a_newer_one_is_unknown() {
-        let outcome = FetchOutcome { reason: FetchReason::TooLarge, message: "ä".repeat(5000), bytes: 7 };
+        let outcome = FetchOutcome {
+            reason: FetchReason::TooLarge,
+            message: "ä".repeat(5000),
+            bytes: 7,
+        };
         let text = outcome.to_message();
         assert!(text.len() < 4096);
         let read = FetchOutcome::parse(&text).unwrap();
         assert_eq!((read.reason, read.bytes), (FetchReason::TooLarge, 7));
-        assert_eq!(FetchOutcome::parse(r#"{"reason":"Teleported"}"#).unwrap().reason, FetchReason::Unknown);
+        assert_eq!(
+            FetchOutcome::parse(r#"{"reason":"Teleported"}"#)
+                .unwrap()
+                .reason,
+            FetchReason::Unknown
+        );
         assert_eq!(FetchOutcome::parse("Error"), None);
     }
 

@@ -98,7 +98,10 @@ impl Outcome {
     /// The text for the termination message; a long message is cut.
     #[must_use]
     pub fn to_message(&self) -> String {
-        let short = Self { message: shortened(&self.message), ..self.clone() };
+        let short = Self {
+            message: shortened(&self.message),
+            ..self.clone()
+        };
         serde_json::to_string(&short).unwrap_or_default()
     }
 }
@@ -109,20 +112,28 @@ mod tests {
 
     #[test]
     fn a_message_survives_the_way_through_the_kubelet() {
-        let outcome =
-            Outcome {
-                reason: EndReason::QemuCrashed, message: "ä".repeat(5000), qemu_exit: Some(-9), by_guest: false
-            };
+        let outcome = Outcome {
+            reason: EndReason::QemuCrashed,
+            message: "ä".repeat(5000),
+            qemu_exit: Some(-9),
+            by_guest: false,
+        };
         let text = outcome.to_message();
         assert!(text.len() < 4096);
         let read = Outcome::parse(&text).unwrap();
-        assert_eq!((read.reason, read.qemu_exit), (EndReason::QemuCrashed, Some(-9)));
+        assert_eq!(
+            (read.reason, read.qemu_exit),
+            (EndReason::QemuCrashed, Some(-9))
+        );
     }
 
     #[test]
     fn what_is_not_ours_is_no_outcome_and_a_newer_reason_is_unknown() {
         assert_eq!(Outcome::parse(""), None);
         assert_eq!(Outcome::parse("OOMKilled"), None);
-        assert_eq!(Outcome::parse(r#"{"reason":"Teleported"}"#).unwrap().reason, EndReason::Unknown);
+        assert_eq!(
+            Outcome::parse(r#"{"reason":"Teleported"}"#).unwrap().reason,
+            EndReason::Unknown
+        );
     }
 }

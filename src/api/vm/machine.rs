@@ -84,7 +84,11 @@ impl Default for Machine {
             rtc_clock: "rt".to_owned(),
             networks: Vec::new(),
             disks: Vec::new(),
-            display: Display { outputs: 1, logged_in_user: None, spice: Some(Spice::default()) },
+            display: Display {
+                outputs: 1,
+                logged_in_user: None,
+                spice: Some(Spice::default()),
+            },
         }
     }
 }
@@ -153,7 +157,12 @@ pub struct CpuTopology {
 
 impl Default for CpuTopology {
     fn default() -> Self {
-        Self { sockets: 1, dies_per_socket: 0, cores_per_die: 0, threads_per_core: 0 }
+        Self {
+            sockets: 1,
+            dies_per_socket: 0,
+            cores_per_die: 0,
+            threads_per_core: 0,
+        }
     }
 }
 

@@ -5,7 +5,10 @@
 //! are a map keyed by type, so that operator and runner each write their own. What the schema can check, it checks,
 //! in rules whose messages name the field; everything else becomes a condition on the object.
 
-#![allow(clippy::duplicated_attributes, reason = "each printer column repeats the names of its parts")]
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "each printer column repeats the names of its parts"
+)]
 
 mod cloud_init;
 mod machine;
@@ -19,7 +22,9 @@ pub use machine::*;
 pub use memory::*;
 pub use status::*;
 
-use k8s_openapi::api::core::v1::{Affinity, LocalObjectReference, Toleration, TopologySpreadConstraint};
+use k8s_openapi::api::core::v1::{
+    Affinity, LocalObjectReference, Toleration, TopologySpreadConstraint,
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
@@ -71,7 +76,11 @@ use std::collections::BTreeMap;
     printcolumn(name = "RAM", type_ = "string", json_path = ".status.ram"),
     printcolumn(name = "Node", type_ = "string", json_path = ".status.nodeName"),
     printcolumn(name = "IP", type_ = "string", json_path = ".status.podIP"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachineSpec {
@@ -208,7 +217,10 @@ pub struct RunnerTemplate {
 
 impl Default for RunnerTemplate {
     fn default() -> Self {
-        Self { source: None, update: true }
+        Self {
+            source: None,
+            update: true,
+        }
     }
 }
 
@@ -270,14 +282,25 @@ fn yes() -> bool {
 #[must_use]
 pub fn crd() -> CustomResourceDefinition {
     let mut crd = VirtualMachine::crd();
-    crd.metadata.labels = Some([(names::LABEL_NAME.to_owned(), names::MANAGED_BY.to_owned())].into());
+    crd.metadata.labels =
+        Some([(names::LABEL_NAME.to_owned(), names::MANAGED_BY.to_owned())].into());
     for version in &mut crd.spec.versions {
-        let root = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut());
-        if let Some(status) = root.and_then(|r| r.properties.as_mut()).and_then(|p| p.get_mut("status")) {
+        let root = version
+            .schema
+            .as_mut()
+            .and_then(|s| s.open_api_v3_schema.as_mut());
+        if let Some(status) = root
+            .and_then(|r| r.properties.as_mut())
+            .and_then(|p| p.get_mut("status"))
+        {
             // With a status from the start, the initial conditions below it are there from the start too.
             status.default = Some(JSON(json!({})));
         }
-        if let Some(root) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
+        if let Some(root) = version
+            .schema
+            .as_mut()
+            .and_then(|s| s.open_api_v3_schema.as_mut())
+        {
             without_nulls(root);
             condition_defaults(root);
             rules::add_to(root);
@@ -289,18 +312,29 @@ pub fn crd() -> CustomResourceDefinition {
 /// Parts of a condition that the reference's schema fills in for writers that leave them out.
 fn condition_defaults(root: &mut JSONSchemaProps) {
     let part = |schema: &mut JSONSchemaProps, name: &str| schema.properties.as_mut()?.remove(name);
-    let Some(mut status) = part(root, "status") else { return };
+    let Some(mut status) = part(root, "status") else {
+        return;
+    };
     if let Some(mut conditions) = part(&mut status, "conditions") {
         if let Some(JSONSchemaPropsOrArray::Schema(condition)) = &mut conditions.items {
             for (name, default) in [("status", "Unknown"), ("message", "")] {
-                if let Some(field) = condition.properties.as_mut().and_then(|fields| fields.get_mut(name)) {
+                if let Some(field) = condition
+                    .properties
+                    .as_mut()
+                    .and_then(|fields| fields.get_mut(name))
+                {
                     field.default = Some(JSON(json!(default)));
                 }
             }
         }
-        status.properties.get_or_insert_default().insert("conditions".to_owned(), conditions);
+        status
+            .properties
+            .get_or_insert_default()
+            .insert("conditions".to_owned(), conditions);
     }
-    root.properties.get_or_insert_default().insert("status".to_owned(), status);
+    root.properties
+        .get_or_insert_default()
+        .insert("status".to_owned(), status);
 }
 
 /// Makes no field nullable, so that the API server takes nulls away before it puts in defaults and checks rules. The

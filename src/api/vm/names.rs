@@ -191,9 +191,15 @@ pub fn legacy_claim(vm: &str, what: &str) -> String {
 /// The VMs that a claim of that name can be meant for, whatever its labels say: what [`disk_claim`],
 /// [`runner_data_claim`] and [`legacy_claim`] put together is taken apart at each dash.
 pub fn vms_of_claim(claim: &str) -> impl Iterator<Item = &str> {
-    let ours = claim.match_indices('-').filter_map(|(dash, _)| claim.get(..dash));
+    let ours = claim
+        .match_indices('-')
+        .filter_map(|(dash, _)| claim.get(..dash));
     let legacy = claim.strip_suffix("-0").unwrap_or_default();
-    ours.chain(legacy.match_indices('-').filter_map(|(dash, _)| legacy.get(dash + 1..)))
+    ours.chain(
+        legacy
+            .match_indices('-')
+            .filter_map(|(dash, _)| legacy.get(dash + 1..)),
+    )
 }
 
 /// Name of the display secret that the operator generates.
@@ -205,9 +211,13 @@ pub fn display_secret(vm: &str) -> String {
 /// The labels of everything that belongs to the VM.
 #[must_use]
 pub fn labels(vm: &str) -> BTreeMap<String, String> {
-    [(LABEL_NAME, APP_NAME), (LABEL_INSTANCE, vm), (LABEL_MANAGED_BY, MANAGED_BY)]
-        .map(|(k, v)| (k.to_owned(), v.to_owned()))
-        .into()
+    [
+        (LABEL_NAME, APP_NAME),
+        (LABEL_INSTANCE, vm),
+        (LABEL_MANAGED_BY, MANAGED_BY),
+    ]
+    .map(|(k, v)| (k.to_owned(), v.to_owned()))
+    .into()
 }
 
 /// The reference that makes a child go when its VM goes.
@@ -230,7 +240,11 @@ mod tests {
     #[test]
     fn the_vm_of_each_claim_is_among_those_that_its_name_can_mean() {
         for vm in ["vm", "web-1", "a.b-c-0"] {
-            for disk in [disk(None, 3), disk(Some("system"), 0), disk(Some("more-data"), 0)] {
+            for disk in [
+                disk(None, 3),
+                disk(Some("system"), 0),
+                disk(Some("more-data"), 0),
+            ] {
                 for claim in [disk_claim(vm, &disk), legacy_claim(vm, &disk)] {
                     assert!(vms_of_claim(&claim).any(|name| name == vm), "{claim}");
                 }

@@ -2,7 +2,9 @@
 
 use crate::controllers::vm::images::progress_cache::Progresses;
 use crate::controllers::vm::state::VmStates;
-use crate::controllers::vm::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, owner_of, vm_of};
+use crate::controllers::vm::views::{
+    ClaimView, ConfigMapView, PodView, SecretView, ServiceView, owner_of, vm_of,
+};
 use crate::k8s::leader::Leadership;
 use crate::k8s::store::children::Cache;
 use crate::k8s::store::primary::VmStore;
@@ -113,7 +115,11 @@ impl Caches {
             ("secrets", self.secrets.is_ready()),
             ("services", self.services.is_ready()),
         ];
-        kinds.into_iter().filter(|(_, ready)| !ready).map(|(kind, _)| kind).collect()
+        kinds
+            .into_iter()
+            .filter(|(_, ready)| !ready)
+            .map(|(kind, _)| kind)
+            .collect()
     }
 
     /// Returns when each has its first list.
@@ -155,7 +161,9 @@ impl Context {
 
     /// VMs that cannot be decoded, by name.
     pub fn undecodable(&self) -> MutexGuard<'_, BTreeMap<String, InvalidObject>> {
-        self.undecodable.lock().unwrap_or_else(PoisonError::into_inner)
+        self.undecodable
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An id for a reconcile that begins, which no other of this process has.
@@ -165,7 +173,9 @@ impl Context {
 
     /// Observes how long the start of a VM that runs took, once and only if this operator has created its pod.
     pub fn vm_runs(&self, name: &str, now: Timestamp) {
-        let Some(created) = self.states.started(name) else { return };
+        let Some(created) = self.states.started(name) else {
+            return;
+        };
         let seconds = now.duration_since(created).as_secs_f64();
         tracing::info!(vm = name, seconds, "the VM runs");
         self.metrics.vm_start.observe(seconds);
@@ -202,13 +212,20 @@ mod tests {
     fn chance_is_spread_between_none_and_all() {
         let chances: Vec<f64> = (0..1000).map(|_| chance()).collect();
         assert!(chances.iter().all(|chance| (0.0..=1.0).contains(chance)));
-        assert!(chances.iter().any(|chance| *chance < 0.1) && chances.iter().any(|chance| *chance > 0.9));
+        assert!(
+            chances.iter().any(|chance| *chance < 0.1)
+                && chances.iter().any(|chance| *chance > 0.9)
+        );
     }
 
     #[test]
     fn passwords_are_as_long_as_the_references_and_never_the_same() {
-        let passwords: std::collections::BTreeSet<String> = (0..100).map(|_| random_password()).collect();
+        let passwords: std::collections::BTreeSet<String> =
+            (0..100).map(|_| random_password()).collect();
         assert_eq!(passwords.len(), 100);
-        assert!(passwords.iter().all(|password| password.len() == 24), "{passwords:?}");
+        assert!(
+            passwords.iter().all(|password| password.len() == 24),
+            "{passwords:?}"
+        );
     }
 }

@@ -95,7 +95,11 @@ impl Decision {
         match self {
             Self::Wait(WaitFor::Pause { until } | WaitFor::Medium { until }) => {
                 let left = until.duration_since(now);
-                Outcome::Recheck(Duration::try_from(left).unwrap_or_default().max(Duration::from_millis(1)))
+                Outcome::Recheck(
+                    Duration::try_from(left)
+                        .unwrap_or_default()
+                        .max(Duration::from_millis(1)),
+                )
             }
             // The status that was just written starts the next reconcile; this is the safety net.
             Self::Remember(_) | Self::StopBySpec => Outcome::Recheck(Duration::from_secs(1)),
@@ -118,15 +122,27 @@ impl Decision {
     /// mended, and nothing is lost. `made_of` tells what it would be made of ([`names::ANNOTATION_MADE_OF`]), and is asked
     /// only of such a pod.
     #[must_use]
-    pub fn unless_outdated(self, observed: &Observed, made_of: impl FnOnce() -> Option<String>) -> Self {
+    pub fn unless_outdated(
+        self,
+        observed: &Observed,
+        made_of: impl FnOnce() -> Option<String>,
+    ) -> Self {
         if !matches!(self, Self::Keep | Self::Remember(_)) {
             return self;
         }
-        let Some(pod) = observed.own_pod().filter(|pod| !observed.has_begun() && !pod.has_ended()) else { return self };
+        let Some(pod) = observed
+            .own_pod()
+            .filter(|pod| !observed.has_begun() && !pod.has_ended())
+        else {
+            return self;
+        };
         let before = pod.annotations().get(names::ANNOTATION_MADE_OF);
         match (before, pod.uid(), &self) {
             (Some(before), ..) if made_of().is_none_or(|now| now == *before) => self,
-            (Some(_), Some(uid), Self::Keep) => Self::Delete { uid, why: DeleteReason::Outdated },
+            (Some(_), Some(uid), Self::Keep) => Self::Delete {
+                uid,
+                why: DeleteReason::Outdated,
+            },
             // An earlier operator has probably deleted it.
             (Some(_), _, Self::Remember(_)) => Self::Wait(WaitFor::PodEnd),
             _ => self,
@@ -139,14 +155,21 @@ impl Decision {
 pub fn decide(observed: &Observed, valid: bool) -> Decision {
     let vm = &observed.vm;
     let wanted = vm.spec.vm.state;
-    let past = vm.status.as_ref().and_then(|status| status.restarts.as_ref());
+    let past = vm
+        .status
+        .as_ref()
+        .and_then(|status| status.restarts.as_ref());
     let restart = valid && restart::is_due(observed);
-    let past_pause = past.map(|past| due(past, observed.now)).filter(|_| !restart);
+    let past_pause = past
+        .map(|past| due(past, observed.now))
+        .filter(|_| !restart);
     let Some(any_pod) = &observed.pod else {
         return match (wanted, past_pause) {
             (State::Stopped, ..) => Decision::Keep,
             (State::Running, ..) if !valid => Decision::Wait(WaitFor::ValidSpec),
-            (State::Running, Some(until)) if until > observed.now => Decision::Wait(WaitFor::Pause { until }),
+            (State::Running, Some(until)) if until > observed.now => {
+                Decision::Wait(WaitFor::Pause { until })
+            }
             (State::Running, ..) => Decision::Create,
         };
     };
@@ -159,12 +182,25 @@ pub fn decide(observed: &Observed, valid: bool) -> Decision {
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let remembered = past.filter(|past| past.pod_uid == uid);
     if any_pod.metadata.deletion_timestamp.is_some() {
-        let by_others = wanted == State::Running && !observed.deleted_by_operator && !restart && remembered.is_none();
-        return if by_others { deleted_by_others(observed, pod, uid) } else { Decision::Wait(WaitFor::PodEnd) };
+        let by_others = wanted == State::Running
+            && !observed.deleted_by_operator
+            && !restart
+            && remembered.is_none();
+        return if by_others {
+            deleted_by_others(observed, pod, uid)
+        } else {
+            Decision::Wait(WaitFor::PodEnd)
+        };
     }
     match wanted {
-        State::Stopped => Decision::Delete { uid, why: DeleteReason::Stop },
-        State::Running if !pod.has_ended() && restart => Decision::Delete { uid, why: DeleteReason::Restart },
+        State::Stopped => Decision::Delete {
+            uid,
+            why: DeleteReason::Stop,
+        },
+        State::Running if !pod.has_ended() && restart => Decision::Delete {
+            uid,
+            why: DeleteReason::Restart,
+        },
         State::Running if !pod.has_ended() => Decision::Keep,
         State::Running => after_end(observed, pod, remembered, uid, restart),
     }
@@ -183,7 +219,10 @@ fn after_end(
         return if until > observed.now && !restart {
             Decision::Wait(WaitFor::Pause { until })
         } else {
-            Decision::Delete { uid, why: DeleteReason::Ended }
+            Decision::Delete {
+                uid,
+                why: DeleteReason::Ended,
+            }
         };
     }
     if end.by_guest && observed.vm.spec.guest_shutdown_stops {
@@ -192,14 +231,22 @@ fn after_end(
     let attempts = attempts(observed, end.ran_well);
     // A node whose clock is ahead must not delay the next start.
     let time = Time(end.at.unwrap_or(observed.now).min(observed.now));
-    Decision::Remember(Restarts { attempts, pod_uid: uid, reason: end.reason, message: end.message, time })
+    Decision::Remember(Restarts {
+        attempts,
+        pod_uid: uid,
+        reason: end.reason,
+        message: end.message,
+        time,
+    })
 }
 
 /// A deletion that this operator has not requested, such as a drain, counts as an end: pods that are deleted again and again are
 /// created later and later. A pod that is deleted at once, without time to end, is not counted.
 fn deleted_by_others(observed: &Observed, pod: &PodView, uid: String) -> Decision {
-    let running = conditions::find(observed.conditions(), conditions::RUNNING).filter(|_| observed.is_running());
-    let ran_well = running.is_some_and(|since| observed.now.duration_since(since.last_transition_time.0) >= RAN_WELL);
+    let running = conditions::find(observed.conditions(), conditions::RUNNING)
+        .filter(|_| observed.is_running());
+    let ran_well = running
+        .is_some_and(|since| observed.now.duration_since(since.last_transition_time.0) >= RAN_WELL);
     let by = exit::by_others(pod).map(|(reason, message)| format!("{reason}: {message}"));
     Decision::Remember(Restarts {
         attempts: attempts(observed, ran_well),
@@ -212,7 +259,12 @@ fn deleted_by_others(observed: &Observed, pod: &PodView, uid: String) -> Decisio
 
 /// The number of ends in a row, with one that happens now.
 fn attempts(observed: &Observed, ran_well: bool) -> u32 {
-    let before = observed.vm.status.as_ref().and_then(|status| status.restarts.as_ref()).filter(|_| !ran_well);
+    let before = observed
+        .vm
+        .status
+        .as_ref()
+        .and_then(|status| status.restarts.as_ref())
+        .filter(|_| !ran_well);
     before.map_or(1, |before| before.attempts.saturating_add(1))
 }
 
@@ -225,7 +277,11 @@ pub fn pause(past: &Restarts) -> Duration {
 /// When the next start is due. An end that lies in the future was noted by a clock that was ahead and has been set
 /// right since: nobody waits until then.
 fn due(past: &Restarts, now: Timestamp) -> Timestamp {
-    if past.time.0 > now { now } else { pause_ends(past) }
+    if past.time.0 > now {
+        now
+    } else {
+        pause_ends(past)
+    }
 }
 
 /// When the pause ends.

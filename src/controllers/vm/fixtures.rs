@@ -30,8 +30,12 @@ pub fn vm(machine: Value) -> VirtualMachine {
 /// The VM, of which a runner has told that its guest runs.
 pub fn seen_running(mut vm: VirtualMachine) -> VirtualMachine {
     let status = vm.status.as_mut().unwrap();
-    let wanted =
-        Wanted { type_: conditions::RUNNING, status: true, reason: ConditionReason::VmStarted, message: String::new() };
+    let wanted = Wanted {
+        type_: conditions::RUNNING,
+        status: true,
+        reason: ConditionReason::VmStarted,
+        message: String::new(),
+    };
     status.conditions[0] = wanted.at(&[], Some(3), now());
     status.cpus = 2;
     vm
@@ -71,12 +75,17 @@ pub fn pod(status: Value) -> PodView {
 
 /// What is seen of that VM if it has that pod.
 pub fn with_pod(vm: VirtualMachine, pod: PodView) -> Observed {
-    Observed { pod: Some(Arc::new(pod)), ..alone(vm) }
+    Observed {
+        pod: Some(Arc::new(pod)),
+        ..alone(vm)
+    }
 }
 
 /// Status of a pod whose container ended with that message after it had run that many seconds.
 pub fn ended(message: &str, seconds: i64) -> Value {
-    let started = now().checked_sub(k8s_openapi::jiff::SignedDuration::from_secs(seconds)).unwrap();
+    let started = now()
+        .checked_sub(k8s_openapi::jiff::SignedDuration::from_secs(seconds))
+        .unwrap();
     json!({
         "phase": "Failed",
         "containerStatuses": [{"name": "vm", "image": "i", "state": {"terminated": {

@@ -81,7 +81,9 @@ pub async fn run<S, T>(
     let reconcile = async |vm: Arc<VirtualMachine>, ctx: Arc<Context>| {
         guarded(&vm.name_any(), &ctx, reconcile(vm.clone(), &ctx)).await
     };
-    let failed = |vm: Arc<VirtualMachine>, error: &Error, ctx: Arc<Context>| after_failure(&vm.name_any(), error, &ctx);
+    let failed = |vm: Arc<VirtualMachine>, error: &Error, ctx: Arc<Context>| {
+        after_failure(&vm.name_any(), error, &ctx)
+    };
     let sweeping = images::sweep::forever(ctx.clone());
     // The controller needs no more than the store.
     let unused = futures::stream::pending::<watcher::Result<VirtualMachine>>();
@@ -132,8 +134,14 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     let plan = plan::plan(&observed, &ctx.settings.reconciler);
     let medium = plan.as_ref().ok().and_then(|plan| plan.media.wait);
     let objects = plan.as_ref().ok().map(objects::build);
-    let made_of = || objects.as_ref().map(|objects| objects::made_of(&objects.pod));
-    let decision = decide::decide(&observed, plan.is_ok()).once_there(medium).unless_outdated(&observed, made_of);
+    let made_of = || {
+        objects
+            .as_ref()
+            .map(|objects| objects::made_of(&objects.pod))
+    };
+    let decision = decide::decide(&observed, plan.is_ok())
+        .once_there(medium)
+        .unless_outdated(&observed, made_of);
     let confirmed = freshness::confirmed(&observed, &decision, objects.as_ref(), ctx).await;
     if let Ok(Confirmed::Behind) = confirmed {
         tracing::debug!("the API server has a newer version of the VM; waiting for the watch");
@@ -143,7 +151,9 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         (Err(error), _) => Err(error),
         // On the heap: objects take kilobytes, and are moved from hand to hand; a build without optimizations runs out of stack.
         (Ok(_), Some(objects)) => Box::pin(apply::apply(objects, &observed, &decision, ctx)).await,
-        (Ok(_), None) => apply::end_pod(&observed, &decision, ctx).await.map(|()| Vec::new()),
+        (Ok(_), None) => apply::end_pod(&observed, &decision, ctx)
+            .await
+            .map(|()| Vec::new()),
     };
     let (applied, removed) = match gates::orphans::remove(&observed, ctx).await {
         Err(error) if waits_for_orphans(&applied, &decision) => (Err(error), Ok(())),
@@ -153,7 +163,9 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         (Err(invalid), _) => Some(Problem::from(invalid)),
         (_, Err(error)) if error.is_rejection() => Some(Problem::rejected(error)),
         (_, Err(_)) => None,
-        (Ok(_), Ok(notes)) => images::in_the_way(&decision, notes).or_else(|| diagnose::explain(&observed)),
+        (Ok(_), Ok(notes)) => {
+            images::in_the_way(&decision, notes).or_else(|| diagnose::explain(&observed))
+        }
     };
     // A write that failed for another reason says nothing about the VM: its status stays as it is.
     if applied.is_ok() || problem.is_some() {
@@ -161,19 +173,53 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         let notes = applied.as_deref().ok().filter(|_| plan.is_ok());
         let ignored = diagnose::ignored::ignored(&observed.vm.spec);
         let data = report::data_not_accessible(&observed, &decision);
-        let notes = notes.map(|notes| notes.iter().cloned().chain(ignored).chain(data).collect::<Vec<_>>());
+        let notes = notes.map(|notes| {
+            notes
+                .iter()
+                .cloned()
+                .chain(ignored)
+                .chain(data)
+                .collect::<Vec<_>>()
+        });
         let created = decision == Decision::Create && applied.is_ok();
-        report::report(&observed, &decision, problem, notes.as_deref(), created, ctx).await?;
+        report::report(
+            &observed,
+            &decision,
+            problem,
+            notes.as_deref(),
+            created,
+            ctx,
+        )
+        .await?;
     }
     // Nobody tells when a name or a quota is free again.
-    let refused = |notes: &[Wanted]| notes.iter().any(|note| note.type_ == conditions::SERVICE_IN_SYNC);
-    let again = applied.as_deref().is_ok_and(refused).then_some(SERVICE_RECHECK);
+    let refused = |notes: &[Wanted]| {
+        notes
+            .iter()
+            .any(|note| note.type_ == conditions::SERVICE_IN_SYNC)
+    };
+    let again = applied
+        .as_deref()
+        .is_ok_and(refused)
+        .then_some(SERVICE_RECHECK);
     let noted = applied.iter().flatten();
-    let of_rejected = |note: &Wanted| ctx.states.retry_after(&observed.name(), note.type_, (ctx.instant)());
-    let rejections = noted.filter_map(of_rejected).min().map(|after| after.max(REJECTION_RETRY_MIN));
-    let repository =
-        plan.iter().find_map(|plan| plan.image_repository.as_ref()).and_then(|_| apply::repository::recheck(ctx));
-    let fetches = plan.iter().flat_map(|plan| &plan.fetches).filter_map(|fetch| fetch.recheck).min();
+    let of_rejected = |note: &Wanted| {
+        ctx.states
+            .retry_after(&observed.name(), note.type_, (ctx.instant)())
+    };
+    let rejections = noted
+        .filter_map(of_rejected)
+        .min()
+        .map(|after| after.max(REJECTION_RETRY_MIN));
+    let repository = plan
+        .iter()
+        .find_map(|plan| plan.image_repository.as_ref())
+        .and_then(|_| apply::repository::recheck(ctx));
+    let fetches = plan
+        .iter()
+        .flat_map(|plan| &plan.fetches)
+        .filter_map(|fetch| fetch.recheck)
+        .min();
     let orphans = removed.err().map(|error| {
         tracing::warn!(%error, "cannot remove an object of a previous VM with the same name");
         ORPHAN_RETRY

@@ -6,7 +6,9 @@ use crate::controllers::vm::context::Context;
 use crate::controllers::vm::diagnose::warnings::Warning;
 use crate::controllers::vm::images;
 use crate::controllers::vm::pod::exit::End;
-use crate::controllers::vm::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, owner_of};
+use crate::controllers::vm::views::{
+    ClaimView, ConfigMapView, PodView, SecretView, ServiceView, owner_of,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
@@ -51,7 +53,11 @@ impl Observed {
     #[must_use]
     pub fn claim_name(&self, what: &str, claim: String) -> String {
         let legacy = names::legacy_claim(&self.name(), what);
-        if self.claims.contains_key(&legacy) { legacy } else { claim }
+        if self.claims.contains_key(&legacy) {
+            legacy
+        } else {
+            claim
+        }
     }
 
     /// Name of the VM and of its pod.
@@ -63,26 +69,45 @@ impl Observed {
     /// Whether it has a CD drive, and so a need for the image repository.
     #[must_use]
     pub fn has_cd_drive(&self) -> bool {
-        self.vm.spec.vm.disks.iter().any(|disk| disk.cdrom.is_some())
+        self.vm
+            .spec
+            .vm
+            .disks
+            .iter()
+            .any(|disk| disk.cdrom.is_some())
     }
 
     /// The VM's conditions.
     #[must_use]
     pub fn conditions(&self) -> &[Condition] {
-        self.vm.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()
+        self.vm
+            .status
+            .as_ref()
+            .map(|status| status.conditions.as_slice())
+            .unwrap_or_default()
     }
 
     /// The pod, if it is this VM's and not a namesake's.
     #[must_use]
     pub fn own_pod(&self) -> Option<&Arc<PodView>> {
         let uid = self.vm.metadata.uid.as_deref()?;
-        self.pod.as_ref().filter(|pod| pod.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid))
+        self.pod.as_ref().filter(|pod| {
+            pod.metadata
+                .owner_references
+                .iter()
+                .flatten()
+                .any(|owner| owner.uid == uid)
+        })
     }
 
     /// The pod, if it is one of an earlier VM of this name.
     #[must_use]
     pub fn earlier_pod(&self) -> Option<&PodView> {
-        self.pod.as_deref().filter(|pod| pod.owner_references().iter().any(|owner| is_earlier(owner, &self.vm)))
+        self.pod.as_deref().filter(|pod| {
+            pod.owner_references()
+                .iter()
+                .any(|owner| is_earlier(owner, &self.vm))
+        })
     }
 
     /// Whether the guest runs, by the runner's word.
@@ -102,7 +127,12 @@ impl Observed {
 /// Names of the disks of a VM that have claims, in order, with their claims' names.
 #[must_use]
 pub fn disk_names(vm: &VirtualMachine) -> Vec<(String, String)> {
-    let templates = vm.spec.vm.disks.iter().filter_map(|disk| disk.volume_claim_template.as_ref());
+    let templates = vm
+        .spec
+        .vm
+        .disks
+        .iter()
+        .filter_map(|disk| disk.volume_claim_template.as_ref());
     let disks = templates.enumerate().map(|(n, template)| {
         let name = template.metadata.as_ref().and_then(|m| m.name.as_deref());
         let disk = names::disk(name, n);
@@ -115,26 +145,34 @@ pub fn disk_names(vm: &VirtualMachine) -> Vec<(String, String)> {
 /// Whether the object goes with an earlier VM of this name: two VMs cannot control it, and the garbage collector is about to
 /// take it away.
 pub(super) fn is_of_earlier<K: Resource>(view: &K, vm: &VirtualMachine) -> bool {
-    view.owner_references().iter().any(|owner| owner.controller == Some(true) && is_earlier(owner, vm))
+    view.owner_references()
+        .iter()
+        .any(|owner| owner.controller == Some(true) && is_earlier(owner, vm))
 }
 
 /// Whether that is an earlier VM of this name. A later one looks the same, to who does not know of it yet.
 pub(super) fn is_earlier(owner: &OwnerReference, vm: &VirtualMachine) -> bool {
-    let is_vm = owner.kind == VirtualMachine::kind(&()) && owner.api_version.split('/').next() == Some(names::GROUP);
-    is_vm && Some(&owner.name) == vm.metadata.name.as_ref() && Some(&owner.uid) != vm.metadata.uid.as_ref()
+    let is_vm = owner.kind == VirtualMachine::kind(&())
+        && owner.api_version.split('/').next() == Some(names::GROUP);
+    is_vm
+        && Some(&owner.name) == vm.metadata.name.as_ref()
+        && Some(&owner.uid) != vm.metadata.uid.as_ref()
 }
 
 /// The display secret: the user's own before the generated one, else the first by name.
 fn display_secret(secrets: Vec<Arc<SecretView>>, vm: &VirtualMachine) -> Option<Arc<SecretView>> {
     let generated = names::display_secret(&vm.name_any());
-    let secrets = secrets.into_iter().filter(|secret| !is_of_earlier(secret.as_ref(), vm));
+    let secrets = secrets
+        .into_iter()
+        .filter(|secret| !is_of_earlier(secret.as_ref(), vm));
     secrets.min_by_key(|secret| (secret.name_any() == generated, secret.name_any()))
 }
 
 /// Since when images of the VM are missing, as stands in the condition.
 pub fn images_missing_since(vm: &VirtualMachine) -> Option<Timestamp> {
     let conditions = &vm.status.as_ref()?.conditions;
-    let missing = conditions::find(conditions, conditions::MEDIA_FETCHED).filter(|c| c.status != "True")?;
+    let missing =
+        conditions::find(conditions, conditions::MEDIA_FETCHED).filter(|c| c.status != "True")?;
     Some(missing.last_transition_time.0)
 }
 
@@ -153,7 +191,9 @@ pub fn since(time: Timestamp, now: Timestamp) -> Duration {
 /// since it was created.
 fn ended_for(pod: &PodView, now: Timestamp) -> Option<Duration> {
     let made = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let at = Some(pod).filter(|pod| pod.has_ended()).and_then(|pod| End::of(pod).at.or(made))?;
+    let at = Some(pod)
+        .filter(|pod| pod.has_ended())
+        .and_then(|pod| End::of(pod).at.or(made))?;
     Some(since(at, now))
 }
 
@@ -162,22 +202,39 @@ fn ended_for(pod: &PodView, now: Timestamp) -> Option<Duration> {
 pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
     let now = (ctx.now)();
     let name = vm.name_any();
-    let disks = disk_names(&vm).into_iter().map(|(disk, claim)| (names::legacy_claim(&name, &disk), claim));
-    let runner_data = (names::legacy_claim(&name, RUNNER_DATA), names::runner_data_claim(&name));
+    let disks = disk_names(&vm)
+        .into_iter()
+        .map(|(disk, claim)| (names::legacy_claim(&name, &disk), claim));
+    let runner_data = (
+        names::legacy_claim(&name, RUNNER_DATA),
+        names::runner_data_claim(&name),
+    );
     let claim = |(legacy, claim): (String, String)| {
         // One of a former stateful set holds the data of this VM; it goes before one that was made since.
-        let legacy = ctx.caches.claims.get(&legacy).filter(|view| owner_of(view.as_ref()).is_none_or(|vm| vm == name));
+        let legacy = ctx
+            .caches
+            .claims
+            .get(&legacy)
+            .filter(|view| owner_of(view.as_ref()).is_none_or(|vm| vm == name));
         let view = legacy.or_else(|| ctx.caches.claims.get(&claim))?;
         Some((view.name_any(), view))
     };
-    let claims: BTreeMap<String, Arc<ClaimView>> = disks.chain([runner_data]).filter_map(claim).collect();
+    let claims: BTreeMap<String, Arc<ClaimView>> =
+        disks.chain([runner_data]).filter_map(claim).collect();
     let pod = ctx.caches.pods.get(&name);
     let pod_uid = pod.as_ref().and_then(|pod| pod.metadata.uid.as_deref());
     let deleted_by_operator = pod_uid.is_some_and(|uid| ctx.states.has_deleted_pod(&name, uid));
     let fetch = |remote: images::Remote| {
         let pod = ctx.caches.pods.get(&remote.pod_name());
         let ended_for = pod.as_deref().and_then(|pod| ended_for(pod, now));
-        (remote.pod_name(), images::Seen { pod, progress: None, ended_for })
+        (
+            remote.pod_name(),
+            images::Seen {
+                pod,
+                progress: None,
+                ended_for,
+            },
+        )
     };
     Observed {
         config_map: ctx.caches.config_maps.get(&name),

@@ -8,13 +8,25 @@ use kube::{Resource, ResourceExt};
 /// The owner of the object by owner references and labels, as messages name it; none if it is unknown or the VM `not`.
 #[must_use]
 pub fn owner<K: Resource>(object: &K, not: &str) -> Option<String> {
-    let is = |label: &str, value: &str| object.labels().get(label).is_some_and(|present| present == value);
-    let is_fetch = is(names::LABEL_NAME, names::APP_FETCH) && is(names::LABEL_MANAGED_BY, names::MANAGED_BY);
+    let is = |label: &str, value: &str| {
+        object
+            .labels()
+            .get(label)
+            .is_some_and(|present| present == value)
+    };
+    let is_fetch =
+        is(names::LABEL_NAME, names::APP_FETCH) && is(names::LABEL_MANAGED_BY, names::MANAGED_BY);
     if is(names::LABEL_NAME, names::OPERATOR_APP) || is_fetch {
         return Some(OPERATOR.to_owned());
     }
-    let owners = object.owner_references().iter().filter(|owner| owner.kind == VirtualMachine::kind(&()));
-    let vm = owners.map(|owner| owner.name.clone()).chain(owner_of(object)).find(|vm| vm != not);
+    let owners = object
+        .owner_references()
+        .iter()
+        .filter(|owner| owner.kind == VirtualMachine::kind(&()));
+    let vm = owners
+        .map(|owner| owner.name.clone())
+        .chain(owner_of(object))
+        .find(|vm| vm != not);
     vm.map(|vm| format!("VM {vm:?}"))
 }
 
@@ -28,7 +40,9 @@ pub fn next_step(owner: Option<&str>, kind: &str, name: &str) -> String {
         Some(owner) => format!("{owner} needs it: give this VM or its disk another name"),
         None => {
             let kind = kind.to_lowercase();
-            format!("delete it (kubectl delete {kind} {name}), or give this VM or its disk another name")
+            format!(
+                "delete it (kubectl delete {kind} {name}), or give this VM or its disk another name"
+            )
         }
     }
 }
@@ -42,22 +56,33 @@ mod tests {
     #[test]
     fn owner_is_the_operator_or_another_vm() {
         let of = |metadata: Value| {
-            let object = serde_json::from_value::<SecretView>(json!({"metadata": metadata})).unwrap();
+            let object =
+                serde_json::from_value::<SecretView>(json!({"metadata": metadata})).unwrap();
             owner(&object, "vm").unwrap_or_default()
         };
         let labels = |app: &str, vm: &str| json!({"app.kubernetes.io/name": app, "app.kubernetes.io/instance": vm});
         let fetch = json!({"app.kubernetes.io/name": "vm-fetch", "app.kubernetes.io/managed-by": "vm-operator"});
-        let owner = |kind: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "u"}]);
+        let owner =
+            |kind: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "u"}]);
         for (metadata, expected) in [
             (json!({"labels": labels("vm-operator", "")}), OPERATOR),
             (json!({"labels": fetch}), OPERATOR),
-            (json!({"labels": labels("vm-runner", "other")}), "VM \"other\""),
-            (json!({"labels": labels("vmrunner", "other")}), "VM \"other\""),
+            (
+                json!({"labels": labels("vm-runner", "other")}),
+                "VM \"other\"",
+            ),
+            (
+                json!({"labels": labels("vmrunner", "other")}),
+                "VM \"other\"",
+            ),
             (json!({"labels": labels("vmrunner", "vm")}), ""),
             (json!({"labels": labels("web", "other")}), ""),
             (json!({}), ""),
             (json!({"ownerReferences": owner("ReplicaSet")}), ""),
-            (json!({"labels": labels("vm-runner", "vm"), "ownerReferences": owner("VirtualMachine")}), "VM \"x\""),
+            (
+                json!({"labels": labels("vm-runner", "vm"), "ownerReferences": owner("VirtualMachine")}),
+                "VM \"x\"",
+            ),
         ] {
             assert_eq!(of(metadata.clone()), expected, "{metadata}");
         }

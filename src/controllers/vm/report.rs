@@ -54,14 +54,28 @@ pub async fn report(
     let restarts = restarts(observed, decision);
     let restart_request = restart::carried_out(observed, created);
     let words_stay = ctx.states.keeps_message(&observed.name(), (ctx.instant)());
-    let told = Told { ready: &ready, notes, restarts: restarts.as_ref(), restart_request, words_stay };
-    let Some(status) = operator_fields(vm, &told, observed.now) else { return Ok(()) };
-    let before = present(vm).and_then(|status| conditions::find(&status.conditions, conditions::READY));
+    let told = Told {
+        ready: &ready,
+        notes,
+        restarts: restarts.as_ref(),
+        restart_request,
+        words_stay,
+    };
+    let Some(status) = operator_fields(vm, &told, observed.now) else {
+        return Ok(());
+    };
+    let before =
+        present(vm).and_then(|status| conditions::find(&status.conditions, conditions::READY));
     let is_news = before.is_none_or(|before| before.reason != ready.reason.as_str());
-    Writer::new(ctx).apply_status(&vm.name_any(), names::MANAGER_OPERATOR, &status).await?;
-    let reasons = [ready.reason.into()].into_iter().chain(notes.into_iter().flatten().map(|note| note.reason));
+    Writer::new(ctx)
+        .apply_status(&vm.name_any(), names::MANAGER_OPERATOR, &status)
+        .await?;
+    let reasons = [ready.reason.into()]
+        .into_iter()
+        .chain(notes.into_iter().flatten().map(|note| note.reason));
     if reasons.into_iter().any(|reason| REFUSALS.contains(&reason)) {
-        ctx.states.rejection_reported(&observed.name(), (ctx.instant)());
+        ctx.states
+            .rejection_reported(&observed.name(), (ctx.instant)());
     }
     if is_news {
         publish(vm, &ready, ctx).await;
@@ -79,8 +93,12 @@ pub async fn take_back(observed: Observed, ctx: &Context) -> Result<Observed, Er
         return Ok(observed);
     }
     let observed = looked_for_pod(observed, ctx).await?;
-    let Some(stopped) = stopped_runner_fields(&observed) else { return Ok(observed) };
-    let vm = Writer::new(ctx).apply_status(&observed.name(), names::MANAGER_RUNNER, &stopped).await?;
+    let Some(stopped) = stopped_runner_fields(&observed) else {
+        return Ok(observed);
+    };
+    let vm = Writer::new(ctx)
+        .apply_status(&observed.name(), names::MANAGER_RUNNER, &stopped)
+        .await?;
     Ok(Observed { vm, ..observed })
 }
 
@@ -88,8 +106,13 @@ pub async fn take_back(observed: Observed, ctx: &Context) -> Result<Observed, Er
 /// of the one before. And a runner whose words are taken back does not repeat them: nobody would learn that the VM runs.
 async fn looked_for_pod(observed: Observed, ctx: &Context) -> Result<Observed, Error> {
     let (name, writing) = (observed.name(), ctx.caches.pods.writing());
-    let Some(pod) = Writer::new(ctx).find::<Pod, PodView>(&name).await? else { return Ok(observed) };
-    Ok(Observed { pod: Some(writing.answered(pod)), ..observed })
+    let Some(pod) = Writer::new(ctx).find::<Pod, PodView>(&name).await? else {
+        return Ok(observed);
+    };
+    Ok(Observed {
+        pod: Some(writing.answered(pod)),
+        ..observed
+    })
 }
 
 fn present(vm: &VirtualMachine) -> Option<&VirtualMachineStatus> {
@@ -108,7 +131,12 @@ pub struct Ready {
 impl Ready {
     fn wanted(&self) -> Wanted {
         let (status, reason) = (self.reason.is_ready(), self.reason.into());
-        Wanted { type_: conditions::READY, status, reason, message: self.message.clone() }
+        Wanted {
+            type_: conditions::READY,
+            status,
+            reason,
+            message: self.message.clone(),
+        }
     }
 }
 
@@ -116,46 +144,93 @@ impl Ready {
 #[must_use]
 pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>) -> Ready {
     let name = observed.name();
-    let stopping = || (ReadyReason::Stopping, format!("pod {name:?} is ending{}", time_to_end(observed, &name)));
+    let stopping = || {
+        (
+            ReadyReason::Stopping,
+            format!("pod {name:?} is ending{}", time_to_end(observed, &name)),
+        )
+    };
     let (reason, message) = match (problem, decision) {
-        (_, Decision::Delete { why: DeleteReason::Outdated, .. }) => {
-            let what = format!("pod {name:?} has not run yet and is made anew, as what it is made of has changed");
+        (
+            _,
+            Decision::Delete {
+                why: DeleteReason::Outdated,
+                ..
+            },
+        ) => {
+            let what = format!(
+                "pod {name:?} has not run yet and is made anew, as what it is made of has changed"
+            );
             (ReadyReason::Starting, what)
         }
         (Some(problem), _) => (problem.reason, problem.message),
-        (None, Decision::Delete { why: DeleteReason::Ended, .. }) => {
-            (ReadyReason::Starting, format!("pod {name:?} has ended; a new one follows"))
-        }
-        (None, Decision::Delete { why: DeleteReason::Restart, .. }) => {
-            let what = format!("pod {name:?} is ending, as spec.vm.restartRequest asks; a new one follows");
+        (
+            None,
+            Decision::Delete {
+                why: DeleteReason::Ended,
+                ..
+            },
+        ) => (
+            ReadyReason::Starting,
+            format!("pod {name:?} has ended; a new one follows"),
+        ),
+        (
+            None,
+            Decision::Delete {
+                why: DeleteReason::Restart,
+                ..
+            },
+        ) => {
+            let what = format!(
+                "pod {name:?} is ending, as spec.vm.restartRequest asks; a new one follows"
+            );
             (ReadyReason::Stopping, what)
         }
-        (None, Decision::Wait(WaitFor::PodEnd) | Decision::Delete { why: DeleteReason::Stop, .. }) => stopping(),
+        (
+            None,
+            Decision::Wait(WaitFor::PodEnd)
+            | Decision::Delete {
+                why: DeleteReason::Stop,
+                ..
+            },
+        ) => stopping(),
         (None, Decision::Remember(restarts)) if restarts.reason == POD_DELETED => stopping(),
-        (None, Decision::Wait(WaitFor::Medium { until })) => {
-            (ReadyReason::Starting, format!("the start waits for an image, until {until} at the latest"))
-        }
+        (None, Decision::Wait(WaitFor::Medium { until })) => (
+            ReadyReason::Starting,
+            format!("the start waits for an image, until {until} at the latest"),
+        ),
         (None, Decision::Wait(WaitFor::OtherPod)) => {
             let message = match observed.earlier_pod() {
                 None => format!("pod {name:?}, which is not this VM's, is ending"),
                 Some(pod) => {
                     let is_alive = pod.has_begun() && !pod.has_ended();
                     let next = match is_alive && pod.metadata.deletion_timestamp.is_some() {
-                        true => format!("it is ending, and its guest has time to shut down; {}", pull_its_plug(&name)),
-                        false => orphans::next_step(pod, &observed.vm)
-                            .unwrap_or_else(|| next_step(owner(pod, &name).as_deref(), "pod", &name)),
+                        true => format!(
+                            "it is ending, and its guest has time to shut down; {}",
+                            pull_its_plug(&name)
+                        ),
+                        false => orphans::next_step(pod, &observed.vm).unwrap_or_else(|| {
+                            next_step(owner(pod, &name).as_deref(), "pod", &name)
+                        }),
                     };
                     format!("pod {name:?} is left from an earlier VM of this name; {next}")
                 }
             };
             (ReadyReason::Starting, message)
         }
-        (None, Decision::Remember(restarts)) => (ReadyReason::RestartBackoff, ended(&name, restarts)),
+        (None, Decision::Remember(restarts)) => {
+            (ReadyReason::RestartBackoff, ended(&name, restarts))
+        }
         (None, Decision::Wait(WaitFor::Pause { .. })) => {
             let past = present(&observed.vm).and_then(|status| status.restarts.as_ref());
-            (ReadyReason::RestartBackoff, past.map(|past| ended(&name, past)).unwrap_or_default())
+            (
+                ReadyReason::RestartBackoff,
+                past.map(|past| ended(&name, past)).unwrap_or_default(),
+            )
         }
-        _ if observed.vm.spec.vm.state == State::Stopped => (ReadyReason::Stopped, "the VM is stopped".to_owned()),
+        _ if observed.vm.spec.vm.state == State::Stopped => {
+            (ReadyReason::Stopped, "the VM is stopped".to_owned())
+        }
         _ if observed.is_running() => (ReadyReason::Running, "the VM is running".to_owned()),
         _ => (ReadyReason::Starting, format!("pod {name:?} is on its way")),
     };
@@ -168,7 +243,10 @@ fn time_to_end(observed: &Observed, name: &str) -> String {
         return String::new();
     }
     let seconds = observed.vm.spec.vm.powerdown_timeout;
-    format!("; the guest has {seconds} s to shut down; {}", pull_its_plug(name))
+    format!(
+        "; the guest has {seconds} s to shut down; {}",
+        pull_its_plug(name)
+    )
 }
 
 /// For guests that do not shut down.
@@ -177,10 +255,19 @@ fn pull_its_plug(pod: &str) -> String {
 }
 
 fn ended(name: &str, restarts: &Restarts) -> String {
-    let Restarts { attempts, reason, message, .. } = restarts;
+    let Restarts {
+        attempts,
+        reason,
+        message,
+        ..
+    } = restarts;
     let pause = decide::pause(restarts).as_secs();
     if reason == POD_DELETED {
-        let why = if message.is_empty() { "nobody says why" } else { message };
+        let why = if message.is_empty() {
+            "nobody says why"
+        } else {
+            message
+        };
         let until = decide::pause_ends(restarts);
         return format!(
             "pod {name:?} was deleted, not by its operator ({why}); start {attempts} in a row is tried at {until}, after \
@@ -188,7 +275,11 @@ fn ended(name: &str, restarts: &Restarts) -> String {
              webhook; raise spec.vm.restartRequest to start at once"
         );
     }
-    let message = if message.is_empty() { String::new() } else { format!(": {message}") };
+    let message = if message.is_empty() {
+        String::new()
+    } else {
+        format!(": {message}")
+    };
     format!("the VM ended ({reason}{message}); start {attempts} in a row is tried after {pause} s")
 }
 
@@ -234,25 +325,45 @@ pub struct Told<'a> {
 /// The operator's part of the status, if it differs from what is there.
 #[must_use]
 pub fn operator_fields(vm: &VirtualMachine, told: &Told<'_>, now: Timestamp) -> Option<Value> {
-    let Told { ready, notes, restarts, restart_request, words_stay } = *told;
-    let present_conditions = present(vm).map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let Told {
+        ready,
+        notes,
+        restarts,
+        restart_request,
+        words_stay,
+    } = *told;
+    let present_conditions = present(vm)
+        .map(|status| status.conditions.as_slice())
+        .unwrap_or_default();
     let at = |wanted: &Wanted| {
         let next = wanted.at(present_conditions, vm.metadata.generation, now);
-        let same = |before: &&Condition| Condition { message: next.message.clone(), ..(*before).clone() } == next;
+        let same = |before: &&Condition| {
+            Condition {
+                message: next.message.clone(),
+                ..(*before).clone()
+            } == next
+        };
         let stays = words_stay && REFUSALS.contains(&wanted.reason);
-        let before = conditions::find(present_conditions, wanted.type_).filter(|_| stays).filter(same);
+        let before = conditions::find(present_conditions, wanted.type_)
+            .filter(|_| stays)
+            .filter(same);
         before.cloned().unwrap_or(next)
     };
-    let noted: Vec<Condition> =
-        conditions::NOTES.iter().filter_map(|type_| conditions::find(present_conditions, type_).cloned()).collect();
-    let notes: Vec<Condition> = notes.map_or_else(|| noted.clone(), |notes| notes.iter().map(at).collect());
+    let noted: Vec<Condition> = conditions::NOTES
+        .iter()
+        .filter_map(|type_| conditions::find(present_conditions, type_).cloned())
+        .collect();
+    let notes: Vec<Condition> =
+        notes.map_or_else(|| noted.clone(), |notes| notes.iter().map(at).collect());
     let conditions: Vec<Condition> = [at(&ready.wanted())].into_iter().chain(notes).collect();
     let same = present(vm).is_some_and(|status| {
         status.observed_generation == vm.metadata.generation
             && status.restarts.as_ref() == restarts
             && status.observed_restart_request == restart_request
     });
-    let all_there = conditions.iter().all(|wanted| conditions::find(present_conditions, &wanted.type_) == Some(wanted));
+    let all_there = conditions
+        .iter()
+        .all(|wanted| conditions::find(present_conditions, &wanted.type_) == Some(wanted));
     // One that is not told any more is taken away by leaving it out.
     if same && all_there && noted.len() == conditions.len() - 1 {
         return None;
@@ -275,17 +386,31 @@ pub fn stopped_runner_fields(observed: &Observed) -> Option<Value> {
         return None;
     }
     // Every runner writes these from its first word on, and nobody else's hold on a field can keep them as they are.
-    let looks_alive = conditions::INITIAL.iter().any(|type_| conditions::is_true(&status.conditions, type_))
+    let looks_alive = conditions::INITIAL
+        .iter()
+        .any(|type_| conditions::is_true(&status.conditions, type_))
         || status.cpus != 0
         || !status.console_client.is_empty();
     looks_alive.then(|| {
         let stopped = |type_: &'static str| -> Condition {
             let message = "the VM is not running".to_owned();
-            let wanted = Wanted { type_, status: false, reason: ConditionReason::VmStopped, message };
-            wanted.at(&status.conditions, observed.vm.metadata.generation, observed.now)
+            let wanted = Wanted {
+                type_,
+                status: false,
+                reason: ConditionReason::VmStopped,
+                message,
+            };
+            wanted.at(
+                &status.conditions,
+                observed.vm.metadata.generation,
+                observed.now,
+            )
         };
         let conditions = conditions::INITIAL.map(stopped);
-        apply_body(&observed.vm, json!({"cpus": 0, "ram": "0", "consoleClient": "", "conditions": conditions}))
+        apply_body(
+            &observed.vm,
+            json!({"cpus": 0, "ram": "0", "consoleClient": "", "conditions": conditions}),
+        )
     })
 }
 
@@ -308,8 +433,19 @@ fn without_nulls(mut value: Value) -> Value {
 }
 
 async fn publish(vm: &VirtualMachine, ready: &Ready, ctx: &Context) {
-    let type_ = if ready.reason.is_problem() { EventType::Warning } else { EventType::Normal };
-    events::publish(ctx, &vm.object_ref(&()), type_, ready.reason.as_str(), &ready.message).await;
+    let type_ = if ready.reason.is_problem() {
+        EventType::Warning
+    } else {
+        EventType::Normal
+    };
+    events::publish(
+        ctx,
+        &vm.object_ref(&()),
+        type_,
+        ready.reason.as_str(),
+        &ready.message,
+    )
+    .await;
 }
 
 #[cfg(test)]

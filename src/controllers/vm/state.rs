@@ -45,7 +45,11 @@ impl VmStates {
     /// No state yet. `jitter` returns numbers from 0 to 1; `first_delay` is the delay after the first failure, without jitter.
     #[must_use]
     pub fn new(first_delay: Duration, jitter: fn() -> f64) -> Self {
-        Self { states: Mutex::default(), first_delay, jitter }
+        Self {
+            states: Mutex::default(),
+            first_delay,
+            jitter,
+        }
     }
 
     fn states(&self) -> MutexGuard<'_, HashMap<String, VmState>> {
@@ -62,7 +66,10 @@ impl VmStates {
             state.failures = state.failures.saturating_add(1);
             state.failures
         });
-        let delay = self.first_delay.mul_f64(pause(failures).as_secs_f64()).min(retry::LONGEST);
+        let delay = self
+            .first_delay
+            .mul_f64(pause(failures).as_secs_f64())
+            .min(retry::LONGEST);
         delay.mul_f64(1.0 - BACKOFF_JITTER * (self.jitter)())
     }
 
@@ -76,7 +83,10 @@ impl VmStates {
     /// The number of VMs whose last reconcile has failed.
     #[must_use]
     pub fn failing(&self) -> usize {
-        self.states().values().filter(|state| state.failures > 0).count()
+        self.states()
+            .values()
+            .filter(|state| state.failures > 0)
+            .count()
     }
 
     fn next_retry(&self, now: Instant) -> Instant {
@@ -92,7 +102,9 @@ impl VmStates {
     /// Whether it is too early to send a rejected request again. A rejection that another operator has reported is put off from now on.
     pub fn is_put_off(&self, vm: &str, condition: &'static str, now: Instant) -> bool {
         let until = self.next_retry(now);
-        self.change(vm, |state| *state.rejected_until.entry(condition).or_insert(until) > now)
+        self.change(vm, |state| {
+            *state.rejected_until.entry(condition).or_insert(until) > now
+        })
     }
 
     /// Nothing that this condition reports is rejected any more.
@@ -106,7 +118,11 @@ impl VmStates {
     #[must_use]
     pub fn retry_after(&self, vm: &str, condition: &'static str, now: Instant) -> Option<Duration> {
         let states = self.states();
-        states.get(vm)?.rejected_until.get(condition).map(|until| until.saturating_duration_since(now))
+        states
+            .get(vm)?
+            .rejected_until
+            .get(condition)
+            .map(|until| until.saturating_duration_since(now))
     }
 
     /// A rejection was written into the status.
@@ -117,7 +133,10 @@ impl VmStates {
     /// Whether a reported rejection must keep its message for now.
     #[must_use]
     pub fn keeps_message(&self, vm: &str, now: Instant) -> bool {
-        let reported = self.states().get(vm).and_then(|state| state.rejection_reported);
+        let reported = self
+            .states()
+            .get(vm)
+            .and_then(|state| state.rejection_reported);
         reported.is_some_and(|at| now.saturating_duration_since(at) < REJECTION_MESSAGE_MIN_AGE)
     }
 
@@ -139,7 +158,9 @@ impl VmStates {
     /// Whether this operator has deleted the pod of that UID.
     #[must_use]
     pub fn has_deleted_pod(&self, vm: &str, uid: &str) -> bool {
-        self.states().get(vm).is_some_and(|state| state.deleted_pod.as_deref() == Some(uid))
+        self.states()
+            .get(vm)
+            .is_some_and(|state| state.deleted_pod.as_deref() == Some(uid))
     }
 
     /// The VM is gone.
@@ -159,16 +180,29 @@ mod tests {
     #[test]
     fn failures_are_counted_by_vm_until_a_reconcile_succeeds() {
         let states = states(|| 0.0);
-        assert_eq!((states.failed("a"), states.failed("a"), states.failed("b")), (pause(1), pause(2), pause(1)));
+        assert_eq!(
+            (states.failed("a"), states.failed("a"), states.failed("b")),
+            (pause(1), pause(2), pause(1))
+        );
         states.succeeded("a");
-        assert_eq!((states.failing(), states.failed("a"), states.failing()), (1, pause(1), 2));
+        assert_eq!(
+            (states.failing(), states.failed("a"), states.failing()),
+            (1, pause(1), 2)
+        );
     }
 
     #[test]
     fn jitter_takes_up_to_a_fifth_of_a_backoff_delay() {
-        for (jitter, seconds) in [((|| 0.0) as fn() -> f64, [1.0, 2.0]), (|| 0.5, [0.9, 1.8]), (|| 1.0, [0.8, 1.6])] {
+        for (jitter, seconds) in [
+            ((|| 0.0) as fn() -> f64, [1.0, 2.0]),
+            (|| 0.5, [0.9, 1.8]),
+            (|| 1.0, [0.8, 1.6]),
+        ] {
             let states = states(jitter);
-            assert_eq!(seconds.map(Duration::from_secs_f64), [states.failed("a"), states.failed("a")]);
+            assert_eq!(
+                seconds.map(Duration::from_secs_f64),
+                [states.failed("a"), states.failed("a")]
+            );
         }
     }
 
@@ -179,13 +213,20 @@ mod tests {
             let at = |seconds| start + Duration::from_secs(seconds);
             assert_eq!(states.retry_after("vm", "c", start), None);
             states.rejected("vm", "c", start);
-            assert_eq!(states.retry_after("vm", "c", at(100)), Some(Duration::from_secs(seconds - 100)));
-            let put_off = [100, seconds - 1, seconds].map(|seconds| states.is_put_off("vm", "c", at(seconds)));
+            assert_eq!(
+                states.retry_after("vm", "c", at(100)),
+                Some(Duration::from_secs(seconds - 100))
+            );
+            let put_off = [100, seconds - 1, seconds]
+                .map(|seconds| states.is_put_off("vm", "c", at(seconds)));
             assert_eq!(put_off, [true, true, false]);
             states.forget("vm");
             assert_eq!(states.retry_after("vm", "c", at(seconds)), None);
             // Reported by another operator.
-            assert!(states.is_put_off("vm", "c", at(1000)) && !states.is_put_off("vm", "c", at(1000 + seconds)));
+            assert!(
+                states.is_put_off("vm", "c", at(1000))
+                    && !states.is_put_off("vm", "c", at(1000 + seconds))
+            );
             states.accepted("vm", "c");
             assert_eq!(states.retry_after("vm", "c", at(1000)), None);
         }

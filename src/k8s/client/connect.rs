@@ -43,7 +43,9 @@ pub fn builder(
     ClientBuilder<
         impl Service<
             Request<Body>,
-            Response = Response<impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static>,
+            Response = Response<
+                impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+            >,
             Error = BoxError,
             Future: Send,
         > + Send
@@ -54,7 +56,8 @@ pub fn builder(
         // It says so.
         ClientBuilder::try_from(config.clone())?;
     }
-    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector())?);
+    let mut connector =
+        TimeoutConnector::new(config.rustls_https_connector_with_connector(connector())?);
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
@@ -70,7 +73,11 @@ pub fn builder(
         .on_failure(|failure: ServerErrorsFailureClass, _, _: &tracing::Span| tracing::error!("failed: {failure}"));
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
+        .option_layer(
+            config
+                .default_retry
+                .then(|| RetryLayer::new(RetryPolicy::server_retry())),
+        )
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .layer(trace)

@@ -43,7 +43,10 @@ pub fn client(
         count(&request, &metrics);
         Ok(request)
     });
-    Ok(connect::builder(config)?.with_layer(&deadlines).with_layer(&layer).build())
+    Ok(connect::builder(config)?
+        .with_layer(&deadlines)
+        .with_layer(&layer)
+        .build())
 }
 
 /// A client whose requests are counted and have the usual deadlines.
@@ -59,7 +62,11 @@ fn is_write(method: &Method) -> bool {
 }
 
 fn count(request: &Request<Body>, metrics: &Metrics) {
-    let (verb, resource) = what(request.method(), request.uri().path(), request.uri().query().unwrap_or_default());
+    let (verb, resource) = what(
+        request.method(),
+        request.uri().path(),
+        request.uri().query().unwrap_or_default(),
+    );
     metrics.requested(verb, &resource);
 }
 
@@ -81,7 +88,9 @@ pub(super) fn what(method: &Method, path: &str, query: &str) -> (&'static str, S
         [resource, _] => ((*resource).to_owned(), true),
         [resource, _, sub, ..] => (format!("{resource}/{sub}"), true),
     };
-    let watches = query.split('&').any(|parameter| matches!(parameter, "watch=true" | "watch=1"));
+    let watches = query
+        .split('&')
+        .any(|parameter| matches!(parameter, "watch=true" | "watch=1"));
     let verb = match *method {
         Method::GET if watches => "watch",
         Method::GET if named => "get",
@@ -110,13 +119,29 @@ mod tests {
         let count = asked.clone();
         let answer = async move || {
             count.fetch_add(1, Ordering::Relaxed);
-            (StatusCode::TOO_MANY_REQUESTS, [("Retry-After", "1")], "too many requests").into_response()
+            (
+                StatusCode::TOO_MANY_REQUESTS,
+                [("Retry-After", "1")],
+                "too many requests",
+            )
+                .into_response()
         };
-        let listener = tokio::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
+        let listener = tokio::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))
+            .await
+            .unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap())
+            .parse()
+            .unwrap();
+        tokio::spawn(
+            async move { axum::serve(listener, axum::Router::new().fallback(answer)).await },
+        );
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = client(Config::new(url), Arc::default(), leadership, Deadlines::default());
+        let client = client(
+            Config::new(url),
+            Arc::default(),
+            leadership,
+            Deadlines::default(),
+        );
         (asked, client.unwrap())
     }
 
@@ -124,16 +149,31 @@ mod tests {
     async fn a_write_that_was_put_off_is_not_sent_again_when_the_lead_has_ended() {
         let leadership = Leadership::leading_for(Duration::from_millis(800));
         let (asked, client) = busy(leadership.clone()).await;
-        let write = || Request::patch("/api/v1/namespaces/a/pods/vm").body(Vec::new()).unwrap();
-        let refused = client.request::<serde_json::Value>(write()).await.unwrap_err();
-        assert!(matches!(&refused, kube::Error::Api(status) if status.code == 429), "{refused}");
+        let write = || {
+            Request::patch("/api/v1/namespaces/a/pods/vm")
+                .body(Vec::new())
+                .unwrap()
+        };
+        let refused = client
+            .request::<serde_json::Value>(write())
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(&refused, kube::Error::Api(status) if status.code == 429),
+            "{refused}"
+        );
         while leadership.leads() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        let refused = client.request::<serde_json::Value>(write()).await.unwrap_err();
+        let refused = client
+            .request::<serde_json::Value>(write())
+            .await
+            .unwrap_err();
         assert!(refused.to_string().contains("does not lead"), "{refused}");
         assert_eq!(asked.load(Ordering::Relaxed), 1);
-        let read = Request::get("/api/v1/namespaces/a/pods/vm").body(Vec::new()).unwrap();
+        let read = Request::get("/api/v1/namespaces/a/pods/vm")
+            .body(Vec::new())
+            .unwrap();
         client.request::<serde_json::Value>(read).await.unwrap_err();
         assert_eq!(asked.load(Ordering::Relaxed), 2);
     }
@@ -144,17 +184,57 @@ mod tests {
         let vms = "/apis/vmoperator.jdrupes.org/v1/namespaces/a/vms";
         for (method, path, query, verb, resource) in [
             (Method::GET, ns.to_owned(), "limit=50", "list", "pods"),
-            (Method::GET, ns.to_owned(), "watch=true&resourceVersion=7", "watch", "pods"),
+            (
+                Method::GET,
+                ns.to_owned(),
+                "watch=true&resourceVersion=7",
+                "watch",
+                "pods",
+            ),
             (Method::GET, format!("{ns}/vm"), "", "get", "pods"),
-            (Method::POST, ns.to_owned(), "fieldManager=a", "create", "pods"),
-            (Method::PATCH, format!("{ns}/vm/resize"), "", "patch", "pods/resize"),
+            (
+                Method::POST,
+                ns.to_owned(),
+                "fieldManager=a",
+                "create",
+                "pods",
+            ),
+            (
+                Method::PATCH,
+                format!("{ns}/vm/resize"),
+                "",
+                "patch",
+                "pods/resize",
+            ),
             (Method::DELETE, format!("{ns}/vm"), "", "delete", "pods"),
-            (Method::PATCH, format!("{vms}/vm/status"), "", "patch", "vms/status"),
-            (Method::PUT, "/apis/coordination.k8s.io/v1/namespaces/a/leases/b".to_owned(), "", "update", "leases"),
-            (Method::GET, "/api/v1/namespaces/a".to_owned(), "", "get", "namespaces"),
+            (
+                Method::PATCH,
+                format!("{vms}/vm/status"),
+                "",
+                "patch",
+                "vms/status",
+            ),
+            (
+                Method::PUT,
+                "/apis/coordination.k8s.io/v1/namespaces/a/leases/b".to_owned(),
+                "",
+                "update",
+                "leases",
+            ),
+            (
+                Method::GET,
+                "/api/v1/namespaces/a".to_owned(),
+                "",
+                "get",
+                "namespaces",
+            ),
             (Method::GET, "/version".to_owned(), "", "get", "other"),
         ] {
-            assert_eq!(what(&method, &path, query), (verb, resource.to_owned()), "{method} {path}");
+            assert_eq!(
+                what(&method, &path, query),
+                (verb, resource.to_owned()),
+                "{method} {path}"
+            );
         }
     }
 }

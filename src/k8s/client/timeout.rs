@@ -32,20 +32,28 @@ pub struct Deadlines {
 
 impl Default for Deadlines {
     fn default() -> Self {
-        Self { answer: Duration::from_secs(30), list: Duration::from_secs(70) }
+        Self {
+            answer: Duration::from_secs(30),
+            list: Duration::from_secs(70),
+        }
     }
 }
 
 /// There was no answer in time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("no answer within {0:?}; the API server, or a load balancer before it, takes connections and says nothing")]
+#[error(
+    "no answer within {0:?}; the API server, or a load balancer before it, takes connections and says nothing"
+)]
 pub struct Unanswered(Duration);
 
 impl<S> Layer<S> for Deadlines {
     type Service = Limited<S>;
 
     fn layer(&self, inner: S) -> Limited<S> {
-        Limited { inner, deadlines: *self }
+        Limited {
+            inner,
+            deadlines: *self,
+        }
     }
 }
 
@@ -77,8 +85,16 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let uri = request.uri();
-        let (verb, _) = what(request.method(), uri.path(), uri.query().unwrap_or_default());
-        let limit = if verb == "list" { self.deadlines.list } else { self.deadlines.answer };
+        let (verb, _) = what(
+            request.method(),
+            uri.path(),
+            uri.query().unwrap_or_default(),
+        );
+        let limit = if verb == "list" {
+            self.deadlines.list
+        } else {
+            self.deadlines.answer
+        };
         let answer = self.inner.call(request);
         let whole = async move {
             let (parts, body) = answer.await.map_err(Into::into)?.into_parts();
@@ -86,11 +102,17 @@ where
                 body.map_err(Into::into).boxed_unsync()
             } else {
                 let bytes = body.collect().await.map_err(Into::into)?.to_bytes();
-                Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+                Full::new(bytes)
+                    .map_err(|never| match never {})
+                    .boxed_unsync()
             };
             Ok(Response::from_parts(parts, body))
         };
-        async move { tokio::time::timeout(limit, whole).await.unwrap_or_else(|_| Err(Unanswered(limit).into())) }
-            .boxed()
+        async move {
+            tokio::time::timeout(limit, whole)
+                .await
+                .unwrap_or_else(|_| Err(Unanswered(limit).into()))
+        }
+        .boxed()
     }
 }

@@ -27,7 +27,11 @@ pub struct Timing {
 impl Default for Timing {
     fn default() -> Self {
         let (lease, lead, pause) = (15, 10, 2);
-        Self { lease: Duration::from_secs(lease), lead: Duration::from_secs(lead), pause: Duration::from_secs(pause) }
+        Self {
+            lease: Duration::from_secs(lease),
+            lead: Duration::from_secs(lead),
+            pause: Duration::from_secs(pause),
+        }
     }
 }
 
@@ -82,7 +86,14 @@ impl Election {
     #[must_use]
     pub fn new(name: &str, identity: &str, timing: Timing) -> Self {
         let (name, identity) = (name.to_owned(), identity.to_owned());
-        Self { name, identity, timing, known: Known::Nothing, seen: None, leads_until: None }
+        Self {
+            name,
+            identity,
+            timing,
+            known: Known::Nothing,
+            seen: None,
+            leads_until: None,
+        }
     }
 
     /// Until when it leads, if it does.
@@ -100,7 +111,10 @@ impl Election {
     /// Who holds the Lease, as far as is known.
     #[must_use]
     pub fn holder(&self) -> &str {
-        self.seen.as_ref().and_then(|(spec, _)| spec.holder_identity.as_deref()).unwrap_or_default()
+        self.seen
+            .as_ref()
+            .and_then(|(spec, _)| spec.holder_identity.as_deref())
+            .unwrap_or_default()
     }
 
     /// What to ask next. `time` is for people.
@@ -155,7 +169,8 @@ impl Election {
             Known::Lease(lease) if self.is_mine() => {
                 let mut lease = lease.as_ref().clone();
                 let spec = lease.spec.get_or_insert_default();
-                (spec.holder_identity, spec.renew_time) = (Some(String::new()), Some(MicroTime(time)));
+                (spec.holder_identity, spec.renew_time) =
+                    (Some(String::new()), Some(MicroTime(time)));
                 Ask::Replace(lease)
             }
             _ => Ask::Nothing,
@@ -191,9 +206,13 @@ impl Election {
 
     /// Whether somebody may still lead by what was seen of the Lease.
     fn is_held(&self, now: Duration) -> bool {
-        let Some((spec, since)) = &self.seen else { return false };
+        let Some((spec, since)) = &self.seen else {
+            return false;
+        };
         // The holder's own promise, as it may be of a version with another timing.
-        let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        let seconds = spec
+            .lease_duration_seconds
+            .and_then(|seconds| u64::try_from(seconds).ok());
         let duration = seconds.map_or(self.timing.lease, Duration::from_secs);
         !self.holder().is_empty() && now < *since + duration
     }
@@ -205,7 +224,8 @@ impl Election {
         if !was_mine {
             spec.acquire_time = Some(MicroTime(time));
             // How often it changed hands.
-            spec.lease_transitions = Some(spec.lease_transitions.map_or(0, |n| n.saturating_add(1)));
+            spec.lease_transitions =
+                Some(spec.lease_transitions.map_or(0, |n| n.saturating_add(1)));
         }
         spec.holder_identity = Some(self.identity.clone());
         spec.lease_duration_seconds = i32::try_from(self.timing.lease.as_secs()).ok();

@@ -78,7 +78,11 @@ impl Leadership {
     /// Returns when it leads.
     pub async fn elected(&self) {
         // The sender lives as long as this.
-        let _ = self.0.subscribe().wait_for(|standing| *standing != Standing::Waiting).await;
+        let _ = self
+            .0
+            .subscribe()
+            .wait_for(|standing| *standing != Standing::Waiting)
+            .await;
     }
 
     fn set(&self, standing: Standing) {
@@ -93,7 +97,9 @@ pub enum Lost {
     #[error("the Lease vm-operator was taken over by {0}")]
     TakenOver(String),
     /// It was not renewed in time.
-    #[error("the Lease vm-operator could not be renewed within {0:?}; the API server answers slowly or not at all")]
+    #[error(
+        "the Lease vm-operator could not be renewed within {0:?}; the API server answers slowly or not at all"
+    )]
     NotRenewed(Duration),
 }
 
@@ -114,7 +120,14 @@ impl Candidate {
     pub fn new(leases: Api<Lease>, identity: &str, leadership: Leadership) -> Self {
         let timing = Timing::default();
         let election = Election::new(LEASE, identity, timing);
-        Self { leases, election, leadership, timing, began: Instant::now(), time: Timestamp::now }
+        Self {
+            leases,
+            election,
+            leadership,
+            timing,
+            began: Instant::now(),
+            time: Timestamp::now,
+        }
     }
 
     fn now(&self) -> Duration {
@@ -138,7 +151,10 @@ impl Candidate {
                 tracing::info!(holder, "another operator leads; waiting");
                 holder.clone_into(&mut told);
             }
-            let rest = self.election.leads_until().map(|until| until.saturating_sub(self.now()));
+            let rest = self
+                .election
+                .leads_until()
+                .map(|until| until.saturating_sub(self.now()));
             sleep(rest.map_or(self.timing.pause, |rest| rest.min(self.timing.pause))).await;
             self.election.next_turn();
         }
@@ -155,10 +171,16 @@ impl Candidate {
             return Ok(false);
         }
         let began = self.now();
-        let rest = self.election.leads_until().map_or(ATTEMPT, |until| ATTEMPT.min(until.saturating_sub(began)));
+        let rest = self
+            .election
+            .leads_until()
+            .map_or(ATTEMPT, |until| ATTEMPT.min(until.saturating_sub(began)));
         let answer = self.send(&ask, rest).await;
         // A look is followed by what it is for, a conflict by a look.
-        let again = matches!((&ask, &answer), (Ask::Get, Answer::Lease(_) | Answer::Absent) | (_, Answer::Conflict));
+        let again = matches!(
+            (&ask, &answer),
+            (Ask::Get, Answer::Lease(_) | Answer::Absent) | (_, Answer::Conflict)
+        );
         self.election.answered(&ask, began, self.now(), answer);
         match self.election.leads_until() {
             Some(until) => {
@@ -227,7 +249,9 @@ impl Candidate {
             }
         };
         if timeout(RELEASE, emptied).await.is_err() {
-            tracing::warn!("cannot empty the Lease vm-operator; another operator leads when it has run out");
+            tracing::warn!(
+                "cannot empty the Lease vm-operator; another operator leads when it has run out"
+            );
         }
     }
 }
@@ -236,5 +260,9 @@ impl Candidate {
 /// time, and the next may go on at once; else of the process.
 #[must_use]
 pub fn identity(host: Option<&str>, pod_uid: Option<&str>, random: &str) -> String {
-    format!("{}_{}", host.unwrap_or("operator"), pod_uid.unwrap_or(random))
+    format!(
+        "{}_{}",
+        host.unwrap_or("operator"),
+        pod_uid.unwrap_or(random)
+    )
 }

@@ -26,7 +26,10 @@ struct Server {
 
 impl Server {
     fn carry_out(&mut self, ask: &Ask) -> Answer {
-        let present = self.lease.as_ref().map(|lease| lease.metadata.resource_version.clone());
+        let present = self
+            .lease
+            .as_ref()
+            .map(|lease| lease.metadata.resource_version.clone());
         match (ask, present) {
             (Ask::Create(lease), None) => self.store(lease.clone()),
             (Ask::Replace(lease), Some(version)) if version == lease.metadata.resource_version => {
@@ -60,12 +63,14 @@ struct Fate {
 fn fate() -> impl Strategy<Value = Fate> {
     let delay = prop_oneof![6 => 0..200u64, 2 => 0..6_000u64, 1 => 0..40_000u64];
     let stopped = prop_oneof![20 => Just(0u64), 1 => 0..40_000u64];
-    (delay.clone(), delay, prop::bool::weighted(0.15), stopped).prop_map(|(to_server, back, lost, stopped)| Fate {
-        to_server,
-        back,
-        lost,
-        stopped,
-    })
+    (delay.clone(), delay, prop::bool::weighted(0.15), stopped).prop_map(
+        |(to_server, back, lost, stopped)| Fate {
+            to_server,
+            back,
+            lost,
+            stopped,
+        },
+    )
 }
 
 enum Happening {
@@ -81,7 +86,9 @@ enum Happening {
 fn simulate(fates: &[Vec<Fate>]) -> usize {
     let timing = Timing::default();
     let mut server = Server::default();
-    let mut operators: Vec<Election> = (0..fates.len()).map(|n| Election::new(LEASE, &n.to_string(), timing)).collect();
+    let mut operators: Vec<Election> = (0..fates.len())
+        .map(|n| Election::new(LEASE, &n.to_string(), timing))
+        .collect();
     let mut next_fate = vec![0; operators.len()];
     // By time, then in order of planning.
     let mut agenda: BTreeMap<(u64, usize), Happening> = BTreeMap::new();
@@ -106,28 +113,50 @@ fn simulate(fates: &[Vec<Fate>]) -> usize {
                 if operators[n].leads_until().is_some() && !operators[n].leads(now) {
                     operators[n] = Election::new(LEASE, &format!("{n}-{at}"), timing);
                 }
-                send(n, &operators[n], at, fates, &mut next_fate, &mut |at, what| plan(&mut agenda, at, what));
+                send(
+                    n,
+                    &operators[n],
+                    at,
+                    fates,
+                    &mut next_fate,
+                    &mut |at, what| plan(&mut agenda, at, what),
+                );
             }
             Happening::Arrives(n, ask, began, fate) => {
                 let answer = server.carry_out(&ask);
                 let given_up = began.as_millis() as u64 + ATTEMPT.as_millis() as u64;
                 let looked_at = at + fate.back + fate.stopped;
                 if at + fate.back <= given_up {
-                    plan(&mut agenda, looked_at, Happening::Answered(n, ask, began, answer));
+                    plan(
+                        &mut agenda,
+                        looked_at,
+                        Happening::Answered(n, ask, began, answer),
+                    );
                 }
             }
             Happening::Answered(n, ask, began, answer) => {
-                let again =
-                    matches!((&ask, &answer), (Ask::Get, Answer::Lease(_) | Answer::Absent) | (_, Answer::Conflict));
+                let again = matches!(
+                    (&ask, &answer),
+                    (Ask::Get, Answer::Lease(_) | Answer::Absent) | (_, Answer::Conflict)
+                );
                 operators[n].answered(&ask, began, now, answer);
                 if again {
-                    send(n, &operators[n], at, fates, &mut next_fate, &mut |at, what| plan(&mut agenda, at, what));
+                    send(
+                        n,
+                        &operators[n],
+                        at,
+                        fates,
+                        &mut next_fate,
+                        &mut |at, what| plan(&mut agenda, at, what),
+                    );
                 } else {
                     plan(&mut agenda, at + 2_000, Happening::Turn(n));
                 }
             }
         }
-        let leaders: Vec<usize> = (0..operators.len()).filter(|n| operators[*n].leads(now)).collect();
+        let leaders: Vec<usize> = (0..operators.len())
+            .filter(|n| operators[*n].leads(now))
+            .collect();
         assert!(leaders.len() <= 1, "at {at} ms {leaders:?} lead");
         led += leaders.len();
     }
@@ -153,7 +182,10 @@ fn send(
     let gives_up = fate.lost || fate.to_server + fate.back > limit;
     if !fate.lost {
         // A late one is carried out too, though nobody waits for it.
-        plan(at + fate.to_server, Happening::Arrives(n, ask.clone(), now, fate));
+        plan(
+            at + fate.to_server,
+            Happening::Arrives(n, ask.clone(), now, fate),
+        );
     }
     if gives_up {
         plan(at + limit, Happening::Answered(n, ask, now, Answer::Failed));
@@ -173,7 +205,12 @@ proptest! {
 
 #[test]
 fn where_nothing_goes_wrong_one_leads_all_the_time() {
-    let good = Fate { to_server: 1, back: 1, lost: false, stopped: 0 };
+    let good = Fate {
+        to_server: 1,
+        back: 1,
+        lost: false,
+        stopped: 0,
+    };
     assert!(simulate(&[vec![good.clone()], vec![good]]) > 100);
 }
 
@@ -181,7 +218,10 @@ fn where_nothing_goes_wrong_one_leads_all_the_time() {
 fn the_rules_can_be_broken_by_a_leader_that_leads_too_long() {
     // Shows that the simulation sees two leaders where there are two.
     let mut server = Server::default();
-    let long = Timing { lead: Duration::from_secs(20), ..Timing::default() };
+    let long = Timing {
+        lead: Duration::from_secs(20),
+        ..Timing::default()
+    };
     let mut a = Election::new(LEASE, "a", long);
     let mut b = Election::new(LEASE, "b", Timing::default());
     for operator in [&mut a, &mut b] {
@@ -209,7 +249,10 @@ struct Line {
 impl Line {
     /// Another line to the same server.
     fn beside(&self) -> Self {
-        Self { server: self.server.clone(), ..Self::default() }
+        Self {
+            server: self.server.clone(),
+            ..Self::default()
+        }
     }
 
     async fn answer(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
@@ -219,25 +262,42 @@ impl Line {
         }
         let (parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
-        let name = parts.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
-        self.requests.lock().unwrap().push(format!("{} {name}", parts.method));
+        let name = parts
+            .uri
+            .path()
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .to_owned();
+        self.requests
+            .lock()
+            .unwrap()
+            .push(format!("{} {name}", parts.method));
         let ask = match parts.method {
             Method::POST => Ask::Create(serde_json::from_slice(&body)?),
             Method::PUT => Ask::Replace(serde_json::from_slice(&body)?),
             _ => Ask::Get,
         };
         let code = match self.server.lock().unwrap().carry_out(&ask) {
-            Answer::Lease(lease) => return Ok(Response::new(Body::from(serde_json::to_vec(&lease)?))),
+            Answer::Lease(lease) => {
+                return Ok(Response::new(Body::from(serde_json::to_vec(&lease)?)));
+            }
             Answer::Absent => 404,
             _ => 409,
         };
         let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "", "reason": "", "code": code});
-        Ok(Response::builder().status(code).body(Body::from(serde_json::to_vec(&status)?))?)
+        Ok(Response::builder()
+            .status(code)
+            .body(Body::from(serde_json::to_vec(&status)?))?)
     }
 
     fn holder(&self) -> String {
         let server = self.server.lock().unwrap();
-        server.lease.as_ref().and_then(|lease| lease.spec.as_ref()?.holder_identity.clone()).unwrap_or_default()
+        server
+            .lease
+            .as_ref()
+            .and_then(|lease| lease.spec.as_ref()?.holder_identity.clone())
+            .unwrap_or_default()
     }
 }
 
@@ -252,7 +312,10 @@ fn operator(identity: &str, line: Line) -> Operator {
     let leadership = Leadership::waiting();
     let client = {
         let line = line.clone();
-        Client::new(tower::service_fn(move |request| line.clone().answer(request)), "ns")
+        Client::new(
+            tower::service_fn(move |request| line.clone().answer(request)),
+            "ns",
+        )
     };
     let mut candidate = Candidate::new(Api::namespaced(client, "ns"), identity, leadership.clone());
     let (end, ended) = tokio::sync::oneshot::channel();
@@ -264,12 +327,19 @@ fn operator(identity: &str, line: Line) -> Operator {
         candidate.release().await;
         None
     });
-    Operator { leadership, line, end, task }
+    Operator {
+        leadership,
+        line,
+        end,
+        task,
+    }
 }
 
 async fn leads_within(operator: &Operator, seconds: u64) -> Duration {
     let began = Instant::now();
-    timeout(Duration::from_secs(seconds), operator.leadership.elected()).await.unwrap();
+    timeout(Duration::from_secs(seconds), operator.leadership.elected())
+        .await
+        .unwrap();
     assert!(operator.leadership.leads());
     began.elapsed()
 }
@@ -286,7 +356,17 @@ async fn the_first_leads_at_once_and_the_second_soon_after_a_clean_end() {
     assert!(!a.leadership.leads());
     assert!(leads_within(&b, 5).await < Duration::from_secs(5));
     assert_eq!(b.line.holder(), "b");
-    let transitions = b.line.server.lock().unwrap().lease.clone().unwrap().spec.unwrap().lease_transitions;
+    let transitions = b
+        .line
+        .server
+        .lock()
+        .unwrap()
+        .lease
+        .clone()
+        .unwrap()
+        .spec
+        .unwrap()
+        .lease_transitions;
     assert_eq!(transitions, Some(1));
 }
 
@@ -298,7 +378,10 @@ async fn a_killed_leader_is_replaced_when_its_lease_has_run_out() {
     sleep(Duration::from_secs(7)).await;
     a.task.abort();
     let took = leads_within(&b, 20).await;
-    assert!((Duration::from_secs(10)..Duration::from_secs(20)).contains(&took), "{took:?}");
+    assert!(
+        (Duration::from_secs(10)..Duration::from_secs(20)).contains(&took),
+        "{took:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -313,7 +396,10 @@ async fn a_leader_whose_line_is_cut_leads_no_more_before_another_does() {
         sleep(Duration::from_millis(50)).await;
     }
     assert!(!a.leadership.leads());
-    assert_eq!(a.task.await.unwrap(), Some(Lost::NotRenewed(Duration::from_secs(10))));
+    assert_eq!(
+        a.task.await.unwrap(),
+        Some(Lost::NotRenewed(Duration::from_secs(10)))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -358,7 +444,10 @@ async fn a_deleted_lease_is_made_anew_by_who_leads() {
 #[tokio::test(start_paused = true)]
 async fn the_next_container_of_a_pod_goes_on_at_once() {
     let of_pod = identity(Some("vm-operator-1"), Some("uid"), "x");
-    assert_ne!(identity(Some("host"), None, "x"), identity(Some("host"), None, "y"));
+    assert_ne!(
+        identity(Some("host"), None, "x"),
+        identity(Some("host"), None, "y")
+    );
     let a = operator(&of_pod, Line::default());
     leads_within(&a, 1).await;
     a.task.abort();

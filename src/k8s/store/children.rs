@@ -58,9 +58,14 @@ impl<K: Resource> Writing<'_, K> {
     /// the kubelet deletes it.
     pub fn answered(self, object: K) -> Arc<K> {
         let object = Arc::new(object);
-        let Some(version) = version(&*object) else { return object };
+        let Some(version) = version(&*object) else {
+            return object;
+        };
         let mut content = self.cache.lock();
-        let deleted_later = content.deleted.get(name(&*object)).is_some_and(|deleted| *deleted >= version);
+        let deleted_later = content
+            .deleted
+            .get(name(&*object))
+            .is_some_and(|deleted| *deleted >= version);
         if content.lists == self.lists && !deleted_later {
             content.insert(object.clone(), self.cache.group_of);
         }
@@ -78,7 +83,9 @@ pub fn version<K: Resource>(object: &K) -> Option<u64> {
 
 /// Whether the versions of both are known and that of the first is higher.
 pub fn is_newer<K: Resource>(object: &K, than: &K) -> bool {
-    version(object).zip(version(than)).is_some_and(|(object, than)| object > than)
+    version(object)
+        .zip(version(than))
+        .is_some_and(|(object, than)| object > than)
 }
 
 fn name<K: Resource>(object: &K) -> &str {
@@ -96,7 +103,11 @@ impl<K: Resource> Cache<K> {
             listing: Vec::new(),
             lists: 0,
         };
-        Self { group_of, content: Mutex::new(content), ready: watch::Sender::new(false) }
+        Self {
+            group_of,
+            content: Mutex::new(content),
+            ready: watch::Sender::new(false),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Content<K>> {
@@ -107,17 +118,27 @@ impl<K: Resource> Cache<K> {
     pub fn watched(&self, event: Event<K>) -> Change {
         let mut content = self.lock();
         match event {
-            Event::Apply(object) => content.insert(Arc::new(object), self.group_of).map_or(Change::None, Change::Group),
+            Event::Apply(object) => content
+                .insert(Arc::new(object), self.group_of)
+                .map_or(Change::None, Change::Group),
             Event::Delete(object) => {
                 // The event of an earlier object of this name can arrive after the answer to the creation of the next one.
-                if content.known(name(&object)).is_some_and(|known| is_newer(&**known, &object)) {
+                if content
+                    .known(name(&object))
+                    .is_some_and(|known| is_newer(&**known, &object))
+                {
                     return Change::None;
                 }
                 if content.deleted.len() >= DELETIONS_MAX {
                     content.deleted.clear();
                 }
-                content.deleted.insert(name(&object).to_owned(), version(&object).unwrap_or(u64::MAX));
-                content.remove(name(&object)).map_or(Change::None, Change::Group)
+                content.deleted.insert(
+                    name(&object).to_owned(),
+                    version(&object).unwrap_or(u64::MAX),
+                );
+                content
+                    .remove(name(&object))
+                    .map_or(Change::None, Change::Group)
             }
             Event::Init => {
                 content.listing.clear();
@@ -129,10 +150,12 @@ impl<K: Resource> Cache<K> {
             }
             Event::InitDone => {
                 let listed = std::mem::take(&mut content.listing);
-                let newest = listed.into_iter().map(|object| match content.known(name(&object)) {
-                    Some(known) if is_newer(&**known, &object) => known.clone(),
-                    _ => Arc::new(object),
-                });
+                let newest = listed
+                    .into_iter()
+                    .map(|object| match content.known(name(&object)) {
+                        Some(known) if is_newer(&**known, &object) => known.clone(),
+                        _ => Arc::new(object),
+                    });
                 let newest: Vec<_> = newest.collect();
                 content.lists += 1;
                 content.objects.clear();
@@ -152,7 +175,10 @@ impl<K: Resource> Cache<K> {
     /// Must be called before a write is sent whose answer the cache is to take in.
     #[must_use]
     pub fn writing(&self) -> Writing<'_, K> {
-        Writing { cache: self, lists: self.lock().lists }
+        Writing {
+            cache: self,
+            lists: self.lock().lists,
+        }
     }
 
     /// The object of that name.
@@ -166,7 +192,10 @@ impl<K: Resource> Cache<K> {
     pub fn group(&self, group: &str) -> Vec<Arc<K>> {
         let content = self.lock();
         let from = (Arc::from(group), Arc::from(""));
-        let of_group = content.objects.range(from..).take_while(|((g, _), _)| **g == *group);
+        let of_group = content
+            .objects
+            .range(from..)
+            .take_while(|((g, _), _)| **g == *group);
         of_group.map(|(_, object)| object.clone()).collect()
     }
 
@@ -175,7 +204,10 @@ impl<K: Resource> Cache<K> {
     pub fn groups(&self, prefix: &str) -> Vec<Arc<K>> {
         let content = self.lock();
         let from = (Arc::from(prefix), Arc::from(""));
-        let groups = content.objects.range(from..).take_while(|((group, _), _)| group.starts_with(prefix));
+        let groups = content
+            .objects
+            .range(from..)
+            .take_while(|((group, _), _)| group.starts_with(prefix));
         groups.map(|(_, object)| object.clone()).collect()
     }
 
@@ -214,13 +246,22 @@ impl<K: Resource> Content<K> {
     fn insert(&mut self, object: Arc<K>, group_of: fn(&K) -> Option<String>) -> Option<String> {
         let name = Arc::<str>::from(name(&*object));
         let known = self.known(&name).and_then(|known| version(&**known));
-        if known.zip(version(&*object)).is_some_and(|(known, version)| known >= version) {
+        if known
+            .zip(version(&*object))
+            .is_some_and(|(known, version)| known >= version)
+        {
             return None;
         }
         let before = self.remove(&name);
-        let Some(group) = group_of(&object) else { return before };
+        let Some(group) = group_of(&object) else {
+            return before;
+        };
         // Most objects have the name of their group.
-        let key = if group == *name { name.clone() } else { Arc::from(group.as_str()) };
+        let key = if group == *name {
+            name.clone()
+        } else {
+            Arc::from(group.as_str())
+        };
         self.groups.insert(name.clone(), key.clone());
         self.objects.insert((key, name), object);
         Some(group)

@@ -21,7 +21,10 @@ pub struct VmStore {
 impl Default for VmStore {
     fn default() -> Self {
         let (reader, writer) = store();
-        Self { writer: Mutex::new(writer), reader }
+        Self {
+            writer: Mutex::new(writer),
+            reader,
+        }
     }
 }
 
@@ -49,7 +52,10 @@ impl VmStore {
                 let before = self.reader.state();
                 writer.apply_watcher_event(event);
                 for vm in before {
-                    if self.known(&vm).is_some_and(|listed| is_newer(&*vm, &listed)) {
+                    if self
+                        .known(&vm)
+                        .is_some_and(|listed| is_newer(&*vm, &listed))
+                    {
                         writer.apply_watcher_event(&Event::Apply(VirtualMachine::clone(&vm)));
                     }
                 }
@@ -89,7 +95,8 @@ mod tests {
 
     fn list(store: &VmStore, vms: Vec<VirtualMachine>) {
         store.watched(&Event::Init);
-        vms.into_iter().for_each(|vm| store.watched(&Event::InitApply(vm)));
+        vms.into_iter()
+            .for_each(|vm| store.watched(&Event::InitApply(vm)));
         store.watched(&Event::InitDone);
     }
 
@@ -112,10 +119,18 @@ mod tests {
         store.watched(&Event::Apply(vm("b", 11)));
         store.watched(&Event::Delete(vm("a", 10)));
         store.answered(vm("a", 12));
-        assert_eq!(store.known(&vm("", 0)).unwrap().uid().as_deref(), Some("b"), "the answer is for a replaced VM");
+        assert_eq!(
+            store.known(&vm("", 0)).unwrap().uid().as_deref(),
+            Some("b"),
+            "the answer is for a replaced VM"
+        );
         store.watched(&Event::Delete(vm("b", 13)));
         store.answered(vm("b", 12));
-        assert_eq!(version_in(&store), None, "the answer arrives after the deletion");
+        assert_eq!(
+            version_in(&store),
+            None,
+            "the answer arrives after the deletion"
+        );
         list(&store, vec![vm("c", 20)]);
         list(&store, Vec::new());
         assert_eq!(version_in(&store), None);

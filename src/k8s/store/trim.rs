@@ -43,14 +43,20 @@ const PVC_PROTECTION: &str = "kubernetes.io/pvc-protection";
 pub fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let mut read = Read::deserialize(deserializer)?;
     if let Some(annotations) = &mut read.annotations {
-        annotations.retain(|name, _| !UNUSED_ANNOTATIONS.iter().any(|prefix| name.starts_with(prefix)));
+        annotations.retain(|name, _| {
+            !UNUSED_ANNOTATIONS
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
+        });
     }
     if let Some(finalizers) = &mut read.finalizers {
         finalizers.retain(|name| name != PVC_PROTECTION);
     }
     Ok(ObjectMeta {
         // An empty map keeps the allocation of its entries, and an empty list its own.
-        annotations: read.annotations.filter(|annotations| !annotations.is_empty()),
+        annotations: read
+            .annotations
+            .filter(|annotations| !annotations.is_empty()),
         creation_timestamp: read.creation_timestamp,
         deletion_grace_period_seconds: read.deletion_grace_period_seconds,
         deletion_timestamp: read.deletion_timestamp,
@@ -71,7 +77,9 @@ pub fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::vm::views::{ClaimView, ConfigMapView, PodView, SecretView, ServiceView, VmView};
+    use crate::controllers::vm::views::{
+        ClaimView, ConfigMapView, PodView, SecretView, ServiceView, VmView,
+    };
     use kube::Resource;
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
@@ -99,13 +107,20 @@ mod tests {
         let mut whole: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
         assert!(whole.managed_fields.take().is_some());
         assert_eq!(metadata(&object["metadata"]).unwrap(), whole);
-        assert_eq!(metadata(&json!({"labels": null, "creationTimestamp": null})).unwrap(), ObjectMeta::default());
+        assert_eq!(
+            metadata(&json!({"labels": null, "creationTimestamp": null})).unwrap(),
+            ObjectMeta::default()
+        );
     }
 
     #[test]
     fn the_finalizer_that_holds_a_pod_is_kept_and_that_of_every_claim_is_not() {
-        let finalizers = |names: &Value| metadata(&json!({"finalizers": names})).unwrap().finalizers;
-        assert_eq!(finalizers(&json!(["example.org/hold"])), Some(vec!["example.org/hold".to_owned()]));
+        let finalizers =
+            |names: &Value| metadata(&json!({"finalizers": names})).unwrap().finalizers;
+        assert_eq!(
+            finalizers(&json!(["example.org/hold"])),
+            Some(vec!["example.org/hold".to_owned()])
+        );
         assert_eq!(finalizers(&json!(["kubernetes.io/pvc-protection"])), None);
     }
 

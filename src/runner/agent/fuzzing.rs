@@ -10,7 +10,11 @@ const LINE_SIZE_MAX: usize = 64;
 /// The first byte of the input is the size of a read, 0 for one read of all. The reads of the other bytes.
 fn reads(input: &[u8]) -> impl Iterator<Item = &[u8]> {
     let (size, bytes) = input.split_first().unwrap_or((&0, &[]));
-    let size = if *size == 0 { bytes.len() } else { usize::from(*size) };
+    let size = if *size == 0 {
+        bytes.len()
+    } else {
+        usize::from(*size)
+    };
     bytes.chunks(size.max(1))
 }
 
@@ -30,7 +34,13 @@ fn check_lines_of(input: &[u8], next: NextLine) {
         seen.extend(std::iter::from_fn(|| next(&mut lines)));
     }
     // Computed without the parser. A rest without an end of line counts only if it is already too long.
-    let line = |line: &[u8]| if line.len() > LINE_SIZE_MAX { Err(TooLong) } else { Ok(line.to_vec()) };
+    let line = |line: &[u8]| {
+        if line.len() > LINE_SIZE_MAX {
+            Err(TooLong)
+        } else {
+            Ok(line.to_vec())
+        }
+    };
     let mut expected: Vec<_> = bytes.split(|byte| *byte == b'\n').map(line).collect();
     if expected.last().is_some_and(Result::is_ok) {
         expected.pop();
@@ -48,14 +58,29 @@ pub fn check_desktop(input: &[u8]) {
 fn check_desktop_of(input: &[u8], hear: Hear) {
     let bytes = input.get(1..).unwrap_or_default();
     let (requests, desktop) = desktop_after(&mut reads(input), hear);
-    assert_eq!((requests.clone(), desktop.clone()), desktop_after(&mut std::iter::once(bytes), hear));
-    assert!(requests.lines().all(|line| line == "login anna"), "{requests}");
-    assert!(desktop == Desktop { user: desktop.user.clone().filter(|user| user == "anna"), ..desktop.clone() });
+    assert_eq!(
+        (requests.clone(), desktop.clone()),
+        desktop_after(&mut std::iter::once(bytes), hear)
+    );
+    assert!(
+        requests.lines().all(|line| line == "login anna"),
+        "{requests}"
+    );
+    assert!(
+        desktop
+            == Desktop {
+                user: desktop.user.clone().filter(|user| user == "anna"),
+                ..desktop.clone()
+            }
+    );
 }
 
 /// The requests to the agent of a desktop for the user anna, and the desktop's state.
 fn desktop_after(reads: &mut dyn Iterator<Item = &[u8]>, hear: Hear) -> (String, Desktop) {
-    let (mut lines, mut login) = (Lines::new(vmop::MAXIMUM), Login::new(Some("anna".to_owned())));
+    let (mut lines, mut login) = (
+        Lines::new(vmop::MAXIMUM),
+        Login::new(Some("anna".to_owned())),
+    );
     let mut requests = String::new();
     for read in reads {
         lines.push(read);
@@ -86,13 +111,16 @@ mod tests {
     #[should_panic(expected = "left == right")]
     fn lines_that_depend_on_the_sizes_of_reads_are_detected() {
         // Clears the buffer after a line that is too long; the rest of that line then counts as a line.
-        check_lines_of(&[[70].as_slice(), &[b'x'; 70], b"201\n"].concat(), |lines| {
-            let line = lines.next();
-            if line == Some(Err(TooLong)) {
-                lines.clear();
-            }
-            line
-        });
+        check_lines_of(
+            &[[70].as_slice(), &[b'x'; 70], b"201\n"].concat(),
+            |lines| {
+                let line = lines.next();
+                if line == Some(Err(TooLong)) {
+                    lines.clear();
+                }
+                line
+            },
+        );
     }
 
     #[test]
@@ -112,7 +140,8 @@ mod tests {
     fn request_with_a_user_of_the_guest_is_detected() {
         check_desktop_of(b"\x00220 root\n", |lines, _| {
             let line = String::from_utf8(lines.next()?.ok()?).ok()?;
-            line.strip_prefix("220 ").map(|user| format!("login {user}\n"))
+            line.strip_prefix("220 ")
+                .map(|user| format!("login {user}\n"))
         });
     }
 
@@ -122,7 +151,8 @@ mod tests {
         // Accepts the first of several replies.
         check_guest_of(b"{\"return\": 7}", |line, mark| {
             let first = line.split(|byte| *byte == 0xff).next().unwrap_or_default();
-            serde_json::from_slice(first).is_ok_and(|reply: Value| reply.get("return") == Some(mark))
+            serde_json::from_slice(first)
+                .is_ok_and(|reply: Value| reply.get("return") == Some(mark))
         });
     }
 

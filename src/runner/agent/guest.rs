@@ -45,7 +45,10 @@ struct Connection {
 impl GuestAgent {
     /// The agent behind the socket at that path.
     pub fn new(path: PathBuf) -> Self {
-        Self { path, connection: Arc::default() }
+        Self {
+            path,
+            connection: Arc::default(),
+        }
     }
 
     /// Takes the socket, so that the guest's side finds somebody there.
@@ -53,14 +56,20 @@ impl GuestAgent {
         let mut connection = self.connection.lock().await;
         if connection.is_none() {
             let stream = UnixStream::connect(&self.path).await?;
-            *connection = Some(Connection { stream, lines: Lines::new(MAXIMUM), mark: 0 });
+            *connection = Some(Connection {
+                stream,
+                lines: Lines::new(MAXIMUM),
+                mark: 0,
+            });
         }
         Ok(())
     }
 
     /// What the guest is.
     pub async fn osinfo(&self) -> io::Result<Map<String, Value>> {
-        let reply = self.exchange("guest-get-osinfo", &json!({}), REPLY_TIME).await?;
+        let reply = self
+            .exchange("guest-get-osinfo", &json!({}), REPLY_TIME)
+            .await?;
         match reply {
             Some(Value::Object(osinfo)) => Ok(short_osinfo(osinfo)),
             _ => Err(io::Error::from(io::ErrorKind::TimedOut)),
@@ -69,8 +78,12 @@ impl GuestAgent {
 
     /// The guest's addresses.
     pub async fn addresses(&self) -> io::Result<Vec<String>> {
-        let reply = self.exchange("guest-network-get-interfaces", &json!({}), REPLY_TIME).await?;
-        reply.map(|interfaces| usable_addresses(&interfaces)).ok_or_else(|| io::ErrorKind::TimedOut.into())
+        let reply = self
+            .exchange("guest-network-get-interfaces", &json!({}), REPLY_TIME)
+            .await?;
+        reply
+            .map(|interfaces| usable_addresses(&interfaces))
+            .ok_or_else(|| io::ErrorKind::TimedOut.into())
     }
 
     /// Tells the guest's addresses, and each change of them, which nothing announces. Ends where the agent does not know
@@ -97,20 +110,37 @@ impl GuestAgent {
 
     /// Asks the guest to power off. An agent that does it does not answer.
     pub async fn shutdown(&self) -> io::Result<()> {
-        match self.exchange("guest-shutdown", &json!({"mode": "powerdown"}), REFUSAL_TIME).await {
+        match self
+            .exchange(
+                "guest-shutdown",
+                &json!({"mode": "powerdown"}),
+                REFUSAL_TIME,
+            )
+            .await
+        {
             // A guest that is off has no agent any more.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
             result => result.map(|_| ()),
         }
     }
 
-    async fn exchange(&self, command: &str, arguments: &Value, time: Duration) -> io::Result<Option<Value>> {
+    async fn exchange(
+        &self,
+        command: &str,
+        arguments: &Value,
+        time: Duration,
+    ) -> io::Result<Option<Value>> {
         self.connect().await?;
         let mut guard = self.connection.lock().await;
-        let Some(connection) = guard.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
+        let Some(connection) = guard.as_mut() else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
         let result = connection.exchange(command, arguments, time).await;
         // A late reply to a question that was given up is told by its mark; a broken connection is made again.
-        if result.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::TimedOut) {
+        if result
+            .as_ref()
+            .is_err_and(|error| error.kind() != io::ErrorKind::TimedOut)
+        {
             *guard = None;
         }
         result
@@ -118,13 +148,23 @@ impl GuestAgent {
 }
 
 impl Connection {
-    async fn exchange(&mut self, command: &str, arguments: &Value, time: Duration) -> io::Result<Option<Value>> {
+    async fn exchange(
+        &mut self,
+        command: &str,
+        arguments: &Value,
+        time: Duration,
+    ) -> io::Result<Option<Value>> {
         timeout(REPLY_TIME, self.synchronize()).await??;
-        self.say(&json!({"execute": command, "arguments": arguments}), false).await?;
-        let Ok(reply) = timeout(time, self.line()).await else { return Ok(None) };
+        self.say(&json!({"execute": command, "arguments": arguments}), false)
+            .await?;
+        let Ok(reply) = timeout(time, self.line()).await else {
+            return Ok(None);
+        };
         let reply: Value = serde_json::from_slice(&reply?)?;
         match reply.get("error") {
-            Some(error) => Err(io::Error::other(format!("the guest's agent refuses {command}: {error}"))),
+            Some(error) => Err(io::Error::other(format!(
+                "the guest's agent refuses {command}: {error}"
+            ))),
             None => Ok(reply.get("return").cloned()),
         }
     }
@@ -133,13 +173,21 @@ impl Connection {
         self.mark += 1;
         self.lines.clear();
         let mark = json!(self.mark);
-        self.say(&json!({"execute": "guest-sync-delimited", "arguments": {"id": mark}}), true).await?;
+        self.say(
+            &json!({"execute": "guest-sync-delimited", "arguments": {"id": mark}}),
+            true,
+        )
+        .await?;
         while !repeats(&self.line().await?, &mark) {}
         Ok(())
     }
 
     async fn say(&mut self, message: &Value, delimited: bool) -> io::Result<()> {
-        let mut bytes = if delimited { vec![DELIMITER] } else { Vec::new() };
+        let mut bytes = if delimited {
+            vec![DELIMITER]
+        } else {
+            Vec::new()
+        };
         bytes.extend(message.to_string().bytes());
         bytes.push(b'\n');
         timeout(REPLY_TIME, self.stream.write_all(&bytes)).await?
@@ -151,7 +199,9 @@ impl Connection {
             match self.lines.next() {
                 Some(Ok(line)) => return Ok(line),
                 Some(Err(TooLong)) => {
-                    return Err(io::Error::other("the guest's agent says more than anybody wants to know"));
+                    return Err(io::Error::other(
+                        "the guest's agent says more than anybody wants to know",
+                    ));
                 }
                 None => {}
             }
@@ -165,25 +215,37 @@ impl Connection {
 
 /// Whether the line ends with the reply that repeats the mark. Before it may be what was said to somebody else.
 pub(super) fn repeats(line: &[u8], mark: &Value) -> bool {
-    let after = line.iter().rposition(|byte| *byte == DELIMITER).map_or(0, |at| at + 1);
+    let after = line
+        .iter()
+        .rposition(|byte| *byte == DELIMITER)
+        .map_or(0, |at| at + 1);
     let reply: Option<Value> = serde_json::from_slice(line.get(after..).unwrap_or_default()).ok();
     reply.is_some_and(|reply| reply.get("return") == Some(mark))
 }
 
 /// What the guest's system is: names and short texts, which is all that `guest-get-osinfo` has.
 fn short_osinfo(said: Map<String, Value>) -> Map<String, Value> {
-    let is_short =
-        |name: &str, value: &Value| name.len() <= 64 && value.as_str().is_some_and(|text| text.len() <= KEPT_BYTES);
-    said.into_iter().filter(|(name, value)| is_short(name, value)).take(KEPT_ENTRIES).collect()
+    let is_short = |name: &str, value: &Value| {
+        name.len() <= 64 && value.as_str().is_some_and(|text| text.len() <= KEPT_BYTES)
+    };
+    said.into_iter()
+        .filter(|(name, value)| is_short(name, value))
+        .take(KEPT_ENTRIES)
+        .collect()
 }
 
 /// The addresses of all interfaces, in their order, each once; without those that only the guest itself can use.
 fn usable_addresses(interfaces: &Value) -> Vec<String> {
     let interfaces = interfaces.as_array().into_iter().flatten();
-    let entries = interfaces.filter_map(|interface| interface.get("ip-addresses")?.as_array()).flatten();
+    let entries = interfaces
+        .filter_map(|interface| interface.get("ip-addresses")?.as_array())
+        .flatten();
     let texts = entries.filter_map(|entry| entry.get("ip-address")?.as_str());
     let mut addresses: Vec<String> = Vec::new();
-    for address in texts.filter_map(|text| text.parse::<IpAddr>().ok()).filter(is_usable) {
+    for address in texts
+        .filter_map(|text| text.parse::<IpAddr>().ok())
+        .filter(is_usable)
+    {
         let text = address.to_string();
         if !addresses.contains(&text) && addresses.len() < KEPT_ENTRIES {
             addresses.push(text);
@@ -207,7 +269,10 @@ mod tests {
     use tokio::net::UnixListener;
 
     /// An agent that answers a mark and then each question by the next of the replies, if there is one.
-    fn agent(replies: &'static [&'static str], before: &'static [u8]) -> (GuestAgent, tempfile::TempDir) {
+    fn agent(
+        replies: &'static [&'static str],
+        before: &'static [u8],
+    ) -> (GuestAgent, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ga.sock");
         let listener = UnixListener::bind(&path).unwrap();
@@ -218,11 +283,17 @@ mod tests {
             writer.write_all(before).await.unwrap();
             let mut line = Vec::new();
             while reader.read_until(b'\n', &mut line).await.unwrap_or(0) > 0 {
-                let question: Value = serde_json::from_slice(line.strip_prefix(&[DELIMITER]).unwrap_or(&line)).unwrap();
+                let question: Value =
+                    serde_json::from_slice(line.strip_prefix(&[DELIMITER]).unwrap_or(&line))
+                        .unwrap();
                 line.clear();
                 let reply = match question["execute"].as_str().unwrap() {
-                    "guest-sync-delimited" => format!("\u{0}{{\"return\": {}}}", question["arguments"]["id"]),
-                    _ => replies.next().map_or_else(String::new, |reply| (*reply).to_owned()),
+                    "guest-sync-delimited" => {
+                        format!("\u{0}{{\"return\": {}}}", question["arguments"]["id"])
+                    }
+                    _ => replies
+                        .next()
+                        .map_or_else(String::new, |reply| (*reply).to_owned()),
                 };
                 let mut bytes = reply.into_bytes();
                 if bytes.first() == Some(&0) {
@@ -239,7 +310,10 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_said_to_somebody_else_is_not_taken_for_an_answer() {
-        let (agent, _dir) = agent(&[r#"{"return": {"id": "debian"}}"#], b"{\"return\": {\"id\": \"stale\"}}\n{\"half");
+        let (agent, _dir) = agent(
+            &[r#"{"return": {"id": "debian"}}"#],
+            b"{\"return\": {\"id\": \"stale\"}}\n{\"half",
+        );
         assert_eq!(agent.osinfo().await.unwrap()["id"], "debian");
     }
 
@@ -252,7 +326,10 @@ mod tests {
             let agent = agent.clone();
             async move { (agent.osinfo().await, agent.osinfo().await) }
         });
-        for answer in ["{\"return\": {\"id\": \"deb", "{\"return\": {\"id\": \"debian\"}}\n"] {
+        for answer in [
+            "{\"return\": {\"id\": \"deb",
+            "{\"return\": {\"id\": \"debian\"}}\n",
+        ] {
             let mut stream = BufReader::new(listener.accept().await.unwrap().0);
             let mut line = Vec::new();
             stream.read_until(b'\n', &mut line).await.unwrap();
@@ -267,15 +344,27 @@ mod tests {
 
     #[tokio::test]
     async fn a_guest_tells_its_addresses() {
-        let (agent, _dir) =
-            agent(&[r#"{"return": [{"name": "e", "ip-addresses": [{"ip-address": "10.0.2.15"}]}]}"#], b"");
+        let (agent, _dir) = agent(
+            &[r#"{"return": [{"name": "e", "ip-addresses": [{"ip-address": "10.0.2.15"}]}]}"#],
+            b"",
+        );
         assert_eq!(agent.addresses().await.unwrap(), ["10.0.2.15"]);
     }
 
     #[tokio::test]
     async fn a_refusal_is_an_error_and_the_next_question_is_answered() {
-        let (agent, _dir) = agent(&[r#"{"error": {"class": "GenericError", "desc": "disabled"}}"#], b"");
-        assert!(agent.shutdown().await.unwrap_err().to_string().contains("disabled"));
+        let (agent, _dir) = agent(
+            &[r#"{"error": {"class": "GenericError", "desc": "disabled"}}"#],
+            b"",
+        );
+        assert!(
+            agent
+                .shutdown()
+                .await
+                .unwrap_err()
+                .to_string()
+                .contains("disabled")
+        );
     }
 
     #[tokio::test]
@@ -305,13 +394,24 @@ mod tests {
 
     #[test]
     fn a_guest_that_says_much_is_kept_short() {
-        let many: Vec<_> = (0..1000).map(|n| json!({"ip-address": format!("10.0.{}.{}", n / 256, n % 256)})).collect();
-        assert_eq!(usable_addresses(&json!([{"ip-addresses": many}])).len(), KEPT_ENTRIES);
+        let many: Vec<_> = (0..1000)
+            .map(|n| json!({"ip-address": format!("10.0.{}.{}", n / 256, n % 256)}))
+            .collect();
+        assert_eq!(
+            usable_addresses(&json!([{"ip-addresses": many}])).len(),
+            KEPT_ENTRIES
+        );
         let mut said = json!({"id": "tiny", "name": "x".repeat(1 << 16), "nested": {"a": [1]}});
-        assert_eq!(short_osinfo(said.as_object().unwrap().clone()), *json!({"id": "tiny"}).as_object().unwrap());
+        assert_eq!(
+            short_osinfo(said.as_object().unwrap().clone()),
+            *json!({"id": "tiny"}).as_object().unwrap()
+        );
         for n in 0..1000 {
             said[format!("k{n}")] = json!("v");
         }
-        assert_eq!(short_osinfo(said.as_object().unwrap().clone()).len(), KEPT_ENTRIES);
+        assert_eq!(
+            short_osinfo(said.as_object().unwrap().clone()).len(),
+            KEPT_ENTRIES
+        );
     }
 }

@@ -65,7 +65,10 @@ pub struct Login {
 impl Login {
     /// Nothing is known yet, and that user is wanted.
     pub fn new(wanted: Option<String>) -> Self {
-        Self { wanted, ..Self::default() }
+        Self {
+            wanted,
+            ..Self::default()
+        }
     }
 
     /// What is known.
@@ -85,7 +88,9 @@ impl Login {
 
     /// No answer has come in time. It is asked for no more, until something else is wanted or the agent comes anew.
     pub fn late(&mut self) {
-        let Some(request) = self.asked.back() else { return };
+        let Some(request) = self.asked.back() else {
+            return;
+        };
         let (what, seconds) = (request.name(), ANSWER_TIME.as_secs());
         self.desktop.problem = Some(format!(
             "the agent in the guest has not answered the request for {what} within {seconds} s; it is asked again when another \
@@ -127,7 +132,11 @@ impl Login {
         let code = line.get(..3).and_then(|code| code.parse::<u16>().ok());
         match code {
             Some(220) => {
-                self.desktop = Desktop { connected: true, problem: None, user: self.desktop.user.take() };
+                self.desktop = Desktop {
+                    connected: true,
+                    problem: None,
+                    user: self.desktop.user.take(),
+                };
                 self.asked.clear();
                 (self.failed, self.again) = (None, false);
             }
@@ -150,8 +159,14 @@ impl Login {
     }
 
     fn refused(&mut self, line: &str) {
-        let Some(request) = self.asked.pop_front() else { return unexpected(line) };
-        self.desktop.problem = Some(format!("{} has failed in the guest: {}", request.name(), line.trim()));
+        let Some(request) = self.asked.pop_front() else {
+            return unexpected(line);
+        };
+        self.desktop.problem = Some(format!(
+            "{} has failed in the guest: {}",
+            request.name(),
+            line.trim()
+        ));
         // As in other protocols of lines: 4xx is for now, 5xx for good.
         self.again = line.starts_with('4');
         self.failed = Some(request);
@@ -210,7 +225,11 @@ mod tests {
         assert_eq!(login.want(None), None);
         assert_eq!(login.want(user("anna")).as_deref(), Some("login anna\n"));
         assert_eq!(login.want(user("anna")), None);
-        assert_eq!(login.heard("220 Hello again").as_deref(), Some("login anna\n"), "it has forgotten the question");
+        assert_eq!(
+            login.heard("220 Hello again").as_deref(),
+            Some("login anna\n"),
+            "it has forgotten the question"
+        );
         login.heard("201 done");
         assert_eq!(login.want(user("anna")), None);
         assert_eq!(login.want(None).as_deref(), Some("logout\n"));
@@ -221,10 +240,25 @@ mod tests {
     #[test]
     fn b19_answers_that_nobody_asked_for_change_nothing() {
         let mut login = Login::new(None);
-        for line in ["201 done", "451 failed", "202 done", "", "x", "ä", "999", "220"] {
+        for line in [
+            "201 done",
+            "451 failed",
+            "202 done",
+            "",
+            "x",
+            "ä",
+            "999",
+            "220",
+        ] {
             login.heard(line);
         }
-        assert_eq!(*login.desktop(), Desktop { connected: true, ..Desktop::default() });
+        assert_eq!(
+            *login.desktop(),
+            Desktop {
+                connected: true,
+                ..Desktop::default()
+            }
+        );
         login.want(user("anna"));
         assert_eq!(login.heard("202 out"), None);
         assert_eq!(login.heard("201 in"), None);
@@ -237,7 +271,10 @@ mod tests {
         login.heard("220");
         login.heard("201");
         login.closed();
-        assert_eq!((login.desktop().connected, login.desktop().user.clone()), (false, user("anna")));
+        assert_eq!(
+            (login.desktop().connected, login.desktop().user.clone()),
+            (false, user("anna"))
+        );
         assert_eq!(login.heard("220"), None, "the same desktop");
         login.reset();
         assert_eq!(*login.desktop(), Desktop::default());
@@ -249,7 +286,14 @@ mod tests {
         let mut login = Login::new(user("root"));
         login.heard("220");
         assert_eq!(login.heard("504 not root"), None);
-        assert!(login.desktop().problem.as_ref().unwrap().contains("504 not root"));
+        assert!(
+            login
+                .desktop()
+                .problem
+                .as_ref()
+                .unwrap()
+                .contains("504 not root")
+        );
         assert!(!login.waits_to_try_again());
         assert_eq!(login.want(user("root")), None);
         assert_eq!(login.want(user("anna")).as_deref(), Some("login anna\n"));
@@ -261,7 +305,8 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_does_not_answer_is_told_and_asked_again_for_something_else_or_when_it_comes_anew() {
+    fn an_agent_that_does_not_answer_is_told_and_asked_again_for_something_else_or_when_it_comes_anew()
+     {
         let mut login = Login::new(user("anna"));
         login.heard("220");
         assert!(login.waits_for_answer());
@@ -271,7 +316,10 @@ mod tests {
         assert!(problem.contains("the login within 30 s"), "{problem}");
         assert_eq!(login.want(user("anna")), None);
         assert_eq!(login.want(user("berta")).as_deref(), Some("login berta\n"));
-        assert_eq!((login.desktop().problem.clone(), login.waits_for_answer()), (None, true));
+        assert_eq!(
+            (login.desktop().problem.clone(), login.waits_for_answer()),
+            (None, true)
+        );
         // Late, but in its turn: that was not berta.
         assert_eq!(login.heard("201"), None);
         assert_eq!(login.desktop().user, user("anna"));
@@ -279,11 +327,24 @@ mod tests {
         assert_eq!(login.desktop().user, user("berta"));
         login.want(None);
         login.late();
-        assert!(login.desktop().problem.as_ref().unwrap().contains("the logout"));
+        assert!(
+            login
+                .desktop()
+                .problem
+                .as_ref()
+                .unwrap()
+                .contains("the logout")
+        );
         assert_eq!(login.heard("220").as_deref(), Some("logout\n"));
         login.late();
         login.heard("202");
-        assert_eq!(*login.desktop(), Desktop { connected: true, ..Desktop::default() });
+        assert_eq!(
+            *login.desktop(),
+            Desktop {
+                connected: true,
+                ..Desktop::default()
+            }
+        );
     }
 
     proptest! {

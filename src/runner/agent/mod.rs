@@ -28,7 +28,11 @@ impl Lines {
     /// None yet; a line is of that many bytes at most.
     fn new(maximum: usize) -> Self {
         let codec = AnyDelimiterCodec::new_with_max_length(b"\n".to_vec(), Vec::new(), maximum);
-        Self { buffer: BytesMut::new(), codec, maximum }
+        Self {
+            buffer: BytesMut::new(),
+            codec,
+            maximum,
+        }
     }
 
     /// More bytes.
@@ -48,7 +52,11 @@ impl Iterator for Lines {
 
     fn next(&mut self) -> Option<Self::Item> {
         // There is no other error: nothing is read.
-        self.codec.decode(&mut self.buffer).map(|line| line.map(|line| line.to_vec())).map_err(|_| TooLong).transpose()
+        self.codec
+            .decode(&mut self.buffer)
+            .map(|line| line.map(|line| line.to_vec()))
+            .map_err(|_| TooLong)
+            .transpose()
     }
 }
 
@@ -61,20 +69,31 @@ mod tests {
         let mut seen = Vec::new();
         for piece in pieces {
             lines.push(piece.as_bytes());
-            seen.extend(lines.by_ref().map(|line| line.map(|line| String::from_utf8(line).unwrap())));
+            seen.extend(
+                lines
+                    .by_ref()
+                    .map(|line| line.map(|line| String::from_utf8(line).unwrap())),
+            );
         }
         seen
     }
 
     #[test]
     fn lines_are_what_is_between_their_ends() {
-        assert_eq!(lines(&["a\n\nb\r\nc"]), [Ok("a".to_owned()), Ok(String::new()), Ok("b\r".to_owned())]);
+        assert_eq!(
+            lines(&["a\n\nb\r\nc"]),
+            [Ok("a".to_owned()), Ok(String::new()), Ok("b\r".to_owned())]
+        );
     }
 
     #[test]
     fn a_line_that_is_too_long_is_left_out_with_its_end() {
         let expected = [Err(TooLong), Ok("201".to_owned())];
-        for pieces in [&["123456789\n201\n"][..], &["1234567", "89\n201\n"], &["123456", "201", "\n201\n"]] {
+        for pieces in [
+            &["123456789\n201\n"][..],
+            &["1234567", "89\n201\n"],
+            &["123456", "201", "\n201\n"],
+        ] {
             assert_eq!(lines(pieces), expected, "{pieces:?}");
         }
     }

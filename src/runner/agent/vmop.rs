@@ -96,7 +96,9 @@ async fn talk(
 /// Takes all whole lines; gives what is to be said to them.
 pub(super) fn hear(lines: &mut Lines, login: &mut Login) -> Option<String> {
     let heard = lines.filter_map(Result::ok);
-    let answers: String = heard.filter_map(|line| login.heard(String::from_utf8_lossy(&line).trim())).collect();
+    let answers: String = heard
+        .filter_map(|line| login.heard(String::from_utf8_lossy(&line).trim()))
+        .collect();
     (!answers.is_empty()).then_some(answers)
 }
 
@@ -113,7 +115,9 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         let (inputs, inbox) = mpsc::unbounded_channel();
         let (sender, mut told) = mpsc::unbounded_channel();
-        tokio::spawn(run(path, Some("anna".to_owned()), inbox, move |desktop| drop(sender.send(desktop))));
+        tokio::spawn(run(path, Some("anna".to_owned()), inbox, move |desktop| {
+            drop(sender.send(desktop))
+        }));
         let (stream, _) = listener.accept().await.unwrap();
         let mut guest = BufReader::new(stream);
         let mut line = String::new();

@@ -19,14 +19,26 @@ fn check(input: &[u8], parse: Parse) {
     let text = String::from_utf8_lossy(input);
     match parse_and_validate(&text, parse) {
         Err(invalid) => {
-            assert!(!invalid.key.is_empty() && !invalid.problem.is_empty(), "{invalid:?}");
+            assert!(
+                !invalid.key.is_empty() && !invalid.problem.is_empty(),
+                "{invalid:?}"
+            );
             let message = in_file(Path::new("/config.yaml"), &invalid).message;
-            assert!(message.starts_with("/config.yaml: ") && message.lines().count() == 1, "{message:?}");
+            assert!(
+                message.starts_with("/config.yaml: ") && message.lines().count() == 1,
+                "{message:?}"
+            );
         }
         Ok((parsed, spec)) => {
-            let printed = serde_json::to_string(&ConfigFile { runner: parsed.config.clone() }).unwrap();
+            let printed = serde_json::to_string(&ConfigFile {
+                runner: parsed.config.clone(),
+            })
+            .unwrap();
             let (parsed_again, spec_again) = parse_and_validate(&printed, parse).unwrap();
-            assert_eq!((&parsed_again.config, parsed_again.unknown), (&parsed.config, Vec::new()));
+            assert_eq!(
+                (&parsed_again.config, parsed_again.unknown),
+                (&parsed.config, Vec::new())
+            );
             assert_eq!(spec_again, spec);
             assert!(spec.differs_in_live_only(&spec_again));
             // Any result is valid; it must not panic.
@@ -50,5 +62,8 @@ fn parser_that_changes_the_printed_configuration_is_detected() {
         parsed.config.guest_shutdown_stops &= !text.starts_with('{');
         Ok(parsed)
     };
-    check(b"\"/Runner\": {guestShutdownStops: true, vm: {name: t}}", parse_json_differently);
+    check(
+        b"\"/Runner\": {guestShutdownStops: true, vm: {name: t}}",
+        parse_json_differently,
+    );
 }

@@ -24,7 +24,9 @@ pub fn power_off(socket: &Path) -> io::Result<()> {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     let has_understood = answer == OFF;
-    has_understood.then_some(()).ok_or_else(|| io::Error::other("the runner has not answered; see its log"))
+    has_understood
+        .then_some(())
+        .ok_or_else(|| io::Error::other("the runner has not answered; see its log"))
 }
 
 /// Connects the terminal to the guest until Ctrl-] or the machine's end. The end of an input that is no terminal
@@ -72,7 +74,13 @@ fn type_into(mut stream: &UnixStream) -> io::Result<bool> {
 
 fn open(socket: &Path, hello: &[u8]) -> io::Result<UnixStream> {
     let explain = |error: io::Error| {
-        io::Error::new(error.kind(), format!("{}: {error}; does the VM run in this container?", socket.display()))
+        io::Error::new(
+            error.kind(),
+            format!(
+                "{}: {error}; does the VM run in this container?",
+                socket.display()
+            ),
+        )
     };
     let mut stream = UnixStream::connect(socket).map_err(explain)?;
     stream.write_all(hello)?;
@@ -84,7 +92,9 @@ struct Raw(Option<Termios>);
 
 impl Raw {
     fn enter() -> Self {
-        let before = Some(stdin()).filter(|stdin| isatty(stdin)).and_then(|stdin| tcgetattr(stdin).ok());
+        let before = Some(stdin())
+            .filter(|stdin| isatty(stdin))
+            .and_then(|stdin| tcgetattr(stdin).ok());
         if let Some(before) = &before {
             let mut raw = before.clone();
             raw.make_raw();

@@ -71,12 +71,22 @@ struct Offer {
 }
 
 /// Serves the console until the machine closes its end of the line.
-pub async fn serve(line: UnixStream, listener: UnixListener, log: Log, power_off: impl Fn() + Send + Sync + 'static) {
+pub async fn serve(
+    line: UnixStream,
+    listener: UnixListener,
+    log: Log,
+    power_off: impl Fn() + Send + Sync + 'static,
+) {
     let (reader, writer) = line.into_split();
     let (output, _) = broadcast::channel(64);
     let (input, typed) = mpsc::channel(16);
     tokio::spawn(write(writer, typed));
-    let offer = Offer { output: output.clone(), input, log: log.clone(), power_off: Arc::new(power_off) };
+    let offer = Offer {
+        output: output.clone(),
+        input,
+        log: log.clone(),
+        power_off: Arc::new(power_off),
+    };
     let accept = accept(listener, offer);
     tokio::select! {
         () = read(reader, output, log) => {}
@@ -188,8 +198,19 @@ mod tests {
         let is_off = Arc::new(AtomicBool::new(false));
         let off = is_off.clone();
         let power_off = move || off.store(true, Ordering::Relaxed);
-        tokio::spawn(serve(line, UnixListener::bind(&path).unwrap(), log.clone(), power_off));
-        Rig { guest, path, log, is_off, _dir: dir }
+        tokio::spawn(serve(
+            line,
+            UnixListener::bind(&path).unwrap(),
+            log.clone(),
+            power_off,
+        ));
+        Rig {
+            guest,
+            path,
+            log,
+            is_off,
+            _dir: dir,
+        }
     }
 
     async fn view(rig: &Rig, hello: &[u8]) -> UnixStream {
@@ -238,10 +259,16 @@ mod tests {
     async fn who_wants_the_power_off_hears_that_it_is_taken() {
         let rig = rig();
         let path = rig.path.clone();
-        tokio::task::spawn_blocking(move || log(&path)).await.unwrap().unwrap();
+        tokio::task::spawn_blocking(move || log(&path))
+            .await
+            .unwrap()
+            .unwrap();
         assert!(!rig.is_off.load(Ordering::Relaxed));
         let path = rig.path.clone();
-        tokio::task::spawn_blocking(move || power_off(&path)).await.unwrap().unwrap();
+        tokio::task::spawn_blocking(move || power_off(&path))
+            .await
+            .unwrap()
+            .unwrap();
         is_off(&rig).await;
         // One that takes the wish and does not answer has not understood it.
         let silent = UnixListener::bind(rig.path.with_extension("silent")).unwrap();
@@ -257,7 +284,10 @@ mod tests {
         let mut asking = view(&rig, OFF).await;
         let mut answer = Vec::new();
         asking.read_to_end(&mut answer).await.unwrap();
-        assert_eq!((answer.as_slice(), rig.is_off.load(Ordering::Relaxed)), (OFF, false));
+        assert_eq!(
+            (answer.as_slice(), rig.is_off.load(Ordering::Relaxed)),
+            (OFF, false)
+        );
         drop(asking);
         is_off(&rig).await;
     }
@@ -268,7 +298,9 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), is_off).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(20), is_off)
+            .await
+            .unwrap();
     }
 
     #[test]

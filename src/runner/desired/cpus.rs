@@ -27,7 +27,10 @@ pub fn count(slots: &[CpuSlot]) -> u32 {
 
 /// The CPUs that the guest was asked for and keeps, each with what it says about it.
 pub fn refusals(desired: &Desired, slots: &[CpuSlot]) -> Vec<String> {
-    let there = slots.iter().filter_map(plugged_id).filter_map(|id| desired.refused.get_key_value(id));
+    let there = slots
+        .iter()
+        .filter_map(plugged_id)
+        .filter_map(|id| desired.refused.get_key_value(id));
     let mut words: Vec<String> = there.map(|(id, why)| format!("{id} and {why}")).collect();
     words.sort();
     words
@@ -50,7 +53,10 @@ pub fn plan(desired: &Desired, slots: &[CpuSlot]) -> Plan {
 }
 
 fn add(ordered: &[&CpuSlot], missing: u32) -> Plan {
-    let free: Vec<&&CpuSlot> = ordered.iter().filter(|slot| slot.qom_path.is_none()).collect();
+    let free: Vec<&&CpuSlot> = ordered
+        .iter()
+        .filter(|slot| slot.qom_path.is_none())
+        .collect();
     let missing = missing as usize;
     if free.len() < missing {
         let maximum = ordered.len();
@@ -59,13 +65,26 @@ fn add(ordered: &[&CpuSlot], missing: u32) -> Plan {
         ));
     }
     let used: Vec<&str> = ordered.iter().filter_map(|slot| plugged_id(slot)).collect();
-    let ids = (1..).map(|n| format!("{PREFIX}{n}")).filter(|id| !used.contains(&id.as_str()));
-    Plan::Run(free.iter().take(missing).zip(ids).map(|(slot, id)| Command::add_cpu(&id, slot)).collect())
+    let ids = (1..)
+        .map(|n| format!("{PREFIX}{n}"))
+        .filter(|id| !used.contains(&id.as_str()));
+    Plan::Run(
+        free.iter()
+            .take(missing)
+            .zip(ids)
+            .map(|(slot, id)| Command::add_cpu(&id, slot))
+            .collect(),
+    )
 }
 
 fn remove(ordered: &[&CpuSlot], surplus: u32) -> Plan {
     let surplus = surplus as usize;
-    let ids: Vec<&str> = ordered.iter().rev().filter_map(|slot| plugged_id(slot)).take(surplus).collect();
+    let ids: Vec<&str> = ordered
+        .iter()
+        .rev()
+        .filter_map(|slot| plugged_id(slot))
+        .take(surplus)
+        .collect();
     if ids.len() < surplus {
         return Plan::Impossible("the first CPU cannot be taken out".to_owned());
     }
@@ -74,13 +93,29 @@ fn remove(ordered: &[&CpuSlot], surplus: u32) -> Plan {
 
 /// The id of a CPU that was plugged in.
 fn plugged_id(slot: &CpuSlot) -> Option<&str> {
-    slot.qom_path.as_deref()?.strip_prefix(PLUGGED).filter(|id| id.starts_with(PREFIX))
+    slot.qom_path
+        .as_deref()?
+        .strip_prefix(PLUGGED)
+        .filter(|id| id.starts_with(PREFIX))
 }
 
 /// The place of a CPU, as a guest counts.
 fn place(slot: &CpuSlot) -> [u64; 6] {
-    let part = |key| slot.props.get(key).and_then(serde_json::Value::as_u64).unwrap_or(0);
-    ["socket-id", "die-id", "module-id", "cluster-id", "core-id", "thread-id"].map(part)
+    let part = |key| {
+        slot.props
+            .get(key)
+            .and_then(serde_json::Value::as_u64)
+            .unwrap_or(0)
+    };
+    [
+        "socket-id",
+        "die-id",
+        "module-id",
+        "cluster-id",
+        "core-id",
+        "thread-id",
+    ]
+    .map(part)
 }
 
 #[cfg(test)]
@@ -95,7 +130,13 @@ pub mod tests {
 
     /// A machine of that many CPUs that should be there.
     pub fn desired(cpus: u32) -> Desired {
-        let live = Live { cpus, ram: None, powerdown_timeout: Duration::ZERO, logged_in_user: None, media: Vec::new() };
+        let live = Live {
+            cpus,
+            ram: None,
+            powerdown_timeout: Duration::ZERO,
+            logged_in_user: None,
+            media: Vec::new(),
+        };
         Desired {
             generation: None,
             live,
@@ -120,7 +161,10 @@ pub mod tests {
         };
         let slot = |core| CpuSlot {
             type_: "max-x86_64-cpu".to_owned(),
-            props: json!({"core-id": core, "socket-id": 0, "thread-id": 0}).as_object().unwrap().clone(),
+            props: json!({"core-id": core, "socket-id": 0, "thread-id": 0})
+                .as_object()
+                .unwrap()
+                .clone(),
             qom_path: path(core),
         };
         (0..total).rev().map(slot).collect()
@@ -135,33 +179,58 @@ pub mod tests {
     #[test]
     fn the_lowest_free_places_are_filled_with_unused_names() {
         let slots = slots(5, &[(2, "cpu-1")]);
-        let Plan::Run(commands) = plan(&desired(4), &slots) else { panic!() };
-        let what: Vec<_> =
-            commands.iter().map(|c| (c.arguments["core-id"].clone(), c.arguments["id"].clone())).collect();
-        assert_eq!(what, [(json!(1), json!("cpu-2")), (json!(3), json!("cpu-3"))]);
+        let Plan::Run(commands) = plan(&desired(4), &slots) else {
+            panic!()
+        };
+        let what: Vec<_> = commands
+            .iter()
+            .map(|c| (c.arguments["core-id"].clone(), c.arguments["id"].clone()))
+            .collect();
+        assert_eq!(
+            what,
+            [(json!(1), json!("cpu-2")), (json!(3), json!("cpu-3"))]
+        );
         assert_eq!(commands[0].arguments["driver"], "max-x86_64-cpu");
     }
 
     #[test]
     fn the_highest_are_taken_out_first_and_never_the_first() {
         let slots = slots(4, &[(1, "cpu-1"), (2, "cpu-3"), (3, "cpu-2")]);
-        let expected = [Command::remove_device("cpu-2"), Command::remove_device("cpu-3")];
+        let expected = [
+            Command::remove_device("cpu-2"),
+            Command::remove_device("cpu-3"),
+        ];
         assert_eq!(plan(&desired(2), &slots), Plan::Run(expected.into()));
         assert!(matches!(plan(&desired(0), &slots), Plan::Impossible(_)));
     }
 
     #[test]
     fn a_guest_that_is_not_up_gives_nothing_back() {
-        let wanted = Desired { booted: false, ..desired(1) };
-        assert_eq!(plan(&wanted, &slots(2, &[(1, "cpu-1")])), Plan::WaitForGuest);
+        let wanted = Desired {
+            booted: false,
+            ..desired(1)
+        };
+        assert_eq!(
+            plan(&wanted, &slots(2, &[(1, "cpu-1")])),
+            Plan::WaitForGuest
+        );
     }
 
     #[test]
     fn what_the_guest_keeps_is_told_as_long_as_it_has_it() {
         let refused = BTreeMap::from([("cpu-1", "says no"), ("cpu-2", "says nothing")]);
-        let refused = refused.into_iter().map(|(id, why)| (id.to_owned(), why.to_owned())).collect();
-        let wanted = Desired { refused, ..desired(1) };
-        assert_eq!(refusals(&wanted, &slots(4, &[(1, "cpu-1"), (2, "cpu-3")])), ["cpu-1 and says no"]);
+        let refused = refused
+            .into_iter()
+            .map(|(id, why)| (id.to_owned(), why.to_owned()))
+            .collect();
+        let wanted = Desired {
+            refused,
+            ..desired(1)
+        };
+        assert_eq!(
+            refusals(&wanted, &slots(4, &[(1, "cpu-1"), (2, "cpu-3")])),
+            ["cpu-1 and says no"]
+        );
         let mut next = wanted.clone();
         next.take(wanted.live.clone());
         assert_eq!(next.refused, wanted.refused);
@@ -171,7 +240,9 @@ pub mod tests {
 
     #[test]
     fn more_than_there_is_room_for_says_so() {
-        let Plan::Impossible(why) = plan(&desired(5), &slots(4, &[])) else { panic!() };
+        let Plan::Impossible(why) = plan(&desired(5), &slots(4, &[])) else {
+            panic!()
+        };
         assert!(why.contains("room for 4 CPUs"), "{why}");
     }
 

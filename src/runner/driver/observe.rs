@@ -31,7 +31,9 @@ impl Driver {
     /// Those have ended, each with that exit code or minus that signal.
     pub(super) async fn have_ended(&mut self, ended: &[(Pid, i32)]) {
         self.tpm_among(ended).await;
-        let Some((_, status)) = ended.iter().copied().find(|(pid, _)| self.qemu.is(*pid)) else { return };
+        let Some((_, status)) = ended.iter().copied().find(|(pid, _)| self.qemu.is(*pid)) else {
+            return;
+        };
         let mut last_words = self.qemu.ended().await;
         if !self.guest_ran {
             last_words = self.words_of_start(last_words).await;
@@ -67,7 +69,10 @@ impl Driver {
     }
 
     fn monitor_ready(&mut self) {
-        tracing::info!(ms_since_start = self.ms_since_start(), "QEMU's monitor has answered");
+        tracing::info!(
+            ms_since_start = self.ms_since_start(),
+            "QEMU's monitor has answered"
+        );
         self.take_agents_channel();
         if std::mem::take(&mut self.type_is_alias) {
             let (monitor, news) = (self.monitor.clone(), self.news.clone());
@@ -92,10 +97,15 @@ impl Driver {
     fn qemu_event(&mut self, event: QemuEvent) {
         match event {
             QemuEvent::Shutdown { guest: true, .. } => self.step(Event::GuestOff),
-            QemuEvent::Shutdown { guest: false, reason } => self.shut_down_by(&reason),
+            QemuEvent::Shutdown {
+                guest: false,
+                reason,
+            } => self.shut_down_by(&reason),
             QemuEvent::Stopped => self.ask_why_it_stopped(),
             QemuEvent::Reset => self.step(Event::Reset),
-            QemuEvent::Channel { id, open } if id == GUEST_AGENT_CHANNEL => self.step(Event::AgentChannel(open)),
+            QemuEvent::Channel { id, open } if id == GUEST_AGENT_CHANNEL => {
+                self.step(Event::AgentChannel(open))
+            }
             QemuEvent::Channel { id, open: false } if id == VMOP_AGENT_CHANNEL => {
                 let _ = self.desktop.send(vmop::Input::Closed);
             }
@@ -136,21 +146,30 @@ impl Driver {
     pub(super) fn progressed(&mut self, progress: Progress) {
         match progress {
             Progress::Cpus { count, problem } => {
-                if let Some(problem) = problem.as_ref().filter(|_| problem != self.observed.cpu_problem) {
+                if let Some(problem) = problem
+                    .as_ref()
+                    .filter(|_| problem != self.observed.cpu_problem)
+                {
                     tracing::warn!("the guest has {count} CPUs: {}", problem.message);
                 }
                 self.observed.cpus = count;
                 self.observed.cpu_problem = problem;
             }
             Progress::Memory { actual, problem } => {
-                if let Some(problem) = problem.as_ref().filter(|_| problem != self.observed.memory_problem) {
+                if let Some(problem) = problem
+                    .as_ref()
+                    .filter(|_| problem != self.observed.memory_problem)
+                {
                     tracing::warn!("{problem}");
                 }
                 self.observed.ram = Bytes(actual);
                 self.observed.memory_problem = problem;
             }
             Progress::Media(problem) => {
-                if let Some(problem) = problem.as_ref().filter(|_| self.observed.media != Some(problem.clone())) {
+                if let Some(problem) = problem
+                    .as_ref()
+                    .filter(|_| self.observed.media != Some(problem.clone()))
+                {
                     tracing::warn!("{}", problem.message);
                 }
                 self.observed.media = self.observed.media.take().map(|_| problem);
@@ -199,7 +218,11 @@ impl Driver {
             News::MonitorGone => self.monitor_gone(),
             News::TpmEnded => self.judge_tpm(),
             News::Desktop(desktop) => {
-                tracing::info!(connected = desktop.connected, user = desktop.user, "the guest's desktop");
+                tracing::info!(
+                    connected = desktop.connected,
+                    user = desktop.user,
+                    "the guest's desktop"
+                );
                 self.observed.desktop = desktop;
                 self.reporter.publish(&self.observed);
             }

@@ -40,8 +40,13 @@ impl Driver {
     pub(super) fn ask_why_it_stopped(&self) {
         let (monitor, news) = (self.monitor.clone(), self.news.clone());
         tokio::spawn(async move {
-            let Ok(status) = monitor.execute(Command::query_status()).await else { return };
-            let stop = status.get("status").and_then(Value::as_str).and_then(Stop::of);
+            let Ok(status) = monitor.execute(Command::query_status()).await else {
+                return;
+            };
+            let stop = status
+                .get("status")
+                .and_then(Value::as_str)
+                .and_then(Stop::of);
             stop.map(|stop| news.send(News::Stopped(stop)));
         });
     }
@@ -59,7 +64,9 @@ impl Driver {
                     &words,
                 ));
             }
-            Stop::Crash => self.halted("the guest has told that it has crashed (guest-panicked)".to_owned()),
+            Stop::Crash => {
+                self.halted("the guest has told that it has crashed (guest-panicked)".to_owned())
+            }
         }
         self.reporter.publish(&self.observed);
     }
@@ -67,7 +74,9 @@ impl Driver {
     /// QEMU has shut the machine down, and not because of the guest.
     pub(super) fn shut_down_by(&mut self, reason: &str) {
         if reason == HOST_ERROR {
-            self.halted(format!("QEMU has shut the machine down because something of the host has failed ({reason})"));
+            self.halted(format!(
+                "QEMU has shut the machine down because something of the host has failed ({reason})"
+            ));
         }
     }
 

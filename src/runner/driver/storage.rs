@@ -32,7 +32,11 @@ impl Driver {
     /// The sizes that a configuration gives to the machine's disks, which it may have in another order, or not at all.
     pub(super) fn sizes(&self, spec: &Spec) -> Vec<Option<Bytes>> {
         let same = |disk: &Disk| spec.disks.iter().find(|other| other.source == disk.source);
-        self.spec.disks.iter().map(|disk| same(disk).and_then(|other| other.size)).collect()
+        self.spec
+            .disks
+            .iter()
+            .map(|disk| same(disk).and_then(|other| other.size))
+            .collect()
     }
 
     pub(super) fn disk_grown(&mut self, disk: usize, size: u64) {
@@ -46,8 +50,10 @@ impl Driver {
 
     /// A disk could not be read or written.
     pub(super) fn io_error(&mut self, error: &IoError) {
-        let path =
-            error.disk().and_then(|n| self.spec.disks.get(n)).map(|disk| disk.source.path().display().to_string());
+        let path = error
+            .disk()
+            .and_then(|n| self.spec.disks.get(n))
+            .map(|disk| disk.source.path().display().to_string());
         let disk = path.unwrap_or_else(|| error.node.clone());
         let (write, why) = (error.write, &error.reason);
         let problem = match (error.full, error.stopped) {
@@ -70,7 +76,11 @@ impl Driver {
                 )
             }
         };
-        let known = if error.stopped { &mut self.observed.stalled } else { &mut self.observed.disk_error };
+        let known = if error.stopped {
+            &mut self.observed.stalled
+        } else {
+            &mut self.observed.disk_error
+        };
         if known.as_ref() != Some(&problem) {
             tracing::error!("{}", problem.message);
             *known = Some(problem);
@@ -83,8 +93,10 @@ impl Driver {
     /// The guest was stopped because a disk could not go on.
     pub(super) fn stalled(&mut self) {
         if self.observed.stalled.is_none() {
-            self.observed.stalled =
-                Some(Problem::new(ConditionReason::DiskError, "a disk cannot go on; the guest waits for it"));
+            self.observed.stalled = Some(Problem::new(
+                ConditionReason::DiskError,
+                "a disk cannot go on; the guest waits for it",
+            ));
         }
         self.wish(|desired| desired.stalls += 1);
     }

@@ -40,7 +40,9 @@ impl Driver {
     /// Takes note of the TPM's end, if it is among those.
     pub(super) async fn tpm_among(&mut self, ended: &[(Pid, i32)]) {
         let Some(tpm) = &mut self.tpm else { return };
-        let Some((_, status)) = ended.iter().find(|(pid, _)| tpm.child.is(*pid)) else { return };
+        let Some((_, status)) = ended.iter().find(|(pid, _)| tpm.child.is(*pid)) else {
+            return;
+        };
         tpm.end = Some((*status, tpm.child.ended().await));
         self.judge_tpm_soon();
     }
@@ -61,7 +63,9 @@ impl Driver {
         if self.qemu.has_ended() || !matches!(self.state.phase(), Phase::Booting | Phase::Booted) {
             return;
         }
-        let Some((status, words)) = self.tpm.as_mut().and_then(|tpm| tpm.end.take()) else { return };
+        let Some((status, words)) = self.tpm.as_mut().and_then(|tpm| tpm.end.take()) else {
+            return;
+        };
         let message = format!(
             "the machine's TPM (swtpm) has ended with {}; the guest runs on without it, and what needs it there fails \
              until the VM is started anew (spec.vm.restartRequest); what the TPM had stored is kept",
@@ -80,20 +84,28 @@ impl Driver {
             return qemus;
         }
         self.end_tpm().await;
-        let Some((status, words)) = self.tpm.as_mut().and_then(|tpm| tpm.end.take()) else { return qemus };
+        let Some((status, words)) = self.tpm.as_mut().and_then(|tpm| tpm.end.take()) else {
+            return qemus;
+        };
         let tpms = format!(
             "the machine's TPM (swtpm) has ended with {}; if its state, {}, is damaged, bring back a copy of it, or remove \
              it with the keys that the guest has there",
             with_words(&ending(status), &words),
             self.dirs.data.join(STATE).display()
         );
-        [qemus, tpms].into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join("; ")
+        [qemus, tpms]
+            .into_iter()
+            .filter(|words| !words.is_empty())
+            .collect::<Vec<_>>()
+            .join("; ")
     }
 
     /// The TPM ends with QEMU's connection; it has a moment to write its state.
     pub(super) async fn end_tpm(&mut self) {
         for left in (0..STEPS).rev() {
-            let Some(tpm) = self.tpm.as_ref().filter(|tpm| !tpm.child.has_ended()) else { return };
+            let Some(tpm) = self.tpm.as_ref().filter(|tpm| !tpm.child.has_ended()) else {
+                return;
+            };
             if left == 0 {
                 tpm.child.signal(Signal::KILL);
             }

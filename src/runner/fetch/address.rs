@@ -23,12 +23,15 @@ impl Address {
     /// Where the server sends on to from here.
     pub fn follow(&self, location: &str, allowed: &[String]) -> Result<Self, Problem> {
         let text = self.resolve(location);
-        let sent_on = |problem: Problem| problem.at(&format!("{self} sends on to {}", shown(&text)));
+        let sent_on =
+            |problem: Problem| problem.at(&format!("{self} sends on to {}", shown(&text)));
         let next = Self::checked(&text, allowed).map_err(sent_on)?;
         if self.is_https() && !next.is_https() {
-            let message =
-                "from https to http, where anybody on the way can change the image; give a URL that stays https";
-            return Err(sent_on(Problem::new(FetchReason::SchemeNotAllowed, message)));
+            let message = "from https to http, where anybody on the way can change the image; give a URL that stays https";
+            return Err(sent_on(Problem::new(
+                FetchReason::SchemeNotAllowed,
+                message,
+            )));
         }
         Ok(next)
     }
@@ -36,16 +39,33 @@ impl Address {
     fn checked(text: &str, allowed: &[String]) -> Result<Self, Problem> {
         let invalid = |what: String| Problem::new(FetchReason::InvalidUrl, what);
         if !is_url(text) {
-            return Err(invalid("this is no URL; write it as https://host/path".to_owned()));
+            return Err(invalid(
+                "this is no URL; write it as https://host/path".to_owned(),
+            ));
         }
-        let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).unwrap_or_default();
-        if !SPOKEN.contains(&scheme.as_str()) || !allowed.iter().any(|other| other.eq_ignore_ascii_case(&scheme)) {
-            let message = format!("the scheme {scheme} is not allowed; allowed are: {}", allowed.join(", "));
+        let scheme = text
+            .split_once("://")
+            .map(|(scheme, _)| scheme.to_ascii_lowercase())
+            .unwrap_or_default();
+        if !SPOKEN.contains(&scheme.as_str())
+            || !allowed
+                .iter()
+                .any(|other| other.eq_ignore_ascii_case(&scheme))
+        {
+            let message = format!(
+                "the scheme {scheme} is not allowed; allowed are: {}",
+                allowed.join(", ")
+            );
             return Err(Problem::new(FetchReason::SchemeNotAllowed, message));
         }
         let text = text.split('#').next().unwrap_or_default();
-        let uri: Uri = encoded(text).parse().map_err(|error| invalid(format!("this URL cannot be used: {error}")))?;
-        let authority = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
+        let uri: Uri = encoded(text)
+            .parse()
+            .map_err(|error| invalid(format!("this URL cannot be used: {error}")))?;
+        let authority = uri
+            .authority()
+            .map(|authority| authority.as_str())
+            .unwrap_or_default();
         if authority.contains('@') {
             let message = "the URL has a user or a password in it, which everybody can read who can read the VM; give one that \
                            needs neither, or put the image into the image repository by hand";
@@ -54,7 +74,9 @@ impl Address {
         let host = uri.host().unwrap_or_default();
         let port = authority.strip_prefix(host).unwrap_or(authority);
         if host.is_empty() || !(port.is_empty() || uri.port_u16().is_some()) {
-            return Err(invalid("the URL names no host, or no port behind the host's colon".to_owned()));
+            return Err(invalid(
+                "the URL names no host, or no port behind the host's colon".to_owned(),
+            ));
         }
         Ok(Self { uri })
     }
@@ -84,7 +106,10 @@ impl Address {
 
     /// Host and port, as the `Host` header has them.
     pub fn authority(&self) -> &str {
-        self.uri.authority().map(|authority| authority.as_str()).unwrap_or_default()
+        self.uri
+            .authority()
+            .map(|authority| authority.as_str())
+            .unwrap_or_default()
     }
 
     /// The URL.
@@ -103,7 +128,10 @@ impl std::fmt::Display for Address {
 /// The URL with what must not stand in a path or a query percent-encoded. The host stays as it is.
 fn encoded(url: &str) -> String {
     let start = url.find("://").map_or(0, |at| at + 3);
-    let path = url.get(start..).and_then(|rest| rest.find(['/', '?'])).map_or(url.len(), |at| start + at);
+    let path = url
+        .get(start..)
+        .and_then(|rest| rest.find(['/', '?']))
+        .map_or(url.len(), |at| start + at);
     let (host, path) = url.split_at(path);
     path.bytes().fold(host.to_owned(), |mut text, byte| {
         match byte {
@@ -126,8 +154,16 @@ fn without_dots(path: &str) -> String {
             segment => segments.push(segment),
         }
     }
-    let slash = if path.ends_with("/.") || path.ends_with("/..") { "/" } else { "" };
-    format!("/{}{slash}{query}", segments.join("/")).replacen("//", "/", usize::from(segments.is_empty()))
+    let slash = if path.ends_with("/.") || path.ends_with("/..") {
+        "/"
+    } else {
+        ""
+    };
+    format!("/{}{slash}{query}", segments.join("/")).replacen(
+        "//",
+        "/",
+        usize::from(segments.is_empty()),
+    )
 }
 
 #[cfg(test)]
@@ -146,24 +182,54 @@ mod tests {
 
     #[test]
     fn only_what_is_allowed_and_can_be_spoken_is_asked() {
-        assert_eq!(reason("http://h/a", &["https"]), FetchReason::SchemeNotAllowed);
+        assert_eq!(
+            reason("http://h/a", &["https"]),
+            FetchReason::SchemeNotAllowed
+        );
         assert_eq!(reason("ftp://h/a", &["ftp"]), FetchReason::SchemeNotAllowed);
-        assert_eq!(reason("file:///etc/passwd", &["https", "http"]), FetchReason::SchemeNotAllowed);
-        for text in
-            ["a.iso", "https:///a", "https://", "https://h:x/", "https://a b/", "https://u:p@h/", "https://u@h/"]
-        {
-            assert_eq!(reason(text, &["https", "http"]), FetchReason::InvalidUrl, "{text}");
+        assert_eq!(
+            reason("file:///etc/passwd", &["https", "http"]),
+            FetchReason::SchemeNotAllowed
+        );
+        for text in [
+            "a.iso",
+            "https:///a",
+            "https://",
+            "https://h:x/",
+            "https://a b/",
+            "https://u:p@h/",
+            "https://u@h/",
+        ] {
+            assert_eq!(
+                reason(text, &["https", "http"]),
+                FetchReason::InvalidUrl,
+                "{text}"
+            );
         }
-        let message = Address::parse("https://u:sesame@h/a?key=sesame", &both()).unwrap_err().message;
-        assert!(!message.contains("sesame") && message.starts_with("https://…@h/a?…: "), "{message}");
+        let message = Address::parse("https://u:sesame@h/a?key=sesame", &both())
+            .unwrap_err()
+            .message;
+        assert!(
+            !message.contains("sesame") && message.starts_with("https://…@h/a?…: "),
+            "{message}"
+        );
     }
 
     #[test]
     fn what_a_url_cannot_have_is_encoded() {
         let address = Address::parse("HTTPS://h:8443/a b/ä.iso?x={1}#top", &both()).unwrap();
-        assert_eq!(address.uri().path_and_query().unwrap().as_str(), "/a%20b/%C3%A4.iso?x=%7B1%7D");
+        assert_eq!(
+            address.uri().path_and_query().unwrap().as_str(),
+            "/a%20b/%C3%A4.iso?x=%7B1%7D"
+        );
         assert_eq!((address.authority(), address.is_https()), ("h:8443", true));
-        assert_eq!(Address::parse("http://[::1]:80?x", &both()).unwrap().uri().path(), "/");
+        assert_eq!(
+            Address::parse("http://[::1]:80?x", &both())
+                .unwrap()
+                .uri()
+                .path(),
+            "/"
+        );
     }
 
     #[test]
@@ -189,7 +255,11 @@ mod tests {
             ("../../../g", "http://a/g"),
             ("https://g/", "https://g/"),
         ] {
-            assert_eq!(base.follow(reference, &both()).unwrap().uri().to_string(), target, "{reference}");
+            assert_eq!(
+                base.follow(reference, &both()).unwrap().uri().to_string(),
+                target,
+                "{reference}"
+            );
         }
     }
 

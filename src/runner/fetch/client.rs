@@ -40,11 +40,21 @@ pub struct Client {
 impl Client {
     /// One that follows to these schemes, waits so long for a byte, and trusts the authorities of that file, too.
     pub fn new(schemes: Vec<String>, silence: Duration, authorities: Option<PathBuf>) -> Self {
-        Self { schemes, silence, proxies: Matcher::from_env(), authorities, tls: OnceLock::new() }
+        Self {
+            schemes,
+            silence,
+            proxies: Matcher::from_env(),
+            authorities,
+            tls: OnceLock::new(),
+        }
     }
 
     /// Asks, and follows to where the image is.
-    pub async fn open(&self, address: &Address, asked: Asked<'_>) -> Result<(Answer, Incoming), Problem> {
+    pub async fn open(
+        &self,
+        address: &Address,
+        asked: Asked<'_>,
+    ) -> Result<(Answer, Incoming), Problem> {
         let mut address = address.clone();
         for _ in 0..=REDIRECTS {
             let response = self.ask(&address, asked).await?;
@@ -63,9 +73,15 @@ impl Client {
         Err(Problem::new(FetchReason::ServerRefused, message))
     }
 
-    async fn ask(&self, address: &Address, asked: Asked<'_>) -> Result<Response<Incoming>, Problem> {
+    async fn ask(
+        &self,
+        address: &Address,
+        asked: Asked<'_>,
+    ) -> Result<Response<Incoming>, Problem> {
         match tokio::time::timeout(self.silence, self.exchange(address, asked)).await {
-            Ok(answer) => answer.map_err(|error| unreachable(chain(error.as_ref())).at(&address.to_string())),
+            Ok(answer) => {
+                answer.map_err(|error| unreachable(chain(error.as_ref())).at(&address.to_string()))
+            }
             Err(_) => Err(self.silent().at(&address.to_string())),
         }
     }
@@ -80,15 +96,26 @@ impl Client {
         unreachable(format!("nothing has come for {} s", self.silence.as_secs()))
     }
 
-    async fn exchange(&self, address: &Address, asked: Asked<'_>) -> Result<Response<Incoming>, BoxError> {
+    async fn exchange(
+        &self,
+        address: &Address,
+        asked: Asked<'_>,
+    ) -> Result<Response<Incoming>, BoxError> {
         let proxy = self.proxies.intercept(address.uri());
         let mut request = Request::builder()
             .method(Method::GET)
             .header(header::HOST, address.authority())
-            .header(header::USER_AGENT, concat!("vm-runner/", env!("CARGO_PKG_VERSION")))
+            .header(
+                header::USER_AGENT,
+                concat!("vm-runner/", env!("CARGO_PKG_VERSION")),
+            )
             .header(header::ACCEPT, "*/*")
             .header(header::ACCEPT_ENCODING, "identity");
-        if let Some(validator) = asked.validator.filter(|_| asked.offset > 0).and_then(|validator| validator.value()) {
+        if let Some(validator) = asked
+            .validator
+            .filter(|_| asked.offset > 0)
+            .and_then(|validator| validator.value())
+        {
             request = request.header(header::RANGE, format!("bytes={}-", asked.offset));
             request = request.header(header::IF_RANGE, validator);
         }
@@ -96,18 +123,33 @@ impl Client {
         request = match proxy.as_ref().filter(|_| !is_tunnel) {
             Some(proxy) => {
                 let request = request.uri(address.uri().clone());
-                proxy
-                    .basic_auth()
-                    .into_iter()
-                    .fold(request, |r, auth| r.header(header::PROXY_AUTHORIZATION, auth.clone()))
+                proxy.basic_auth().into_iter().fold(request, |r, auth| {
+                    r.header(header::PROXY_AUTHORIZATION, auth.clone())
+                })
             }
-            None => request.uri(address.uri().path_and_query().map_or("/", |path| path.as_str())),
+            None => request.uri(
+                address
+                    .uri()
+                    .path_and_query()
+                    .map_or("/", |path| path.as_str()),
+            ),
         };
-        let connection = self.connect(address, proxy.as_ref().map(|proxy| (proxy.uri(), proxy.basic_auth()))).await?;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::Builder::new().max_buf_size(BUFFER).handshake(connection).await?;
+        let connection = self
+            .connect(
+                address,
+                proxy
+                    .as_ref()
+                    .map(|proxy| (proxy.uri(), proxy.basic_auth())),
+            )
+            .await?;
+        let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
+            .max_buf_size(BUFFER)
+            .handshake(connection)
+            .await?;
         tokio::spawn(connection);
-        Ok(sender.send_request(request.body(Empty::<Bytes>::new())?).await?)
+        Ok(sender
+            .send_request(request.body(Empty::<Bytes>::new())?)
+            .await?)
     }
 
     async fn connect(
@@ -125,9 +167,15 @@ impl Client {
                     Some(auth) => tunnel.with_auth(auth.clone()),
                     None => tunnel,
                 };
-                HttpsConnector::from((tunnel, self.tls()?)).call(target).await
+                HttpsConnector::from((tunnel, self.tls()?))
+                    .call(target)
+                    .await
             }
-            None if address.is_https() => HttpsConnector::from((connector, self.tls()?)).call(target).await,
+            None if address.is_https() => {
+                HttpsConnector::from((connector, self.tls()?))
+                    .call(target)
+                    .await
+            }
             Some((proxy, _)) => Ok(MaybeHttpsStream::Http(connector.call(proxy.clone()).await?)),
             None => Ok(MaybeHttpsStream::Http(connector.call(target).await?)),
         }
@@ -154,10 +202,12 @@ impl Client {
             )
             .into());
         }
-        let config = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let config = rustls::ClientConfig::builder_with_provider(Arc::new(
+            rustls::crypto::ring::default_provider(),
+        ))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
         Ok(Arc::clone(self.tls.get_or_init(|| Arc::new(config))))
     }
 }
@@ -165,11 +215,16 @@ impl Client {
 /// The certificates of a file in PEM.
 fn read_authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, BoxError> {
     let name = path.display();
-    let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates =
+        CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match certificates {
-        Ok(certificates) if certificates.is_empty() => Err(format!("{name} has no certificate in PEM").into()),
+        Ok(certificates) if certificates.is_empty() => {
+            Err(format!("{name} has no certificate in PEM").into())
+        }
         Ok(certificates) => Ok(certificates),
-        Err(error) => Err(format!("the certificate authorities of {name} cannot be read: {error}").into()),
+        Err(error) => {
+            Err(format!("the certificate authorities of {name} cannot be read: {error}").into())
+        }
     }
 }
 

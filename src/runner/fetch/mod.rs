@@ -71,17 +71,29 @@ pub struct Arguments {
 fn absolute(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     let is_file = path.is_absolute() && path.file_name().is_some() && !text.ends_with('/');
-    if is_file { Ok(path) } else { Err("give an absolute path of a file".to_owned()) }
+    if is_file {
+        Ok(path)
+    } else {
+        Err("give an absolute path of a file".to_owned())
+    }
 }
 
 fn checksum(text: &str) -> Result<String, String> {
-    if is_sha256(text) { Ok(text.to_ascii_lowercase()) } else { Err("give 64 hexadecimal digits".to_owned()) }
+    if is_sha256(text) {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err("give 64 hexadecimal digits".to_owned())
+    }
 }
 
 /// Fetches, and says how it ended: in the log, the termination message and the exit code.
 pub fn run(arguments: Arguments) -> ExitCode {
     // Standard output is for the progress.
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
     // VMs with other users read the image.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let outcome = match prepare(&arguments) {
@@ -90,10 +102,18 @@ pub fn run(arguments: Arguments) -> ExitCode {
             runtime.shutdown_background();
             outcome
         }
-        Err(message) => FetchOutcome { reason: FetchReason::Unknown, message, bytes: 0 },
+        Err(message) => FetchOutcome {
+            reason: FetchReason::Unknown,
+            message,
+            bytes: 0,
+        },
     };
     start::leave_message(&outcome.to_message());
-    let FetchOutcome { reason, message, bytes } = &outcome;
+    let FetchOutcome {
+        reason,
+        message,
+        bytes,
+    } = &outcome;
     if reason.is_success() {
         tracing::info!(?reason, bytes, "end");
     } else {
@@ -105,13 +125,27 @@ pub fn run(arguments: Arguments) -> ExitCode {
 fn prepare(arguments: &Arguments) -> Result<tokio::runtime::Runtime, String> {
     harden::give_up().map_err(|failure| failure.message)?;
     // The folder may have to be made.
-    let there = arguments.to.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
-    let trusted = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let there = arguments
+        .to
+        .ancestors()
+        .skip(1)
+        .find(|folder| folder.is_dir())
+        .unwrap_or(Path::new("/"));
+    let trusted = ["SSL_CERT_FILE", "SSL_CERT_DIR"]
+        .into_iter()
+        .filter_map(std::env::var_os)
+        .map(PathBuf::from);
     // All of the folder: in a volume the file is a link to another there.
-    let given = arguments.authorities.iter().filter_map(|file| Some(file.parent()?.to_owned()));
+    let given = arguments
+        .authorities
+        .iter()
+        .filter_map(|file| Some(file.parent()?.to_owned()));
     let trusted = trusted.chain(given);
-    harden::confine(&Reach::of_fetch(there, trusted, &start::make_termination())).map_err(|failure| failure.message)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    harden::confine(&Reach::of_fetch(there, trusted, &start::make_termination()))
+        .map_err(|failure| failure.message)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     runtime.map_err(|error| format!("no runtime: {error}"))
 }
 
@@ -125,13 +159,26 @@ async fn supervise(arguments: Arguments) -> FetchOutcome {
         () = over(deadline) => Err(late(deadline.unwrap_or_default())),
     };
     match end {
-        Ok((reason, bytes)) => FetchOutcome { reason, message: String::new(), bytes },
-        Err(Problem { reason, message, .. }) => FetchOutcome { reason, message, bytes: left(part.get()).await },
+        Ok((reason, bytes)) => FetchOutcome {
+            reason,
+            message: String::new(),
+            bytes,
+        },
+        Err(Problem {
+            reason, message, ..
+        }) => FetchOutcome {
+            reason,
+            message,
+            bytes: left(part.get()).await,
+        },
     }
 }
 
 async fn asked_to_end() {
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+    let (Ok(mut term), Ok(mut int)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
         return std::future::pending().await;
     };
     tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
@@ -145,8 +192,9 @@ async fn over(deadline: Option<u64>) {
 }
 
 fn late(seconds: u64) -> Problem {
-    let message =
-        format!("not done within {seconds} s; give it more time, or an image that is nearer; another fetch goes on");
+    let message = format!(
+        "not done within {seconds} s; give it more time, or an image that is nearer; another fetch goes on"
+    );
     Problem::new(FetchReason::DeadlineExceeded, message)
 }
 
@@ -170,27 +218,54 @@ async fn left(part: Option<&Shared>) -> u64 {
     }
 }
 
-async fn fetch(arguments: Arguments, ours: &OnceLock<Shared>) -> Result<(FetchReason, u64), Problem> {
+async fn fetch(
+    arguments: Arguments,
+    ours: &OnceLock<Shared>,
+) -> Result<(FetchReason, u64), Problem> {
     let address = Address::parse(&arguments.url, &arguments.schemes)?;
     let mut teller = Teller::default();
     let part = match claim(&arguments.to, arguments.sha256.is_some(), &mut teller).await? {
         Some(part) => Arc::clone(ours.get_or_init(|| part)),
-        None => return Ok((FetchReason::AlreadyThere, part::present(&arguments.to)?.unwrap_or_default())),
+        None => {
+            return Ok((
+                FetchReason::AlreadyThere,
+                part::present(&arguments.to)?.unwrap_or_default(),
+            ));
+        }
     };
-    let (bytes, total) = transfer::with(&part, |part| part.resume().map(|()| (part.bytes(), part.total()))).await??;
+    let (bytes, total) = transfer::with(&part, |part| {
+        part.resume().map(|()| (part.bytes(), part.total()))
+    })
+    .await??;
     match bytes {
         0 => tracing::info!("fetching {address} to {}", arguments.to.display()),
-        _ => tracing::info!("fetching {address} to {}, of which there are {}", arguments.to.display(), size(bytes)),
+        _ => tracing::info!(
+            "fetching {address} to {}, of which there are {}",
+            arguments.to.display(),
+            size(bytes)
+        ),
     }
     teller.tell(bytes, total);
-    let client = Client::new(arguments.schemes, Duration::from_secs(arguments.silence), arguments.authorities);
+    let client = Client::new(
+        arguments.schemes,
+        Duration::from_secs(arguments.silence),
+        arguments.authorities,
+    );
     let mut transfer = Transfer::new(client, address, part);
-    (transfer.max_bytes, transfer.sha256, transfer.teller) = (arguments.max_bytes, arguments.sha256, teller);
-    transfer.run().await.map(|bytes| (FetchReason::Fetched, bytes))
+    (transfer.max_bytes, transfer.sha256, transfer.teller) =
+        (arguments.max_bytes, arguments.sha256, teller);
+    transfer
+        .run()
+        .await
+        .map(|bytes| (FetchReason::Fetched, bytes))
 }
 
 /// The part, once no other process has it; `None`: the file is there.
-async fn claim(target: &Path, summed: bool, teller: &mut Teller) -> Result<Option<Shared>, Problem> {
+async fn claim(
+    target: &Path,
+    summed: bool,
+    teller: &mut Teller,
+) -> Result<Option<Shared>, Problem> {
     let mut waits = false;
     loop {
         let path = target.to_owned();
@@ -198,10 +273,9 @@ async fn claim(target: &Path, summed: bool, teller: &mut Teller) -> Result<Optio
             part::make_folder(&path)?;
             Part::claim(&path, summed)
         });
-        match claim
-            .await
-            .map_err(|error| Problem::new(FetchReason::Unknown, format!("a task has failed: {error}")))??
-        {
+        match claim.await.map_err(|error| {
+            Problem::new(FetchReason::Unknown, format!("a task has failed: {error}"))
+        })?? {
             Claim::Ours(part) => return Ok(Some(Arc::new(Mutex::new(*part)))),
             Claim::There(bytes) => {
                 teller.tell(bytes, Some(bytes));
@@ -209,7 +283,10 @@ async fn claim(target: &Path, summed: bool, teller: &mut Teller) -> Result<Optio
             }
             Claim::Others(bytes) => {
                 if !std::mem::replace(&mut waits, true) {
-                    tracing::info!("another process fetches {}; waiting for it", target.display());
+                    tracing::info!(
+                        "another process fetches {}; waiting for it",
+                        target.display()
+                    );
                 }
                 teller.tell(bytes, None);
                 tokio::time::sleep(LOOK_EVERY).await;
@@ -248,20 +325,39 @@ mod tests {
         };
         let typed = |request: &Request| {
             let arguments = std::iter::once("vm-runner".to_owned()).chain(request.arguments());
-            Program::try_parse_from(arguments).map(|Program { command: Command::Fetch(arguments) }| arguments)
+            Program::try_parse_from(arguments).map(
+                |Program {
+                     command: Command::Fetch(arguments),
+                 }| arguments,
+            )
         };
         let arguments = typed(&request).ok().unwrap();
-        assert_eq!((arguments.url.as_str(), arguments.to.to_str()), ("https://h/a.iso?x=--to", Some("/images/a")));
+        assert_eq!(
+            (arguments.url.as_str(), arguments.to.to_str()),
+            ("https://h/a.iso?x=--to", Some("/images/a"))
+        );
         assert_eq!(
             (arguments.sha256, arguments.max_bytes, arguments.deadline),
             (Some("a".repeat(64)), Some(7), Some(8))
         );
         assert_eq!(arguments.schemes, ["https", "http"]);
-        assert_eq!(arguments.authorities.as_deref(), Some(Path::new("/ca/ca.crt")));
+        assert_eq!(
+            arguments.authorities.as_deref(),
+            Some(Path::new("/ca/ca.crt"))
+        );
         for wrong in [
-            Request { to: "images/a".to_owned(), ..request.clone() },
-            Request { to: "/".to_owned(), ..request.clone() },
-            Request { sha256: Some("a".to_owned()), ..request.clone() },
+            Request {
+                to: "images/a".to_owned(),
+                ..request.clone()
+            },
+            Request {
+                to: "/".to_owned(),
+                ..request.clone()
+            },
+            Request {
+                sha256: Some("a".to_owned()),
+                ..request.clone()
+            },
         ] {
             assert!(typed(&wrong).is_err(), "{wrong:?}");
         }

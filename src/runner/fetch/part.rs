@@ -55,15 +55,25 @@ impl Part {
         }
         let path = part_of(target);
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).mode(0o644).custom_flags(libc::O_NOFOLLOW);
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .mode(0o644)
+            .custom_flags(libc::O_NOFOLLOW);
         let file = options.open(&path).map_err(problem)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(rustix::io::Errno::AGAIN) => return Ok(Claim::Others(file.metadata().map_err(problem)?.len())),
+            Err(rustix::io::Errno::AGAIN) => {
+                return Ok(Claim::Others(file.metadata().map_err(problem)?.len()));
+            }
             Err(error) => {
                 return Err(Problem::new(
                     FetchReason::RepositoryNotWritable,
-                    format!("{} cannot be locked: {error}; the repository's volume needs file locks", path.display()),
+                    format!(
+                        "{} cannot be locked: {error}; the repository's volume needs file locks",
+                        path.display()
+                    ),
                 ));
             }
         }
@@ -78,16 +88,30 @@ impl Part {
             return Ok(Claim::There(bytes));
         }
         let sum = summed.then(Sha256::new);
-        let part = Self { file, target: target.to_owned(), record: Record::default(), written: 0, sum };
+        let part = Self {
+            file,
+            target: target.to_owned(),
+            record: Record::default(),
+            written: 0,
+            sum,
+        };
         Ok(Claim::Ours(Box::new(part)))
     }
 
     /// Goes on with what a former process has left, if that can be.
     pub fn resume(&mut self) -> Result<(), Problem> {
-        let left = fs::read(record_of(&self.target)).ok().and_then(|text| serde_json::from_slice::<Record>(&text).ok());
-        let there = self.file.metadata().map_err(|error| self.problem(&error))?.len();
+        let left = fs::read(record_of(&self.target))
+            .ok()
+            .and_then(|text| serde_json::from_slice::<Record>(&text).ok());
+        let there = self
+            .file
+            .metadata()
+            .map_err(|error| self.problem(&error))?
+            .len();
         match left {
-            Some(record) if record.validator.is_some() && record.bytes > 0 && record.bytes <= there => {
+            Some(record)
+                if record.validator.is_some() && record.bytes > 0 && record.bytes <= there =>
+            {
                 self.written = record.bytes;
                 self.record = record;
                 self.read_back().map_err(|error| self.problem(&error))
@@ -103,7 +127,10 @@ impl Part {
             let (mut buffer, mut left) = (vec![0; 1 << 18], self.written);
             while left > 0 {
                 let n = self.file.read(&mut buffer)?;
-                let read = buffer.get(..n).filter(|read| !read.is_empty()).ok_or(ErrorKind::UnexpectedEof)?;
+                let read = buffer
+                    .get(..n)
+                    .filter(|read| !read.is_empty())
+                    .ok_or(ErrorKind::UnexpectedEof)?;
                 sum.update(read);
                 left = left.saturating_sub(read.len() as u64);
             }
@@ -112,41 +139,66 @@ impl Part {
     }
 
     /// Begins anew with an image that is known by that.
-    pub fn begin(&mut self, validator: Option<Validator>, total: Option<u64>) -> Result<(), Problem> {
-        self.record = Record { bytes: 0, total, validator };
+    pub fn begin(
+        &mut self,
+        validator: Option<Validator>,
+        total: Option<u64>,
+    ) -> Result<(), Problem> {
+        self.record = Record {
+            bytes: 0,
+            total,
+            validator,
+        };
         self.written = 0;
         self.sum = self.sum.take().map(|_| Sha256::new());
-        let fresh = self.write_record().and_then(|()| self.file.set_len(0)).and_then(|()| self.file.rewind());
+        let fresh = self
+            .write_record()
+            .and_then(|()| self.file.set_len(0))
+            .and_then(|()| self.file.rewind());
         fresh.map_err(|error| self.problem(&error))
     }
 
     /// Puts that behind what is there.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Problem> {
-        self.file.write_all(bytes).map_err(|error| self.problem(&error))?;
+        self.file
+            .write_all(bytes)
+            .map_err(|error| self.problem(&error))?;
         self.written = self.written.saturating_add(bytes.len() as u64);
         if let Some(sum) = &mut self.sum {
             sum.update(bytes);
         }
-        if self.written.saturating_sub(self.record.bytes) < SAVE_EVERY { Ok(()) } else { self.save() }
+        if self.written.saturating_sub(self.record.bytes) < SAVE_EVERY {
+            Ok(())
+        } else {
+            self.save()
+        }
     }
 
     /// Puts it on the disk, and then says so in the record.
     pub fn save(&mut self) -> Result<(), Problem> {
-        self.file.sync_data().map_err(|error| self.problem(&error))?;
+        self.file
+            .sync_data()
+            .map_err(|error| self.problem(&error))?;
         self.record.bytes = self.written;
         self.write_record().map_err(|error| self.problem(&error))
     }
 
     /// The same, unless all was thrown away.
     pub fn save_if_there(&mut self) -> Result<(), Problem> {
-        if self.written == self.record.bytes { Ok(()) } else { self.save() }
+        if self.written == self.record.bytes {
+            Ok(())
+        } else {
+            self.save()
+        }
     }
 
     fn write_record(&self) -> io::Result<()> {
         let path = record_of(&self.target);
         let fresh = fresh_record_of(&self.target);
         let text = serde_json::to_vec(&self.record).map_err(io::Error::other)?;
-        fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, path)).inspect_err(|_| _ = fs::remove_file(&fresh))
+        fs::write(&fresh, text)
+            .and_then(|()| fs::rename(&fresh, path))
+            .inspect_err(|_| _ = fs::remove_file(&fresh))
     }
 
     /// Bytes that there are.
@@ -172,7 +224,8 @@ impl Part {
     /// Whether there is room for an image of that size.
     pub fn room(&self, total: u64) -> Result<(), Problem> {
         let missing = total.saturating_sub(self.written);
-        let volume = rustix::fs::fstatvfs(&self.file).map_err(|error| self.problem(&error.into()))?;
+        let volume =
+            rustix::fs::fstatvfs(&self.file).map_err(|error| self.problem(&error.into()))?;
         let free = volume.f_bavail.saturating_mul(volume.f_frsize);
         // Some network file systems don't say.
         if volume.f_blocks == 0 || free >= missing {
@@ -209,7 +262,11 @@ impl Part {
     pub fn discard(&mut self) {
         self.written = 0;
         self.record = Record::default();
-        for path in [record_of(&self.target), fresh_record_of(&self.target), part_of(&self.target)] {
+        for path in [
+            record_of(&self.target),
+            fresh_record_of(&self.target),
+            part_of(&self.target),
+        ] {
             if let Err(error) = fs::remove_file(&path)
                 && error.kind() != ErrorKind::NotFound
             {
@@ -229,7 +286,11 @@ pub fn make_folder(target: &Path) -> Result<(), Problem> {
     if folder.is_dir() {
         return Ok(());
     }
-    DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(|error| problem(target, &error))
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(folder)
+        .map_err(|error| problem(target, &error))
 }
 
 /// The size of the file, if it is there.
@@ -270,12 +331,14 @@ fn problem(target: &Path, error: &io::Error) -> Problem {
     let uid = rustix::process::getuid().as_raw();
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            let message = format!("{folder} has no room left ({error}); make room, or a larger volume");
+            let message =
+                format!("{folder} has no room left ({error}); make room, or a larger volume");
             Problem::new(FetchReason::RepositoryFull, message)
         }
         ErrorKind::ReadOnlyFilesystem => {
-            let message =
-                format!("{folder} cannot be written by anybody: {error}; the volume must be mounted for writing");
+            let message = format!(
+                "{folder} cannot be written by anybody: {error}; the volume must be mounted for writing"
+            );
             Problem::new(FetchReason::RepositoryNotWritable, message)
         }
         _ => {
@@ -317,16 +380,25 @@ mod tests {
         drop(part);
         let mut part = ours(&target, true);
         part.resume().unwrap();
-        assert_eq!((part.bytes(), part.total(), part.validator()), (5, Some(10), tag().as_ref()));
+        assert_eq!(
+            (part.bytes(), part.total(), part.validator()),
+            (5, Some(10), tag().as_ref())
+        );
         part.write(b"56789").unwrap();
-        let sum: String = Sha256::digest(b"0123456789").iter().map(|byte| format!("{byte:02x}")).collect();
+        let sum: String = Sha256::digest(b"0123456789")
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         assert_eq!(part.sum(), Some(sum));
         assert!(part.is_whole());
         fs::write(dir.path().join("a.iso.part.json.new"), "{").unwrap();
         part.finish().unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"0123456789");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-        assert!(matches!(Part::claim(&target, false).unwrap(), Claim::There(10)));
+        assert!(matches!(
+            Part::claim(&target, false).unwrap(),
+            Claim::There(10)
+        ));
     }
 
     #[test]
@@ -345,7 +417,10 @@ mod tests {
             let mut part = ours(&target, false);
             part.resume().unwrap();
             assert_eq!(part.bytes(), 0, "{text}");
-            assert_eq!(fs::metadata(dir.path().join("a.iso.part")).unwrap().len(), 0);
+            assert_eq!(
+                fs::metadata(dir.path().join("a.iso.part")).unwrap().len(),
+                0
+            );
         }
     }
 
@@ -356,9 +431,15 @@ mod tests {
         let mut part = ours(&target, false);
         part.begin(None, None).unwrap();
         part.write(b"012").unwrap();
-        assert!(matches!(Part::claim(&target, false).unwrap(), Claim::Others(3)));
+        assert!(matches!(
+            Part::claim(&target, false).unwrap(),
+            Claim::Others(3)
+        ));
         part.finish().unwrap();
-        assert!(matches!(Part::claim(&target, false).unwrap(), Claim::There(3)));
+        assert!(matches!(
+            Part::claim(&target, false).unwrap(),
+            Claim::There(3)
+        ));
     }
 
     #[test]

@@ -19,7 +19,11 @@ pub struct Problem {
 impl Problem {
     /// A problem for that reason.
     pub fn new(reason: FetchReason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), again_after: None }
+        Self {
+            reason,
+            message: message.into(),
+            again_after: None,
+        }
     }
 
     /// The same, of that place.
@@ -83,9 +87,15 @@ mod tests {
         #[derive(Debug, thiserror::Error)]
         #[error("{0}")]
         struct Outer(&'static str, #[source] std::io::Error);
-        assert_eq!(chain(&Outer("cannot connect", std::io::Error::other("no route"))), "cannot connect: no route");
         assert_eq!(
-            chain(&Outer("cannot connect: no route", std::io::Error::other("no route"))),
+            chain(&Outer("cannot connect", std::io::Error::other("no route"))),
+            "cannot connect: no route"
+        );
+        assert_eq!(
+            chain(&Outer(
+                "cannot connect: no route",
+                std::io::Error::other("no route")
+            )),
             "cannot connect: no route"
         );
     }

@@ -18,7 +18,10 @@ impl Teller {
     /// Says it, unless something was said just before.
     pub fn tell(&mut self, bytes: u64, total: Option<u64>) {
         let now = Instant::now();
-        if self.last.is_some_and(|last| now.duration_since(last) < EVERY) {
+        if self
+            .last
+            .is_some_and(|last| now.duration_since(last) < EVERY)
+        {
             return;
         }
         self.last = Some(now);

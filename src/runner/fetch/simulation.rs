@@ -38,9 +38,22 @@ enum Manner {
 
 fn step() -> impl Strategy<Value = Step> {
     use Manner::{Dated, Good, NoConditions, NoRanges, NoTotal, Piece, Weak, WrongPlace};
-    let manner =
-        prop::sample::select(vec![Good, Good, NoRanges, NoConditions, WrongPlace, Dated, Weak, Piece, NoTotal]);
-    (0_usize..3, manner, 0_usize..60).prop_map(|(version, manner, cut)| Step { version, manner, cut })
+    let manner = prop::sample::select(vec![
+        Good,
+        Good,
+        NoRanges,
+        NoConditions,
+        WrongPlace,
+        Dated,
+        Weak,
+        Piece,
+        NoTotal,
+    ]);
+    (0_usize..3, manner, 0_usize..60).prop_map(|(version, manner, cut)| Step {
+        version,
+        manner,
+        cut,
+    })
 }
 
 fn image(version: usize) -> Vec<u8> {
@@ -54,7 +67,10 @@ fn reply(step: &Step, asked: Asked<'_>) -> (StatusCode, HeaderMap, Vec<u8>) {
     let day = format!("Sun, 0{} Nov 1994 08:49:37 GMT", step.version + 1);
     let mut headers = HeaderMap::new();
     let mut say = |name: &'static str, value: String| {
-        headers.insert(HeaderName::from_static(name), HeaderValue::from_str(&value).unwrap());
+        headers.insert(
+            HeaderName::from_static(name),
+            HeaderValue::from_str(&value).unwrap(),
+        );
     };
     say("date", "Mon, 07 Nov 1994 08:49:37 GMT".to_owned());
     let known = match step.manner {
@@ -85,10 +101,18 @@ fn reply(step: &Step, asked: Asked<'_>) -> (StatusCode, HeaderMap, Vec<u8>) {
         Manner::Piece => (offset, (offset + 3).min(size - 1)),
         _ => (offset, size - 1),
     };
-    let total = if matches!(step.manner, Manner::NoTotal) { "*".to_owned() } else { size.to_string() };
+    let total = if matches!(step.manner, Manner::NoTotal) {
+        "*".to_owned()
+    } else {
+        size.to_string()
+    };
     say("content-range", format!("bytes {first}-{last}/{total}"));
     say("content-length", (last + 1 - first).to_string());
-    (StatusCode::PARTIAL_CONTENT, headers, image[first..=last].to_vec())
+    (
+        StatusCode::PARTIAL_CONTENT,
+        headers,
+        image[first..=last].to_vec(),
+    )
 }
 
 /// What a fetch has, as `transfer` treats it.
@@ -102,17 +126,36 @@ struct Have {
 impl Have {
     /// One request; whether there is all of it.
     fn ask(&mut self, step: &Step) -> bool {
-        let offset = if self.validator.is_some() { self.bytes.len() as u64 } else { 0 };
-        let asked = Asked { offset, validator: self.validator.as_ref(), total: self.total, has_checksum: false };
+        let offset = if self.validator.is_some() {
+            self.bytes.len() as u64
+        } else {
+            0
+        };
+        let asked = Asked {
+            offset,
+            validator: self.validator.as_ref(),
+            total: self.total,
+            has_checksum: false,
+        };
         let (status, headers, body) = reply(step, asked);
         match understand(status, &headers, asked).unwrap() {
-            Answer::Bytes { offset, total, validator } => {
+            Answer::Bytes {
+                offset,
+                total,
+                validator,
+            } => {
                 if offset == 0 {
-                    *self = Self { bytes: Vec::new(), validator, total };
+                    *self = Self {
+                        bytes: Vec::new(),
+                        validator,
+                        total,
+                    };
                 }
                 self.bytes.extend(body.iter().take(step.cut));
                 // What is shorter than it has said to be was cut; what has no size is whole at its end.
-                self.total.map_or(step.cut >= body.len(), |total| self.bytes.len() as u64 == total)
+                self.total.map_or(step.cut >= body.len(), |total| {
+                    self.bytes.len() as u64 == total
+                })
             }
             Answer::Changed => {
                 *self = Self::default();

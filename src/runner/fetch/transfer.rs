@@ -14,7 +14,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Between two tries, the first of which has brought something. After the last, it is for others to try again.
-const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
+const PAUSES: [Duration; 3] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+];
 /// So many bytes are written at once, or what has come within a second.
 const CHUNK: usize = 256 << 10;
 const WRITE_EVERY: Duration = Duration::from_secs(1);
@@ -50,8 +54,11 @@ pub async fn with<T: Send + 'static>(
     work: impl FnOnce(&mut Part) -> T + Send + 'static,
 ) -> Result<T, Problem> {
     let part = Arc::clone(part);
-    let done = tokio::task::spawn_blocking(move || work(&mut part.lock().unwrap_or_else(PoisonError::into_inner)));
-    done.await.map_err(|error| Problem::new(FetchReason::Unknown, format!("a task has failed: {error}")))
+    let done = tokio::task::spawn_blocking(move || {
+        work(&mut part.lock().unwrap_or_else(PoisonError::into_inner))
+    });
+    done.await
+        .map_err(|error| Problem::new(FetchReason::Unknown, format!("a task has failed: {error}")))
 }
 
 /// What is fetched, and how far it is.
@@ -74,7 +81,16 @@ impl Transfer {
     /// A transfer of that address into that part, without limits.
     pub fn new(client: Client, address: Address, part: Shared) -> Self {
         let teller = Teller::default();
-        Self { client, address, max_bytes: None, sha256: None, part, teller, received: 0, is_patched: false }
+        Self {
+            client,
+            address,
+            max_bytes: None,
+            sha256: None,
+            part,
+            teller,
+            received: 0,
+            is_patched: false,
+        }
     }
 
     /// Brings the image to its place; gives its size.
@@ -89,13 +105,16 @@ impl Transfer {
                     }
                 }
                 Err(problem) => {
-                    let broke_off = problem.reason == FetchReason::ServerUnreachable && self.received > 0;
+                    let broke_off =
+                        problem.reason == FetchReason::ServerUnreachable && self.received > 0;
                     let (pause, why) = match problem.again_after {
                         _ if broke_off => (pauses.next(), ""),
                         Some(wanted) => (patience.wait(wanted), ", as the server wants"),
                         None => (None, ""),
                     };
-                    let Some(pause) = pause else { return Err(problem) };
+                    let Some(pause) = pause else {
+                        return Err(problem);
+                    };
                     tracing::warn!("{problem}; another try in {} s{why}", pause.as_secs());
                     tokio::time::sleep(pause).await;
                 }
@@ -115,10 +134,12 @@ impl Transfer {
         brought?;
         let (bytes, total) = with(&self.part, |part| (part.bytes(), part.total())).await?;
         match total {
-            Some(total) if bytes < total => {
-                Err(unreachable(format!("the connection was cut at {} of {}", size(bytes), size(total)))
-                    .at(&self.place()))
-            }
+            Some(total) if bytes < total => Err(unreachable(format!(
+                "the connection was cut at {} of {}",
+                size(bytes),
+                size(total)
+            ))
+            .at(&self.place())),
             _ => Ok(()),
         }
     }
@@ -130,9 +151,21 @@ impl Transfer {
             let (bytes, total, validator) = with(&self.part, known).await?;
             let offset = if validator.is_some() { bytes } else { 0 };
             let has_checksum = self.sha256.is_some();
-            let asked = Asked { offset, validator: validator.as_ref(), total, has_checksum };
+            let asked = Asked {
+                offset,
+                validator: validator.as_ref(),
+                total,
+                has_checksum,
+            };
             match self.client.open(&self.address, asked).await? {
-                (Answer::Bytes { offset, total, validator }, body) => {
+                (
+                    Answer::Bytes {
+                        offset,
+                        total,
+                        validator,
+                    },
+                    body,
+                ) => {
                     self.accept(offset, total, validator).await?;
                     return Ok(body);
                 }
@@ -142,10 +175,18 @@ impl Transfer {
                 }
             }
         }
-        Err(Problem::new(FetchReason::ServerRefused, format!("{} cannot be asked for a part of it", self.address)))
+        Err(Problem::new(
+            FetchReason::ServerRefused,
+            format!("{} cannot be asked for a part of it", self.address),
+        ))
     }
 
-    async fn accept(&mut self, offset: u64, total: Option<u64>, validator: Option<Validator>) -> Result<(), Problem> {
+    async fn accept(
+        &mut self,
+        offset: u64,
+        total: Option<u64>,
+        validator: Option<Validator>,
+    ) -> Result<(), Problem> {
         if let Some(total) = total {
             self.fits(total).await?;
         }
@@ -153,7 +194,11 @@ impl Transfer {
         with(&self.part, move |part| {
             // What is thrown away makes room, too.
             total.map_or(Ok(()), |total| part.room(total))?;
-            if offset == 0 { part.begin(validator, total) } else { Ok(()) }
+            if offset == 0 {
+                part.begin(validator, total)
+            } else {
+                Ok(())
+            }
         })
         .await?
     }
@@ -203,9 +248,16 @@ impl Transfer {
 
     /// Nothing is kept of what is too large.
     async fn fits(&self, bytes: u64) -> Result<(), Problem> {
-        let Some(most) = self.max_bytes.filter(|&most| bytes > most) else { return Ok(()) };
+        let Some(most) = self.max_bytes.filter(|&most| bytes > most) else {
+            return Ok(());
+        };
         with(&self.part, Part::discard).await?;
-        let message = format!("{} has {} or more, and {} are allowed", self.address, size(bytes), size(most));
+        let message = format!(
+            "{} has {} or more, and {} are allowed",
+            self.address,
+            size(bytes),
+            size(most)
+        );
         Err(Problem::new(FetchReason::TooLarge, message))
     }
 
@@ -219,15 +271,25 @@ impl Transfer {
                 format!("{} is empty; is the URL right?", self.address),
             ));
         }
-        if let Some((wanted, sum)) = self.sha256.as_ref().zip(sum).filter(|(wanted, sum)| *wanted != sum) {
+        if let Some((wanted, sum)) = self
+            .sha256
+            .as_ref()
+            .zip(sum)
+            .filter(|(wanted, sum)| *wanted != sum)
+        {
             if std::mem::take(&mut self.is_patched) {
-                tracing::warn!("{}: the parts don't make the whole; all of it is fetched anew", self.address);
+                tracing::warn!(
+                    "{}: the parts don't make the whole; all of it is fetched anew",
+                    self.address
+                );
                 with(&self.part, |part| part.begin(None, None)).await??;
                 return Ok(None);
             }
             with(&self.part, Part::discard).await?;
-            let message =
-                format!("{} has the SHA-256 {sum}, and {wanted} is wanted; one of them is wrong", self.address);
+            let message = format!(
+                "{} has the SHA-256 {sum}, and {wanted} is wanted; one of them is wrong",
+                self.address
+            );
             return Err(Problem::new(FetchReason::ChecksumMismatch, message));
         }
         with(&self.part, Part::finish).await??;
@@ -251,7 +313,12 @@ mod tests {
         assert_eq!(patience.wait(seconds(101)), None);
         let mut patience = Patience::default();
         assert_eq!(patience.wait(Duration::ZERO), Some(seconds(1)));
-        assert_eq!((0..10).filter_map(|_| patience.wait(Duration::ZERO)).count(), 4);
+        assert_eq!(
+            (0..10)
+                .filter_map(|_| patience.wait(Duration::ZERO))
+                .count(),
+            4
+        );
         assert_eq!(Patience::default().wait(Duration::MAX), None);
     }
 }

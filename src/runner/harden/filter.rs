@@ -59,14 +59,29 @@ pub fn install() -> Result<(), seccompiler::Error> {
     const X32: u32 = 0x4000_0000;
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     let rules = REFUSED.map(|number| (number, Vec::new())).into();
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse.clone(), TargetArch::x86_64)?;
-    let statement = |code: u32, k: u32, jt: u8, jf: u8| sock_filter { code: code as u16, jt, jf, k };
+    let filter = SeccompFilter::new(
+        rules,
+        SeccompAction::Allow,
+        refuse.clone(),
+        TargetArch::x86_64,
+    )?;
+    let statement = |code: u32, k: u32, jt: u8, jf: u8| sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
     let load = |offset: u32| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0);
     let refused = statement(libc::BPF_RET | libc::BPF_K, refuse.into(), 0, 0);
     // The kernel's `seccomp_data`: the number, then the architecture. The library would kill a program of another architecture.
     let mut program = vec![
         load(4),
-        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, AUDIT_ARCH_X86_64, 1, 0),
+        statement(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            AUDIT_ARCH_X86_64,
+            1,
+            0,
+        ),
         refused.clone(),
         load(0),
         statement(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, X32, 0, 1),

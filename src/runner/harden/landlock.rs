@@ -6,8 +6,8 @@
 use crate::runner::failure::Failure;
 use crate::runner::harden::reach::Access;
 use landlock::{
-    ABI, Access as _, AccessFs, BitFlags, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
-    path_beneath_rules,
+    ABI, Access as _, AccessFs, BitFlags, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
+    RulesetStatus, path_beneath_rules,
 };
 use std::io;
 use std::path::PathBuf;
@@ -28,15 +28,21 @@ pub fn confined<T: Send + 'static>(
         Ok(_) => start(&tell),
         Err(error) => tell(Err(io::Error::other(error))),
     };
-    std::thread::Builder::new().name("start".to_owned()).spawn(confine_and_start)?;
-    tells.recv().unwrap_or_else(|_| Err(io::Error::other("the thread that starts programs has died")))
+    std::thread::Builder::new()
+        .name("start".to_owned())
+        .spawn(confine_and_start)?;
+    tells
+        .recv()
+        .unwrap_or_else(|_| Err(io::Error::other("the thread that starts programs has died")))
 }
 
 /// Gives up all other files, for this process and all that it will start. Before the second thread.
 pub fn confine(reach: &[(PathBuf, Access)]) -> Result<(), Failure> {
     match confine_thread(reach) {
         Ok(RulesetStatus::NotEnforced) => {
-            tracing::info!("this kernel has no Landlock; files are guarded by their permissions alone");
+            tracing::info!(
+                "this kernel has no Landlock; files are guarded by their permissions alone"
+            );
             Ok(())
         }
         Ok(_) => Ok(()),
@@ -46,8 +52,13 @@ pub fn confine(reach: &[(PathBuf, Access)]) -> Result<(), Failure> {
 
 /// A path that does not exist is left out: it cannot be reached anyway.
 fn confine_thread(reach: &[(PathBuf, Access)]) -> Result<RulesetStatus, RulesetError> {
-    let rules = reach.iter().flat_map(|(path, access)| path_beneath_rules([path], rights(*access)));
-    let rules = Ruleset::default().handle_access(AccessFs::from_all(VERSION))?.create()?.add_rules(rules)?;
+    let rules = reach
+        .iter()
+        .flat_map(|(path, access)| path_beneath_rules([path], rights(*access)));
+    let rules = Ruleset::default()
+        .handle_access(AccessFs::from_all(VERSION))?
+        .create()?
+        .add_rules(rules)?;
     Ok(rules.restrict_self()?.ruleset)
 }
 
@@ -89,11 +100,17 @@ mod tests {
             assert!(fs::read(path("read")).is_ok() && fs::write(path("read"), "y").is_err());
             assert!(fs::write(path("write"), "y").is_ok());
             assert!(fs::read(path("secret")).is_err() && fs::read_dir(path("")).is_err());
-            assert!(fs::write(path("keep/a"), "y").is_ok() && fs::rename(path("keep/a"), path("keep/b")).is_ok());
+            assert!(
+                fs::write(path("keep/a"), "y").is_ok()
+                    && fs::rename(path("keep/a"), path("keep/b")).is_ok()
+            );
             assert!(fs::write(path("new"), "y").is_err());
             tell(Ok(()));
         })
         .unwrap();
-        assert!(fs::read(path("secret")).is_ok(), "the rest of the process goes on as before");
+        assert!(
+            fs::read(path("secret")).is_ok(),
+            "the rest of the process goes on as before"
+        );
     }
 }

@@ -62,14 +62,31 @@ const READ: [&str; 14] = [
     "/proc",
     "/sys",
 ];
-const DEVICES: [&str; 7] =
-    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/kvm", "/dev/vhost-net"];
+const DEVICES: [&str; 7] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/kvm",
+    "/dev/vhost-net",
+];
 
 impl Reach {
     /// What each program is made of, and nothing of a machine.
     pub fn of_any() -> Vec<(PathBuf, Access)> {
-        let all = |paths: &[&str], access| paths.iter().map(|path| (path.into(), access)).collect::<Vec<_>>();
-        [all(&PROGRAMS, Access::Program), all(&READ, Access::Read), all(&DEVICES, Access::Write)].concat()
+        let all = |paths: &[&str], access| {
+            paths
+                .iter()
+                .map(|path| (path.into(), access))
+                .collect::<Vec<_>>()
+        };
+        [
+            all(&PROGRAMS, Access::Program),
+            all(&READ, Access::Read),
+            all(&DEVICES, Access::Write),
+        ]
+        .concat()
     }
 
     /// That of the runner, which is never less than that of the programs it starts.
@@ -78,15 +95,29 @@ impl Reach {
         let mut all = Self::of_any();
         all.extend([&dirs.data, &dirs.runtime].map(|dir| (dir.clone(), Access::Keep)));
         all.extend(parent(&dirs.runtime).map(|dir| (dir, Access::Leave)));
-        all.extend(places.repository.clone().map(|repository| (repository, Access::Read)));
+        all.extend(
+            places
+                .repository
+                .clone()
+                .map(|repository| (repository, Access::Read)),
+        );
         all.push((TOKEN.into(), Access::Read));
-        all.extend(places.read.iter().filter_map(|file| Some((parent(file)?, Access::Read))));
+        all.extend(
+            places
+                .read
+                .iter()
+                .filter_map(|file| Some((parent(file)?, Access::Read))),
+        );
         all.push((places.termination.clone(), Access::Write));
         for disk in &spec.disks {
             let path = disk.source.path();
             all.push((path.clone(), Access::Write));
             // An image file with a size may have to be made.
-            all.extend(disk.size.and_then(|_| parent(path)).map(|dir| (dir, Access::Keep)));
+            all.extend(
+                disk.size
+                    .and_then(|_| parent(path))
+                    .map(|dir| (dir, Access::Keep)),
+            );
         }
         all
     }
@@ -110,12 +141,20 @@ impl Reach {
         let mut qemu = common.clone();
         qemu.extend(repository.map(|repository| (repository.to_owned(), Access::Read)));
         qemu.extend(machine.seed.iter().map(|seed| (seed.clone(), Access::Read)));
-        qemu.extend(machine.disks.iter().map(|disk| (disk.path.clone(), Access::Write)));
+        qemu.extend(
+            machine
+                .disks
+                .iter()
+                .map(|disk| (disk.path.clone(), Access::Write)),
+        );
         if let Some(firmware) = &machine.firmware {
             qemu.push((firmware.rom.clone(), Access::Read));
             qemu.push((firmware.vars.clone(), Access::Write));
         }
-        let certificate = machine.certificate.iter().flat_map(|certificate| certificate.files());
+        let certificate = machine
+            .certificate
+            .iter()
+            .flat_map(|certificate| certificate.files());
         qemu.extend(certificate.map(|file| (file.clone(), Access::Read)));
         let mut tpm = common;
         tpm.push((dirs.data.clone(), Access::Keep));
@@ -137,9 +176,16 @@ mod tests {
         let (reach, files) = (reach.to_vec(), files.to_vec());
         confined(reach, move |tell| {
             let cat = |file: &PathBuf| {
-                Command::new("/bin/cat").arg(file).stdout(Stdio::null()).stderr(Stdio::null()).status()
+                Command::new("/bin/cat")
+                    .arg(file)
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .status()
             };
-            tell(Ok(files.iter().map(|file| cat(file).is_ok_and(|status| status.success())).collect()));
+            tell(Ok(files
+                .iter()
+                .map(|file| cat(file).is_ok_and(|status| status.success()))
+                .collect()));
         })
         .unwrap()
     }
@@ -169,7 +215,10 @@ mod tests {
         }
         let config = config::read(&path("config/config.yaml")).unwrap().config;
         let spec = Spec::from_config(&config).unwrap();
-        let dirs = Directories { data: path("data"), runtime: path("run") };
+        let dirs = Directories {
+            data: path("data"),
+            runtime: path("run"),
+        };
         let places = Places {
             read: vec![path("config/config.yaml")],
             repository: Some(path("images")),
@@ -188,14 +237,30 @@ mod tests {
         let reach = Reach::of(&machine, &dirs, Some(&path("images")));
         let files = all.map(path);
         if !read(&[], &files[..1]).contains(&true) {
-            assert_eq!(read(&of_runner, &files), [true, true, true, true, false, true, true], "its token is elsewhere");
-            assert_eq!(read(&reach.qemu, &files), [true, true, false, false, false, false, false], "QEMU");
-            assert_eq!(read(&reach.tpm, &files), [false, false, false, false, false, true, false], "the TPM");
+            assert_eq!(
+                read(&of_runner, &files),
+                [true, true, true, true, false, true, true],
+                "its token is elsewhere"
+            );
+            assert_eq!(
+                read(&reach.qemu, &files),
+                [true, true, false, false, false, false, false],
+                "QEMU"
+            );
+            assert_eq!(
+                read(&reach.tpm, &files),
+                [false, false, false, false, false, true, false],
+                "the TPM"
+            );
         } else {
             println!("this kernel has no Landlock: nothing was tried");
         }
         // Where the real ones are in a pod.
-        for place in [TOKEN, crate::api::vm::names::CONFIG_DIR, crate::api::runner::outcome::TERMINATION_MESSAGE_PATH] {
+        for place in [
+            TOKEN,
+            crate::api::vm::names::CONFIG_DIR,
+            crate::api::runner::outcome::TERMINATION_MESSAGE_PATH,
+        ] {
             let reaches = |(path, _): &(PathBuf, Access)| Path::new(place).starts_with(path);
             assert!(!reach.qemu.iter().chain(&reach.tpm).any(reaches), "{place}");
         }

@@ -80,7 +80,11 @@ const SEGMENTS: [u8; 38] = [
 
 /// The guest as a BIOS.
 pub fn bios() -> Vec<u8> {
-    let parts = [(CODE, &PROGRAM[..]), (DESCRIPTORS, &SEGMENTS), (FIRST, &JUMP)];
+    let parts = [
+        (CODE, &PROGRAM[..]),
+        (DESCRIPTORS, &SEGMENTS),
+        (FIRST, &JUMP),
+    ];
     let mut bios = vec![0; SIZE];
     for (at, part) in parts {
         for (byte, value) in bios.iter_mut().skip(at).zip(part) {

@@ -50,7 +50,11 @@ pub struct Trial<'a> {
 }
 
 /// What runs the guest's instructions. `asked` is when somebody wants the end.
-pub async fn settle(spec: &Spec, trial: Trial<'_>, asked: impl Future<Output = ()>) -> Result<Acceleration, Failure> {
+pub async fn settle(
+    spec: &Spec,
+    trial: Trial<'_>,
+    asked: impl Future<Output = ()>,
+) -> Result<Acceleration, Failure> {
     match spec.vm.accelerator {
         Accelerator::Tcg => return Ok(Acceleration::Tcg),
         Accelerator::Unset => return Ok(Acceleration::Unset),
@@ -69,7 +73,9 @@ pub async fn settle(spec: &Spec, trial: Trial<'_>, asked: impl Future<Output = (
         Some(problem) => {
             let ways = match problem.reason {
                 ConditionReason::CpuModelRefused => "",
-                _ => "; mend the node, or use accelerator auto or tcg, with which the guest is emulated",
+                _ => {
+                    "; mend the node, or use accelerator auto or tcg, with which the guest is emulated"
+                }
             };
             let message = format!("vm.accelerator is kvm, but {}{ways}", problem.message);
             Err(Failure::new(EndReason::AcceleratorUnavailable, message))
@@ -91,21 +97,34 @@ impl Trial<'_> {
         let began = Instant::now();
         let finding = self.run(&spec.vm.cpu_model, spec).await;
         let took_ms = began.elapsed().as_millis() as u64;
-        tracing::info!(took_ms, model = spec.vm.cpu_model, ?finding, "KVM was tried");
+        tracing::info!(
+            took_ms,
+            model = spec.vm.cpu_model,
+            ?finding,
+            "KVM was tried"
+        );
         let broken = |why: &str| {
             let device = self.device.display();
-            Some(Problem::new(ConditionReason::KvmDoesNotWork, format!("the KVM of {device} runs no guest: {why}")))
+            Some(Problem::new(
+                ConditionReason::KvmDoesNotWork,
+                format!("the KVM of {device} runs no guest: {why}"),
+            ))
         };
         let why = match finding {
             Finding::Works => return None,
             Finding::Failed(why) => why,
             Finding::Hangs => {
-                return broken(&format!("a hundred instructions were not done within {} s", probe::TIME.as_secs()));
+                return broken(&format!(
+                    "a hundred instructions were not done within {} s",
+                    probe::TIME.as_secs()
+                ));
             }
         };
         if spec.vm.cpu_model != HOST_MODEL && self.run(HOST_MODEL, spec).await == Finding::Works {
             let models = models::that_work(self.program, Acceleration::Kvm.name(), &self.reach);
-            let models = tokio::time::timeout_at(began + self.time, models).await.unwrap_or_default();
+            let models = tokio::time::timeout_at(began + self.time, models)
+                .await
+                .unwrap_or_default();
             return Some(Problem::new(
                 ConditionReason::CpuModelRefused,
                 models::refused(&spec.vm.cpu_model, &why, &models),
@@ -116,7 +135,10 @@ impl Trial<'_> {
 
     async fn run(&self, model: &str, spec: &Spec) -> Finding {
         if let Err(error) = guest::write(&self.guest) {
-            return Finding::Failed(format!("{} cannot be written: {error}", self.guest.display()));
+            return Finding::Failed(format!(
+                "{} cannot be written: {error}",
+                self.guest.display()
+            ));
         }
         let mut reach = self.reach.clone();
         reach.push((self.guest.clone(), Access::Read));
@@ -140,11 +162,18 @@ fn usable(device: &Path) -> Result<(), String> {
         Errno::NODEV | Errno::NXIO => format!("{path} has no KVM behind it ({error}); load kvm_amd or kvm_intel on the node"),
         error => format!("{path} cannot be opened: {error}"),
     })?;
-    let stat = rustix::fs::fstat(&file).map_err(|error| format!("{path} cannot be looked at: {error}"))?;
-    let number = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+    let stat =
+        rustix::fs::fstat(&file).map_err(|error| format!("{path} cannot be looked at: {error}"))?;
+    let number = (
+        rustix::fs::major(stat.st_rdev),
+        rustix::fs::minor(stat.st_rdev),
+    );
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::CharacterDevice if number == NUMBER => Ok(()),
-        FileType::CharacterDevice => Err(format!("{path} is device {}:{} and not KVM's, 10:232", number.0, number.1)),
+        FileType::CharacterDevice => Err(format!(
+            "{path} is device {}:{} and not KVM's, 10:232",
+            number.0, number.1
+        )),
         _ => Err(format!("{path} is no device; the pod needs the node's")),
     }
 }

@@ -20,7 +20,11 @@ const QUESTIONS: &[u8] =
     b"{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"query-cpu-definitions\"}\n{\"execute\":\"quit\"}\n";
 
 /// The models that work with that accelerator, best first as QEMU has them; none where it does not tell.
-pub async fn that_work(program: &'static str, accelerator: Option<&str>, reach: &[(PathBuf, Access)]) -> Vec<String> {
+pub async fn that_work(
+    program: &'static str,
+    accelerator: Option<&str>,
+    reach: &[(PathBuf, Access)],
+) -> Vec<String> {
     match tokio::time::timeout(TIME, ask(program, accelerator, reach)).await {
         Ok(Ok(answers)) => usable(&answers),
         Ok(Err(error)) => {
@@ -31,11 +35,18 @@ pub async fn that_work(program: &'static str, accelerator: Option<&str>, reach: 
     }
 }
 
-async fn ask(program: &'static str, accelerator: Option<&str>, reach: &[(PathBuf, Access)]) -> io::Result<String> {
+async fn ask(
+    program: &'static str,
+    accelerator: Option<&str>,
+    reach: &[(PathBuf, Access)],
+) -> io::Result<String> {
     let (ours, qemus) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let mut stream = UnixStream::from_std(ours)?;
-    let mapping = FdMapping { parent_fd: qemus.into(), child_fd: MONITOR };
+    let mapping = FdMapping {
+        parent_fd: qemus.into(),
+        child_fd: MONITOR,
+    };
     let arguments = qemu::asked_for_models(accelerator, MONITOR);
     let _running = Running(process::spawn(program, &arguments, reach, vec![mapping])?);
     let mut answers = Vec::new();
@@ -49,16 +60,34 @@ async fn ask(program: &'static str, accelerator: Option<&str>, reach: &[(PathBuf
 
 /// Those of which the host lacks no feature, but for the pseudo-models that are another's name.
 fn usable(answers: &str) -> Vec<String> {
-    let lists = answers.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let lists = answers
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut lists = lists.filter_map(|answer| answer.get("return")?.as_array().cloned());
     let usable = |model: &Value| {
-        let whole = model.get("unavailable-features").and_then(Value::as_array).is_some_and(Vec::is_empty);
+        let whole = model
+            .get("unavailable-features")
+            .and_then(Value::as_array)
+            .is_some_and(Vec::is_empty);
         let current = model.get("deprecated").and_then(Value::as_bool) != Some(true);
         let name = model.get("name")?.as_str()?;
-        (whole && current && !name.ends_with("-x86_64-cpu") && name != "base").then(|| name.to_owned())
+        (whole && current && !name.ends_with("-x86_64-cpu") && name != "base")
+            .then(|| name.to_owned())
     };
-    let mut models: Vec<String> = lists.next().unwrap_or_default().iter().filter_map(usable).collect();
-    models.sort_by_key(|name| (name != "host", name != "max", name.contains("-v"), name.clone()));
+    let mut models: Vec<String> = lists
+        .next()
+        .unwrap_or_default()
+        .iter()
+        .filter_map(usable)
+        .collect();
+    models.sort_by_key(|name| {
+        (
+            name != "host",
+            name != "max",
+            name.contains("-v"),
+            name.clone(),
+        )
+    });
     models
 }
 
@@ -77,7 +106,12 @@ fn others(models: &[String]) -> String {
 }
 
 fn names(models: &[String]) -> String {
-    models.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ")
+    models
+        .iter()
+        .take(NAMED)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// What QEMU says of a model that it does not have, or not with all of its features.
@@ -107,12 +141,20 @@ impl Chosen<'_> {
                 let models = that_work(self.program, self.accelerator, &Reach::of_any()).await;
                 others(&nearest_first(models, self.model))
             }
-            EndReason::StartFailed if says(NO_FEATURE) => "correct its features, which are behind commas".to_owned(),
+            EndReason::StartFailed if says(NO_FEATURE) => {
+                "correct its features, which are behind commas".to_owned()
+            }
             _ => return outcome,
         };
-        let why = format!("{:?} does not work: {}; {hint}", self.model, outcome.message);
+        let why = format!(
+            "{:?} does not work: {}; {hint}",
+            self.model, outcome.message
+        );
         let failure = config::in_file(self.file, &Invalid::new("vm.cpuModel", why));
-        Outcome { qemu_exit: outcome.qemu_exit, ..failure.outcome() }
+        Outcome {
+            qemu_exit: outcome.qemu_exit,
+            ..failure.outcome()
+        }
     }
 }
 
@@ -133,15 +175,25 @@ mod tests {
 
     #[test]
     fn a_slip_is_told_with_the_models_that_look_like_it() {
-        let models = ["max", "Conroe", "EPYC", "Haswell", "EPYC-v2"].map(str::to_owned).to_vec();
+        let models = ["max", "Conroe", "EPYC", "Haswell", "EPYC-v2"]
+            .map(str::to_owned)
+            .to_vec();
         let names = nearest_first(models, "epic");
         assert_eq!(names, ["max", "Conroe", "EPYC", "Haswell", "EPYC-v2"]);
-        assert_eq!(nearest_first(names, "epyc,+x"), ["max", "EPYC", "EPYC-v2", "Conroe", "Haswell"]);
+        assert_eq!(
+            nearest_first(names, "epyc,+x"),
+            ["max", "EPYC", "EPYC-v2", "Conroe", "Haswell"]
+        );
     }
 
     #[tokio::test]
     async fn what_has_nothing_to_do_with_the_cpu_model_stays_as_it_is() {
-        let chosen = Chosen { program: "/none", file: Path::new("/c.yaml"), model: "x", accelerator: None };
+        let chosen = Chosen {
+            program: "/none",
+            file: Path::new("/c.yaml"),
+            model: "x",
+            accelerator: None,
+        };
         let outcome = |reason, message: &str| Outcome {
             reason,
             message: message.to_owned(),
@@ -155,9 +207,23 @@ mod tests {
         ] {
             assert_eq!(chosen.explain(other.clone()).await, other);
         }
-        let feature = chosen.explain(outcome(EndReason::StartFailed, "Property 'x-x86_64-cpu.y' not found")).await;
-        assert_eq!((feature.reason, feature.qemu_exit), (EndReason::InvalidConfig, Some(1)));
-        assert!(feature.message.starts_with("/c.yaml: vm.cpuModel: \"x\" does not work"), "{}", feature.message);
+        let feature = chosen
+            .explain(outcome(
+                EndReason::StartFailed,
+                "Property 'x-x86_64-cpu.y' not found",
+            ))
+            .await;
+        assert_eq!(
+            (feature.reason, feature.qemu_exit),
+            (EndReason::InvalidConfig, Some(1))
+        );
+        assert!(
+            feature
+                .message
+                .starts_with("/c.yaml: vm.cpuModel: \"x\" does not work"),
+            "{}",
+            feature.message
+        );
     }
 
     #[test]
@@ -172,7 +238,10 @@ mod tests {
         let models = usable(&answers);
         assert_eq!(models, ["host", "EPYC", "EPYC-v2"]);
         let told = refused("Haswell", "QEMU ended with exit code 1", &models);
-        assert!(told.ends_with("those that work: host, EPYC, EPYC-v2"), "{told}");
+        assert!(
+            told.ends_with("those that work: host, EPYC, EPYC-v2"),
+            "{told}"
+        );
         assert!(refused("Haswell", "x", &[]).ends_with("host works"));
         assert_eq!(usable("nothing"), Vec::<String>::new());
     }

@@ -26,7 +26,11 @@ pub enum Finding {
 }
 
 /// Runs that QEMU with the guest. Given up, it is killed.
-pub async fn run(program: &'static str, arguments: &[String], reach: &[(PathBuf, Access)]) -> Finding {
+pub async fn run(
+    program: &'static str,
+    arguments: &[String],
+    reach: &[(PathBuf, Access)],
+) -> Finding {
     let mut running = match start(program, arguments, reach) {
         Ok(child) => Running(child),
         Err(error) => return Finding::Failed(format!("{program} cannot be started: {error}")),
@@ -52,9 +56,19 @@ pub async fn run(program: &'static str, arguments: &[String], reach: &[(PathBuf,
 }
 
 /// Starts it so that its failure leaves no core dump.
-fn start(program: &'static str, arguments: &[String], reach: &[(PathBuf, Access)]) -> std::io::Result<Child> {
+fn start(
+    program: &'static str,
+    arguments: &[String],
+    reach: &[(PathBuf, Access)],
+) -> std::io::Result<Child> {
     let usual = getrlimit(Resource::Core);
-    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), ..usual });
+    let _ = setrlimit(
+        Resource::Core,
+        Rlimit {
+            current: Some(0),
+            ..usual
+        },
+    );
     let child = process::spawn(program, arguments, reach, Vec::new());
     let _ = setrlimit(Resource::Core, usual);
     child

@@ -23,9 +23,17 @@ impl Fake {
 
     fn trial<'a>(&self, device: &'a str) -> Trial<'a> {
         let mut reach = Reach::of_any();
-        reach.extend([Access::Program, Access::Keep].map(|access| (self.dir.path().to_owned(), access)));
+        reach.extend(
+            [Access::Program, Access::Keep].map(|access| (self.dir.path().to_owned(), access)),
+        );
         let guest = self.dir.path().join(GUEST);
-        Trial { program: self.program, device: Path::new(device), reach, guest, time: IN_ALL }
+        Trial {
+            program: self.program,
+            device: Path::new(device),
+            reach,
+            guest,
+            time: IN_ALL,
+        }
     }
 
     async fn settle(&self, device: &str, vm: &str) -> Result<Acceleration, Failure> {
@@ -58,18 +66,29 @@ async fn without_a_device_that_is_kvms_nothing_is_tried_and_the_guest_is_emulate
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("kvm").display().to_string();
     std::fs::write(&file, "").unwrap();
-    for (device, word) in
-        [("/none/kvm", "the pod has no /none/kvm"), ("/dev/null", "device 1:3 and not KVM's"), (&file, "is no device")]
-    {
+    for (device, word) in [
+        ("/none/kvm", "the pod has no /none/kvm"),
+        ("/dev/null", "device 1:3 and not KVM's"),
+        (&file, "is no device"),
+    ] {
         let problem = instead(qemu.settle(device, "accelerator: auto").await);
         assert_eq!(problem.reason, ConditionReason::KvmNotAvailable);
         assert!(problem.message.contains(word), "{}", problem.message);
         let failure = qemu.settle(device, "accelerator: kvm").await.unwrap_err();
         assert_eq!(failure.reason, EndReason::AcceleratorUnavailable);
-        assert!(failure.message.contains(word) && failure.message.contains("use accelerator auto"), "{failure}");
+        assert!(
+            failure.message.contains(word) && failure.message.contains("use accelerator auto"),
+            "{failure}"
+        );
     }
-    assert_eq!(qemu.settle("/none/kvm", "accelerator: tcg").await, Ok(Acceleration::Tcg));
-    assert_eq!(qemu.settle("/none/kvm", "accelerator: none").await, Ok(Acceleration::Unset));
+    assert_eq!(
+        qemu.settle("/none/kvm", "accelerator: tcg").await,
+        Ok(Acceleration::Tcg)
+    );
+    assert_eq!(
+        qemu.settle("/none/kvm", "accelerator: none").await,
+        Ok(Acceleration::Unset)
+    );
     assert!(!qemu.dir.path().join("started").exists());
 }
 
@@ -77,7 +96,10 @@ async fn without_a_device_that_is_kvms_nothing_is_tried_and_the_guest_is_emulate
 async fn a_guest_that_comes_to_its_end_is_what_counts() {
     assert_eq!(Fake::new("exit 85").problem("accelerator: kvm").await, None);
     // A guest that resets the machine ends QEMU, too.
-    let problem = Fake::new("exit 0").problem("accelerator: kvm").await.unwrap();
+    let problem = Fake::new("exit 0")
+        .problem("accelerator: kvm")
+        .await
+        .unwrap();
     assert_eq!(problem.reason, ConditionReason::KvmDoesNotWork);
 }
 
@@ -87,7 +109,9 @@ async fn a_qemu_that_aborts_is_told_with_its_words() {
     let problem = qemu.problem("accelerator: auto").await.unwrap();
     assert_eq!(problem.reason, ConditionReason::KvmDoesNotWork);
     assert!(
-        problem.message.ends_with("QEMU ended with signal 6: error: failed to set MSR 0x10a"),
+        problem
+            .message
+            .ends_with("QEMU ended with signal 6: error: failed to set MSR 0x10a"),
         "{}",
         problem.message
     );
@@ -97,26 +121,47 @@ async fn a_qemu_that_aborts_is_told_with_its_words() {
 #[tokio::test]
 async fn a_cpu_that_comes_to_a_halt_is_not_waited_for() {
     let registers = "for n in 1 2 3 4 5 6 7 8 9 10 11 12; do echo EAX=$n >&2; done; sleep 60";
-    let qemu = Fake::new(&format!("echo 'KVM internal error. Suberror: 1' >&2; {registers}"));
+    let qemu = Fake::new(&format!(
+        "echo 'KVM internal error. Suberror: 1' >&2; {registers}"
+    ));
     let problem = qemu.problem("accelerator: auto").await.unwrap();
     // A QEMU that is waited for is told as one that hangs.
-    assert!(problem.message.ends_with("to a halt: KVM internal error. Suberror: 1"), "{}", problem.message);
+    assert!(
+        problem
+            .message
+            .ends_with("to a halt: KVM internal error. Suberror: 1"),
+        "{}",
+        problem.message
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_qemu_that_hangs_is_ended_after_5_seconds() {
     let qemu = Fake::new("exec sleep 600");
     let began = Instant::now();
-    let problem = qemu.problem("accelerator: auto, cpuModel: EPYC").await.unwrap();
+    let problem = qemu
+        .problem("accelerator: auto, cpuModel: EPYC")
+        .await
+        .unwrap();
     let took = began.elapsed();
-    assert!(problem.message.contains("not done within 5 s"), "{}", problem.message);
+    assert!(
+        problem.message.contains("not done within 5 s"),
+        "{}",
+        problem.message
+    );
     assert!(took >= probe::TIME && took < probe::TIME * 2, "{took:?}");
 }
 
 #[tokio::test]
 async fn a_trial_that_is_given_up_kills_and_reaps_its_qemu() {
-    let qemu = Fake::new("echo $$ > $(dirname $0)/part; mv $(dirname $0)/part $(dirname $0)/pid; exec sleep 600");
-    let (path, spec, trial) = (qemu.dir.path().join("pid"), spec("accelerator: kvm"), qemu.trial("/dev/null"));
+    let qemu = Fake::new(
+        "echo $$ > $(dirname $0)/part; mv $(dirname $0)/part $(dirname $0)/pid; exec sleep 600",
+    );
+    let (path, spec, trial) = (
+        qemu.dir.path().join("pid"),
+        spec("accelerator: kvm"),
+        qemu.trial("/dev/null"),
+    );
     let runs = async {
         while !path.exists() {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -140,13 +185,23 @@ async fn a_model_that_the_host_refuses_is_told_with_those_that_work() {
 *) echo "qemu: Host doesn't support requested features" >&2; exit 1;;
 esac"#;
     let qemu = Fake::new(script);
-    let problem = qemu.problem("accelerator: kvm, cpuModel: 'Haswell,enforce'").await.unwrap();
+    let problem = qemu
+        .problem("accelerator: kvm, cpuModel: 'Haswell,enforce'")
+        .await
+        .unwrap();
     assert_eq!(problem.reason, ConditionReason::CpuModelRefused);
-    for word in ["\"Haswell,enforce\"", "support requested features", "those that work: EPYC"] {
+    for word in [
+        "\"Haswell,enforce\"",
+        "support requested features",
+        "those that work: EPYC",
+    ] {
         assert!(problem.message.contains(word), "{}", problem.message);
     }
     // The host's own model is not compared with itself.
-    let broken = Fake::new("exit 1").problem("accelerator: kvm, cpuModel: host").await.unwrap();
+    let broken = Fake::new("exit 1")
+        .problem("accelerator: kvm, cpuModel: host")
+        .await
+        .unwrap();
     assert_eq!(broken.reason, ConditionReason::KvmDoesNotWork);
 }
 
@@ -158,9 +213,19 @@ async fn all_that_is_tried_has_one_end() {
 *) echo "qemu: Host doesn't support requested features" >&2; exit 1;;
 esac"#;
     let qemu = Fake::new(script);
-    let trial = Trial { time: Duration::ZERO, ..qemu.trial("/dev/null") };
-    let problem = trial.of_guest(&spec("accelerator: kvm, cpuModel: EPYC")).await.unwrap();
+    let trial = Trial {
+        time: Duration::ZERO,
+        ..qemu.trial("/dev/null")
+    };
+    let problem = trial
+        .of_guest(&spec("accelerator: kvm, cpuModel: EPYC"))
+        .await
+        .unwrap();
     assert_eq!(problem.reason, ConditionReason::CpuModelRefused);
     // The list of models, which alone would have 5 s, is not waited for.
-    assert!(!problem.message.contains("those that work"), "{}", problem.message);
+    assert!(
+        !problem.message.contains("those that work"),
+        "{}",
+        problem.message
+    );
 }

@@ -45,7 +45,13 @@ impl Machine {
         let slots: Vec<CpuSlot> = self.client.query(Command::query_cpu_slots()).await?;
         let mut plan = cpus::plan(desired, &slots);
         if plan == Plan::WaitForGuest && self.waited_for_boot(desired.reboots) > NO_AGENT {
-            plan = cpus::plan(&Desired { booted: true, ..desired.clone() }, &slots);
+            plan = cpus::plan(
+                &Desired {
+                    booted: true,
+                    ..desired.clone()
+                },
+                &slots,
+            );
         }
         let waits = plan == Plan::WaitForGuest;
         if !waits && desired.booted || plan == Plan::Equal {
@@ -59,13 +65,18 @@ impl Machine {
             }
             Plan::Impossible(why) => (slots, not_followed(why)),
             Plan::WaitForGuest => {
-                let why = "the guest is asked for CPUs when its agent has answered, or two minutes later";
+                let why =
+                    "the guest is asked for CPUs when its agent has answered, or two minutes later";
                 (slots, not_followed(why.to_owned()))
             }
             Plan::Run(commands) => self.run_plan(commands, desired, slots).await?,
         };
-        let asks_again = problem.is_some() && self.cpus.as_ref().is_some_and(|asked| !asked.is_settled());
-        let _ = self.progress.send(Progress::Cpus { count: cpus::count(&slots), problem });
+        let asks_again =
+            problem.is_some() && self.cpus.as_ref().is_some_and(|asked| !asked.is_settled());
+        let _ = self.progress.send(Progress::Cpus {
+            count: cpus::count(&slots),
+            problem,
+        });
         Ok(!waits && !asks_again)
     }
 
@@ -97,10 +108,17 @@ impl Machine {
                     result => drop(result?),
                 }
             }
-            self.cpus = Some(Asked { wish, at: Instant::now(), refusal });
+            self.cpus = Some(Asked {
+                wish,
+                at: Instant::now(),
+                refusal,
+            });
             slots = self.settled(wanted).await?;
         }
-        let refusal = self.cpus.as_ref().and_then(|asked| asked.refusal.as_deref());
+        let refusal = self
+            .cpus
+            .as_ref()
+            .and_then(|asked| asked.refusal.as_deref());
         let problem = (cpus::count(&slots) != wanted).then(|| problem(desired, refusal, &slots));
         Ok((slots, problem))
     }
@@ -136,8 +154,9 @@ fn problem(desired: &Desired, refusal_of_qemu: Option<&str>, slots: &[CpuSlot]) 
             ConditionReason::NotFollowed,
             format!("the guest has not answered the request for {wanted} CPUs (yet); {again}"),
         ),
-        kept => {
-            Problem::new(ConditionReason::RefusedByGuest, format!("the guest keeps {}; {again}", kept.join(", and ")))
-        }
+        kept => Problem::new(
+            ConditionReason::RefusedByGuest,
+            format!("the guest keeps {}; {again}", kept.join(", and ")),
+        ),
     }
 }

@@ -23,7 +23,11 @@ pub struct Tray {
 impl Tray {
     /// A drive as QEMU was started with: with the configured image, or empty.
     pub fn at_start(n: usize, image: Option<PathBuf>) -> Self {
-        Self { start_node: image.as_ref().map(|_| cd_node(n)), image, known: true }
+        Self {
+            start_node: image.as_ref().map(|_| cd_node(n)),
+            image,
+            known: true,
+        }
     }
 }
 
@@ -38,7 +42,10 @@ impl Machine {
         for (n, (tray, image)) in trays.iter_mut().zip(wanted).enumerate() {
             match self.change_medium(n, tray, image).await {
                 Ok(Some(why)) if problem.is_none() => {
-                    problem = Some(Problem::new(why.reason, format!("CD drive {n}: {}", why.message)));
+                    problem = Some(Problem::new(
+                        why.reason,
+                        format!("CD drive {n}: {}", why.message),
+                    ));
                 }
                 Ok(_) => {}
                 Err(error) => result = result.and(Err(error)),
@@ -98,6 +105,10 @@ fn unchanged(inserts: bool, description: String) -> Problem {
         );
         return Problem::new(ConditionReason::GuestHoldsMedium, message);
     }
-    let reason = if inserts { ConditionReason::ImageNotReadable } else { ConditionReason::NotFollowed };
+    let reason = if inserts {
+        ConditionReason::ImageNotReadable
+    } else {
+        ConditionReason::NotFollowed
+    };
     Problem::new(reason, description)
 }

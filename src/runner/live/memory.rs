@@ -24,7 +24,9 @@ impl Machine {
             self.give(command).await?;
             self.balloon = Some((target, Instant::now()));
         }
-        let Some((target, since)) = self.balloon else { return Ok(true) };
+        let Some((target, since)) = self.balloon else {
+            return Ok(true);
+        };
         // One that was never moved has nothing to tell.
         let Balloon { actual } = self.client.query(Command::query_balloon()).await?;
         let problem = problem(actual, target, since.elapsed() > FOLLOW_TIME);

@@ -21,7 +21,9 @@ pub(super) struct Display {
 impl Machine {
     /// Sets the password, unless it is set already or was rejected.
     pub(super) async fn follow_password(&mut self, wanted: Option<&Password>) -> Result<(), Error> {
-        let Some(password) = wanted.filter(|password| self.display.refused.as_ref() != Some(password)) else {
+        let Some(password) =
+            wanted.filter(|password| self.display.refused.as_ref() != Some(password))
+        else {
             return Ok(());
         };
         match display::commands(Some(password), self.display.applied.as_ref()) {
@@ -34,34 +36,57 @@ impl Machine {
                      since 1970; {}",
                     self.display.stays()
                 );
-                self.settle_password(Some(password), Some(Problem::new(ConditionReason::InvalidConfig, why)));
+                self.settle_password(
+                    Some(password),
+                    Some(Problem::new(ConditionReason::InvalidConfig, why)),
+                );
             }
         }
         Ok(())
     }
 
     /// Runs the commands for a password. If QEMU does not answer one, all are run again.
-    async fn set_password(&mut self, password: &Password, commands: Vec<Command>) -> Result<(), Error> {
+    async fn set_password(
+        &mut self,
+        password: &Password,
+        commands: Vec<Command>,
+    ) -> Result<(), Error> {
         let before = self.display.applied.take();
-        let is_new = before.as_ref().is_none_or(|before| before.text != password.text);
+        let is_new = before
+            .as_ref()
+            .is_none_or(|before| before.text != password.text);
         for (n, command) in commands.into_iter().enumerate() {
-            let Err(error) = self.client.execute(command).await else { continue };
-            let Error::Refused { description, .. } = error else { return Err(error) };
+            let Err(error) = self.client.execute(command).await else {
+                continue;
+            };
+            let Error::Refused { description, .. } = error else {
+                return Err(error);
+            };
             if is_new && n > 0 {
                 // The display has the new password by now, with an unknown expiry.
                 let end = Command::expire_password(NOW);
                 self.client.execute(end).await?;
-                self.display.applied = Some(Password { expiry: Some(NOW.to_owned()), ..password.clone() });
+                self.display.applied = Some(Password {
+                    expiry: Some(NOW.to_owned()),
+                    ..password.clone()
+                });
             } else {
                 self.display.applied = before;
             }
-            let field = if is_new && n == 0 { "display-password" } else { "password-expiry" };
+            let field = if is_new && n == 0 {
+                "display-password"
+            } else {
+                "password-expiry"
+            };
             let stays = self.display.stays();
             let why = format!(
                 "{field} in the display's secret: QEMU refuses it ({description}); change it there, a password has at most 60 \
                  characters; {stays}"
             );
-            self.settle_password(Some(password), Some(Problem::new(ConditionReason::PasswordNotSet, why)));
+            self.settle_password(
+                Some(password),
+                Some(Problem::new(ConditionReason::PasswordNotSet, why)),
+            );
             return Ok(());
         }
         self.display.applied = Some(password.clone());

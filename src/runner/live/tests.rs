@@ -43,7 +43,12 @@ async fn rig_with(first: Desired, find: Find) -> Rig {
         reset: Some(3),
     };
     tokio::spawn(run(client, start, wish, sender));
-    Rig { dir, peer, wishes, progress }
+    Rig {
+        dir,
+        peer,
+        wishes,
+        progress,
+    }
 }
 
 /// Two places, the second free.
@@ -69,13 +74,24 @@ impl FakeDrive {
     fn answer(&mut self, command: &str, arguments: &Value) -> Result<Value, &'static str> {
         match command {
             "query-hotpluggable-cpus" => return places(command, arguments),
-            "blockdev-del" => self.deleted.push(arguments["node-name"].as_str().unwrap().to_owned()),
+            "blockdev-del" => self
+                .deleted
+                .push(arguments["node-name"].as_str().unwrap().to_owned()),
             "blockdev-close-tray" => self.open = false,
-            "blockdev-change-medium" | "eject" if self.locked && !self.open => return Err("Device '' is locked"),
+            "blockdev-change-medium" | "eject" if self.locked && !self.open => {
+                return Err("Device '' is locked");
+            }
             "blockdev-change-medium" => {
-                let node = arguments["filename"].as_str().unwrap().strip_prefix("json:").unwrap();
+                let node = arguments["filename"]
+                    .as_str()
+                    .unwrap()
+                    .strip_prefix("json:")
+                    .unwrap();
                 let node: Value = serde_json::from_str(node).unwrap();
-                assert_eq!((&node["read-only"], &node["file"]["locking"]), (&json!(true), &json!("off")));
+                assert_eq!(
+                    (&node["read-only"], &node["file"]["locking"]),
+                    (&json!(true), &json!("off"))
+                );
                 self.medium = Some(node["file"]["filename"].as_str().unwrap().to_owned());
                 self.open = false;
             }
@@ -86,7 +102,11 @@ impl FakeDrive {
     }
 
     fn has(&self, image: &str) -> bool {
-        !self.open && self.medium.as_ref().is_some_and(|medium| medium.ends_with(image))
+        !self.open
+            && self
+                .medium
+                .as_ref()
+                .is_some_and(|medium| medium.ends_with(image))
     }
 
     /// Answers until all of a wish was followed; gives what was told of the media.
@@ -116,17 +136,23 @@ async fn b05_each_drive_gets_its_medium_once_and_is_then_the_guests() {
     let (a, b) = (image(&rig, "a.iso"), image(&rig, "b.iso"));
     drive.play(&mut rig).await;
     for (wanted, name) in [(a.clone(), "/a.iso"), (b, "/b.iso"), (a.clone(), "/a.iso")] {
-        rig.wishes.send_modify(|desired| desired.live.media = vec![wanted]);
+        rig.wishes
+            .send_modify(|desired| desired.live.media = vec![wanted]);
         assert_eq!(drive.play(&mut rig).await, None);
         assert!(drive.has(name), "{:?}", drive.medium);
     }
-    assert_eq!(drive.deleted, ["drive-cdrom0"], "only the medium of the start has a node of ours");
+    assert_eq!(
+        drive.deleted,
+        ["drive-cdrom0"],
+        "only the medium of the start has a node of ours"
+    );
     // The guest ejects it, and nobody brings it back.
     (drive.open, drive.medium) = (true, None);
     rig.wishes.send_modify(|desired| desired.attempt += 1);
     assert_eq!(drive.play(&mut rig).await, None);
     assert!(drive.open && drive.medium.is_none());
-    rig.wishes.send_modify(|desired| desired.live.media = vec![None]);
+    rig.wishes
+        .send_modify(|desired| desired.live.media = vec![None]);
     assert_eq!(drive.play(&mut rig).await, None);
     assert!(drive.medium.is_none() && !drive.open);
 }
@@ -135,21 +161,30 @@ async fn b05_each_drive_gets_its_medium_once_and_is_then_the_guests() {
 async fn b05_a_change_that_qemu_has_not_answered_is_followed_by_another_one() {
     let (mut rig, mut drive) = (rig(desired(1)).await, FakeDrive::default());
     let (a, b) = (image(&rig, "a.iso"), image(&rig, "b.iso"));
-    rig.wishes.send_modify(|desired| desired.live.media = vec![a.clone()]);
+    rig.wishes
+        .send_modify(|desired| desired.live.media = vec![a.clone()]);
     drive.play(&mut rig).await;
-    rig.wishes.send_modify(|desired| desired.live.media = vec![b]);
+    rig.wishes
+        .send_modify(|desired| desired.live.media = vec![b]);
     let command = loop {
         let command = rig.peer.hear().await;
         if command["execute"] == "blockdev-change-medium" {
             break command;
         }
-        let answer = drive.answer(command["execute"].as_str().unwrap(), &command["arguments"]).unwrap();
-        rig.peer.say(&json!({"return": answer, "id": command["id"]}).to_string()).await;
+        let answer = drive
+            .answer(command["execute"].as_str().unwrap(), &command["arguments"])
+            .unwrap();
+        rig.peer
+            .say(&json!({"return": answer, "id": command["id"]}).to_string())
+            .await;
     };
     tokio::time::pause();
     // QEMU carries it out late, when the configuration has the previous image again.
-    rig.wishes.send_modify(|desired| desired.live.media = vec![a]);
-    drive.answer("blockdev-change-medium", &command["arguments"]).unwrap();
+    rig.wishes
+        .send_modify(|desired| desired.live.media = vec![a]);
+    drive
+        .answer("blockdev-change-medium", &command["arguments"])
+        .unwrap();
     assert_eq!(drive.play(&mut rig).await, None);
     assert!(drive.has("/a.iso"), "{:?}", drive.medium);
 }
@@ -158,11 +193,16 @@ async fn b05_a_change_that_qemu_has_not_answered_is_followed_by_another_one() {
 async fn b05_an_image_that_cannot_be_had_leaves_the_drive_as_it_is_until_it_comes() {
     let (mut rig, mut drive) = (rig(desired(1)).await, FakeDrive::default());
     let a = image(&rig, "a.iso");
-    rig.wishes.send_modify(|desired| desired.live.media = vec![a]);
+    rig.wishes
+        .send_modify(|desired| desired.live.media = vec![a]);
     drive.play(&mut rig).await;
-    rig.wishes.send_modify(|desired| desired.live.media = vec![Some("late.iso".into())]);
+    rig.wishes
+        .send_modify(|desired| desired.live.media = vec![Some("late.iso".into())]);
     let problem = drive.play(&mut rig).await.unwrap();
-    assert_eq!((problem.reason, drive.has("/a.iso")), (ConditionReason::ImageMissing, true));
+    assert_eq!(
+        (problem.reason, drive.has("/a.iso")),
+        (ConditionReason::ImageMissing, true)
+    );
     image(&rig, "late.iso");
     // The wishes stay as they are: it is looked for again.
     tokio::time::pause();
@@ -187,7 +227,8 @@ async fn a_repository_that_does_not_answer_delays_nothing_else() {
     let (mut rig, mut drive) = (rig_with(desired(1), find).await, FakeDrive::default());
     drive.play(&mut rig).await;
     let a = image(&rig, "a.iso");
-    rig.wishes.send_modify(|desired| desired.live.media = vec![a]);
+    rig.wishes
+        .send_modify(|desired| desired.live.media = vec![a]);
     // The clock stands still while a look waits in its thread.
     tokio::time::pause();
     let time_passes = async {
@@ -197,16 +238,26 @@ async fn a_repository_that_does_not_answer_delays_nothing_else() {
     let (told, ()) = tokio::join!(drive.play(&mut rig), time_passes);
     tokio::time::resume();
     let told = told.unwrap();
-    assert!(told.reason == ConditionReason::ImageNotReadable && told.message.contains("has not answered"), "{told:?}");
+    assert!(
+        told.reason == ConditionReason::ImageNotReadable
+            && told.message.contains("has not answered"),
+        "{told:?}"
+    );
     // All of that is done while the repository has not answered yet.
     let others = async {
-        rig.wishes.send_modify(|desired| desired.password = Password::of_files(Some("p".to_owned()), None));
+        rig.wishes.send_modify(|desired| {
+            desired.password = Password::of_files(Some("p".to_owned()), None)
+        });
         for expected in ["set_password", "expire_password"] {
-            rig.peer.answer(|command, _| (command == expected).then(|| json!({})).ok_or("?")).await;
+            rig.peer
+                .answer(|command, _| (command == expected).then(|| json!({})).ok_or("?"))
+                .await;
         }
         assert_eq!(drive.play(&mut rig).await, Some(told));
     };
-    tokio::time::timeout(LIMIT, others).await.expect("nothing waits for the repository");
+    tokio::time::timeout(LIMIT, others)
+        .await
+        .expect("nothing waits for the repository");
     answer.send(()).unwrap();
     let answered = async {
         loop {
@@ -216,7 +267,9 @@ async fn a_repository_that_does_not_answer_delays_nothing_else() {
             }
         }
     };
-    tokio::time::timeout(LIMIT, answered).await.expect("the answer is used");
+    tokio::time::timeout(LIMIT, answered)
+        .await
+        .expect("the answer is used");
     assert!(drive.has("/a.iso"));
 }
 
@@ -224,19 +277,29 @@ async fn a_repository_that_does_not_answer_delays_nothing_else() {
 async fn b05_a_drive_that_the_guest_holds_is_changed_when_the_guest_lets_it_go() {
     let (mut rig, mut drive) = (rig(desired(1)).await, FakeDrive::default());
     let (a, b) = (image(&rig, "a.iso"), image(&rig, "b.iso"));
-    rig.wishes.send_modify(|desired| desired.live.media = vec![a.clone()]);
+    rig.wishes
+        .send_modify(|desired| desired.live.media = vec![a.clone()]);
     drive.play(&mut rig).await;
     drive.locked = true;
     for wanted in [b.clone(), None] {
-        rig.wishes.send_modify(|desired| desired.live.media = vec![wanted]);
-        assert_eq!(drive.play(&mut rig).await.unwrap().reason, ConditionReason::GuestHoldsMedium);
+        rig.wishes
+            .send_modify(|desired| desired.live.media = vec![wanted]);
+        assert_eq!(
+            drive.play(&mut rig).await.unwrap().reason,
+            ConditionReason::GuestHoldsMedium
+        );
     }
     // Somebody changes his mind: nothing has to be done.
-    rig.wishes.send_modify(|desired| desired.live.media = vec![a]);
+    rig.wishes
+        .send_modify(|desired| desired.live.media = vec![a]);
     assert_eq!(drive.play(&mut rig).await, None);
     assert!(drive.has("/a.iso"));
-    rig.wishes.send_modify(|desired| desired.live.media = vec![b]);
-    assert_eq!(drive.play(&mut rig).await.unwrap().reason, ConditionReason::GuestHoldsMedium);
+    rig.wishes
+        .send_modify(|desired| desired.live.media = vec![b]);
+    assert_eq!(
+        drive.play(&mut rig).await.unwrap().reason,
+        ConditionReason::GuestHoldsMedium
+    );
     (drive.locked, drive.open) = (false, true);
     rig.wishes.send_modify(|desired| desired.attempt += 1);
     assert_eq!(drive.play(&mut rig).await, None);
@@ -249,14 +312,27 @@ async fn b01_each_increase_of_the_request_resets_once_also_the_first() {
     first.reset = Some(3);
     let mut rig = rig(first).await;
     rig.peer.answer(places).await;
-    assert!(matches!(rig.progress.recv().await, Some(Progress::Cpus { .. })));
-    assert_eq!(rig.progress.recv().await, Some(Progress::Complete(None)), "the start was the third");
+    assert!(matches!(
+        rig.progress.recv().await,
+        Some(Progress::Cpus { .. })
+    ));
+    assert_eq!(
+        rig.progress.recv().await,
+        Some(Progress::Complete(None)),
+        "the start was the third"
+    );
     for request in [4, 6] {
-        rig.wishes.send_modify(|desired| desired.reset = Some(request));
+        rig.wishes
+            .send_modify(|desired| desired.reset = Some(request));
         rig.peer.answer(places).await;
-        rig.peer.answer(|command, _| (command == "system_reset").then(|| json!({})).ok_or("?")).await;
+        rig.peer
+            .answer(|command, _| (command == "system_reset").then(|| json!({})).ok_or("?"))
+            .await;
         rig.progress.recv().await.unwrap();
-        assert_eq!(rig.progress.recv().await, Some(Progress::Reset(Some(request))));
+        assert_eq!(
+            rig.progress.recv().await,
+            Some(Progress::Reset(Some(request)))
+        );
         assert_eq!(rig.progress.recv().await, Some(Progress::Complete(None)));
         rig.wishes.send_modify(|desired| desired.attempt += 1);
         rig.peer.answer(places).await;
@@ -285,7 +361,10 @@ async fn b39_memory_is_what_the_guest_has_and_not_what_was_asked_for() {
             }
         }
     };
-    assert!(told.0 == 1 << 30 && told.1.contains("balloon driver"), "{told:?}");
+    assert!(
+        told.0 == 1 << 30 && told.1.contains("balloon driver"),
+        "{told:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -315,7 +394,11 @@ async fn a_guest_that_a_disk_has_stopped_goes_on_when_there_is_room_and_not_in_a
             }
         }
     }
-    assert!(tries == 4 && begin.elapsed() >= Duration::from_secs(20), "{tries} in {:?}", begin.elapsed());
+    assert!(
+        tries == 4 && begin.elapsed() >= Duration::from_secs(20),
+        "{tries} in {:?}",
+        begin.elapsed()
+    );
 }
 
 #[tokio::test]
@@ -324,10 +407,14 @@ async fn a_disk_that_has_grown_is_told_once_and_none_shrinks() {
     first.sizes = vec![1 << 20];
     let mut rig = rig(first).await;
     rig.peer.answer(places).await;
-    rig.wishes.send_modify(|desired| desired.grow(&[Some(Bytes(2 << 20))]));
+    rig.wishes
+        .send_modify(|desired| desired.grow(&[Some(Bytes(2 << 20))]));
     rig.peer
         .answer(|command, arguments| {
-            assert_eq!((command, &arguments["node-name"]), ("block_resize", &json!("drive-0-backend")));
+            assert_eq!(
+                (command, &arguments["node-name"]),
+                ("block_resize", &json!("drive-0-backend"))
+            );
             assert_eq!(arguments["size"], 2 << 20);
             Ok(json!({}))
         })
@@ -346,16 +433,27 @@ async fn a_disk_that_qemu_does_not_let_grow_is_as_large_as_before_and_can_grow_b
     first.sizes = vec![1 << 20];
     let mut rig = rig(first).await;
     rig.peer.answer(places).await;
-    rig.wishes.send_modify(|desired| desired.grow(&[Some(Bytes(9 << 20))]));
-    rig.peer.answer(|command, _| (command != "block_resize").then(|| json!({})).ok_or("no room")).await;
+    rig.wishes
+        .send_modify(|desired| desired.grow(&[Some(Bytes(9 << 20))]));
+    rig.peer
+        .answer(|command, _| {
+            (command != "block_resize")
+                .then(|| json!({}))
+                .ok_or("no room")
+        })
+        .await;
     rig.peer.answer(places).await;
     // Once is enough.
     rig.wishes.send_modify(|desired| desired.attempt += 1);
     rig.peer.answer(places).await;
-    rig.wishes.send_modify(|desired| desired.grow(&[Some(Bytes(2 << 20))]));
+    rig.wishes
+        .send_modify(|desired| desired.grow(&[Some(Bytes(2 << 20))]));
     rig.peer
         .answer(|command, arguments| {
-            assert_eq!((command, &arguments["size"]), ("block_resize", &json!(2 << 20)));
+            assert_eq!(
+                (command, &arguments["size"]),
+                ("block_resize", &json!(2 << 20))
+            );
             Ok(json!({}))
         })
         .await;
@@ -369,7 +467,11 @@ impl Rig {
         loop {
             let answer = |command: &str, arguments: &Value| {
                 heard.push(command.to_owned());
-                if command == "system_reset" { Ok(json!({})) } else { places(command, arguments) }
+                if command == "system_reset" {
+                    Ok(json!({}))
+                } else {
+                    places(command, arguments)
+                }
             };
             tokio::select! {
                 () = self.peer.answer(answer) => {}
@@ -419,8 +521,16 @@ async fn what_qemu_does_not_tell_of_one_aspect_keeps_no_other_from_being_followe
             }
         };
         let time = Duration::from_secs(60);
-        assert!(tokio::time::timeout(time, rig.peer.answer(answer)).await.is_ok(), "{heard:?}");
+        assert!(
+            tokio::time::timeout(time, rig.peer.answer(answer))
+                .await
+                .is_ok(),
+            "{heard:?}"
+        );
         assert!(heard.len() < 20, "{heard:?}");
     }
-    assert!(heard.contains(&"query-hotpluggable-cpus".to_owned()), "{heard:?}");
+    assert!(
+        heard.contains(&"query-hotpluggable-cpus".to_owned()),
+        "{heard:?}"
+    );
 }

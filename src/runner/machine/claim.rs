@@ -44,7 +44,11 @@ impl Claims {
 
     /// The directory, locked; none if it is taken already, under another name or the same.
     async fn lock(&self, dir: &Path) -> Result<Option<OwnedFd>, Errno> {
-        let claim = rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let claim = rustix::fs::open(
+            dir,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         let which = |dir: &OwnedFd| rustix::fs::fstat(dir).map(|stat| (stat.st_dev, stat.st_ino));
         let this = which(&claim)?;
         if self.0.iter().any(|taken| which(taken) == Ok(this)) {
@@ -55,7 +59,9 @@ impl Claims {
             match rustix::fs::flock(&claim, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(Some(claim)),
                 Err(Errno::INTR) => {}
-                Err(Errno::WOULDBLOCK) if began.elapsed() < LET_GO => tokio::time::sleep(STEP).await,
+                Err(Errno::WOULDBLOCK) if began.elapsed() < LET_GO => {
+                    tokio::time::sleep(STEP).await
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -78,10 +84,16 @@ mod tests {
         first.take(dir.path(), "dataDir").await.unwrap();
         // Who waits for a process that stays needs no real seconds.
         tokio::time::pause();
-        let failure = Claims::default().take(dir.path(), "dataDir").await.unwrap_err();
+        let failure = Claims::default()
+            .take(dir.path(), "dataDir")
+            .await
+            .unwrap_err();
         assert_eq!(failure.reason, EndReason::DiskInUse);
         let words = format!("{} is in use by another vm-runner", dir.path().display());
-        assert!(failure.message.starts_with(&words) && failure.message.contains("a dataDir of its own"), "{failure}");
+        assert!(
+            failure.message.starts_with(&words) && failure.message.contains("a dataDir of its own"),
+            "{failure}"
+        );
         let of_qemu = first.shared().unwrap();
         drop(first);
         assert!(Claims::default().take(dir.path(), "dataDir").await.is_err());
@@ -101,14 +113,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut claims = Claims::default();
         claims.take(dir.path(), "dataDir").await.unwrap();
-        claims.take(&dir.path().join("."), "runtimeDir").await.unwrap();
+        claims
+            .take(&dir.path().join("."), "runtimeDir")
+            .await
+            .unwrap();
         assert_eq!(claims.shared().unwrap().len(), 1);
     }
 
     #[tokio::test]
     async fn where_nothing_can_be_locked_the_machine_starts_all_the_same() {
         let mut claims = Claims::default();
-        claims.take(Path::new("/proc/version"), "dataDir").await.unwrap();
+        claims
+            .take(Path::new("/proc/version"), "dataDir")
+            .await
+            .unwrap();
         assert!(claims.shared().unwrap().is_empty());
     }
 }

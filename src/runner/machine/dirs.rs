@@ -24,8 +24,16 @@ pub struct Environment {
 impl Environment {
     /// The process's own.
     pub fn of_process() -> Self {
-        let path = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        Self { runtime: path("XDG_RUNTIME_DIR"), data: path("XDG_DATA_HOME"), home: path("HOME") }
+        let path = |name| {
+            std::env::var_os(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        Self {
+            runtime: path("XDG_RUNTIME_DIR"),
+            data: path("XDG_DATA_HOME"),
+            home: path("HOME"),
+        }
     }
 }
 
@@ -39,26 +47,51 @@ pub struct Directories {
 }
 
 /// Names in the runtime directory.
-const FILES: [&str; 6] =
-    ["monitor.sock", "guest-agent.sock", "vmop-agent.sock", "console.sock", "seed.img", crate::runner::kvm::GUEST];
+const FILES: [&str; 6] = [
+    "monitor.sock",
+    "guest-agent.sock",
+    "vmop-agent.sock",
+    "console.sock",
+    "seed.img",
+    crate::runner::kvm::GUEST,
+];
 
 /// What the TPM keeps, in the data directory.
 const TPM_STATE: &str = "tpm2-00.permall";
 
 /// Files of the data directory, and whether they are written in place; the others are replaced.
-const KEPT: [(&str, bool); 5] =
-    [("uuid.txt", false), ("machine.json", false), ("fw-vars.fd", true), (TPM_STATE, false), (".lock", true)];
+const KEPT: [(&str, bool); 5] = [
+    ("uuid.txt", false),
+    ("machine.json", false),
+    ("fw-vars.fd", true),
+    (TPM_STATE, false),
+    (".lock", true),
+];
 
 impl Directories {
     /// Where they are; nothing is looked at or made.
     pub fn locate(config: &RunnerConfig, name: &str, environment: &Environment) -> Self {
         let own = |base: PathBuf| base.join("vmrunner").join(name);
-        let home_data = || environment.home.clone().unwrap_or_else(|| "/".into()).join(".local/share");
+        let home_data = || {
+            environment
+                .home
+                .clone()
+                .unwrap_or_else(|| "/".into())
+                .join(".local/share")
+        };
         let data = || own(environment.data.clone().unwrap_or_else(home_data));
-        let runtime = || own(environment.runtime.clone().unwrap_or_else(|| "/dev/shm".into()));
+        let runtime = || {
+            own(environment
+                .runtime
+                .clone()
+                .unwrap_or_else(|| "/dev/shm".into()))
+        };
         Self {
             data: config.data_dir.as_ref().map_or_else(data, PathBuf::from),
-            runtime: config.runtime_dir.as_ref().map_or_else(runtime, PathBuf::from),
+            runtime: config
+                .runtime_dir
+                .as_ref()
+                .map_or_else(runtime, PathBuf::from),
         }
     }
 
@@ -66,11 +99,16 @@ impl Directories {
     pub async fn make(&self) -> Result<Claims, Failure> {
         let mut private = DirBuilder::new();
         private.recursive(true).mode(0o700);
-        let problem =
-            |path: &Path, error: std::io::Error| User::of_process().cannot("is not writable", path, path, &error);
+        let problem = |path: &Path, error: std::io::Error| {
+            User::of_process().cannot("is not writable", path, path, &error)
+        };
         let mut claims = Claims::default();
         for (path, key) in [(&self.data, "dataDir"), (&self.runtime, "runtimeDir")] {
-            let made = if path.is_dir() { Ok(()) } else { private.create(path) };
+            let made = if path.is_dir() {
+                Ok(())
+            } else {
+                private.create(path)
+            };
             made.map_err(|error| problem(path, error))?;
             writable(path).map_err(|error| problem(path, error.into()))?;
             claims.take(path, key).await?;
@@ -86,12 +124,20 @@ impl Directories {
     fn data_is_ours(&self) -> Result<(), Failure> {
         for (name, written) in KEPT {
             let path = self.data.join(name);
-            let need = if written { Access::READ_OK | Access::WRITE_OK } else { Access::READ_OK };
-            let Err(error) = rustix::fs::access(&path, need) else { continue };
+            let need = if written {
+                Access::READ_OK | Access::WRITE_OK
+            } else {
+                Access::READ_OK
+            };
+            let Err(error) = rustix::fs::access(&path, need) else {
+                continue;
+            };
             if error == Errno::NOENT {
                 continue;
             }
-            let owner = fs::metadata(&path).map(|metadata| metadata.uid()).unwrap_or_default();
+            let owner = fs::metadata(&path)
+                .map(|metadata| metadata.uid())
+                .unwrap_or_default();
             let what = format!("belongs to uid {owner} and cannot be used");
             return Err(User::of_process().cannot(&what, &path, &self.data, &error.into()));
         }
@@ -106,7 +152,9 @@ impl Directories {
         if !fs::metadata(&path).is_ok_and(is_anothers) {
             return Ok(());
         }
-        let problem = |error| User::of_process().cannot("cannot be made one's own", &path, &self.data, &error);
+        let problem = |error| {
+            User::of_process().cannot("cannot be made one's own", &path, &self.data, &error)
+        };
         durable::copy(&path, &path).map_err(problem)
     }
 
@@ -152,13 +200,21 @@ mod tests {
 
     #[test]
     fn b09_configured_directories_win_over_the_environments_and_that_over_the_defaults() {
-        let environment = Environment { runtime: Some("/run/user/1".into()), data: None, home: Some("/home/u".into()) };
+        let environment = Environment {
+            runtime: Some("/run/user/1".into()),
+            data: None,
+            home: Some("/home/u".into()),
+        };
         let dirs = Directories::locate(&RunnerConfig::default(), "t", &environment);
         assert_eq!(dirs.runtime, Path::new("/run/user/1/vmrunner/t"));
         assert_eq!(dirs.data, Path::new("/home/u/.local/share/vmrunner/t"));
         let dirs = Directories::locate(&RunnerConfig::default(), "t", &Environment::default());
         assert_eq!(dirs.runtime, Path::new("/dev/shm/vmrunner/t"));
-        let config = RunnerConfig { data_dir: Some("/d".into()), runtime_dir: Some("/r".into()), ..Default::default() };
+        let config = RunnerConfig {
+            data_dir: Some("/d".into()),
+            runtime_dir: Some("/r".into()),
+            ..Default::default()
+        };
         let dirs = Directories::locate(&config, "t", &environment);
         assert_eq!((dirs.data, dirs.runtime), ("/d".into(), "/r".into()));
     }
@@ -166,9 +222,15 @@ mod tests {
     #[tokio::test]
     async fn the_runtime_directory_is_private_and_goes_with_what_the_runner_made() {
         let base = tempfile::tempdir().unwrap();
-        let dirs = Directories { data: base.path().join("data"), runtime: base.path().join("a/run") };
+        let dirs = Directories {
+            data: base.path().join("data"),
+            runtime: base.path().join("a/run"),
+        };
         dirs.make().await.unwrap();
-        assert_eq!(fs::metadata(&dirs.runtime).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(
+            fs::metadata(&dirs.runtime).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
         fs::write(dirs.file("seed.img"), "x").unwrap();
         dirs.remove_runtime();
         assert!(!dirs.runtime.exists() && dirs.data.exists());
@@ -176,8 +238,14 @@ mod tests {
 
     #[tokio::test]
     async fn what_cannot_be_made_is_explained_with_uid_and_path() {
-        let dirs = Directories { data: "/proc/nothing".into(), runtime: "/proc/nothing".into() };
+        let dirs = Directories {
+            data: "/proc/nothing".into(),
+            runtime: "/proc/nothing".into(),
+        };
         let message = dirs.make().await.unwrap_err().message;
-        assert!(message.starts_with("/proc/nothing is not writable by uid"), "{message}");
+        assert!(
+            message.starts_with("/proc/nothing is not writable by uid"),
+            "{message}"
+        );
     }
 }

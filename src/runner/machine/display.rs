@@ -12,8 +12,13 @@ use std::path::{Path, PathBuf};
 /// The password in that folder, if there is one. A file that is there and cannot be used is an error: a display that should
 /// ask for a password must never come up open, and one that ends must not last for ever.
 pub fn password(folder: &Path) -> Result<Option<Password>, Failure> {
-    let Some(text) = text(&folder.join(names::SECRET_PASSWORD))? else { return Ok(None) };
-    Ok(Password::of_files(Some(text), self::text(&folder.join(names::SECRET_EXPIRY))?))
+    let Some(text) = text(&folder.join(names::SECRET_PASSWORD))? else {
+        return Ok(None);
+    };
+    Ok(Password::of_files(
+        Some(text),
+        self::text(&folder.join(names::SECRET_EXPIRY))?,
+    ))
 }
 
 fn text(path: &Path) -> Result<Option<String>, Failure> {
@@ -21,7 +26,10 @@ fn text(path: &Path) -> Result<Option<String>, Failure> {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) if error.kind() == ErrorKind::InvalidData => {
-            let message = format!("{} is not text in UTF-8; write it anew in the display's secret", path.display());
+            let message = format!(
+                "{} is not text in UTF-8; write it anew in the display's secret",
+                path.display()
+            );
             Err(Failure::new(EndReason::InvalidConfig, message))
         }
         Err(error) => Err(User::of_process().cannot("cannot be read", path, path, &error)),
@@ -60,9 +68,14 @@ impl Certificate {
         };
         let authority = file(names::SECRET_TLS_AUTHORITY).unwrap_or_else(|| chain.clone());
         for path in [&chain, &key, &authority] {
-            File::open(path).map_err(|error| User::of_process().cannot("cannot be read", path, path, &error))?;
+            File::open(path)
+                .map_err(|error| User::of_process().cannot("cannot be read", path, path, &error))?;
         }
-        Ok(Some(Self { chain, key, authority }))
+        Ok(Some(Self {
+            chain,
+            key,
+            authority,
+        }))
     }
 
     /// All of its files.
@@ -85,11 +98,20 @@ mod tests {
         write("tls.crt");
         let failure = Certificate::find(dir.path()).unwrap_err();
         assert_eq!(failure.reason, EndReason::InvalidConfig);
-        assert!(failure.message.contains("has tls.crt and no tls.key"), "{failure}");
+        assert!(
+            failure.message.contains("has tls.crt and no tls.key"),
+            "{failure}"
+        );
         write("tls.key");
-        assert_eq!(Certificate::find(dir.path()).unwrap().unwrap().authority, dir.path().join("ca.crt"));
+        assert_eq!(
+            Certificate::find(dir.path()).unwrap().unwrap().authority,
+            dir.path().join("ca.crt")
+        );
         std::fs::remove_file(dir.path().join("ca.crt")).unwrap();
-        assert_eq!(Certificate::find(dir.path()).unwrap().unwrap().authority, dir.path().join("tls.crt"));
+        assert_eq!(
+            Certificate::find(dir.path()).unwrap().unwrap().authority,
+            dir.path().join("tls.crt")
+        );
     }
 
     #[test]
@@ -102,11 +124,25 @@ mod tests {
         fs::write(path("display-password"), "geheim").unwrap();
         let failure = read().unwrap_err();
         assert_eq!(failure.reason, EndReason::InvalidConfig);
-        assert!(failure.message.contains("password-expiry is not text"), "{failure}");
+        assert!(
+            failure.message.contains("password-expiry is not text"),
+            "{failure}"
+        );
         fs::write(path("password-expiry"), "now").unwrap();
-        assert_eq!(read(), Ok(Password::of_files(Some("geheim".to_owned()), Some("now".to_owned()))));
+        assert_eq!(
+            read(),
+            Ok(Password::of_files(
+                Some("geheim".to_owned()),
+                Some("now".to_owned())
+            ))
+        );
         fs::write(path("display-password"), [0xff, 0xfe]).unwrap();
-        assert!(read().unwrap_err().message.contains("display-password is not text"));
+        assert!(
+            read()
+                .unwrap_err()
+                .message
+                .contains("display-password is not text")
+        );
         fs::remove_file(path("display-password")).unwrap();
         fs::create_dir(path("display-password")).unwrap();
         assert_eq!(read().unwrap_err().reason, EndReason::DataNotAccessible);

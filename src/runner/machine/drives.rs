@@ -58,16 +58,27 @@ pub fn disks(configured: &[resolved::Disk]) -> Result<(Vec<Disk>, Vec<Held>), Fa
         }
         let kind = kind(&disk.source)?;
         let size = match kind {
-            DiskKind::File => fs::metadata(&path).map(|metadata| metadata.len()).unwrap_or_default(),
+            DiskKind::File => fs::metadata(&path)
+                .map(|metadata| metadata.len())
+                .unwrap_or_default(),
             DiskKind::Device => {
-                let device = Held { disk: n, file: hold(&path)? };
+                let device = Held {
+                    disk: n,
+                    file: hold(&path)?,
+                };
                 let size = device.size();
                 held.push(device);
                 size
             }
         };
         let direct = kind == DiskKind::Device || goes_past_the_cache(&path);
-        disks.push(Disk { path, kind, bootindex: disk.bootindex, size, direct });
+        disks.push(Disk {
+            path,
+            kind,
+            bootindex: disk.bootindex,
+            size,
+            direct,
+        });
     }
     Ok((disks, held))
 }
@@ -95,12 +106,21 @@ impl Held {
 /// Whether the file's file system lets it be read and written past the page cache, which the pod would pay for and which
 /// native AIO needs.
 fn goes_past_the_cache(path: &Path) -> bool {
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()).is_ok()
+    rustix::fs::open(
+        path,
+        OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .is_ok()
 }
 
 /// Makes the image file at its first use, and enlarges it where it is smaller: sparse, so that it costs what is written.
 fn enlarge(path: &Path, size: u64) -> io::Result<()> {
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)?;
     if file.metadata()?.len() < size {
         file.set_len(size)?;
         file.sync_all()?;
@@ -110,7 +130,8 @@ fn enlarge(path: &Path, size: u64) -> io::Result<()> {
 
 fn kind(source: &Source) -> Result<DiskKind, Failure> {
     let path = source.path();
-    let problem = |error: io::Error| User::of_process().cannot("cannot be used", path, path, &error);
+    let problem =
+        |error: io::Error| User::of_process().cannot("cannot be used", path, path, &error);
     let metadata = fs::metadata(path).map_err(problem)?;
     let is_device = metadata.file_type().is_block_device();
     match source {
@@ -120,8 +141,14 @@ fn kind(source: &Source) -> Result<DiskKind, Failure> {
             rustix::fs::access(path, both).map_err(|error| problem(error.into()))?;
             Ok(DiskKind::File)
         }
-        Source::Device(_) => Err(Failure::data(format!("disk {} is not a block device", path.display()))),
-        _ => Err(Failure::data(format!("disk {} is neither an image file nor a block device", path.display()))),
+        Source::Device(_) => Err(Failure::data(format!(
+            "disk {} is not a block device",
+            path.display()
+        ))),
+        _ => Err(Failure::data(format!(
+            "disk {} is neither an image file nor a block device",
+            path.display()
+        ))),
     }
 }
 
@@ -146,7 +173,11 @@ fn hold(path: &Path) -> Result<File, Failure> {
 
 /// The CD drives, with what was found for each. One whose image is not there is empty, because a machine without its
 /// installation medium still has its disks.
-pub fn cds(configured: &[Cd], images: Vec<Option<Result<PathBuf, Problem>>>, warnings: &mut Vec<String>) -> Vec<Cd> {
+pub fn cds(
+    configured: &[Cd],
+    images: Vec<Option<Result<PathBuf, Problem>>>,
+    warnings: &mut Vec<String>,
+) -> Vec<Cd> {
     let mut cds = Vec::new();
     for (n, (cd, image)) in configured.iter().zip(images).enumerate() {
         let file = match image.transpose() {
@@ -156,7 +187,10 @@ pub fn cds(configured: &[Cd], images: Vec<Option<Result<PathBuf, Problem>>>, war
                 None
             }
         };
-        cds.push(Cd { file, bootindex: cd.bootindex });
+        cds.push(Cd {
+            file,
+            bootindex: cd.bootindex,
+        });
     }
     cds
 }
@@ -169,15 +203,27 @@ mod tests {
 
     #[test]
     fn a_missing_image_leaves_the_drive_empty_with_a_warning() {
-        let cd = |file: &str| Cd { file: Some(file.into()), bootindex: Some(1) };
+        let cd = |file: &str| Cd {
+            file: Some(file.into()),
+            bootindex: Some(1),
+        };
         let found = vec![
             Some(Ok("/images/a.iso".into())),
-            Some(Err(Problem::new(ConditionReason::ImageMissing, "none.iso is not there"))),
+            Some(Err(Problem::new(
+                ConditionReason::ImageMissing,
+                "none.iso is not there",
+            ))),
         ];
         let mut warnings = Vec::new();
         let cds = cds(&[cd("a.iso"), cd("none.iso")], found, &mut warnings);
-        assert_eq!((cds[0].file.clone(), cds[1].file.clone()), (Some("/images/a.iso".into()), None));
-        assert!(warnings.len() == 1 && warnings[0].contains("none.iso"), "{warnings:?}");
+        assert_eq!(
+            (cds[0].file.clone(), cds[1].file.clone()),
+            (Some("/images/a.iso".into()), None)
+        );
+        assert!(
+            warnings.len() == 1 && warnings[0].contains("none.iso"),
+            "{warnings:?}"
+        );
     }
 
     #[test]
@@ -185,15 +231,30 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk.img");
         let size = |size: u64| {
-            let disk = resolved::Disk { source: Source::File(path.clone()), size: Some(Bytes(size)), bootindex: None };
+            let disk = resolved::Disk {
+                source: Source::File(path.clone()),
+                size: Some(Bytes(size)),
+                bootindex: None,
+            };
             disks(&[disk]).unwrap().0[0].size
         };
-        assert_eq!([size(1 << 20), size(2 << 20), size(1 << 20)], [1 << 20, 2 << 20, 2 << 20]);
+        assert_eq!(
+            [size(1 << 20), size(2 << 20), size(1 << 20)],
+            [1 << 20, 2 << 20, 2 << 20]
+        );
         use std::os::unix::fs::MetadataExt;
         assert_eq!(fs::metadata(&path).unwrap().blocks(), 0, "sparse");
-        let disk =
-            resolved::Disk { source: Source::File("/none/disk.img".into()), size: Some(Bytes(512)), bootindex: None };
-        assert!(disks(&[disk]).unwrap_err().message.contains("/none/disk.img cannot be made"));
+        let disk = resolved::Disk {
+            source: Source::File("/none/disk.img".into()),
+            size: Some(Bytes(512)),
+            bootindex: None,
+        };
+        assert!(
+            disks(&[disk])
+                .unwrap_err()
+                .message
+                .contains("/none/disk.img cannot be made")
+        );
     }
 
     #[test]
@@ -207,9 +268,17 @@ mod tests {
     #[test]
     fn a_disk_is_a_file_or_a_device_and_never_a_directory() {
         let image = tempfile::NamedTempFile::new().unwrap();
-        assert_eq!(kind(&Source::Either(image.path().into())), Ok(DiskKind::File));
+        assert_eq!(
+            kind(&Source::Either(image.path().into())),
+            Ok(DiskKind::File)
+        );
         assert!(kind(&Source::Device(image.path().into())).is_err());
         assert!(kind(&Source::Either("/tmp".into())).is_err());
-        assert!(kind(&Source::Either("/none".into())).unwrap_err().message.contains("/none"));
+        assert!(
+            kind(&Source::Either("/none".into()))
+                .unwrap_err()
+                .message
+                .contains("/none")
+        );
     }
 }

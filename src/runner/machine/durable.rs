@@ -11,20 +11,29 @@ pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
 
 /// Copies `from` to `to`, which is there whole or not at all.
 pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    replace(to, |file| io::copy(&mut File::open(from)?, file).map(|_| ()))
+    replace(to, |file| {
+        io::copy(&mut File::open(from)?, file).map(|_| ())
+    })
 }
 
 fn replace(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     let part: PathBuf = path.with_file_name(name);
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&part)?;
-    let written = fill(&mut file).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&part, path));
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&part)?;
+    let written = fill(&mut file)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&part, path));
     if let Err(error) = written {
         let _ = fs::remove_file(&part);
         return Err(error);
     }
-    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+    path.parent()
+        .map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
 
 #[cfg(test)]

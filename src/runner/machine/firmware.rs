@@ -31,30 +31,81 @@ fn candidates(firmware: Firmware) -> &'static [(&'static str, &'static str)] {
     match firmware {
         Firmware::Bios => &[],
         Firmware::Uefi => &[
-            ("/usr/share/edk2/ovmf/OVMF_CODE.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"),
-            ("/usr/share/edk2/x64/OVMF_CODE.fd", "/usr/share/edk2/x64/OVMF_VARS.fd"),
-            ("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),
-            ("/usr/share/edk2/ovmf-4m/OVMF_CODE.fd", "/usr/share/edk2/ovmf-4m/OVMF_VARS.fd"),
-            ("/usr/share/edk2/x64/OVMF_CODE.4m.fd", "/usr/share/edk2/x64/OVMF_VARS.4m.fd"),
-            ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
+            (
+                "/usr/share/edk2/ovmf/OVMF_CODE.fd",
+                "/usr/share/edk2/ovmf/OVMF_VARS.fd",
+            ),
+            (
+                "/usr/share/edk2/x64/OVMF_CODE.fd",
+                "/usr/share/edk2/x64/OVMF_VARS.fd",
+            ),
+            (
+                "/usr/share/OVMF/OVMF_CODE.fd",
+                "/usr/share/OVMF/OVMF_VARS.fd",
+            ),
+            (
+                "/usr/share/edk2/ovmf-4m/OVMF_CODE.fd",
+                "/usr/share/edk2/ovmf-4m/OVMF_VARS.fd",
+            ),
+            (
+                "/usr/share/edk2/x64/OVMF_CODE.4m.fd",
+                "/usr/share/edk2/x64/OVMF_VARS.4m.fd",
+            ),
+            (
+                "/usr/share/OVMF/OVMF_CODE_4M.fd",
+                "/usr/share/OVMF/OVMF_VARS_4M.fd",
+            ),
         ],
         Firmware::Uefi4m => &[
-            ("/usr/share/edk2/ovmf-4m/OVMF_CODE.fd", "/usr/share/edk2/ovmf-4m/OVMF_VARS.fd"),
-            ("/usr/share/edk2/x64/OVMF_CODE.4m.fd", "/usr/share/edk2/x64/OVMF_VARS.4m.fd"),
-            ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
+            (
+                "/usr/share/edk2/ovmf-4m/OVMF_CODE.fd",
+                "/usr/share/edk2/ovmf-4m/OVMF_VARS.fd",
+            ),
+            (
+                "/usr/share/edk2/x64/OVMF_CODE.4m.fd",
+                "/usr/share/edk2/x64/OVMF_VARS.4m.fd",
+            ),
+            (
+                "/usr/share/OVMF/OVMF_CODE_4M.fd",
+                "/usr/share/OVMF/OVMF_VARS_4M.fd",
+            ),
             // Alpine's; Debian 12 has the layout of 2 MiB there.
-            ("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),
+            (
+                "/usr/share/OVMF/OVMF_CODE.fd",
+                "/usr/share/OVMF/OVMF_VARS.fd",
+            ),
         ],
         Firmware::Secure => &[
-            ("/usr/share/edk2/ovmf/OVMF_CODE.secboot.fd", "/usr/share/edk2/ovmf/OVMF_VARS.secboot.fd"),
-            ("/usr/share/edk2/x64/OVMF_CODE.secboot.fd", "/usr/share/edk2/x64/OVMF_VARS.fd"),
-            ("/usr/share/edk2/x64/OVMF_CODE.secboot.4m.fd", "/usr/share/edk2/x64/OVMF_VARS.4m.fd"),
-            ("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd", "/usr/share/OVMF/OVMF_VARS_4M.ms.fd"),
+            (
+                "/usr/share/edk2/ovmf/OVMF_CODE.secboot.fd",
+                "/usr/share/edk2/ovmf/OVMF_VARS.secboot.fd",
+            ),
+            (
+                "/usr/share/edk2/x64/OVMF_CODE.secboot.fd",
+                "/usr/share/edk2/x64/OVMF_VARS.fd",
+            ),
+            (
+                "/usr/share/edk2/x64/OVMF_CODE.secboot.4m.fd",
+                "/usr/share/edk2/x64/OVMF_VARS.4m.fd",
+            ),
+            (
+                "/usr/share/OVMF/OVMF_CODE_4M.secboot.fd",
+                "/usr/share/OVMF/OVMF_VARS_4M.ms.fd",
+            ),
         ],
         Firmware::Secure4m => &[
-            ("/usr/share/edk2/ovmf-4m/OVMF_CODE.secboot.fd", "/usr/share/edk2/ovmf-4m/OVMF_VARS.secboot.fd"),
-            ("/usr/share/edk2/x64/OVMF_CODE.secboot.4m.fd", "/usr/share/edk2/x64/OVMF_VARS.4m.fd"),
-            ("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd", "/usr/share/OVMF/OVMF_VARS_4M.ms.fd"),
+            (
+                "/usr/share/edk2/ovmf-4m/OVMF_CODE.secboot.fd",
+                "/usr/share/edk2/ovmf-4m/OVMF_VARS.secboot.fd",
+            ),
+            (
+                "/usr/share/edk2/x64/OVMF_CODE.secboot.4m.fd",
+                "/usr/share/edk2/x64/OVMF_VARS.4m.fd",
+            ),
+            (
+                "/usr/share/OVMF/OVMF_CODE_4M.secboot.fd",
+                "/usr/share/OVMF/OVMF_VARS_4M.ms.fd",
+            ),
         ],
     }
 }
@@ -71,7 +122,9 @@ pub fn settle(
     // Distributions give one name to either layout.
     let only_4m = matches!(firmware, Firmware::Uefi4m | Firmware::Secure4m);
     let fits = |vars: &Path| !only_4m || size(vars).is_none_or(|size| size == VARS_OF_4M);
-    let pairs = candidates(firmware).iter().map(|(rom, vars)| (below(rom), below(vars)));
+    let pairs = candidates(firmware)
+        .iter()
+        .map(|(rom, vars)| (below(rom), below(vars)));
     let pairs: Vec<_> = pairs.filter(|(_, vars)| fits(vars)).collect();
     if firmware == Firmware::Bios {
         return Ok(None);
@@ -85,19 +138,36 @@ fn choose(
     data: &Path,
     warnings: &mut Vec<String>,
 ) -> Result<FirmwareFiles, Failure> {
-    let present: Vec<_> = pairs.iter().filter(|(rom, vars)| rom.is_file() && vars.is_file()).collect();
+    let present: Vec<_> = pairs
+        .iter()
+        .filter(|(rom, vars)| rom.is_file() && vars.is_file())
+        .collect();
     let Some((first_rom, template)) = present.first() else {
-        let looked: Vec<String> = pairs.iter().map(|(rom, _)| rom.display().to_string()).collect();
-        let message = format!("the image has no firmware {}; looked for {}", firmware.as_str(), looked.join(", "));
+        let looked: Vec<String> = pairs
+            .iter()
+            .map(|(rom, _)| rom.display().to_string())
+            .collect();
+        let message = format!(
+            "the image has no firmware {}; looked for {}",
+            firmware.as_str(),
+            looked.join(", ")
+        );
         return Err(Failure::new(EndReason::FirmwareMissing, message));
     };
     let own = data.join(VARS_FILE);
     let unusable = |error| User::of_process().cannot("cannot be written", &own, data, &error);
-    let files = |rom: &PathBuf| FirmwareFiles { rom: rom.clone(), vars: own.clone(), secure: firmware.is_secure() };
+    let files = |rom: &PathBuf| FirmwareFiles {
+        rom: rom.clone(),
+        vars: own.clone(),
+        secure: firmware.is_secure(),
+    };
     let renamed = |size: u64| data.join(format!("fw-vars-{size}.fd"));
     if let Some(own_size) = size(&own) {
         // Code of one layout with variables of another does not boot; the size tells the layouts apart.
-        if let Some((rom, _)) = present.iter().find(|(_, vars)| size(vars) == Some(own_size)) {
+        if let Some((rom, _)) = present
+            .iter()
+            .find(|(_, vars)| size(vars) == Some(own_size))
+        {
             return Ok(files(rom));
         }
         let kept = renamed(own_size);
@@ -118,7 +188,10 @@ fn choose(
 }
 
 fn size(path: &Path) -> Option<u64> {
-    fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len())
+    fs::metadata(path)
+        .ok()
+        .filter(fs::Metadata::is_file)
+        .map(|metadata| metadata.len())
 }
 
 #[cfg(test)]

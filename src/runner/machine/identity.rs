@@ -25,10 +25,15 @@ pub fn settle(data: &Path) -> Result<Record, Failure> {
         return Ok(record);
     }
     // Looked at before a UUID is made: a UUID without a record means a VM of the reference.
-    let of_reference = TRACES_OF_REFERENCE.iter().any(|name| data.join(name).exists());
+    let of_reference = TRACES_OF_REFERENCE
+        .iter()
+        .any(|name| data.join(name).exists());
     let record = if of_reference {
         let template = fs::read_to_string(data.join(TEMPLATE_FILE)).unwrap_or_default();
-        Record::new(&machine_of(&template).unwrap_or_else(|| MACHINE_OF_REFERENCE.to_owned()), true)
+        Record::new(
+            &machine_of(&template).unwrap_or_else(|| MACHINE_OF_REFERENCE.to_owned()),
+            true,
+        )
     } else {
         Record::new(&newest_machine(), false)
     };
@@ -40,8 +45,13 @@ pub fn settle(data: &Path) -> Result<Record, Failure> {
 fn machine_of(template: &str) -> Option<String> {
     let line = |line: &str| {
         let version = line.split('#').next()?.split_once(KIND)?.1;
-        let end = version.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(version.len());
-        version.get(..end).filter(|version| version.contains('.')).map(|version| format!("{KIND}{version}"))
+        let end = version
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(version.len());
+        version
+            .get(..end)
+            .filter(|version| version.contains('.'))
+            .map(|version| format!("{KIND}{version}"))
     };
     template.lines().find_map(line)
 }
@@ -51,7 +61,12 @@ pub fn uuid(data: &Path, configured: Option<&str>) -> Result<String, Failure> {
     match configured {
         Some(uuid) => Ok(uuid.to_owned()),
         None => stored_uuid(data).map_err(|error| {
-            User::of_process().cannot("cannot be read or written", &data.join(UUID_FILE), data, &error)
+            User::of_process().cannot(
+                "cannot be read or written",
+                &data.join(UUID_FILE),
+                data,
+                &error,
+            )
         }),
     }
 }
@@ -65,7 +80,9 @@ fn stored_uuid(data: &Path) -> io::Result<String> {
         Err(error) => return Err(error),
     }
     // The kernel's own generator makes a random UUID of version 4 at each reading.
-    let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned();
+    let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid")?
+        .trim()
+        .to_owned();
     durable::write(&path, format!("{uuid}\n").as_bytes())?;
     Ok(uuid)
 }
@@ -87,16 +104,26 @@ mod tests {
         assert_eq!(settle(dir.path()).unwrap(), Record::new("q35", false));
         let first = uuid(dir.path(), None).unwrap();
         record_machine_type(dir.path(), "pc-q35-10.0-machine").unwrap();
-        assert_eq!(settle(dir.path()).unwrap(), Record::new("pc-q35-10.0", false));
+        assert_eq!(
+            settle(dir.path()).unwrap(),
+            Record::new("pc-q35-10.0", false)
+        );
         assert_eq!((first.len(), uuid(dir.path(), None).unwrap()), (36, first));
     }
 
     #[test]
     fn a_machine_of_the_reference_keeps_its_uuid_and_type() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("uuid.txt"), "2f3c1f9e-8e6e-4d6e-9f0e-0d5f6f2d9b11\n").unwrap();
+        fs::write(
+            dir.path().join("uuid.txt"),
+            "2f3c1f9e-8e6e-4d6e-9f0e-0d5f6f2d9b11\n",
+        )
+        .unwrap();
         assert_eq!(settle(dir.path()).unwrap(), Record::new("pc-q35-9.2", true));
-        assert_eq!(uuid(dir.path(), None).unwrap(), "2f3c1f9e-8e6e-4d6e-9f0e-0d5f6f2d9b11");
+        assert_eq!(
+            uuid(dir.path(), None).unwrap(),
+            "2f3c1f9e-8e6e-4d6e-9f0e-0d5f6f2d9b11"
+        );
         fs::remove_file(dir.path().join("machine.json")).unwrap();
         let template = "    - [ \"-global\", \"x\" ]\n    # once pc-q35-5.2\n    - - \"-machine\"\n      \
             - \"pc-q35-8.1,usb=off,vmport=off\"\n";
@@ -108,7 +135,10 @@ mod tests {
     fn a_template_that_names_no_machine_leaves_the_references() {
         assert_eq!(machine_of("- \"q35,usb=off\""), None);
         assert_eq!(machine_of("- \"pc-q35-,usb=off\""), None);
-        assert_eq!(machine_of("machine: pc-q35-10.0.1"), Some("pc-q35-10.0.1".to_owned()));
+        assert_eq!(
+            machine_of("machine: pc-q35-10.0.1"),
+            Some("pc-q35-10.0.1".to_owned())
+        );
     }
 
     #[test]

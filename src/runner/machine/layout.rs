@@ -55,7 +55,10 @@ pub struct Devices<'a> {
 /// The first places of a machine. QEMU gave the reference's VMs without networks a network card that nobody asked for,
 /// before all other devices; we leave it out, but not its slot.
 pub fn first(of_reference: bool, has_networks: bool) -> Places {
-    Places { first: if of_reference && !has_networks { 2 } else { 1 }, ..Places::default() }
+    Places {
+        first: if of_reference && !has_networks { 2 } else { 1 },
+        ..Places::default()
+    }
 }
 
 /// Gives each device its slot: the one that it had, else the next that nobody ever had.
@@ -76,20 +79,34 @@ pub fn settle(places: &mut Places, devices: &Devices) -> Result<Layout, Invalid>
     let mut slots = slots.into_iter();
     let networks = slots.by_ref().take(devices.macs.len()).collect();
     let disks = slots.by_ref().take(devices.disks.len()).collect();
-    Ok(Layout { first: places.first, networks, disks, seed: slots.next().unwrap_or_default() })
+    Ok(Layout {
+        first: places.first,
+        networks,
+        disks,
+        seed: slots.next().unwrap_or_default(),
+    })
 }
 
 /// A slot for a new device. Where all are taken, that of a device that is no longer there.
 fn free(places: &mut Places, present: &[String]) -> Result<u8, Invalid> {
     let begin = places.first + FIXED;
-    if let Some(slot) = (begin..=LAST).find(|slot| places.slots.values().all(|taken| taken != slot)) {
+    if let Some(slot) = (begin..=LAST).find(|slot| places.slots.values().all(|taken| taken != slot))
+    {
         return Ok(slot);
     }
-    match places.slots.keys().find(|name| !present.contains(name)).cloned() {
+    match places
+        .slots
+        .keys()
+        .find(|name| !present.contains(name))
+        .cloned()
+    {
         Some(gone) => Ok(places.slots.remove(&gone).unwrap_or(begin)),
         None => {
             let room = LAST + 1 - begin;
-            Err(Invalid::new("vm.drives", format!("the machine has room for {room} networks and disks together")))
+            Err(Invalid::new(
+                "vm.drives",
+                format!("the machine has room for {room} networks and disks together"),
+            ))
         }
     }
 }
@@ -98,8 +115,14 @@ fn free(places: &mut Places, present: &[String]) -> Result<u8, Invalid> {
 fn unique(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut seen: Vec<String> = Vec::new();
     for name in names {
-        let again = (2..).map(|n| format!("{name} ({n})")).find(|other| !seen.contains(other));
-        seen.push(if seen.contains(&name) { again.unwrap_or(name) } else { name });
+        let again = (2..)
+            .map(|n| format!("{name} ({n})"))
+            .find(|other| !seen.contains(other));
+        seen.push(if seen.contains(&name) {
+            again.unwrap_or(name)
+        } else {
+            name
+        });
     }
     seen
 }
@@ -111,7 +134,15 @@ pub mod testing {
     /// The places of a first start, with a seed.
     pub fn layout(macs: &[String], disks: &[&str]) -> Layout {
         let disks: Vec<String> = disks.iter().map(|disk| (*disk).to_owned()).collect();
-        settle(&mut first(false, true), &Devices { macs, disks: &disks, seed: true }).unwrap()
+        settle(
+            &mut first(false, true),
+            &Devices {
+                macs,
+                disks: &disks,
+                seed: true,
+            },
+        )
+        .unwrap()
     }
 }
 
@@ -125,16 +156,34 @@ mod tests {
     }
 
     fn settled(places: &mut Places, macs: &[&str], disks: &[&str]) -> Layout {
-        settle(places, &Devices { macs: &names(macs), disks: &names(disks), seed: true }).unwrap()
+        settle(
+            places,
+            &Devices {
+                macs: &names(macs),
+                disks: &names(disks),
+                seed: true,
+            },
+        )
+        .unwrap()
     }
 
     #[test]
     fn a_first_start_has_the_references_order() {
         let mut places = first(false, true);
         let layout = settled(&mut places, &["a"], &["x", "y"]);
-        let fixed = [Fixed::Balloon, Fixed::Serial, Fixed::Usb, Fixed::Entropy, Fixed::Screen, Fixed::Sound];
+        let fixed = [
+            Fixed::Balloon,
+            Fixed::Serial,
+            Fixed::Usb,
+            Fixed::Entropy,
+            Fixed::Screen,
+            Fixed::Sound,
+        ];
         assert_eq!(fixed.map(|device| layout.fixed(device)), [1, 2, 3, 4, 5, 6]);
-        assert_eq!((layout.networks, layout.disks, layout.seed), (vec![7], vec![8, 9], 10));
+        assert_eq!(
+            (layout.networks, layout.disks, layout.seed),
+            (vec![7], vec![8, 9], 10)
+        );
         assert_eq!(first(true, true).first, 1);
     }
 
@@ -149,7 +198,10 @@ mod tests {
         let mut places = first(false, true);
         settled(&mut places, &["a", "b"], &["x", "y"]);
         let layout = settled(&mut places, &["b", "c"], &["y", "new", "x"]);
-        assert_eq!((layout.networks, layout.disks, layout.seed), (vec![8, 12], vec![10, 13, 9], 11));
+        assert_eq!(
+            (layout.networks, layout.disks, layout.seed),
+            (vec![8, 12], vec![10, 13, 9], 11)
+        );
         let layout = settled(&mut places, &["a"], &["y"]);
         assert_eq!((layout.networks, layout.disks), (vec![7], vec![10]));
     }
@@ -159,13 +211,27 @@ mod tests {
         let mut places = first(false, true);
         let many: Vec<String> = (0..24).map(|n| format!("d{n}")).collect();
         fn devices(disks: &[String]) -> Devices<'_> {
-            Devices { macs: &[], disks, seed: false }
+            Devices {
+                macs: &[],
+                disks,
+                seed: false,
+            }
         }
         settle(&mut places, &devices(&many)).unwrap();
         let other = [many[1..].to_vec(), names(&["new"])].concat();
-        assert_eq!(settle(&mut places, &devices(&other)).unwrap().disks.last(), Some(&7));
-        let error = settle(&mut places, &devices(&[many.clone(), names(&["more"])].concat())).unwrap_err();
-        assert!(error.to_string().contains("room for 24 networks and disks"), "{error}");
+        assert_eq!(
+            settle(&mut places, &devices(&other)).unwrap().disks.last(),
+            Some(&7)
+        );
+        let error = settle(
+            &mut places,
+            &devices(&[many.clone(), names(&["more"])].concat()),
+        )
+        .unwrap_err();
+        assert!(
+            error.to_string().contains("room for 24 networks and disks"),
+            "{error}"
+        );
     }
 
     proptest! {

@@ -28,7 +28,11 @@ pub struct Looks {
 impl Looks {
     /// Looks for images in that repository with that.
     pub fn new(repository: PathBuf, find: Find) -> Self {
-        Self { repository, find, begun: HashMap::new() }
+        Self {
+            repository,
+            find,
+            begun: HashMap::new(),
+        }
     }
 
     /// Looks in a repository that did not answer when this process gave up all files that it does not need: it can be reached
@@ -48,12 +52,19 @@ impl Looks {
 
     /// The image's own path. A look that takes long goes on by itself, and what has come of it is asked for by the next.
     pub async fn look(&mut self, image: &Path) -> Result<PathBuf, Problem> {
-        let time = if self.begun.contains_key(image) { Duration::ZERO } else { TIME };
+        let time = if self.begun.contains_key(image) {
+            Duration::ZERO
+        } else {
+            TIME
+        };
         self.look_until(image, Instant::now() + time).await
     }
 
     /// The same for several images at once, with one time for all.
-    pub async fn look_for_all(&mut self, images: &[Option<PathBuf>]) -> Vec<Option<Result<PathBuf, Problem>>> {
+    pub async fn look_for_all(
+        &mut self,
+        images: &[Option<PathBuf>],
+    ) -> Vec<Option<Result<PathBuf, Problem>>> {
         let until = Instant::now() + TIME;
         for image in images.iter().flatten() {
             if !self.begun.contains_key(image) {
@@ -72,16 +83,26 @@ impl Looks {
     }
 
     fn begin(&self, image: &Path) -> JoinHandle<Result<PathBuf, Problem>> {
-        let (find, repository, file) = (Arc::clone(&self.find), self.repository.clone(), image.to_owned());
+        let (find, repository, file) = (
+            Arc::clone(&self.find),
+            self.repository.clone(),
+            image.to_owned(),
+        );
         tokio::task::spawn_blocking(move || find(&repository, &file))
     }
 
     async fn look_until(&mut self, image: &Path, until: Instant) -> Result<PathBuf, Problem> {
-        let mut look = self.begun.remove(image).unwrap_or_else(|| self.begin(image));
+        let mut look = self
+            .begun
+            .remove(image)
+            .unwrap_or_else(|| self.begin(image));
         match tokio::time::timeout_at(until, &mut look).await {
-            Ok(found) => {
-                found.unwrap_or_else(|error| Err(Problem::new(ConditionReason::ImageNotReadable, error.to_string())))
-            }
+            Ok(found) => found.unwrap_or_else(|error| {
+                Err(Problem::new(
+                    ConditionReason::ImageNotReadable,
+                    error.to_string(),
+                ))
+            }),
             Err(_) => {
                 self.begun.insert(image.to_owned(), look);
                 let message = format!(
@@ -106,7 +127,10 @@ pub async fn answers(dir: &Path) -> bool {
         drop(std::fs::metadata(dir));
         let _ = told.send(());
     };
-    match std::thread::Builder::new().name("repository".to_owned()).spawn(ask) {
+    match std::thread::Builder::new()
+        .name("repository".to_owned())
+        .spawn(ask)
+    {
         Ok(thread) => {
             let answered = tokio::time::timeout(TIME, tells).await.is_ok();
             if answered {
@@ -138,7 +162,14 @@ mod tests {
         until_finished(&quick);
         looks.begun.insert("quick.iso".into(), quick);
         let began = Instant::now();
-        let look = async { (looks.look_for_all(&[images.as_slice(), &[None]].concat()).await, began.elapsed()) };
+        let look = async {
+            (
+                looks
+                    .look_for_all(&[images.as_slice(), &[None]].concat())
+                    .await,
+                began.elapsed(),
+            )
+        };
         // The clock stands still while a look waits in its thread.
         let time_passes = async {
             for _ in 0..images.len() {
@@ -150,12 +181,25 @@ mod tests {
         };
         let ((found, took), ()) = tokio::join!(look, time_passes);
         assert!(took >= TIME && took < TIME * 2, "{took:?}");
-        let [Some(Err(a)), Some(Ok(quick)), Some(Err(b)), None] = found.as_slice() else { panic!("{found:?}") };
-        assert!(a.message.starts_with("a.iso: the image repository /images has not answered within 5 s"), "{a:?}");
-        assert_eq!((b.reason, quick.as_path()), (ConditionReason::ImageNotReadable, Path::new("quick.iso")));
+        let [Some(Err(a)), Some(Ok(quick)), Some(Err(b)), None] = found.as_slice() else {
+            panic!("{found:?}")
+        };
+        assert!(
+            a.message
+                .starts_with("a.iso: the image repository /images has not answered within 5 s"),
+            "{a:?}"
+        );
+        assert_eq!(
+            (b.reason, quick.as_path()),
+            (ConditionReason::ImageNotReadable, Path::new("quick.iso"))
+        );
         let began = Instant::now();
         assert!(looks.look(Path::new("a.iso")).await.is_err());
-        assert_eq!(began.elapsed(), Duration::ZERO, "an image that was waited for once is not waited for again");
+        assert_eq!(
+            began.elapsed(),
+            Duration::ZERO,
+            "an image that was waited for once is not waited for again"
+        );
         drop(answer);
         until_finished(&looks.begun[Path::new("a.iso")]);
         assert_eq!(looks.look(Path::new("a.iso")).await, Ok("a.iso".into()));
@@ -164,7 +208,10 @@ mod tests {
     fn until_finished<T>(look: &JoinHandle<T>) {
         let began = std::time::Instant::now();
         while !look.is_finished() {
-            assert!(began.elapsed() < Duration::from_secs(60), "the look does not end");
+            assert!(
+                began.elapsed() < Duration::from_secs(60),
+                "the look does not end"
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -172,7 +219,14 @@ mod tests {
     #[tokio::test]
     async fn a_directory_that_is_not_there_is_an_answer() {
         assert!(answers(Path::new("/none/images")).await && answers(Path::new("/")).await);
-        let told = Looks::in_vain("/images".into()).look(Path::new("a.iso")).await.unwrap_err();
-        assert!(told.message.starts_with("a.iso: the image repository /images did not answer"), "{told:?}");
+        let told = Looks::in_vain("/images".into())
+            .look(Path::new("a.iso"))
+            .await
+            .unwrap_err();
+        assert!(
+            told.message
+                .starts_with("a.iso: the image repository /images did not answer"),
+            "{told:?}"
+        );
     }
 }

@@ -10,29 +10,43 @@ use std::path::{Path, PathBuf};
 pub fn image(repository: &Path, file: &Path) -> Result<PathBuf, Problem> {
     let shown = file.display();
     if file.to_str().is_some_and(|text| text.contains("://")) {
-        let message = format!("{shown} is an address; an image must be in the image repository first");
+        let message =
+            format!("{shown} is an address; an image must be in the image repository first");
         return Err(Problem::new(ConditionReason::UrlNotSupported, message));
     }
     let missing = |error: std::io::Error| match error.kind() {
-        ErrorKind::NotFound => {
-            Problem::new(ConditionReason::ImageMissing, format!("{shown} is not in the image repository (yet)"))
-        }
-        _ => Problem::new(ConditionReason::ImageNotReadable, format!("{shown} cannot be read: {error}")),
+        ErrorKind::NotFound => Problem::new(
+            ConditionReason::ImageMissing,
+            format!("{shown} is not in the image repository (yet)"),
+        ),
+        _ => Problem::new(
+            ConditionReason::ImageNotReadable,
+            format!("{shown} cannot be read: {error}"),
+        ),
     };
     let base = fs::canonicalize(repository).map_err(|error| {
         Problem::new(
             ConditionReason::ImageMissing,
-            format!("the image repository {} cannot be used: {error}", repository.display()),
+            format!(
+                "the image repository {} cannot be used: {error}",
+                repository.display()
+            ),
         )
     })?;
     let path = fs::canonicalize(base.join(file)).map_err(missing)?;
     if !path.starts_with(&base) {
-        let message = format!("{shown} leads out of the image repository {}", repository.display());
+        let message = format!(
+            "{shown} leads out of the image repository {}",
+            repository.display()
+        );
         return Err(Problem::new(ConditionReason::OutsideRepository, message));
     }
     // Looked at before it is opened: opening a device or a pipe does something.
     if !fs::metadata(&path).map_err(missing)?.is_file() {
-        return Err(Problem::new(ConditionReason::NotAFile, format!("{shown} is not a regular file")));
+        return Err(Problem::new(
+            ConditionReason::NotAFile,
+            format!("{shown} is not a regular file"),
+        ));
     }
     File::open(&path).map_err(missing)?;
     Ok(path)
@@ -53,7 +67,8 @@ mod tests {
         symlink(elsewhere.path().join("secret"), base.join("out.iso")).unwrap();
         symlink("/dev/null", base.join("device.iso")).unwrap();
         fs::create_dir(base.join("dir")).unwrap();
-        let image = |file: &str| image(base, Path::new(file)).map_err(|problem| problem.reason.as_str());
+        let image =
+            |file: &str| image(base, Path::new(file)).map_err(|problem| problem.reason.as_str());
         let own = fs::canonicalize(base.join("a.iso")).unwrap();
         assert_eq!(image("a.iso"), Ok(own.clone()));
         assert_eq!(image("link.iso"), Ok(own.clone()));
@@ -70,6 +85,10 @@ mod tests {
     #[test]
     fn a_repository_that_is_not_mounted_is_named() {
         let problem = image(Path::new("/none/repository"), Path::new("a.iso")).unwrap_err();
-        assert!(problem.message.contains("/none/repository"), "{}", problem.message);
+        assert!(
+            problem.message.contains("/none/repository"),
+            "{}",
+            problem.message
+        );
     }
 }

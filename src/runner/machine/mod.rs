@@ -140,10 +140,19 @@ pub fn resolve(spec: Spec, dirs: &Directories, around: Around) -> Result<Resolve
     let firmware = firmware::settle(spec.vm.firmware, Path::new("/"), &dirs.data, &mut warnings)?;
     let (disks, held) = drives::disks(&spec.disks)?;
     let cds = drives::cds(&spec.cds, around.images, &mut warnings);
-    let macs = macs(&spec.vm.network, around.uid.unwrap_or(&uuid), record.of_reference);
+    let macs = macs(
+        &spec.vm.network,
+        around.uid.unwrap_or(&uuid),
+        record.of_reference,
+    );
     let layout = settle_layout(&mut record, &macs, &disks, around.seed.is_some())?;
-    let screen =
-        screen::settle(&mut record, before.pci.is_some(), &around.acceleration, spec.vm.display.outputs, &mut warnings);
+    let screen = screen::settle(
+        &mut record,
+        before.pci.is_some(),
+        &around.acceleration,
+        spec.vm.display.outputs,
+        &mut warnings,
+    );
     if record != before {
         record.write(&dirs.data)?;
     }
@@ -163,34 +172,66 @@ pub fn resolve(spec: Spec, dirs: &Directories, around: Around) -> Result<Resolve
         certificate: around.certificate,
         spec,
     };
-    Ok(Resolved { machine, held, warnings })
+    Ok(Resolved {
+        machine,
+        held,
+        warnings,
+    })
 }
 
-fn settle_layout(record: &mut Record, macs: &[String], disks: &[Disk], seed: bool) -> Result<Layout, Failure> {
+fn settle_layout(
+    record: &mut Record,
+    macs: &[String],
+    disks: &[Disk],
+    seed: bool,
+) -> Result<Layout, Failure> {
     let first = layout::first(record.of_reference, !macs.is_empty());
-    let disks: Vec<String> = disks.iter().map(|disk| disk.path.display().to_string()).collect();
-    let devices = layout::Devices { macs, disks: &disks, seed };
+    let disks: Vec<String> = disks
+        .iter()
+        .map(|disk| disk.path.display().to_string())
+        .collect();
+    let devices = layout::Devices {
+        macs,
+        disks: &disks,
+        seed,
+    };
     layout::settle(record.pci.get_or_insert(first), &devices)
         .map_err(|invalid| Failure::new(EndReason::InvalidConfig, invalid.to_string()))
 }
 
 /// The processor's own model exists only where the processor runs the guest.
 pub fn cpu_model(wanted: &str, acceleration: &Acceleration) -> String {
-    let (model, features) = wanted.split_once(',').map_or((wanted, None), |(model, features)| (model, Some(features)));
-    let model = if model == "host" && acceleration.is_emulation() { "max" } else { model };
-    features.map_or_else(|| model.to_owned(), |features| format!("{model},{features}"))
+    let (model, features) = wanted
+        .split_once(',')
+        .map_or((wanted, None), |(model, features)| (model, Some(features)));
+    let model = if model == "host" && acceleration.is_emulation() {
+        "max"
+    } else {
+        model
+    };
+    features.map_or_else(
+        || model.to_owned(),
+        |features| format!("{model},{features}"),
+    )
 }
 
 /// An address for each interface: the configured one, else one that stays. The reference left that to QEMU, which
 /// counts from the same address in every VM; a guest that was installed with it may know its interface by it.
 fn macs(networks: &[NetworkConfig], seed: &str, of_reference: bool) -> Vec<String> {
-    let configured: Vec<String> =
-        networks.iter().filter_map(|network| network.mac.as_ref()).map(MacAddr::normalized).collect();
-    let mut of_qemu =
-        (0x56u8..=0xff).map(|n| format!("52:54:00:12:34:{n:02x}")).filter(|mac| !configured.contains(mac));
+    let configured: Vec<String> = networks
+        .iter()
+        .filter_map(|network| network.mac.as_ref())
+        .map(MacAddr::normalized)
+        .collect();
+    let mut of_qemu = (0x56u8..=0xff)
+        .map(|n| format!("52:54:00:12:34:{n:02x}"))
+        .filter(|mac| !configured.contains(mac));
     let mac = |(n, network): (usize, &NetworkConfig)| match &network.mac {
         Some(mac) => mac.normalized(),
-        None => of_qemu.next().filter(|_| of_reference).unwrap_or_else(|| derived_mac(seed, n)),
+        None => of_qemu
+            .next()
+            .filter(|_| of_reference)
+            .unwrap_or_else(|| derived_mac(seed, n)),
     };
     networks.iter().enumerate().map(mac).collect()
 }
@@ -198,7 +239,11 @@ fn macs(networks: &[NetworkConfig], seed: &str, of_reference: bool) -> Vec<Strin
 /// A locally administered address that is the same at each start and differs between VMs.
 fn derived_mac(seed: &str, n: usize) -> String {
     let hash = Sha256::digest(format!("{seed}/{n}").as_bytes());
-    let octets: Vec<String> = hash.iter().take(3).map(|octet| format!("{octet:02x}")).collect();
+    let octets: Vec<String> = hash
+        .iter()
+        .take(3)
+        .map(|octet| format!("{octet:02x}"))
+        .collect();
     format!("52:54:00:{}", octets.join(":"))
 }
 
@@ -211,7 +256,11 @@ fn uid() -> u32 {
 /// group that the VM has where it does not run as root (setting `deviceAccess`), to which it leaves what it writes.
 pub fn kept_from_others() -> u32 {
     use rustix::process::{getgid, getuid};
-    if getuid().is_root() && !getgid().is_root() { 0o007 } else { 0o077 }
+    if getuid().is_root() && !getgid().is_root() {
+        0o007
+    } else {
+        0o077
+    }
 }
 
 /// Whether this process may read and write there.
@@ -229,7 +278,10 @@ mod tests {
     fn under_emulation_the_hosts_model_is_the_maximum() {
         assert_eq!(cpu_model("host", &Acceleration::Tcg), "max");
         assert_eq!(
-            cpu_model("host,-svm", &Acceleration::TcgForWantOfKvm(Problem::new(ConditionReason::KvmNotAvailable, ""))),
+            cpu_model(
+                "host,-svm",
+                &Acceleration::TcgForWantOfKvm(Problem::new(ConditionReason::KvmNotAvailable, ""))
+            ),
             "max,-svm"
         );
         assert_eq!(cpu_model("host", &Acceleration::Kvm), "host");
@@ -251,8 +303,16 @@ mod tests {
             mac: mac.map(|mac| mac.to_owned().try_into().unwrap()),
             ..NetworkConfig::default()
         };
-        let networks = [network(None), network(Some("52:54:00:12:34:57")), network(None)];
-        let expected = ["52:54:00:12:34:56", "52:54:00:12:34:57", "52:54:00:12:34:58"];
+        let networks = [
+            network(None),
+            network(Some("52:54:00:12:34:57")),
+            network(None),
+        ];
+        let expected = [
+            "52:54:00:12:34:56",
+            "52:54:00:12:34:57",
+            "52:54:00:12:34:58",
+        ];
         assert_eq!(macs(&networks, "uid", true), expected);
         assert_eq!(macs(&networks, "uid", false)[0], derived_mac("uid", 0));
     }

@@ -54,14 +54,20 @@ pub fn newest_machine() -> String {
 impl Record {
     /// A first record.
     pub fn new(machine_type: &str, of_reference: bool) -> Self {
-        Self { machine_type: machine_type.to_owned(), of_reference, ..Self::default() }
+        Self {
+            machine_type: machine_type.to_owned(),
+            of_reference,
+            ..Self::default()
+        }
     }
 
     /// The machine's record, if it has one yet.
     pub fn read(data: &Path) -> Result<Option<Self>, Failure> {
         let path = data.join(FILE);
         let parsed = match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(io::Error::from),
+            Ok(text) => serde_json::from_slice(&text)
+                .map(Some)
+                .map_err(io::Error::from),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         };
@@ -71,7 +77,9 @@ impl Record {
     /// Keeps it.
     pub fn write(&self, data: &Path) -> Result<(), Failure> {
         let path = data.join(FILE);
-        let written = serde_json::to_vec(self).map_err(io::Error::from).and_then(|text| durable::write(&path, &text));
+        let written = serde_json::to_vec(self)
+            .map_err(io::Error::from)
+            .and_then(|text| durable::write(&path, &text));
         written.map_err(|error| User::of_process().cannot("cannot be written", &path, data, &error))
     }
 
@@ -80,7 +88,11 @@ impl Record {
         let mut record = Self::read(data)?.unwrap_or_else(|| Self::new(&newest_machine(), false));
         let before = record.clone();
         change(&mut record);
-        if record == before { Ok(()) } else { record.write(data) }
+        if record == before {
+            Ok(())
+        } else {
+            record.write(data)
+        }
     }
 }
 
@@ -91,16 +103,31 @@ mod tests {
     #[test]
     fn what_a_newer_runner_keeps_survives_an_older_one() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(FILE), r#"{"machineType": "pc-q35-10.0", "tomorrow": {"a": 1}}"#).unwrap();
-        Record::change(dir.path(), |record| record.machine_type = "pc-q35-11.0".to_owned()).unwrap();
+        fs::write(
+            dir.path().join(FILE),
+            r#"{"machineType": "pc-q35-10.0", "tomorrow": {"a": 1}}"#,
+        )
+        .unwrap();
+        Record::change(dir.path(), |record| {
+            record.machine_type = "pc-q35-11.0".to_owned()
+        })
+        .unwrap();
         let text = fs::read_to_string(dir.path().join(FILE)).unwrap();
-        assert!(text.contains(r#""tomorrow":{"a":1}"#) && text.contains("pc-q35-11.0"), "{text}");
+        assert!(
+            text.contains(r#""tomorrow":{"a":1}"#) && text.contains("pc-q35-11.0"),
+            "{text}"
+        );
     }
 
     #[test]
     fn a_broken_record_is_an_explained_failure() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(FILE), "{").unwrap();
-        assert!(Record::read(dir.path()).unwrap_err().message.contains("machine.json cannot be read"));
+        assert!(
+            Record::read(dir.path())
+                .unwrap_err()
+                .message
+                .contains("machine.json cannot be read")
+        );
     }
 }

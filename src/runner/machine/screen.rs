@@ -31,11 +31,17 @@ pub fn settle(
     warnings: &mut Vec<String>,
 ) -> Screen {
     let emulated = acceleration.is_emulation();
-    let for_now = is_old && record.screen.is_none() && matches!(acceleration, Acceleration::TcgForWantOfKvm(_));
+    let for_now = is_old
+        && record.screen.is_none()
+        && matches!(acceleration, Acceleration::TcgForWantOfKvm(_));
     if for_now && heads == 1 {
         return Screen::Vga;
     }
-    let first = if emulated && heads == 1 && !record.of_reference { Screen::Vga } else { Screen::VirtioVga };
+    let first = if emulated && heads == 1 && !record.of_reference {
+        Screen::Vga
+    } else {
+        Screen::VirtioVga
+    };
     let own = *record.screen.get_or_insert(first);
     match own {
         _ if heads > 1 => Screen::VirtioVga,
@@ -56,7 +62,11 @@ mod tests {
     use crate::runner::problem::Problem;
 
     /// The screens of a machine that is started with each of these in turn.
-    fn screens_from(is_old: bool, of_reference: bool, starts: &[(Acceleration, u32)]) -> Vec<(Screen, usize)> {
+    fn screens_from(
+        is_old: bool,
+        of_reference: bool,
+        starts: &[(Acceleration, u32)],
+    ) -> Vec<(Screen, usize)> {
         let mut record = Record::new("q35", of_reference);
         let start = |(acceleration, heads): &(Acceleration, u32)| {
             let mut warnings = Vec::new();
@@ -73,29 +83,54 @@ mod tests {
 
     #[test]
     fn a_machine_from_before_screens_were_recorded_loses_its_own_to_no_node_without_kvm() {
-        let for_want = || (Acceleration::TcgForWantOfKvm(Problem::new(ConditionReason::KvmNotAvailable, "")), 1);
+        let for_want = || {
+            (
+                Acceleration::TcgForWantOfKvm(Problem::new(ConditionReason::KvmNotAvailable, "")),
+                1,
+            )
+        };
         let (tcg, kvm) = (|| (Acceleration::Tcg, 1), || (Acceleration::Kvm, 1));
         use Screen::{Vga, VirtioVga};
         let old = |starts: &[(Acceleration, u32)]| screens_from(true, false, starts);
-        assert_eq!(old(&[for_want(), kvm(), for_want()]), [(Vga, 0), (VirtioVga, 0), (Vga, 1)]);
+        assert_eq!(
+            old(&[for_want(), kvm(), for_want()]),
+            [(Vga, 0), (VirtioVga, 0), (Vga, 1)]
+        );
         assert_eq!(old(&[tcg(), kvm()]), [(Vga, 0), (Vga, 0)]);
     }
 
     #[test]
     fn an_emulated_machine_has_no_screen_whose_reset_can_stop_it_for_good() {
-        let for_want = || Acceleration::TcgForWantOfKvm(Problem::new(ConditionReason::KvmNotAvailable, ""));
+        let for_want =
+            || Acceleration::TcgForWantOfKvm(Problem::new(ConditionReason::KvmNotAvailable, ""));
         let (tcg, kvm) = (|| (Acceleration::Tcg, 1), || (Acceleration::Kvm, 1));
         use Screen::{Vga, VirtioVga};
         assert_eq!(screens(false, &[tcg()]), [(Vga, 0)]);
         assert_eq!(screens(false, &[(for_want(), 1)]), [(Vga, 0)]);
         // Only this one has more than one head.
         assert_eq!(screens(false, &[(Acceleration::Tcg, 2)]), [(VirtioVga, 0)]);
-        assert_eq!(screens(false, &[(Acceleration::Unset, 1)]), [(VirtioVga, 0)]);
-        assert_eq!(screens(true, &[tcg(), kvm()]), [(Vga, 1), (VirtioVga, 0)], "a machine of the reference");
+        assert_eq!(
+            screens(false, &[(Acceleration::Unset, 1)]),
+            [(VirtioVga, 0)]
+        );
+        assert_eq!(
+            screens(true, &[tcg(), kvm()]),
+            [(Vga, 1), (VirtioVga, 0)],
+            "a machine of the reference"
+        );
         // Another node, and back.
-        assert_eq!(screens(false, &[tcg(), kvm(), tcg()]), [(Vga, 0), (Vga, 0), (Vga, 0)]);
-        assert_eq!(screens(false, &[kvm(), (for_want(), 1), kvm()]), [(VirtioVga, 0), (Vga, 1), (VirtioVga, 0)]);
+        assert_eq!(
+            screens(false, &[tcg(), kvm(), tcg()]),
+            [(Vga, 0), (Vga, 0), (Vga, 0)]
+        );
+        assert_eq!(
+            screens(false, &[kvm(), (for_want(), 1), kvm()]),
+            [(VirtioVga, 0), (Vga, 1), (VirtioVga, 0)]
+        );
         // Another head, and back.
-        assert_eq!(screens(false, &[tcg(), (Acceleration::Kvm, 2), kvm()]), [(Vga, 0), (VirtioVga, 0), (Vga, 0)]);
+        assert_eq!(
+            screens(false, &[tcg(), (Acceleration::Kvm, 2), kvm()]),
+            [(Vga, 0), (VirtioVga, 0), (Vga, 0)]
+        );
     }
 }

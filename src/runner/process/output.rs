@@ -21,7 +21,11 @@ pub struct Words {
 impl Words {
     /// Its last words.
     pub fn last(&self) -> String {
-        self.last.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
+        self.last
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join("; ")
     }
 
     fn hear(&mut self, text: String) {
@@ -36,13 +40,24 @@ impl Words {
 }
 
 /// Logs what comes out of the pipe until its end, and keeps the last of it. Longer lines come in pieces.
-pub async fn log(name: &'static str, pipe: impl AsyncRead + Unpin, words: impl std::ops::Deref<Target = Mutex<Words>>) {
+pub async fn log(
+    name: &'static str,
+    pipe: impl AsyncRead + Unpin,
+    words: impl std::ops::Deref<Target = Mutex<Words>>,
+) {
     let (mut reader, mut line) = (BufReader::with_capacity(512, pipe), Vec::new());
-    while let Ok(1..) = (&mut reader).take(LONGEST_LINE).read_until(b'\n', &mut line).await {
+    while let Ok(1..) = (&mut reader)
+        .take(LONGEST_LINE)
+        .read_until(b'\n', &mut line)
+        .await
+    {
         let text = String::from_utf8_lossy(&line).trim().to_owned();
         line.clear();
         tracing::info!("{name}: {text}");
-        words.lock().unwrap_or_else(PoisonError::into_inner).hear(text);
+        words
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .hear(text);
     }
 }
 
@@ -62,7 +77,10 @@ mod tests {
         assert_eq!(said("one\n").await.last(), "one");
         assert_eq!(said("").await.last(), "");
         assert_eq!(
-            said("KVM internal error. Suberror: 1").await.halted.as_deref(),
+            said("KVM internal error. Suberror: 1")
+                .await
+                .halted
+                .as_deref(),
             Some("KVM internal error. Suberror: 1")
         );
     }
@@ -73,6 +91,15 @@ mod tests {
         let words = said(&format!("kvm run failed\n{many}{}", "x".repeat(1500))).await;
         assert_eq!(words.halted.as_deref(), Some("kvm run failed"));
         assert_eq!(words.last.len(), LAST_LINES);
-        assert_eq!(words.last.iter().rev().take(2).map(String::len).collect::<Vec<_>>(), [500, 1000]);
+        assert_eq!(
+            words
+                .last
+                .iter()
+                .rev()
+                .take(2)
+                .map(String::len)
+                .collect::<Vec<_>>(),
+            [500, 1000]
+        );
     }
 }

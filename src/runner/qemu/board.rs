@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 
 /// Who the machine is.
 pub fn identity(args: &mut Args, machine: &Machine) {
-    args.plain("-name", &format!("guest={},debug-threads=on", escape(&machine.spec.vm.name)));
+    args.plain(
+        "-name",
+        &format!("guest={},debug-threads=on", escape(&machine.spec.vm.name)),
+    );
     args.plain("-uuid", &machine.uuid);
     let mut options = format!(
         "{},usb=off,vmport=off,dump-guest-core=off,memory-backend=pc.ram,hpet=off",
@@ -32,7 +35,10 @@ pub fn identity(args: &mut Args, machine: &Machine) {
 /// Firmware and boot menu.
 pub fn firmware(args: &mut Args, machine: &Machine) {
     if let Some(firmware) = &machine.firmware {
-        for (name, path, read_only) in [("fw-rom", &firmware.rom, true), ("fw-eeprom", &firmware.vars, false)] {
+        for (name, path, read_only) in [
+            ("fw-rom", &firmware.rom, true),
+            ("fw-eeprom", &firmware.vars, false),
+        ] {
             let file = format!("{name}-file");
             let content = json!({
                 "driver": "file", "node-name": file, "filename": path, "auto-read-only": true, "discard": "unmap",
@@ -69,7 +75,8 @@ fn backend(vm: &VmConfig, bytes: u64) -> Value {
     if vm.hugepages.is_none() && !vm.shared_memory {
         return json!({"qom-type": "memory-backend-ram", "id": "pc.ram", "size": bytes});
     }
-    let mut file = json!({"qom-type": "memory-backend-memfd", "id": "pc.ram", "size": bytes, "share": true});
+    let mut file =
+        json!({"qom-type": "memory-backend-memfd", "id": "pc.ram", "size": bytes, "share": true});
     if let (Some(page), Some(fields)) = (vm.hugepages, file.as_object_mut()) {
         fields.insert("hugetlb".to_owned(), json!(true));
         fields.insert("hugetlbsize".to_owned(), json!(page.bytes()));
@@ -80,7 +87,10 @@ fn backend(vm: &VmConfig, bytes: u64) -> Value {
 /// The TPM, which is another process at the end of that descriptor.
 pub fn tpm(args: &mut Args, machine: &Machine, descriptors: Descriptors) {
     if machine.spec.vm.use_tpm {
-        args.plain("-chardev", &format!("socket,id=chrtpm,fd={}", descriptors.tpm));
+        args.plain(
+            "-chardev",
+            &format!("socket,id=chrtpm,fd={}", descriptors.tpm),
+        );
         args.plain("-tpmdev", "emulator,id=tpm0,chardev=chrtpm");
         args.device(&json!({"driver": "tpm-tis", "tpmdev": "tpm0"}));
     }
@@ -109,6 +119,9 @@ pub fn processors(args: &mut Args, machine: &Machine) {
 
 /// The clock.
 pub fn clock(args: &mut Args, machine: &Machine) {
-    let (base, clock) = (escape(&machine.spec.vm.rtc_base), machine.spec.vm.rtc_clock.as_str());
+    let (base, clock) = (
+        escape(&machine.spec.vm.rtc_base),
+        machine.spec.vm.rtc_clock.as_str(),
+    );
     args.plain("-rtc", &format!("base={base},clock={clock},driftfix=slew"));
 }

@@ -16,7 +16,9 @@ pub fn cds(args: &mut Args, machine: &Machine) {
         if let Some(file) = &cd.file {
             let mut node = cd_image(file);
             for (fields, key) in [(&mut node, "node-name"), (&mut device, "drive")] {
-                fields.as_object_mut().map(|fields| fields.insert(key.to_owned(), json!(cd_node(n))));
+                fields
+                    .as_object_mut()
+                    .map(|fields| fields.insert(key.to_owned(), json!(cd_node(n))));
             }
             args.json("-blockdev", &node);
         }
@@ -64,7 +66,15 @@ pub fn disks(args: &mut Args, machine: &Machine) {
 pub fn seed(args: &mut Args, machine: &Machine) {
     if let Some(path) = &machine.seed {
         let n = machine.disks.len();
-        blk(args, machine, machine.layout.seed, n, &seed_resource(n, path), true, None);
+        blk(
+            args,
+            machine,
+            machine.layout.seed,
+            n,
+            &seed_resource(n, path),
+            true,
+            None,
+        );
     }
 }
 

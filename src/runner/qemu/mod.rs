@@ -36,7 +36,13 @@ pub struct Descriptors {
 }
 
 /// The numbers that descriptors have in QEMU.
-pub const DESCRIPTORS: Descriptors = Descriptors { monitor: 3, serial: 4, guest_agent: 5, vmop_agent: 6, tpm: 7 };
+pub const DESCRIPTORS: Descriptors = Descriptors {
+    monitor: 3,
+    serial: 4,
+    guest_agent: 5,
+    vmop_agent: 6,
+    tpm: 7,
+};
 
 /// The number that the tap of that network has in QEMU, behind all others that it uses.
 pub fn tap_descriptor(n: usize) -> i32 {
@@ -74,7 +80,10 @@ fn process(args: &mut Args, descriptors: Descriptors) {
     args.plain("-display", "none");
     args.plain("-sandbox", SANDBOX);
     args.plain("-action", "shutdown=pause");
-    args.plain("-chardev", &format!("socket,id=charmonitor,fd={}", descriptors.monitor));
+    args.plain(
+        "-chardev",
+        &format!("socket,id=charmonitor,fd={}", descriptors.monitor),
+    );
     args.plain("-mon", "chardev=charmonitor,id=monitor,mode=control");
 }
 

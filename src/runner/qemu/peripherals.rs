@@ -20,8 +20,13 @@ const VMOP_AGENT_SOCKET: &str = "vmop-agent-socket";
 
 /// The serial line; its other end is the runner's console.
 pub fn serial(args: &mut Args, descriptors: Descriptors) {
-    args.plain("-chardev", &format!("socket,id=serial0-socket,fd={}", descriptors.serial));
-    args.device(&json!({"driver": "isa-serial", "chardev": "serial0-socket", "id": "serial0", "index": 0}));
+    args.plain(
+        "-chardev",
+        &format!("socket,id=serial0-socket,fd={}", descriptors.serial),
+    );
+    args.device(
+        &json!({"driver": "isa-serial", "chardev": "serial0-socket", "id": "serial0", "index": 0}),
+    );
 }
 
 /// Channels between agents in the guest and the runner.
@@ -29,12 +34,24 @@ pub fn agents(args: &mut Args, machine: &Machine, descriptors: Descriptors) {
     let bus = json!({"driver": "virtio-serial-pci", "id": "virtio-serial0"});
     args.pci_device(machine.layout.fixed(Fixed::Serial), bus);
     let channels = [
-        (GUEST_AGENT_CHANNEL, "org.qemu.guest_agent.0", GUEST_AGENT_SOCKET, descriptors.guest_agent),
-        (VMOP_AGENT_CHANNEL, "org.jdrupes.vmop_agent.0", VMOP_AGENT_SOCKET, descriptors.vmop_agent),
+        (
+            GUEST_AGENT_CHANNEL,
+            "org.qemu.guest_agent.0",
+            GUEST_AGENT_SOCKET,
+            descriptors.guest_agent,
+        ),
+        (
+            VMOP_AGENT_CHANNEL,
+            "org.jdrupes.vmop_agent.0",
+            VMOP_AGENT_SOCKET,
+            descriptors.vmop_agent,
+        ),
     ];
     for (id, name, chardev, descriptor) in channels {
         args.plain("-chardev", &listener(chardev, descriptor));
-        args.device(&json!({"driver": "virtserialport", "id": id, "name": name, "chardev": chardev}));
+        args.device(
+            &json!({"driver": "virtserialport", "id": id, "name": name, "chardev": chardev}),
+        );
     }
 }
 
@@ -43,7 +60,10 @@ pub fn input_and_entropy(args: &mut Args, machine: &Machine) {
     let usb = json!({"driver": "qemu-xhci", "p2": 15, "p3": 15, "id": "usb"});
     args.pci_device(machine.layout.fixed(Fixed::Usb), usb);
     args.device(&json!({"driver": "usb-tablet"}));
-    args.json("-object", &json!({"qom-type": "rng-random", "id": "objrng0", "filename": "/dev/urandom"}));
+    args.json(
+        "-object",
+        &json!({"qom-type": "rng-random", "id": "objrng0", "filename": "/dev/urandom"}),
+    );
     let entropy = json!({"driver": "virtio-rng-pci", "rng": "objrng0", "id": "rng0"});
     args.pci_device(machine.layout.fixed(Fixed::Entropy), entropy);
 }
@@ -68,7 +88,13 @@ fn screen(machine: &Machine) -> Value {
 
 /// Network interfaces.
 pub fn networks(args: &mut Args, machine: &Machine) {
-    let networks = machine.spec.vm.network.iter().zip(&machine.macs).zip(&machine.layout.networks);
+    let networks = machine
+        .spec
+        .vm
+        .network
+        .iter()
+        .zip(&machine.macs)
+        .zip(&machine.layout.networks);
     for (n, ((network, mac), slot)) in networks.enumerate() {
         let id = format!("hostnet{n}");
         args.json("-netdev", &backend(&id, n, network));
@@ -82,8 +108,12 @@ pub fn networks(args: &mut Args, machine: &Machine) {
 }
 
 /// QEMU's names for its virtio card.
-const VIRTIO: [&str; 4] =
-    ["virtio-net", "virtio-net-pci", "virtio-net-pci-transitional", "virtio-net-pci-non-transitional"];
+const VIRTIO: [&str; 4] = [
+    "virtio-net",
+    "virtio-net-pci",
+    "virtio-net-pci-transitional",
+    "virtio-net-pci-non-transitional",
+];
 /// A pair of queues of so many descriptors each: what QEMU (10.0) and the reference's guests have. Spelled out, so that no
 /// guest finds another card when QEMU changes its mind.
 const QUEUE_SIZE: u16 = 256;
@@ -92,7 +122,10 @@ const VECTORS: u16 = 4;
 
 fn nic(network: &NetworkConfig, id: &str, mac: &str) -> Value {
     let mut device = json!({"driver": network.device, "netdev": id, "mac": mac});
-    if let Some(fields) = device.as_object_mut().filter(|_| VIRTIO.contains(&network.device.as_str())) {
+    if let Some(fields) = device
+        .as_object_mut()
+        .filter(|_| VIRTIO.contains(&network.device.as_str()))
+    {
         let own = json!({"mq": false, "rx_queue_size": QUEUE_SIZE, "tx_queue_size": QUEUE_SIZE, "vectors": VECTORS});
         fields.extend(own.as_object().cloned().unwrap_or_default());
     }
@@ -108,7 +141,9 @@ fn backend(id: &str, n: usize, network: &NetworkConfig) -> Value {
     match network.type_ {
         NetworkType::User => user_backend(id, network),
         // Made and put on its bridge by the runner.
-        NetworkType::Tap => json!({"type": "tap", "id": id, "fd": tap_descriptor(n).to_string(), "vhost": false}),
+        NetworkType::Tap => {
+            json!({"type": "tap", "id": id, "fd": tap_descriptor(n).to_string(), "vhost": false})
+        }
     }
 }
 
@@ -119,11 +154,18 @@ fn user_backend(id: &str, network: &NetworkConfig) -> Value {
             fields.insert("net".to_owned(), json!(net));
         }
         let forward = |forward: &ForwardConfig| {
-            let protocol = if forward.protocol == Protocol::Udp { "udp" } else { "tcp" };
+            let protocol = if forward.protocol == Protocol::Udp {
+                "udp"
+            } else {
+                "tcp"
+            };
             json!({"str": format!("{protocol}::{}-:{}", forward.port, forward.guest_port)})
         };
         if !network.forward.is_empty() {
-            fields.insert("hostfwd".to_owned(), network.forward.iter().map(forward).collect());
+            fields.insert(
+                "hostfwd".to_owned(),
+                network.forward.iter().map(forward).collect(),
+            );
         }
     }
     backend
@@ -132,13 +174,30 @@ fn user_backend(id: &str, network: &NetworkConfig) -> Value {
 /// The SPICE server, its agent's channel, sound and USB redirection. Its password comes through the monitor. With a
 /// certificate its port is encrypted; there is none beside it that is not.
 pub fn spice(args: &mut Args, machine: &Machine) {
-    let Some(spice) = &machine.spec.vm.display.spice else { return };
+    let Some(spice) = &machine.spec.vm.display.spice else {
+        return;
+    };
     let ticketing = if machine.ticketing { "off" } else { "on" };
-    let secure = if machine.certificate.is_some() { "tls-" } else { "" };
-    let mut options = format!("{secure}port={},disable-ticketing={ticketing},seamless-migration=on", spice.port);
-    if let Some(Certificate { chain, key, authority }) = &machine.certificate {
+    let secure = if machine.certificate.is_some() {
+        "tls-"
+    } else {
+        ""
+    };
+    let mut options = format!(
+        "{secure}port={},disable-ticketing={ticketing},seamless-migration=on",
+        spice.port
+    );
+    if let Some(Certificate {
+        chain,
+        key,
+        authority,
+    }) = &machine.certificate
+    {
         for (option, path) in [("key", key), ("cert", chain), ("cacert", authority)] {
-            options.push_str(&format!(",x509-{option}-file={}", escape(&path.display().to_string())));
+            options.push_str(&format!(
+                ",x509-{option}-file={}",
+                escape(&path.display().to_string())
+            ));
         }
     }
     if let Some(address) = &spice.address {
@@ -149,11 +208,16 @@ pub fn spice(args: &mut Args, machine: &Machine) {
     }
     args.plain("-spice", &options);
     args.plain("-chardev", "spicevmc,id=vdagentdev,name=vdagent");
-    args.device(&json!({"driver": "virtserialport", "name": "com.redhat.spice.0", "chardev": "vdagentdev"}));
+    args.device(
+        &json!({"driver": "virtserialport", "name": "com.redhat.spice.0", "chardev": "vdagentdev"}),
+    );
     args.json("-audiodev", &json!({"driver": "spice", "id": "audio1"}));
     args.device(&json!({"driver": "hda-duplex", "audiodev": "audio1"}));
     for n in 0..spice.usb_redirects {
-        args.plain("-chardev", &format!("spicevmc,id=charredir{n},name=usbredir"));
+        args.plain(
+            "-chardev",
+            &format!("spicevmc,id=charredir{n},name=usbredir"),
+        );
         args.device(&json!({"driver": "usb-redir", "id": format!("redir{n}"), "chardev": format!("charredir{n}")}));
     }
 }

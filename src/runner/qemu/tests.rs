@@ -4,7 +4,9 @@ mod options;
 mod rules;
 
 use crate::runner::config;
-use crate::runner::machine::{Acceleration, Certificate, Disk, DiskKind, FirmwareFiles, Screen, testing};
+use crate::runner::machine::{
+    Acceleration, Certificate, Disk, DiskKind, FirmwareFiles, Screen, testing,
+};
 use crate::runner::qemu::*;
 use crate::runner::resolved::Spec;
 use std::path::PathBuf;
@@ -18,7 +20,9 @@ fn machine(vm: &str) -> Machine {
         acceleration: Acceleration::Tcg,
         cpu_model: "max".to_owned(),
         firmware: None,
-        macs: (0..spec.vm.network.len()).map(|n| format!("52:54:00:12:34:{n:02x}")).collect(),
+        macs: (0..spec.vm.network.len())
+            .map(|n| format!("52:54:00:12:34:{n:02x}"))
+            .collect(),
         cds: spec.cds.clone(),
         disks: Vec::new(),
         seed: None,
@@ -70,10 +74,26 @@ fn b32_the_fullest_machine() {
     );
     machine.acceleration = Acceleration::Kvm;
     machine.screen = Screen::VirtioVga;
-    machine.firmware = Some(FirmwareFiles { rom: "/fw/CODE.fd".into(), vars: "/data/fw-vars.fd".into(), secure: true });
+    machine.firmware = Some(FirmwareFiles {
+        rom: "/fw/CODE.fd".into(),
+        vars: "/data/fw-vars.fd".into(),
+        secure: true,
+    });
     machine.disks = vec![
-        Disk { path: "/dev/system-disk".into(), kind: DiskKind::Device, bootindex: Some(1000), size: 0, direct: true },
-        Disk { path: "/images/a,b.img".into(), kind: DiskKind::File, bootindex: None, size: 0, direct: false },
+        Disk {
+            path: "/dev/system-disk".into(),
+            kind: DiskKind::Device,
+            bootindex: Some(1000),
+            size: 0,
+            direct: true,
+        },
+        Disk {
+            path: "/images/a,b.img".into(),
+            kind: DiskKind::File,
+            bootindex: None,
+            size: 0,
+            direct: false,
+        },
     ];
     machine.seed = Some(PathBuf::from("/run/seed.img"));
     machine.ticketing = true;
@@ -84,12 +104,25 @@ fn b32_the_fullest_machine() {
 #[test]
 fn memory_is_ordinary_unless_huge_pages_or_sharing_are_wanted() {
     let memory = |more: &str| {
-        let arguments = arguments(&machine(&format!("    network: []\n    maximumRam: 2 GiB\n{more}")), DESCRIPTORS);
-        arguments.into_iter().find(|argument| argument.contains("pc.ram\"")).unwrap()
+        let arguments = arguments(
+            &machine(&format!("    network: []\n    maximumRam: 2 GiB\n{more}")),
+            DESCRIPTORS,
+        );
+        arguments
+            .into_iter()
+            .find(|argument| argument.contains("pc.ram\""))
+            .unwrap()
     };
     let ordinary = r#"{"id":"pc.ram","qom-type":"memory-backend-ram","size":2147483648}"#;
-    assert_eq!((memory("").as_str(), memory("    sharedMemory: false\n").as_str()), (ordinary, ordinary));
-    let shared = r#"{"id":"pc.ram","qom-type":"memory-backend-memfd","share":true,"size":2147483648}"#;
+    assert_eq!(
+        (
+            memory("").as_str(),
+            memory("    sharedMemory: false\n").as_str()
+        ),
+        (ordinary, ordinary)
+    );
+    let shared =
+        r#"{"id":"pc.ram","qom-type":"memory-backend-memfd","share":true,"size":2147483648}"#;
     assert_eq!(memory("    sharedMemory: true\n"), shared);
     for (size, bytes) in [("2Mi", 2 << 20), ("1Gi", 1 << 30)] {
         let huge = format!(
@@ -102,20 +135,32 @@ fn memory_is_ordinary_unless_huge_pages_or_sharing_are_wanted() {
 #[test]
 fn the_same_machine_gives_the_same_arguments() {
     let machine = machine("    network: [{type: user}]\n");
-    assert_eq!(arguments(&machine, DESCRIPTORS), arguments(&machine, DESCRIPTORS));
+    assert_eq!(
+        arguments(&machine, DESCRIPTORS),
+        arguments(&machine, DESCRIPTORS)
+    );
 }
 
 #[test]
 fn a_screen_is_the_machines_own() {
     let screen = |screen, display: &str| {
-        let machine = Machine { screen, ..machine(&format!("    network: []\n{display}")) };
+        let machine = Machine {
+            screen,
+            ..machine(&format!("    network: []\n{display}"))
+        };
         let arguments = arguments(&machine, DESCRIPTORS);
-        let screen = arguments.iter().find(|argument| argument.contains("video0")).unwrap();
+        let screen = arguments
+            .iter()
+            .find(|argument| argument.contains("video0"))
+            .unwrap();
         serde_json::from_str::<serde_json::Value>(screen).unwrap()
     };
     assert_eq!(screen(Screen::Vga, "")["driver"], "VGA");
     let two = screen(Screen::VirtioVga, "    display: {outputs: 2}\n");
-    assert_eq!((&two["driver"], &two["max_outputs"]), (&json!("virtio-vga"), &json!(2)));
+    assert_eq!(
+        (&two["driver"], &two["max_outputs"]),
+        (&json!("virtio-vga"), &json!(2))
+    );
 }
 
 #[test]
@@ -123,14 +168,24 @@ fn with_a_certificate_the_displays_port_is_encrypted_and_no_other_is_open() {
     let mut machine = machine("    network: []\n    display: {spice: {port: 5900}}\n");
     let of_spice = |machine: &Machine| {
         let arguments = arguments(machine, DESCRIPTORS);
-        let at = arguments.iter().position(|argument| argument == "-spice").unwrap();
+        let at = arguments
+            .iter()
+            .position(|argument| argument == "-spice")
+            .unwrap();
         arguments[at + 1].clone()
     };
     assert!(of_spice(&machine).starts_with("port=5900,"));
     let [chain, key, authority] = ["/c/tls.crt", "/c,d/tls.key", "/c/ca.crt"].map(PathBuf::from);
-    machine.certificate = Some(Certificate { chain, key, authority });
+    machine.certificate = Some(Certificate {
+        chain,
+        key,
+        authority,
+    });
     let options = of_spice(&machine);
-    assert!(options.starts_with("tls-port=5900,") && !options.contains(",port="), "{options}");
+    assert!(
+        options.starts_with("tls-port=5900,") && !options.contains(",port="),
+        "{options}"
+    );
     let files = ",x509-key-file=/c,,d/tls.key,x509-cert-file=/c/tls.crt,x509-cacert-file=/c/ca.crt";
     assert!(options.ends_with(files), "{options}");
 }

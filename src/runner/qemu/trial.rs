@@ -11,7 +11,13 @@ fn machine(args: &mut Args, secure: bool, accelerator: Option<&str>) {
     }
     args.plain("-display", "none");
     args.plain("-sandbox", crate::runner::qemu::SANDBOX);
-    args.plain("-machine", &format!("q35,usb=off,vmport=off,hpet=off{}", if secure { ",smm=on" } else { "" }));
+    args.plain(
+        "-machine",
+        &format!(
+            "q35,usb=off,vmport=off,hpet=off{}",
+            if secure { ",smm=on" } else { "" }
+        ),
+    );
     if let Some(accelerator) = accelerator {
         args.plain("-accel", accelerator);
     }
@@ -24,7 +30,9 @@ pub fn probe(model: &str, secure: bool, guest: &Path) -> Vec<String> {
     machine(&mut args, secure, Acceleration::Kvm.name());
     args.plain("-cpu", model);
     args.plain("-bios", &guest.display().to_string());
-    args.device(&serde_json::json!({"driver": "isa-debug-exit", "iobase": GUEST_PORT, "iosize": 4}));
+    args.device(
+        &serde_json::json!({"driver": "isa-debug-exit", "iobase": GUEST_PORT, "iosize": 4}),
+    );
     args.into_vec()
 }
 

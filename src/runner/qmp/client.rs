@@ -66,29 +66,47 @@ impl Client {
         tracing::debug!(?command, "monitor");
         let (reply, answer) = oneshot::channel();
         let exchange = async {
-            self.0.send(Request { command, reply }).await.map_err(|_| Error::Lost(name))?;
+            self.0
+                .send(Request { command, reply })
+                .await
+                .map_err(|_| Error::Lost(name))?;
             answer.await.unwrap_or(Err(Error::Lost(name)))
         };
-        timeout(COMMAND_TIME, exchange).await.unwrap_or(Err(Error::Timeout(name)))
+        timeout(COMMAND_TIME, exchange)
+            .await
+            .unwrap_or(Err(Error::Timeout(name)))
     }
 
     /// Gives the command; an answer of the wrong shape is an error.
-    pub async fn query<T: serde::de::DeserializeOwned>(&self, command: Command) -> Result<T, Error> {
+    pub async fn query<T: serde::de::DeserializeOwned>(
+        &self,
+        command: Command,
+    ) -> Result<T, Error> {
         let name = command.name;
         let value = self.execute(command).await?;
-        let refused = |e: serde_json::Error| Error::Refused { command: name, description: format!("unreadable: {e}") };
+        let refused = |e: serde_json::Error| Error::Refused {
+            command: name,
+            description: format!("unreadable: {e}"),
+        };
         serde_json::from_value(value).map_err(refused)
     }
 }
 
 /// The client for the monitor at the other end, and the task that must run for it. The task ends with the connection, or when all
 /// clients are gone.
-pub fn connect(stream: UnixStream, signals: mpsc::UnboundedSender<Signal>) -> (Client, impl Future<Output = ()>) {
+pub fn connect(
+    stream: UnixStream,
+    signals: mpsc::UnboundedSender<Signal>,
+) -> (Client, impl Future<Output = ()>) {
     let (sender, requests) = mpsc::channel(16);
     (Client(sender), run(stream, requests, signals))
 }
 
-async fn run(stream: UnixStream, mut requests: mpsc::Receiver<Request>, signals: mpsc::UnboundedSender<Signal>) {
+async fn run(
+    stream: UnixStream,
+    mut requests: mpsc::Receiver<Request>,
+    signals: mpsc::UnboundedSender<Signal>,
+) {
     let lost = match open(stream).await {
         Ok(framed) => {
             let _ = signals.send(Signal::Ready);
@@ -108,14 +126,27 @@ async fn open(stream: UnixStream) -> Result<Connection, String> {
     let mut framed = Framed::new(stream, Codec::default());
     let closed = || "QEMU has closed its monitor".to_owned();
     loop {
-        match framed.next().await.ok_or_else(closed)?.map_err(|error| error.to_string())? {
+        match framed
+            .next()
+            .await
+            .ok_or_else(closed)?
+            .map_err(|error| error.to_string())?
+        {
             Message::Greeting => break,
             other => tracing::debug!(?other, "before the monitor's greeting"),
         }
     }
-    framed.send(encode(0, &Command::capabilities())).await.map_err(|error| error.to_string())?;
+    framed
+        .send(encode(0, &Command::capabilities()))
+        .await
+        .map_err(|error| error.to_string())?;
     loop {
-        match framed.next().await.ok_or_else(closed)?.map_err(|error| error.to_string())? {
+        match framed
+            .next()
+            .await
+            .ok_or_else(closed)?
+            .map_err(|error| error.to_string())?
+        {
             Message::Return { id: 0, .. } => return Ok(framed),
             Message::Error { description, .. } => return Err(description),
             _ => {}

@@ -71,10 +71,28 @@ struct RawError {
 impl From<Raw> for Message {
     fn from(raw: Raw) -> Self {
         match raw {
-            Raw { event: Some(name), data, .. } => Self::Event { name, data },
-            Raw { error: Some(error), id, .. } => Self::Error { id, class: error.class, description: error.desc },
-            Raw { value: Some(value), id: Some(id), .. } => Self::Return { id, value },
-            Raw { greeting: Some(_), .. } => Self::Greeting,
+            Raw {
+                event: Some(name),
+                data,
+                ..
+            } => Self::Event { name, data },
+            Raw {
+                error: Some(error),
+                id,
+                ..
+            } => Self::Error {
+                id,
+                class: error.class,
+                description: error.desc,
+            },
+            Raw {
+                value: Some(value),
+                id: Some(id),
+                ..
+            } => Self::Return { id, value },
+            Raw {
+                greeting: Some(_), ..
+            } => Self::Greeting,
             _ => Self::Other,
         }
     }
@@ -86,7 +104,11 @@ pub struct Codec(AnyDelimiterCodec);
 
 impl Codec {
     fn of(maximum: usize) -> Self {
-        Self(AnyDelimiterCodec::new_with_max_length(b"\n".to_vec(), Vec::new(), maximum))
+        Self(AnyDelimiterCodec::new_with_max_length(
+            b"\n".to_vec(),
+            Vec::new(),
+            maximum,
+        ))
     }
 }
 
@@ -105,8 +127,9 @@ impl Decoder for Codec {
             let line = line.trim_ascii();
             if !line.is_empty() {
                 // The line is not shown: replies can hold anything.
-                let raw = serde_json::from_slice::<Raw>(line)
-                    .map_err(|error| io::Error::other(format!("a message that is not the monitor's: {error}")))?;
+                let raw = serde_json::from_slice::<Raw>(line).map_err(|error| {
+                    io::Error::other(format!("a message that is not the monitor's: {error}"))
+                })?;
                 return Ok(Some(raw.into()));
             }
         }
@@ -152,8 +175,14 @@ mod tests {
             messages,
             [
                 Message::Greeting,
-                Message::Event { name: "STOP".to_owned(), data: Map::new() },
-                Message::Return { id: 7, value: json!({}) },
+                Message::Event {
+                    name: "STOP".to_owned(),
+                    data: Map::new()
+                },
+                Message::Return {
+                    id: 7,
+                    value: json!({})
+                },
                 error(Some(8), "no"),
                 error(None, "what?"),
                 Message::Other,
@@ -171,7 +200,12 @@ mod tests {
     #[test]
     fn a_command_is_one_line() {
         let (mut codec, mut buffer) = (Codec::default(), BytesMut::new());
-        codec.encode(json!({"execute": "cont", "arguments": {"a": "b\nc"}}), &mut buffer).unwrap();
+        codec
+            .encode(
+                json!({"execute": "cont", "arguments": {"a": "b\nc"}}),
+                &mut buffer,
+            )
+            .unwrap();
         assert_eq!(buffer.iter().filter(|byte| **byte == b'\n').count(), 1);
     }
 }

@@ -78,7 +78,12 @@ pub struct IoError {
 impl IoError {
     /// Which of the disks it is; its node is named `drive-<n>-…`.
     pub fn disk(&self) -> Option<usize> {
-        self.node.strip_prefix("drive-")?.split('-').next()?.parse().ok()
+        self.node
+            .strip_prefix("drive-")?
+            .split('-')
+            .next()?
+            .parse()
+            .ok()
     }
 }
 
@@ -89,22 +94,45 @@ impl Event {
     /// The event of that name; none if the runner does nothing about it.
     pub fn of(name: &str, data: &Map<String, Value>) -> Option<Self> {
         let flag = |key| data.get(key).and_then(Value::as_bool).unwrap_or(false);
-        let text = |key| data.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |key| {
+            data.get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         let client = |key: &str| {
-            let text = data.get("client").and_then(|client| client.get(key)).and_then(Value::as_str);
+            let text = data
+                .get("client")
+                .and_then(|client| client.get(key))
+                .and_then(Value::as_str);
             text.unwrap_or_default().to_owned()
         };
         let channel_type = || data.get("client")?.get("channel-type")?.as_u64();
         match name {
-            "SHUTDOWN" => Some(Self::Shutdown { guest: flag("guest"), reason: text("reason") }),
+            "SHUTDOWN" => Some(Self::Shutdown {
+                guest: flag("guest"),
+                reason: text("reason"),
+            }),
             "STOP" => Some(Self::Stopped),
             "RESET" => Some(Self::Reset),
-            "VSERPORT_CHANGE" => Some(Self::Channel { id: text("id"), open: flag("open") }),
-            "BALLOON_CHANGE" => data.get("actual").and_then(Value::as_u64).map(|actual| Self::Balloon { actual }),
+            "VSERPORT_CHANGE" => Some(Self::Channel {
+                id: text("id"),
+                open: flag("open"),
+            }),
+            "BALLOON_CHANGE" => data
+                .get("actual")
+                .and_then(Value::as_u64)
+                .map(|actual| Self::Balloon { actual }),
             "SPICE_INITIALIZED" if channel_type() == Some(SPICE_MAIN) => {
-                Some(Self::ConsoleConnected { host: client("host"), port: client("port") })
+                Some(Self::ConsoleConnected {
+                    host: client("host"),
+                    port: client("port"),
+                })
             }
-            "SPICE_DISCONNECTED" => Some(Self::ConsoleDisconnected { host: client("host"), port: client("port") }),
+            "SPICE_DISCONNECTED" => Some(Self::ConsoleDisconnected {
+                host: client("host"),
+                port: client("port"),
+            }),
             "BLOCK_IO_ERROR" => Some(Self::IoError(IoError {
                 node: text("node-name"),
                 write: text("operation") == "write",
@@ -113,10 +141,13 @@ impl Event {
                 reason: text("reason"),
             })),
             "DEVICE_TRAY_MOVED" => Some(Self::TrayMoved),
-            "DEVICE_DELETED" => Some(Self::DeviceUnplugged { device: text("device") }),
-            "DEVICE_UNPLUG_GUEST_ERROR" => {
-                Some(Self::UnplugRefused { device: text("device"), why: "gives no reason".to_owned() })
-            }
+            "DEVICE_DELETED" => Some(Self::DeviceUnplugged {
+                device: text("device"),
+            }),
+            "DEVICE_UNPLUG_GUEST_ERROR" => Some(Self::UnplugRefused {
+                device: text("device"),
+                why: "gives no reason".to_owned(),
+            }),
             "ACPI_DEVICE_OST" => refused(data.get("info")?),
             _ => None,
         }
@@ -130,7 +161,8 @@ const EJECT: [u64; 2] = [0x03, 0x103];
 /// The device that a guest does not let go, if its answer says that. While it works on it, it says so too.
 fn refused(info: &Value) -> Option<Event> {
     let number = |key| info.get(key).and_then(Value::as_u64);
-    let status = number("status").filter(|_| number("source").is_some_and(|source| EJECT.contains(&source)))?;
+    let status = number("status")
+        .filter(|_| number("source").is_some_and(|source| EJECT.contains(&source)))?;
     let words = match status {
         0x00 | 0x84 => return None,
         0x80 => "it cannot give such a device back",
@@ -141,7 +173,10 @@ fn refused(info: &Value) -> Option<Event> {
     };
     // A place without a device has none to lose.
     let device = info.get("device")?.as_str()?.to_owned();
-    Some(Event::UnplugRefused { device, why: format!("says that {words} (_OST status {status:#x})") })
+    Some(Event::UnplugRefused {
+        device,
+        why: format!("says that {words} (_OST status {status:#x})"),
+    })
 }
 
 #[cfg(test)]
@@ -159,24 +194,52 @@ mod tests {
         let (host, port) = ("10.0.0.9".to_owned(), "4711".to_owned());
         let reason = "guest-shutdown".to_owned();
         let off = json!({"guest": true, "reason": reason});
-        assert_eq!(event("SHUTDOWN", off), Some(Event::Shutdown { guest: true, reason }));
+        assert_eq!(
+            event("SHUTDOWN", off),
+            Some(Event::Shutdown {
+                guest: true,
+                reason
+            })
+        );
         assert_eq!(
             event("VSERPORT_CHANGE", json!({"id": "channel0", "open": true})),
-            Some(Event::Channel { id: "channel0".to_owned(), open: true })
+            Some(Event::Channel {
+                id: "channel0".to_owned(),
+                open: true
+            })
         );
-        assert_eq!(event("SPICE_INITIALIZED", client.clone()), Some(Event::ConsoleConnected { host, port }));
-        assert_eq!(event("SPICE_INITIALIZED", json!({"client": {"channel-type": 2}})), None);
+        assert_eq!(
+            event("SPICE_INITIALIZED", client.clone()),
+            Some(Event::ConsoleConnected { host, port })
+        );
+        assert_eq!(
+            event("SPICE_INITIALIZED", json!({"client": {"channel-type": 2}})),
+            None
+        );
         assert_eq!(event("SPICE_CONNECTED", client), None);
         assert_eq!(event("BALLOON_CHANGE", json!({})), None);
         let gone = json!({"device": "cpu-1", "path": "/machine/peripheral/cpu-1"});
         let device = "cpu-1".to_owned();
-        assert_eq!(event("DEVICE_DELETED", gone.clone()), Some(Event::DeviceUnplugged { device: device.clone() }));
+        assert_eq!(
+            event("DEVICE_DELETED", gone.clone()),
+            Some(Event::DeviceUnplugged {
+                device: device.clone()
+            })
+        );
         let why = "gives no reason".to_owned();
-        assert_eq!(event("DEVICE_UNPLUG_GUEST_ERROR", gone), Some(Event::UnplugRefused { device, why }));
+        assert_eq!(
+            event("DEVICE_UNPLUG_GUEST_ERROR", gone),
+            Some(Event::UnplugRefused { device, why })
+        );
         let full = json!({"device": "", "node-name": "drive-12-host-resource", "operation": "write", "action": "stop",
             "nospace": true, "reason": "No space left on device"});
-        let Some(Event::IoError(error)) = event("BLOCK_IO_ERROR", full) else { panic!() };
-        assert_eq!((error.disk(), error.write, error.stopped, error.full), (Some(12), true, true, true));
+        let Some(Event::IoError(error)) = event("BLOCK_IO_ERROR", full) else {
+            panic!()
+        };
+        assert_eq!(
+            (error.disk(), error.write, error.stopped, error.full),
+            (Some(12), true, true, true)
+        );
     }
 
     #[test]
@@ -185,14 +248,29 @@ mod tests {
             let info = json!({"device": "cpu-2", "slot": "2", "slot-type": "CPU", "source": source, "status": status});
             event("ACPI_DEVICE_OST", json!({"info": info}))
         };
-        for (source, status, word) in
-            [(3, 0x80, "cannot"), (0x103, 0x82, "busy"), (3, 1, "could not"), (3, 0x99, "0x99")]
-        {
-            let Some(Event::UnplugRefused { device, why }) = answer(source, status) else { panic!("{status:#x}") };
-            assert!(device == "cpu-2" && why.contains(word) && why.contains(&format!("{status:#x}")), "{why}");
+        for (source, status, word) in [
+            (3, 0x80, "cannot"),
+            (0x103, 0x82, "busy"),
+            (3, 1, "could not"),
+            (3, 0x99, "0x99"),
+        ] {
+            let Some(Event::UnplugRefused { device, why }) = answer(source, status) else {
+                panic!("{status:#x}")
+            };
+            assert!(
+                device == "cpu-2" && why.contains(word) && why.contains(&format!("{status:#x}")),
+                "{why}"
+            );
         }
         // Done, under way, and what is said of a device that has come.
-        for (source, status) in [(3, 0), (0x103, 0), (3, 0x84), (0x103, 0x84), (1, 0x80), (0x200, 1)] {
+        for (source, status) in [
+            (3, 0),
+            (0x103, 0),
+            (3, 0x84),
+            (0x103, 0x84),
+            (1, 0x80),
+            (0x200, 1),
+        ] {
             assert_eq!(answer(source, status), None, "{source:#x} {status:#x}");
         }
         let empty = json!({"info": {"slot": "2", "slot-type": "CPU", "source": 3, "status": 1}});

@@ -14,12 +14,16 @@ pub struct Peer {
 impl Peer {
     pub fn of(stream: UnixStream) -> Self {
         let (reader, writer) = stream.into_split();
-        Self { lines: BufReader::new(reader).lines(), writer }
+        Self {
+            lines: BufReader::new(reader).lines(),
+            writer,
+        }
     }
 
     pub async fn greet(stream: UnixStream) -> Self {
         let mut peer = Self::of(stream);
-        peer.say(r#"{"QMP": {"version": {}, "capabilities": []}}"#).await;
+        peer.say(r#"{"QMP": {"version": {}, "capabilities": []}}"#)
+            .await;
         let first = peer.hear().await;
         assert_eq!(first["execute"], "qmp_capabilities");
         peer.say(r#"{"return": {}, "id": 0}"#).await;
@@ -27,7 +31,10 @@ impl Peer {
     }
 
     pub async fn say(&mut self, line: &str) {
-        self.writer.write_all(format!("{line}\r\n").as_bytes()).await.unwrap();
+        self.writer
+            .write_all(format!("{line}\r\n").as_bytes())
+            .await
+            .unwrap();
     }
 
     /// Without an end.
@@ -40,11 +47,16 @@ impl Peer {
     }
 
     /// Answers the next command by what `answer` makes of its name and arguments: a value, or a refusal.
-    pub async fn answer(&mut self, answer: impl FnOnce(&str, &Value) -> Result<Value, &'static str>) {
+    pub async fn answer(
+        &mut self,
+        answer: impl FnOnce(&str, &Value) -> Result<Value, &'static str>,
+    ) {
         let command = self.hear().await;
         let reply = match answer(command["execute"].as_str().unwrap(), &command["arguments"]) {
             Ok(value) => serde_json::json!({"return": value, "id": command["id"]}),
-            Err(why) => serde_json::json!({"error": {"class": "GenericError", "desc": why}, "id": command["id"]}),
+            Err(why) => {
+                serde_json::json!({"error": {"class": "GenericError", "desc": why}, "id": command["id"]})
+            }
         };
         self.say(&reply.to_string()).await;
     }

@@ -25,7 +25,11 @@ impl fmt::Debug for Command {
 
 impl Command {
     fn new(name: &'static str, arguments: Value) -> Self {
-        Self { name, arguments, secret: false }
+        Self {
+            name,
+            arguments,
+            secret: false,
+        }
     }
 
     /// First command of a connection.
@@ -99,12 +103,18 @@ impl Command {
     /// Has the guest's balloon driver tell about the guest's memory that often, in seconds.
     pub fn set_guest_stats_interval(balloon: &str, seconds: u64) -> Self {
         let property = "guest-stats-polling-interval";
-        Self::new("qom-set", json!({"path": balloon, "property": property, "value": seconds}))
+        Self::new(
+            "qom-set",
+            json!({"path": balloon, "property": property, "value": seconds}),
+        )
     }
 
     /// What the guest's balloon driver has told last.
     pub fn guest_stats(balloon: &str) -> Self {
-        Self::new("qom-get", json!({"path": balloon, "property": "guest-stats"}))
+        Self::new(
+            "qom-get",
+            json!({"path": balloon, "property": "guest-stats"}),
+        )
     }
 
     /// Presses the reset button.
@@ -119,7 +129,10 @@ impl Command {
 
     /// Replaces a drive's medium by a new block node. A guest that has locked the tray is asked to open it.
     pub fn change_medium(device: &str, node: &Value) -> Self {
-        Self::new("blockdev-change-medium", json!({"id": device, "filename": format!("json:{node}")}))
+        Self::new(
+            "blockdev-change-medium",
+            json!({"id": device, "filename": format!("json:{node}")}),
+        )
     }
 
     /// Opens a drive's tray and removes the medium. A guest that has locked the tray is asked to open it.
@@ -140,12 +153,19 @@ impl Command {
     /// Sets the display's password.
     pub fn set_password(password: &str) -> Self {
         let arguments = json!({"protocol": "spice", "password": password});
-        Self { name: "set_password", arguments, secret: true }
+        Self {
+            name: "set_password",
+            arguments,
+            secret: true,
+        }
     }
 
     /// Sets when the display's password ends: `now`, `never`, `+<seconds>` or seconds since 1970.
     pub fn expire_password(time: &str) -> Self {
-        Self::new("expire_password", json!({"protocol": "spice", "time": time}))
+        Self::new(
+            "expire_password",
+            json!({"protocol": "spice", "time": time}),
+        )
     }
 }
 

@@ -1,7 +1,9 @@
 //! (pure) Checks of the values that their types do not limit. Texts that pass can be put on QEMU's command line.
 
 use crate::api::quantity::Bytes;
-use crate::api::runner::config::{DriveConfig, DriveType, NetworkConfig, NetworkType, Protocol, VmConfig};
+use crate::api::runner::config::{
+    DriveConfig, DriveType, NetworkConfig, NetworkType, Protocol, VmConfig,
+};
 use crate::runner::failure::Invalid;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -28,32 +30,62 @@ pub fn values(vm: &VmConfig) -> Result<(), Invalid> {
     word("vm.cpuModel", &vm.cpu_model, CPU_MODEL)?;
     rtc_base("vm.rtcBase", &vm.rtc_base)?;
     range("vm.maximumRam", vm.maximum_ram, RAM_RANGE)?;
-    range("vm.currentRam", vm.current_ram.unwrap_or(vm.maximum_ram), *RAM_RANGE.start()..=Bytes(1 << 63))?;
+    range(
+        "vm.currentRam",
+        vm.current_ram.unwrap_or(vm.maximum_ram),
+        *RAM_RANGE.start()..=Bytes(1 << 63),
+    )?;
     range("vm.currentCpus", vm.current_cpus.unwrap_or(1), CPUS_RANGE)?;
-    range("vm.powerdownTimeout", vm.powerdown_timeout, 0..=POWERDOWN_TIMEOUT_MAX)?;
+    range(
+        "vm.powerdownTimeout",
+        vm.powerdown_timeout,
+        0..=POWERDOWN_TIMEOUT_MAX,
+    )?;
     range("vm.display.outputs", vm.display.outputs, 1..=16)?;
     // The agent receives the name in a line. Whether the guest has such a user is for the agent to say.
-    if let Some(user) = vm.display.logged_in_user.as_ref().filter(|user| user.contains(|c: char| c.is_ascii_control()))
+    if let Some(user) = vm
+        .display
+        .logged_in_user
+        .as_ref()
+        .filter(|user| user.contains(|c: char| c.is_ascii_control()))
     {
-        return Err(Invalid::value("vm.display.loggedInUser", user, "a name without line ends"));
+        return Err(Invalid::value(
+            "vm.display.loggedInUser",
+            user,
+            "a name without line ends",
+        ));
     }
     // A port of the pod leads to one place; UDP has ports of its own.
     let mut ports = BTreeMap::new();
     if let Some(spice) = &vm.display.spice {
         range("vm.display.spice.port", spice.port, PORT_RANGE)?;
-        range("vm.display.spice.usbRedirects", spice.usb_redirects, 0..=USB_REDIRECTS_MAX)?;
-        ports.insert((Protocol::Tcp, spice.port), "vm.display.spice.port".to_owned());
+        range(
+            "vm.display.spice.usbRedirects",
+            spice.usb_redirects,
+            0..=USB_REDIRECTS_MAX,
+        )?;
+        ports.insert(
+            (Protocol::Tcp, spice.port),
+            "vm.display.spice.port".to_owned(),
+        );
     }
     for (n, config) in vm.network.iter().enumerate() {
         network(&format!("vm.network[{n}]"), config)?;
-        let forwards = config.forward.iter().enumerate().filter(|_| config.type_ == NetworkType::User);
+        let forwards = config
+            .forward
+            .iter()
+            .enumerate()
+            .filter(|_| config.type_ == NetworkType::User);
         for (i, forward) in forwards {
             let key = format!("vm.network[{n}].forward[{i}]");
             range(format!("{key}.guestPort"), forward.guest_port, PORT_RANGE)?;
             let key = format!("{key}.port");
             range(&key, forward.port, PORT_RANGE)?;
             if let Some(other) = ports.insert((forward.protocol, forward.port), key.clone()) {
-                let problem = format!("{} is in use by {other} already; give each a port of its own", forward.port);
+                let problem = format!(
+                    "{} is in use by {other} already; give each a port of its own",
+                    forward.port
+                );
                 return Err(Invalid::new(key, problem));
             }
         }
@@ -65,21 +97,34 @@ fn network(key: &str, config: &NetworkConfig) -> Result<(), Invalid> {
     word(&format!("{key}.device"), &config.device, "-_.")?;
     match config.type_ {
         NetworkType::Tap => interface(&format!("{key}.bridge"), config.bridge()),
-        NetworkType::User => config.net.as_ref().map_or(Ok(()), |net| self::net(&format!("{key}.net"), net)),
+        NetworkType::User => config
+            .net
+            .as_ref()
+            .map_or(Ok(()), |net| self::net(&format!("{key}.net"), net)),
     }
 }
 
 fn drives(drives: &[DriveConfig]) -> Result<(), Invalid> {
     let mut taken = BTreeMap::new();
     for (n, drive) in drives.iter().enumerate() {
-        let Some(index) = drive.bootindex else { continue };
+        let Some(index) = drive.bootindex else {
+            continue;
+        };
         let key = format!("vm.drives[{n}].bootindex");
         range(&key, index, 0..=i32::MAX.unsigned_abs())?;
         if let Some(other) = taken.insert(index, n) {
-            return Err(Invalid::new(key, format!("{index} is that of vm.drives[{other}] already; give each its own")));
+            return Err(Invalid::new(
+                key,
+                format!("{index} is that of vm.drives[{other}] already; give each its own"),
+            ));
         }
     }
-    match drives.iter().enumerate().filter(|(_, drive)| drive.type_ == DriveType::IdeCd).nth(CDS_MAX) {
+    match drives
+        .iter()
+        .enumerate()
+        .filter(|(_, drive)| drive.type_ == DriveType::IdeCd)
+        .nth(CDS_MAX)
+    {
         Some((n, _)) => {
             let problem = format!("the machine has room for {CDS_MAX} CD drives only");
             Err(Invalid::new(format!("vm.drives[{n}].type"), problem))
@@ -97,7 +142,11 @@ pub fn range<T: PartialOrd + Display>(
     if allowed.contains(&value) {
         return Ok(());
     }
-    let problem = format!("{value} is not allowed; use {} to {}", allowed.start(), allowed.end());
+    let problem = format!(
+        "{value} is not allowed; use {} to {}",
+        allowed.start(),
+        allowed.end()
+    );
     Err(Invalid::new(key, problem))
 }
 
@@ -105,7 +154,11 @@ pub fn range<T: PartialOrd + Display>(
 fn word(key: &str, value: &str, more: &str) -> Result<(), Invalid> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || more.contains(c);
     if value.is_empty() || value.len() > 1024 || !value.chars().all(allowed) {
-        return Err(Invalid::value(key, value, &format!("letters, digits and {more}")));
+        return Err(Invalid::value(
+            key,
+            value,
+            &format!("letters, digits and {more}"),
+        ));
     }
     Ok(())
 }
@@ -113,9 +166,19 @@ fn word(key: &str, value: &str, more: &str) -> Result<(), Invalid> {
 /// A UUID in its usual form.
 fn uuid(key: &str, value: &str) -> Result<(), Invalid> {
     let dashes = [8, 13, 18, 23];
-    let fits = |(i, c): (usize, char)| if dashes.contains(&i) { c == '-' } else { c.is_ascii_hexdigit() };
+    let fits = |(i, c): (usize, char)| {
+        if dashes.contains(&i) {
+            c == '-'
+        } else {
+            c.is_ascii_hexdigit()
+        }
+    };
     if value.len() != 36 || !value.chars().enumerate().all(fits) {
-        return Err(Invalid::value(key, value, "a UUID such as 7a37e3b4-5bd0-4f7b-8a0c-b0e2a1b2c3d4"));
+        return Err(Invalid::value(
+            key,
+            value,
+            "a UUID such as 7a37e3b4-5bd0-4f7b-8a0c-b0e2a1b2c3d4",
+        ));
     }
     Ok(())
 }
@@ -124,15 +187,24 @@ fn uuid(key: &str, value: &str) -> Result<(), Invalid> {
 /// colons; commas are QEMU's.
 fn interface(key: &str, value: &str) -> Result<(), Invalid> {
     let is_of_a_name = |c: char| c.is_ascii_graphic() && !"/:,".contains(c);
-    if (1..=15).contains(&value.len()) && ![".", ".."].contains(&value) && value.chars().all(is_of_a_name) {
+    if (1..=15).contains(&value.len())
+        && ![".", ".."].contains(&value)
+        && value.chars().all(is_of_a_name)
+    {
         return Ok(());
     }
-    Err(Invalid::value(key, value, "the name of an interface: 1 to 15 characters, no blank, slash, colon or comma"))
+    Err(Invalid::value(
+        key,
+        value,
+        "the name of an interface: 1 to 15 characters, no blank, slash, colon or comma",
+    ))
 }
 
 /// An IPv4 network: with a number of bits, with a mask, or of the size that its class has.
 fn net(key: &str, value: &str) -> Result<(), Invalid> {
-    let (address, mask) = value.split_once('/').map_or((value, None), |(address, mask)| (address, Some(mask)));
+    let (address, mask) = value
+        .split_once('/')
+        .map_or((value, None), |(address, mask)| (address, Some(mask)));
     let of_bits = |bits: u32| (4..=32).contains(&bits).then(|| u32::MAX << (32 - bits));
     let mask_of = |mask: &str| match mask.parse() {
         Ok(bits) => of_bits(bits),
@@ -143,24 +215,37 @@ fn net(key: &str, value: &str) -> Result<(), Invalid> {
         let [pod, names, guest] = [0x0202, 0x0203, 0x020f].map(|host: u32| host & !mask);
         pod != names && names != guest && guest != pod
     };
-    if address.parse::<Ipv4Addr>().is_ok() && mask.is_none_or(|text| mask_of(text).is_some_and(has_room)) {
+    if address.parse::<Ipv4Addr>().is_ok()
+        && mask.is_none_or(|text| mask_of(text).is_some_and(has_room))
+    {
         return Ok(());
     }
-    Err(Invalid::value(key, value, "an IPv4 network such as 10.0.2.0/24, of 29 bits at most"))
+    Err(Invalid::value(
+        key,
+        value,
+        "an IPv4 network such as 10.0.2.0/24, of 29 bits at most",
+    ))
 }
 
 /// Where the clock starts: `utc`, `localtime`, or a date whose parts need no leading zeros.
 fn rtc_base(key: &str, value: &str) -> Result<(), Invalid> {
     let numbers = |text: &str, separator: char| {
-        let part = |part: &str| (1..=4).contains(&part.len()) && part.chars().all(|c| c.is_ascii_digit());
+        let part =
+            |part: &str| (1..=4).contains(&part.len()) && part.chars().all(|c| c.is_ascii_digit());
         text.split(separator).count() == 3 && text.split(separator).all(part)
     };
-    let (date, time) = value.split_once('T').map_or((value, None), |(date, time)| (date, Some(time)));
+    let (date, time) = value
+        .split_once('T')
+        .map_or((value, None), |(date, time)| (date, Some(time)));
     let is_time = |time: &str| numbers(time.strip_suffix('Z').unwrap_or(time), ':');
     if ["utc", "localtime"].contains(&value) || numbers(date, '-') && time.is_none_or(is_time) {
         return Ok(());
     }
-    Err(Invalid::value(key, value, "utc, localtime or a date such as 2026-01-31T12:00:00"))
+    Err(Invalid::value(
+        key,
+        value,
+        "utc, localtime or a date such as 2026-01-31T12:00:00",
+    ))
 }
 
 /// An absolute path without surprises.
@@ -201,7 +286,13 @@ mod tests {
 
     #[test]
     fn the_clock_starts_at_utc_local_time_or_a_date() {
-        for good in ["utc", "localtime", "2026-01-31", "2026-01-31T12:00:00", "2026-1-3T1:2:3Z"] {
+        for good in [
+            "utc",
+            "localtime",
+            "2026-01-31",
+            "2026-01-31T12:00:00",
+            "2026-1-3T1:2:3Z",
+        ] {
             assert!(rtc_base("r", good).is_ok(), "{good}");
         }
         for bad in ["", "UTC", "2026-01-31T12", "utc,clock=vm", "tomorrow!!"] {

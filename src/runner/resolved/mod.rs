@@ -94,7 +94,10 @@ const SECTOR: Bytes = Bytes(512);
 impl Spec {
     /// Checks the configuration.
     pub fn from_config(config: &RunnerConfig) -> Result<Self, Invalid> {
-        let mut vm = config.vm.clone().ok_or_else(|| Invalid::new("vm", "missing; it describes the machine"))?;
+        let mut vm = config
+            .vm
+            .clone()
+            .ok_or_else(|| Invalid::new("vm", "missing; it describes the machine"))?;
         log_level(config)?;
         check::values(&vm)?;
         // Downwards: a limit of the pod that was computed from the same text still holds.
@@ -110,35 +113,70 @@ impl Spec {
             // One above the maximum means all there is: who lowers the maximum need not know of it.
             ram: vm.current_ram.take().map(|current| current.min(ram)),
             powerdown_timeout: Duration::from_secs(std::mem::take(&mut vm.powerdown_timeout)),
-            logged_in_user: vm.display.logged_in_user.take().filter(|name| !name.trim().is_empty()),
+            logged_in_user: vm
+                .display
+                .logged_in_user
+                .take()
+                .filter(|name| !name.trim().is_empty()),
             media: cds.iter().map(|cd| cd.file.clone()).collect(),
         };
-        Ok(Self { vm, ram, maximum_cpus, cds, disks, live })
+        Ok(Self {
+            vm,
+            ram,
+            maximum_cpus,
+            cds,
+            disks,
+            live,
+        })
     }
 
     /// Whether a running machine of this configuration becomes one of the other without a new start.
     pub fn differs_in_live_only(&self, other: &Self) -> bool {
         // A number of CPUs beyond the maximum raises it; that is told as a matter of the number.
         let raised = other.live.cpus > self.maximum_cpus;
-        let maximum_cpus = if raised { self.maximum_cpus } else { other.maximum_cpus };
+        let maximum_cpus = if raised {
+            self.maximum_cpus
+        } else {
+            other.maximum_cpus
+        };
         // The drives themselves stay; what is in them may change.
         let same_drives = self.cds.len() == other.cds.len()
-            && self.cds.iter().zip(&other.cds).all(|(one, two)| one.bootindex == two.bootindex);
-        let cds = if same_drives { self.cds.clone() } else { other.cds.clone() };
+            && self
+                .cds
+                .iter()
+                .zip(&other.cds)
+                .all(|(one, two)| one.bootindex == two.bootindex);
+        let cds = if same_drives {
+            self.cds.clone()
+        } else {
+            other.cds.clone()
+        };
         // A disk grows where it is.
-        let sized = |(one, two): (&Disk, &Disk)| Disk { size: one.size, ..two.clone() };
+        let sized = |(one, two): (&Disk, &Disk)| Disk {
+            size: one.size,
+            ..two.clone()
+        };
         let disks = match self.disks.len() == other.disks.len() {
             true => self.disks.iter().zip(&other.disks).map(sized).collect(),
             false => other.disks.clone(),
         };
-        *self == Self { live: self.live.clone(), maximum_cpus, cds, disks, ..other.clone() }
+        *self
+            == Self {
+                live: self.live.clone(),
+                maximum_cpus,
+                cds,
+                disks,
+                ..other.clone()
+            }
     }
 }
 
 /// How much is logged, if it is given: what `error`, `warn`, `info`, `debug` and `trace` stand for.
 pub fn log_level(config: &RunnerConfig) -> Result<Option<LevelFilter>, Invalid> {
-    let level =
-        |text: &String| text.parse().map_err(|_| Invalid::value("logLevel", text, "error, warn, info, debug or trace"));
+    let level = |text: &String| {
+        text.parse()
+            .map_err(|_| Invalid::value("logLevel", text, "error, warn, info, debug or trace"))
+    };
     config.log_level.as_ref().map(level).transpose()
 }
 
@@ -167,34 +205,55 @@ pub fn explain(outcome: Outcome, hugepages: Option<PageSize>) -> Outcome {
         }
         _ => return outcome,
     };
-    Outcome { message: format!("{}; {fields}", outcome.message), ..outcome }
+    Outcome {
+        message: format!("{}; {fields}", outcome.message),
+        ..outcome
+    }
 }
 
 /// The memory is a whole number of huge pages.
 fn whole_pages(vm: &VmConfig) -> Result<(), Invalid> {
     let ram = vm.maximum_ram;
-    let Some(page) = vm.hugepages.filter(|page| !ram.0.is_multiple_of(page.bytes())) else { return Ok(()) };
+    let Some(page) = vm
+        .hugepages
+        .filter(|page| !ram.0.is_multiple_of(page.bytes()))
+    else {
+        return Ok(());
+    };
     let next = Bytes(ram.0.next_multiple_of(page.bytes()));
     let page = page.as_str();
-    let problem =
-        format!("{ram} is no whole number of huge pages of {page} (vm.hugepages); use a multiple, such as {next}");
+    let problem = format!(
+        "{ram} is no whole number of huge pages of {page} (vm.hugepages); use a multiple, such as {next}"
+    );
     Err(Invalid::new("vm.maximumRam", problem))
 }
 
 /// The greatest of what is given. QEMU fills up missing parts of a topology, but only with whole numbers.
 fn maximum_cpus(vm: &VmConfig) -> Result<u32, Invalid> {
-    let parts = [vm.sockets, vm.dies_per_socket, vm.cores_per_die, vm.threads_per_core];
-    let product = parts.iter().try_fold(1u32, |all, n| all.checked_mul((*n).max(1)));
+    let parts = [
+        vm.sockets,
+        vm.dies_per_socket,
+        vm.cores_per_die,
+        vm.threads_per_core,
+    ];
+    let product = parts
+        .iter()
+        .try_fold(1u32, |all, n| all.checked_mul((*n).max(1)));
     let too_many = || Invalid::new("vm.sockets", "the topology has more CPUs than any machine");
     let product = product.filter(|n| *n <= 4096).ok_or_else(too_many)?;
-    let maximum = vm.maximum_cpus.unwrap_or(product).max(vm.current_cpus.unwrap_or(1)).max(1);
+    let maximum = vm
+        .maximum_cpus
+        .unwrap_or(product)
+        .max(vm.current_cpus.unwrap_or(1))
+        .max(1);
     check::range("vm.maximumCpus", maximum, 1..=4096)?;
     let open = vm.sockets == 0 || vm.cores_per_die == 0 || vm.threads_per_core == 0;
     if maximum == product || (open && maximum.is_multiple_of(product)) {
         return Ok(maximum);
     }
-    let problem =
-        format!("{maximum} CPUs do not fit the topology of {product}; make it a multiple, or drop the topology");
+    let problem = format!(
+        "{maximum} CPUs do not fit the topology of {product}; make it a multiple, or drop the topology"
+    );
     Err(Invalid::new("vm.maximumCpus", problem))
 }
 
@@ -204,7 +263,11 @@ fn drives(configured: &[DriveConfig]) -> Result<(Vec<Cd>, Vec<Disk>), Invalid> {
     for (n, config) in configured.iter().enumerate() {
         match config.type_ {
             DriveType::IdeCd => cds.push(Cd {
-                file: config.file.as_ref().filter(|file| !file.is_empty()).map(PathBuf::from),
+                file: config
+                    .file
+                    .as_ref()
+                    .filter(|file| !file.is_empty())
+                    .map(PathBuf::from),
                 bootindex: config.bootindex,
             }),
             DriveType::Raw => disks.push(disk(&format!("vm.drives[{n}]"), config)?),
@@ -227,12 +290,19 @@ fn disk(key: &str, config: &DriveConfig) -> Result<Disk, Invalid> {
     let key = format!("{key}.size");
     if let Some(size) = config.size {
         if !matches!(source, Source::File(_)) {
-            return Err(Invalid::new(key, "only an image file has a size; use it with file"));
+            return Err(Invalid::new(
+                key,
+                "only an image file has a size; use it with file",
+            ));
         }
         check::range(key, size, SECTOR..=Bytes(1 << 63))?;
     }
     let size = config.size.map(|size| Bytes(size.0 / SECTOR.0 * SECTOR.0));
-    Ok(Disk { source, size, bootindex: config.bootindex })
+    Ok(Disk {
+        source,
+        size,
+        bootindex: config.bootindex,
+    })
 }
 
 #[cfg(test)]

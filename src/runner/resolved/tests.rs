@@ -2,7 +2,9 @@ use crate::runner::config;
 use crate::runner::resolved::*;
 
 fn spec(keys: &str) -> Result<Spec, Invalid> {
-    let parsed = config::parse(&format!("\"/Runner\":\n  vm:\n    name: t\n    network: []\n{keys}"))?;
+    let parsed = config::parse(&format!(
+        "\"/Runner\":\n  vm:\n    name: t\n    network: []\n{keys}"
+    ))?;
     Spec::from_config(&parsed.config)
 }
 
@@ -14,8 +16,18 @@ fn key(keys: &str) -> String {
 fn defaults_are_those_of_the_reference() {
     let spec = spec("").unwrap();
     assert_eq!(spec.ram, Bytes(1 << 30));
-    assert_eq!((spec.maximum_cpus, spec.live.cpus, spec.vm.display.outputs), (1, 1, 1));
-    assert_eq!((spec.vm.cpu_model.as_str(), spec.vm.firmware, spec.vm.display.spice), ("host", Firmware::Uefi, None));
+    assert_eq!(
+        (spec.maximum_cpus, spec.live.cpus, spec.vm.display.outputs),
+        (1, 1, 1)
+    );
+    assert_eq!(
+        (
+            spec.vm.cpu_model.as_str(),
+            spec.vm.firmware,
+            spec.vm.display.spice
+        ),
+        ("host", Firmware::Uefi, None)
+    );
     assert_eq!(spec.live.powerdown_timeout.as_secs(), 900);
 }
 
@@ -30,25 +42,47 @@ fn a_wrong_value_is_named() {
     assert_eq!(key("    rtcClock: utc\n"), "vm.rtcClock");
     assert_eq!(key("    currentCpus: 0\n"), "vm.currentCpus");
     assert_eq!(key("    uuid: x\n"), "vm.uuid");
-    assert_eq!(key("    powerdownTimeout: 18446744073709551615\n"), "vm.powerdownTimeout");
+    assert_eq!(
+        key("    powerdownTimeout: 18446744073709551615\n"),
+        "vm.powerdownTimeout"
+    );
     assert_eq!(key("    display: {outputs: 0}\n"), "vm.display.outputs");
-    assert_eq!(key("    display: {loggedInUser: \"a\\nlogout\"}\n"), "vm.display.loggedInUser");
-    assert_eq!(key("    display: {spice: {streamingVideo: yes}}\n"), "vm.display.spice.streamingVideo");
-    assert_eq!(key("    display: {spice: {address: everywhere}}\n"), "vm.display.spice.address");
+    assert_eq!(
+        key("    display: {loggedInUser: \"a\\nlogout\"}\n"),
+        "vm.display.loggedInUser"
+    );
+    assert_eq!(
+        key("    display: {spice: {streamingVideo: yes}}\n"),
+        "vm.display.spice.streamingVideo"
+    );
+    assert_eq!(
+        key("    display: {spice: {address: everywhere}}\n"),
+        "vm.display.spice.address"
+    );
 }
 
 #[test]
 fn what_qemu_would_refuse_together_is_refused_with_both_places() {
     let told = |keys: &str| spec(keys).unwrap_err().to_string();
-    let drives = "    drives: [{type: ide-cd, bootindex: 1}, {file: /a}, {file: /b, bootindex: 1}]\n";
-    assert_eq!(told(drives), "vm.drives[2].bootindex: 1 is that of vm.drives[0] already; give each its own");
-    assert_eq!(key("    drives: [{file: /b, bootindex: 2147483648}]\n"), "vm.drives[0].bootindex");
+    let drives =
+        "    drives: [{type: ide-cd, bootindex: 1}, {file: /a}, {file: /b, bootindex: 1}]\n";
+    assert_eq!(
+        told(drives),
+        "vm.drives[2].bootindex: 1 is that of vm.drives[0] already; give each its own"
+    );
+    assert_eq!(
+        key("    drives: [{file: /b, bootindex: 2147483648}]\n"),
+        "vm.drives[0].bootindex"
+    );
     assert!(
         spec("    drives: [{type: ide-cd, bootindex: 0}, {file: /a}, {file: /b}, {file: /c, bootindex: 1}]\n").is_ok()
     );
     let ports = |forwards: [&str; 2], display: &str| {
-        let [one, two] = forwards.map(|forward| format!("{{type: user, forward: [{{{forward}, guestPort: 22}}]}}"));
-        let text = format!("\"/Runner\": {{vm: {{name: t, network: [{one}, {two}], display: {{{display}}}}}}}");
+        let [one, two] = forwards
+            .map(|forward| format!("{{type: user, forward: [{{{forward}, guestPort: 22}}]}}"));
+        let text = format!(
+            "\"/Runner\": {{vm: {{name: t, network: [{one}, {two}], display: {{{display}}}}}}}"
+        );
         Spec::from_config(&config::parse(&text)?.config).map(drop)
     };
     let refused = |forwards, display| ports(forwards, display).unwrap_err().to_string();
@@ -60,16 +94,25 @@ fn what_qemu_would_refuse_together_is_refused_with_both_places() {
         refused(["port: 5900", "port: 1"], "spice: {}"),
         "vm.network[0].forward[0].port: 5900 is in use by vm.display.spice.port already; give each a port of its own"
     );
-    assert_eq!(ports(["port: 5900, protocol: udp", "port: 8022"], "spice: {}"), Ok(()));
-    assert_eq!(ports(["port: 5900", "port: 5900, protocol: udp"], ""), Ok(()));
+    assert_eq!(
+        ports(["port: 5900, protocol: udp", "port: 8022"], "spice: {}"),
+        Ok(())
+    );
+    assert_eq!(
+        ports(["port: 5900", "port: 5900, protocol: udp"], ""),
+        Ok(())
+    );
 }
 
 #[test]
 fn no_program_has_the_memory_of_all_addresses() {
     for text in ["900Ti", "128 TiB"] {
-        let told = spec(&format!("    maximumRam: {text}\n")).unwrap_err().to_string();
+        let told = spec(&format!("    maximumRam: {text}\n"))
+            .unwrap_err()
+            .to_string();
         assert!(
-            told.starts_with("vm.maximumRam: ") && told.ends_with("is not allowed; use 1 MiB to 127 TiB"),
+            told.starts_with("vm.maximumRam: ")
+                && told.ends_with("is not allowed; use 1 MiB to 127 TiB"),
             "{told}"
         );
     }
@@ -79,14 +122,19 @@ fn no_program_has_the_memory_of_all_addresses() {
 #[test]
 fn what_is_cut_is_said() {
     let told_of = |keys: &str| {
-        let parsed = config::parse(&format!("\"/Runner\": {{vm: {{name: t, {keys}}}}}")).unwrap().config;
+        let parsed = config::parse(&format!("\"/Runner\": {{vm: {{name: t, {keys}}}}}"))
+            .unwrap()
+            .config;
         remark(&parsed).unwrap_or_default()
     };
     let told = "vm.currentRam: 2 GiB is more than the machine has, which is 1 GiB; raise vm.maximumRam to give it more";
     assert_eq!(told_of("maximumRam: 1Gi, currentRam: 2Gi"), told);
-    for fine in
-        ["maximumRam: 1Gi, currentRam: 1Gi", "maximumRam: 1G, currentRam: 1G", "maximumRam: 1Gi", "currentRam: 1Gi"]
-    {
+    for fine in [
+        "maximumRam: 1Gi, currentRam: 1Gi",
+        "maximumRam: 1G, currentRam: 1G",
+        "maximumRam: 1Gi",
+        "currentRam: 1Gi",
+    ] {
         assert_eq!(told_of(fine), "", "{fine}");
     }
 }
@@ -94,12 +142,22 @@ fn what_is_cut_is_said() {
 #[test]
 fn a_level_of_the_log_that_there_is_not_is_refused() {
     let level = |level: &str| {
-        let parsed = config::parse(&format!("\"/Runner\": {{logLevel: {level}, vm: {{name: t}}}}")).unwrap();
-        Spec::from_config(&parsed.config).map(drop).map_err(|invalid| invalid.to_string())
+        let parsed = config::parse(&format!(
+            "\"/Runner\": {{logLevel: {level}, vm: {{name: t}}}}"
+        ))
+        .unwrap();
+        Spec::from_config(&parsed.config)
+            .map(drop)
+            .map_err(|invalid| invalid.to_string())
     };
     let told = "logLevel: \"loud\" is not allowed; use error, warn, info, debug or trace";
     assert_eq!(level("loud"), Err(told.to_owned()));
-    assert!(["error", "warn", "info", "debug", "trace", "INFO"].map(level).iter().all(Result::is_ok));
+    assert!(
+        ["error", "warn", "info", "debug", "trace", "INFO"]
+            .map(level)
+            .iter()
+            .all(Result::is_ok)
+    );
 }
 
 #[test]
@@ -121,29 +179,54 @@ fn b13_the_maximum_of_cpus_is_the_greatest_of_what_is_given() {
 
 #[test]
 fn a_topology_that_qemu_would_refuse_is_refused_with_the_numbers() {
-    let error = spec("    sockets: 2\n    coresPerDie: 2\n    threadsPerCore: 1\n    currentCpus: 5\n").unwrap_err();
-    assert!(error.to_string().contains("5 CPUs do not fit the topology of 4"), "{error}");
-    assert_eq!(key("    sockets: 65536\n    coresPerDie: 65536\n"), "vm.sockets");
+    let error =
+        spec("    sockets: 2\n    coresPerDie: 2\n    threadsPerCore: 1\n    currentCpus: 5\n")
+            .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("5 CPUs do not fit the topology of 4"),
+        "{error}"
+    );
+    assert_eq!(
+        key("    sockets: 65536\n    coresPerDie: 65536\n"),
+        "vm.sockets"
+    );
 }
 
 #[test]
 fn a_tap_is_on_a_bridge_whose_name_could_be_one() {
     let tap = |keys: &str| {
-        let parsed = config::parse(&format!("\"/Runner\": {{vm: {{name: t, network: [{{{keys}}}]}}}}"))?;
-        Ok::<_, Invalid>(Spec::from_config(&parsed.config)?.vm.network[0].bridge().to_owned())
+        let parsed = config::parse(&format!(
+            "\"/Runner\": {{vm: {{name: t, network: [{{{keys}}}]}}}}"
+        ))?;
+        Ok::<_, Invalid>(
+            Spec::from_config(&parsed.config)?.vm.network[0]
+                .bridge()
+                .to_owned(),
+        )
     };
     assert_eq!(tap("type: tap").as_deref(), Ok("br0"));
     // The reference's default where a network says nothing.
     assert_eq!(tap("bridge: lan.7").as_deref(), Ok("lan.7"));
     for bad in ["'br0,script=/bin/sh'", "../x", "sixteen-letters-", "''"] {
-        assert_eq!(tap(&format!("type: tap, bridge: {bad}")).unwrap_err().key, "vm.network[0].bridge", "{bad}");
+        assert_eq!(
+            tap(&format!("type: tap, bridge: {bad}")).unwrap_err().key,
+            "vm.network[0].bridge",
+            "{bad}"
+        );
     }
 }
 
 #[test]
 fn a_user_of_several_words_is_the_guests_matter() {
     // The reference starts such a VM, and asks its agent for that user.
-    let user = |keys: &str| spec(&format!("    display: {{loggedInUser: {keys}}}\n")).unwrap().live.logged_in_user;
+    let user = |keys: &str| {
+        spec(&format!("    display: {{loggedInUser: {keys}}}\n"))
+            .unwrap()
+            .live
+            .logged_in_user
+    };
     assert_eq!(user("Ann Smith").as_deref(), Some("Ann Smith"));
     assert_eq!((user("\"\""), user("\" \"")), (None, None));
 }
@@ -151,9 +234,9 @@ fn a_user_of_several_words_is_the_guests_matter() {
 #[test]
 fn a_change_of_live_values_needs_no_new_start() {
     let one = spec("    maximumCpus: 4\n").unwrap();
-    assert!(
-        one.differs_in_live_only(&spec("    maximumCpus: 4\n    currentCpus: 2\n    currentRam: 512Mi\n").unwrap())
-    );
+    assert!(one.differs_in_live_only(
+        &spec("    maximumCpus: 4\n    currentCpus: 2\n    currentRam: 512Mi\n").unwrap()
+    ));
     assert!(one.differs_in_live_only(&spec("    maximumCpus: 4\n    currentCpus: 8\n").unwrap()));
     assert!(!one.differs_in_live_only(&spec("    maximumCpus: 8\n").unwrap()));
     assert!(!one.differs_in_live_only(&spec("    maximumCpus: 4\n    firmware: bios\n").unwrap()));
@@ -166,8 +249,14 @@ fn only_an_image_file_has_a_size_and_that_may_grow_in_place() {
     assert_eq!(one.disks[0].size, Some(Bytes(1 << 30)));
     assert!(one.differs_in_live_only(&disk("file: /d/disk.img, size: 2 GiB").unwrap()));
     assert!(!one.differs_in_live_only(&disk("file: /d/other.img, size: 2 GiB").unwrap()));
-    assert_eq!(disk("resource: /dev/x, size: 1 GiB").unwrap_err().key, "vm.drives[0].size");
-    assert_eq!(disk("file: /d/disk.img, size: 100 B").unwrap_err().key, "vm.drives[0].size");
+    assert_eq!(
+        disk("resource: /dev/x, size: 1 GiB").unwrap_err().key,
+        "vm.drives[0].size"
+    );
+    assert_eq!(
+        disk("file: /d/disk.img, size: 100 B").unwrap_err().key,
+        "vm.drives[0].size"
+    );
 }
 
 #[test]
@@ -184,17 +273,27 @@ fn a_change_of_media_needs_no_new_start_but_another_drive_does() {
 fn huge_pages_have_one_of_two_sizes_and_the_memory_is_a_whole_number_of_them() {
     assert!(spec("    hugepages: 2Mi\n    maximumRam: 4 MiB\n").is_ok());
     assert_eq!(key("    hugepages: 4Mi\n"), "vm.hugepages");
-    let refused = spec("    hugepages: 1Gi\n    maximumRam: 1536 MiB\n").unwrap_err().to_string();
+    let refused = spec("    hugepages: 1Gi\n    maximumRam: 1536 MiB\n")
+        .unwrap_err()
+        .to_string();
     let expected = "1536 MiB is no whole number of huge pages of 1Gi (vm.hugepages); use a multiple, such as 2 GiB";
     assert_eq!(refused, format!("vm.maximumRam: {expected}"));
 }
 
 #[test]
 fn a_qemu_that_does_not_start_is_reported_with_the_fields_that_only_it_can_check() {
-    let outcome = |reason, exit| Outcome { reason, message: "QEMU: no".to_owned(), qemu_exit: exit, by_guest: false };
+    let outcome = |reason, exit| Outcome {
+        reason,
+        message: "QEMU: no".to_owned(),
+        qemu_exit: exit,
+        by_guest: false,
+    };
     let told = |reason, exit, pages| explain(outcome(reason, exit), pages).message;
     let huge = Some(PageSize::Large);
-    assert!(told(EndReason::StartFailed, Some(1), None).starts_with("QEMU: no; fields that only QEMU and the node"));
+    assert!(
+        told(EndReason::StartFailed, Some(1), None)
+            .starts_with("QEMU: no; fields that only QEMU and the node")
+    );
     assert!(told(EndReason::QemuCrashed, Some(-7), huge).contains("fewer huge pages"));
     for (reason, exit, pages) in [
         (EndReason::StartFailed, None, huge),

@@ -63,10 +63,24 @@ impl Ending {
     fn of(state: &State, cause: Cause, since: Duration) -> Self {
         let guest_ran = matches!(state.phase, Phase::Booting | Phase::Booted);
         // A guest that does not run yet needs no time.
-        let time = if guest_ran { state.powerdown_timeout } else { Duration::ZERO };
+        let time = if guest_ran {
+            state.powerdown_timeout
+        } else {
+            Duration::ZERO
+        };
         let (agent_asked, press_at, force) = (false, None, Force::Quit);
         let (force_at, forced_at) = (since, since);
-        Self { cause, since, time, as_configured: guest_ran, agent_asked, press_at, force, force_at, forced_at }
+        Self {
+            cause,
+            since,
+            time,
+            as_configured: guest_ran,
+            agent_asked,
+            press_at,
+            force,
+            force_at,
+            forced_at,
+        }
     }
 
     /// When the next way to end QEMU is taken, after one that was.
@@ -113,20 +127,40 @@ impl State {
         if let Some(ending) = &self.ending {
             // Asked again: no more patience with the guest, but with a QEMU that may be writing.
             let hurries = matches!(ending.force, Force::Quit | Force::Terminate);
-            return if hurries { self.escalate(now) } else { Vec::new() };
+            return if hurries {
+                self.escalate(now)
+            } else {
+                Vec::new()
+            };
         }
         let ending = Ending::of(self, Cause::Asked, now);
         let time = ending.time;
-        let press_at =
-            (!time.is_zero()).then(|| now + if self.agent_open { AGENT_TIME.min(time / 3) } else { Duration::ZERO });
-        self.end_with(Ending { press_at, force_at: now + time, ..ending });
-        let mut actions = if press_at.is_some() && self.agent_open { self.ask_to_shut_down() } else { Vec::new() };
+        let press_at = (!time.is_zero()).then(|| {
+            now + if self.agent_open {
+                AGENT_TIME.min(time / 3)
+            } else {
+                Duration::ZERO
+            }
+        });
+        self.end_with(Ending {
+            press_at,
+            force_at: now + time,
+            ..ending
+        });
+        let mut actions = if press_at.is_some() && self.agent_open {
+            self.ask_to_shut_down()
+        } else {
+            Vec::new()
+        };
         actions.extend(self.tick(now));
         actions
     }
 
     pub(super) fn power_off(&mut self, now: Duration) -> Vec<Action> {
-        let mut ending = self.ending.take().unwrap_or_else(|| Ending::of(self, Cause::Asked, now));
+        let mut ending = self
+            .ending
+            .take()
+            .unwrap_or_else(|| Ending::of(self, Cause::Asked, now));
         ending.time = ending.time.min(now.saturating_sub(ending.since) + OFF_TIME);
         ending.as_configured = false;
         let force = ending.force;
@@ -134,7 +168,11 @@ impl State {
             ending.force_at = ending.next_at();
         }
         self.end_with(ending);
-        if force == Force::Quit { self.escalate(now) } else { Vec::new() }
+        if force == Force::Quit {
+            self.escalate(now)
+        } else {
+            Vec::new()
+        }
     }
 
     pub(super) fn fail(&mut self, now: Duration, failure: Failure) -> Vec<Action> {
@@ -165,7 +203,9 @@ impl State {
     /// Uses the next way to end QEMU. Without its monitor that is a signal.
     pub(super) fn escalate(&mut self, now: Duration) -> Vec<Action> {
         let monitor = self.monitor == crate::runner::state::Monitor::Ready;
-        let Some(ending) = &mut self.ending else { return Vec::new() };
+        let Some(ending) = &mut self.ending else {
+            return Vec::new();
+        };
         ending.press_at = None;
         let (action, next) = match ending.force {
             Force::Quit if monitor => (Action::Quit, Force::Terminate),
@@ -185,7 +225,10 @@ impl State {
         let (reason, message) = match self.ending.take().map(|ending| ending.cause) {
             Some(Cause::Guest) => (EndReason::GuestShutdown, String::new()),
             Some(Cause::Asked) => (EndReason::Stopped, String::new()),
-            Some(Cause::Failed(failure)) => (failure.reason, with_last_words(&failure.message, last_words)),
+            Some(Cause::Failed(failure)) => (
+                failure.reason,
+                with_last_words(&failure.message, last_words),
+            ),
             None if started => {
                 let how = format!("QEMU ended by itself with {}", how());
                 (EndReason::QemuCrashed, with_last_words(&how, last_words))
@@ -197,14 +240,21 @@ impl State {
         };
         let message = match status {
             Some(_) => message,
-            None => {
-                [message.as_str(), STUCK].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
-            }
+            None => [message.as_str(), STUCK]
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .collect::<Vec<_>>()
+                .join("; "),
         };
         self.phase = Phase::Stopped;
         self.deadline = None;
         let by_guest = reason == EndReason::GuestShutdown;
-        vec![Action::Finish(Outcome { reason, message, qemu_exit: status, by_guest })]
+        vec![Action::Finish(Outcome {
+            reason,
+            message,
+            qemu_exit: status,
+            by_guest,
+        })]
     }
 }
 

@@ -36,15 +36,26 @@ fn wait(mut state: State) -> (State, Vec<(u64, Action)>) {
 }
 
 fn booting() -> Vec<(u64, Event)> {
-    vec![(0, Event::MonitorReady), (0, Event::Configured), (0, Event::Continued)]
+    vec![
+        (0, Event::MonitorReady),
+        (0, Event::Configured),
+        (0, Event::Continued),
+    ]
 }
 
 fn booted() -> Vec<(u64, Event)> {
-    [booting(), vec![(1, Event::AgentChannel(true)), (1, Event::AgentAnswered)]].concat()
+    [
+        booting(),
+        vec![(1, Event::AgentChannel(true)), (1, Event::AgentAnswered)],
+    ]
+    .concat()
 }
 
 fn ended(status: i32) -> Event {
-    Event::QemuEnded { status, last_words: "last words".to_owned() }
+    Event::QemuEnded {
+        status,
+        last_words: "last words".to_owned(),
+    }
 }
 
 fn outcome(actions: &[(u64, Action)]) -> &Outcome {
@@ -58,7 +69,14 @@ fn outcome(actions: &[(u64, Action)]) -> &Outcome {
 fn a_machine_is_configured_then_continued_then_asked_for_its_guest() {
     let (state, actions) = play(&booted());
     assert_eq!(state.phase(), Phase::Booted);
-    assert_eq!(actions, [(0, Action::Configure), (0, Action::Continue), (1, Action::AskAgent)]);
+    assert_eq!(
+        actions,
+        [
+            (0, Action::Configure),
+            (0, Action::Continue),
+            (1, Action::AskAgent)
+        ]
+    );
     assert_eq!(state.deadline(), None);
 }
 
@@ -70,12 +88,16 @@ fn a_guest_without_agent_stays_booting_and_waits_for_nothing() {
 
 #[test]
 fn a_reset_makes_it_boot_again() {
-    let (state, actions) = play(&[booted(), vec![(9, Event::Reset), (9, Event::AgentAnswered)]].concat());
+    let (state, actions) =
+        play(&[booted(), vec![(9, Event::Reset), (9, Event::AgentAnswered)]].concat());
     assert_eq!(state.phase(), Phase::Booting);
     assert_eq!(actions.last(), Some(&(9, Action::ForgetGuest)));
     let (state, actions) = state.step(secs(12), Event::AgentChannel(true));
     assert_eq!(actions, [Action::AskAgent]);
-    assert_eq!(state.step(secs(13), Event::AgentAnswered).0.phase(), Phase::Booted);
+    assert_eq!(
+        state.step(secs(13), Event::AgentAnswered).0.phase(),
+        Phase::Booted
+    );
 }
 
 #[test]
@@ -88,11 +110,20 @@ fn an_agent_that_goes_is_no_booted_guest() {
 
 #[test]
 fn a_silent_agent_is_asked_again() {
-    let (state, _) = play(&[booting(), vec![(1, Event::AgentChannel(true)), (6, Event::AgentSilent)]].concat());
+    let (state, _) = play(
+        &[
+            booting(),
+            vec![(1, Event::AgentChannel(true)), (6, Event::AgentSilent)],
+        ]
+        .concat(),
+    );
     assert_eq!(state.deadline(), Some(secs(7)));
     let (state, actions) = state.step(secs(7), Event::Tick);
     assert_eq!(actions, [Action::AskAgent]);
-    assert_eq!(state.step(secs(12), Event::AgentSilent).0.deadline(), Some(secs(14)));
+    assert_eq!(
+        state.step(secs(12), Event::AgentSilent).0.deadline(),
+        Some(secs(14))
+    );
 }
 
 #[test]
@@ -101,33 +132,64 @@ fn b23_a_guest_with_agent_is_asked_first_then_buttoned_then_ended() {
     assert_eq!(actions.last(), Some(&(100, Action::ShutDownByAgent)));
     let (_, actions) = wait(state);
     let presses = [120, 130, 140, 150].map(|second| (second, Action::PressPowerButton));
-    let force = [(160, Action::Quit), (162, Action::Terminate), (164, Action::Kill)];
-    assert_eq!(actions[..actions.len() - 1], [presses.as_slice(), force.as_slice()].concat());
+    let force = [
+        (160, Action::Quit),
+        (162, Action::Terminate),
+        (164, Action::Kill),
+    ];
+    assert_eq!(
+        actions[..actions.len() - 1],
+        [presses.as_slice(), force.as_slice()].concat()
+    );
 }
 
 #[test]
 fn a_guest_without_agent_has_its_button_pressed_at_once() {
     let (state, actions) = play(&[booting(), vec![(100, Event::Stop)]].concat());
     assert_eq!(actions.last(), Some(&(100, Action::PressPowerButton)));
-    assert_eq!(wait(state).1.first(), Some(&(110, Action::PressPowerButton)));
+    assert_eq!(
+        wait(state).1.first(),
+        Some(&(110, Action::PressPowerButton))
+    );
 }
 
 #[test]
 fn an_agent_that_comes_up_during_the_shutdown_is_asked_too() {
-    let (_, actions) = play(&[booting(), vec![(100, Event::Stop), (103, Event::AgentChannel(true))]].concat());
+    let (_, actions) = play(
+        &[
+            booting(),
+            vec![(100, Event::Stop), (103, Event::AgentChannel(true))],
+        ]
+        .concat(),
+    );
     assert_eq!(actions.last(), Some(&(103, Action::ShutDownByAgent)));
 }
 
 #[test]
 fn an_agent_that_does_not_take_the_request_is_not_waited_for() {
-    let (_, actions) = play(&[booted(), vec![(100, Event::Stop), (102, Event::AgentSilent)]].concat());
+    let (_, actions) = play(
+        &[
+            booted(),
+            vec![(100, Event::Stop), (102, Event::AgentSilent)],
+        ]
+        .concat(),
+    );
     assert_eq!(actions.last(), Some(&(102, Action::PressPowerButton)));
 }
 
 #[test]
 fn a_second_request_to_end_has_no_patience() {
-    let (_, actions) = play(&[booted(), vec![(100, Event::Stop), (101, Event::Stop), (101, Event::Stop)]].concat());
-    assert_eq!(actions[actions.len() - 2..], [(101, Action::Quit), (101, Action::Terminate)]);
+    let (_, actions) = play(
+        &[
+            booted(),
+            vec![(100, Event::Stop), (101, Event::Stop), (101, Event::Stop)],
+        ]
+        .concat(),
+    );
+    assert_eq!(
+        actions[actions.len() - 2..],
+        [(101, Action::Quit), (101, Action::Terminate)]
+    );
 }
 
 #[test]
@@ -136,7 +198,10 @@ fn a_machine_that_is_asked_to_end_before_its_guest_ran_ends_at_once() {
     assert_eq!(actions, [(0, Action::Terminate)]);
     let (state, actions) = play(&[(0, Event::MonitorReady), (1, Event::Stop)]);
     assert_eq!(actions, [(0, Action::Configure), (1, Action::Quit)]);
-    assert_eq!(wait(state).1[..2], [(3, Action::Terminate), (5, Action::Kill)]);
+    assert_eq!(
+        wait(state).1[..2],
+        [(3, Action::Terminate), (5, Action::Kill)]
+    );
 }
 
 #[test]
@@ -144,31 +209,56 @@ fn b26_a_guest_that_powers_off_by_itself_is_a_shutdown_by_the_guest() {
     let (_, actions) = play(&[booting(), vec![(9, Event::GuestOff), (9, ended(0))]].concat());
     assert_eq!(actions[2], (9, Action::Quit));
     let outcome = outcome(&actions);
-    assert_eq!((outcome.reason, outcome.by_guest), (EndReason::GuestShutdown, true));
+    assert_eq!(
+        (outcome.reason, outcome.by_guest),
+        (EndReason::GuestShutdown, true)
+    );
 }
 
 #[test]
 fn a_guest_that_was_asked_to_power_off_is_a_stop() {
-    let (_, actions) = play(&[booted(), vec![(9, Event::Stop), (11, Event::GuestOff), (11, ended(0))]].concat());
+    let (_, actions) = play(
+        &[
+            booted(),
+            vec![(9, Event::Stop), (11, Event::GuestOff), (11, ended(0))],
+        ]
+        .concat(),
+    );
     assert_eq!(actions[actions.len() - 2], (11, Action::Quit));
     let outcome = outcome(&actions);
-    assert_eq!((outcome.reason, outcome.by_guest), (EndReason::Stopped, false));
+    assert_eq!(
+        (outcome.reason, outcome.by_guest),
+        (EndReason::Stopped, false)
+    );
 }
 
 #[test]
 fn a_qemu_that_ends_by_itself_has_crashed_and_its_last_words_are_kept() {
     let (_, actions) = play(&[booted(), vec![(9, ended(-9))]].concat());
     let outcome = outcome(&actions);
-    assert_eq!((outcome.reason, outcome.qemu_exit), (EndReason::QemuCrashed, Some(-9)));
-    assert!(outcome.message.contains("out of memory: last words"), "{}", outcome.message);
+    assert_eq!(
+        (outcome.reason, outcome.qemu_exit),
+        (EndReason::QemuCrashed, Some(-9))
+    );
+    assert!(
+        outcome.message.contains("out of memory: last words"),
+        "{}",
+        outcome.message
+    );
 }
 
 #[test]
 fn b37_b38_a_qemu_that_is_gone_ends_every_wait() {
     // While its agent seems to be connected, whose shutdown would be waited for.
     let (state, actions) = play(&[booted(), vec![(9, Event::Stop), (10, ended(0))]].concat());
-    assert!(matches!(actions.last(), Some((10, Action::Finish(_)))), "{actions:?}");
-    assert_eq!((outcome(&actions).reason, state.deadline()), (EndReason::Stopped, None));
+    assert!(
+        matches!(actions.last(), Some((10, Action::Finish(_)))),
+        "{actions:?}"
+    );
+    assert_eq!(
+        (outcome(&actions).reason, state.deadline()),
+        (EndReason::Stopped, None)
+    );
 }
 
 #[test]
@@ -176,31 +266,62 @@ fn b04_a_qemu_that_ends_before_the_guest_ran_has_failed_to_start() {
     let (_, actions) = play(&[(0, ended(1))]);
     let outcome = outcome(&actions);
     assert_eq!(outcome.reason, EndReason::StartFailed);
-    assert_eq!(outcome.message, "QEMU ended with exit code 1 before the guest ran: last words");
+    assert_eq!(
+        outcome.message,
+        "QEMU ended with exit code 1 before the guest ran: last words"
+    );
 }
 
 #[test]
 fn a_guest_that_qemu_has_stopped_for_good_ends_the_machine_and_says_why() {
     let halted = || Event::Halted("KVM internal error".to_owned());
-    let (state, actions) = play(&[booted(), vec![(9, halted()), (9, halted()), (9, ended(0))]].concat());
-    assert_eq!((state.phase(), &actions[3]), (Phase::Stopped, &(9, Action::Quit)));
+    let (state, actions) =
+        play(&[booted(), vec![(9, halted()), (9, halted()), (9, ended(0))]].concat());
+    assert_eq!(
+        (state.phase(), &actions[3]),
+        (Phase::Stopped, &(9, Action::Quit))
+    );
     let outcome_of = |actions: &[(u64, Action)]| outcome(actions).clone();
     let end = outcome_of(&actions);
-    assert_eq!((end.reason, end.message.as_str()), (EndReason::GuestHalted, "KVM internal error: last words"));
+    assert_eq!(
+        (end.reason, end.message.as_str()),
+        (EndReason::GuestHalted, "KVM internal error: last words")
+    );
     assert!(!end.by_guest);
     // It was asked to shut down, and does not any more: nobody waits for it.
-    let (_, actions) = play(&[booted(), vec![(9, Event::Stop), (10, halted()), (10, ended(0))]].concat());
-    assert_eq!(actions[3..5], [(9, Action::ShutDownByAgent), (10, Action::Quit)]);
+    let (_, actions) = play(
+        &[
+            booted(),
+            vec![(9, Event::Stop), (10, halted()), (10, ended(0))],
+        ]
+        .concat(),
+    );
+    assert_eq!(
+        actions[3..5],
+        [(9, Action::ShutDownByAgent), (10, Action::Quit)]
+    );
     assert_eq!(outcome_of(&actions).reason, EndReason::Stopped);
 }
 
 #[test]
 fn a_machine_type_that_qemu_no_longer_has_is_explained() {
-    let last_words = "qemu-system-x86_64: unsupported machine type: \"pc-q35-2.1\"; Use -machine help".to_owned();
-    let (_, actions) = play(&[(0, Event::QemuEnded { status: 1, last_words })]);
+    let last_words =
+        "qemu-system-x86_64: unsupported machine type: \"pc-q35-2.1\"; Use -machine help"
+            .to_owned();
+    let (_, actions) = play(&[(
+        0,
+        Event::QemuEnded {
+            status: 1,
+            last_words,
+        },
+    )]);
     let outcome = outcome(&actions);
     assert_eq!(outcome.reason, EndReason::StartFailed);
-    assert!(outcome.message.contains("pc-q35-2.1") && outcome.message.contains("machine.json"), "{}", outcome.message);
+    assert!(
+        outcome.message.contains("pc-q35-2.1") && outcome.message.contains("machine.json"),
+        "{}",
+        outcome.message
+    );
 }
 
 #[test]
@@ -208,15 +329,26 @@ fn b15_each_part_of_the_start_has_its_deadline() {
     let (state, actions) = play(&[(30, Event::Tick), (34, Event::Tick)]);
     assert_eq!(actions, [(30, Action::Terminate), (34, Action::Kill)]);
     let (_, actions) = state.step(secs(35), ended(-9));
-    let Some(Action::Finish(outcome)) = actions.first() else { panic!("{actions:?}") };
-    assert_eq!(outcome.message, "QEMU's monitor has not answered within 30 s: last words");
+    let Some(Action::Finish(outcome)) = actions.first() else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(
+        outcome.message,
+        "QEMU's monitor has not answered within 30 s: last words"
+    );
     let (state, _) = play(&[(20, Event::MonitorReady)]);
     assert_eq!(wait(state).1.first(), Some(&(50, Action::Quit)));
 }
 
 #[test]
 fn a_changed_time_to_shut_down_counts_from_the_request() {
-    let (state, _) = play(&[booted(), vec![(100, Event::Stop), (101, Event::PowerdownTimeout(secs(5)))]].concat());
+    let (state, _) = play(
+        &[
+            booted(),
+            vec![(100, Event::Stop), (101, Event::PowerdownTimeout(secs(5)))],
+        ]
+        .concat(),
+    );
     assert_eq!(wait(state).1.first(), Some(&(105, Action::Quit)));
 }
 

@@ -18,27 +18,63 @@ impl Observed {
             reason,
             message: message.to_owned(),
         };
-        let login =
-            |status, reason, message: String| Wanted { type_: conditions::USER_LOGGED_IN, status, reason, message };
+        let login = |status, reason, message: String| Wanted {
+            type_: conditions::USER_LOGGED_IN,
+            status,
+            reason,
+            message,
+        };
         if !self.runs() {
             let (reason, message) = (ConditionReason::VmStopped, "the machine does not run");
-            return (agent(false, reason, message), login(false, reason, message.to_owned()));
+            return (
+                agent(false, reason, message),
+                login(false, reason, message.to_owned()),
+            );
         }
-        let gone = (ConditionReason::VmopAgentDisconnected, "the desktop's agent in the guest is not connected");
+        let gone = (
+            ConditionReason::VmopAgentDisconnected,
+            "the desktop's agent in the guest is not connected",
+        );
         let connected = match self.desktop.connected {
-            true => agent(true, ConditionReason::VmopAgentStarted, "the desktop's agent in the guest is connected"),
+            true => agent(
+                true,
+                ConditionReason::VmopAgentStarted,
+                "the desktop's agent in the guest is connected",
+            ),
             false => agent(false, gone.0, gone.1),
         };
         let Some(user) = &self.login_wanted else {
-            return (connected, login(false, ConditionReason::NotRequested, "no user is to be logged in".to_owned()));
+            return (
+                connected,
+                login(
+                    false,
+                    ConditionReason::NotRequested,
+                    "no user is to be logged in".to_owned(),
+                ),
+            );
         };
         let login = match &self.desktop {
-            Desktop { user: Some(there), connected: true, .. } if there == user => {
-                login(true, ConditionReason::LoggedIn, format!("{user} is logged in"))
-            }
-            Desktop { connected: false, .. } => login(false, gone.0, gone.1.to_owned()),
-            Desktop { problem: Some(problem), .. } => login(false, ConditionReason::LoginFailed, problem.clone()),
-            _ => login(false, ConditionReason::Processing, format!("{user} is being logged in")),
+            Desktop {
+                user: Some(there),
+                connected: true,
+                ..
+            } if there == user => login(
+                true,
+                ConditionReason::LoggedIn,
+                format!("{user} is logged in"),
+            ),
+            Desktop {
+                connected: false, ..
+            } => login(false, gone.0, gone.1.to_owned()),
+            Desktop {
+                problem: Some(problem),
+                ..
+            } => login(false, ConditionReason::LoginFailed, problem.clone()),
+            _ => login(
+                false,
+                ConditionReason::Processing,
+                format!("{user} is being logged in"),
+            ),
         };
         (connected, login)
     }
@@ -46,46 +82,92 @@ impl Observed {
     pub(super) fn accelerated(&self) -> Wanted {
         let (status, reason, message) = match &self.acceleration {
             Acceleration::Kvm => (true, ConditionReason::Kvm, "the processor runs the guest"),
-            Acceleration::Tcg => (false, ConditionReason::TcgRequested, "the guest is emulated, as configured"),
-            Acceleration::Unset => (false, ConditionReason::Unset, "the accelerator is left to QEMU"),
+            Acceleration::Tcg => (
+                false,
+                ConditionReason::TcgRequested,
+                "the guest is emulated, as configured",
+            ),
+            Acceleration::Unset => (
+                false,
+                ConditionReason::Unset,
+                "the accelerator is left to QEMU",
+            ),
             Acceleration::TcgForWantOfKvm(problem) => {
                 let message = format!("the guest is emulated and slow: {}", problem.message);
-                return Wanted { type_: conditions::ACCELERATED, status: false, reason: problem.reason, message };
+                return Wanted {
+                    type_: conditions::ACCELERATED,
+                    status: false,
+                    reason: problem.reason,
+                    message,
+                };
             }
         };
-        Wanted { type_: conditions::ACCELERATED, status, reason, message: message.to_owned() }
+        Wanted {
+            type_: conditions::ACCELERATED,
+            status,
+            reason,
+            message: message.to_owned(),
+        }
     }
 
     pub(super) fn cpus_in_sync(&self) -> Wanted {
         let (type_, problem) = (conditions::CPUS_IN_SYNC, self.cpu_problem.as_ref());
-        let (reason, message) = problem.map_or((ConditionReason::AsConfigured, String::new()), |problem| {
-            (problem.reason, problem.message.clone())
-        });
-        Wanted { type_, status: problem.is_none(), reason, message }
+        let (reason, message) = problem
+            .map_or((ConditionReason::AsConfigured, String::new()), |problem| {
+                (problem.reason, problem.message.clone())
+            });
+        Wanted {
+            type_,
+            status: problem.is_none(),
+            reason,
+            message,
+        }
     }
 
     pub(super) fn memory_in_sync(&self) -> Wanted {
         let status = self.memory_problem.is_none();
-        let reason = if status { ConditionReason::AsConfigured } else { ConditionReason::NotFollowed };
+        let reason = if status {
+            ConditionReason::AsConfigured
+        } else {
+            ConditionReason::NotFollowed
+        };
         let message = self.memory_problem.clone().unwrap_or_default();
-        Wanted { type_: conditions::MEMORY_IN_SYNC, status, reason, message }
+        Wanted {
+            type_: conditions::MEMORY_IN_SYNC,
+            status,
+            reason,
+            message,
+        }
     }
 
     pub(super) fn storage_healthy(&self) -> Wanted {
         let problem = self.stalled.as_ref().or(self.disk_error.as_ref());
-        let (reason, message) =
-            problem.map_or((ConditionReason::Healthy, ""), |problem| (problem.reason, problem.message.as_str()));
+        let (reason, message) = problem.map_or((ConditionReason::Healthy, ""), |problem| {
+            (problem.reason, problem.message.as_str())
+        });
         let (type_, status) = (conditions::STORAGE_HEALTHY, problem.is_none());
-        Wanted { type_, status, reason, message: message.to_owned() }
+        Wanted {
+            type_,
+            status,
+            reason,
+            message: message.to_owned(),
+        }
     }
 
     /// There is nothing to say about media where there is no drive.
     pub(super) fn media_ready(&self) -> Option<Wanted> {
         let problem = self.media.as_ref()?;
-        let (reason, message) = problem.as_ref().map_or((ConditionReason::AsConfigured, String::new()), |problem| {
-            (problem.reason, problem.message.clone())
-        });
-        Some(Wanted { type_: conditions::MEDIA_READY, status: problem.is_none(), reason, message })
+        let (reason, message) = problem
+            .as_ref()
+            .map_or((ConditionReason::AsConfigured, String::new()), |problem| {
+                (problem.reason, problem.message.clone())
+            });
+        Some(Wanted {
+            type_: conditions::MEDIA_READY,
+            status: problem.is_none(),
+            reason,
+            message,
+        })
     }
 
     /// There is nothing to say about a TPM where there is none.
@@ -93,8 +175,15 @@ impl Observed {
         let problem = self.tpm.as_ref()?;
         let (reason, message) = problem
             .as_ref()
-            .map_or((ConditionReason::Runs, String::new()), |problem| (problem.reason, problem.message.clone()));
-        Some(Wanted { type_: conditions::TPM_HEALTHY, status: problem.is_none(), reason, message })
+            .map_or((ConditionReason::Runs, String::new()), |problem| {
+                (problem.reason, problem.message.clone())
+            });
+        Some(Wanted {
+            type_: conditions::TPM_HEALTHY,
+            status: problem.is_none(),
+            reason,
+            message,
+        })
     }
 
     /// The reason is that of the first problem, the message has all.
@@ -103,13 +192,31 @@ impl Observed {
             ConfigProblem::Invalid(why) => (ConditionReason::InvalidConfig, why.as_str()),
             ConfigProblem::RestartNeeded(why) => (ConditionReason::RestartNeeded, why.as_str()),
         });
-        let of_password = self.password_problem.as_ref().map(|problem| (problem.reason, problem.message.as_str()));
-        let of_monitor = self.monitor_lost.then_some((ConditionReason::MonitorLost, MONITOR_IS_LOST));
-        let mut problems: Vec<(ConditionReason, &str)> =
-            [of_file, of_password, of_monitor].into_iter().flatten().collect();
+        let of_password = self
+            .password_problem
+            .as_ref()
+            .map(|problem| (problem.reason, problem.message.as_str()));
+        let of_monitor = self
+            .monitor_lost
+            .then_some((ConditionReason::MonitorLost, MONITOR_IS_LOST));
+        let mut problems: Vec<(ConditionReason, &str)> = [of_file, of_password, of_monitor]
+            .into_iter()
+            .flatten()
+            .collect();
         problems.sort_by_key(|(reason, _)| *reason == ConditionReason::RestartNeeded);
-        let message = problems.iter().map(|(_, why)| *why).collect::<Vec<_>>().join("; ");
-        let reason = problems.first().map_or(ConditionReason::Applied, |(reason, _)| *reason);
-        Wanted { type_: conditions::CONFIG_IN_SYNC, status: problems.is_empty(), reason, message }
+        let message = problems
+            .iter()
+            .map(|(_, why)| *why)
+            .collect::<Vec<_>>()
+            .join("; ");
+        let reason = problems
+            .first()
+            .map_or(ConditionReason::Applied, |(reason, _)| *reason);
+        Wanted {
+            type_: conditions::CONFIG_IN_SYNC,
+            status: problems.is_empty(),
+            reason,
+            message,
+        }
     }
 }

@@ -22,7 +22,11 @@ struct Case {
 
 fn case(at: &'static str, words: &'static str, admitted: Value, refused: Value) -> Case {
     let list = |values: Value| values.as_array().unwrap().clone();
-    Case { rule: (at, words), admitted: list(admitted), refused: list(refused) }
+    Case {
+        rule: (at, words),
+        admitted: list(admitted),
+        refused: list(refused),
+    }
 }
 
 /// A spec that has the value at that place of the schema, and besides only what has to stand there.
@@ -31,13 +35,24 @@ fn spec(at: &str, value: &Value) -> Value {
     if spec.get("vm").is_none() {
         spec["vm"] = json!({});
     }
-    if ["spec.image.repository", "spec.image.path", "spec.image.version"].contains(&at) {
+    if [
+        "spec.image.repository",
+        "spec.image.path",
+        "spec.image.version",
+    ]
+    .contains(&at)
+    {
         let image = spec["image"].as_object_mut().unwrap();
-        image.entry("repository").or_insert(json!("registry.example.org"));
+        image
+            .entry("repository")
+            .or_insert(json!("registry.example.org"));
         image.entry("path").or_insert(json!("vm-runner"));
     }
     for from in ["userDataFrom", "networkConfigFrom"] {
-        if let Some(key) = spec.pointer_mut(&format!("/cloudInit/{from}/secretKeyRef")).and_then(Value::as_object_mut) {
+        if let Some(key) = spec
+            .pointer_mut(&format!("/cloudInit/{from}/secretKeyRef"))
+            .and_then(Value::as_object_mut)
+        {
             key.entry("name").or_insert(json!("seed"));
             key.entry("key").or_insert(json!("seed"));
         }
@@ -49,7 +64,9 @@ fn spec(at: &str, value: &Value) -> Value {
         spec["vm"]["disks"][0]["cdrom"]["image"] = json!("https://example.org/a.iso");
     }
     if at.starts_with("spec.vm.networks[].user.forward[].") {
-        let forward = spec["vm"]["networks"][0]["user"]["forward"][0].as_object_mut().unwrap();
+        let forward = spec["vm"]["networks"][0]["user"]["forward"][0]
+            .as_object_mut()
+            .unwrap();
         forward.entry("port").or_insert(json!(2222));
         forward.entry("guestPort").or_insert(json!(22));
     }
@@ -83,10 +100,23 @@ async fn each_rule_admits_what_is_right_and_refuses_a_mistake_with_field_reason_
     let mut without_case: BTreeSet<_> = RULES.iter().map(|rule| (rule.at, rule.message)).collect();
     without_case.retain(|(at, _)| !at.is_empty());
     let mut wrong = Vec::new();
-    let cases = [machine::cases(), machine::networks(), machine::display(), disks::cases(), pod::cases()];
+    let cases = [
+        machine::cases(),
+        machine::networks(),
+        machine::display(),
+        disks::cases(),
+        pod::cases(),
+    ];
     for cases in cases {
-        for Case { rule: (at, words), admitted, refused } in cases {
-            let rule = RULES.iter().find(|rule| rule.at == at && rule.message.contains(words));
+        for Case {
+            rule: (at, words),
+            admitted,
+            refused,
+        } in cases
+        {
+            let rule = RULES
+                .iter()
+                .find(|rule| rule.at == at && rule.message.contains(words));
             let rule = rule.unwrap_or_else(|| panic!("no rule at {at} says {words:?}"));
             assert!(!admitted.is_empty() && !refused.is_empty(), "{at}");
             without_case.remove(&(rule.at, rule.message));
@@ -100,8 +130,12 @@ async fn each_rule_admits_what_is_right_and_refuses_a_mistake_with_field_reason_
                     Ok(_) => wrong.push(format!("{at}: {value} is admitted")),
                     Err(error) => {
                         let error = error.to_string();
-                        if !error.contains(&format!("{}: ", field(at))) || !error.contains(rule.message) {
-                            wrong.push(format!("{at}: {value} is refused with other words: {error}"));
+                        if !error.contains(&format!("{}: ", field(at)))
+                            || !error.contains(rule.message)
+                        {
+                            wrong.push(format!(
+                                "{at}: {value} is refused with other words: {error}"
+                            ));
                         }
                     }
                 }
@@ -109,7 +143,10 @@ async fn each_rule_admits_what_is_right_and_refuses_a_mistake_with_field_reason_
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(without_case.is_empty(), "rules without a case: {without_case:#?}");
+    assert!(
+        without_case.is_empty(),
+        "rules without a case: {without_case:#?}"
+    );
 }
 
 #[tokio::test]
@@ -117,9 +154,19 @@ async fn a_vms_name_leaves_room_for_what_is_named_after_it() {
     let world = World::new("name").await;
     let definition = Definition::new(&world).await;
     let spec = json!({"vm": {}});
-    definition.create(&"x".repeat(63), &spec, true).await.unwrap();
-    let error = definition.create(&"x".repeat(64), &spec, true).await.unwrap_err().to_string();
-    assert!(error.contains("metadata.name is too long") && error.contains("63"), "{error}");
+    definition
+        .create(&"x".repeat(63), &spec, true)
+        .await
+        .unwrap();
+    let error = definition
+        .create(&"x".repeat(64), &spec, true)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("metadata.name is too long") && error.contains("63"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -129,20 +176,55 @@ async fn what_the_schema_itself_refuses_is_told_with_the_field() {
     let vm = |machine: Value| json!({"vm": machine});
     for (spec, field, words) in [
         (json!({}), "spec.vm", "Required"),
-        (vm(json!({"state": "Paused"})), "spec.vm.state", "\"Stopped\", \"Running\""),
-        (vm(json!({"firmware": "openfirmware"})), "spec.vm.firmware", "uefi-4m"),
-        (vm(json!({"maximumRam": 8})), "spec.vm.maximumRam", "must be of type string"),
-        (vm(json!({"disks": [{"cdrom": {}}]})), "spec.vm.disks[0].cdrom.image", "Required"),
-        (vm(json!({"disks": vec![json!({"volumeClaimTemplate": {}}); 33]})), "spec.vm.disks", "at most 32 items"),
-        (json!({"vm": {}, "image": {"source": "a", "pullPolicy": "Often"}}), "spec.image.pullPolicy", "IfNotPresent"),
-        (json!({"vm": {}, "nodeSelector": {"a": "x".repeat(64)}}), "spec.nodeSelector.a", "more than 63"),
+        (
+            vm(json!({"state": "Paused"})),
+            "spec.vm.state",
+            "\"Stopped\", \"Running\"",
+        ),
+        (
+            vm(json!({"firmware": "openfirmware"})),
+            "spec.vm.firmware",
+            "uefi-4m",
+        ),
+        (
+            vm(json!({"maximumRam": 8})),
+            "spec.vm.maximumRam",
+            "must be of type string",
+        ),
+        (
+            vm(json!({"disks": [{"cdrom": {}}]})),
+            "spec.vm.disks[0].cdrom.image",
+            "Required",
+        ),
+        (
+            vm(json!({"disks": vec![json!({"volumeClaimTemplate": {}}); 33]})),
+            "spec.vm.disks",
+            "at most 32 items",
+        ),
+        (
+            json!({"vm": {}, "image": {"source": "a", "pullPolicy": "Often"}}),
+            "spec.image.pullPolicy",
+            "IfNotPresent",
+        ),
+        (
+            json!({"vm": {}, "nodeSelector": {"a": "x".repeat(64)}}),
+            "spec.nodeSelector.a",
+            "more than 63",
+        ),
         (
             json!({"vm": {}, "permissions": [{"user": "a", "may": ["fly"]}]}),
             "spec.permissions[0].may[0]",
             "takeConsole",
         ),
     ] {
-        let error = definition.create("vm", &spec, true).await.expect_err(&spec.to_string()).to_string();
-        assert!(error.contains(field) && error.contains(words), "{spec}: {error}");
+        let error = definition
+            .create("vm", &spec, true)
+            .await
+            .expect_err(&spec.to_string())
+            .to_string();
+        assert!(
+            error.contains(field) && error.contains(words),
+            "{spec}: {error}"
+        );
     }
 }

@@ -40,7 +40,10 @@ fn references_status(cpus: i64) -> Value {
 async fn replace_status(vms: &Api<VirtualMachine>, status: &Value) {
     let patch = json!([{"op": "replace", "path": "/status", "value": status}]);
     let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).unwrap());
-    let params = PatchParams { field_manager: Some("kubernetes-java-kubectl-apply".to_owned()), ..Default::default() };
+    let params = PatchParams {
+        field_manager: Some("kubernetes-java-kubectl-apply".to_owned()),
+        ..Default::default()
+    };
     vms.patch_status("vm", &params, &patch).await.unwrap();
 }
 
@@ -53,7 +56,12 @@ where
         + serde::de::DeserializeOwned,
 {
     let api = Api::<K>::namespaced(world.client.clone(), &world.namespace);
-    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap()
+    api.create(
+        &PostParams::default(),
+        &serde_json::from_value(object).unwrap(),
+    )
+    .await
+    .unwrap()
 }
 
 /// A VM with everything that the reference makes for it, its pod running.
@@ -65,7 +73,10 @@ async fn of_the_reference(world: &World) -> Pod {
         "vm": {"state": "Running", "maximumCpus": 2, "currentCpus": 2, "maximumRam": "1Gi", "disks": [{"volumeClaimTemplate": template}]},
     });
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
-    let vm = vms.create(&PostParams::default(), &machine("vm", spec)).await.unwrap();
+    let vm = vms
+        .create(&PostParams::default(), &machine("vm", spec))
+        .await
+        .unwrap();
     replace_status(&vms, &references_status(2)).await;
 
     let labels = json!({
@@ -92,11 +103,17 @@ async fn of_the_reference(world: &World) -> Pod {
         let spec = json!({
             "accessModes": ["ReadWriteOnce"], "volumeMode": mode, "resources": {"requests": {"storage": size}},
         });
-        create::<PersistentVolumeClaim>(world, json!({"metadata": {"name": name, "labels": labels}, "spec": spec}))
-            .await;
+        create::<PersistentVolumeClaim>(
+            world,
+            json!({"metadata": {"name": name, "labels": labels}, "spec": spec}),
+        )
+        .await;
     }
     let mut secret_labels = with("display-secret");
-    secret_labels.as_object_mut().unwrap().remove("app.kubernetes.io/managed-by");
+    secret_labels
+        .as_object_mut()
+        .unwrap()
+        .remove("app.kubernetes.io/managed-by");
     let data = json!({"display-password": "secret", "password-expiry": "never"});
     let metadata = json!({"name": "vm-display-secret", "labels": secret_labels});
     create::<Secret>(world, json!({"metadata": metadata, "stringData": data})).await;
@@ -120,22 +137,34 @@ async fn of_the_reference(world: &World) -> Pod {
     });
     let status = json!({"status": {"phase": "Running", "containerStatuses": [container]}});
     let pods = Api::<Pod>::namespaced(world.client.clone(), &world.namespace);
-    pods.patch_status("vm", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    pods.patch_status("vm", &PatchParams::default(), &Patch::Merge(status))
+        .await
+        .unwrap();
     pod
 }
 
 fn ready_reason(vm: &VirtualMachine) -> String {
     let status = vm.status.as_ref().unwrap();
-    conditions::find(&status.conditions, conditions::READY).map(|ready| ready.reason.clone()).unwrap_or_default()
+    conditions::find(&status.conditions, conditions::READY)
+        .map(|ready| ready.reason.clone())
+        .unwrap_or_default()
 }
 
 #[tokio::test]
 async fn a_running_vm_of_the_reference_is_taken_over_without_a_restart() {
     let world = World::new("adoption").await;
     // Its pods are privileged.
-    let privileged = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}});
+    let privileged =
+        json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}});
     let namespaces = Api::<Namespace>::all(world.client.clone());
-    namespaces.patch(&world.namespace, &PatchParams::default(), &Patch::Merge(privileged)).await.unwrap();
+    namespaces
+        .patch(
+            &world.namespace,
+            &PatchParams::default(),
+            &Patch::Merge(privileged),
+        )
+        .await
+        .unwrap();
     let pod = of_the_reference(&world).await;
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
     let pods = Api::<Pod>::namespaced(world.client.clone(), &world.namespace);
@@ -146,7 +175,10 @@ async fn a_running_vm_of_the_reference_is_taken_over_without_a_restart() {
     let config_maps = Api::<ConfigMap>::namespaced(world.client.clone(), &world.namespace);
     eventually("its configuration is ours", || async {
         let config_map = config_maps.get("vm").await.unwrap();
-        config_map.owner_references().first().is_some_and(|owner| owner.controller == Some(true))
+        config_map
+            .owner_references()
+            .first()
+            .is_some_and(|owner| owner.controller == Some(true))
     })
     .await;
     let instance_id = async || {
@@ -154,23 +186,51 @@ async fn a_running_vm_of_the_reference_is_taken_over_without_a_restart() {
         let config: Value = serde_json::from_str(&data["config.yaml"]).unwrap();
         config["/Runner"]["cloudInit"]["metaData"]["instance-id"].clone()
     };
-    assert_eq!(instance_id().await, "v3", "the guest is not set up a second time");
+    assert_eq!(
+        instance_id().await,
+        "v3",
+        "the guest is not set up a second time"
+    );
     let writes = operator.writes();
     let about_pods = |writes: &[String]| {
-        writes.iter().filter(|write| write.contains("/pods") && !write.starts_with("PATCH")).count()
+        writes
+            .iter()
+            .filter(|write| write.contains("/pods") && !write.starts_with("PATCH"))
+            .count()
     };
-    assert_eq!(about_pods(&writes), 0, "no pod is made or deleted: {writes:#?}");
-    let made = writes.iter().filter(|write| write.starts_with("POST")).collect::<Vec<_>>();
-    assert_eq!(made, Vec::<&String>::new(), "claims, secret and ConfigMap are those that were there");
+    assert_eq!(
+        about_pods(&writes),
+        0,
+        "no pod is made or deleted: {writes:#?}"
+    );
+    let made = writes
+        .iter()
+        .filter(|write| write.starts_with("POST"))
+        .collect::<Vec<_>>();
+    assert_eq!(
+        made,
+        Vec::<&String>::new(),
+        "claims, secret and ConfigMap are those that were there"
+    );
     assert_eq!(pods.get("vm").await.unwrap().uid(), pod.uid());
 
     // Its runner goes on to write what it read before we came; each time ours is put back, by one write.
-    let status_writes = || operator.writes().iter().filter(|write| write.ends_with("/vms/vm/status")).count();
+    let status_writes = || {
+        operator
+            .writes()
+            .iter()
+            .filter(|write| write.ends_with("/vms/vm/status"))
+            .count()
+    };
     for round in 1..=5 {
         let before = status_writes();
         replace_status(&vms, &references_status(1 + round % 2)).await;
         eventually("our condition is back", is_running).await;
-        assert!(status_writes() <= before + 1, "round {round}: {:#?}", operator.writes());
+        assert!(
+            status_writes() <= before + 1,
+            "round {round}: {:#?}",
+            operator.writes()
+        );
     }
     let vm = vms.get("vm").await.unwrap();
     assert!(
@@ -181,10 +241,16 @@ async fn a_running_vm_of_the_reference_is_taken_over_without_a_restart() {
     // The next start is with our runner.
     for state in ["Stopped", "Running"] {
         let patch = json!({"spec": {"vm": {"state": state}}});
-        vms.patch("vm", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        vms.patch("vm", &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
         let wanted = state == "Running";
         eventually("the pod follows", || async {
-            pods.get_opt("vm").await.unwrap().is_some_and(|now| now.uid() != pod.uid()) == wanted
+            pods.get_opt("vm")
+                .await
+                .unwrap()
+                .is_some_and(|now| now.uid() != pod.uid())
+                == wanted
                 && (wanted || pods.get_opt("vm").await.unwrap().is_none())
         })
         .await;
@@ -192,51 +258,92 @@ async fn a_running_vm_of_the_reference_is_taken_over_without_a_restart() {
     assert_eq!(instance_id().await, "v3");
     let pod = pods.get("vm").await.unwrap().spec.unwrap();
     assert!(
-        pod.containers[0].image.as_ref().unwrap().starts_with("localhost/vm-runner:"),
+        pod.containers[0]
+            .image
+            .as_ref()
+            .unwrap()
+            .starts_with("localhost/vm-runner:"),
         "{:?}",
         pod.containers[0].image
     );
-    assert_eq!((pod.host_network, pod.restart_policy.as_deref()), (None, Some("Never")));
+    assert_eq!(
+        (pod.host_network, pod.restart_policy.as_deref()),
+        (None, Some("Never"))
+    );
     // With another seed it is another instance, and what it was is forgotten.
     let patch = json!({"spec": {"cloudInit": {"userData": {"hostname": "other"}}}});
-    vms.patch("vm", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-    eventually("it is another instance", || async { instance_id().await != "v3" }).await;
+    vms.patch("vm", &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .unwrap();
+    eventually("it is another instance", || async {
+        instance_id().await != "v3"
+    })
+    .await;
     let config_map = config_maps.get("vm").await.unwrap();
-    assert!(!config_map.annotations().contains_key(names::ANNOTATION_INSTANCE_ID), "{:?}", config_map.annotations());
+    assert!(
+        !config_map
+            .annotations()
+            .contains_key(names::ANNOTATION_INSTANCE_ID),
+        "{:?}",
+        config_map.annotations()
+    );
     operator.stop().await;
 }
 
 #[tokio::test]
-async fn both_write_their_conditions_after_the_references_definition_was_replaced_under_a_live_vm() {
+async fn both_write_their_conditions_after_the_references_definition_was_replaced_under_a_live_vm()
+{
     let world = World::new("replaced").await;
     let definition = Definition::with_a_list_of_conditions(&world).await;
-    definition.create("vm", &json!({"vm": {}}), false).await.unwrap();
+    definition
+        .create("vm", &json!({"vm": {}}), false)
+        .await
+        .unwrap();
     definition.replace_status("vm", &references_status(2)).await;
     definition.replace().await;
 
     let apply = async |manager, condition| {
-        definition.apply_status("vm", manager, &json!({"conditions": [condition]})).await.unwrap();
+        definition
+            .apply_status("vm", manager, &json!({"conditions": [condition]}))
+            .await
+            .unwrap();
     };
     let conditions = async || {
         let status = definition.status("vm").await;
         let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
-        conditions.iter().map(|c| format!("{}={}", c["type"], c["status"]).replace('"', "")).collect::<Vec<_>>()
+        conditions
+            .iter()
+            .map(|c| format!("{}={}", c["type"], c["status"]).replace('"', ""))
+            .collect::<Vec<_>>()
     };
     let ready = condition("Ready", "True", "Running");
     // Until the new schema is in force, the list is replaced as a whole.
-    eventually("the operator's condition stands beside the others", || async {
-        definition.replace_status("vm", &references_status(2)).await;
-        apply(names::MANAGER_OPERATOR, ready.clone()).await;
-        conditions().await.len() == 6
-    })
+    eventually(
+        "the operator's condition stands beside the others",
+        || async {
+            definition.replace_status("vm", &references_status(2)).await;
+            apply(names::MANAGER_OPERATOR, ready.clone()).await;
+            conditions().await.len() == 6
+        },
+    )
     .await;
-    apply(names::MANAGER_RUNNER, condition("Running", "False", "VmStopped")).await;
+    apply(
+        names::MANAGER_RUNNER,
+        condition("Running", "False", "VmStopped"),
+    )
+    .await;
     let now = conditions().await;
     assert_eq!(now.len(), 6, "{now:?}");
-    assert!(now.contains(&"Ready=True".to_owned()) && now.contains(&"Running=False".to_owned()), "{now:?}");
+    assert!(
+        now.contains(&"Ready=True".to_owned()) && now.contains(&"Running=False".to_owned()),
+        "{now:?}"
+    );
     // And once more by the reference's own way.
     definition.replace_status("vm", &references_status(2)).await;
     apply(names::MANAGER_OPERATOR, ready).await;
     let now = conditions().await;
-    assert!(now.len() == 6 && now.contains(&"Running=True".to_owned()), "{now:?}");
+    assert!(
+        now.len() == 6 && now.contains(&"Running=True".to_owned()),
+        "{now:?}"
+    );
 }

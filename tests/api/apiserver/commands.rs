@@ -21,10 +21,21 @@ fn commands(text: &str) -> Vec<String> {
     for (n, part) in text.split("```").enumerate() {
         if n % 2 == 1 {
             // A comment stands behind several blanks.
-            let lines = part.lines().map(|line| line.split("   #").next().unwrap_or_default().trim().to_owned());
+            let lines = part.lines().map(|line| {
+                line.split("   #")
+                    .next()
+                    .unwrap_or_default()
+                    .trim()
+                    .to_owned()
+            });
             commands.extend(lines);
         } else {
-            commands.extend(part.split('`').skip(1).step_by(2).map(|code| code.replace('\n', " ")));
+            commands.extend(
+                part.split('`')
+                    .skip(1)
+                    .step_by(2)
+                    .map(|code| code.replace('\n', " ")),
+            );
         }
     }
     // The picture begins with one, too.
@@ -49,18 +60,39 @@ fn dry(command: &str) -> String {
 async fn prepare(world: &World) {
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
     for example in ["smallest", "test-vm"] {
-        let text = std::fs::read_to_string(root().join(format!("examples/{example}.yaml"))).unwrap();
-        vms.create(&PostParams::default(), &serde_saphyr::from_str(&text).unwrap()).await.unwrap();
+        let text =
+            std::fs::read_to_string(root().join(format!("examples/{example}.yaml"))).unwrap();
+        vms.create(
+            &PostParams::default(),
+            &serde_saphyr::from_str(&text).unwrap(),
+        )
+        .await
+        .unwrap();
     }
     let secrets = Api::<Secret>::namespaced(world.client.clone(), &world.namespace);
     let secret = json!({"metadata": {"name": "test-vm-display-secret"}});
-    secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+    secrets
+        .create(
+            &PostParams::default(),
+            &serde_json::from_value(secret).unwrap(),
+        )
+        .await
+        .unwrap();
     let objects = world.kustomize("deploy/base");
-    let mut deployment = objects.into_iter().find(|object| object["kind"] == "Deployment").unwrap();
+    let mut deployment = objects
+        .into_iter()
+        .find(|object| object["kind"] == "Deployment")
+        .unwrap();
     // No operator is to run here.
     deployment["spec"]["replicas"] = json!(0);
     let deployments = Api::<Deployment>::namespaced(world.client.clone(), &world.namespace);
-    deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+    deployments
+        .create(
+            &PostParams::default(),
+            &serde_json::from_value(deployment).unwrap(),
+        )
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -71,20 +103,28 @@ async fn each_command_that_is_shown_is_taken() {
     let (mut taken, mut wrong) = (0, Vec::new());
     for file in SHOWN {
         for command in commands(&std::fs::read_to_string(root().join(file)).unwrap()) {
-            if WITHOUT_DRY_RUN.iter().any(|start| command.starts_with(start)) {
+            if WITHOUT_DRY_RUN
+                .iter()
+                .any(|start| command.starts_with(start))
+            {
                 continue;
             }
             if let Some((_, overlay)) = command.split_once(" -k ") {
                 // The guide's copy of that.
-                let overlay = if overlay == "examples/my-takeover" { "examples/takeover" } else { overlay };
+                let overlay = if overlay == "examples/my-takeover" {
+                    "examples/takeover"
+                } else {
+                    overlay
+                };
                 let tried = kustomizations().iter().any(|tried| tried == overlay);
                 assert!(tried, "{file}: no test applies {overlay}");
             } else if command.split_whitespace().count() > 2 {
                 let command = dry(&command).replace("vmop-demo", &world.namespace);
                 let said = world.shell(&command);
                 // Nothing runs here that could be waited for.
-                if said.as_ref().err().is_some_and(|said| !said.contains("timed out") && !said.contains("no matching"))
-                {
+                if said.as_ref().err().is_some_and(|said| {
+                    !said.contains("timed out") && !said.contains("no matching")
+                }) {
                     wrong.push(format!("{file}: {command}: {said:?}"));
                 }
                 taken += 1;

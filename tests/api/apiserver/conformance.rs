@@ -9,24 +9,60 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 const NAMESPACE: &str = "conformance";
-const CRD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crds/vms.vmoperator.jdrupes.org.yaml");
+const CRD: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/crds/vms.vmoperator.jdrupes.org.yaml"
+);
 
 /// Method with the kind of patch, resource with name and parameters, body. `UID(path)` and `VERSION(path)` stand for those of
 /// the object at the path, `CONTINUE(path)` for the token with which the list at the path goes on.
 type Call = (&'static str, &'static str, &'static str);
 
 const CONFIG_MAPS: &[Call] = &[
-    ("POST", "configmaps?fieldManager=m", r#"{"metadata":{"name":"c","labels":{"l":"1"}},"data":{"a":"1"}}"#),
+    (
+        "POST",
+        "configmaps?fieldManager=m",
+        r#"{"metadata":{"name":"c","labels":{"l":"1"}},"data":{"a":"1"}}"#,
+    ),
     ("POST", "configmaps", r#"{"metadata":{"name":"c"}}"#),
     ("POST", "configmaps", r#"{"metadata":{}}"#),
     ("GET", "configmaps/c", ""),
     ("GET", "configmaps/none", ""),
-    ("MERGE", "configmaps/c?fieldManager=n", r#"{"data":{"a":"2","b":"1"}}"#),
-    ("MERGE", "configmaps/c?fieldManager=n", r#"{"data":{"a":"2"}}"#),
-    ("MERGE", "configmaps/c?fieldManager=n", r#"{"metadata":{"resourceVersion":"1"},"data":{"a":"3"}}"#),
-    ("MERGE", "configmaps/c?fieldManager=n", r#"{"metadata":{"uid":"1"},"data":{"a":"3"}}"#),
-    ("MERGE", "configmaps/none?fieldManager=n", r#"{"data":{"a":"3"}}"#),
-    ("APPLY", "configmaps/c?fieldManager=o", r#"{"apiVersion":"v1","kind":"ConfigMap","data":{"a":"9"}}"#),
+    (
+        "MERGE",
+        "configmaps/c?fieldManager=n",
+        r#"{"data":{"a":"2","b":"1"}}"#,
+    ),
+    (
+        "MERGE",
+        "configmaps/c?fieldManager=n",
+        r#"{"data":{"a":"2"}}"#,
+    ),
+    (
+        "MERGE",
+        "configmaps/c?fieldManager=n",
+        r#"{"metadata":{"resourceVersion":"1"},"data":{"a":"3"}}"#,
+    ),
+    (
+        "MERGE",
+        "configmaps/c?fieldManager=n",
+        r#"{"metadata":{"uid":"1"},"data":{"a":"3"}}"#,
+    ),
+    (
+        "MERGE",
+        "configmaps/none?fieldManager=n",
+        r#"{"data":{"a":"3"}}"#,
+    ),
+    (
+        "APPLY",
+        "configmaps/c?fieldManager=o",
+        r#"{"apiVersion":"v1","kind":"ConfigMap","data":{"a":"9"}}"#,
+    ),
+    (
+        "APPLY",
+        "configmaps/c?fieldManager=o&force=true",
+        r#"{"apiVersion":"v1","kind":"ConfigMap","data":{"a":"9","z":"1"}}"#,
+    ),
     (
         "APPLY",
         "configmaps/c?fieldManager=o&force=true",
@@ -35,10 +71,13 @@ const CONFIG_MAPS: &[Call] = &[
     (
         "APPLY",
         "configmaps/c?fieldManager=o&force=true",
-        r#"{"apiVersion":"v1","kind":"ConfigMap","data":{"a":"9","z":"1"}}"#,
+        r#"{"apiVersion":"v1","kind":"ConfigMap","data":{"a":"9"}}"#,
     ),
-    ("APPLY", "configmaps/c?fieldManager=o&force=true", r#"{"apiVersion":"v1","kind":"ConfigMap","data":{"a":"9"}}"#),
-    ("APPLY", "configmaps/new?fieldManager=o", r#"{"apiVersion":"v1","kind":"ConfigMap","data":{"a":"9"}}"#),
+    (
+        "APPLY",
+        "configmaps/new?fieldManager=o",
+        r#"{"apiVersion":"v1","kind":"ConfigMap","data":{"a":"9"}}"#,
+    ),
     (
         "APPLY",
         "configmaps/new?fieldManager=o",
@@ -49,15 +88,39 @@ const CONFIG_MAPS: &[Call] = &[
         "configmaps/other?fieldManager=o",
         r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"uid":"u"},"data":{"a":"9"}}"#,
     ),
-    ("STRATEGIC", "configmaps/c?fieldManager=n", r#"{"metadata":{"labels":{"l":null,"k":"2"}},"data":{"y":"1"}}"#),
-    ("PUT", "configmaps/c?fieldManager=p", r#"{"metadata":{"name":"c","resourceVersion":"1"},"data":{"a":"5"}}"#),
-    ("PUT", "configmaps/c?fieldManager=p", r#"{"metadata":{"name":"c","uid":"1"},"data":{"a":"5"}}"#),
-    ("PUT", "configmaps/c?fieldManager=p", r#"{"metadata":{"name":"c"},"data":{"a":"5"}}"#),
+    (
+        "STRATEGIC",
+        "configmaps/c?fieldManager=n",
+        r#"{"metadata":{"labels":{"l":null,"k":"2"}},"data":{"y":"1"}}"#,
+    ),
+    (
+        "PUT",
+        "configmaps/c?fieldManager=p",
+        r#"{"metadata":{"name":"c","resourceVersion":"1"},"data":{"a":"5"}}"#,
+    ),
+    (
+        "PUT",
+        "configmaps/c?fieldManager=p",
+        r#"{"metadata":{"name":"c","uid":"1"},"data":{"a":"5"}}"#,
+    ),
+    (
+        "PUT",
+        "configmaps/c?fieldManager=p",
+        r#"{"metadata":{"name":"c"},"data":{"a":"5"}}"#,
+    ),
     ("GET", "configmaps?labelSelector=l%3D1", ""),
     ("GET", "configmaps?fieldSelector=metadata.name%3Dc", ""),
     ("GET", "configmaps?limit=1", ""),
-    ("DELETE", "configmaps/c", r#"{"preconditions":{"uid":"other"}}"#),
-    ("DELETE", "configmaps/c", r#"{"preconditions":{"uid":"UID(configmaps/c)"}}"#),
+    (
+        "DELETE",
+        "configmaps/c",
+        r#"{"preconditions":{"uid":"other"}}"#,
+    ),
+    (
+        "DELETE",
+        "configmaps/c",
+        r#"{"preconditions":{"uid":"UID(configmaps/c)"}}"#,
+    ),
     ("DELETE", "configmaps/c", ""),
 ];
 
@@ -69,12 +132,36 @@ const POD: &str = r#"{"metadata":{"name":"p","labels":{"l":"1"}},"spec":{"contai
 
 const PODS: &[Call] = &[
     ("POST", "pods?fieldManager=m", POD),
-    ("STRATEGIC", "pods/p?fieldManager=m", r#"{"spec":{"containers":[{"name":"c","image":"i:2"}]}}"#),
-    ("MERGE", "pods/p?fieldManager=m", r#"{"spec":{"nodeName":"x"}}"#),
-    ("MERGE", "pods/p?fieldManager=m", r#"{"metadata":{"uid":"UID(pods/p)","annotations":{"a":"1"}}}"#),
-    ("POST", "pods/p/binding", r#"{"metadata":{"name":"p","uid":"other"},"target":{"kind":"Node","name":"node1"}}"#),
-    ("POST", "pods/p/binding", r#"{"metadata":{"name":"p"},"target":{"kind":"Node","name":"node1"}}"#),
-    ("POST", "pods/p/binding", r#"{"metadata":{"name":"p"},"target":{"kind":"Node","name":"node2"}}"#),
+    (
+        "STRATEGIC",
+        "pods/p?fieldManager=m",
+        r#"{"spec":{"containers":[{"name":"c","image":"i:2"}]}}"#,
+    ),
+    (
+        "MERGE",
+        "pods/p?fieldManager=m",
+        r#"{"spec":{"nodeName":"x"}}"#,
+    ),
+    (
+        "MERGE",
+        "pods/p?fieldManager=m",
+        r#"{"metadata":{"uid":"UID(pods/p)","annotations":{"a":"1"}}}"#,
+    ),
+    (
+        "POST",
+        "pods/p/binding",
+        r#"{"metadata":{"name":"p","uid":"other"},"target":{"kind":"Node","name":"node1"}}"#,
+    ),
+    (
+        "POST",
+        "pods/p/binding",
+        r#"{"metadata":{"name":"p"},"target":{"kind":"Node","name":"node1"}}"#,
+    ),
+    (
+        "POST",
+        "pods/p/binding",
+        r#"{"metadata":{"name":"p"},"target":{"kind":"Node","name":"node2"}}"#,
+    ),
     ("GET", "pods/p", ""),
     (
         "STRATEGIC",
@@ -86,14 +173,26 @@ const PODS: &[Call] = &[
         "pods/p/status?fieldManager=k",
         r#"{"status":{"phase":"Running","containerStatuses":[{"name":"c","image":"i","imageID":"i","ready":true,"restartCount":0,"state":{"running":{"startedAt":"2026-01-01T00:00:00Z"}}}]}}"#,
     ),
-    ("MERGE", "pods/p/status?fieldManager=k", r#"{"metadata":{"uid":"other"},"status":{"phase":"Failed"}}"#),
+    (
+        "MERGE",
+        "pods/p/status?fieldManager=k",
+        r#"{"metadata":{"uid":"other"},"status":{"phase":"Failed"}}"#,
+    ),
     ("DELETE", "pods/p", r#"{"gracePeriodSeconds":20}"#),
     ("DELETE", "pods/p", r#"{"gracePeriodSeconds":25}"#),
     ("DELETE", "pods/p", r#"{"gracePeriodSeconds":10}"#),
     ("GET", "pods/p", ""),
-    ("DELETE", "pods/p", r#"{"gracePeriodSeconds":0,"preconditions":{"uid":"UID(pods/p)"}}"#),
+    (
+        "DELETE",
+        "pods/p",
+        r#"{"gracePeriodSeconds":0,"preconditions":{"uid":"UID(pods/p)"}}"#,
+    ),
     ("GET", "pods/p", ""),
-    ("POST", "pods?fieldManager=m", r#"{"metadata":{"name":"q"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#),
+    (
+        "POST",
+        "pods?fieldManager=m",
+        r#"{"metadata":{"name":"q"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#,
+    ),
     ("DELETE", "pods/q", ""),
 ];
 
@@ -103,26 +202,50 @@ const OTHERS: &[Call] = &[
         "persistentvolumeclaims?fieldManager=m",
         r#"{"metadata":{"name":"d"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}"#,
     ),
-    ("MERGE", "persistentvolumeclaims/d?fieldManager=m", r#"{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}"#),
+    (
+        "MERGE",
+        "persistentvolumeclaims/d?fieldManager=m",
+        r#"{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}"#,
+    ),
     (
         "MERGE",
         "persistentvolumeclaims/d/status?fieldManager=k",
         r#"{"status":{"phase":"Bound","capacity":{"storage":"1Gi"},"accessModes":["ReadWriteOnce"]}}"#,
     ),
-    ("MERGE", "persistentvolumeclaims/d?fieldManager=m", r#"{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}"#),
+    (
+        "MERGE",
+        "persistentvolumeclaims/d?fieldManager=m",
+        r#"{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}"#,
+    ),
     ("DELETE", "persistentvolumeclaims/d", ""),
     ("DELETE", "persistentvolumeclaims/d", ""),
-    ("MERGE", "persistentvolumeclaims/d?fieldManager=k", r#"{"metadata":{"finalizers":null}}"#),
+    (
+        "MERGE",
+        "persistentvolumeclaims/d?fieldManager=k",
+        r#"{"metadata":{"finalizers":null}}"#,
+    ),
     ("GET", "persistentvolumeclaims/d", ""),
-    ("POST", "secrets?fieldManager=m", r#"{"metadata":{"name":"s"},"stringData":{"a":"x"}}"#),
-    ("MERGE", "secrets/s?fieldManager=n", r#"{"stringData":{"a":"y"}}"#),
+    (
+        "POST",
+        "secrets?fieldManager=m",
+        r#"{"metadata":{"name":"s"},"stringData":{"a":"x"}}"#,
+    ),
+    (
+        "MERGE",
+        "secrets/s?fieldManager=n",
+        r#"{"stringData":{"a":"y"}}"#,
+    ),
     ("DELETE", "secrets/s", ""),
     (
         "POST",
         "services?fieldManager=m",
         r#"{"metadata":{"name":"s"},"spec":{"type":"LoadBalancer","selector":{"a":"b"},"ports":[{"name":"x","port":5900}]}}"#,
     ),
-    ("MERGE", "services/s?fieldManager=m", r#"{"spec":{"selector":{"a":"c"}}}"#),
+    (
+        "MERGE",
+        "services/s?fieldManager=m",
+        r#"{"spec":{"selector":{"a":"c"}}}"#,
+    ),
     ("DELETE", "services/s", ""),
 ];
 
@@ -132,9 +255,21 @@ const CUSTOM: &[Call] = &[
         "vms?fieldManager=m",
         r#"{"apiVersion":"vmoperator.jdrupes.org/v1","kind":"VirtualMachine","metadata":{"name":"vm"},"spec":{"unknown":1,"vm":{"maximumCpus":2}},"status":{"cpus":7}}"#,
     ),
-    ("MERGE", "vms/vm?fieldManager=n", r#"{"spec":{"vm":{"state":"Running"}}}"#),
-    ("MERGE", "vms/vm?fieldManager=n", r#"{"spec":{"vm":{"state":"Running"}}}"#),
-    ("MERGE", "vms/vm?fieldManager=n", r#"{"metadata":{"annotations":{"a":"1"}},"status":{"cpus":7}}"#),
+    (
+        "MERGE",
+        "vms/vm?fieldManager=n",
+        r#"{"spec":{"vm":{"state":"Running"}}}"#,
+    ),
+    (
+        "MERGE",
+        "vms/vm?fieldManager=n",
+        r#"{"spec":{"vm":{"state":"Running"}}}"#,
+    ),
+    (
+        "MERGE",
+        "vms/vm?fieldManager=n",
+        r#"{"metadata":{"annotations":{"a":"1"}},"status":{"cpus":7}}"#,
+    ),
     (
         "APPLY",
         "vms/vm/status?fieldManager=r&force=true",
@@ -157,11 +292,23 @@ const CUSTOM: &[Call] = &[
         r#"{"apiVersion":"vmoperator.jdrupes.org/v1","kind":"VirtualMachine","metadata":{"name":"vm"},"spec":{"vm":{}}}"#,
     ),
     ("GET", "vms", ""),
-    ("DELETE", "vms/vm", r#"{"preconditions":{"uid":"UID(vms/vm)","resourceVersion":"1"}}"#),
+    (
+        "DELETE",
+        "vms/vm",
+        r#"{"preconditions":{"uid":"UID(vms/vm)","resourceVersion":"1"}}"#,
+    ),
     ("DELETE", "vms/vm", ""),
     ("GET", "vms/vm", ""),
-    ("POST", "leases", r#"{"metadata":{"name":"l"},"spec":{"holderIdentity":"a"}}"#),
-    ("PUT", "leases/l", r#"{"metadata":{"name":"l"},"spec":{"holderIdentity":"b"}}"#),
+    (
+        "POST",
+        "leases",
+        r#"{"metadata":{"name":"l"},"spec":{"holderIdentity":"a"}}"#,
+    ),
+    (
+        "PUT",
+        "leases/l",
+        r#"{"metadata":{"name":"l"},"spec":{"holderIdentity":"b"}}"#,
+    ),
     (
         "PUT",
         "leases/l",
@@ -171,26 +318,70 @@ const CUSTOM: &[Call] = &[
 
 /// What the operator and the played cluster ask for besides.
 const LISTS: &[Call] = &[
-    ("POST", "configmaps", r#"{"metadata":{"name":"d","labels":{"l":"1"}}}"#),
-    ("POST", "configmaps", r#"{"metadata":{"name":"e","labels":{"l":"1"}}}"#),
+    (
+        "POST",
+        "configmaps",
+        r#"{"metadata":{"name":"d","labels":{"l":"1"}}}"#,
+    ),
+    (
+        "POST",
+        "configmaps",
+        r#"{"metadata":{"name":"e","labels":{"l":"1"}}}"#,
+    ),
     ("GET", "configmaps?labelSelector=l%3D1&limit=1", ""),
-    ("GET", "configmaps?labelSelector=l%3D1&limit=1&continue=CONTINUE(configmaps?labelSelector=l%3D1&limit=1)", ""),
-    ("MERGE", "configmaps/e?fieldManager=m", r#"{"data":{"a":"1"}}"#),
+    (
+        "GET",
+        "configmaps?labelSelector=l%3D1&limit=1&continue=CONTINUE(configmaps?labelSelector=l%3D1&limit=1)",
+        "",
+    ),
+    (
+        "MERGE",
+        "configmaps/e?fieldManager=m",
+        r#"{"data":{"a":"1"}}"#,
+    ),
     (
         "GET",
         "configmaps?labelSelector=l%3D1&limit=500&resourceVersion=VERSION(configmaps/d)&resourceVersionMatch=Exact",
         "",
     ),
-    ("DELETE", "configmaps/d", r#"{"gracePeriodSeconds":0,"preconditions":{"uid":"UID(configmaps/d)"}}"#),
+    (
+        "DELETE",
+        "configmaps/d",
+        r#"{"gracePeriodSeconds":0,"preconditions":{"uid":"UID(configmaps/d)"}}"#,
+    ),
     ("GET", "configmaps", ""),
-    ("POST", "secrets", r#"{"metadata":{"name":"t","labels":{"l":"1"}},"stringData":{"a":"x"}}"#),
+    (
+        "POST",
+        "secrets",
+        r#"{"metadata":{"name":"t","labels":{"l":"1"}},"stringData":{"a":"x"}}"#,
+    ),
     ("GET", "secrets/t", ""),
     ("GET", "secrets?labelSelector=l%3D1&limit=500", ""),
-    ("MERGE", "secrets/t?fieldManager=m", r#"{"metadata":{"labels":{"l":"2"}}}"#),
-    ("MERGE", "secrets/t?fieldManager=m", r#"{"metadata":{"labels":{"l":"1"}}}"#),
-    ("GET", "secrets?labelSelector=l%3D1&limit=500&resourceVersion=VERSION(secrets/t)&resourceVersionMatch=Exact", ""),
-    ("DELETE", "secrets/t", r#"{"preconditions":{"uid":"other"}}"#),
-    ("DELETE", "secrets/t", r#"{"gracePeriodSeconds":0,"preconditions":{"uid":"UID(secrets/t)"}}"#),
+    (
+        "MERGE",
+        "secrets/t?fieldManager=m",
+        r#"{"metadata":{"labels":{"l":"2"}}}"#,
+    ),
+    (
+        "MERGE",
+        "secrets/t?fieldManager=m",
+        r#"{"metadata":{"labels":{"l":"1"}}}"#,
+    ),
+    (
+        "GET",
+        "secrets?labelSelector=l%3D1&limit=500&resourceVersion=VERSION(secrets/t)&resourceVersionMatch=Exact",
+        "",
+    ),
+    (
+        "DELETE",
+        "secrets/t",
+        r#"{"preconditions":{"uid":"other"}}"#,
+    ),
+    (
+        "DELETE",
+        "secrets/t",
+        r#"{"gracePeriodSeconds":0,"preconditions":{"uid":"UID(secrets/t)"}}"#,
+    ),
     ("GET", "secrets", ""),
     (
         "POST",
@@ -204,8 +395,16 @@ const LISTS: &[Call] = &[
         "services?labelSelector=l%3D1&limit=500&resourceVersion=VERSION(services/t)&resourceVersionMatch=Exact",
         "",
     ),
-    ("DELETE", "services/t", r#"{"preconditions":{"uid":"other"}}"#),
-    ("DELETE", "services/t", r#"{"gracePeriodSeconds":0,"preconditions":{"uid":"UID(services/t)"}}"#),
+    (
+        "DELETE",
+        "services/t",
+        r#"{"preconditions":{"uid":"other"}}"#,
+    ),
+    (
+        "DELETE",
+        "services/t",
+        r#"{"gracePeriodSeconds":0,"preconditions":{"uid":"UID(services/t)"}}"#,
+    ),
     ("GET", "services", ""),
     (
         "POST",
@@ -219,14 +418,38 @@ const LISTS: &[Call] = &[
         "persistentvolumeclaims?limit=500&resourceVersion=VERSION(persistentvolumeclaims/t)&resourceVersionMatch=Exact",
         "",
     ),
-    ("POST", "pods", r#"{"metadata":{"name":"failed"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#),
-    ("POST", "pods/failed/binding", r#"{"metadata":{"name":"failed"},"target":{"kind":"Node","name":"node1"}}"#),
+    (
+        "POST",
+        "pods",
+        r#"{"metadata":{"name":"failed"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#,
+    ),
+    (
+        "POST",
+        "pods/failed/binding",
+        r#"{"metadata":{"name":"failed"},"target":{"kind":"Node","name":"node1"}}"#,
+    ),
     ("GET", "pods", ""),
-    ("MERGE", "pods/failed/status?fieldManager=k", r#"{"status":{"phase":"Failed"}}"#),
+    (
+        "MERGE",
+        "pods/failed/status?fieldManager=k",
+        r#"{"status":{"phase":"Failed"}}"#,
+    ),
     ("GET", "pods?limit=500", ""),
-    ("GET", "pods?limit=500&resourceVersion=VERSION(pods/failed)&resourceVersionMatch=Exact", ""),
-    ("DELETE", "pods/failed", r#"{"preconditions":{"uid":"other"}}"#),
-    ("DELETE", "pods/failed", r#"{"preconditions":{"uid":"UID(pods/failed)"}}"#),
+    (
+        "GET",
+        "pods?limit=500&resourceVersion=VERSION(pods/failed)&resourceVersionMatch=Exact",
+        "",
+    ),
+    (
+        "DELETE",
+        "pods/failed",
+        r#"{"preconditions":{"uid":"other"}}"#,
+    ),
+    (
+        "DELETE",
+        "pods/failed",
+        r#"{"preconditions":{"uid":"UID(pods/failed)"}}"#,
+    ),
     ("GET", "pods/failed", ""),
     (
         "POST",
@@ -235,7 +458,11 @@ const LISTS: &[Call] = &[
     ),
     ("GET", "vms/t", ""),
     ("GET", "vms?limit=500", ""),
-    ("GET", "vms?limit=500&resourceVersion=VERSION(vms/t)&resourceVersionMatch=Exact", ""),
+    (
+        "GET",
+        "vms?limit=500&resourceVersion=VERSION(vms/t)&resourceVersionMatch=Exact",
+        "",
+    ),
     (
         "POST",
         "events",
@@ -243,9 +470,21 @@ const LISTS: &[Call] = &[
             "reportingController":"a/b","reportingInstance":"a/b",
             "regarding":{"apiVersion":"v1","kind":"Pod","name":"p","namespace":"conformance","uid":"u"}}"#,
     ),
-    ("GET", "events?fieldSelector=regarding.uid%3Du%2Ctype%3DWarning", ""),
-    ("GET", "events?fieldSelector=regarding.uid%3Dother%2Ctype%3DWarning", ""),
-    ("POST", "storageclasses", r#"{"metadata":{"name":"grows"},"provisioner":"test","allowVolumeExpansion":true}"#),
+    (
+        "GET",
+        "events?fieldSelector=regarding.uid%3Du%2Ctype%3DWarning",
+        "",
+    ),
+    (
+        "GET",
+        "events?fieldSelector=regarding.uid%3Dother%2Ctype%3DWarning",
+        "",
+    ),
+    (
+        "POST",
+        "storageclasses",
+        r#"{"metadata":{"name":"grows"},"provisioner":"test","allowVolumeExpansion":true}"#,
+    ),
 ];
 
 /// What is watched, with all that has happened.
@@ -287,8 +526,13 @@ impl Side {
             "STRATEGIC" => ("PATCH", "application/strategic-merge-patch+json"),
             other => (other, "application/json"),
         };
-        let request = Request::builder().method(method).uri(path).header("Content-Type", content);
-        let request = request.header("User-Agent", "conformance/1").body(Body::from(body.as_bytes().to_vec()));
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("Content-Type", content);
+        let request = request
+            .header("User-Agent", "conformance/1")
+            .body(Body::from(body.as_bytes().to_vec()));
         let answer = self.client.send(request.unwrap()).await.unwrap();
         let code = answer.status().as_u16();
         let bytes = answer.into_body().collect().await.unwrap().to_bytes();
@@ -298,23 +542,35 @@ impl Side {
     /// Replaces `UID(path)`, `VERSION(path)` and `CONTINUE(path)`.
     async fn filled(&self, body: &str) -> String {
         let mut body = body.to_owned();
-        for (mark, field) in [("UID(", "uid"), ("VERSION(", "resourceVersion"), ("CONTINUE(", "continue")] {
-            while let Some((before, (of, after))) =
-                body.split_once(mark).and_then(|(b, rest)| Some((b, rest.split_once(')')?)))
+        for (mark, field) in [
+            ("UID(", "uid"),
+            ("VERSION(", "resourceVersion"),
+            ("CONTINUE(", "continue"),
+        ] {
+            while let Some((before, (of, after))) = body
+                .split_once(mark)
+                .and_then(|(b, rest)| Some((b, rest.split_once(')')?)))
             {
                 let (_, text) = self.send("GET", &path(of), "").await;
                 let object: Value = serde_json::from_str(&text).unwrap();
-                body = format!("{before}{}{after}", object["metadata"][field].as_str().unwrap());
+                body = format!(
+                    "{before}{}{after}",
+                    object["metadata"][field].as_str().unwrap()
+                );
             }
         }
         body
     }
 
     async fn events(&self, resource: &str) -> Vec<Value> {
-        let query =
-            format!("{resource}watch=true&allowWatchBookmarks=true&timeoutSeconds=2&resourceVersion={}", self.first);
+        let query = format!(
+            "{resource}watch=true&allowWatchBookmarks=true&timeoutSeconds=2&resourceVersion={}",
+            self.first
+        );
         let (_, text) = self.send("GET", &path(&query), "").await;
-        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let lines = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
         // A real server sends bookmarks when it likes.
         let lines = lines.filter(|event| event["type"] != "BOOKMARK");
         lines
@@ -331,16 +587,25 @@ fn plain(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             if let Some(Value::Array(managed)) = fields.get_mut("managedFields") {
-                managed.iter_mut().for_each(|entry| drop(entry.as_object_mut().unwrap().remove("time")));
+                managed
+                    .iter_mut()
+                    .for_each(|entry| drop(entry.as_object_mut().unwrap().remove("time")));
                 managed.sort_by_key(ToString::to_string);
             }
             for (name, value) in fields {
                 match name.as_str() {
-                    "uid" | "resourceVersion" | "creationTimestamp" | "deletionTimestamp" | "lastTransitionTime"
-                    | "clusterIP" | "nodePort" | "continue" => *value = "X".into(),
+                    "uid" | "resourceVersion" | "creationTimestamp" | "deletionTimestamp"
+                    | "lastTransitionTime" | "clusterIP" | "nodePort" | "continue" => {
+                        *value = "X".into()
+                    }
                     "clusterIPs" => *value = json!([]),
                     "message" => {
-                        let text = value.as_str().unwrap_or_default().lines().next().unwrap_or_default();
+                        let text = value
+                            .as_str()
+                            .unwrap_or_default()
+                            .lines()
+                            .next()
+                            .unwrap_or_default();
                         *value = without_identities(text).into();
                     }
                     _ => plain(value),
@@ -353,7 +618,8 @@ fn plain(value: &mut Value) {
 }
 
 fn without_identities(text: &str) -> String {
-    let is_uid = |word: &str| word.len() == 36 && word.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+    let is_uid =
+        |word: &str| word.len() == 36 && word.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
     let words = text.split_inclusive([' ', ',', '(', ')']);
     let hidden = |word: &str| match is_uid(word.trim_end_matches([' ', ',', '(', ')']))
         || word.starts_with(|c: char| c.is_ascii_digit())
@@ -371,7 +637,9 @@ fn differ(path: &str, real: &Value, memory: &Value, lines: &mut Vec<String>) {
             names.sort();
             names.dedup();
             for name in names {
-                let of = |fields: &serde_json::Map<String, Value>| fields.get(name).cloned().unwrap_or_default();
+                let of = |fields: &serde_json::Map<String, Value>| {
+                    fields.get(name).cloned().unwrap_or_default()
+                };
                 if a.contains_key(name) != b.contains_key(name) {
                     lines.push(format!("{path}.{name}: {} is {}", of(a), of(b)));
                 } else {
@@ -380,7 +648,10 @@ fn differ(path: &str, real: &Value, memory: &Value, lines: &mut Vec<String>) {
             }
         }
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
-            a.iter().zip(b).enumerate().for_each(|(n, (a, b))| differ(&format!("{path}[{n}]"), a, b, lines));
+            a.iter()
+                .zip(b)
+                .enumerate()
+                .for_each(|(n, (a, b))| differ(&format!("{path}[{n}]"), a, b, lines));
         }
         (a, b) if a != b => lines.push(format!("{path}: {a} is {b}")),
         _ => {}
@@ -396,34 +667,61 @@ fn difference(what: &str, real: &Value, memory: &Value) -> Option<String> {
 #[tokio::test]
 async fn the_server_in_memory_answers_as_a_real_one() {
     let crd = std::fs::read_to_string(CRD).unwrap();
-    let (server, server_in_memory) =
-        (support::real::Server::start(), support::memory::Server::new(1).without_latency());
+    let (server, server_in_memory) = (
+        support::real::Server::start(),
+        support::memory::Server::new(1).without_latency(),
+    );
     let real = server.client().await;
     let definition: Value = serde_saphyr::from_str(&crd).unwrap();
     server_in_memory.install_crd(&crd);
-    let mut sides = [("real", real), ("memory", server_in_memory.client(NAMESPACE))].map(|(name, client)| Side {
+    let mut sides = [
+        ("real", real),
+        ("memory", server_in_memory.client(NAMESPACE)),
+    ]
+    .map(|(name, client)| Side {
         name,
         client,
         first: String::new(),
     });
     let namespace = json!({"metadata": {"name": NAMESPACE}}).to_string();
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    assert_eq!(sides[0].send("POST", definitions, &definition.to_string()).await.0, 201);
+    assert_eq!(
+        sides[0]
+            .send("POST", definitions, &definition.to_string())
+            .await
+            .0,
+        201
+    );
     for side in &mut sides {
-        assert_eq!(side.send("POST", "/api/v1/namespaces", &namespace).await.0, 201, "{}", side.name);
+        assert_eq!(
+            side.send("POST", "/api/v1/namespaces", &namespace).await.0,
+            201,
+            "{}",
+            side.name
+        );
         for _ in 0..1000 {
             let (code, text) = side.send("GET", &path("vms"), "").await;
             if code == 200 {
                 let list: Value = serde_json::from_str(&text).unwrap();
-                side.first = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+                side.first = list["metadata"]["resourceVersion"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned();
                 break;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        assert!(!side.first.is_empty(), "{}: the definition is not established", side.name);
+        assert!(
+            !side.first.is_empty(),
+            "{}: the definition is not established",
+            side.name
+        );
     }
     let mut found = Vec::new();
-    for (method, resource, body) in [CONFIG_MAPS, PODS, OTHERS, CUSTOM, LISTS].into_iter().flatten() {
+    for (method, resource, body) in [CONFIG_MAPS, PODS, OTHERS, CUSTOM, LISTS]
+        .into_iter()
+        .flatten()
+    {
         let mut answers = Vec::new();
         for side in &sides {
             let (resource, body) = (side.filled(resource).await, side.filled(body).await);
@@ -432,22 +730,50 @@ async fn the_server_in_memory_answers_as_a_real_one() {
             plain(&mut answer);
             answers.push(answer);
         }
-        found.extend(difference(&format!("{method} {resource} {body:.100}"), &answers[0], &answers[1]));
+        found.extend(difference(
+            &format!("{method} {resource} {body:.100}"),
+            &answers[0],
+            &answers[1],
+        ));
     }
     let [real, memory] = &sides;
-    let watches = WATCHED.iter().map(|resource| futures::future::join(real.events(resource), memory.events(resource)));
+    let watches = WATCHED
+        .iter()
+        .map(|resource| futures::future::join(real.events(resource), memory.events(resource)));
     for (resource, (real, memory)) in WATCHED.iter().zip(futures::future::join_all(watches).await) {
         let types = |events: &[Value]| {
-            events.iter().map(|e| json!([e["type"], e["object"]["metadata"]["name"]])).collect::<Vec<_>>()
+            events
+                .iter()
+                .map(|e| json!([e["type"], e["object"]["metadata"]["name"]]))
+                .collect::<Vec<_>>()
         };
-        let events = difference(&format!("events of {resource}"), &types(&real).into(), &types(&memory).into());
-        found.extend(
-            events.or_else(|| difference(&format!("objects of events of {resource}"), &real.into(), &memory.into())),
+        let events = difference(
+            &format!("events of {resource}"),
+            &types(&real).into(),
+            &types(&memory).into(),
         );
+        found.extend(events.or_else(|| {
+            difference(
+                &format!("objects of events of {resource}"),
+                &real.into(),
+                &memory.into(),
+            )
+        }));
     }
     assert_eq!(server_in_memory.unknown_calls(), [""; 0]);
     let seen = server_in_memory.calls_seen();
-    let missing: Vec<_> = support::memory::COMPARED.lines().filter(|call| !seen.contains_key(*call)).collect();
-    assert_eq!(missing, [""; 0], "kinds of calls in compared.txt that are not made here");
-    assert!(found.is_empty(), "{} differences, real is memory:\n{}", found.len(), found.join("\n"));
+    let missing: Vec<_> = support::memory::COMPARED
+        .lines()
+        .filter(|call| !seen.contains_key(*call))
+        .collect();
+    assert_eq!(
+        missing, [""; 0],
+        "kinds of calls in compared.txt that are not made here"
+    );
+    assert!(
+        found.is_empty(),
+        "{} differences, real is memory:\n{}",
+        found.len(),
+        found.join("\n")
+    );
 }

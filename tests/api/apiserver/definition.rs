@@ -21,8 +21,16 @@ struct Names {
 }
 
 /// Names that nobody asks for.
-const COPIES: Names = Names { plural: "copies", singular: "copy", short: &[] };
-const KUBEVIRTS: Names = Names { plural: "virtualmachines", singular: "virtualmachine", short: &["vm", "vms"] };
+const COPIES: Names = Names {
+    plural: "copies",
+    singular: "copy",
+    short: &[],
+};
+const KUBEVIRTS: Names = Names {
+    plural: "virtualmachines",
+    singular: "virtualmachine",
+    short: &["vm", "vms"],
+};
 
 /// The definition as it is in `crds/`.
 fn ours() -> Value {
@@ -33,7 +41,12 @@ fn ours() -> Value {
 /// Takes rules and limits away.
 fn loosen(schema: &mut Value) {
     if let Some(fields) = schema.as_object_mut() {
-        for key in ["x-kubernetes-validations", "maxItems", "maxLength", "maxProperties"] {
+        for key in [
+            "x-kubernetes-validations",
+            "maxItems",
+            "maxLength",
+            "maxProperties",
+        ] {
             fields.remove(key);
         }
         fields.values_mut().for_each(loosen);
@@ -42,7 +55,11 @@ fn loosen(schema: &mut Value) {
 
 impl<'a> Definition<'a> {
     fn named(names: Names, world: &'a World) -> Self {
-        Self { world, group: format!("{}.vmop.test", world.namespace), names }
+        Self {
+            world,
+            group: format!("{}.vmop.test", world.namespace),
+            names,
+        }
     }
 
     /// Installs one with the names that KubeVirt's VMs have.
@@ -72,9 +89,13 @@ impl<'a> Definition<'a> {
     pub async fn with_a_list_of_conditions(world: &'a World) -> Self {
         let definition = Self::named(COPIES, world);
         let mut crd = ours();
-        let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/conditions";
+        let status =
+            "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/conditions";
         let conditions = crd.pointer_mut(status).unwrap().as_object_mut().unwrap();
-        assert_eq!(conditions.remove("x-kubernetes-list-type"), Some("map".into()));
+        assert_eq!(
+            conditions.remove("x-kubernetes-list-type"),
+            Some("map".into())
+        );
         conditions.remove("x-kubernetes-list-map-keys");
         definition.install(crd).await;
         definition
@@ -89,7 +110,9 @@ impl<'a> Definition<'a> {
     pub async fn tighten(&self) {
         self.install(ours()).await;
         eventually("the rules are in force", || async {
-            self.create("bad", &json!({"vm": {"rtcClock": "x"}}), true).await.is_err()
+            self.create("bad", &json!({"vm": {"rtcClock": "x"}}), true)
+                .await
+                .is_err()
         })
         .await;
     }
@@ -106,15 +129,34 @@ impl<'a> Definition<'a> {
         names["singular"] = self.names.singular.into();
         names["shortNames"] = self.names.short.into();
         let crds = Api::<CustomResourceDefinition>::all(self.world.client.clone());
-        crds.patch(&self.name(), &PatchParams::apply("test").force(), &Patch::Apply(&crd)).await.unwrap();
-        eventually("objects can be made", || async { self.create("ready", &json!({"vm": {}}), true).await.is_ok() })
-            .await;
+        crds.patch(
+            &self.name(),
+            &PatchParams::apply("test").force(),
+            &Patch::Apply(&crd),
+        )
+        .await
+        .unwrap();
+        eventually("objects can be made", || async {
+            self.create("ready", &json!({"vm": {}}), true).await.is_ok()
+        })
+        .await;
     }
 
-    async fn send(&self, request: http::request::Builder, path: &str, body: &Value) -> Result<Value, kube::Error> {
+    async fn send(
+        &self,
+        request: http::request::Builder,
+        path: &str,
+        body: &Value,
+    ) -> Result<Value, kube::Error> {
         let (namespace, plural) = (&self.world.namespace, self.names.plural);
-        let path = format!("/apis/{}/v1/namespaces/{namespace}/{plural}{path}", self.group);
-        let request = request.uri(path).body(serde_json::to_vec(body).unwrap()).unwrap();
+        let path = format!(
+            "/apis/{}/v1/namespaces/{namespace}/{plural}{path}",
+            self.group
+        );
+        let request = request
+            .uri(path)
+            .body(serde_json::to_vec(body).unwrap())
+            .unwrap();
         self.world.client.request(request).await
     }
 
@@ -123,36 +165,63 @@ impl<'a> Definition<'a> {
     pub async fn create(&self, name: &str, spec: &Value, dry: bool) -> Result<Value, kube::Error> {
         let version = format!("{}/v1", self.group);
         let object = json!({"apiVersion": version, "kind": "VirtualMachine", "metadata": {"name": name}, "spec": spec});
-        let request = Request::builder().method("POST").header("Content-Type", "application/json");
-        self.send(request, if dry { "?dryRun=All" } else { "" }, &object).await
+        let request = Request::builder()
+            .method("POST")
+            .header("Content-Type", "application/json");
+        self.send(request, if dry { "?dryRun=All" } else { "" }, &object)
+            .await
     }
 
     /// A VM's status.
     pub async fn status(&self, name: &str) -> Value {
-        let vm = self.send(Request::builder(), &format!("/{name}"), &Value::Null).await.unwrap();
+        let vm = self
+            .send(Request::builder(), &format!("/{name}"), &Value::Null)
+            .await
+            .unwrap();
         vm["status"].clone()
     }
 
     /// Writes a VM's whole status, as the reference's runner does it.
     pub async fn replace_status(&self, name: &str, status: &Value) {
         let patch = json!([{"op": "replace", "path": "/status", "value": status}]);
-        let request = Request::builder().method("PATCH").header("Content-Type", "application/json-patch+json");
+        let request = Request::builder()
+            .method("PATCH")
+            .header("Content-Type", "application/json-patch+json");
         let path = format!("/{name}/status?fieldManager=kubernetes-java-kubectl-apply");
         self.send(request, &path, &patch).await.unwrap();
     }
 
     /// Applies parts of a VM's status.
-    pub async fn apply_status(&self, name: &str, manager: &str, status: &Value) -> Result<Value, kube::Error> {
+    pub async fn apply_status(
+        &self,
+        name: &str,
+        manager: &str,
+        status: &Value,
+    ) -> Result<Value, kube::Error> {
         let version = format!("{}/v1", self.group);
-        let body =
-            json!({"apiVersion": version, "kind": "VirtualMachine", "metadata": {"name": name}, "status": status});
-        let request = Request::builder().method("PATCH").header("Content-Type", "application/apply-patch+yaml");
-        self.send(request, &format!("/{name}/status?force=true&fieldManager={manager}"), &body).await
+        let body = json!({"apiVersion": version, "kind": "VirtualMachine", "metadata": {"name": name}, "status": status});
+        let request = Request::builder()
+            .method("PATCH")
+            .header("Content-Type", "application/apply-patch+yaml");
+        self.send(
+            request,
+            &format!("/{name}/status?force=true&fieldManager={manager}"),
+            &body,
+        )
+        .await
     }
 
     /// Changes a VM, or one of its subresources (`/status`).
-    pub async fn merge(&self, name: &str, subresource: &str, patch: &Value) -> Result<Value, kube::Error> {
-        let request = Request::builder().method("PATCH").header("Content-Type", "application/merge-patch+json");
-        self.send(request, &format!("/{name}{subresource}"), patch).await
+    pub async fn merge(
+        &self,
+        name: &str,
+        subresource: &str,
+        patch: &Value,
+    ) -> Result<Value, kube::Error> {
+        let request = Request::builder()
+            .method("PATCH")
+            .header("Content-Type", "application/merge-patch+json");
+        self.send(request, &format!("/{name}{subresource}"), patch)
+            .await
     }
 }

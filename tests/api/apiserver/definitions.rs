@@ -11,8 +11,14 @@ use vm_operator::settings::Settings;
 /// What is applied with `kubectl apply -k`: the cluster's part, what is beside the operator, the overlays.
 pub fn kustomizations() -> Vec<String> {
     let overlays = std::fs::read_dir(root().join("deploy/overlays")).unwrap();
-    let overlays = overlays.map(|entry| format!("deploy/overlays/{}", entry.unwrap().file_name().display()));
-    let others = ["deploy", "deploy/cluster", "deploy/device-plugin", "examples/takeover"];
+    let overlays =
+        overlays.map(|entry| format!("deploy/overlays/{}", entry.unwrap().file_name().display()));
+    let others = [
+        "deploy",
+        "deploy/cluster",
+        "deploy/device-plugin",
+        "examples/takeover",
+    ];
     overlays.chain(others.map(str::to_owned)).collect()
 }
 
@@ -21,48 +27,74 @@ async fn the_definitions_are_established_with_all_columns() {
     let world = World::new("crd").await;
     let crds = Api::<CustomResourceDefinition>::all(world.client.clone());
     let crd = crds.get("vms.vmoperator.jdrupes.org").await.unwrap();
-    let columns = crd.spec.versions[0].additional_printer_columns.iter().flatten();
+    let columns = crd.spec.versions[0]
+        .additional_printer_columns
+        .iter()
+        .flatten();
     let columns: Vec<_> = columns.map(|column| column.name.as_str()).collect();
-    assert_eq!(columns, ["State", "Status", "Running", "Booted", "CPUs", "RAM", "Node", "IP", "Age"]);
+    assert_eq!(
+        columns,
+        [
+            "State", "Status", "Running", "Booted", "CPUs", "RAM", "Node", "IP", "Age"
+        ]
+    );
 }
 
 #[tokio::test]
 async fn defaults_are_the_references_but_for_the_image() {
     let world = World::new("defaults").await;
     let vm = world
-        .create_dry(&json!({"vm": {"networks": [{"tap": {}}, {"user": null, "tap": {"mac": null}}]}}))
+        .create_dry(
+            &json!({"vm": {"networks": [{"tap": {}}, {"user": null, "tap": {"mac": null}}]}}),
+        )
         .await
         .unwrap();
     let spec = &vm["spec"];
     assert_eq!(spec["image"], Value::Null);
     assert_eq!(
-        (&spec["guestShutdownStops"], &spec["runnerTemplate"], &spec["pools"]),
+        (
+            &spec["guestShutdownStops"],
+            &spec["runnerTemplate"],
+            &spec["pools"]
+        ),
         (&json!(false), &json!({"update": true}), &json!([]))
     );
     let tap = json!({"tap": {"device": "virtio-net", "bridge": "br0"}});
-    let display = json!({"outputs": 1, "spice": {"port": 5900, "usbRedirects": 2, "generateSecret": true}});
+    let display =
+        json!({"outputs": 1, "spice": {"port": 5900, "usbRedirects": 2, "generateSecret": true}});
     let machine = json!({
         "state": "Stopped", "useTpm": false, "firmware": "uefi", "bootMenu": false, "powerdownTimeout": 900,
         "cpuModel": "host", "maximumRam": "1G", "rtcBase": "utc", "rtcClock": "rt", "disks": [],
         "networks": [tap, tap], "display": display,
     });
     assert_eq!(spec["vm"], machine);
-    assert_eq!(vm["status"]["conditions"].as_array().unwrap().len(), conditions::INITIAL.len());
-    assert_eq!((&vm["status"]["ram"], &vm["status"]["cpus"]), (&json!("0"), &json!(0)));
+    assert_eq!(
+        vm["status"]["conditions"].as_array().unwrap().len(),
+        conditions::INITIAL.len()
+    );
+    assert_eq!(
+        (&vm["status"]["ram"], &vm["status"]["cpus"]),
+        (&json!("0"), &json!(0))
+    );
 }
 
 #[tokio::test]
 async fn every_example_is_admitted() {
     let world = World::new("examples").await;
     for directory in ["examples", "tests/check/golden"] {
-        let entries = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(directory)).unwrap();
-        for path in
-            entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "yaml"))
+        let entries =
+            std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(directory)).unwrap();
+        for path in entries
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|e| e == "yaml"))
         {
             let text = std::fs::read_to_string(&path).unwrap();
             let object: Value = serde_saphyr::from_str(&text).unwrap();
             if object["kind"] == "VirtualMachine" {
-                world.create_dry(&object["spec"]).await.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+                world
+                    .create_dry(&object["spec"])
+                    .await
+                    .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             }
         }
     }
@@ -73,12 +105,21 @@ async fn every_overlay_is_admitted() {
     let world = World::new("overlays").await;
     let overlays = kustomizations();
     for named in ["local", "local-path", "rook-ceph", "privileged", "dev"] {
-        assert!(overlays.contains(&format!("deploy/overlays/{named}")), "{overlays:?}");
+        assert!(
+            overlays.contains(&format!("deploy/overlays/{named}")),
+            "{overlays:?}"
+        );
     }
     for overlay in overlays {
         let objects = world.kustomize(&overlay);
-        for object in objects.iter().filter(|object| object["kind"] != "Namespace") {
-            world.dry_run_apply(object).await.unwrap_or_else(|e| panic!("{overlay}: {}: {e}", object["kind"]));
+        for object in objects
+            .iter()
+            .filter(|object| object["kind"] != "Namespace")
+        {
+            world
+                .dry_run_apply(object)
+                .await
+                .unwrap_or_else(|e| panic!("{overlay}: {}: {e}", object["kind"]));
             if let Some(settings) = object["data"]["config.yaml"].as_str() {
                 let (_, notes) = Settings::parse(settings, &overlay).unwrap();
                 assert!(notes.is_empty(), "{overlay}: {notes:?}");
@@ -87,15 +128,24 @@ async fn every_overlay_is_admitted() {
     }
     let repository = |overlay: &str| {
         let objects = world.kustomize(overlay);
-        objects.into_iter().find(|object| object["kind"] == "PersistentVolumeClaim").unwrap()["spec"].clone()
+        objects
+            .into_iter()
+            .find(|object| object["kind"] == "PersistentVolumeClaim")
+            .unwrap()["spec"]
+            .clone()
     };
-    let base = json!({"accessModes": ["ReadOnlyMany"], "resources": {"requests": {"storage": "100Gi"}}});
+    let base =
+        json!({"accessModes": ["ReadOnlyMany"], "resources": {"requests": {"storage": "100Gi"}}});
     assert_eq!(repository("deploy"), base);
-    for (overlay, mode, class) in
-        [("local-path", "ReadWriteOnce", "local-path"), ("rook-ceph", "ReadWriteMany", "rook-cephfs")]
-    {
+    for (overlay, mode, class) in [
+        ("local-path", "ReadWriteOnce", "local-path"),
+        ("rook-ceph", "ReadWriteMany", "rook-cephfs"),
+    ] {
         let patched = repository(&format!("deploy/overlays/{overlay}"));
-        assert_eq!((&patched["accessModes"], &patched["storageClassName"]), (&json!([mode]), &json!(class)));
+        assert_eq!(
+            (&patched["accessModes"], &patched["storageClassName"]),
+            (&json!([mode]), &json!(class))
+        );
     }
 }
 
@@ -104,7 +154,10 @@ async fn every_overlay_is_admitted() {
 async fn monitoring_scrapes_the_operator_that_is_installed() {
     let world = World::new("monitoring").await;
     let find = |objects: &[Value], kind: &str| {
-        let mut found = objects.iter().filter(|object| object["kind"] == kind).cloned();
+        let mut found = objects
+            .iter()
+            .filter(|object| object["kind"] == kind)
+            .cloned();
         found.next().unwrap_or_else(|| panic!("no {kind}"))
     };
     let installed = find(&world.kustomize("deploy"), "Deployment");
@@ -113,21 +166,53 @@ async fn monitoring_scrapes_the_operator_that_is_installed() {
     assert_eq!(rendered.len(), 4);
 
     // That of the VMs: tests/check/golden/monitoring.rs.
-    let monitor =
-        rendered.iter().find(|object| object["kind"] == "PodMonitor" && object["metadata"]["name"] == "vm-operator");
+    let monitor = rendered.iter().find(|object| {
+        object["kind"] == "PodMonitor" && object["metadata"]["name"] == "vm-operator"
+    });
     let monitor = monitor.unwrap();
-    let selected = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
-    assert!(selected.iter().all(|(name, value)| pod["metadata"]["labels"][name] == *value), "{selected:?}");
-    let [endpoint] = monitor["spec"]["podMetricsEndpoints"].as_array().unwrap().as_slice() else { panic!("one port") };
+    let selected = monitor["spec"]["selector"]["matchLabels"]
+        .as_object()
+        .unwrap();
+    assert!(
+        selected
+            .iter()
+            .all(|(name, value)| pod["metadata"]["labels"][name] == *value),
+        "{selected:?}"
+    );
+    let [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+        .as_array()
+        .unwrap()
+        .as_slice()
+    else {
+        panic!("one port")
+    };
     let ports = pod["spec"]["containers"][0]["ports"].as_array().unwrap();
-    assert!(ports.iter().any(|port| port["name"] == endpoint["port"]), "{ports:?}");
+    assert!(
+        ports.iter().any(|port| port["name"] == endpoint["port"]),
+        "{ports:?}"
+    );
     assert_eq!(endpoint["path"], "/metrics");
 
     let rules = find(&rendered, "PrometheusRule");
-    assert!(rules["spec"]["groups"][0]["rules"].as_array().unwrap().len() > 4);
+    assert!(
+        rules["spec"]["groups"][0]["rules"]
+            .as_array()
+            .unwrap()
+            .len()
+            > 4
+    );
     let dashboard = find(&rendered, "ConfigMap");
     world.dry_run_apply(&dashboard).await.unwrap();
-    assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1", "Grafana's sidecar finds it");
+    assert_eq!(
+        dashboard["metadata"]["labels"]["grafana_dashboard"], "1",
+        "Grafana's sidecar finds it"
+    );
     let text = dashboard["data"]["dashboard.json"].as_str().unwrap();
-    assert!(serde_json::from_str::<Value>(text).unwrap()["panels"].as_array().unwrap().len() > 4);
+    assert!(
+        serde_json::from_str::<Value>(text).unwrap()["panels"]
+            .as_array()
+            .unwrap()
+            .len()
+            > 4
+    );
 }

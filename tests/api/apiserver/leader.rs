@@ -45,21 +45,55 @@ impl Process {
     pub async fn start(world: &World, name: &str, server: &SocketAddr) -> Self {
         let dir = tempfile::tempdir().unwrap();
         configure(dir.path(), world, json!({}));
-        std::fs::write(dir.path().join("kubeconfig"), kubeconfig(&user(world, name), server).to_string()).unwrap();
+        std::fs::write(
+            dir.path().join("kubeconfig"),
+            kubeconfig(&user(world, name), server).to_string(),
+        )
+        .unwrap();
         let log = dir.path().join("log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_vm-operator"));
-        command.args(["run", "--http", "127.0.0.1:0", "--log-format", "json", "--config"]);
+        command.args([
+            "run",
+            "--http",
+            "127.0.0.1:0",
+            "--log-format",
+            "json",
+            "--config",
+        ]);
         command.arg(dir.path().join("config.yaml"));
-        for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+        for proxy in [
+            "HTTP_PROXY",
+            "HTTPS_PROXY",
+            "ALL_PROXY",
+            "http_proxy",
+            "https_proxy",
+            "all_proxy",
+        ] {
             command.env_remove(proxy);
         }
-        command.env("KUBECONFIG", dir.path().join("kubeconfig")).env("POD_UID", name).stdin(Stdio::null());
-        command.stderr(std::fs::File::create(&log).unwrap()).kill_on_drop(true);
+        command
+            .env("KUBECONFIG", dir.path().join("kubeconfig"))
+            .env("POD_UID", name)
+            .stdin(Stdio::null());
+        command
+            .stderr(std::fs::File::create(&log).unwrap())
+            .kill_on_drop(true);
         let child = command.spawn().unwrap();
-        eventually("the operator serves its metrics", || async { metrics_address(&log).is_some() }).await;
+        eventually("the operator serves its metrics", || async {
+            metrics_address(&log).is_some()
+        })
+        .await;
         let metrics = metrics_address(&log).unwrap();
-        let process = Self { child, metrics, log, dir };
-        eventually("the operator is ready", || async { process.get("/readyz").await.contains("200 OK") }).await;
+        let process = Self {
+            child,
+            metrics,
+            log,
+            dir,
+        };
+        eventually("the operator is ready", || async {
+            process.get("/readyz").await.contains("200 OK")
+        })
+        .await;
         process
     }
 
@@ -84,7 +118,9 @@ impl Process {
             Some(answer)
         };
         let answer = tokio::time::timeout(Duration::from_secs(60), ask).await;
-        answer.expect("the operator does not answer").unwrap_or_default()
+        answer
+            .expect("the operator does not answer")
+            .unwrap_or_default()
     }
 
     pub async fn leads(&self) -> bool {
@@ -93,14 +129,18 @@ impl Process {
 
     fn signal(&self, signal: &str) {
         let pid = self.child.id().unwrap().to_string();
-        let sent = std::process::Command::new("kill").args([signal, &pid]).status();
+        let sent = std::process::Command::new("kill")
+            .args([signal, &pid])
+            .status();
         assert!(sent.unwrap().success(), "{signal}");
     }
 
     /// Waits until it exits. Gives the exit code and the log.
     async fn exited(&mut self) -> (Option<i32>, String) {
-        let status =
-            tokio::time::timeout(Duration::from_secs(120), self.child.wait()).await.expect("it exits").unwrap();
+        let status = tokio::time::timeout(Duration::from_secs(120), self.child.wait())
+            .await
+            .expect("it exits")
+            .unwrap();
         (status.code(), self.log())
     }
 }
@@ -114,7 +154,9 @@ fn configure(dir: &Path, world: &World, reconciler: Value) {
 /// The address that the operator has logged: it chooses the port.
 fn metrics_address(log: &Path) -> Option<SocketAddr> {
     let text = std::fs::read_to_string(log).unwrap();
-    let mut lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut lines = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     lines.find_map(|line| line["address"].as_str()?.parse().ok())
 }
 
@@ -132,7 +174,10 @@ fn kubeconfig(user: &str, server_address: &SocketAddr) -> Value {
 }
 
 pub fn server_address() -> SocketAddr {
-    let url = server().kubeconfig()["clusters"][0]["cluster"]["server"].as_str().unwrap().to_owned();
+    let url = server().kubeconfig()["clusters"][0]["cluster"]["server"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     url.trim_start_matches("https://").parse().unwrap()
 }
 
@@ -151,7 +196,9 @@ impl Line {
             while let Ok((mut client, _)) = listener.accept().await {
                 let mut is_cut = is_cut.clone();
                 tokio::spawn(async move {
-                    let Ok(mut server) = TcpStream::connect(server_address()).await else { return };
+                    let Ok(mut server) = TcpStream::connect(server_address()).await else {
+                        return;
+                    };
                     tokio::select! {
                         _ = copy_bidirectional(&mut client, &mut server) => return,
                         _ = is_cut.wait_for(|cut| *cut) => {}
@@ -171,7 +218,10 @@ pub struct Leases(Arc<Mutex<Vec<LeaseSpec>>>);
 impl Leases {
     pub fn watch(world: &World) -> Self {
         let leases = Self::default();
-        let (states, api) = (leases.clone(), Api::<Lease>::namespaced(world.client.clone(), &world.namespace));
+        let (states, api) = (
+            leases.clone(),
+            Api::<Lease>::namespaced(world.client.clone(), &world.namespace),
+        );
         tokio::spawn(async move {
             let lease = watcher::Config::default().fields("metadata.name=vm-operator");
             let watched = watcher(api, lease).default_backoff().applied_objects();
@@ -191,8 +241,12 @@ impl Leases {
     /// The holders in order, each once: the operators' names, or nothing for a Lease that was released.
     pub fn holders(&self) -> Vec<String> {
         let states = self.states();
-        let holders = states.iter().map(|state| state.holder_identity.clone().unwrap_or_default());
-        let mut holders: Vec<_> = holders.map(|holder| holder.rsplit('_').next().unwrap().to_owned()).collect();
+        let holders = states
+            .iter()
+            .map(|state| state.holder_identity.clone().unwrap_or_default());
+        let mut holders: Vec<_> = holders
+            .map(|holder| holder.rsplit('_').next().unwrap().to_owned())
+            .collect();
         holders.dedup();
         holders
     }
@@ -200,11 +254,23 @@ impl Leases {
     /// The time from the first operator's last renewal until the second one took over.
     fn unrenewed(&self) -> SignedDuration {
         let states = self.states();
-        let is_second =
-            |state: &LeaseSpec| state.holder_identity.as_ref().is_some_and(|holder| holder.ends_with(SECOND));
-        let second = states.iter().position(is_second).expect("the second has the Lease");
+        let is_second = |state: &LeaseSpec| {
+            state
+                .holder_identity
+                .as_ref()
+                .is_some_and(|holder| holder.ends_with(SECOND))
+        };
+        let second = states
+            .iter()
+            .position(is_second)
+            .expect("the second has the Lease");
         let renewed = states[second - 1].renew_time.as_ref().unwrap().0;
-        states[second].acquire_time.as_ref().unwrap().0.duration_since(renewed)
+        states[second]
+            .acquire_time
+            .as_ref()
+            .unwrap()
+            .0
+            .duration_since(renewed)
     }
 }
 
@@ -214,7 +280,9 @@ async fn two(world: &World, first: &SocketAddr) -> (Process, Process, Leases) {
     let first = Process::start(world, FIRST, first).await;
     eventually("the first leads", || first.leads()).await;
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
-    vms.create(&PostParams::default(), &homeless("Running")).await.unwrap();
+    vms.create(&PostParams::default(), &homeless("Running"))
+        .await
+        .unwrap();
     explained_as_unschedulable(&vms).await;
     let second = Process::start(world, SECOND, &server_address()).await;
     assert!(!second.leads().await);
@@ -225,7 +293,10 @@ async fn two(world: &World, first: &SocketAddr) -> (Process, Process, Leases) {
 async fn leads(second: &Process, leases: &Leases) {
     eventually("the second leads", || second.leads()).await;
     eventually("the Lease is the second's", || async {
-        leases.holders().last().is_some_and(|holder| holder == SECOND)
+        leases
+            .holders()
+            .last()
+            .is_some_and(|holder| holder == SECOND)
     })
     .await;
 }
@@ -233,7 +304,9 @@ async fn leads(second: &Process, leases: &Leases) {
 /// Waits until the operators reconcile a new VM.
 async fn reconcile_new_vm(world: &World, name: &str) {
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
-    vms.create(&PostParams::default(), &machine(name, json!({"vm": {}}))).await.unwrap();
+    vms.create(&PostParams::default(), &machine(name, json!({"vm": {}})))
+        .await
+        .unwrap();
     eventually("the new VM has a status", || async {
         let status = vms.get(name).await.unwrap().status.unwrap();
         conditions::find(&status.conditions, conditions::READY).is_some()
@@ -252,7 +325,9 @@ struct Write {
 fn writes(world: &World) -> Vec<Write> {
     let text = std::fs::read_to_string(server().path("audit.log")).unwrap();
     // The last line may be incomplete.
-    let entries = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let entries = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let of_world = entries.filter(|entry| {
         let object = &entry["objectRef"];
         object["namespace"] == world.namespace.as_str()
@@ -262,7 +337,13 @@ fn writes(world: &World) -> Vec<Write> {
     let writes = of_world.filter_map(|entry| {
         let object = &entry["objectRef"];
         let user = entry["impersonatedUser"]["username"].as_str()?.to_owned();
-        Some(Write { user, what: format!("{} {} {}", entry["verb"], object["resource"], object["name"]) })
+        Some(Write {
+            user,
+            what: format!(
+                "{} {} {}",
+                entry["verb"], object["resource"], object["name"]
+            ),
+        })
     });
     writes.collect()
 }
@@ -272,7 +353,10 @@ fn assert_separate_writes(world: &World) {
     let writes = writes(world);
     let users: Vec<&str> = writes.iter().map(|write| write.user.as_str()).collect();
     let changes = users.windows(2).filter(|pair| pair[0] != pair[1]).count();
-    assert_eq!((changes, users.first(), users.last()), (1, Some(&&*user(world, FIRST)), Some(&&*user(world, SECOND))));
+    assert_eq!(
+        (changes, users.first(), users.last()),
+        (1, Some(&&*user(world, FIRST)), Some(&&*user(world, SECOND)))
+    );
 }
 
 #[tokio::test]
@@ -288,7 +372,10 @@ async fn terminated_leader_releases_the_lease_and_its_successor_writes_nothing_a
     assert_eq!(leases.states().last().unwrap().lease_transitions, Some(1));
     reconcile_new_vm(&world, "new").await;
     assert_separate_writes(&world);
-    let by_second: Vec<_> = writes(&world).into_iter().filter(|write| write.user == user(&world, SECOND)).collect();
+    let by_second: Vec<_> = writes(&world)
+        .into_iter()
+        .filter(|write| write.user == user(&world, SECOND))
+        .collect();
     for write in by_second {
         assert!(write.what.contains("\"new"), "{}", write.what);
     }
@@ -301,7 +388,11 @@ async fn killed_leader_is_replaced_when_its_lease_has_expired() {
     first.signal("-KILL");
     leads(&second, &leases).await;
     assert_eq!(leases.holders(), [FIRST, SECOND]);
-    assert!(leases.unrenewed() >= LEASE_DURATION, "{}", leases.unrenewed());
+    assert!(
+        leases.unrenewed() >= LEASE_DURATION,
+        "{}",
+        leases.unrenewed()
+    );
     reconcile_new_vm(&world, "new").await;
     assert_separate_writes(&world);
 }
@@ -315,7 +406,11 @@ async fn leader_without_connection_exits_and_is_replaced_when_its_lease_has_expi
     leads(&second, &leases).await;
     assert!(!first.leads().await, "two lead");
     assert_eq!(leases.holders(), [FIRST, SECOND]);
-    assert!(leases.unrenewed() >= LEASE_DURATION, "{}", leases.unrenewed());
+    assert!(
+        leases.unrenewed() >= LEASE_DURATION,
+        "{}",
+        leases.unrenewed()
+    );
     let (code, log) = first.exited().await;
     assert_eq!(code, Some(1), "{log}");
     assert!(log.contains("could not be renewed within 10s"), "{log}");
@@ -329,7 +424,11 @@ async fn leader_that_was_stopped_past_its_lease_exits_without_a_write() {
     let (mut first, second, leases) = two(&world, &server_address()).await;
     first.signal("-STOP");
     leads(&second, &leases).await;
-    assert!(leases.unrenewed() >= LEASE_DURATION, "{}", leases.unrenewed());
+    assert!(
+        leases.unrenewed() >= LEASE_DURATION,
+        "{}",
+        leases.unrenewed()
+    );
     reconcile_new_vm(&world, "new").await;
     first.signal("-CONT");
     let (code, log) = first.exited().await;

@@ -11,7 +11,10 @@ use vm_operator::api::{VirtualMachine, conditions};
 pub fn homeless(state: &str) -> VirtualMachine {
     let template = json!({"metadata": {"name": "system"}, "spec": {"resources": {"requests": {"storage": "1Mi"}}}});
     let machine_spec = json!({"state": state, "disks": [{"volumeClaimTemplate": template}]});
-    machine("vm", json!({"nodeSelector": {"no-such": "node"}, "vm": machine_spec}))
+    machine(
+        "vm",
+        json!({"nodeSelector": {"no-such": "node"}, "vm": machine_spec}),
+    )
 }
 
 async fn count<K>(client: &Client, namespace: &str) -> usize
@@ -22,14 +25,20 @@ where
         + serde::de::DeserializeOwned,
 {
     let of_vm = ListParams::default().labels("app.kubernetes.io/instance=vm");
-    Api::<K>::namespaced(client.clone(), namespace).list(&of_vm).await.unwrap().items.len()
+    Api::<K>::namespaced(client.clone(), namespace)
+        .list(&of_vm)
+        .await
+        .unwrap()
+        .items
+        .len()
 }
 
 /// Waits until the VM is told to be without a node: then it is settled.
 pub async fn explained_as_unschedulable(vms: &Api<VirtualMachine>) {
     eventually("the VM is explained as Unschedulable", || async {
         let status = vms.get("vm").await.unwrap().status.unwrap();
-        conditions::find(&status.conditions, conditions::READY).is_some_and(|ready| ready.reason == "Unschedulable")
+        conditions::find(&status.conditions, conditions::READY)
+            .is_some_and(|ready| ready.reason == "Unschedulable")
     })
     .await;
 }
@@ -40,24 +49,40 @@ async fn a_vm_becomes_its_objects_and_leaves_only_its_claims() {
     let operator = world.start_operator().await;
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
     let pods = Api::<Pod>::namespaced(world.client.clone(), &world.namespace);
-    vms.create(&PostParams::default(), &homeless("Running")).await.unwrap();
+    vms.create(&PostParams::default(), &homeless("Running"))
+        .await
+        .unwrap();
 
     explained_as_unschedulable(&vms).await;
     let pod = pods.get("vm").await.unwrap();
     assert!(pod.owner_references()[0].controller.unwrap());
-    assert_eq!(count::<PersistentVolumeClaim>(&world.client, &world.namespace).await, 2);
+    assert_eq!(
+        count::<PersistentVolumeClaim>(&world.client, &world.namespace).await,
+        2
+    );
 
     let body = json!({"spec": {"vm": {"state": "Stopped"}}});
-    vms.patch("vm", &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
-    eventually("the pod is gone", || async { pods.get_opt("vm").await.unwrap().is_none() }).await;
+    vms.patch("vm", &PatchParams::default(), &Patch::Merge(&body))
+        .await
+        .unwrap();
+    eventually("the pod is gone", || async {
+        pods.get_opt("vm").await.unwrap().is_none()
+    })
+    .await;
     eventually("the VM is stopped", || async {
         let status = vms.get("vm").await.unwrap().status.unwrap();
-        conditions::find(&status.conditions, conditions::READY).is_some_and(|ready| ready.reason == "Stopped")
+        conditions::find(&status.conditions, conditions::READY)
+            .is_some_and(|ready| ready.reason == "Stopped")
     })
     .await;
     let body = json!({"spec": {"vm": {"state": "Running"}}});
-    vms.patch("vm", &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
-    eventually("the pod is back", || async { pods.get_opt("vm").await.unwrap().is_some() }).await;
+    vms.patch("vm", &PatchParams::default(), &Patch::Merge(&body))
+        .await
+        .unwrap();
+    eventually("the pod is back", || async {
+        pods.get_opt("vm").await.unwrap().is_some()
+    })
+    .await;
 
     vms.delete("vm", &DeleteParams::default()).await.unwrap();
     eventually("pod, ConfigMap and secret are gone", || async {
@@ -67,7 +92,10 @@ async fn a_vm_becomes_its_objects_and_leaves_only_its_claims() {
             && count::<Secret>(client, namespace).await == 0
     })
     .await;
-    assert_eq!(count::<PersistentVolumeClaim>(&world.client, &world.namespace).await, 2);
+    assert_eq!(
+        count::<PersistentVolumeClaim>(&world.client, &world.namespace).await,
+        2
+    );
     operator.stop().await;
 }
 
@@ -76,12 +104,19 @@ async fn an_operator_that_starts_over_settled_vms_writes_nothing() {
     let world = World::new("restart").await;
     let operator = world.start_operator().await;
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
-    vms.create(&PostParams::default(), &homeless("Running")).await.unwrap();
+    vms.create(&PostParams::default(), &homeless("Running"))
+        .await
+        .unwrap();
     explained_as_unschedulable(&vms).await;
     operator.stop().await;
     let operator = world.start_operator().await;
     // A change that the new operator makes shows that it has looked at everything before.
-    vms.create(&PostParams::default(), &machine("second", json!({"vm": {}}))).await.unwrap();
+    vms.create(
+        &PostParams::default(),
+        &machine("second", json!({"vm": {}})),
+    )
+    .await
+    .unwrap();
     eventually("the second VM is seen", || async {
         let status = vms.get("second").await.unwrap().status.unwrap();
         conditions::find(&status.conditions, conditions::READY).is_some()
@@ -89,7 +124,10 @@ async fn an_operator_that_starts_over_settled_vms_writes_nothing() {
     .await;
     let writes = operator.writes();
     assert!(
-        !writes.is_empty() && writes.iter().all(|write| write.contains("second") || !write.contains("/vm")),
+        !writes.is_empty()
+            && writes
+                .iter()
+                .all(|write| write.contains("second") || !write.contains("/vm")),
         "{writes:?}"
     );
     operator.stop().await;
@@ -106,22 +144,38 @@ async fn the_pods_requests_follow_a_change_of_cpus() {
     vms.create(&PostParams::default(), &vm).await.unwrap();
     let cpu = async |amount: &str| {
         let pod = pods.get_opt("vm").await.unwrap();
-        let resources = pod.and_then(|pod| pod.spec?.containers.into_iter().next()?.resources?.requests);
+        let resources =
+            pod.and_then(|pod| pod.spec?.containers.into_iter().next()?.resources?.requests);
         resources.is_some_and(|requests| requests["cpu"].0 == amount)
     };
     eventually("the pod asks for half a CPU", || cpu("500m")).await;
     let uid = pods.get("vm").await.unwrap().uid();
     let body = json!({"spec": {"vm": {"currentCpus": 2}}});
-    vms.patch("vm", &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
+    vms.patch("vm", &PatchParams::default(), &Patch::Merge(&body))
+        .await
+        .unwrap();
     eventually("the pod asks for a whole one", || cpu("1")).await;
     assert_eq!(pods.get("vm").await.unwrap().uid(), uid);
     // Once it is asked for, it is not asked for again.
     eventually("the change is announced", || async {
-        operator.writes().iter().any(|write| write.ends_with("/pods/vm"))
+        operator
+            .writes()
+            .iter()
+            .any(|write| write.ends_with("/pods/vm"))
     })
     .await;
-    assert_eq!(operator.writes().iter().filter(|write| write.ends_with("/resize")).count(), 1);
+    assert_eq!(
+        operator
+            .writes()
+            .iter()
+            .filter(|write| write.ends_with("/resize"))
+            .count(),
+        1
+    );
     let status = vms.get("vm").await.unwrap().status.unwrap();
-    assert_eq!(conditions::find(&status.conditions, conditions::RESOURCES_IN_SYNC), None);
+    assert_eq!(
+        conditions::find(&status.conditions, conditions::RESOURCES_IN_SYNC),
+        None
+    );
     operator.stop().await;
 }

@@ -30,12 +30,18 @@ async fn two_vms(name: &str) -> World {
         }
     }
     let operator = world.start_operator().await;
-    let (vms, pods) = (world.vms(), Api::<Pod>::namespaced(world.client.clone(), &world.namespace));
+    let (vms, pods) = (
+        world.vms(),
+        Api::<Pod>::namespaced(world.client.clone(), &world.namespace),
+    );
     for name in ["vm", "other"] {
         let mut vm = homeless("Running");
         vm.metadata.name = Some(name.to_owned());
         vms.create(&PostParams::default(), &vm).await.unwrap();
-        eventually("its pod is there", || async { pods.get_opt(name).await.unwrap().is_some() }).await;
+        eventually("its pod is there", || async {
+            pods.get_opt(name).await.unwrap().is_some()
+        })
+        .await;
     }
     operator.stop().await;
     world
@@ -58,7 +64,10 @@ impl World {
         let request = json!({"metadata": {}, "spec": {"audiences": [], "boundObjectRef": bound}});
         let request: TokenRequest = serde_json::from_value(request).unwrap();
         let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), &self.namespace);
-        let token = accounts.create_token_request("vm-runner", &PostParams::default(), &request).await.unwrap();
+        let token = accounts
+            .create_token_request("vm-runner", &PostParams::default(), &request)
+            .await
+            .unwrap();
         let mut config = self.config.clone();
         config.auth_info = kube::config::AuthInfo::default();
         config.auth_info.token = Some(token.status.unwrap().token.into());
@@ -68,17 +77,25 @@ impl World {
     /// Writes a status as a runner does.
     async fn write_status(&self, client: &Client, vm: &str) -> Result<VirtualMachine, Error> {
         let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
-        let body =
-            json!({"apiVersion": version, "kind": kind, "metadata": {"name": vm}, "status": {"runnerVersion": "1"}});
+        let body = json!({"apiVersion": version, "kind": kind, "metadata": {"name": vm}, "status": {"runnerVersion": "1"}});
         let vms = Api::<VirtualMachine>::namespaced(client.clone(), &self.namespace);
-        vms.patch_status(vm, &PatchParams::apply(names::MANAGER_RUNNER).force(), &Patch::Apply(&body)).await
+        vms.patch_status(
+            vm,
+            &PatchParams::apply(names::MANAGER_RUNNER).force(),
+            &Patch::Apply(&body),
+        )
+        .await
     }
 
     /// Looks at a VM as a runner does.
     async fn look(&self, client: &Client, vm: &str) -> Result<VirtualMachine, Error> {
-        let parameters = PatchParams { dry_run: true, ..PatchParams::default() };
+        let parameters = PatchParams {
+            dry_run: true,
+            ..PatchParams::default()
+        };
         let vms = Api::<VirtualMachine>::namespaced(client.clone(), &self.namespace);
-        vms.patch_status(vm, &parameters, &Patch::Merge(json!({}))).await
+        vms.patch_status(vm, &parameters, &Patch::Merge(json!({})))
+            .await
     }
 
     /// Publishes an event as a runner does.
@@ -90,7 +107,12 @@ impl World {
             "regarding": {"apiVersion": "v1", "kind": kind, "namespace": self.namespace, "name": name},
         });
         let events = Api::namespaced(client.clone(), &self.namespace);
-        events.create(&PostParams::default(), &serde_json::from_value(event).unwrap()).await
+        events
+            .create(
+                &PostParams::default(),
+                &serde_json::from_value(event).unwrap(),
+            )
+            .await
     }
 
     /// Returns when the policy, which may be new, is in force.
@@ -126,16 +148,28 @@ async fn a_runner_writes_the_status_and_events_of_its_own_vm_and_of_no_other() {
 
     let vm = world.write_status(&runner, "vm").await.unwrap();
     assert_eq!(vm.status.unwrap().runner_version.as_deref(), Some("1"));
-    world.publish(&runner, "VirtualMachine", "vm").await.unwrap();
+    world
+        .publish(&runner, "VirtualMachine", "vm")
+        .await
+        .unwrap();
 
-    refused(world.write_status(&runner, "other").await, "the runner of VM vm may not write to VM other");
+    refused(
+        world.write_status(&runner, "other").await,
+        "the runner of VM vm may not write to VM other",
+    );
     let why = "the runner of VM vm may publish events on that VM only";
     refused(world.publish(&runner, "VirtualMachine", "other").await, why);
     refused(world.publish(&runner, "Pod", "vm").await, why);
     // A token of the same account that is of no pod.
     let unbound = world.runner(None).await;
-    refused(world.write_status(&unbound, "vm").await, "only with the token of a pod");
-    refused(world.publish(&unbound, "VirtualMachine", "vm").await, "only with the token of a pod");
+    refused(
+        world.write_status(&unbound, "vm").await,
+        "only with the token of a pod",
+    );
+    refused(
+        world.publish(&unbound, "VirtualMachine", "vm").await,
+        "only with the token of a pod",
+    );
 
     // Others are not concerned.
     world.write_status(&world.client, "other").await.unwrap();
@@ -149,13 +183,19 @@ async fn a_runner_sees_its_own_vm_as_it_is_and_no_other() {
     world.policy_is_in_force(&runner).await;
     let now = world.vms().get("vm").await.unwrap();
     let seen = world.look(&runner, "vm").await.unwrap();
-    assert_eq!((seen.uid(), seen.resource_version()), (now.uid(), now.resource_version()));
+    assert_eq!(
+        (seen.uid(), seen.resource_version()),
+        (now.uid(), now.resource_version())
+    );
     assert_eq!(
         world.vms().get("vm").await.unwrap().resource_version(),
         now.resource_version(),
         "it has changed nothing"
     );
-    refused(world.look(&runner, "other").await, "the runner of VM vm may not write to VM other");
+    refused(
+        world.look(&runner, "other").await,
+        "the runner of VM vm may not write to VM other",
+    );
 }
 
 #[tokio::test]
@@ -164,21 +204,39 @@ async fn a_runners_role_is_two_verbs() {
     let runner = world.runner(Some("vm")).await;
     let review = json!({"spec": {"namespace": world.namespace}});
     let review: SelfSubjectRulesReview = serde_json::from_value(review).unwrap();
-    let review = Api::all(runner.clone()).create(&PostParams::default(), &review).await.unwrap().status.unwrap();
+    let review = Api::all(runner.clone())
+        .create(&PostParams::default(), &review)
+        .await
+        .unwrap()
+        .status
+        .unwrap();
     let mut rules = BTreeSet::new();
     for rule in review.resource_rules {
-        for (group, resource) in rule.api_groups.iter().flatten().zip(rule.resources.iter().flatten()) {
+        for (group, resource) in rule
+            .api_groups
+            .iter()
+            .flatten()
+            .zip(rule.resources.iter().flatten())
+        {
             // What every account may: ask what it may.
-            if !group.ends_with("authorization.k8s.io") && !group.ends_with("authentication.k8s.io") {
+            if !group.ends_with("authorization.k8s.io") && !group.ends_with("authentication.k8s.io")
+            {
                 rules.insert(format!("{} {group}/{resource}", rule.verbs.join(",")));
             }
         }
     }
-    let wanted = ["create events.k8s.io/events", "patch vmoperator.jdrupes.org/vms/status"];
+    let wanted = [
+        "create events.k8s.io/events",
+        "patch vmoperator.jdrupes.org/vms/status",
+    ];
     assert_eq!(rules, wanted.map(str::to_owned).into());
     let vms = Api::<VirtualMachine>::namespaced(runner, &world.namespace);
     let spec = json!({"spec": {"vm": {"state": "Stopped"}}});
-    refused(vms.patch("vm", &PatchParams::default(), &Patch::Merge(&spec)).await, "cannot patch resource \"vms\"");
+    refused(
+        vms.patch("vm", &PatchParams::default(), &Patch::Merge(&spec))
+            .await,
+        "cannot patch resource \"vms\"",
+    );
     refused(vms.get("vm").await, "cannot get resource \"vms\"");
 }
 
@@ -189,16 +247,23 @@ async fn the_components_give_runners_the_right_to_read() {
     for component in ["earlier-runners", "reference-runner"] {
         let dir = format!(".cache/{}-{component}", world.namespace);
         std::fs::create_dir_all(root().join(&dir)).unwrap();
-        let overlay =
-            json!({"resources": ["../../deploy"], "components": [format!("../../deploy/components/{component}")]});
-        std::fs::write(root().join(&dir).join("kustomization.yaml"), overlay.to_string()).unwrap();
+        let overlay = json!({"resources": ["../../deploy"], "components": [format!("../../deploy/components/{component}")]});
+        std::fs::write(
+            root().join(&dir).join("kustomization.yaml"),
+            overlay.to_string(),
+        )
+        .unwrap();
         let objects = world.kustomize(&dir);
         std::fs::remove_dir_all(root().join(&dir)).unwrap();
-        let of_runners = |object: &&Value| object["kind"] == "Role" && object["metadata"]["name"] == "vm-runner";
+        let of_runners =
+            |object: &&Value| object["kind"] == "Role" && object["metadata"]["name"] == "vm-runner";
         let role = objects.iter().find(of_runners).unwrap();
         world.dry_run_apply(role).await.unwrap();
         let rule = role["rules"].as_array().unwrap().last().unwrap();
-        assert!(rule["verbs"].as_array().unwrap().contains(&json!("get")), "{component}: {rule}");
+        assert!(
+            rule["verbs"].as_array().unwrap().contains(&json!("get")),
+            "{component}: {rule}"
+        );
         assert_eq!(rule["resources"], json!(["vms"]));
     }
 }
@@ -206,12 +271,14 @@ async fn the_components_give_runners_the_right_to_read() {
 #[tokio::test]
 async fn the_policy_holds_also_where_a_role_gives_too_much() {
     let world = two_vms("too-much").await;
-    let rule =
-        json!({"apiGroups": ["vmoperator.jdrupes.org", "", "events.k8s.io"], "resources": ["*"], "verbs": ["*"]});
+    let rule = json!({"apiGroups": ["vmoperator.jdrupes.org", "", "events.k8s.io"], "resources": ["*"], "verbs": ["*"]});
     let metadata = json!({"name": "vm-runner", "namespace": world.namespace});
     let version = "rbac.authorization.k8s.io/v1";
     world
-        .apply(&json!({"apiVersion": version, "kind": "Role", "metadata": metadata, "rules": [rule]}), false)
+        .apply(
+            &json!({"apiVersion": version, "kind": "Role", "metadata": metadata, "rules": [rule]}),
+            false,
+        )
         .await
         .unwrap();
     let runner = world.runner(Some("vm")).await;
@@ -220,23 +287,48 @@ async fn the_policy_holds_also_where_a_role_gives_too_much() {
 
     // The reference's runner does this where its guest has shut down.
     let stopped = Patch::Merge(json!({"spec": {"vm": {"state": "Stopped"}}}));
-    eventually("the role is in force", || async { vms.patch("vm", &PatchParams::default(), &stopped).await.is_ok() })
-        .await;
-    refused(vms.patch("other", &PatchParams::default(), &stopped).await, "may not write to VM other");
-    refused(vms.delete("other", &DeleteParams::default()).await, "may not write to VM other");
-    refused(vms.delete("vm", &DeleteParams::default()).await, "may not write to VM vm");
+    eventually("the role is in force", || async {
+        vms.patch("vm", &PatchParams::default(), &stopped)
+            .await
+            .is_ok()
+    })
+    .await;
+    refused(
+        vms.patch("other", &PatchParams::default(), &stopped).await,
+        "may not write to VM other",
+    );
+    refused(
+        vms.delete("other", &DeleteParams::default()).await,
+        "may not write to VM other",
+    );
+    refused(
+        vms.delete("vm", &DeleteParams::default()).await,
+        "may not write to VM vm",
+    );
     let mut new = homeless("Running");
     new.metadata.name = Some("new".to_owned());
-    refused(vms.create(&PostParams::default(), &new).await, "may not write to VM new");
+    refused(
+        vms.create(&PostParams::default(), &new).await,
+        "may not write to VM new",
+    );
 
     let about = |name: &str| -> CoreEvent {
         let object = json!({"kind": "VirtualMachine", "namespace": world.namespace, "name": name});
         let metadata = json!({"generateName": "vm-", "namespace": world.namespace});
-        serde_json::from_value(json!({"metadata": metadata, "involvedObject": object, "reason": "Test"})).unwrap()
+        serde_json::from_value(
+            json!({"metadata": metadata, "involvedObject": object, "reason": "Test"}),
+        )
+        .unwrap()
     };
     let events = Api::<CoreEvent>::namespaced(runner, &world.namespace);
-    events.create(&PostParams::default(), &about("vm")).await.unwrap();
-    refused(events.create(&PostParams::default(), &about("other")).await, "may publish events on that VM only");
+    events
+        .create(&PostParams::default(), &about("vm"))
+        .await
+        .unwrap();
+    refused(
+        events.create(&PostParams::default(), &about("other")).await,
+        "may publish events on that VM only",
+    );
 }
 
 #[tokio::test]
@@ -245,7 +337,9 @@ async fn a_runners_token_is_worth_nothing_once_its_pod_is_gone() {
     let runner = world.runner(Some("vm")).await;
     world.write_status(&runner, "vm").await.unwrap();
     let pods = Api::<Pod>::namespaced(world.client.clone(), &world.namespace);
-    pods.delete("vm", &DeleteParams::default().grace_period(0)).await.unwrap();
+    pods.delete("vm", &DeleteParams::default().grace_period(0))
+        .await
+        .unwrap();
     eventually("the token is refused", || async {
         matches!(world.write_status(&runner, "vm").await, Err(Error::Api(status)) if status.code == 401)
     })

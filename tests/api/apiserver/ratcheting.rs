@@ -63,23 +63,42 @@ async fn what_was_stored_before_a_rule_can_be_edited_elsewhere_and_told_of() {
     let world = World::new("ratcheting").await;
     let definition = Definition::without_rules(&world).await;
     for Stored { name, spec, .. } in stored() {
-        definition.create(name, &spec, false).await.unwrap_or_else(|e| panic!("{name}: {e}"));
+        definition
+            .create(name, &spec, false)
+            .await
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
     }
     definition.tighten().await;
-    for Stored { name, spec, still_refused } in stored() {
+    for Stored {
+        name,
+        spec,
+        still_refused,
+    } in stored()
+    {
         if spec != json!({"vm": {}}) {
-            assert!(definition.create("new", &spec, true).await.is_err(), "{name} breaks no rule");
+            assert!(
+                definition.create("new", &spec, true).await.is_err(),
+                "{name} breaks no rule"
+            );
         }
         for edit in [
             json!({"spec": {"vm": {"state": "Running"}}}),
             json!({"spec": {"guestShutdownStops": true, "vm": {"cpuModel": "EPYC", "display": {"outputs": 2}}}}),
             json!({"metadata": {"labels": {"a": "b"}}}),
         ] {
-            definition.merge(name, "", &edit).await.unwrap_or_else(|e| panic!("{name}: {edit}: {e}"));
+            definition
+                .merge(name, "", &edit)
+                .await
+                .unwrap_or_else(|e| panic!("{name}: {edit}: {e}"));
         }
         let status = json!({"status": {"cpus": 2}});
-        definition.merge(name, "/status", &status).await.unwrap_or_else(|e| panic!("{name}: its status: {e}"));
-        let repeated = definition.merge(name, "", &json!({"spec": still_refused})).await;
+        definition
+            .merge(name, "/status", &status)
+            .await
+            .unwrap_or_else(|e| panic!("{name}: its status: {e}"));
+        let repeated = definition
+            .merge(name, "", &json!({"spec": still_refused}))
+            .await;
         assert!(repeated.is_err(), "{name}: {still_refused} is admitted");
     }
 }

@@ -14,25 +14,38 @@ use vm_operator::settings::{LoadBalancerService, Settings};
 fn with_services() -> Settings {
     let map = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
     let mut settings = Settings::default();
-    settings.reconciler.load_balancer_service =
-        LoadBalancerService::On { labels: map("team", "red"), annotations: map("pool", "public") };
+    settings.reconciler.load_balancer_service = LoadBalancerService::On {
+        labels: map("team", "red"),
+        annotations: map("pool", "public"),
+    };
     settings
 }
 
 async fn create(world: &World) -> Api<VirtualMachine> {
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
     let spec = json!({"nodeSelector": {"no-such": "node"}, "vm": {"state": "Running"}});
-    vms.create(&PostParams::default(), &machine("vm", spec)).await.unwrap();
+    vms.create(&PostParams::default(), &machine("vm", spec))
+        .await
+        .unwrap();
     vms
 }
 
 async fn edit(vms: &Api<VirtualMachine>, spec: Value) {
-    vms.patch("vm", &PatchParams::default(), &Patch::Merge(&json!({"spec": spec}))).await.unwrap();
+    vms.patch(
+        "vm",
+        &PatchParams::default(),
+        &Patch::Merge(&json!({"spec": spec})),
+    )
+    .await
+    .unwrap();
 }
 
 async fn say(world: &World, service: Value) {
     let patch = json!([{"op": "add", "path": "/spec/loadBalancerService", "value": service}]);
-    let path = format!("/apis/vmoperator.jdrupes.org/v1/namespaces/{}/vms/vm", world.namespace);
+    let path = format!(
+        "/apis/vmoperator.jdrupes.org/v1/namespaces/{}/vms/vm",
+        world.namespace
+    );
     let request = Request::patch(path).header("Content-Type", "application/json-patch+json");
     let request = request.body(serde_json::to_vec(&patch).unwrap()).unwrap();
     world.client.request::<Value>(request).await.unwrap();
@@ -43,10 +56,18 @@ async fn a_service_is_made_followed_and_taken_away() {
     let world = World::new("services").await;
     let operator = world.start_operator_with(with_services()).await;
     let services = Api::<Service>::namespaced(world.client.clone(), &world.namespace);
-    let port =
-        async || services.get_opt("vm").await.unwrap().and_then(|service| service.spec?.ports?.into_iter().next());
+    let port = async || {
+        services
+            .get_opt("vm")
+            .await
+            .unwrap()
+            .and_then(|service| service.spec?.ports?.into_iter().next())
+    };
     let vms = create(&world).await;
-    eventually("there is a service", || async { port().await.is_some_and(|port| port.port == 5900) }).await;
+    eventually("there is a service", || async {
+        port().await.is_some_and(|port| port.port == 5900)
+    })
+    .await;
     let node_port = port().await.unwrap().node_port.unwrap();
     // Not by a merge, which would take a null for a removal.
     say(&world, json!({"labels": {"team": null, "mine": "1"}})).await;
@@ -57,12 +78,24 @@ async fn a_service_is_made_followed_and_taken_away() {
     .await;
     assert_eq!(port().await.unwrap().node_port, Some(node_port));
     edit(&vms, json!({"vm": {"display": {"spice": {"port": 5910}}}})).await;
-    eventually("the port is followed", || async { port().await.is_some_and(|port| port.port == 5910) }).await;
+    eventually("the port is followed", || async {
+        port().await.is_some_and(|port| port.port == 5910)
+    })
+    .await;
     // What the server has filled in is no reason for another write.
-    let patches = || operator.writes().iter().filter(|write| write.ends_with("/services/vm")).count();
+    let patches = || {
+        operator
+            .writes()
+            .iter()
+            .filter(|write| write.ends_with("/services/vm"))
+            .count()
+    };
     assert_eq!(patches(), 2);
     say(&world, json!({})).await;
-    eventually("the service is gone", || async { services.get_opt("vm").await.unwrap().is_none() }).await;
+    eventually("the service is gone", || async {
+        services.get_opt("vm").await.unwrap().is_none()
+    })
+    .await;
     operator.stop().await;
 }
 
@@ -72,11 +105,20 @@ async fn a_restart_that_is_asked_for_makes_one_new_pod() {
     let operator = world.start_operator().await;
     let pods = Api::<Pod>::namespaced(world.client.clone(), &world.namespace);
     let vms = create(&world).await;
-    eventually("there is a pod", || async { pods.get_opt("vm").await.unwrap().is_some() }).await;
+    eventually("there is a pod", || async {
+        pods.get_opt("vm").await.unwrap().is_some()
+    })
+    .await;
     let first = pods.get("vm").await.unwrap().uid();
     edit(&vms, json!({"vm": {"restartRequest": 1}})).await;
     eventually("the restart is carried out", || async {
-        vms.get("vm").await.unwrap().status.unwrap().observed_restart_request == Some(1)
+        vms.get("vm")
+            .await
+            .unwrap()
+            .status
+            .unwrap()
+            .observed_restart_request
+            == Some(1)
     })
     .await;
     let second = pods.get("vm").await.unwrap().uid();

@@ -34,7 +34,10 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
 });
 
 fn prepare(server: &Server) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let client = server.client().await;
         let crds = Api::<CustomResourceDefinition>::all(client.clone());
@@ -44,7 +47,10 @@ fn prepare(server: &Server) {
             crds.create(&PostParams::default(), &crd).await.unwrap();
         }
         let vms = Api::<VirtualMachine>::all(client);
-        eventually("the definition is established", || async { vms.list(&ListParams::default()).await.is_ok() }).await;
+        eventually("the definition is established", || async {
+            vms.list(&ListParams::default()).await.is_ok()
+        })
+        .await;
     });
     server.start_controllers();
 }
@@ -67,7 +73,10 @@ pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl Fn
 pub fn machine(name: &str, spec: Value) -> VirtualMachine {
     let metadata = json!({"name": name});
     let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
-    serde_json::from_value(json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec})).unwrap()
+    serde_json::from_value(
+        json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}),
+    )
+    .unwrap()
 }
 
 pub struct World {
@@ -85,25 +94,40 @@ impl World {
     pub async fn new(name: &str) -> Self {
         let config = server().config().await;
         let client = Client::try_from(config.clone()).unwrap();
-        let world = Self { client, namespace: format!("test-{name}"), config };
+        let world = Self {
+            client,
+            namespace: format!("test-{name}"),
+            config,
+        };
         let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
         let metadata = json!({"name": world.namespace, "labels": labels});
         let namespace: Namespace = serde_json::from_value(json!({"metadata": metadata})).unwrap();
-        Api::all(world.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
-        let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": "vm-runner"}})).unwrap();
+        Api::all(world.client.clone())
+            .create(&PostParams::default(), &namespace)
+            .await
+            .unwrap();
+        let account: ServiceAccount =
+            serde_json::from_value(json!({"metadata": {"name": "vm-runner"}})).unwrap();
         let accounts = Api::namespaced(world.client.clone(), &world.namespace);
-        accounts.create(&PostParams::default(), &account).await.unwrap();
+        accounts
+            .create(&PostParams::default(), &account)
+            .await
+            .unwrap();
         world
     }
 
     fn api(&self, object: &Value) -> Api<DynamicObject> {
         let version = object["apiVersion"].as_str().unwrap();
         let (group, version) = version.split_once('/').unwrap_or(("", version));
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap()));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(
+            group,
+            version,
+            object["kind"].as_str().unwrap(),
+        ));
         match object["kind"].as_str().unwrap() {
-            "CustomResourceDefinition" | "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" => {
-                Api::all_with(self.client.clone(), &resource)
-            }
+            "CustomResourceDefinition"
+            | "ValidatingAdmissionPolicy"
+            | "ValidatingAdmissionPolicyBinding" => Api::all_with(self.client.clone(), &resource),
             _ => Api::namespaced_with(self.client.clone(), &self.namespace, &resource),
         }
     }
@@ -116,7 +140,9 @@ impl World {
         let params = PatchParams::apply("test").force();
         let params = if dry_run { params.dry_run() } else { params };
         let name = object["metadata"]["name"].as_str().unwrap();
-        self.api(object).patch(name, &params, &Patch::Apply(object)).await
+        self.api(object)
+            .patch(name, &params, &Patch::Apply(object))
+            .await
     }
 
     /// Asks the server whether it would take the object, in the test's namespace.
@@ -131,32 +157,58 @@ impl World {
     pub async fn create_dry(&self, spec: &Value) -> Result<Value, kube::Error> {
         let metadata = json!({"name": "dry", "namespace": self.namespace});
         let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
-        let object = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
-        let path = format!("/apis/vmoperator.jdrupes.org/v1/namespaces/{}/vms?dryRun=All", self.namespace);
+        let object =
+            json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
+        let path = format!(
+            "/apis/vmoperator.jdrupes.org/v1/namespaces/{}/vms?dryRun=All",
+            self.namespace
+        );
         let request = Request::post(path).header("Content-Type", "application/json");
-        self.client.request(request.body(serde_json::to_vec(&object).unwrap()).unwrap()).await
+        self.client
+            .request(request.body(serde_json::to_vec(&object).unwrap()).unwrap())
+            .await
     }
 
     /// What the command says, run at the root of the repository with this namespace where it names none; or how it fails.
     pub fn shell(&self, command: &str) -> Result<String, String> {
-        let kubectl = format!("{} --namespace {} ", server().path("kubectl").display(), self.namespace);
+        let kubectl = format!(
+            "{} --namespace {} ",
+            server().path("kubectl").display(),
+            self.namespace
+        );
         let command = command.replacen("kubectl ", &kubectl, 1);
         let mut shell = Command::new("bash");
-        shell.args(["-c", &command]).current_dir(root()).env("KUBECONFIG", server().path("kubeconfig"));
+        shell
+            .args(["-c", &command])
+            .current_dir(root())
+            .env("KUBECONFIG", server().path("kubeconfig"));
         // kubectl must not use the kinds of another cluster.
         shell.env("KUBECACHEDIR", server().path("kubectl-cache"));
         let output = shell.output().expect("bash is missing");
         let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        if output.status.success() { Ok(said(&output.stdout)) } else { Err(said(&output.stderr)) }
+        if output.status.success() {
+            Ok(said(&output.stdout))
+        } else {
+            Err(said(&output.stderr))
+        }
     }
 
     /// The objects of a kustomization.
     pub fn kustomize(&self, directory: &str) -> Vec<Value> {
-        let output = Command::new(server().path("kubectl")).arg("kustomize").arg(root().join(directory)).output();
+        let output = Command::new(server().path("kubectl"))
+            .arg("kustomize")
+            .arg(root().join(directory))
+            .output();
         let output = output.unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let text = String::from_utf8(output.stdout).unwrap();
-        text.split("\n---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
+        text.split("\n---\n")
+            .map(|document| serde_saphyr::from_str(document).unwrap())
+            .collect()
     }
 
     /// Starts an operator of the test's namespace.
@@ -171,7 +223,9 @@ impl World {
         let builder = ClientBuilder::try_from(self.config.clone()).unwrap();
         let layer = tower::util::MapRequestLayer::new(move |request: Request<Body>| {
             if request.method() != Method::GET && !request.uri().path().ends_with("/events") {
-                log.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+                log.lock()
+                    .unwrap()
+                    .push(format!("{} {}", request.method(), request.uri().path()));
             }
             request
         });
@@ -184,7 +238,10 @@ impl World {
             let ctx = ctx.clone();
             async move {
                 ctx.caches.ready().await;
-                vm::run(ctx.clone(), vms, children.boxed(), async { drop(stopped.await) }).await;
+                vm::run(ctx.clone(), vms, children.boxed(), async {
+                    drop(stopped.await)
+                })
+                .await;
             }
         });
         ctx.caches.ready().await;
@@ -207,6 +264,9 @@ impl Operator {
     /// Ends it as a signal would.
     pub async fn stop(self) {
         let _ = self.stop.send(());
-        tokio::time::timeout(TIMEOUT, self.task).await.expect("it ends").unwrap();
+        tokio::time::timeout(TIMEOUT, self.task)
+            .await
+            .expect("it ends")
+            .unwrap();
     }
 }

@@ -38,7 +38,10 @@ pub const GRACE: &str = "spec.vm.powerdownTimeout ";
 
 /// Takes what may differ out of an object.
 pub fn without(object: &mut Value) {
-    if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+    if let Some(annotations) = object
+        .pointer_mut("/metadata/annotations")
+        .and_then(Value::as_object_mut)
+    {
         // The versions of ConfigMap and secret that the kubelet was told of.
         annotations.retain(|name, _| !name.starts_with("vmrunner.jdrupes.org/"));
         // A hash of what is compared.
@@ -48,7 +51,10 @@ pub fn without(object: &mut Value) {
     if let Some(text) = object.pointer("/data/config.yaml").and_then(Value::as_str) {
         let mut config: Value = serde_saphyr::from_str(text).unwrap();
         without_instance_id(&mut config);
-        if let Some(spice) = config.pointer_mut("/~1Runner/vm/display/spice").and_then(Value::as_object_mut) {
+        if let Some(spice) = config
+            .pointer_mut("/~1Runner/vm/display/spice")
+            .and_then(Value::as_object_mut)
+        {
             spice.remove("address");
         }
         object["data"]["config.yaml"] = config;
@@ -62,7 +68,11 @@ pub fn without_content(object: &mut Value) {
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
     }
-    for value in object["data"].as_object_mut().into_iter().flat_map(|data| data.values_mut()) {
+    for value in object["data"]
+        .as_object_mut()
+        .into_iter()
+        .flat_map(|data| data.values_mut())
+    {
         *value = Value::Null;
     }
 }
@@ -70,7 +80,10 @@ pub fn without_content(object: &mut Value) {
 /// Takes out of a claim what of it can grow or change: size and attributes class.
 pub fn take_growth(claim: &mut Value) -> [Value; 2] {
     let spec = &mut claim["spec"];
-    [spec["resources"].take()["requests"]["storage"].take(), spec["volumeAttributesClassName"].take()]
+    [
+        spec["resources"].take()["requests"]["storage"].take(),
+        spec["volumeAttributesClassName"].take(),
+    ]
 }
 
 /// Whether a claim has the size and the attributes class of one that is made so; of what is not asked for, it has any.
@@ -99,8 +112,14 @@ pub fn keep_own_labels(claim: &mut Value) {
 /// Takes the sizes of image files out of the configuration.
 pub fn without_sizes(objects: &mut BTreeMap<String, Value>) {
     let config_map = objects.get_mut("ConfigMap");
-    let drives = config_map.and_then(|map| map.pointer_mut("/data/config.yaml/~1Runner/vm/drives")?.as_array_mut());
-    drives.into_iter().flatten().for_each(|drive| drop(drive["size"].take()));
+    let drives = config_map.and_then(|map| {
+        map.pointer_mut("/data/config.yaml/~1Runner/vm/drives")?
+            .as_array_mut()
+    });
+    drives
+        .into_iter()
+        .flatten()
+        .for_each(|drive| drop(drive["size"].take()));
 }
 
 /// Takes out of a pod how often it was asked to be restarted, and how long it has to end.
@@ -109,7 +128,10 @@ pub fn without_restarts(objects: &mut BTreeMap<String, Value>) {
         pod["metadata"]["annotations"][names::ANNOTATION_RESTART_REQUEST].take();
         pod["spec"]["terminationGracePeriodSeconds"].take();
     }
-    objects.get_mut("conditions").and_then(Value::as_object_mut).map(|all| all.remove(conditions::RESTART_REQUIRED));
+    objects
+        .get_mut("conditions")
+        .and_then(Value::as_object_mut)
+        .map(|all| all.remove(conditions::RESTART_REQUIRED));
 }
 
 /// Takes a pod's resources out, and the word that they are not those that are wanted.
@@ -119,7 +141,10 @@ pub fn without_resources(objects: &mut BTreeMap<String, Value>) {
         pod["spec"]["containers"][0]["resources"].take();
         pod["status"].take();
     }
-    objects.get_mut("conditions").and_then(Value::as_object_mut).map(|all| all.remove(conditions::RESOURCES_IN_SYNC));
+    objects
+        .get_mut("conditions")
+        .and_then(Value::as_object_mut)
+        .map(|all| all.remove(conditions::RESOURCES_IN_SYNC));
 }
 
 /// Whether `RestartRequired` names it for another reason than what the pod was started with.
@@ -129,9 +154,18 @@ pub fn is_not_hashed(field: &str) -> bool {
 
 /// Takes what was fetched out of the configuration of a VM that is stopped.
 pub fn without_fetched(config_map: &mut Value) {
-    let drives = config_map.pointer_mut("/data/config.yaml/~1Runner/vm/drives").and_then(Value::as_array_mut);
-    for drive in drives.into_iter().flatten().filter(|drive| drive["type"] == "ide-cd") {
-        if drive["file"].as_str().is_some_and(|file| file.contains("/fetched/")) {
+    let drives = config_map
+        .pointer_mut("/data/config.yaml/~1Runner/vm/drives")
+        .and_then(Value::as_array_mut);
+    for drive in drives
+        .into_iter()
+        .flatten()
+        .filter(|drive| drive["type"] == "ide-cd")
+    {
+        if drive["file"]
+            .as_str()
+            .is_some_and(|file| file.contains("/fetched/"))
+        {
             drive["file"] = json!("");
         }
     }
@@ -139,7 +173,9 @@ pub fn without_fetched(config_map: &mut Value) {
 
 /// Whether a condition of the VM has to be the same.
 pub fn is_compared(condition: &Value, vm: &Value) -> bool {
-    let is_runners = conditions::INITIAL.iter().any(|initial| condition["type"] == *initial);
+    let is_runners = conditions::INITIAL
+        .iter()
+        .any(|initial| condition["type"] == *initial);
     let is_of_the_past = condition["type"] == conditions::MEDIA_FETCHED && is_stopped(vm);
     condition["type"] != conditions::DISKS_IN_SYNC && !is_runners && !is_of_the_past
 }
@@ -149,25 +185,44 @@ pub fn is_stopped(vm: &Value) -> bool {
 }
 
 fn without_display_secret(object: &mut Value) {
-    let hashes =
-        object.pointer_mut("/metadata/annotations").and_then(|all| all.get_mut(names::ANNOTATION_STARTED_WITH));
+    let hashes = object
+        .pointer_mut("/metadata/annotations")
+        .and_then(|all| all.get_mut(names::ANNOTATION_STARTED_WITH));
     if let Some(Value::String(text)) = hashes {
         let mut hashes: Value = serde_json::from_str(text).unwrap();
         hashes["the display secret"] = Value::Null;
         *text = hashes.to_string();
     }
-    let volumes = object.pointer_mut("/spec/volumes").and_then(Value::as_array_mut).into_iter().flatten();
-    for sources in volumes.filter_map(|volume| volume.pointer_mut("/projected/sources").and_then(Value::as_array_mut)) {
-        let is_displays = |name: &Value| name.as_str().is_some_and(|name| name.ends_with("-display-secret"));
+    let volumes = object
+        .pointer_mut("/spec/volumes")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten();
+    for sources in volumes.filter_map(|volume| {
+        volume
+            .pointer_mut("/projected/sources")
+            .and_then(Value::as_array_mut)
+    }) {
+        let is_displays = |name: &Value| {
+            name.as_str()
+                .is_some_and(|name| name.ends_with("-display-secret"))
+        };
         sources.retain(|source| !is_displays(&source["secret"]["name"]));
     }
 }
 
 fn without_instance_id(config: &mut Value) {
-    let meta_data = config.pointer_mut("/~1Runner/cloudInit/metaData").and_then(Value::as_object_mut);
-    let Some(id) = meta_data.and_then(|meta_data| meta_data.get_mut("instance-id")) else { return };
+    let meta_data = config
+        .pointer_mut("/~1Runner/cloudInit/metaData")
+        .and_then(Value::as_object_mut);
+    let Some(id) = meta_data.and_then(|meta_data| meta_data.get_mut("instance-id")) else {
+        return;
+    };
     // One that the user has given is no hash of ours.
-    if id.as_str().is_some_and(|id| id.len() == 13 && id.starts_with('v')) {
+    if id
+        .as_str()
+        .is_some_and(|id| id.len() == 13 && id.starts_with('v'))
+    {
         *id = json!("that of the VM");
     }
 }

@@ -54,7 +54,9 @@ impl Case<'_> {
         let Change { before, after, .. } = &self.change;
         let [here, as_changed, as_before] = NAMESPACES;
         if let Err(verdict) = self.make(here, before, 0).await {
-            return Err(Verdict::Wrong(format!("what it is to be changed from is not admitted: {verdict:?}")));
+            return Err(Verdict::Wrong(format!(
+                "what it is to be changed from is not admitted: {verdict:?}"
+            )));
         }
         let made = self.make(as_changed, after, 1).await;
         self.make(as_before, before, 2).await?;
@@ -65,25 +67,40 @@ impl Case<'_> {
             (Ok(()), Ok(())) => {}
             (Err(verdict), _) => return Err(verdict),
             (Ok(()), Err(verdict)) => {
-                return Err(Verdict::Wrong(format!("it is taken as a change and not from the beginning: {verdict:?}")));
+                return Err(Verdict::Wrong(format!(
+                    "it is taken as a change and not from the beginning: {verdict:?}"
+                )));
             }
         }
         let mut made = self.rest(as_changed).await?;
-        let equal = |made: &Rest, found: &Rest| compare_live("changed while it runs", made, found, &first, &first);
+        let equal = |made: &Rest, found: &Rest| {
+            compare_live("changed while it runs", made, found, &first, &first)
+        };
         let live = self.becomes(&mut made, as_changed, equal).await?;
         self.replace(here, before, 0).await?;
-        let equal = |was: &Rest, found: &Rest| compare_live("changed back while it runs", was, found, &live, &first);
+        let equal = |was: &Rest, found: &Rest| {
+            compare_live("changed back while it runs", was, found, &live, &first)
+        };
         self.becomes(&mut was, as_before, equal).await?;
         // The running machine cannot follow some changes; they take effect with the next start.
         self.replace(here, after, 1).await?;
         let equal = |made: &Rest, found: &Rest| compare("changed", made, found, &first);
         let changed = self.becomes(&mut made, as_changed, equal).await?;
         self.replace(here, before, 1).await?;
-        let equal = |was: &Rest, found: &Rest| compare_live("undone while it runs", was, found, &changed, &first);
+        let equal = |was: &Rest, found: &Rest| {
+            compare_live("undone while it runs", was, found, &changed, &first)
+        };
         self.becomes(&mut was, as_before, equal).await?;
         self.replace(here, before, 2).await?;
-        self.becomes(&mut was, as_before, |was, found| compare("undone", was, found, &first)).await?;
-        Ok(if changed.is_well() { Verdict::Same } else { Verdict::Explained(changed.reason, changed.message) })
+        self.becomes(&mut was, as_before, |was, found| {
+            compare("undone", was, found, &first)
+        })
+        .await?;
+        Ok(if changed.is_well() {
+            Verdict::Same
+        } else {
+            Verdict::Explained(changed.reason, changed.message)
+        })
     }
 
     /// Waits until the changed VM at rest is equal to the model, which is at rest in that namespace. Both are looked at again
@@ -113,7 +130,11 @@ impl Case<'_> {
     fn vm(&self, spec: &Value, restart: u8) -> Value {
         let mut spec = spec.clone();
         // What is nonsense may be no object.
-        if let Some(machine) = spec.pointer_mut("/vm").and_then(Value::as_object_mut).filter(|_| restart > 0) {
+        if let Some(machine) = spec
+            .pointer_mut("/vm")
+            .and_then(Value::as_object_mut)
+            .filter(|_| restart > 0)
+        {
             machine.insert("restartRequest".to_owned(), restart.into());
         }
         let version = "vmoperator.jdrupes.org/v1";
@@ -123,16 +144,29 @@ impl Case<'_> {
     async fn make(&self, namespace: &str, spec: &Value, restart: u8) -> Result<(), Verdict> {
         let vms = api(&self.cluster.client, "VirtualMachine", Some(namespace));
         let vm = serde_json::from_value(self.vm(spec, restart)).unwrap();
-        vms.create(&PostParams::default(), &vm).await.map(drop).map_err(|error| refused(&error))
+        vms.create(&PostParams::default(), &vm)
+            .await
+            .map(drop)
+            .map_err(|error| refused(&error))
     }
 
     async fn replace(&self, namespace: &str, spec: &Value, restart: u8) -> Result<(), Verdict> {
         let vms = api(&self.cluster.client, "VirtualMachine", Some(namespace));
         for _ in 0..20 {
             let mut vm = self.vm(spec, restart);
-            let present = vms.get(&self.name).await.map_err(|error| Verdict::Wrong(error.to_string()))?;
+            let present = vms
+                .get(&self.name)
+                .await
+                .map_err(|error| Verdict::Wrong(error.to_string()))?;
             vm["metadata"]["resourceVersion"] = json!(present.metadata.resource_version);
-            match vms.replace(&self.name, &PostParams::default(), &serde_json::from_value(vm).unwrap()).await {
+            match vms
+                .replace(
+                    &self.name,
+                    &PostParams::default(),
+                    &serde_json::from_value(vm).unwrap(),
+                )
+                .await
+            {
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 answer => return answer.map(drop).map_err(|error| refused(&error)),
             }
@@ -144,7 +178,9 @@ impl Case<'_> {
 /// A refusal has to name what is wrong.
 fn refused(error: &kube::Error) -> Verdict {
     match error {
-        kube::Error::Api(status) if matches!(status.code, 400 | 422) && status.message.contains("spec") => {
+        kube::Error::Api(status)
+            if matches!(status.code, 400 | 422) && status.message.contains("spec") =>
+        {
             Verdict::Refused
         }
         other => Verdict::Wrong(format!("it is refused without a reason: {other}")),

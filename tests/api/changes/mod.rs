@@ -46,17 +46,25 @@ use vm_operator::settings::{LoadBalancerService, Settings};
 
 fn number(variable: &str, otherwise: u64) -> u64 {
     let text = std::env::var(variable).ok();
-    text.map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number")))
+    text.map_or(otherwise, |text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable} is no number"))
+    })
 }
 
 /// An operator of its own for each namespace.
 async fn operate(client: &Client, namespace: &'static str) {
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
     let request = Request::post("/api/v1/namespaces").header("Content-Type", "application/json");
-    client.request::<Value>(request.body(body.to_string().into_bytes()).unwrap()).await.unwrap();
+    client
+        .request::<Value>(request.body(body.to_string().into_bytes()).unwrap())
+        .await
+        .unwrap();
     let mut settings = Settings::default();
-    settings.reconciler.load_balancer_service =
-        LoadBalancerService::On { labels: BTreeMap::new(), annotations: BTreeMap::new() };
+    settings.reconciler.load_balancer_service = LoadBalancerService::On {
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+    };
     let mut ctx = Context::new(client.clone(), namespace.to_owned(), settings);
     ctx.states = VmStates::new(Duration::from_millis(100), || 0.0);
     let ctx = Arc::new(ctx);
@@ -70,8 +78,7 @@ async fn operate(client: &Client, namespace: &'static str) {
 
 /// What the examples name and an administrator would make.
 async fn make_classes(client: &Client) {
-    let priority =
-        json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "vms"}, "value": 1});
+    let priority = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "vms"}, "value": 1});
     let runtime = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "runc"}, "handler": "runc"});
     let storage = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": CLASS_THAT_GROWS},
@@ -83,7 +90,10 @@ async fn make_classes(client: &Client) {
         ("/apis/storage.k8s.io/v1/storageclasses", storage),
     ] {
         let request = Request::post(path).header("Content-Type", "application/json");
-        client.request::<Value>(request.body(class.to_string().into_bytes()).unwrap()).await.unwrap();
+        client
+            .request::<Value>(request.body(class.to_string().into_bytes()).unwrap())
+            .await
+            .unwrap();
     }
 }
 
@@ -106,7 +116,8 @@ impl Wanted {
         let set = |variable: &str| std::env::var_os(variable).map(|_| number(variable, 0));
         let day = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs() / (24 * 60 * 60);
         let only = set("CHANGES_ONLY");
-        let ends = set("CHANGES_MINUTES").map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
+        let ends = set("CHANGES_MINUTES")
+            .map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
         let wanted = Self {
             seed: number("CHANGES_SEED", 1),
             first: only.unwrap_or_else(|| number("CHANGES_FROM", day * SLICE)),
@@ -117,7 +128,12 @@ impl Wanted {
             },
             ends: ends.filter(|_| only.is_none()),
         };
-        let Self { seed, first, count, ends } = wanted;
+        let Self {
+            seed,
+            first,
+            count,
+            ends,
+        } = wanted;
         match ends {
             Some(_) => println!(
                 "changes from number {first} on, until the time is over; CHANGES_SEED={seed} CHANGES_FROM={first}"
@@ -145,7 +161,12 @@ async fn verdicts(
     let specs = &specs(wanted.seed);
     let cases = wanted.numbers().map(|n| async move {
         let change = change(specs, fields, wanted.seed, n);
-        let case = Case { cluster, reconciles, name: format!("vm-{n}"), change };
+        let case = Case {
+            cluster,
+            reconciles,
+            name: format!("vm-{n}"),
+            change,
+        };
         let verdict = case.run().await;
         if let Verdict::Wrong(why) = &verdict {
             println!("change {n}, {}: {why}", case.change.fields.join(" and "));
@@ -153,7 +174,10 @@ async fn verdicts(
         (n, case.change, verdict)
     });
     let at_once = number("CHANGES_AT_ONCE", 24).try_into().unwrap_or(24);
-    futures::stream::iter(cases).buffer_unordered(at_once).collect().await
+    futures::stream::iter(cases)
+        .buffer_unordered(at_once)
+        .collect()
+        .await
 }
 
 async fn all_changes(server: &Server) -> Vec<String> {
@@ -190,25 +214,57 @@ async fn all_changes(server: &Server) -> Vec<String> {
     for (kind, count) in &counts {
         println!("{count:>6} {kind}");
     }
-    println!("{} changes in {} s", verdicts.len(), began.elapsed().as_secs());
+    println!(
+        "{} changes in {} s",
+        verdicts.len(),
+        began.elapsed().as_secs()
+    );
     let is_counted = wanted.ends.is_none();
     if is_counted && verdicts.len() as u64 != wanted.count {
-        wrong.push(format!("{} changes were made, not {}", verdicts.len(), wanted.count));
+        wrong.push(format!(
+            "{} changes were made, not {}",
+            verdicts.len(),
+            wanted.count
+        ));
     }
     // Of the fields whose turn it was, each was changed; how many these are does not depend on the machine.
-    let places = verdicts.iter().flat_map(|(_, change, _)| change.places()).collect();
-    let turns = verdicts.iter().filter_map(|(n, ..)| pick::turn(&fields, seed, *n));
+    let places = verdicts
+        .iter()
+        .flat_map(|(_, change, _)| change.places())
+        .collect();
+    let turns = verdicts
+        .iter()
+        .filter_map(|(n, ..)| pick::turn(&fields, seed, *n));
     let turns: BTreeMap<&str, &Field> = turns.map(|field| (field.path.as_str(), field)).collect();
-    let missed = turns.values().filter(|field| !field.is_among(&places)).map(|field| field.path.as_str());
-    let missed: Vec<&str> = missed.filter(|path| !schema::UNREACHABLE.contains(path)).collect();
-    let changed = fields.iter().filter(|field| field.is_among(&places)).count();
-    println!("{changed} of the {} fields of the schema were changed; it was the turn of {}", fields.len(), turns.len());
+    let missed = turns
+        .values()
+        .filter(|field| !field.is_among(&places))
+        .map(|field| field.path.as_str());
+    let missed: Vec<&str> = missed
+        .filter(|path| !schema::UNREACHABLE.contains(path))
+        .collect();
+    let changed = fields
+        .iter()
+        .filter(|field| field.is_among(&places))
+        .count();
+    println!(
+        "{changed} of the {} fields of the schema were changed; it was the turn of {}",
+        fields.len(),
+        turns.len()
+    );
     if !missed.is_empty() {
-        wrong.push(format!("it was their turn, and they were not changed: {}", missed.join(", ")));
+        wrong.push(format!(
+            "it was their turn, and they were not changed: {}",
+            missed.join(", ")
+        ));
     }
     // In a run of 2,506 changes four of five were carried out.
     let is_slice = wanted.count >= SLICE || !is_counted;
-    if is_slice && counts.get("as if made so, and back").is_none_or(|same| same * 2 < verdicts.len()) {
+    if is_slice
+        && counts
+            .get("as if made so, and back")
+            .is_none_or(|same| same * 2 < verdicts.len())
+    {
         wrong.push("fewer than half of the changes were carried out".to_owned());
     }
     wrong
@@ -218,8 +274,17 @@ async fn all_changes(server: &Server) -> Vec<String> {
 fn a_changed_vm_becomes_what_one_made_so_is_and_back() {
     // In this thread, which lives until the end: the server ends with it.
     let server = Server::start();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     let wrong = runtime.block_on(all_changes(&server));
     runtime.shutdown_background();
-    assert!(wrong.is_empty(), "{} of them went wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of them went wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }

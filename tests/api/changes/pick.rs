@@ -35,17 +35,30 @@ pub fn specs(seed: u64) -> Vec<Value> {
     let generated = generator::specs(bytes, 400);
     let examples = examples();
     // Those that only the examples have come often enough.
-    let specs = generated.into_iter().chain(examples.iter().cycle().take(100).cloned()).chain([placed::spec()]);
-    specs.enumerate().map(|(n, spec)| startable(n, spec)).collect()
+    let specs = generated
+        .into_iter()
+        .chain(examples.iter().cycle().take(100).cloned())
+        .chain([placed::spec()]);
+    specs
+        .enumerate()
+        .map(|(n, spec)| startable(n, spec))
+        .collect()
 }
 
 fn examples() -> Vec<Value> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
-    let mut paths: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    let mut paths: Vec<_> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "yaml")
+    });
     paths.sort();
-    let objects =
-        paths.iter().map(|path| serde_saphyr::from_str::<Value>(&std::fs::read_to_string(path).unwrap()).unwrap());
+    let objects = paths.iter().map(|path| {
+        serde_saphyr::from_str::<Value>(&std::fs::read_to_string(path).unwrap()).unwrap()
+    });
     let vms = objects.filter(|object| object["kind"] == "VirtualMachine");
     vms.map(|mut vm| vm["spec"].take()).collect()
 }
@@ -71,8 +84,16 @@ fn startable(n: usize, mut spec: Value) -> Value {
     if let Some(machine) = spec["vm"].as_object_mut() {
         machine.remove("restartRequest");
     }
-    for (i, disk) in spec["vm"]["disks"].as_array_mut().into_iter().flatten().enumerate() {
-        let Some(template) = disk.get_mut("volumeClaimTemplate").filter(|template| !template.is_null()) else {
+    for (i, disk) in spec["vm"]["disks"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+        .enumerate()
+    {
+        let Some(template) = disk
+            .get_mut("volumeClaimTemplate")
+            .filter(|template| !template.is_null())
+        else {
             continue;
         };
         let claim = &mut template["spec"];
@@ -99,7 +120,8 @@ pub fn turn(fields: &[Field], seed: u64, n: u64) -> Option<&Field> {
     // Each field has its turn only if the two numbers have no common divisor.
     let stride = (STRIDE..).find(|stride| gcd(*stride, count) == 1)?;
     let at = |number: u64| usize::try_from(number % count as u64).unwrap();
-    n.is_multiple_of(2).then(|| &fields[(at(seed) + at(n / 2) * stride) % count])
+    n.is_multiple_of(2)
+        .then(|| &fields[(at(seed) + at(n / 2) * stride) % count])
 }
 
 fn gcd(a: usize, b: usize) -> usize {
@@ -131,14 +153,19 @@ fn of_another(specs: &[Value], random: &mut Random) -> Change {
         paths_of(other, "", &mut paths);
         let paths: Vec<String> = paths.into_iter().collect();
         let path = &paths[random.below(paths.len())];
-        if before.pointer(path) != other.pointer(path) && put(&mut after, path, other.pointer(path)) {
+        if before.pointer(path) != other.pointer(path) && put(&mut after, path, other.pointer(path))
+        {
             fields.push(format!("spec{}", path.replace('/', ".")));
         }
         if fields.len() == wanted {
             break;
         }
     }
-    Change { before, after, fields }
+    Change {
+        before,
+        after,
+        fields,
+    }
 }
 
 /// One or two values of a running VM with something else instead, at any place.
@@ -149,18 +176,30 @@ fn nonsense(before: Value, random: &mut Random) -> Change {
     let (mut was, mut is) = (BTreeSet::new(), BTreeSet::new());
     leaves_of(&before, "spec", &mut was);
     leaves_of(&after, "spec", &mut is);
-    let fields = is.difference(&was).map(|(path, value)| format!("{path} = {value:.60}")).collect();
-    Change { before, after, fields }
+    let fields = is
+        .difference(&was)
+        .map(|(path, value)| format!("{path} = {value:.60}"))
+        .collect();
+    Change {
+        before,
+        after,
+        fields,
+    }
 }
 
 /// All values in it, with where they are.
 fn leaves_of(value: &Value, path: &str, leaves: &mut BTreeSet<(String, String)>) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
-            fields.iter().for_each(|(name, value)| leaves_of(value, &format!("{path}.{name}"), leaves));
+            fields
+                .iter()
+                .for_each(|(name, value)| leaves_of(value, &format!("{path}.{name}"), leaves));
         }
         Value::Array(items) if !items.is_empty() => {
-            items.iter().enumerate().for_each(|(i, item)| leaves_of(item, &format!("{path}[{i}]"), leaves));
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(i, item)| leaves_of(item, &format!("{path}[{i}]"), leaves));
         }
         other => drop(leaves.insert((path.to_owned(), other.to_string()))),
     }
@@ -168,7 +207,10 @@ fn leaves_of(value: &Value, path: &str, leaves: &mut BTreeSet<(String, String)>)
 
 /// `disks[]` for `disks[3]`.
 fn of_any_item(path: &str) -> String {
-    let parts: Vec<&str> = path.split('[').map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit())).collect();
+    let parts: Vec<&str> = path
+        .split('[')
+        .map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()))
+        .collect();
     parts.join("[")
 }
 
@@ -178,7 +220,9 @@ impl Change {
         let (mut was, mut is) = (BTreeSet::new(), BTreeSet::new());
         leaves_of(&self.before, "spec", &mut was);
         leaves_of(&self.after, "spec", &mut is);
-        was.symmetric_difference(&is).map(|(path, _)| of_any_item(path)).collect()
+        was.symmetric_difference(&is)
+            .map(|(path, _)| of_any_item(path))
+            .collect()
     }
 }
 
@@ -193,9 +237,13 @@ fn paths_of(value: &Value, path: &str, paths: &mut BTreeSet<String>) {
 
 /// Puts a value there, or takes it away. Says whether there is such a place.
 fn put(target: &mut Value, path: &str, value: Option<&Value>) -> bool {
-    let Some((parent, name)) = path.rsplit_once('/') else { return false };
+    let Some((parent, name)) = path.rsplit_once('/') else {
+        return false;
+    };
     let name = name.replace("~1", "/").replace("~0", "~");
-    let Some(parent) = target.pointer_mut(parent).and_then(Value::as_object_mut) else { return false };
+    let Some(parent) = target.pointer_mut(parent).and_then(Value::as_object_mut) else {
+        return false;
+    };
     match value {
         Some(value) => parent.insert(name, value.clone()).as_ref() != Some(value),
         None => parent.remove(&name).is_some(),

@@ -22,7 +22,9 @@ impl Reconciles {
     /// Begins to count.
     pub fn start() -> Self {
         let reconciles = Self::default();
-        tracing_subscriber::registry().with(reconciles.clone().with_filter(LevelFilter::ERROR)).init();
+        tracing_subscriber::registry()
+            .with(reconciles.clone().with_filter(LevelFilter::ERROR))
+            .init();
         reconciles
     }
 
@@ -46,7 +48,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Reconciles {
     fn on_close(&self, id: Id, context: Context<'_, S>) {
         let span = context.span(&id).unwrap();
         let extensions = span.extensions();
-        let Some(Vm(name)) = extensions.get() else { return };
+        let Some(Vm(name)) = extensions.get() else {
+            return;
+        };
         let mut under_way = self.0.lock().unwrap();
         let count = under_way.get_mut(name).unwrap();
         *count -= 1;

@@ -43,26 +43,40 @@ impl Rest {
 
     /// What the condition says, if it is there and is so.
     pub fn told(&self, type_: &str, status: &str) -> Option<&str> {
-        self.conditions.get(type_).filter(|(is, _)| is == status).map(|(_, message)| message.as_str())
+        self.conditions
+            .get(type_)
+            .filter(|(is, _)| is == status)
+            .map(|(_, message)| message.as_str())
     }
 }
 
 /// Waits until the VM is at rest.
-pub async fn rest(cluster: &Cluster, reconciles: &Reconciles, namespace: &str, name: &str) -> Result<Rest, Verdict> {
+pub async fn rest(
+    cluster: &Cluster,
+    reconciles: &Reconciles,
+    namespace: &str,
+    name: &str,
+) -> Result<Rest, Verdict> {
     let began = Instant::now();
     // The API server's own answers come before what is followed.
     let vms = api(&cluster.client, "VirtualMachine", Some(namespace));
-    let newest = vms.get(name).await.map_err(|error| Verdict::Wrong(error.to_string()))?;
+    let newest = vms
+        .get(name)
+        .await
+        .map_err(|error| Verdict::Wrong(error.to_string()))?;
     let (mut last, mut quiet_looks, mut is_at_end, mut versions) = (None, 0, false, None);
     loop {
         tokio::time::sleep(BETWEEN_LOOKS).await;
         let version = |kind| cluster.version(namespace, kind, name);
         let of_vm = cluster.of_vm(namespace, name).into_iter();
-        let of_vm: BTreeMap<_, _> =
-            of_vm.map(|(kind, name)| (cluster.version(namespace, kind, &name), (kind, name))).collect();
+        let of_vm: BTreeMap<_, _> = of_vm
+            .map(|(kind, name)| (cluster.version(namespace, kind, &name), (kind, name)))
+            .collect();
         let now = (version("VirtualMachine"), OBJECTS.map(version), of_vm);
         if versions.as_ref() != Some(&now) {
-            let vm = cluster.get(namespace, "VirtualMachine", name).unwrap_or_default();
+            let vm = cluster
+                .get(namespace, "VirtualMachine", name)
+                .unwrap_or_default();
             let is_seen = vm["metadata"]["generation"].as_i64() >= newest.metadata.generation
                 && vm["status"]["observedGeneration"] == vm["metadata"]["generation"];
             let pod = cluster.get(namespace, "Pod", name).unwrap_or_default();
@@ -70,7 +84,10 @@ pub async fn rest(cluster: &Cluster, reconciles: &Reconciles, namespace: &str, n
                 && is_final(&vm, &ready(Some(&vm)))
                 && has_its_resources(&pod)
                 && are_bound(cluster, namespace, name);
-            let objects = (objects(cluster, namespace, &vm), stay(cluster, namespace, &vm));
+            let objects = (
+                objects(cluster, namespace, &vm),
+                stay(cluster, namespace, &vm),
+            );
             if last.as_ref() != Some(&objects) {
                 (last, quiet_looks) = (Some(objects), 0);
             }
@@ -83,7 +100,9 @@ pub async fn rest(cluster: &Cluster, reconciles: &Reconciles, namespace: &str, n
                 quiet_looks = 0;
                 continue;
             }
-            let vm = cluster.get(namespace, "VirtualMachine", name).unwrap_or_default();
+            let vm = cluster
+                .get(namespace, "VirtualMachine", name)
+                .unwrap_or_default();
             let pod = cluster.get(namespace, "Pod", name);
             let (objects, stay) = last.unwrap_or_default();
             return Ok(Rest {
@@ -98,9 +117,14 @@ pub async fn rest(cluster: &Cluster, reconciles: &Reconciles, namespace: &str, n
             });
         }
         if began.elapsed() > TIMEOUT {
-            let vm = cluster.get(namespace, "VirtualMachine", name).unwrap_or_default();
+            let vm = cluster
+                .get(namespace, "VirtualMachine", name)
+                .unwrap_or_default();
             let told = json!({"status": vm["status"], "generation": vm["metadata"]["generation"]});
-            return Err(Verdict::Wrong(format!("it is stuck: {}: {told}", ready(Some(&vm)))));
+            return Err(Verdict::Wrong(format!(
+                "it is stuck: {}: {told}",
+                ready(Some(&vm))
+            )));
         }
     }
 }
@@ -110,8 +134,14 @@ async fn is_up_to_date(cluster: &Cluster, namespace: &str, vm: &str) -> bool {
     let mut objects = cluster.of_vm(namespace, vm);
     objects.extend(OBJECTS.map(|kind| (kind, vm.to_owned())));
     for (kind, name) in objects {
-        let there = api(&cluster.client, kind, Some(namespace)).get_opt(&name).await.ok().flatten();
-        if there.and_then(|object| object.metadata.resource_version) != cluster.version(namespace, kind, &name) {
+        let there = api(&cluster.client, kind, Some(namespace))
+            .get_opt(&name)
+            .await
+            .ok()
+            .flatten();
+        if there.and_then(|object| object.metadata.resource_version)
+            != cluster.version(namespace, kind, &name)
+        {
             return false;
         }
     }
@@ -120,7 +150,10 @@ async fn is_up_to_date(cluster: &Cluster, namespace: &str, vm: &str) -> bool {
 
 /// Whether each claim has its volume: before that, none can change.
 fn are_bound(cluster: &Cluster, namespace: &str, vm: &str) -> bool {
-    let claims = cluster.of_vm(namespace, vm).into_iter().filter(|(kind, _)| *kind == "PersistentVolumeClaim");
+    let claims = cluster
+        .of_vm(namespace, vm)
+        .into_iter()
+        .filter(|(kind, _)| *kind == "PersistentVolumeClaim");
     let mut claims = claims.filter_map(|(kind, name)| cluster.get(namespace, kind, &name));
     claims.all(|claim| claim["status"]["phase"] == "Bound")
 }
@@ -133,7 +166,10 @@ fn has_its_resources(pod: &Value) -> bool {
 
 /// The object without what differs from VM to VM.
 fn plain(mut object: Value, namespace: &str, vm: &Value) -> Value {
-    let uids = [vm["metadata"]["uid"].clone(), object["metadata"]["uid"].clone()];
+    let uids = [
+        vm["metadata"]["uid"].clone(),
+        object["metadata"]["uid"].clone(),
+    ];
     strip(&mut object);
     let mut text = object.to_string().replace(namespace, "NAMESPACE");
     for uid in uids.iter().filter_map(Value::as_str) {
@@ -163,7 +199,10 @@ fn objects(cluster: &Cluster, namespace: &str, vm: &Value) -> BTreeMap<String, V
 /// What stays, without what may differ.
 fn stay(cluster: &Cluster, namespace: &str, vm: &Value) -> BTreeMap<(&'static str, String), Value> {
     let name = text(&vm["metadata"]["name"]);
-    let stay = cluster.of_vm(namespace, &name).into_iter().filter(|(kind, _)| allowed::STAY.contains(kind));
+    let stay = cluster
+        .of_vm(namespace, &name)
+        .into_iter()
+        .filter(|(kind, _)| allowed::STAY.contains(kind));
     let stay = stay.filter_map(|(kind, name)| {
         let mut object = cluster.get(namespace, kind, &name)?;
         allowed::without_content(&mut object);
@@ -185,14 +224,17 @@ fn text(value: &Value) -> String {
 }
 
 fn message(vm: &Value) -> String {
-    condition(vm, conditions::READY).map(|ready| text(&ready["message"])).unwrap_or_default()
+    condition(vm, conditions::READY)
+        .map(|ready| text(&ready["message"]))
+        .unwrap_or_default()
 }
 
 /// Whether the VM is where it was to go, or it is told why not.
 fn is_final(vm: &Value, reason: &str) -> bool {
     let message = message(vm);
     let fetched = condition(vm, conditions::MEDIA_FETCHED);
-    let is_fetching = fetched.is_some_and(|fetched| fetched["reason"] == ConditionReason::Fetching.as_str());
+    let is_fetching =
+        fetched.is_some_and(|fetched| fetched["reason"] == ConditionReason::Fetching.as_str());
     match reason {
         // An image that is on its way comes.
         "Running" | "Starting" if is_fetching => false,

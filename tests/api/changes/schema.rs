@@ -36,12 +36,26 @@ fn fields_of(schema: &Value, path: &str, steps: &[Step], fields: &mut Vec<Field>
     let below = |step: Step| [steps, &[step]].concat();
     if let Some(properties) = schema["properties"].as_object() {
         for (name, schema) in properties {
-            fields_of(schema, &format!("{path}.{name}"), &below(Step::Name(name.clone())), fields);
+            fields_of(
+                schema,
+                &format!("{path}.{name}"),
+                &below(Step::Name(name.clone())),
+                fields,
+            );
         }
     } else if schema["items"].is_object() {
-        fields_of(&schema["items"], &format!("{path}[]"), &below(Step::Items), fields);
+        fields_of(
+            &schema["items"],
+            &format!("{path}[]"),
+            &below(Step::Items),
+            fields,
+        );
     } else {
-        fields.push(Field { path: path.to_owned(), steps: steps.to_vec(), schema: schema.clone() });
+        fields.push(Field {
+            path: path.to_owned(),
+            steps: steps.to_vec(),
+            schema: schema.clone(),
+        });
     }
 }
 
@@ -72,7 +86,12 @@ fn pointers(value: &Value, steps: &[Step], at: &str, found: &mut Vec<String>) {
         None => found.push(at.to_owned()),
         Some((Step::Name(name), rest)) => {
             if let Some(value) = value.get(name).filter(|value| !value.is_null()) {
-                pointers(value, rest, &format!("{at}/{}", name.replace('~', "~0").replace('/', "~1")), found);
+                pointers(
+                    value,
+                    rest,
+                    &format!("{at}/{}", name.replace('~', "~0").replace('/', "~1")),
+                    found,
+                );
             }
         }
         Some((Step::Items, rest)) => {
@@ -93,11 +112,15 @@ impl Field {
     fn values(&self, specs: &[Value]) -> Vec<Value> {
         let there = specs.iter().flat_map(|spec| {
             let pointers = all(spec, &self.steps);
-            pointers.into_iter().filter_map(|pointer| spec.pointer(&pointer).cloned())
+            pointers
+                .into_iter()
+                .filter_map(|pointer| spec.pointer(&pointer).cloned())
         });
         let mut values: Vec<Value> = there.collect();
         match self.schema["type"].as_str() {
-            _ if self.schema["enum"].is_array() => values.extend(self.schema["enum"].as_array().cloned().unwrap()),
+            _ if self.schema["enum"].is_array() => {
+                values.extend(self.schema["enum"].as_array().cloned().unwrap())
+            }
             Some("boolean") => values.extend([json!(true), json!(false)]),
             Some("integer") => values.extend([0, 1, 2, 1024].map(Value::from)),
             Some("string") if values.is_empty() => values.push(json!("a")),
@@ -129,7 +152,11 @@ impl Field {
             if after != before {
                 let told = value.map_or("gone".to_owned(), Value::to_string);
                 let fields = vec![format!("spec{}{at} = {told:.60}", place.replace('/', "."))];
-                return Some(Change { before, after, fields });
+                return Some(Change {
+                    before,
+                    after,
+                    fields,
+                });
             }
         }
         None
@@ -166,23 +193,60 @@ fn changes_cover_every_field_and_each_item_of_lists() {
     let (seed, fields) = (1, fields());
     let specs = crate::changes::pick::specs(seed);
     // A day's number of changes does not divide a round; a round begins at any number.
-    for first in [0, 7 * crate::changes::SLICE, 20_000 * crate::changes::SLICE + 1] {
+    for first in [
+        0,
+        7 * crate::changes::SLICE,
+        20_000 * crate::changes::SLICE + 1,
+    ] {
         let numbers = first..first + 2 * fields.len() as u64;
-        let changes: Vec<Change> = numbers.map(|n| crate::changes::pick::change(&specs, &fields, seed, n)).collect();
+        let changes: Vec<Change> = numbers
+            .map(|n| crate::changes::pick::change(&specs, &fields, seed, n))
+            .collect();
         let places = changes.iter().flat_map(Change::places).collect();
-        let missed = fields.iter().filter(|field| !field.is_among(&places)).map(|field| field.path.as_str());
-        assert_eq!(missed.collect::<Vec<_>>(), UNREACHABLE, "in the round from change {first} on");
-        let alone = |path: &str| changes.iter().any(|change| change.places().iter().eq([path]));
-        for path in ["spec.vm.disks[].bootindex", "spec.vm.networks[].tap.mac", "spec.permissions[].may[]"] {
+        let missed = fields
+            .iter()
+            .filter(|field| !field.is_among(&places))
+            .map(|field| field.path.as_str());
+        assert_eq!(
+            missed.collect::<Vec<_>>(),
+            UNREACHABLE,
+            "in the round from change {first} on"
+        );
+        let alone = |path: &str| {
+            changes
+                .iter()
+                .any(|change| change.places().iter().eq([path]))
+        };
+        for path in [
+            "spec.vm.disks[].bootindex",
+            "spec.vm.networks[].tap.mac",
+            "spec.permissions[].may[]",
+        ] {
             assert!(alone(path), "{path} is never changed alone");
         }
         let size = "volumeClaimTemplate.spec.resources.requests";
-        let size = fields.iter().find(|field| field.path.ends_with(size)).unwrap();
-        let sizes =
-            |spec: &Value| all(spec, &size.steps).iter().map(|at| spec.pointer(at).cloned()).collect::<Vec<_>>();
-        assert!(changes.iter().any(|change| sizes(&change.before) != sizes(&change.after)), "no claim ever grows");
+        let size = fields
+            .iter()
+            .find(|field| field.path.ends_with(size))
+            .unwrap();
+        let sizes = |spec: &Value| {
+            all(spec, &size.steps)
+                .iter()
+                .map(|at| spec.pointer(at).cloned())
+                .collect::<Vec<_>>()
+        };
+        assert!(
+            changes
+                .iter()
+                .any(|change| sizes(&change.before) != sizes(&change.after)),
+            "no claim ever grows"
+        );
     }
-    assert!(2 * fields.len() as u64 <= crate::changes::ROUND, "{} fields do not fit in a round", fields.len());
+    assert!(
+        2 * fields.len() as u64 <= crate::changes::ROUND,
+        "{} fields do not fit in a round",
+        fields.len()
+    );
 }
 
 /// The run itself asserts this only of the changes that it makes.
@@ -191,9 +255,16 @@ fn each_change_of_a_field_whose_turn_it_is_changes_that_field() {
     let (seed, fields) = (1, fields());
     let specs = crate::changes::pick::specs(seed);
     for n in 0..2 * fields.len() as u64 {
-        let Some(field) = crate::changes::pick::turn(&fields, seed, n) else { continue };
+        let Some(field) = crate::changes::pick::turn(&fields, seed, n) else {
+            continue;
+        };
         let places = crate::changes::pick::change(&specs, &fields, seed, n).places();
         let is_reachable = !UNREACHABLE.contains(&field.path.as_str());
-        assert_eq!(field.is_among(&places), is_reachable, "change {n}, {}: {places:?}", field.path);
+        assert_eq!(
+            field.is_among(&places),
+            is_reachable,
+            "change {n}, {}: {places:?}",
+            field.path
+        );
     }
 }

@@ -25,7 +25,9 @@ impl Bench {
             let ratio = by_operator / by_client;
             row(
                 &format!("round {} of {BURST} VMs: VMs per second to pods", round + 1),
-                &format!("{by_operator:.0}; the same objects by a bare client {by_client:.0}: × {ratio:.2}"),
+                &format!(
+                    "{by_operator:.0}; the same objects by a bare client {by_client:.0}: × {ratio:.2}"
+                ),
             );
             ratios.push(ratio);
         }
@@ -48,11 +50,22 @@ impl Bench {
             if seen.iter().filter(|seen| seen.pod.is_some()).count() == BURST {
                 break seen;
             }
-            assert!(began.elapsed() < Duration::from_secs(300), "the VMs have no pods");
+            assert!(
+                began.elapsed() < Duration::from_secs(300),
+                "the VMs have no pods"
+            );
             tokio::time::sleep(Duration::from_millis(100)).await;
         };
-        let first = seen.iter().flat_map(proxy::Seen::first_request).min().unwrap();
-        let last = seen.iter().filter_map(|seen| Some(seen.pod?.1)).max().unwrap();
+        let first = seen
+            .iter()
+            .flat_map(proxy::Seen::first_request)
+            .min()
+            .unwrap();
+        let last = seen
+            .iter()
+            .filter_map(|seen| Some(seen.pod?.1))
+            .max()
+            .unwrap();
         self.quiet().await;
         operator.stop().await;
         BURST as f64 / last.duration_since(first).as_secs_f64()
@@ -64,8 +77,18 @@ impl Bench {
         let client = &Client::try_from(config).unwrap();
         let name = vm_name(0);
         let ours = ListParams::default().labels(&format!("app.kubernetes.io/instance={name}"));
-        let claims = self.api::<PersistentVolumeClaim>(of_operator).list(&ours).await.unwrap().items;
-        let secrets = self.api::<Secret>(of_operator).list(&ours).await.unwrap().items;
+        let claims = self
+            .api::<PersistentVolumeClaim>(of_operator)
+            .list(&ours)
+            .await
+            .unwrap()
+            .items;
+        let secrets = self
+            .api::<Secret>(of_operator)
+            .list(&ours)
+            .await
+            .unwrap()
+            .items;
         let config_map = self.api::<ConfigMap>(of_operator).get(&name).await.unwrap();
         let pod = self.api::<Pod>(of_operator).get(&name).await.unwrap();
         let objects = &(config_map, claims, secrets, pod);
@@ -103,7 +126,11 @@ where
     let mut copy = object.clone();
     let name = format!("bare-{n}-{}", object.name_any());
     let meta = copy.meta_mut();
-    (meta.name, meta.namespace, meta.uid, meta.resource_version) = (Some(name), Some(namespace.to_owned()), None, None);
+    (meta.name, meta.namespace, meta.uid, meta.resource_version) =
+        (Some(name), Some(namespace.to_owned()), None, None);
     (meta.managed_fields, meta.creation_timestamp) = (None, None);
-    Api::<K>::namespaced(client.clone(), namespace).create(&PostParams::default(), &copy).await.unwrap();
+    Api::<K>::namespaced(client.clone(), namespace)
+        .create(&PostParams::default(), &copy)
+        .await
+        .unwrap();
 }

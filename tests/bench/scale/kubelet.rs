@@ -16,24 +16,36 @@ const WORKERS: usize = 16;
 /// Begins, for good.
 pub fn start(client: &Client, namespace: &str) {
     let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
-    let bound = watcher(claims.clone(), watcher::Config::default()).default_backoff().applied_objects();
+    let bound = watcher(claims.clone(), watcher::Config::default())
+        .default_backoff()
+        .applied_objects();
     tokio::spawn(bound.for_each_concurrent(WORKERS, move |claim| {
         let claims = claims.clone();
         async move {
             let Ok(claim) = claim else { return };
-            if claim.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Pending")) {
+            if claim
+                .status
+                .as_ref()
+                .is_some_and(|status| status.phase.as_deref() == Some("Pending"))
+            {
                 patch_status(&claims, &claim.name_any(), &json!({"phase": "Bound"})).await;
             }
         }
     }));
     let pods = Api::<Pod>::namespaced(client.clone(), namespace);
     let vms = Api::<VirtualMachine>::namespaced(client.clone(), namespace);
-    let made = watcher(pods.clone(), watcher::Config::default()).default_backoff().applied_objects();
+    let made = watcher(pods.clone(), watcher::Config::default())
+        .default_backoff()
+        .applied_objects();
     tokio::spawn(made.for_each_concurrent(WORKERS, move |pod| {
         let (pods, vms) = (pods.clone(), vms.clone());
         async move {
             let Ok(pod) = pod else { return };
-            if pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Pending")) {
+            if pod
+                .status
+                .as_ref()
+                .is_some_and(|status| status.phase.as_deref() == Some("Pending"))
+            {
                 patch_status(&pods, &pod.name_any(), &running(&pod)).await;
                 report(&vms, &pod).await;
             }
@@ -46,15 +58,23 @@ where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
     let patch = Patch::Merge(json!({"status": status}));
-    if let Err(error) = api.patch_status(name, &PatchParams::default(), &patch).await {
+    if let Err(error) = api
+        .patch_status(name, &PatchParams::default(), &patch)
+        .await
+    {
         eprintln!("{name}: {error}");
     }
 }
 
 fn running(pod: &Pod) -> Value {
-    let container = pod.spec.as_ref().and_then(|spec| spec.containers.first()).map(|container| &container.name);
+    let container = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.containers.first())
+        .map(|container| &container.name);
     let now = Timestamp::now().to_string();
-    let condition = |type_: &str| json!({"type": type_, "status": "True", "lastTransitionTime": now});
+    let condition =
+        |type_: &str| json!({"type": type_, "status": "True", "lastTransitionTime": now});
     json!({
         "phase": "Running",
         "podIP": "10.1.2.3",
@@ -78,7 +98,11 @@ async fn report(vms: &Api<VirtualMachine>, pod: &Pod) {
             "observedGeneration": vm.metadata.generation,
         })
     };
-    let conditions = [("Running", "VmBooted"), ("Booted", "VmBooted"), ("ConfigInSync", "AsWanted")];
+    let conditions = [
+        ("Running", "VmBooted"),
+        ("Booted", "VmBooted"),
+        ("ConfigInSync", "AsWanted"),
+    ];
     let status = json!({
         "cpus": 1, "ram": "1Gi", "podIP": "10.1.2.3",
         "conditions": conditions.map(|(type_, reason)| condition(type_, reason)),

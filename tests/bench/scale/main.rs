@@ -13,7 +13,12 @@
 //! `SCALE_VMS` (default 10000) says how many VMs there are in the end. `make bench-slope` looks at something else instead:
 //! with `SLOPE_RECONCILES` (a million there), whether the operator's memory grows with the number of its reconciles.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
 
 mod burst;
 mod kubelet;
@@ -61,8 +66,13 @@ struct Bench {
 }
 
 fn main() {
-    let count = std::env::var("SCALE_VMS").map_or(10_000, |text| text.parse().expect("SCALE_VMS is a number"));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let count = std::env::var("SCALE_VMS")
+        .map_or(10_000, |text| text.parse().expect("SCALE_VMS is a number"));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(measure(count));
 }
 
@@ -71,7 +81,12 @@ async fn measure(count: usize) {
     let client = server.client().await;
     let record = Arc::new(Record::default());
     let proxy = proxy::serve(client.clone(), record.clone()).await;
-    let bench = Bench { client, record, proxy, direct: server.kubeconfig() };
+    let bench = Bench {
+        client,
+        record,
+        proxy,
+        direct: server.kubeconfig(),
+    };
     bench.prepare().await;
 
     if let Ok(reconciles) = std::env::var("SLOPE_RECONCILES") {
@@ -82,7 +97,10 @@ async fn measure(count: usize) {
     bench.bursts().await;
     let operator = bench.operator().await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    row("operator's memory without a VM", &format!("{:.1} MiB", operator.memory()));
+    row(
+        "operator's memory without a VM",
+        &format!("{:.1} MiB", operator.memory()),
+    );
     kubelet::start(&bench.client, NAMESPACE);
     // VMs that are there, and those that are made one by one beside them.
     let mut there = 0;
@@ -93,10 +111,22 @@ async fn measure(count: usize) {
         let (began, cpu) = (Instant::now(), operator.cpu());
         bench.create(NAMESPACE, there..step).await;
         bench.settled(step).await;
-        let (took, used) = (began.elapsed().as_secs_f64(), (operator.cpu() - cpu).as_secs_f64());
-        row(&format!("operator's memory with {step} VMs running"), &format!("{:.1} MiB", operator.memory()));
-        row(&format!("its processor time for each VM from {there} to {step}"), &per(used * 1e3, step - there, "ms"));
-        row("time for all of these, API server and all else", &format!("{took:.0} s"));
+        let (took, used) = (
+            began.elapsed().as_secs_f64(),
+            (operator.cpu() - cpu).as_secs_f64(),
+        );
+        row(
+            &format!("operator's memory with {step} VMs running"),
+            &format!("{:.1} MiB", operator.memory()),
+        );
+        row(
+            &format!("its processor time for each VM from {there} to {step}"),
+            &per(used * 1e3, step - there, "ms"),
+        );
+        row(
+            "time for all of these, API server and all else",
+            &format!("{took:.0} s"),
+        );
         there = step;
         bench.one_by_one(there).await;
         there += SAMPLES;
@@ -116,7 +146,9 @@ fn per(total: f64, count: usize, unit: &str) -> String {
 /// The values below which half and 99 of 100 of the values are, in milliseconds.
 fn quantiles(values: &mut [Duration]) -> String {
     values.sort();
-    let value = |share: f64| values[((values.len() as f64 * share).ceil() as usize).clamp(1, values.len()) - 1];
+    let value = |share: f64| {
+        values[((values.len() as f64 * share).ceil() as usize).clamp(1, values.len()) - 1]
+    };
     let [p50, p99] = [0.5, 0.99].map(|share| value(share).as_secs_f64() * 1e3);
     format!("p50 {p50:.1} ms, p99 {p99:.1} ms")
 }
@@ -161,7 +193,10 @@ impl Bench {
             let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
             let crd: Value = serde_saphyr::from_str(&text).unwrap();
             let name = crd["metadata"]["name"].as_str().unwrap();
-            definitions.patch(name, &PatchParams::apply("bench"), &Patch::Apply(&crd)).await.unwrap();
+            definitions
+                .patch(name, &PatchParams::apply("bench"), &Patch::Apply(&crd))
+                .await
+                .unwrap();
         }
         self.namespace(NAMESPACE).await;
         let vms = self.api::<VirtualMachine>(NAMESPACE);
@@ -171,8 +206,12 @@ impl Bench {
     }
 
     async fn namespace(&self, name: &str) {
-        let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
-        Api::all(self.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+        let namespace: Namespace =
+            serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        Api::all(self.client.clone())
+            .create(&PostParams::default(), &namespace)
+            .await
+            .unwrap();
     }
 
     async fn create(&self, namespace: &str, numbers: Range<usize>) {
@@ -196,10 +235,19 @@ impl Bench {
             // Listing all is work for the API server; the last one tells when to look.
             let newest = vms.get(&last).await.unwrap();
             let ready = |vm: &VirtualMachine| {
-                vm.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, conditions::READY))
+                vm.status.as_ref().is_some_and(|status| {
+                    conditions::is_true(&status.conditions, conditions::READY)
+                })
             };
             if ready(&newest)
-                && vms.list(&ListParams::default()).await.unwrap().iter().filter(|vm| ready(vm)).count() >= count
+                && vms
+                    .list(&ListParams::default())
+                    .await
+                    .unwrap()
+                    .iter()
+                    .filter(|vm| ready(vm))
+                    .count()
+                    >= count
             {
                 // What is still under way.
                 return tokio::time::sleep(Duration::from_secs(3)).await;
@@ -230,11 +278,24 @@ impl Bench {
         let seen = self.record.vms();
         let mut own: Vec<Duration> = seen.iter().filter_map(proxy::Seen::own_time).collect();
         let mut all: Vec<Duration> = seen.iter().filter_map(proxy::Seen::latency).collect();
-        assert!(own.len() >= SAMPLES, "only {} of {SAMPLES} were seen", own.len());
-        row(&format!("told of a VM to pod asked for, with {there} others"), &quantiles(&mut all));
-        row("of this the operator's own time, no request under way", &quantiles(&mut own));
+        assert!(
+            own.len() >= SAMPLES,
+            "only {} of {SAMPLES} were seen",
+            own.len()
+        );
+        row(
+            &format!("told of a VM to pod asked for, with {there} others"),
+            &quantiles(&mut all),
+        );
+        row(
+            "of this the operator's own time, no request under way",
+            &quantiles(&mut own),
+        );
         let writes: usize = self.record.writes().values().sum();
-        row("operator's writes for each VM until it runs, with one disk", &per(writes as f64, SAMPLES, ""));
+        row(
+            "operator's writes for each VM until it runs, with one disk",
+            &per(writes as f64, SAMPLES, ""),
+        );
     }
 
     /// What a restart of the operator costs: its time without the proxy, which would pass on every object that is listed;
@@ -245,15 +306,25 @@ impl Bench {
         for n in 1..=RESTARTS {
             let operator = Operator::start(&self.direct, NAMESPACE).await;
             let own = operator.cpu();
-            let times = [operator.ready_after, own, operator.busy.saturating_sub(own)].map(|time| time.as_secs_f64());
+            let times = [operator.ready_after, own, operator.busy.saturating_sub(own)]
+                .map(|time| time.as_secs_f64());
             let [ready, own, others] = times.map(|seconds| format!("{seconds:.1} s"));
-            row(&format!("restart {n} over {there} VMs: time to ready"), &ready);
-            row("processor time meanwhile: the operator's; all else's", &format!("{own}; {others}"));
+            row(
+                &format!("restart {n} over {there} VMs: time to ready"),
+                &ready,
+            );
+            row(
+                "processor time meanwhile: the operator's; all else's",
+                &format!("{own}; {others}"),
+            );
             took.push(times[0]);
             operator.stop().await;
         }
         took.sort_by(f64::total_cmp);
-        row("median of the restarts' times to ready", &format!("{:.1} s", took[RESTARTS / 2]));
+        row(
+            "median of the restarts' times to ready",
+            &format!("{:.1} s", took[RESTARTS / 2]),
+        );
         self.record.forget();
         let operator = self.operator().await;
         // It leads and has looked at all of them by then; a write would follow at once.
@@ -264,7 +335,11 @@ impl Bench {
             &format!(
                 "{}{}",
                 writes.values().sum::<usize>(),
-                if writes.is_empty() { String::new() } else { format!(" {writes:?}") }
+                if writes.is_empty() {
+                    String::new()
+                } else {
+                    format!(" {writes:?}")
+                }
             ),
         );
         row("restart: memory", &format!("{:.1} MiB", operator.memory()));

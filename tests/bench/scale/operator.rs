@@ -25,20 +25,34 @@ fn program() -> PathBuf {
     if let Some(other) = std::env::var_os("BENCH_OPERATOR") {
         return other.into();
     }
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/x86_64-unknown-linux-gnu/release/vm-operator");
-    assert!(program.exists(), "the programs are not built; run `make programs`");
+    let program = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("target/x86_64-unknown-linux-gnu/release/vm-operator");
+    assert!(
+        program.exists(),
+        "the programs are not built; run `make programs`"
+    );
     program
 }
 
 /// A port of loopback that is free now. Operators of earlier commits, which `BENCH_OPERATOR` may name, do not log the port that
 /// they have chosen themselves.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
 }
 
 /// The sum of such numbers of hundredths of a second, as the kernel gives processor time.
 fn ticks(numbers: &[&str]) -> Duration {
-    Duration::from_millis(numbers.iter().map(|number| number.parse::<u64>().unwrap()).sum::<u64>() * 10)
+    Duration::from_millis(
+        numbers
+            .iter()
+            .map(|number| number.parse::<u64>().unwrap())
+            .sum::<u64>()
+            * 10,
+    )
 }
 
 /// Processor time that all of the machine has used: in user mode, niced, in the kernel.
@@ -59,11 +73,19 @@ impl Operator {
         };
         let kubeconfig = write("kubeconfig", kubeconfig.to_string());
         assert!(Kubeconfig::read_from(&kubeconfig).is_ok());
-        let config = write("config.yaml", format!("\"/Manager\": {{\"/Controller\": {{namespace: {namespace}}}}}\n"));
+        let config = write(
+            "config.yaml",
+            format!("\"/Manager\": {{\"/Controller\": {{namespace: {namespace}}}}}\n"),
+        );
         let http = free_port();
         let (began, busy) = (Instant::now(), busy());
         let process = Command::new(program())
-            .args(["run", "--log-level=warn", &format!("--http=127.0.0.1:{http}"), "--config"])
+            .args([
+                "run",
+                "--log-level=warn",
+                &format!("--http=127.0.0.1:{http}"),
+                "--config",
+            ])
             .arg(config)
             .env("KUBECONFIG", kubeconfig)
             // As deploy/base/vmop-deployment.yaml has it.
@@ -73,23 +95,46 @@ impl Operator {
             .unwrap();
         wait_until_ready(http).await;
         let (ready_after, busy) = (began.elapsed(), self::busy().saturating_sub(busy));
-        Self { process, ready_after, busy, http, _directory: directory }
+        Self {
+            process,
+            ready_after,
+            busy,
+            http,
+            _directory: directory,
+        }
     }
 
     /// Memory that it has now, in MiB.
     pub fn memory(&self) -> f64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1024.0
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .unwrap();
+        line.split_whitespace()
+            .next()
+            .unwrap()
+            .parse::<f64>()
+            .unwrap()
+            / 1024.0
     }
 
     /// How many reconciles it has done, by its own count.
     pub async fn reconciles(&self) -> u64 {
         let config = kube::Config::new(format!("http://127.0.0.1:{}", self.http).parse().unwrap());
         let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
-        let text = Client::try_from(config).unwrap().request_text(request).await.unwrap();
-        let counts = text.lines().filter_map(|line| line.strip_prefix("vm_operator_reconciles_total{"));
-        counts.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+        let text = Client::try_from(config)
+            .unwrap()
+            .request_text(request)
+            .await
+            .unwrap();
+        let counts = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("vm_operator_reconciles_total{"));
+        counts
+            .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+            .sum()
     }
 
     /// Processor time that it has used.
@@ -105,7 +150,10 @@ impl Operator {
         let pid = rustix::process::Pid::from_child(&self.process);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         let ended = tokio::task::spawn_blocking(move || self.process.wait()).await;
-        assert!(ended.unwrap().unwrap().success(), "the operator did not end well");
+        assert!(
+            ended.unwrap().unwrap().success(),
+            "the operator did not end well"
+        );
     }
 }
 
@@ -122,8 +170,15 @@ async fn wait_until_ready(http: u16) {
     config.default_retry = false;
     let client = Client::try_from(config).unwrap();
     let began = Instant::now();
-    while client.request_text(http::Request::get("/readyz").body(Vec::new()).unwrap()).await.is_err() {
-        assert!(began.elapsed() < Duration::from_secs(120), "the operator is not ready after two minutes");
+    while client
+        .request_text(http::Request::get("/readyz").body(Vec::new()).unwrap())
+        .await
+        .is_err()
+    {
+        assert!(
+            began.elapsed() < Duration::from_secs(120),
+            "the operator is not ready after two minutes"
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

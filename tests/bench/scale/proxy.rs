@@ -69,7 +69,10 @@ impl News {
             "metadata": {"resourceVersion": self.version.to_string()},
         });
         let bookmark = json!({"type": "BOOKMARK", "object": object});
-        self.lines.values().map(|line| format!("{line}\n{bookmark}\n").into()).collect()
+        self.lines
+            .values()
+            .map(|line| format!("{line}\n{bookmark}\n").into())
+            .collect()
     }
 }
 
@@ -94,7 +97,8 @@ impl Record {
     /// Tells the operator once more what it has been told last of each VM. Gives of how many.
     pub fn tell_again(&self) -> usize {
         let news = self.news.lock().unwrap().again();
-        news.iter().for_each(|line| drop(self.again().send(line.clone())));
+        news.iter()
+            .for_each(|line| drop(self.again().send(line.clone())));
         news.len()
     }
 
@@ -115,13 +119,23 @@ impl Record {
     }
 
     fn request(&self, method: &Method, path: &str, body: &[u8], began: Instant) {
-        let collection = path.split("/namespaces/").nth(1).and_then(|rest| rest.split('/').nth(1)).unwrap_or_default();
+        let collection = path
+            .split("/namespaces/")
+            .nth(1)
+            .and_then(|rest| rest.split('/').nth(1))
+            .unwrap_or_default();
         if *method == Method::GET || ["events", "leases", ""].contains(&collection) {
             return;
         }
-        *self.writes.lock().unwrap().entry(format!("{method} {collection}")).or_default() += 1;
+        *self
+            .writes
+            .lock()
+            .unwrap()
+            .entry(format!("{method} {collection}"))
+            .or_default() += 1;
         // New objects have their names in the body.
-        let vm = vm_in(path).or_else(|| vm_in(&String::from_utf8_lossy(body)).filter(|_| *method == Method::POST));
+        let vm = vm_in(path)
+            .or_else(|| vm_in(&String::from_utf8_lossy(body)).filter(|_| *method == Method::POST));
         let Some(vm) = vm else { return };
         let mut vms = self.vms.lock().unwrap();
         let seen = vms.entry(vm).or_default();
@@ -134,17 +148,27 @@ impl Record {
 
     fn told(&self, vm: &str, version: u64, line: &[u8]) {
         let mut news = self.news.lock().unwrap();
-        news.lines.insert(vm.to_owned(), String::from_utf8_lossy(line).into_owned());
+        news.lines
+            .insert(vm.to_owned(), String::from_utf8_lossy(line).into_owned());
         news.version = news.version.max(version);
         drop(news);
-        self.vms.lock().unwrap().entry(vm.to_owned()).or_default().told.get_or_insert_with(Instant::now);
+        self.vms
+            .lock()
+            .unwrap()
+            .entry(vm.to_owned())
+            .or_default()
+            .told
+            .get_or_insert_with(Instant::now);
     }
 }
 
 /// The first name of a VM in the text, as [`super::vm_name`] makes them.
 fn vm_in(text: &str) -> Option<String> {
     let is_name = |name: &&str| name.bytes().skip(3).all(|b| b.is_ascii_digit());
-    text.match_indices("vm-").filter_map(|(at, _)| text.get(at..at + 8)).find(is_name).map(str::to_owned)
+    text.match_indices("vm-")
+        .filter_map(|(at, _)| text.get(at..at + 8))
+        .find(is_name)
+        .map(str::to_owned)
 }
 
 #[derive(Clone)]
@@ -165,8 +189,12 @@ pub fn kubeconfig(port: u16) -> Value {
 
 /// Serves on a port of loopback until the process ends. Returns the port.
 pub async fn serve(client: Client, record: Arc<Record>) -> u16 {
-    let router = axum::Router::new().fallback(pass_on).with_state(Proxy { client, record });
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let router = axum::Router::new()
+        .fallback(pass_on)
+        .with_state(Proxy { client, record });
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0))
+        .await
+        .unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
     port
@@ -178,7 +206,10 @@ async fn pass_on(State(proxy): State<Proxy>, request: Request) -> Response<Body>
     let body = to_bytes(body, usize::MAX).await.unwrap();
     parts.headers.remove("host");
     let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
-    let watch = parts.uri.query().is_some_and(|query| query.contains("watch=true"));
+    let watch = parts
+        .uri
+        .query()
+        .is_some_and(|query| query.contains("watch=true"));
     let request = Request::from_parts(parts, kube::client::Body::from(body.to_vec()));
     let Ok(response) = proxy.client.send(request).await else {
         return Response::builder().status(502).body(Body::empty()).unwrap();
@@ -232,9 +263,13 @@ fn with_news_again<E>(
     });
     // It ends with the API server's answer.
     let whole = whole.map(Some).chain(futures::stream::once(async { None }));
-    futures::stream::select(whole, again).take_while(|piece| futures::future::ready(piece.is_some())).filter_map(
-        |piece| futures::future::ready(piece.filter(|piece| !piece.as_ref().is_ok_and(|piece| piece.is_empty()))),
-    )
+    futures::stream::select(whole, again)
+        .take_while(|piece| futures::future::ready(piece.is_some()))
+        .filter_map(|piece| {
+            futures::future::ready(
+                piece.filter(|piece| !piece.as_ref().is_ok_and(|piece| piece.is_empty())),
+            )
+        })
 }
 
 #[derive(Deserialize)]
@@ -255,8 +290,15 @@ struct Metadata {
 }
 
 fn told(record: &Record, line: &[u8]) {
-    let Ok(Event { object: Named { metadata } }) = serde_json::from_slice(line) else { return };
-    let version = metadata.resource_version.and_then(|version| version.parse().ok());
+    let Ok(Event {
+        object: Named { metadata },
+    }) = serde_json::from_slice(line)
+    else {
+        return;
+    };
+    let version = metadata
+        .resource_version
+        .and_then(|version| version.parse().ok());
     if let (Some(vm), Some(version)) = (metadata.name, version) {
         record.told(&vm, version, line);
     }

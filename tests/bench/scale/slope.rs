@@ -24,7 +24,12 @@ impl Bench {
         self.record.forget();
         let (began, cpu, first) = (Instant::now(), operator.cpu(), operator.reconciles().await);
         let mut memory = Vec::new();
-        for (percent, share) in [(0, 0), (10, reconciles / 10), (50, reconciles / 2), (100, reconciles)] {
+        for (percent, share) in [
+            (0, 0),
+            (10, reconciles / 10),
+            (50, reconciles / 2),
+            (100, reconciles),
+        ] {
             while operator.reconciles().await - first < share {
                 self.round(&operator).await;
             }
@@ -37,14 +42,31 @@ impl Bench {
             memory.push(now);
         }
         let (took, used) = (began.elapsed() - 4 * REST, operator.cpu() - cpu);
-        let [_, early, half, end] = memory.as_slice() else { unreachable!("four were taken") };
+        let [_, early, half, end] = memory.as_slice() else {
+            unreachable!("four were taken")
+        };
         let slope = (end / early - 1.0) * 100.0;
-        row("slope of its memory from 10 % to 100 %", &format!("{slope:+.2} %"));
-        row("slope of its memory from 50 % to 100 %", &format!("{:+.2} %", (end / half - 1.0) * 100.0));
-        row("its processor time for each", &format!("{:.3} ms", used.as_secs_f64() * 1e3 / reconciles as f64));
-        row("time for all of these", &format!("{:.0} s", took.as_secs_f64()));
+        row(
+            "slope of its memory from 10 % to 100 %",
+            &format!("{slope:+.2} %"),
+        );
+        row(
+            "slope of its memory from 50 % to 100 %",
+            &format!("{:+.2} %", (end / half - 1.0) * 100.0),
+        );
+        row(
+            "its processor time for each",
+            &format!("{:.3} ms", used.as_secs_f64() * 1e3 / reconciles as f64),
+        );
+        row(
+            "time for all of these",
+            &format!("{:.0} s", took.as_secs_f64()),
+        );
         let writes = self.record.writes();
-        row("writes meanwhile", &format!("{} {writes:?}", writes.values().sum::<usize>()));
+        row(
+            "writes meanwhile",
+            &format!("{} {writes:?}", writes.values().sum::<usize>()),
+        );
         operator.stop().await;
         assert!(
             slope < STEEPEST,
@@ -58,7 +80,10 @@ impl Bench {
         let (began, before) = (Instant::now(), operator.reconciles().await);
         let told = self.record.tell_again() as u64;
         while operator.reconciles().await - before < told {
-            assert!(began.elapsed() < DEADLINE, "the operator does not look at VMs that it is told of");
+            assert!(
+                began.elapsed() < DEADLINE,
+                "the operator does not look at VMs that it is told of"
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

@@ -19,70 +19,217 @@ fn copied() -> Vec<(&'static str, &'static str, Value)> {
     let claim = "spec.vm.disks[].volumeClaimTemplate";
     let named = json!({"vm": {"disks": [{"volumeClaimTemplate": {}}]}});
     let claim_part = |part: &'static str, to| (part, to, named.clone());
-    assert!(claim_parts().iter().all(|(from, _)| from.starts_with(claim)));
+    assert!(
+        claim_parts()
+            .iter()
+            .all(|(from, _)| from.starts_with(claim))
+    );
     let mut copied = vec![
         ("spec.affinity", "/pod/spec/affinity", json!({})),
         ("spec.tolerations", "/pod/spec/tolerations", json!({})),
-        ("spec.topologySpreadConstraints", "/pod/spec/topologySpreadConstraints", json!({})),
-        ("spec.imagePullSecrets", "/pod/spec/imagePullSecrets", json!({})),
+        (
+            "spec.topologySpreadConstraints",
+            "/pod/spec/topologySpreadConstraints",
+            json!({}),
+        ),
+        (
+            "spec.imagePullSecrets",
+            "/pod/spec/imagePullSecrets",
+            json!({}),
+        ),
         ("spec.nodeName", "/pod/spec/nodeName", json!({})),
         ("spec.nodeSelector", "/pod/spec/nodeSelector", json!({})),
-        ("spec.priorityClassName", "/pod/spec/priorityClassName", json!({})),
-        ("spec.runtimeClassName", "/pod/spec/runtimeClassName", json!({})),
+        (
+            "spec.priorityClassName",
+            "/pod/spec/priorityClassName",
+            json!({}),
+        ),
+        (
+            "spec.runtimeClassName",
+            "/pod/spec/runtimeClassName",
+            json!({}),
+        ),
         ("spec.podLabels", "/pod/metadata/labels", json!({})),
-        ("spec.podAnnotations", "/pod/metadata/annotations", json!({})),
-        ("spec.resources", "/pod/spec/containers/0/resources", json!({})),
-        ("spec.loadBalancerService.labels", "/service/metadata/labels", json!({})),
-        ("spec.loadBalancerService.annotations", "/service/metadata/annotations", json!({})),
-        ("spec.guestShutdownStops", "/config/guestShutdownStops", json!({})),
-        ("spec.cloudInit.metaData", "/config/cloudInit/metaData", json!({})),
-        ("spec.cloudInit.userData", "/config/cloudInit/userData", json!({})),
-        ("spec.cloudInit.networkConfig", "/config/cloudInit/networkConfig", json!({})),
+        (
+            "spec.podAnnotations",
+            "/pod/metadata/annotations",
+            json!({}),
+        ),
+        (
+            "spec.resources",
+            "/pod/spec/containers/0/resources",
+            json!({}),
+        ),
+        (
+            "spec.loadBalancerService.labels",
+            "/service/metadata/labels",
+            json!({}),
+        ),
+        (
+            "spec.loadBalancerService.annotations",
+            "/service/metadata/annotations",
+            json!({}),
+        ),
+        (
+            "spec.guestShutdownStops",
+            "/config/guestShutdownStops",
+            json!({}),
+        ),
+        (
+            "spec.cloudInit.metaData",
+            "/config/cloudInit/metaData",
+            json!({}),
+        ),
+        (
+            "spec.cloudInit.userData",
+            "/config/cloudInit/userData",
+            json!({}),
+        ),
+        (
+            "spec.cloudInit.networkConfig",
+            "/config/cloudInit/networkConfig",
+            json!({}),
+        ),
         ("spec.vm.machineUuid", "/config/vm/uuid", json!({})),
         ("spec.vm.useTpm", "/config/vm/useTpm", json!({})),
         ("spec.vm.bootMenu", "/config/vm/bootMenu", json!({})),
-        ("spec.vm.powerdownTimeout", "/config/vm/powerdownTimeout", json!({})),
+        (
+            "spec.vm.powerdownTimeout",
+            "/config/vm/powerdownTimeout",
+            json!({}),
+        ),
         ("spec.vm.cpuModel", "/config/vm/cpuModel", json!({})),
         ("spec.vm.maximumCpus", "/config/vm/maximumCpus", json!({})),
         ("spec.vm.currentCpus", "/config/vm/currentCpus", json!({})),
-        ("spec.vm.cpuTopology.sockets", "/config/vm/sockets", json!({})),
-        ("spec.vm.cpuTopology.diesPerSocket", "/config/vm/diesPerSocket", json!({})),
-        ("spec.vm.cpuTopology.coresPerDie", "/config/vm/coresPerDie", json!({})),
-        ("spec.vm.cpuTopology.threadsPerCore", "/config/vm/threadsPerCore", json!({})),
+        (
+            "spec.vm.cpuTopology.sockets",
+            "/config/vm/sockets",
+            json!({}),
+        ),
+        (
+            "spec.vm.cpuTopology.diesPerSocket",
+            "/config/vm/diesPerSocket",
+            json!({}),
+        ),
+        (
+            "spec.vm.cpuTopology.coresPerDie",
+            "/config/vm/coresPerDie",
+            json!({}),
+        ),
+        (
+            "spec.vm.cpuTopology.threadsPerCore",
+            "/config/vm/threadsPerCore",
+            json!({}),
+        ),
         ("spec.vm.rtcBase", "/config/vm/rtcBase", json!({})),
         ("spec.vm.rtcClock", "/config/vm/rtcClock", json!({})),
         ("spec.vm.resetRequest", "/config/resetCounter", json!({})),
-        ("spec.vm.networks[].user.device", "/config/vm/network/0/device", json!({})),
-        ("spec.vm.networks[].user.net", "/config/vm/network/0/net", json!({})),
-        ("spec.vm.networks[].tap.bridge", "/config/vm/network/0/bridge", json!({})),
-        ("spec.vm.networks[].tap.device", "/config/vm/network/0/device", json!({})),
-        ("spec.vm.networks[].tap.mac", "/config/vm/network/0/mac", json!({})),
-        ("spec.vm.disks[].bootindex", "/config/vm/drives/0/bootindex", named.clone()),
-        ("spec.vm.display.outputs", "/config/vm/display/outputs", json!({})),
-        ("spec.vm.display.loggedInUser", "/config/vm/display/loggedInUser", json!({})),
-        ("spec.vm.display.spice.port", "/config/vm/display/spice/port", json!({})),
-        ("spec.vm.display.spice.streamingVideo", "/config/vm/display/spice/streamingVideo", json!({})),
-        ("spec.vm.display.spice.usbRedirects", "/config/vm/display/spice/usbRedirects", json!({})),
+        (
+            "spec.vm.networks[].user.device",
+            "/config/vm/network/0/device",
+            json!({}),
+        ),
+        (
+            "spec.vm.networks[].user.net",
+            "/config/vm/network/0/net",
+            json!({}),
+        ),
+        (
+            "spec.vm.networks[].tap.bridge",
+            "/config/vm/network/0/bridge",
+            json!({}),
+        ),
+        (
+            "spec.vm.networks[].tap.device",
+            "/config/vm/network/0/device",
+            json!({}),
+        ),
+        (
+            "spec.vm.networks[].tap.mac",
+            "/config/vm/network/0/mac",
+            json!({}),
+        ),
+        (
+            "spec.vm.disks[].bootindex",
+            "/config/vm/drives/0/bootindex",
+            named.clone(),
+        ),
+        (
+            "spec.vm.display.outputs",
+            "/config/vm/display/outputs",
+            json!({}),
+        ),
+        (
+            "spec.vm.display.loggedInUser",
+            "/config/vm/display/loggedInUser",
+            json!({}),
+        ),
+        (
+            "spec.vm.display.spice.port",
+            "/config/vm/display/spice/port",
+            json!({}),
+        ),
+        (
+            "spec.vm.display.spice.streamingVideo",
+            "/config/vm/display/spice/streamingVideo",
+            json!({}),
+        ),
+        (
+            "spec.vm.display.spice.usbRedirects",
+            "/config/vm/display/spice/usbRedirects",
+            json!({}),
+        ),
     ];
-    copied.extend(claim_parts().into_iter().map(|(from, to)| claim_part(from, to)));
+    copied.extend(
+        claim_parts()
+            .into_iter()
+            .map(|(from, to)| claim_part(from, to)),
+    );
     copied
 }
 
 fn claim_parts() -> Vec<(&'static str, &'static str)> {
     vec![
-        ("spec.vm.disks[].volumeClaimTemplate.metadata.labels", "/disks/0/metadata/labels"),
-        ("spec.vm.disks[].volumeClaimTemplate.metadata.annotations", "/disks/0/metadata/annotations"),
-        ("spec.vm.disks[].volumeClaimTemplate.spec.accessModes", "/disks/0/spec/accessModes"),
-        ("spec.vm.disks[].volumeClaimTemplate.spec.dataSource", "/disks/0/spec/dataSource"),
-        ("spec.vm.disks[].volumeClaimTemplate.spec.dataSourceRef", "/disks/0/spec/dataSourceRef"),
-        ("spec.vm.disks[].volumeClaimTemplate.spec.resources", "/disks/0/spec/resources"),
-        ("spec.vm.disks[].volumeClaimTemplate.spec.selector", "/disks/0/spec/selector"),
-        ("spec.vm.disks[].volumeClaimTemplate.spec.storageClassName", "/disks/0/spec/storageClassName"),
+        (
+            "spec.vm.disks[].volumeClaimTemplate.metadata.labels",
+            "/disks/0/metadata/labels",
+        ),
+        (
+            "spec.vm.disks[].volumeClaimTemplate.metadata.annotations",
+            "/disks/0/metadata/annotations",
+        ),
+        (
+            "spec.vm.disks[].volumeClaimTemplate.spec.accessModes",
+            "/disks/0/spec/accessModes",
+        ),
+        (
+            "spec.vm.disks[].volumeClaimTemplate.spec.dataSource",
+            "/disks/0/spec/dataSource",
+        ),
+        (
+            "spec.vm.disks[].volumeClaimTemplate.spec.dataSourceRef",
+            "/disks/0/spec/dataSourceRef",
+        ),
+        (
+            "spec.vm.disks[].volumeClaimTemplate.spec.resources",
+            "/disks/0/spec/resources",
+        ),
+        (
+            "spec.vm.disks[].volumeClaimTemplate.spec.selector",
+            "/disks/0/spec/selector",
+        ),
+        (
+            "spec.vm.disks[].volumeClaimTemplate.spec.storageClassName",
+            "/disks/0/spec/storageClassName",
+        ),
         (
             "spec.vm.disks[].volumeClaimTemplate.spec.volumeAttributesClassName",
             "/disks/0/spec/volumeAttributesClassName",
         ),
-        ("spec.vm.disks[].volumeClaimTemplate.spec.volumeName", "/disks/0/spec/volumeName"),
+        (
+            "spec.vm.disks[].volumeClaimTemplate.spec.volumeName",
+            "/disks/0/spec/volumeName",
+        ),
     ]
 }
 
@@ -96,7 +243,12 @@ struct Change {
 }
 
 fn change(leaf: &'static str, value: Value, places: &'static [&'static str]) -> Change {
-    Change { leaf, value, with: json!({}), places }
+    Change {
+        leaf,
+        value,
+        with: json!({}),
+        places,
+    }
 }
 
 /// A seed with a part from a secret.
@@ -107,18 +259,45 @@ fn from_secret(part: &str) -> Value {
 fn changes() -> Vec<Change> {
     let claim = json!({"vm": {"disks": [{"volumeClaimTemplate": {"metadata": {"name": "a"}}}]}});
     let image = json!({"image": {"repository": "r", "path": "p", "version": "1"}});
-    let forward = json!({"vm": {"networks": [{"user": {"forward": [{"port": 2222, "guestPort": 22}]}}]}});
+    let forward =
+        json!({"vm": {"networks": [{"user": {"forward": [{"port": 2222, "guestPort": 22}]}}]}});
     vec![
-        change("spec.image.source", json!("s"), &["/pod/spec/containers/0/image"]),
+        change(
+            "spec.image.source",
+            json!("s"),
+            &["/pod/spec/containers/0/image"],
+        ),
         Change {
             with: image.clone(),
-            ..change("spec.image.repository", json!("q"), &["/pod/spec/containers/0/image"])
+            ..change(
+                "spec.image.repository",
+                json!("q"),
+                &["/pod/spec/containers/0/image"],
+            )
         },
-        Change { with: image.clone(), ..change("spec.image.path", json!("q"), &["/pod/spec/containers/0/image"]) },
-        Change { with: image.clone(), ..change("spec.image.version", json!("2"), &["/pod/spec/containers/0/image"]) },
+        Change {
+            with: image.clone(),
+            ..change(
+                "spec.image.path",
+                json!("q"),
+                &["/pod/spec/containers/0/image"],
+            )
+        },
+        Change {
+            with: image.clone(),
+            ..change(
+                "spec.image.version",
+                json!("2"),
+                &["/pod/spec/containers/0/image"],
+            )
+        },
         Change {
             with: image,
-            ..change("spec.image.pullPolicy", json!("Never"), &["/pod/spec/containers/0/imagePullPolicy"])
+            ..change(
+                "spec.image.pullPolicy",
+                json!("Never"),
+                &["/pod/spec/containers/0/imagePullPolicy"],
+            )
         },
         Change {
             with: from_secret("userDataFrom"),
@@ -166,29 +345,62 @@ fn changes() -> Vec<Change> {
         change(
             "spec.metricsPort",
             json!(9281),
-            &["/config/metricsPort", "/pod/spec/containers/0/ports/1/containerPort"],
+            &[
+                "/config/metricsPort",
+                "/pod/spec/containers/0/ports/1/containerPort",
+            ],
         ),
         change("spec.vm.firmware", json!("bios"), &["/config/vm/firmware"]),
-        change("spec.vm.powerdownTimeout", json!(1), &["/pod/spec/terminationGracePeriodSeconds"]),
-        change("spec.vm.maximumRam", json!("2Gi"), &["/config/vm/maximumRam", "/pod/spec/containers/0/resources"]),
+        change(
+            "spec.vm.powerdownTimeout",
+            json!(1),
+            &["/pod/spec/terminationGracePeriodSeconds"],
+        ),
+        change(
+            "spec.vm.maximumRam",
+            json!("2Gi"),
+            &["/config/vm/maximumRam", "/pod/spec/containers/0/resources"],
+        ),
         Change {
             with: json!({"vm": {"maximumRam": "2Gi"}}),
             ..change(
                 "spec.vm.memory.hugepages.pageSize",
                 json!("2Mi"),
-                &["/config/vm/hugepages", "/pod/spec/containers/0/resources/limits/hugepages-2Mi"],
+                &[
+                    "/config/vm/hugepages",
+                    "/pod/spec/containers/0/resources/limits/hugepages-2Mi",
+                ],
             )
         },
-        change("spec.vm.memory.shared", json!(true), &["/config/vm/sharedMemory"]),
-        change("spec.vm.currentRam", json!("512Mi"), &["/config/vm/currentRam"]),
-        change("spec.vm.currentCpus", json!(3), &["/config/vm/maximumCpus", "/pod/spec/containers/0/resources"]),
-        change("spec.vm.cpuTopology.sockets", json!(2), &["/config/vm/maximumCpus", "/config/vm/currentCpus"]),
+        change(
+            "spec.vm.memory.shared",
+            json!(true),
+            &["/config/vm/sharedMemory"],
+        ),
+        change(
+            "spec.vm.currentRam",
+            json!("512Mi"),
+            &["/config/vm/currentRam"],
+        ),
+        change(
+            "spec.vm.currentCpus",
+            json!(3),
+            &["/config/vm/maximumCpus", "/pod/spec/containers/0/resources"],
+        ),
+        change(
+            "spec.vm.cpuTopology.sockets",
+            json!(2),
+            &["/config/vm/maximumCpus", "/config/vm/currentCpus"],
+        ),
         Change {
             with: forward.clone(),
             ..change(
                 "spec.vm.networks[].user.forward[].port",
                 json!(2223),
-                &["/config/vm/network/0/forward/0/port", "/pod/spec/containers/0/ports/1/containerPort"],
+                &[
+                    "/config/vm/network/0/forward/0/port",
+                    "/pod/spec/containers/0/ports/1/containerPort",
+                ],
             )
         },
         Change {
@@ -204,19 +416,29 @@ fn changes() -> Vec<Change> {
             ..change(
                 "spec.vm.networks[].user.forward[].protocol",
                 json!("UDP"),
-                &["/config/vm/network/0/forward/0/protocol", "/pod/spec/containers/0/ports/1/protocol"],
+                &[
+                    "/config/vm/network/0/forward/0/protocol",
+                    "/pod/spec/containers/0/ports/1/protocol",
+                ],
             )
         },
         Change {
             with: json!({"vm": {"disks": [{"cdrom": {"image": ""}}]}}),
-            ..change("spec.vm.disks[].cdrom.image", json!("a.iso"), &["/config/vm/drives/0/file"])
+            ..change(
+                "spec.vm.disks[].cdrom.image",
+                json!("a.iso"),
+                &["/config/vm/drives/0/file"],
+            )
         },
         Change {
             with: json!({"vm": {"state": "Running", "disks": [{"cdrom": {"image": "https://example.org/a.iso"}}]}}),
             ..change(
                 "spec.vm.disks[].cdrom.checksum",
                 json!(format!("sha256:{}", "0".repeat(64))),
-                &["/config/vm/drives/0/file", "/fetches/0/spec/containers/0/args/3"],
+                &[
+                    "/config/vm/drives/0/file",
+                    "/fetches/0/spec/containers/0/args/3",
+                ],
             )
         },
         Change {
@@ -237,10 +459,18 @@ fn changes() -> Vec<Change> {
             ..change(
                 "spec.vm.disks[].volumeClaimTemplate.spec.volumeMode",
                 json!("Filesystem"),
-                &["/disks/0/spec/volumeMode", "/config/vm/drives/0", "/pod/spec/containers/0/volumeMounts"],
+                &[
+                    "/disks/0/spec/volumeMode",
+                    "/config/vm/drives/0",
+                    "/pod/spec/containers/0/volumeMounts",
+                ],
             )
         },
-        change("spec.vm.display.spice.port", json!(5901), &["/pod/spec/containers/0/ports/0/containerPort"]),
+        change(
+            "spec.vm.display.spice.port",
+            json!(5901),
+            &["/pod/spec/containers/0/ports/0/containerPort"],
+        ),
         change(
             "spec.vm.display.spice.generateSecret",
             json!(false),
@@ -271,11 +501,23 @@ pub const OURS: &[&str] = &[
 
 /// Fields that change nothing of what is made, each with its reason. They are in `docs/reference.md`. A place ends with all that is below it.
 pub const LATER: &[(&str, &str)] = &[
-    ("spec.permissions", "for console front ends, which read it in the VM"),
+    (
+        "spec.permissions",
+        "for console front ends, which read it in the VM",
+    ),
     ("spec.pools", "for pools, which read it in the VM"),
-    ("spec.vm.display.spice.server", "for console front ends, which put it into a client's connection file"),
-    ("spec.vm.display.spice.proxyUrl", "for console front ends, which put it into a client's connection file"),
-    ("spec.runnerTemplate", "arguments are built from types; the condition IgnoredField tells so"),
+    (
+        "spec.vm.display.spice.server",
+        "for console front ends, which put it into a client's connection file",
+    ),
+    (
+        "spec.vm.display.spice.proxyUrl",
+        "for console front ends, which put it into a client's connection file",
+    ),
+    (
+        "spec.runnerTemplate",
+        "arguments are built from types; the condition IgnoredField tells so",
+    ),
 ];
 
 const HOW_TO_GO_ON: &str = "each field must stand in one list of tests/check/golden/fields.rs: in `copied` or `changes` with the \
@@ -285,8 +527,14 @@ const HOW_TO_GO_ON: &str = "each field must stand in one list of tests/check/gol
 fn built(spec: &Value) -> Value {
     let observed = vm_of(spec.clone());
     let (labels, annotations) = (BTreeMap::new(), BTreeMap::new());
-    let load_balancer_service = LoadBalancerService::On { labels, annotations };
-    let settings = Reconciler { load_balancer_service, ..Reconciler::default() };
+    let load_balancer_service = LoadBalancerService::On {
+        labels,
+        annotations,
+    };
+    let settings = Reconciler {
+        load_balancer_service,
+        ..Reconciler::default()
+    };
     let plan = plan(&observed, &settings).unwrap_or_else(|invalid| panic!("{spec}: {invalid:?}"));
     let Objects {
         image_repository,
@@ -299,7 +547,8 @@ fn built(spec: &Value) -> Value {
         service,
         pod,
     } = objects::build(&plan);
-    let config: Value = serde_json::from_str(&config_map.data.as_ref().unwrap()["config.yaml"]).unwrap();
+    let config: Value =
+        serde_json::from_str(&config_map.data.as_ref().unwrap()["config.yaml"]).unwrap();
     json!({
         "imageRepository": json_of(&image_repository),
         "fetches": fetches.iter().map(|fetch| json_of(&fetch.pod)).collect::<Vec<_>>(),
@@ -325,14 +574,21 @@ pub fn leaves() -> BTreeMap<String, Value> {
 }
 
 fn collect(path: String, schema: &Value, leaves: &mut BTreeMap<String, Value>) {
-    if let Some(fields) = schema["properties"].as_object().filter(|fields| !fields.is_empty()) {
+    if let Some(fields) = schema["properties"]
+        .as_object()
+        .filter(|fields| !fields.is_empty())
+    {
         for (name, field) in fields {
             collect(format!("{path}.{name}"), field, leaves);
         }
     } else if schema["items"].is_object() {
         collect(format!("{path}[]"), &schema["items"], leaves);
     } else if schema["additionalProperties"].is_object() {
-        collect(format!("{path}{{}}"), &schema["additionalProperties"], leaves);
+        collect(
+            format!("{path}{{}}"),
+            &schema["additionalProperties"],
+            leaves,
+        );
     } else {
         leaves.insert(path, schema.clone());
     }
@@ -354,7 +610,11 @@ fn put(target: &mut Value, path: &str, value: Value) {
                 }
                 &mut items[0]
             }
-            field => at.as_object_mut().unwrap().entry(field).or_insert(Value::Null),
+            field => at
+                .as_object_mut()
+                .unwrap()
+                .entry(field)
+                .or_insert(Value::Null),
         };
     }
     *at = value;
@@ -381,11 +641,15 @@ fn sample(path: &str, schema: &Value) -> Value {
 }
 
 pub fn covers(prefix: &str, leaf: &str) -> bool {
-    leaf.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[', '{']))
+    leaf.strip_prefix(prefix)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[', '{']))
 }
 
 fn pointer(relative: &str) -> String {
-    relative.replace("[]", "/0").replace("{}", "/key").replace('.', "/")
+    relative
+        .replace("[]", "/0")
+        .replace("{}", "/key")
+        .replace('.', "/")
 }
 
 #[test]
@@ -398,10 +662,19 @@ fn every_field_stands_in_a_list() {
         let acts = effective.iter().any(|prefix| covers(prefix, leaf));
         let later = LATER.iter().any(|(prefix, _)| covers(prefix, leaf));
         assert!(acts || later, "{leaf} stands in no list: {HOW_TO_GO_ON}");
-        assert!(acts != later, "{leaf} stands in a list of effects and in LATER: {HOW_TO_GO_ON}");
+        assert!(
+            acts != later,
+            "{leaf} stands in a list of effects and in LATER: {HOW_TO_GO_ON}"
+        );
     }
-    for prefix in effective.iter().chain(LATER.iter().map(|(prefix, _)| prefix)) {
-        assert!(leaves.keys().any(|leaf| covers(prefix, leaf)), "the schema has no {prefix}");
+    for prefix in effective
+        .iter()
+        .chain(LATER.iter().map(|(prefix, _)| prefix))
+    {
+        assert!(
+            leaves.keys().any(|leaf| covers(prefix, leaf)),
+            "the schema has no {prefix}"
+        );
     }
 }
 
@@ -429,7 +702,13 @@ fn what_is_copied_stands_in_its_object_as_it_stands_in_the_vm() {
 #[test]
 fn what_becomes_something_else_changes_its_places() {
     let mut wrong = Vec::new();
-    for Change { leaf, value, with, places } in changes() {
+    for Change {
+        leaf,
+        value,
+        with,
+        places,
+    } in changes()
+    {
         let before = base(&with);
         let mut after = before.clone();
         put(&mut after, leaf, value);
@@ -447,6 +726,9 @@ fn what_becomes_something_else_changes_its_places() {
 /// A spec with that and the machine that has to be there.
 fn base(with: &Value) -> Value {
     let mut spec = with.clone();
-    spec.as_object_mut().unwrap().entry("vm").or_insert(Value::Object(Map::new()));
+    spec.as_object_mut()
+        .unwrap()
+        .entry("vm")
+        .or_insert(Value::Object(Map::new()));
     spec
 }

@@ -16,32 +16,45 @@ pub const IN_THE_WAY: &[&str] = &[];
 
 /// Settings that make of a VM as much as there is.
 pub fn settings() -> Reconciler {
-    let load_balancer_service =
-        LoadBalancerService::On { labels: BTreeMap::new(), annotations: [("a".to_owned(), "b".to_owned())].into() };
-    Reconciler { load_balancer_service, ..Reconciler::default() }
+    let load_balancer_service = LoadBalancerService::On {
+        labels: BTreeMap::new(),
+        annotations: [("a".to_owned(), "b".to_owned())].into(),
+    };
+    Reconciler {
+        load_balancer_service,
+        ..Reconciler::default()
+    }
 }
 
 /// All that is made of a VM with that spec, or the field in the way.
 pub fn made(spec: Value) -> Result<Objects, String> {
-    plan(&vm_of(spec), &settings()).map(|plan| objects::build(&plan)).map_err(|invalid| invalid.field)
+    plan(&vm_of(spec), &settings())
+        .map(|plan| objects::build(&plan))
+        .map_err(|invalid| invalid.field)
 }
 
 /// The object as text, with the fields of each map from last to first.
 fn backwards(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
-            let fields =
-                fields.iter().rev().map(|(name, value)| format!("{}:{}", Value::from(name.as_str()), backwards(value)));
+            let fields = fields.iter().rev().map(|(name, value)| {
+                format!("{}:{}", Value::from(name.as_str()), backwards(value))
+            });
             format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
         }
-        Value::Array(items) => format!("[{}]", items.iter().map(backwards).collect::<Vec<_>>().join(",")),
+        Value::Array(items) => format!(
+            "[{}]",
+            items.iter().map(backwards).collect::<Vec<_>>().join(",")
+        ),
         scalar => scalar.to_string(),
     }
 }
 
 /// Without nulls, as the API server hands an object out. The values of free content and of a service's maps keep theirs.
 fn as_stored(mut value: Value, path: &str) -> Value {
-    let free = ["userData", "networkConfig", "loadBalancerService"].iter().any(|field| path.contains(field));
+    let free = ["userData", "networkConfig", "loadBalancerService"]
+        .iter()
+        .any(|field| path.contains(field));
     match &mut value {
         Value::Object(fields) => {
             fields.retain(|_, value| free || !value.is_null());
@@ -49,14 +62,18 @@ fn as_stored(mut value: Value, path: &str) -> Value {
                 *value = as_stored(value.take(), &format!("{path}.{name}"));
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| *item = as_stored(item.take(), path)),
+        Value::Array(items) => items
+            .iter_mut()
+            .for_each(|item| *item = as_stored(item.take(), path)),
         _ => {}
     }
     value
 }
 
 pub fn stored() -> impl Iterator<Item = Value> {
-    specs(SEED, COUNT).into_iter().map(|spec| as_stored(spec, ""))
+    specs(SEED, COUNT)
+        .into_iter()
+        .map(|spec| as_stored(spec, ""))
 }
 
 #[test]
@@ -67,15 +84,24 @@ fn what_the_reference_can_run_is_run_or_explained_by_a_field_that_is_known_to_be
         match made(spec.clone()) {
             Ok(objects) => {
                 run += 1;
-                let unknown = vm_operator::runner::check(&objects.config_map.data.unwrap()["config.yaml"]);
-                let unknown = unknown.unwrap_or_else(|why| panic!("the runner refuses {spec}: {why}"));
-                assert_eq!(unknown, Vec::<String>::new(), "the runner does not know what {spec} has become");
+                let unknown =
+                    vm_operator::runner::check(&objects.config_map.data.unwrap()["config.yaml"]);
+                let unknown =
+                    unknown.unwrap_or_else(|why| panic!("the runner refuses {spec}: {why}"));
+                assert_eq!(
+                    unknown,
+                    Vec::<String>::new(),
+                    "the runner does not know what {spec} has become"
+                );
             }
             Err(field) => drop(in_the_way.insert(field.replace(|c: char| c.is_ascii_digit(), ""))),
         }
     }
     assert!(run > COUNT / 10, "only {run} of {COUNT} can be run");
-    assert_eq!(in_the_way, IN_THE_WAY.iter().map(|field| (*field).to_owned()).collect());
+    assert_eq!(
+        in_the_way,
+        IN_THE_WAY.iter().map(|field| (*field).to_owned()).collect()
+    );
 }
 
 #[test]
@@ -93,23 +119,35 @@ fn every_field_of_the_reference_is_generated() {
         collect("spec", &spec, &mut seen);
     }
     // The subtrees that Kubernetes defines are represented by some of their fields.
-    let subtrees = ["spec.affinity", ".dataSource", ".dataSourceRef", ".selector"];
-    for leaf in
-        super::fields::leaves().keys().filter(|leaf| !super::fields::OURS.iter().any(|ours| leaf.starts_with(ours)))
-    {
+    let subtrees = [
+        "spec.affinity",
+        ".dataSource",
+        ".dataSourceRef",
+        ".selector",
+    ];
+    for leaf in super::fields::leaves().keys().filter(|leaf| {
+        !super::fields::OURS
+            .iter()
+            .any(|ours| leaf.starts_with(ours))
+    }) {
         let known = subtrees.iter().any(|subtree| leaf.contains(subtree));
         // A map's entries have names of all sorts.
         let place = leaf.strip_suffix("{}").unwrap_or(leaf);
-        assert!(known || seen.iter().any(|path: &String| path.starts_with(place)), "no VM has {leaf}");
+        assert!(
+            known || seen.iter().any(|path: &String| path.starts_with(place)),
+            "no VM has {leaf}"
+        );
     }
 }
 
 pub fn collect(path: &str, value: &Value, seen: &mut BTreeSet<String>) {
     match value {
-        Value::Object(fields) => {
-            fields.iter().for_each(|(name, value)| collect(&format!("{path}.{name}"), value, seen))
-        }
-        Value::Array(items) => items.iter().for_each(|item| collect(&format!("{path}[]"), item, seen)),
+        Value::Object(fields) => fields
+            .iter()
+            .for_each(|(name, value)| collect(&format!("{path}.{name}"), value, seen)),
+        Value::Array(items) => items
+            .iter()
+            .for_each(|item| collect(&format!("{path}[]"), item, seen)),
         Value::Null => {}
         _ => drop(seen.insert(path.to_owned())),
     }

@@ -6,22 +6,45 @@ use std::path::{Path, PathBuf};
 
 fn documents() -> Vec<PathBuf> {
     let folders = [root().to_owned(), root().join("docs")];
-    let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
-    files.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
+    let files = folders
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder).unwrap())
+        .map(|entry| entry.unwrap().path());
+    files
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .collect()
 }
 
 /// Text outside and inside of code blocks.
 fn prose_and_code(text: &str) -> (String, String) {
-    let parts = |is_code| text.split("```").skip(is_code).step_by(2).collect::<Vec<_>>().join("\n");
+    let parts = |is_code| {
+        text.split("```")
+            .skip(is_code)
+            .step_by(2)
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
     (parts(0), parts(1))
 }
 
 /// The anchors that GitHub gives to the headings of a text.
 fn anchors(text: &str) -> BTreeSet<String> {
-    let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let headings = text
+        .lines()
+        .filter(|line| line.starts_with('#'))
+        .map(|line| line.trim_start_matches('#').trim());
     let anchor = |heading: &str| -> String {
-        let kept = heading.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
-        kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+        let kept = heading
+            .chars()
+            .filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
+        kept.map(|c| {
+            if c == ' ' {
+                '-'
+            } else {
+                c.to_ascii_lowercase()
+            }
+        })
+        .collect()
     };
     headings.map(anchor).collect()
 }
@@ -29,23 +52,37 @@ fn anchors(text: &str) -> BTreeSet<String> {
 /// Why a link of the document at `path` leads nowhere.
 fn broken_link(path: &Path, link: &str) -> Option<String> {
     let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
-    let target = if file.is_empty() { path.to_owned() } else { path.parent().unwrap().join(file) };
+    let target = if file.is_empty() {
+        path.to_owned()
+    } else {
+        path.parent().unwrap().join(file)
+    };
     if !target.exists() {
         return Some(format!("no file {file}"));
     }
-    let is_found = anchor.is_empty() || anchors(&std::fs::read_to_string(target).unwrap()).contains(anchor);
+    let is_found =
+        anchor.is_empty() || anchors(&std::fs::read_to_string(target).unwrap()).contains(anchor);
     (!is_found).then(|| format!("no heading {link}"))
 }
 
 /// Files of this repository that commands name; copies that the reader makes are not among them.
 fn files(commands: &str) -> impl Iterator<Item = &str> {
-    let is_ours = |word: &&str| ["crds", "deploy/", "examples/"].iter().any(|top| word.starts_with(top));
-    commands.split_whitespace().filter(is_ours).filter(|word| !word.starts_with("examples/my-"))
+    let is_ours = |word: &&str| {
+        ["crds", "deploy/", "examples/"]
+            .iter()
+            .any(|top| word.starts_with(top))
+    };
+    commands
+        .split_whitespace()
+        .filter(is_ours)
+        .filter(|word| !word.starts_with("examples/my-"))
 }
 
 /// Targets of `make`, in code between marks or alone in a line.
 fn make_targets(text: &str) -> impl Iterator<Item = &str> {
-    let commands = text.split(['`', '\n']).filter(|code| code.starts_with("make ") || code.contains("=current make "));
+    let commands = text
+        .split(['`', '\n'])
+        .filter(|code| code.starts_with("make ") || code.contains("=current make "));
     commands.filter_map(|code| code.split("make ").nth(1)?.split_whitespace().next())
 }
 
@@ -57,7 +94,10 @@ fn links_files_and_make_targets_of_the_documents_exist() {
         let text = std::fs::read_to_string(&path).unwrap();
         let (prose, code) = prose_and_code(&text);
         let mut wrong = Vec::new();
-        let links = prose.split("](").skip(1).filter_map(|link| link.split(')').next());
+        let links = prose
+            .split("](")
+            .skip(1)
+            .filter_map(|link| link.split(')').next());
         for link in links.filter(|link| !link.contains("://")) {
             found[0] += 1;
             wrong.extend(broken_link(&path, link));
@@ -68,20 +108,37 @@ fn links_files_and_make_targets_of_the_documents_exist() {
         }
         for target in make_targets(&text) {
             found[2] += 1;
-            wrong.extend((!makefile.contains(&format!("\n{target}:"))).then(|| format!("no make target {target}")));
+            wrong.extend(
+                (!makefile.contains(&format!("\n{target}:")))
+                    .then(|| format!("no make target {target}")),
+            );
         }
-        broken.extend(wrong.into_iter().map(|why| format!("{}: {why}", path.display())));
+        broken.extend(
+            wrong
+                .into_iter()
+                .map(|why| format!("{}: {why}", path.display())),
+        );
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
     let [links, files, targets] = found;
-    assert!(links > 30 && files > 5 && targets > 3, "{found:?} links, files and make targets were found");
+    assert!(
+        links > 30 && files > 5 && targets > 3,
+        "{found:?} links, files and make targets were found"
+    );
 }
 
 #[test]
 fn a_broken_link_is_found() {
     let readme = root().join("README.md");
-    for link in ["docs/nowhere.md", "#no-heading", "docs/security.md#no-heading"] {
+    for link in [
+        "docs/nowhere.md",
+        "#no-heading",
+        "docs/security.md#no-heading",
+    ] {
         assert!(broken_link(&readme, link).is_some(), "{link}");
     }
-    assert_eq!(broken_link(&readme, "docs/security.md#security-model"), None);
+    assert_eq!(
+        broken_link(&readme, "docs/security.md#security-model"),
+        None
+    );
 }

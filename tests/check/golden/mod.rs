@@ -56,12 +56,21 @@ fn objects(path: &str) -> String {
 fn objects_with(path: &str, mut settings: Reconciler) -> String {
     let observed = alone(vm(path));
     if observed.vm.spec.load_balancer_service.is_some() {
-        let annotations = ["pool", "shared"].map(|name| (name.to_owned(), "default".to_owned())).into();
-        settings.load_balancer_service = LoadBalancerService::On { labels: BTreeMap::new(), annotations };
+        let annotations = ["pool", "shared"]
+            .map(|name| (name.to_owned(), "default".to_owned()))
+            .into();
+        settings.load_balancer_service = LoadBalancerService::On {
+            labels: BTreeMap::new(),
+            annotations,
+        };
     }
     let plan = plan(&observed, &settings).unwrap();
     let built = objects::build(&plan);
-    assert_eq!(built, objects::build(&plan), "the same plan gives the same objects");
+    assert_eq!(
+        built,
+        objects::build(&plan),
+        "the same plan gives the same objects"
+    );
     let Objects {
         image_repository,
         fetches,
@@ -74,12 +83,24 @@ fn objects_with(path: &str, mut settings: Reconciler) -> String {
         pod,
     } = built;
     assert_eq!(claim_changes, [], "no claim is there");
-    let claims = image_repository.iter().chain([&runner_data]).chain(&disks).map(yaml);
-    let objects = [yaml(&config_map)].into_iter().chain(display_secret.iter().map(yaml)).chain(claims);
+    let claims = image_repository
+        .iter()
+        .chain([&runner_data])
+        .chain(&disks)
+        .map(yaml);
+    let objects = [yaml(&config_map)]
+        .into_iter()
+        .chain(display_secret.iter().map(yaml))
+        .chain(claims);
     let objects = objects
         .chain(service.iter().map(yaml))
         .chain([yaml(&objects::marked(pod))])
-        .chain(fetches.iter().filter_map(|fetch| fetch.pod.as_ref()).map(yaml));
+        .chain(
+            fetches
+                .iter()
+                .filter_map(|fetch| fetch.pod.as_ref())
+                .map(yaml),
+        );
     objects.collect::<Vec<_>>().join("---\n")
 }
 
@@ -105,7 +126,10 @@ fn the_demos_example() {
 
 #[test]
 fn a_vm_with_a_cd_by_url() {
-    golden("install-from-url", &objects("examples/install-from-url.yaml"));
+    golden(
+        "install-from-url",
+        &objects("examples/install-from-url.yaml"),
+    );
 }
 
 #[test]
@@ -120,7 +144,10 @@ fn a_vm_on_a_bridge_of_its_node() {
 
 #[test]
 fn a_vm_as_root_where_block_devices_are_roots() {
-    let settings = Reconciler { device_access: DeviceAccess::Root, ..Reconciler::default() };
+    let settings = Reconciler {
+        device_access: DeviceAccess::Root,
+        ..Reconciler::default()
+    };
     golden("root", &objects_with("examples/demo-vm.yaml", settings));
 }
 
@@ -128,9 +155,13 @@ fn a_vm_as_root_where_block_devices_are_roots() {
 fn a_privileged_vm_with_the_settings_of_the_overlay() {
     let path = root().join("deploy/overlays/privileged/config-map.yaml");
     let file: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let (settings, notes) = Settings::parse(file["data"]["config.yaml"].as_str().unwrap(), "f").unwrap();
+    let (settings, notes) =
+        Settings::parse(file["data"]["config.yaml"].as_str().unwrap(), "f").unwrap();
     assert_eq!(notes, [""; 0]);
-    golden("privileged", &objects_with("examples/bridge.yaml", settings.reconciler));
+    golden(
+        "privileged",
+        &objects_with("examples/bridge.yaml", settings.reconciler),
+    );
 }
 
 #[test]
@@ -144,7 +175,10 @@ fn is_current(name: &str, text: &str) {
     if std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
         std::fs::write(&path, text).unwrap();
     }
-    assert!(std::fs::read_to_string(&path).unwrap() == text, "{name} is out of date; run `make golden`");
+    assert!(
+        std::fs::read_to_string(&path).unwrap() == text,
+        "{name} is out of date; run `make golden`"
+    );
 }
 
 #[test]

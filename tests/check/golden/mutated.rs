@@ -20,7 +20,9 @@ fn config(spec: Value) -> Option<Value> {
 fn a_vm_of_nonsense_is_planned_or_refused_by_its_field() {
     let (mut planned, mut refused) = (0, 0);
     for spec in mutated(stored().take(200).collect(), SEED, 4000) {
-        let Ok(observed) = of_spec(spec.clone()) else { continue };
+        let Ok(observed) = of_spec(spec.clone()) else {
+            continue;
+        };
         match plan(&observed, &settings()) {
             Ok(plan) => {
                 planned += 1;
@@ -29,7 +31,10 @@ fn a_vm_of_nonsense_is_planned_or_refused_by_its_field() {
             Err(invalid) => {
                 refused += 1;
                 assert!(invalid.field.starts_with("spec."), "{spec}: {invalid:?}");
-                assert!(!invalid.why.is_empty() && !invalid.next_step.is_empty(), "{spec}: {invalid:?}");
+                assert!(
+                    !invalid.why.is_empty() && !invalid.next_step.is_empty(),
+                    "{spec}: {invalid:?}"
+                );
             }
         }
     }
@@ -67,15 +72,22 @@ fn settings_of_nonsense_are_taken_or_refused_with_their_file() {
         "accelerator": {"policy": "kvm", "kvmResource": "a/b", "privileged": false}, "tap": {"tunResource": "a/b"},
         "deviceAccess": "cri",
     });
-    let file = json!({"/Manager": {"/Controller": {"namespace": "vms", "/Reconciler": reconciler}}});
-    assert_eq!(Settings::parse(&file.to_string(), "config.yaml").unwrap().1, [""; 0]);
+    let file =
+        json!({"/Manager": {"/Controller": {"namespace": "vms", "/Reconciler": reconciler}}});
+    assert_eq!(
+        Settings::parse(&file.to_string(), "config.yaml").unwrap().1,
+        [""; 0]
+    );
     let (mut taken, mut refused) = (0, 0);
     for settings in mutated(vec![file], SEED, 4000) {
         match Settings::parse(&settings.to_string(), "config.yaml") {
             Ok(_) => taken += 1,
             Err(error) => {
                 refused += 1;
-                assert!(error.to_string().starts_with("config.yaml"), "{settings}: {error}");
+                assert!(
+                    error.to_string().starts_with("config.yaml"),
+                    "{settings}: {error}"
+                );
             }
         }
     }

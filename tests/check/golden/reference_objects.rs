@@ -16,8 +16,7 @@ pub fn by_kind(objects: [(&'static str, Value); 7]) -> BTreeMap<&'static str, Va
 /// All objects of a VM, by kind. The ConfigMap is without its file, which stands apart.
 pub fn of(vm: &VirtualMachine) -> BTreeMap<&'static str, Value> {
     let spec = serde_json::to_value(&vm.spec).unwrap();
-    let metadata =
-        |name: &str| json!({"name": name, "namespace": "ns", "labels": labels(), "ownerReferences": owner()});
+    let metadata = |name: &str| json!({"name": name, "namespace": "ns", "labels": labels(), "ownerReferences": owner()});
     let mut config_map = metadata("vm");
     config_map["annotations"] = json!({names::ANNOTATION_VERSION: env!("CARGO_PKG_VERSION")});
     let config_map = json!({
@@ -66,7 +65,9 @@ fn given(value: Value) -> Value {
 }
 
 fn size(text: &Value) -> Value {
-    text.as_str().and_then(|text| text.parse::<Bytes>().ok()).map_or(Value::Null, |bytes| json!(bytes.to_string()))
+    text.as_str()
+        .and_then(|text| text.parse::<Bytes>().ok())
+        .map_or(Value::Null, |bytes| json!(bytes.to_string()))
 }
 
 /// The runner's configuration.
@@ -74,17 +75,35 @@ fn config(spec: &Value) -> Value {
     let vm = &spec["vm"];
     let mut cloud_init = spec["cloudInit"].clone();
     if cloud_init.is_object() {
-        let mut meta_data = cloud_init["metaData"].as_object().cloned().unwrap_or_default();
-        meta_data.entry("instance-id").or_insert_with(|| json!("v1"));
-        meta_data.entry("local-hostname").or_insert_with(|| json!("vm"));
+        let mut meta_data = cloud_init["metaData"]
+            .as_object()
+            .cloned()
+            .unwrap_or_default();
+        meta_data
+            .entry("instance-id")
+            .or_insert_with(|| json!("v1"));
+        meta_data
+            .entry("local-hostname")
+            .or_insert_with(|| json!("vm"));
         cloud_init["metaData"] = Value::Object(meta_data);
         if cloud_init["userData"].is_null() {
             cloud_init["userData"] = json!({});
         }
     }
     let topology = &vm["cpuTopology"];
-    let copied = ["useTpm", "firmware", "bootMenu", "powerdownTimeout", "cpuModel", "rtcBase", "rtcClock"];
-    let mut machine: Map<String, Value> = copied.iter().map(|key| ((*key).to_owned(), vm[key].clone())).collect();
+    let copied = [
+        "useTpm",
+        "firmware",
+        "bootMenu",
+        "powerdownTimeout",
+        "cpuModel",
+        "rtcBase",
+        "rtcClock",
+    ];
+    let mut machine: Map<String, Value> = copied
+        .iter()
+        .map(|key| ((*key).to_owned(), vm[key].clone()))
+        .collect();
     let rest = json!({
         "name": "vm", "uuid": vm["machineUuid"], "maximumCpus": vm["maximumCpus"], "currentCpus": vm["currentCpus"],
         "sockets": topology["sockets"], "diesPerSocket": topology["diesPerSocket"],
@@ -108,28 +127,52 @@ fn network(network: &Value) -> Value {
         true => ("tap", &["device", "bridge", "mac"]),
         false => ("user", &["device", "net"]),
     };
-    let fields = keys.iter().map(|key| ((*key).to_owned(), network[type_][key].clone()));
-    given(Value::Object(fields.chain([("type".to_owned(), json!(type_))]).collect()))
+    let fields = keys
+        .iter()
+        .map(|key| ((*key).to_owned(), network[type_][key].clone()));
+    given(Value::Object(
+        fields.chain([("type".to_owned(), json!(type_))]).collect(),
+    ))
 }
 
 /// The names of the disks that have claims, with their templates.
 fn disk_names(vm: &Value) -> Vec<(String, Value)> {
-    let templates = vm["disks"].as_array().into_iter().flatten().map(|disk| &disk["volumeClaimTemplate"]);
-    let named =
-        |(n, template): (usize, &Value)| (names::disk(template["metadata"]["name"].as_str(), n), template.clone());
-    templates.filter(|template| template.is_object()).enumerate().map(named).collect()
+    let templates = vm["disks"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|disk| &disk["volumeClaimTemplate"]);
+    let named = |(n, template): (usize, &Value)| {
+        (
+            names::disk(template["metadata"]["name"].as_str(), n),
+            template.clone(),
+        )
+    };
+    templates
+        .filter(|template| template.is_object())
+        .enumerate()
+        .map(named)
+        .collect()
 }
 
 fn drives(vm: &Value) -> Vec<Value> {
     let mut disks = disk_names(vm).into_iter();
     let drive = |disk: &Value| match disk["cdrom"]["image"].as_str() {
-        Some(image) => json!({"type": "ide-cd", "file": medium(image), "bootindex": disk["bootindex"]}),
+        Some(image) => {
+            json!({"type": "ide-cd", "file": medium(image), "bootindex": disk["bootindex"]})
+        }
         None => {
             let (name, _) = disks.next().unwrap();
             json!({"type": "raw", "resource": format!("/dev/{name}"), "bootindex": disk["bootindex"]})
         }
     };
-    vm["disks"].as_array().into_iter().flatten().map(drive).map(given).collect()
+    vm["disks"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(drive)
+        .map(given)
+        .collect()
 }
 
 fn medium(image: &str) -> String {
@@ -161,7 +204,13 @@ fn claim(name: &str, metadata: &Value, spec: Value) -> Value {
 fn disks(spec: &Value) -> Value {
     let disks = disk_names(&spec["vm"]).into_iter();
     disks
-        .map(|(name, template)| claim(&format!("vm-{name}"), &template["metadata"], template["spec"].clone()))
+        .map(|(name, template)| {
+            claim(
+                &format!("vm-{name}"),
+                &template["metadata"],
+                template["spec"].clone(),
+            )
+        })
         .collect()
 }
 
@@ -171,7 +220,10 @@ fn secret(spec: &Value) -> Value {
         return Value::Null;
     }
     let mut labels = labels();
-    labels.as_object_mut().unwrap().remove(names::LABEL_MANAGED_BY);
+    labels
+        .as_object_mut()
+        .unwrap()
+        .remove(names::LABEL_MANAGED_BY);
     labels[names::LABEL_COMPONENT] = json!(names::COMPONENT_DISPLAY_SECRET);
     let metadata = json!({"name": "vm-display-secret", "namespace": "ns", "labels": labels});
     json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata})
@@ -202,10 +254,16 @@ fn service(spec: &Value, mut metadata: Value) -> Value {
 }
 
 fn image(image: &Value) -> String {
-    match (image["source"].as_str(), image["repository"].as_str(), image["path"].as_str()) {
+    match (
+        image["source"].as_str(),
+        image["repository"].as_str(),
+        image["path"].as_str(),
+    ) {
         (Some(source), ..) => source.to_owned(),
         (None, Some(repository), Some(path)) => {
-            let version = image["version"].as_str().map(|version| format!(":{version}"));
+            let version = image["version"]
+                .as_str()
+                .map(|version| format!(":{version}"));
             format!("{repository}/{path}{}", version.unwrap_or_default())
         }
         _ => IMAGE.to_owned(),
@@ -217,9 +275,15 @@ fn resources(spec: &Value) -> Value {
     if spec["resources"].is_object() {
         return spec["resources"].clone();
     }
-    let cpus = spec["vm"]["currentCpus"].as_u64().map(|n| format!("{}m", n * 500));
-    let ram = spec["vm"]["currentRam"].as_str().and_then(|text| text.parse::<Bytes>().ok());
-    given(json!({"requests": {"cpu": cpus, "memory": ram.map(|bytes| (bytes.0 * 4 / 5).to_string())}}))
+    let cpus = spec["vm"]["currentCpus"]
+        .as_u64()
+        .map(|n| format!("{}m", n * 500));
+    let ram = spec["vm"]["currentRam"]
+        .as_str()
+        .and_then(|text| text.parse::<Bytes>().ok());
+    given(
+        json!({"requests": {"cpu": cpus, "memory": ram.map(|bytes| (bytes.0 * 4 / 5).to_string())}}),
+    )
 }
 
 fn pod(spec: &Value, mut metadata: Value) -> Value {
@@ -231,14 +295,17 @@ fn pod(spec: &Value, mut metadata: Value) -> Value {
     let claims = disk_names(&spec["vm"]);
     let volume = |name: &str, claim: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": claim}});
     let secret = json!({"secret": {"name": "vm-display-secret"}});
-    let sources =
-        [json!({"configMap": {"name": "vm"}})].into_iter().chain(self::secret(spec).is_object().then_some(secret));
+    let sources = [json!({"configMap": {"name": "vm"}})]
+        .into_iter()
+        .chain(self::secret(spec).is_object().then_some(secret));
     let volumes = [
         json!({"name": "config", "projected": {"sources": sources.collect::<Vec<_>>()}}),
         volume("runner-data", "vm-runner-data"),
         volume("vmop-image-repository", "vmop-image-repository"),
     ];
-    let of_disks = claims.iter().map(|(name, _)| volume(name, &format!("vm-{name}")));
+    let of_disks = claims
+        .iter()
+        .map(|(name, _)| volume(name, &format!("vm-{name}")));
     let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path});
     let container = json!({
         "name": "vm", "image": image(&spec["image"]), "imagePullPolicy": spec["image"]["pullPolicy"],

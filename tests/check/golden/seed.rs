@@ -80,7 +80,8 @@ fn map() -> impl Strategy<Value = Map<String, Value>> {
 
 /// The seed of a VM of that `spec.cloudInit`, by all the ways that it takes.
 fn seed(cloud_init: &Value) -> Vec<(&'static str, String)> {
-    let spec = serde_json::from_str(&json!({"vm": {}, "cloudInit": cloud_init}).to_string()).unwrap();
+    let spec =
+        serde_json::from_str(&json!({"vm": {}, "cloudInit": cloud_init}).to_string()).unwrap();
     let objects = objects::build(&plan(&vm_of(spec), &Reconciler::default()).unwrap());
     vm_operator::runner::seed(&objects.config_map.data.unwrap()["config.yaml"]).unwrap()
 }
@@ -90,9 +91,18 @@ fn read_by_cloud_init(documents: &[String]) -> Vec<Value> {
     let script = "import json, sys, yaml\n\
         plain = lambda v: {'not plain': str(type(v))}\n\
         print(json.dumps([yaml.safe_load(d) for d in json.load(sys.stdin)], default=plain))";
-    let python = Command::new("python3").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let python = Command::new("python3")
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
     let mut python = python.expect("python3 is missing; install python3-yaml");
-    python.stdin.take().unwrap().write_all(json!(documents).to_string().as_bytes()).unwrap();
+    python
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(json!(documents).to_string().as_bytes())
+        .unwrap();
     let output = python.wait_with_output().unwrap();
     assert!(
         output.status.success(),
@@ -111,14 +121,17 @@ fn value_and_type_survive_up_to_what_cloud_init_reads() {
         let meta_data = prop::collection::btree_map(string(), string(), 0..6);
         let tree = (map(), map(), meta_data).new_tree(&mut runner).unwrap();
         let (user_data, network, mut meta_data) = tree.current();
-        let cloud_init = json!({"userData": user_data, "networkConfig": network, "metaData": meta_data});
+        let cloud_init =
+            json!({"userData": user_data, "networkConfig": network, "metaData": meta_data});
         let files = seed(&cloud_init);
         assert!(files[1].1.starts_with("#cloud-config\n"), "{}", files[1].1);
         documents.extend(files.iter().map(|(_, text)| text.clone()));
         let ours = ["instance-id", "local-hostname"].map(str::to_owned);
         let read: Map<String, Value> = serde_json::from_str(&files[0].1).unwrap();
         for name in ours {
-            meta_data.entry(name.clone()).or_insert_with(|| read[&name].as_str().unwrap().to_owned());
+            meta_data
+                .entry(name.clone())
+                .or_insert_with(|| read[&name].as_str().unwrap().to_owned());
         }
         expected.extend([json!(meta_data), json!(user_data), json!(network)]);
     }
@@ -132,8 +145,11 @@ fn value_and_type_survive_up_to_what_cloud_init_reads() {
 #[test]
 fn nothing_is_lost_of_a_large_seed() {
     // B8: the reference's image has room for 1.4 MB less its tables.
-    let files: Vec<Value> = (0..200).map(|i| json!({"path": format!("/{i}"), "content": "x".repeat(4000)})).collect();
+    let files: Vec<Value> = (0..200)
+        .map(|i| json!({"path": format!("/{i}"), "content": "x".repeat(4000)}))
+        .collect();
     let files = seed(&json!({"userData": {"write_files": files}}));
-    let read: Value = serde_json::from_str(files[1].1.trim_start_matches("#cloud-config\n")).unwrap();
+    let read: Value =
+        serde_json::from_str(files[1].1.trim_start_matches("#cloud-config\n")).unwrap();
     assert_eq!(read["write_files"].as_array().unwrap().len(), 200);
 }

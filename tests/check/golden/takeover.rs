@@ -26,7 +26,12 @@ fn ours(spec: &Value) -> Option<BTreeMap<&'static str, Value>> {
         service,
         pod,
     } = objects::build(&plan);
-    let config = config_map.data.as_mut().unwrap().remove("config.yaml").unwrap();
+    let config = config_map
+        .data
+        .as_mut()
+        .unwrap()
+        .remove("config.yaml")
+        .unwrap();
     let config: Value = serde_json::from_str(&config).unwrap();
     Some(reference_objects::by_kind([
         ("ConfigMap", json_of(&config_map)),
@@ -43,20 +48,33 @@ fn ours(spec: &Value) -> Option<BTreeMap<&'static str, Value>> {
 fn differences(path: &str, one: &Value, two: &Value, found: &mut BTreeSet<String>) {
     match (one, two) {
         // What is missing is compared field by field.
-        (Value::Object(_), Value::Null) => differences(path, one, &Value::Object(Map::new()), found),
-        (Value::Null, Value::Object(_)) => differences(path, &Value::Object(Map::new()), two, found),
+        (Value::Object(_), Value::Null) => {
+            differences(path, one, &Value::Object(Map::new()), found)
+        }
+        (Value::Null, Value::Object(_)) => {
+            differences(path, &Value::Object(Map::new()), two, found)
+        }
         (Value::Object(a), Value::Object(b)) => {
             for name in a.keys().chain(b.keys()) {
                 let value = |map: &Map<String, Value>| map.get(name).cloned().unwrap_or_default();
-                let joined = if path.ends_with(' ') { format!("{path}{name}") } else { format!("{path}.{name}") };
+                let joined = if path.ends_with(' ') {
+                    format!("{path}{name}")
+                } else {
+                    format!("{path}.{name}")
+                };
                 differences(&joined, &value(a), &value(b), found);
             }
         }
         (Value::Array(a), Value::Array(b)) => {
             let (a, b) = (by_name(a), by_name(b));
             for name in a.keys().chain(b.keys()) {
-                let value = |map: &BTreeMap<String, Value>| map.get(name).cloned().unwrap_or_default();
-                let shown = if NAMED.contains(&name.as_str()) { name } else { "" };
+                let value =
+                    |map: &BTreeMap<String, Value>| map.get(name).cloned().unwrap_or_default();
+                let shown = if NAMED.contains(&name.as_str()) {
+                    name
+                } else {
+                    ""
+                };
                 differences(&format!("{path}[{shown}]"), &value(&a), &value(&b), found);
             }
         }
@@ -68,13 +86,20 @@ fn differences(path: &str, one: &Value, two: &Value, found: &mut BTreeSet<String
 
 /// The objects of a list, or the only one.
 fn each(objects: &Value) -> Vec<Value> {
-    objects.as_array().cloned().unwrap_or_else(|| vec![objects.clone()])
+    objects
+        .as_array()
+        .cloned()
+        .unwrap_or_else(|| vec![objects.clone()])
 }
 
 /// Items by their names, else by their places.
 fn by_name(items: &[Value]) -> BTreeMap<String, Value> {
     let name = |item: &Value| Some(item["name"].as_str()?.to_owned());
-    items.iter().enumerate().map(|(n, item)| (name(item).unwrap_or_else(|| n.to_string()), item.clone())).collect()
+    items
+        .iter()
+        .enumerate()
+        .map(|(n, item)| (name(item).unwrap_or_else(|| n.to_string()), item.clone()))
+        .collect()
 }
 
 fn is_nothing(value: &Value) -> bool {
@@ -87,16 +112,27 @@ fn is_nothing(value: &Value) -> bool {
 }
 
 fn covers(place: &str, path: &str) -> bool {
-    path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    path.strip_prefix(place)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 /// The names in the first column of that section's table in `docs/deviations.md`.
 fn names_in_table(section: &str) -> Vec<String> {
     let page = std::fs::read_to_string(root().join("docs/deviations.md")).unwrap();
     let (_, from) = page.split_once(&format!("## {section}\n")).unwrap();
-    let rows =
-        from.split("\n## ").next().unwrap().lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" |"));
-    rows.flat_map(|(names, _)| names.trim_end_matches('`').split("` `").map(ToOwned::to_owned)).collect()
+    let rows = from
+        .split("\n## ")
+        .next()
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once(" |"));
+    rows.flat_map(|(names, _)| {
+        names
+            .trim_end_matches('`')
+            .split("` `")
+            .map(ToOwned::to_owned)
+    })
+    .collect()
 }
 
 #[test]
@@ -113,10 +149,22 @@ fn the_table_of_deviations_has_each_difference_and_no_other() {
         }
     }
     let table = names_in_table("Objects");
-    let missing: Vec<_> = found.iter().filter(|path| !table.iter().any(|place| covers(place, path))).collect();
-    assert!(missing.is_empty(), "not in docs/deviations.md: {missing:#?}");
-    let gone: Vec<_> = table.iter().filter(|place| !found.iter().any(|path| covers(place, path))).collect();
-    assert!(gone.is_empty(), "in docs/deviations.md, and no difference: {gone:#?}");
+    let missing: Vec<_> = found
+        .iter()
+        .filter(|path| !table.iter().any(|place| covers(place, path)))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "not in docs/deviations.md: {missing:#?}"
+    );
+    let gone: Vec<_> = table
+        .iter()
+        .filter(|place| !found.iter().any(|path| covers(place, path)))
+        .collect();
+    assert!(
+        gone.is_empty(),
+        "in docs/deviations.md, and no difference: {gone:#?}"
+    );
 }
 
 #[test]
@@ -124,8 +172,18 @@ fn the_table_of_rejected_fields_has_the_fields_that_are_rejected() {
     let table = names_in_table("Rejected fields");
     let table: BTreeSet<&str> = table.iter().map(String::as_str).collect();
     let known: BTreeSet<&str> = super::generated::IN_THE_WAY.iter().copied().collect();
-    assert_eq!(known.difference(&table).collect::<Vec<_>>(), Vec::<&&str>::new(), "fields that are not in the table");
+    assert_eq!(
+        known.difference(&table).collect::<Vec<_>>(),
+        Vec::<&&str>::new(),
+        "fields that are not in the table"
+    );
     let places: BTreeSet<&str> = RULES.iter().map(|rule| rule.at).collect();
-    let accepted: Vec<_> = table.iter().filter(|field| !places.contains(*field) && !known.contains(*field)).collect();
-    assert!(accepted.is_empty(), "in docs/deviations.md, and no rule rejects them: {accepted:?}");
+    let accepted: Vec<_> = table
+        .iter()
+        .filter(|field| !places.contains(*field) && !known.contains(*field))
+        .collect();
+    assert!(
+        accepted.is_empty(),
+        "in docs/deviations.md, and no rule rejects them: {accepted:?}"
+    );
 }

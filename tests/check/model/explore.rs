@@ -89,7 +89,10 @@ impl<'a> Explorer<'a> {
 
     /// One that looks at each world alone, and not whether all becomes well from there.
     pub fn of_worlds_alone(setting: &'a Setting, decider: Decider) -> Self {
-        Self { looks_ahead: false, ..Self::new(setting, decider) }
+        Self {
+            looks_ahead: false,
+            ..Self::new(setting, decider)
+        }
     }
 
     /// Explores, up to the first thing that is wrong.
@@ -107,13 +110,20 @@ impl<'a> Explorer<'a> {
                 trace.extend(then);
                 return self.result(steps, Some(Finding { what, trace }), forced);
             }
-            let next = Steps { setting: self.setting, decider: &mut self.decider }.all(&world);
+            let next = Steps {
+                setting: self.setting,
+                decider: &mut self.decider,
+            }
+            .all(&world);
             for Next { step, world, wrong } in next {
                 steps += 1;
                 let found = |what: &str, this: &Self| {
                     let mut trace = this.trace(at);
                     trace.push(step);
-                    Finding { what: what.to_owned(), trace }
+                    Finding {
+                        what: what.to_owned(),
+                        trace,
+                    }
                 };
                 if let Some(wrong) = wrong {
                     let found = found(wrong, &self);
@@ -131,7 +141,8 @@ impl<'a> Explorer<'a> {
                     }
                 }
                 if self.seen.insert(world.key(self.setting.operators)) {
-                    self.worlds.push((world, u32::try_from(at).unwrap(), Some(step)));
+                    self.worlds
+                        .push((world, u32::try_from(at).unwrap(), Some(step)));
                 }
             }
             at += 1;
@@ -140,7 +151,12 @@ impl<'a> Explorer<'a> {
     }
 
     fn result(self, steps: usize, wrong: Option<Finding>, forced: Option<Finding>) -> Explored {
-        Explored { worlds: self.worlds.len(), steps, wrong, forced }
+        Explored {
+            worlds: self.worlds.len(),
+            steps,
+            wrong,
+            forced,
+        }
     }
 
     fn trace(&self, mut at: usize) -> Vec<Step> {
@@ -156,7 +172,10 @@ impl<'a> Explorer<'a> {
     /// That all becomes as the user wants it, and then rests, once nothing goes wrong any more.
     fn becomes_well(&mut self, from: World) -> Result<(), (String, Vec<Step>)> {
         // Beyond the pods that are looked at there must be room for those that are still to come.
-        let setting = Setting { pods: self.setting.pods + 3, ..*self.setting };
+        let setting = Setting {
+            pods: self.setting.pods + 3,
+            ..*self.setting
+        };
         let (mut world, mut way, mut trace) = (from, Vec::new(), Vec::new());
         loop {
             let key = world.key(setting.operators);
@@ -167,7 +186,12 @@ impl<'a> Explorer<'a> {
                 return Err(("it never rests".to_owned(), trace));
             }
             way.push(key);
-            match (Steps { setting: &setting, decider: &mut self.decider }).healing(&world) {
+            match (Steps {
+                setting: &setting,
+                decider: &mut self.decider,
+            })
+            .healing(&world)
+            {
                 Some(next) => {
                     trace.push(next.step);
                     if let Some(wrong) = next.wrong {
@@ -198,13 +222,19 @@ fn unwell(world: &World, setting: &Setting) -> Option<String> {
         let left = world.pod.is_some() || qemus > 0;
         return (left && !may_run).then(|| "a VM that should not run is left running".to_owned());
     };
-    let Some(pod) = world.pod else { return Some("a VM that should run has no pod".to_owned()) };
+    let Some(pod) = world.pod else {
+        return Some("a VM that should run has no pod".to_owned());
+    };
     if setting.taken_once_changed && vm.made_of == 0 {
         // It waits for its user, and says so.
         return None;
     }
-    let Some(node) = pod.node.map(usize::from) else { return Some("a VM that should run does not".to_owned()) };
-    let runs = pod.owner == vm.uid && pod.phase == Phase::Running && world.local(node, pod.uid) == Local::Up;
+    let Some(node) = pod.node.map(usize::from) else {
+        return Some("a VM that should run does not".to_owned());
+    };
+    let runs = pod.owner == vm.uid
+        && pod.phase == Phase::Running
+        && world.local(node, pod.uid) == Local::Up;
     if !runs || qemus != 1 {
         Some("a VM that should run does not".to_owned())
     } else if pod.restart < vm.restart || vm.told_restart != vm.restart {

@@ -60,10 +60,18 @@ fn list(w: &mut World, n: usize) {
     let me = &mut w.operators[n];
     (me.vm, me.pod, me.told) = (w.vm, w.pod, newest);
     match &mut me.doing {
-        Doing::Asked { before_list, .. } | Doing::Answered { answer: Answer::Pod { before_list, .. }, .. } => {
+        Doing::Asked { before_list, .. }
+        | Doing::Answered {
+            answer: Answer::Pod { before_list, .. },
+            ..
+        } => {
             *before_list = true;
         }
-        Doing::Answered { answer: Answer::Vm(_), .. } | Doing::Nothing => {}
+        Doing::Answered {
+            answer: Answer::Vm(_),
+            ..
+        }
+        | Doing::Nothing => {}
     }
 }
 
@@ -86,7 +94,10 @@ pub fn world_happens(w: &mut World, step: Step) -> Option<()> {
         }
         Step::EvictsThePod => {
             let pod = w.pod.filter(|pod| !pod.ending)?;
-            holds(pod.node.is_some_and(|node| !w.nodes[usize::from(node)].linked))?;
+            holds(
+                pod.node
+                    .is_some_and(|node| !w.nodes[usize::from(node)].linked),
+            )?;
             delete(w, false);
         }
         Step::CollectsThePodOfAGoneVm => {
@@ -107,12 +118,18 @@ fn node_happens(w: &mut World, step: Step) -> Option<()> {
     let on = |node: usize| move |pod: &Pod| pod.node.map(usize::from) == Some(node);
     match step {
         Step::SeesThePod(node) => {
-            let pod = w.pod.filter(on(node)).filter(|pod| !pod.ending && !pod.phase.has_ended())?;
+            let pod = w
+                .pod
+                .filter(on(node))
+                .filter(|pod| !pod.ending && !pod.phase.has_ended())?;
             holds(w.nodes[node].linked && w.local(node, pod.uid) == Local::Nothing)?;
             w.set_local(node, pod.uid, Local::Known);
         }
         Step::TellsThePodsState(node) => {
-            let pod = w.pod.filter(on(node)).filter(|pod| !pod.phase.has_ended())?;
+            let pod = w
+                .pod
+                .filter(on(node))
+                .filter(|pod| !pod.phase.has_ended())?;
             holds(w.nodes[node].linked)?;
             let phase = match w.local(node, pod.uid) {
                 Local::Up => Phase::Running,
@@ -124,7 +141,9 @@ fn node_happens(w: &mut World, step: Step) -> Option<()> {
             w.change_pod(|pod| pod.phase = phase);
         }
         Step::EndsQemu { node, pod } => {
-            holds(w.nodes[node].linked && w.pod.is_none_or(|found| found.uid != pod || found.ending))?;
+            holds(
+                w.nodes[node].linked && w.pod.is_none_or(|found| found.uid != pod || found.ending),
+            )?;
             w.set_local(node, pod, Local::Dead);
         }
         Step::RemovesThePod(node) => {
@@ -153,7 +172,11 @@ fn node_happens(w: &mut World, step: Step) -> Option<()> {
         Step::LosesItsPowerForAMoment(node) => {
             holds(w.nodes[node].pods.contains(&Local::Up))?;
             spend(&mut w.left.outages)?;
-            w.nodes[node].pods.iter_mut().filter(|pod| **pod == Local::Up).for_each(|pod| *pod = Local::Dead);
+            w.nodes[node]
+                .pods
+                .iter_mut()
+                .filter(|pod| **pod == Local::Up)
+                .for_each(|pod| *pod = Local::Dead);
         }
         step => return people_do(w, step),
     }

@@ -67,36 +67,168 @@ const ONE: Setting = Setting {
 
 /// Small enough that all worlds of all of them are looked at in half a minute.
 const SETTINGS: &[Setting] = &[
-    Setting { name: "life", budget: Budget { toggles: 2, restarts: 1, crashes: 1, ..NONE }, ..ONE },
-    Setting { name: "lost node", budget: Budget { crashes: 1, losses: 1, outages: 1, toggles: 1, ..NONE }, ..ONE },
-    Setting { name: "lost answers", budget: Budget { crashes: 1, toggles: 1, given_up: 2, ..NONE }, ..ONE },
-    Setting { name: "operator killed", budget: Budget { crashes: 1, toggles: 1, kills: 2, ..NONE }, ..ONE },
-    Setting { name: "lists", budget: Budget { losses: 1, toggles: 1, given_up: 1, lists: 1, ..NONE }, ..ONE },
-    Setting { name: "namesake", budget: Budget { replacements: 1, crashes: 1, losses: 1, ..NONE }, ..ONE },
-    Setting { name: "unusable spec", budget: Budget { spoils: 2, crashes: 1, toggles: 1, ..NONE }, ..ONE },
-    Setting { name: "image", fetches: true, budget: Budget { crashes: 1, restarts: 1, ..NONE }, ..ONE },
-    Setting { name: "stopped", starts_stopped: true, budget: Budget { toggles: 2, crashes: 1, ..NONE }, ..ONE },
+    Setting {
+        name: "life",
+        budget: Budget {
+            toggles: 2,
+            restarts: 1,
+            crashes: 1,
+            ..NONE
+        },
+        ..ONE
+    },
+    Setting {
+        name: "lost node",
+        budget: Budget {
+            crashes: 1,
+            losses: 1,
+            outages: 1,
+            toggles: 1,
+            ..NONE
+        },
+        ..ONE
+    },
+    Setting {
+        name: "lost answers",
+        budget: Budget {
+            crashes: 1,
+            toggles: 1,
+            given_up: 2,
+            ..NONE
+        },
+        ..ONE
+    },
+    Setting {
+        name: "operator killed",
+        budget: Budget {
+            crashes: 1,
+            toggles: 1,
+            kills: 2,
+            ..NONE
+        },
+        ..ONE
+    },
+    Setting {
+        name: "lists",
+        budget: Budget {
+            losses: 1,
+            toggles: 1,
+            given_up: 1,
+            lists: 1,
+            ..NONE
+        },
+        ..ONE
+    },
+    Setting {
+        name: "namesake",
+        budget: Budget {
+            replacements: 1,
+            crashes: 1,
+            losses: 1,
+            ..NONE
+        },
+        ..ONE
+    },
+    Setting {
+        name: "unusable spec",
+        budget: Budget {
+            spoils: 2,
+            crashes: 1,
+            toggles: 1,
+            ..NONE
+        },
+        ..ONE
+    },
+    Setting {
+        name: "image",
+        fetches: true,
+        budget: Budget {
+            crashes: 1,
+            restarts: 1,
+            ..NONE
+        },
+        ..ONE
+    },
+    Setting {
+        name: "stopped",
+        starts_stopped: true,
+        budget: Budget {
+            toggles: 2,
+            crashes: 1,
+            ..NONE
+        },
+        ..ONE
+    },
     Setting {
         name: "power-off",
         guest_shutdown_stops: true,
-        budget: Budget { power_offs: 1, crashes: 1, toggles: 1, ..NONE },
+        budget: Budget {
+            power_offs: 1,
+            crashes: 1,
+            toggles: 1,
+            ..NONE
+        },
         ..ONE
     },
-    Setting { name: "changed early", budget: Budget { changes: 1, crashes: 1, losses: 1, ..NONE }, ..ONE },
+    Setting {
+        name: "changed early",
+        budget: Budget {
+            changes: 1,
+            crashes: 1,
+            losses: 1,
+            ..NONE
+        },
+        ..ONE
+    },
     Setting {
         name: "taken once changed",
         taken_once_changed: true,
-        budget: Budget { changes: 1, kills: 1, given_up: 1, ..NONE },
+        budget: Budget {
+            changes: 1,
+            kills: 1,
+            given_up: 1,
+            ..NONE
+        },
         ..ONE
     },
-    Setting { name: "deleted by others", budget: Budget { deletions: 2, restarts: 1, ..NONE }, ..ONE },
-    Setting { name: "two operators", operators: 2, budget: Budget { crashes: 1, ..NONE }, ..ONE },
-    Setting { name: "two, and a user", operators: 2, budget: Budget { toggles: 1, ..NONE }, pods: 2, ..ONE },
-    Setting { name: "two, lost node", operators: 2, budget: Budget { losses: 1, ..NONE }, pods: 2, ..ONE },
+    Setting {
+        name: "deleted by others",
+        budget: Budget {
+            deletions: 2,
+            restarts: 1,
+            ..NONE
+        },
+        ..ONE
+    },
+    Setting {
+        name: "two operators",
+        operators: 2,
+        budget: Budget { crashes: 1, ..NONE },
+        ..ONE
+    },
+    Setting {
+        name: "two, and a user",
+        operators: 2,
+        budget: Budget { toggles: 1, ..NONE },
+        pods: 2,
+        ..ONE
+    },
+    Setting {
+        name: "two, lost node",
+        operators: 2,
+        budget: Budget { losses: 1, ..NONE },
+        pods: 2,
+        ..ONE
+    },
     Setting {
         name: "force, one node",
         attaches_twice: false,
-        budget: Budget { forced: 1, losses: 1, crashes: 1, ..NONE },
+        budget: Budget {
+            forced: 1,
+            losses: 1,
+            crashes: 1,
+            ..NONE
+        },
         ..ONE
     },
 ];
@@ -105,22 +237,47 @@ const SETTINGS: &[Setting] = &[
 const DEEP: &[Setting] = &[
     Setting {
         name: "deep",
-        budget: Budget { crashes: 1, losses: 1, outages: 1, toggles: 1, given_up: 1, kills: 1, ..NONE },
+        budget: Budget {
+            crashes: 1,
+            losses: 1,
+            outages: 1,
+            toggles: 1,
+            given_up: 1,
+            kills: 1,
+            ..NONE
+        },
         ..ONE
     },
-    Setting { name: "deep, two", operators: 2, budget: Budget { crashes: 1, losses: 1, ..NONE }, ..ONE },
+    Setting {
+        name: "deep, two",
+        operators: 2,
+        budget: Budget {
+            crashes: 1,
+            losses: 1,
+            ..NONE
+        },
+        ..ONE
+    },
 ];
 
 fn explored(setting: &Setting, mutation: Option<Mutation>) -> Explored {
     let began = Instant::now();
     let explored = Explorer::new(setting, Decider::new(mutation)).explore();
     let (worlds, steps) = (explored.worlds, explored.steps);
-    println!("{:<20} {worlds:>9} worlds {steps:>9} steps {:>6.1} s", setting.name, began.elapsed().as_secs_f64());
+    println!(
+        "{:<20} {worlds:>9} worlds {steps:>9} steps {:>6.1} s",
+        setting.name,
+        began.elapsed().as_secs_f64()
+    );
     explored
 }
 
 fn told(finding: &Finding) -> String {
-    let lines = finding.trace.iter().enumerate().map(|(n, step)| format!("{:>4}. {step:?}\n", n + 1));
+    let lines = finding
+        .trace
+        .iter()
+        .enumerate()
+        .map(|(n, step)| format!("{:>4}. {step:?}\n", n + 1));
     format!("{}, after\n{}", finding.what, lines.collect::<String>())
 }
 
@@ -130,7 +287,12 @@ fn at_most_one_qemu_has_the_disk_and_there_is_always_a_way_out() {
     let mut all = 0;
     for setting in SETTINGS.iter().chain(DEEP.iter().filter(|_| deep)) {
         let explored = explored(setting, None);
-        assert!(explored.wrong.is_none(), "{}: {}", setting.name, told(&explored.wrong.unwrap()));
+        assert!(
+            explored.wrong.is_none(),
+            "{}: {}",
+            setting.name,
+            told(&explored.wrong.unwrap())
+        );
         assert!(explored.forced.is_none());
         all += explored.worlds;
     }
@@ -139,10 +301,29 @@ fn at_most_one_qemu_has_the_disk_and_there_is_always_a_way_out() {
 
 #[test]
 fn a_pod_removed_by_force_from_a_node_that_runs_it_makes_two_where_storage_attaches_twice() {
-    let setting = Setting { name: "force, two nodes", budget: Budget { forced: 1, losses: 1, ..NONE }, ..ONE };
+    let setting = Setting {
+        name: "force, two nodes",
+        budget: Budget {
+            forced: 1,
+            losses: 1,
+            ..NONE
+        },
+        ..ONE
+    };
     let explored = explored(&setting, None);
-    assert!(explored.wrong.is_none(), "{}", told(&explored.wrong.unwrap()));
-    println!("{}", told(&explored.forced.expect("a forced deletion can start a second QEMU; the README warns of it")));
+    assert!(
+        explored.wrong.is_none(),
+        "{}",
+        told(&explored.wrong.unwrap())
+    );
+    println!(
+        "{}",
+        told(
+            &explored
+                .forced
+                .expect("a forced deletion can start a second QEMU; the README warns of it")
+        )
+    );
 }
 
 /// What must never be.
@@ -150,42 +331,155 @@ const TWO_QEMUS: &str = "two QEMUs have the disk";
 
 /// Each rule that is broken, the setting in which that is seen, and as what.
 const BROKEN: &[(Mutation, &str, &str)] = &[
-    (Mutation::TakesAnothersPodForItsOwn, "namesake", "a VM's status tells of another VM's pod"),
-    (Mutation::DeletesAnothersPod, "namesake", "another VM's pod is deleted"),
-    (Mutation::MakesAPodThoughOneIsEnding, "life", "a pod is asked for that it knows to have made itself"),
+    (
+        Mutation::TakesAnothersPodForItsOwn,
+        "namesake",
+        "a VM's status tells of another VM's pod",
+    ),
+    (
+        Mutation::DeletesAnothersPod,
+        "namesake",
+        "another VM's pod is deleted",
+    ),
+    (
+        Mutation::MakesAPodThoughOneIsEnding,
+        "life",
+        "a pod is asked for that it knows to have made itself",
+    ),
     (Mutation::NamesPodsByChance, "two nodes", TWO_QEMUS),
-    (Mutation::StartsAStoppedVm, "stopped", "a VM starts that nobody has started"),
-    (Mutation::LeavesThePodOfAStoppedVm, "life", "a VM that should not run is left running"),
-    (Mutation::NeverMakesAPod, "life", "a VM that should run has no pod"),
-    (Mutation::MakesAPodWithinThePause, "life", "the pause after an end was not kept"),
-    (Mutation::MakesAPodWithoutItsImage, "image", "a VM starts without the image that it boots from"),
-    (Mutation::MakesAPodOfAnUnusableSpec, "unusable spec", "a VM starts whose spec cannot be used"),
-    (Mutation::EndsALivingPod, "life", "a pod is deleted that runs and should"),
-    (Mutation::IgnoresRestarts, "life", "a restart that was asked for is not carried out"),
-    (Mutation::RestartsAgainAndAgain, "life", "a VM that should run has no pod"),
-    (Mutation::TakesAPowerOffForACrash, "power-off", "a VM starts again whose guest has powered itself off"),
-    (Mutation::TakesACrashForAPowerOff, "life", "a VM's spec is changed though no guest has powered off"),
-    (Mutation::ForgetsHowAPodEnded, "life", "a pod goes though how it ended is not written down"),
-    (Mutation::RemovesADeadPodWithinThePause, "life", "the pause after an end was not kept"),
-    (Mutation::LeavesADeadPod, "life", "a VM that should run does not"),
-    (Mutation::LeavesAnOutdatedPod, "taken once changed", "a VM that should run does not"),
-    (Mutation::RemovesARunningPodThatIsOutdated, "changed early", "a pod is deleted that runs and should"),
-    (Mutation::WaitsWithARestart, "life", "a restart that was asked for waits for the end of a pause"),
-    (Mutation::DeletesWithoutVersion, "changed early", "a pod is deleted that runs and should"),
-    (Mutation::DeletesWithoutUid, "lost answers", "a pod is deleted that runs and should"),
+    (
+        Mutation::StartsAStoppedVm,
+        "stopped",
+        "a VM starts that nobody has started",
+    ),
+    (
+        Mutation::LeavesThePodOfAStoppedVm,
+        "life",
+        "a VM that should not run is left running",
+    ),
+    (
+        Mutation::NeverMakesAPod,
+        "life",
+        "a VM that should run has no pod",
+    ),
+    (
+        Mutation::MakesAPodWithinThePause,
+        "life",
+        "the pause after an end was not kept",
+    ),
+    (
+        Mutation::MakesAPodWithoutItsImage,
+        "image",
+        "a VM starts without the image that it boots from",
+    ),
+    (
+        Mutation::MakesAPodOfAnUnusableSpec,
+        "unusable spec",
+        "a VM starts whose spec cannot be used",
+    ),
+    (
+        Mutation::EndsALivingPod,
+        "life",
+        "a pod is deleted that runs and should",
+    ),
+    (
+        Mutation::IgnoresRestarts,
+        "life",
+        "a restart that was asked for is not carried out",
+    ),
+    (
+        Mutation::RestartsAgainAndAgain,
+        "life",
+        "a VM that should run has no pod",
+    ),
+    (
+        Mutation::TakesAPowerOffForACrash,
+        "power-off",
+        "a VM starts again whose guest has powered itself off",
+    ),
+    (
+        Mutation::TakesACrashForAPowerOff,
+        "life",
+        "a VM's spec is changed though no guest has powered off",
+    ),
+    (
+        Mutation::ForgetsHowAPodEnded,
+        "life",
+        "a pod goes though how it ended is not written down",
+    ),
+    (
+        Mutation::RemovesADeadPodWithinThePause,
+        "life",
+        "the pause after an end was not kept",
+    ),
+    (
+        Mutation::LeavesADeadPod,
+        "life",
+        "a VM that should run does not",
+    ),
+    (
+        Mutation::LeavesAnOutdatedPod,
+        "taken once changed",
+        "a VM that should run does not",
+    ),
+    (
+        Mutation::RemovesARunningPodThatIsOutdated,
+        "changed early",
+        "a pod is deleted that runs and should",
+    ),
+    (
+        Mutation::WaitsWithARestart,
+        "life",
+        "a restart that was asked for waits for the end of a pause",
+    ),
+    (
+        Mutation::DeletesWithoutVersion,
+        "changed early",
+        "a pod is deleted that runs and should",
+    ),
+    (
+        Mutation::DeletesWithoutUid,
+        "lost answers",
+        "a pod is deleted that runs and should",
+    ),
     (Mutation::DeletesByForce, "life", TWO_QEMUS),
-    (Mutation::ForgetsItsOwnWrites, "life", "a pod is asked for that it knows to have made itself"),
-    (Mutation::LetsAnswersOvertakeLists, "lists", "a VM that should run has no pod"),
+    (
+        Mutation::ForgetsItsOwnWrites,
+        "life",
+        "a pod is asked for that it knows to have made itself",
+    ),
+    (
+        Mutation::LetsAnswersOvertakeLists,
+        "lists",
+        "a VM that should run has no pod",
+    ),
 ];
 
 #[test]
 fn each_rule_that_is_broken_is_seen() {
     for (mutation, name, what) in BROKEN {
-        let plain = Setting { name: "two nodes", budget: Budget { restarts: 1, ..NONE }, ..ONE };
-        let setting = SETTINGS.iter().chain([&plain]).find(|setting| setting.name == *name).unwrap();
+        let plain = Setting {
+            name: "two nodes",
+            budget: Budget {
+                restarts: 1,
+                ..NONE
+            },
+            ..ONE
+        };
+        let setting = SETTINGS
+            .iter()
+            .chain([&plain])
+            .find(|setting| setting.name == *name)
+            .unwrap();
         let explored = Explorer::new(setting, Decider::new(Some(*mutation))).explore();
-        let wrong = explored.wrong.unwrap_or_else(|| panic!("{mutation:?} is not seen"));
-        println!("{mutation:?}: seen in world {}: {}", explored.worlds, told(&wrong));
+        let wrong = explored
+            .wrong
+            .unwrap_or_else(|| panic!("{mutation:?} is not seen"));
+        println!(
+            "{mutation:?}: seen in world {}: {}",
+            explored.worlds,
+            told(&wrong)
+        );
         assert_eq!(wrong.what, *what, "{mutation:?}");
         if *what == TWO_QEMUS {
             // It is seen in the very world, too, and not only on the way from there to one where all is well.

@@ -87,7 +87,10 @@ pub struct Decider {
 
 impl Decider {
     pub fn new(mutation: Option<Mutation>) -> Self {
-        Self { mutation, decided: HashMap::new() }
+        Self {
+            mutation,
+            decided: HashMap::new(),
+        }
     }
 
     pub fn breaks(&self, mutation: Mutation) -> bool {
@@ -99,7 +102,10 @@ impl Decider {
         known.vm.version = 0;
         known.pod.iter_mut().for_each(|pod| pod.version = 0);
         let mutation = self.mutation;
-        *self.decided.entry(known).or_insert_with(|| decided(known, mutation))
+        *self
+            .decided
+            .entry(known)
+            .or_insert_with(|| decided(known, mutation))
     }
 }
 
@@ -108,39 +114,61 @@ fn decided(known: Known, mutation: Option<Mutation>) -> Decided {
     let decision = mutated(&observed, known, mutation);
     let what = match &decision {
         Decision::Create => What::Create,
-        Decision::Delete { uid, why } => {
-            What::Delete { pod: uid.parse().unwrap(), outdated: *why == DeleteReason::Outdated }
-        }
+        Decision::Delete { uid, why } => What::Delete {
+            pod: uid.parse().unwrap(),
+            outdated: *why == DeleteReason::Outdated,
+        },
         Decision::StopBySpec => What::StopVm,
         Decision::Keep | Decision::Remember(_) | Decision::Wait(_) => What::Nothing,
     };
     let past = report::restarts(&observed, &decision).map(|past| Past {
         pod: past.pod_uid.parse().unwrap(),
-        lost: if past.reason == POD_DELETED { past.attempts.try_into().unwrap() } else { 0 },
+        lost: if past.reason == POD_DELETED {
+            past.attempts.try_into().unwrap()
+        } else {
+            0
+        },
     });
     let told = restart::carried_out(&observed, decision == Decision::Create);
     let told_restart = told.map_or(0, |told| told.try_into().unwrap());
-    Decided { what, past: past.unwrap_or_default(), told_restart }
+    Decided {
+        what,
+        past: past.unwrap_or_default(),
+        told_restart,
+    }
 }
 
 /// The decision of the operator.
 fn real(observed: &Observed, known: Known) -> Decision {
     let medium = (!known.image).then_some(now());
     let made_of = || Some(known.vm.made_of.to_string());
-    decide(observed, known.vm.valid).once_there(medium).unless_outdated(observed, made_of)
+    decide(observed, known.vm.valid)
+        .once_there(medium)
+        .unless_outdated(observed, made_of)
 }
 
 fn mutated(observed: &Observed, known: Known, mutation: Option<Mutation>) -> Decision {
     use Mutation as M;
     let decision = real(observed, known);
-    let Some(mutation) = mutation else { return decision };
+    let Some(mutation) = mutation else {
+        return decision;
+    };
     let uid = known.pod.map(|pod| pod.uid.to_string()).unwrap_or_default();
-    let delete = |why| Decision::Delete { uid: uid.clone(), why };
+    let delete = |why| Decision::Delete {
+        uid: uid.clone(),
+        why,
+    };
     let has_ended = known.pod.is_some_and(|pod| pod.phase.has_ended());
-    let without_pod = || Observed { pod: None, ..observed.clone() };
+    let without_pod = || Observed {
+        pod: None,
+        ..observed.clone()
+    };
     match (mutation, &decision) {
         (M::TakesAnothersPodForItsOwn, Decision::Wait(WaitFor::OtherPod)) => {
-            let pod = known.pod.map(|pod| Pod { owner: known.vm.uid, ..pod });
+            let pod = known.pod.map(|pod| Pod {
+                owner: known.vm.uid,
+                ..pod
+            });
             let known = Known { pod, ..known };
             real(&self::observed(known), known)
         }
@@ -149,34 +177,77 @@ fn mutated(observed: &Observed, known: Known, mutation: Option<Mutation>) -> Dec
             real(&without_pod(), Known { pod: None, ..known })
         }
         (M::StartsAStoppedVm, Decision::Keep) if known.pod.is_none() => Decision::Create,
-        (M::LeavesThePodOfAStoppedVm, Decision::Delete { why: DeleteReason::Stop, .. }) => Decision::Keep,
+        (
+            M::LeavesThePodOfAStoppedVm,
+            Decision::Delete {
+                why: DeleteReason::Stop,
+                ..
+            },
+        ) => Decision::Keep,
         (M::NeverMakesAPod, Decision::Create) => Decision::Keep,
-        (M::MakesAPodWithinThePause, Decision::Wait(WaitFor::Pause { .. })) if known.pod.is_none() => Decision::Create,
+        (M::MakesAPodWithinThePause, Decision::Wait(WaitFor::Pause { .. }))
+            if known.pod.is_none() =>
+        {
+            Decision::Create
+        }
         (M::MakesAPodWithoutItsImage, Decision::Wait(WaitFor::Medium { .. })) => Decision::Create,
         (M::MakesAPodOfAnUnusableSpec, Decision::Wait(WaitFor::ValidSpec)) => Decision::Create,
         (M::EndsALivingPod, Decision::Keep) if known.pod.is_some() => delete(DeleteReason::Restart),
-        (M::IgnoresRestarts, Decision::Delete { why: DeleteReason::Restart, .. }) => Decision::Keep,
-        (M::RestartsAgainAndAgain, Decision::Keep) if known.vm.restart > 0 && known.pod.is_some() => {
+        (
+            M::IgnoresRestarts,
+            Decision::Delete {
+                why: DeleteReason::Restart,
+                ..
+            },
+        ) => Decision::Keep,
+        (M::RestartsAgainAndAgain, Decision::Keep)
+            if known.vm.restart > 0 && known.pod.is_some() =>
+        {
             delete(DeleteReason::Restart)
         }
-        (M::TakesAPowerOffForACrash, Decision::StopBySpec) => {
-            real(&self::observed(Known { guest_shutdown_stops: false, ..known }), known)
-        }
+        (M::TakesAPowerOffForACrash, Decision::StopBySpec) => real(
+            &self::observed(Known {
+                guest_shutdown_stops: false,
+                ..known
+            }),
+            known,
+        ),
         (M::TakesACrashForAPowerOff, Decision::Remember(_)) => Decision::StopBySpec,
         (M::ForgetsHowAPodEnded, Decision::Remember(_)) => delete(DeleteReason::Ended),
         (M::RemovesADeadPodWithinThePause, Decision::Wait(WaitFor::Pause { .. })) if has_ended => {
             delete(DeleteReason::Ended)
         }
-        (M::LeavesADeadPod, Decision::Delete { why: DeleteReason::Ended, .. }) => Decision::Keep,
-        (M::LeavesAnOutdatedPod, Decision::Delete { why: DeleteReason::Outdated, .. }) => Decision::Keep,
+        (
+            M::LeavesADeadPod,
+            Decision::Delete {
+                why: DeleteReason::Ended,
+                ..
+            },
+        ) => Decision::Keep,
+        (
+            M::LeavesAnOutdatedPod,
+            Decision::Delete {
+                why: DeleteReason::Outdated,
+                ..
+            },
+        ) => Decision::Keep,
         (M::RemovesARunningPodThatIsOutdated, Decision::Keep)
-            if known.pod.is_some_and(|pod| pod.phase == Phase::Running && pod.made_of != known.vm.made_of) =>
+            if known.pod.is_some_and(|pod| {
+                pod.phase == Phase::Running && pod.made_of != known.vm.made_of
+            }) =>
         {
             delete(DeleteReason::Outdated)
         }
-        (M::WaitsWithARestart, Decision::Create | Decision::Delete { why: DeleteReason::Ended, .. }) if known.early => {
-            Decision::Wait(WaitFor::Pause { until: now().checked_add(SignedDuration::from_secs(1)).unwrap() })
-        }
+        (
+            M::WaitsWithARestart,
+            Decision::Create
+            | Decision::Delete {
+                why: DeleteReason::Ended,
+                ..
+            },
+        ) if known.early => Decision::Wait(WaitFor::Pause {
+            until: now().checked_add(SignedDuration::from_secs(1)).unwrap(),
+        }),
         _ => decision,
     }
 }
@@ -187,12 +258,26 @@ fn now() -> Timestamp {
 
 /// What the operator sees who knows that.
 fn observed(known: Known) -> Observed {
-    let Known { vm, pod, early, guest_shutdown_stops, deleted_by_operator, .. } = known;
-    let end = now().checked_sub(SignedDuration::from_hours(if early { 0 } else { 1 })).unwrap();
+    let Known {
+        vm,
+        pod,
+        early,
+        guest_shutdown_stops,
+        deleted_by_operator,
+        ..
+    } = known;
+    let end = now()
+        .checked_sub(SignedDuration::from_hours(if early { 0 } else { 1 }))
+        .unwrap();
     let Past { pod: past, lost } = vm.past;
-    let (attempts, reason) = if lost > 0 { (lost, POD_DELETED) } else { (1, "R") };
-    let past =
-        (past != 0).then(|| json!({"attempts": attempts, "podUid": past.to_string(), "reason": reason, "time": end}));
+    let (attempts, reason) = if lost > 0 {
+        (lost, POD_DELETED)
+    } else {
+        (1, "R")
+    };
+    let past = (past != 0).then(
+        || json!({"attempts": attempts, "podUid": past.to_string(), "reason": reason, "time": end}),
+    );
     let request = |n: u8| (n > 0).then_some(n);
     let vm = json!({
         "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine",
@@ -224,7 +309,9 @@ fn view(pod: Pod) -> PodView {
     let status = match pod.phase {
         Phase::Pending => json!({"phase": "Pending"}),
         Phase::Running => json!({"phase": "Running"}),
-        Phase::Ended => json!({"phase": "Failed", "containerStatuses": ended(r#"{"reason":"QemuCrashed"}"#)}),
+        Phase::Ended => {
+            json!({"phase": "Failed", "containerStatuses": ended(r#"{"reason":"QemuCrashed"}"#)})
+        }
         Phase::PoweredOff => {
             json!({"phase": "Failed", "containerStatuses": ended(r#"{"reason":"GuestShutdown","byGuest":true}"#)})
         }

@@ -47,8 +47,14 @@ pub enum Step {
 pub fn of_operator(operator: usize) -> [Step; 10] {
     use Step as S;
     [
-        S::Looks { operator, within_pause: false },
-        S::Looks { operator, within_pause: true },
+        S::Looks {
+            operator,
+            within_pause: false,
+        },
+        S::Looks {
+            operator,
+            within_pause: true,
+        },
         S::CarriesOutARequestOf(operator),
         S::CarriesOutALateRequestOf(operator),
         S::HearsTheAnswer(operator),

@@ -3,7 +3,9 @@
 use crate::model::happen::{delete, operator_happens, world_happens};
 use crate::model::operator::{Decider, Known, Mutation, What};
 use crate::model::step::{Step, of_node, of_operator};
-use crate::model::world::{Answer, Budget, Doing, Local, NODES, PODS, Phase, Pod, Request, Setting, Uid, World};
+use crate::model::world::{
+    Answer, Budget, Doing, Local, NODES, PODS, Phase, Pod, Request, Setting, Uid, World,
+};
 
 /// What is the case after a step.
 pub struct Next {
@@ -26,7 +28,11 @@ impl Steps<'_> {
     pub fn all(&mut self, world: &World) -> Vec<Next> {
         let mut next = Vec::with_capacity(16);
         let mut add = |step: Step, after: Option<(World, Wrong)>| {
-            next.extend(after.map(|(world, wrong)| Next { step, world: world.plain(), wrong }));
+            next.extend(after.map(|(world, wrong)| Next {
+                step,
+                world: world.plain(),
+                wrong,
+            }));
         };
         for operator in 0..self.setting.operators {
             for step in of_operator(operator) {
@@ -63,7 +69,10 @@ impl Steps<'_> {
         use Step as S;
         let mut steps: Vec<Step> = (0..NODES).map(S::GetsItsLinkBack).collect();
         for operator in 0..self.setting.operators {
-            steps.extend([S::HearsTheAnswer(operator), S::CarriesOutARequestOf(operator)]);
+            steps.extend([
+                S::HearsTheAnswer(operator),
+                S::CarriesOutARequestOf(operator),
+            ]);
             steps.extend([
                 S::CarriesOutALateRequestOf(operator),
                 S::IsToldOfTheVm(operator),
@@ -83,10 +92,17 @@ impl Steps<'_> {
             steps.extend(of_node(node, world).into_iter().filter(certain));
         }
         steps.extend([S::CollectsThePodOfAGoneVm, S::FetchesTheImage]);
-        steps.extend((0..self.setting.operators).map(|operator| S::Looks { operator, within_pause: false }));
+        steps.extend((0..self.setting.operators).map(|operator| S::Looks {
+            operator,
+            within_pause: false,
+        }));
         steps.into_iter().find_map(|step| {
             let (world, wrong) = self.after(world, step)?;
-            Some(Next { step, world: world.plain(), wrong })
+            Some(Next {
+                step,
+                world: world.plain(),
+                wrong,
+            })
         })
     }
 
@@ -94,7 +110,10 @@ impl Steps<'_> {
     fn after(&mut self, world: &World, step: Step) -> Option<(World, Wrong)> {
         let mut w = *world;
         let wrong = match step {
-            Step::Looks { operator, within_pause } => self.look(&mut w, operator, within_pause)?,
+            Step::Looks {
+                operator,
+                within_pause,
+            } => self.look(&mut w, operator, within_pause)?,
             Step::CarriesOutARequestOf(operator) => self.carry_out(&mut w, operator)?,
             Step::CarriesOutALateRequestOf(operator) => {
                 let request = w.operators[operator].late.take()?;
@@ -112,7 +131,9 @@ impl Steps<'_> {
                 operator_happens(&mut w, step)?;
                 None
             }
-            Step::BindsThePodTo(_) if self.setting.taken_once_changed && w.pod?.made_of == 0 => return None,
+            Step::BindsThePodTo(_) if self.setting.taken_once_changed && w.pod?.made_of == 0 => {
+                return None;
+            }
             Step::StartsQemu { node, pod } => {
                 self.start(&mut w, node, pod)?;
                 None
@@ -135,40 +156,93 @@ impl Steps<'_> {
         let others_delete = self.setting.budget.deletions > 0;
         let deleted_by_operator = !others_delete || me.pod.is_some_and(|pod| pod.uid == me.deleted);
         let guest_shutdown_stops = self.setting.guest_shutdown_stops;
-        let known = Known { vm, pod: me.pod, image: w.image, early, guest_shutdown_stops, deleted_by_operator };
+        let known = Known {
+            vm,
+            pod: me.pod,
+            image: w.image,
+            early,
+            guest_shutdown_stops,
+            deleted_by_operator,
+        };
         let decided = self.decider.decide(known);
         let is_restart = vm.restart > vm.told_restart.max(me.pod.map_or(0, |pod| pod.restart));
-        let may_act = vm.running && vm.valid && w.image && me.pod.is_none_or(|pod| pod.owner == vm.uid && !pod.ending);
-        if early && is_restart && may_act && decided.what == What::Nothing && decided.past == vm.past {
-            return Some(Some("a restart that was asked for waits for the end of a pause"));
+        let may_act = vm.running
+            && vm.valid
+            && w.image
+            && me.pod.is_none_or(|pod| pod.owner == vm.uid && !pod.ending);
+        if early
+            && is_restart
+            && may_act
+            && decided.what == What::Nothing
+            && decided.past == vm.past
+        {
+            return Some(Some(
+                "a restart that was asked for waits for the end of a pause",
+            ));
         }
-        let status =
-            Request::Status { vm: vm.uid, version: vm.version, past: decided.past, told_restart: decided.told_restart };
-        let status = Some(status).filter(|_| (decided.past, decided.told_restart) != (vm.past, vm.told_restart));
+        let status = Request::Status {
+            vm: vm.uid,
+            version: vm.version,
+            past: decided.past,
+            told_restart: decided.told_restart,
+        };
+        let status = Some(status)
+            .filter(|_| (decided.past, decided.told_restart) != (vm.past, vm.told_restart));
         let (request, next) = match decided.what {
             What::Nothing => (status?, None),
-            What::Create => (Request::Create { owner: vm.uid, restart: vm.restart, made_of: vm.made_of }, status),
+            What::Create => (
+                Request::Create {
+                    owner: vm.uid,
+                    restart: vm.restart,
+                    made_of: vm.made_of,
+                },
+                status,
+            ),
             What::Delete { pod, outdated } => {
                 let of_version = outdated && !self.decider.breaks(Mutation::DeletesWithoutVersion);
                 let version = me.pod.map(|pod| pod.version).filter(|_| of_version);
-                (Request::Delete { vm: vm.uid, pod, version }, status)
+                (
+                    Request::Delete {
+                        vm: vm.uid,
+                        pod,
+                        version,
+                    },
+                    status,
+                )
             }
-            What::StopVm => (Request::StopVm { vm: vm.uid, version: vm.version }, None),
+            What::StopVm => (
+                Request::StopVm {
+                    vm: vm.uid,
+                    version: vm.version,
+                },
+                None,
+            ),
         };
-        w.operators[operator].doing = Doing::Asked { request, next, before_list: false };
+        w.operators[operator].doing = Doing::Asked {
+            request,
+            next,
+            before_list: false,
+        };
         if let What::Delete { pod, .. } = decided.what {
             w.operators[operator].deleted = if others_delete { pod } else { 0 };
         }
-        let outdated = decided.what == What::Delete { pod: me.pod.map_or(0, |pod| pod.uid), outdated: true };
-        let acts =
-            decided.what == What::Create || matches!(decided.what, What::Delete { .. }) && vm.running && !outdated;
+        let outdated = decided.what
+            == What::Delete {
+                pod: me.pod.map_or(0, |pod| pod.uid),
+                outdated: true,
+            };
+        let acts = decided.what == What::Create
+            || matches!(decided.what, What::Delete { .. }) && vm.running && !outdated;
         Some(if early && acts && !is_restart {
             Some("the pause after an end was not kept")
         } else if decided.what == What::Create && !w.image {
             Some("a VM starts without the image that it boots from")
         } else if decided.what == What::Create && !vm.valid {
             Some("a VM starts whose spec cannot be used")
-        } else if decided.past != vm.past && decided.past.pod != 0 && me.pod.is_some_and(|pod| pod.owner != vm.uid) {
+        } else if decided.past != vm.past
+            && decided.past.pod != 0
+            && me.pod.is_some_and(|pod| pod.owner != vm.uid)
+        {
             Some("a VM's status tells of another VM's pod")
         } else {
             None
@@ -176,16 +250,30 @@ impl Steps<'_> {
     }
 
     fn carry_out(&mut self, w: &mut World, operator: usize) -> Option<Wrong> {
-        let Doing::Asked { request, next, before_list } = w.operators[operator].doing else { return None };
+        let Doing::Asked {
+            request,
+            next,
+            before_list,
+        } = w.operators[operator].doing
+        else {
+            return None;
+        };
         let made = w.operators[operator].made;
         let by_chance = self.decider.breaks(Mutation::NamesPodsByChance);
-        let again = matches!(request, Request::Create { .. }) && !by_chance && w.pod.is_some_and(|pod| pod.uid == made);
+        let again = matches!(request, Request::Create { .. })
+            && !by_chance
+            && w.pod.is_some_and(|pod| pod.uid == made);
         let again = again.then_some("a pod is asked for that it knows to have made itself");
         let (answer, wrong) = self.carried_out(w, request)?;
         w.operators[operator].doing = match answer {
-            Some(Answer::Pod { pod, created, .. }) => {
-                Doing::Answered { answer: Answer::Pod { pod, created, before_list }, next }
-            }
+            Some(Answer::Pod { pod, created, .. }) => Doing::Answered {
+                answer: Answer::Pod {
+                    pod,
+                    created,
+                    before_list,
+                },
+                next,
+            },
             Some(answer) => Doing::Answered { answer, next },
             None => Doing::Nothing,
         };
@@ -195,19 +283,42 @@ impl Steps<'_> {
     /// The API server does what it is asked for. Gives the answer, unless that is a refusal.
     fn carried_out(&mut self, w: &mut World, request: Request) -> Option<(Option<Answer>, Wrong)> {
         let by_chance = self.decider.breaks(Mutation::NamesPodsByChance);
-        let answer = |pod, created| Some(Answer::Pod { pod, created, before_list: false });
+        let answer = |pod, created| {
+            Some(Answer::Pod {
+                pod,
+                created,
+                before_list: false,
+            })
+        };
         match request {
-            Request::Create { owner, restart, made_of } => {
+            Request::Create {
+                owner,
+                restart,
+                made_of,
+            } => {
                 match w.pod {
                     Some(pod) if !by_chance => {
                         return Some((answer(Some(pod), false), None));
                     }
-                    _ if w.pods_made >= self.setting.pods || usize::from(w.pods_made) + 1 >= PODS => return None,
+                    _ if w.pods_made >= self.setting.pods
+                        || usize::from(w.pods_made) + 1 >= PODS =>
+                    {
+                        return None;
+                    }
                     _ => w.pods_made += 1,
                 }
                 let uid = w.pods_made;
                 let (node, phase, ending) = (None, Phase::Pending, false);
-                let pod = Pod { uid, version: 1, owner, node, phase, ending, restart, made_of };
+                let pod = Pod {
+                    uid,
+                    version: 1,
+                    owner,
+                    node,
+                    phase,
+                    ending,
+                    restart,
+                    made_of,
+                };
                 w.pod = Some(pod);
                 Some((answer(Some(pod), true), self.made(w)))
             }
@@ -224,7 +335,9 @@ impl Steps<'_> {
                 Some((answer(w.pod, false), wrong))
             }
             Request::StopVm { vm, version } => {
-                if w.vm.is_none_or(|found| (found.uid, found.version) != (vm, version)) {
+                if w.vm
+                    .is_none_or(|found| (found.uid, found.version) != (vm, version))
+                {
                     return Some((None, None));
                 }
                 w.change_vm(|vm| vm.running = false);
@@ -235,8 +348,15 @@ impl Steps<'_> {
                     (!right).then_some("a VM's spec is changed though no guest has powered off"),
                 ))
             }
-            Request::Status { vm, version, past, told_restart } => {
-                if w.vm.is_none_or(|found| (found.uid, found.version) != (vm, version)) {
+            Request::Status {
+                vm,
+                version,
+                past,
+                told_restart,
+            } => {
+                if w.vm
+                    .is_none_or(|found| (found.uid, found.version) != (vm, version))
+                {
                     return Some((None, None));
                 }
                 w.change_vm(|vm| (vm.past, vm.told_restart) = (past, told_restart));
@@ -247,18 +367,34 @@ impl Steps<'_> {
 
     /// What the user did since the beginning: nothing that ends a pod.
     fn nobody_asked(&self, w: &World) -> bool {
-        let Budget { toggles, restarts, replacements, .. } = self.setting.budget;
+        let Budget {
+            toggles,
+            restarts,
+            replacements,
+            ..
+        } = self.setting.budget;
         (w.left.toggles, w.left.restarts, w.left.replacements) == (toggles, restarts, replacements)
     }
 
     /// What is wrong about a pod that was just made.
     fn made(&self, w: &World) -> Wrong {
-        let Budget { power_offs, crashes, losses, outages, forced, .. } = self.setting.budget;
+        let Budget {
+            power_offs,
+            crashes,
+            losses,
+            outages,
+            forced,
+            ..
+        } = self.setting.budget;
         let left = &w.left;
-        let accident = (left.crashes, left.losses, left.outages, left.forced) != (crashes, losses, outages, forced);
+        let accident = (left.crashes, left.losses, left.outages, left.forced)
+            != (crashes, losses, outages, forced);
         if self.setting.starts_stopped && self.nobody_asked(w) {
             Some("a VM starts that nobody has started")
-        } else if self.setting.guest_shutdown_stops && left.power_offs < power_offs && !accident && self.nobody_asked(w)
+        } else if self.setting.guest_shutdown_stops
+            && left.power_offs < power_offs
+            && !accident
+            && self.nobody_asked(w)
         {
             Some("a VM starts again whose guest has powered itself off")
         } else {
@@ -270,7 +406,10 @@ impl Steps<'_> {
     fn deleted(&self, w: &World, vm: Uid, pod: Pod) -> Wrong {
         if pod.owner != vm {
             Some("another VM's pod is deleted")
-        } else if !self.nobody_asked(w) || self.setting.starts_stopped || w.vm.is_some_and(|vm| !vm.running) {
+        } else if !self.nobody_asked(w)
+            || self.setting.starts_stopped
+            || w.vm.is_some_and(|vm| !vm.running)
+        {
             None
         } else if pod.phase == Phase::Pending && self.setting.budget.changes > w.left.changes {
             // It has not run yet, and what it is made of has changed.
@@ -286,23 +425,46 @@ impl Steps<'_> {
 
     fn hear(&mut self, w: &mut World, operator: usize) -> Option<()> {
         let me = &mut w.operators[operator];
-        let Doing::Answered { answer, next } = me.doing else { return None };
-        me.doing = next.map_or(Doing::Nothing, |request| Doing::Asked { request, next: None, before_list: false });
+        let Doing::Answered { answer, next } = me.doing else {
+            return None;
+        };
+        me.doing = next.map_or(Doing::Nothing, |request| Doing::Asked {
+            request,
+            next: None,
+            before_list: false,
+        });
         if self.decider.breaks(Mutation::ForgetsItsOwnWrites) {
-            if let Answer::Pod { pod: Some(pod), created: true, .. } = answer {
+            if let Answer::Pod {
+                pod: Some(pod),
+                created: true,
+                ..
+            } = answer
+            {
                 me.made = pod.uid;
             }
             return Some(());
         }
         match answer {
             Answer::Vm(vm) => {
-                if me.vm.is_some_and(|known| known.uid == vm.uid && known.version < vm.version) {
+                if me
+                    .vm
+                    .is_some_and(|known| known.uid == vm.uid && known.version < vm.version)
+                {
                     me.vm = Some(vm);
                 }
             }
-            Answer::Pod { before_list: true, .. } if !self.decider.breaks(Mutation::LetsAnswersOvertakeLists) => {}
-            Answer::Pod { pod: Some(pod), created, .. } if pod.uid > me.gone => {
-                if me.pod.is_none_or(|known| (known.uid, known.version) <= (pod.uid, pod.version)) {
+            Answer::Pod {
+                before_list: true, ..
+            } if !self.decider.breaks(Mutation::LetsAnswersOvertakeLists) => {}
+            Answer::Pod {
+                pod: Some(pod),
+                created,
+                ..
+            } if pod.uid > me.gone => {
+                if me
+                    .pod
+                    .is_none_or(|known| (known.uid, known.version) <= (pod.uid, pod.version))
+                {
                     me.pod = Some(pod);
                 }
                 if created {
@@ -325,7 +487,15 @@ impl Steps<'_> {
             return None;
         }
         // A second start on a node finds the disk in use, and ends.
-        w.set_local(node, pod, if qemus.contains(&node) { Local::Dead } else { Local::Up });
+        w.set_local(
+            node,
+            pod,
+            if qemus.contains(&node) {
+                Local::Dead
+            } else {
+                Local::Up
+            },
+        );
         Some(())
     }
 }

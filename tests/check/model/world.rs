@@ -150,10 +150,21 @@ impl Operator {
         let pod = self.pod.map(|pod| (pod.uid, pod.version));
         let doing = match self.doing {
             Doing::Nothing => (0, 0),
-            Doing::Asked { request, next, .. } => (1 + request.order(), 1 + next.map_or(0, |next| next.order())),
+            Doing::Asked { request, next, .. } => {
+                (1 + request.order(), 1 + next.map_or(0, |next| next.order()))
+            }
             Doing::Answered { next, .. } => (9, 1 + next.map_or(0, |next| next.order())),
         };
-        (vm, pod, self.told, self.gone, self.made, doing, self.late.map(|late| late.order()), self.deleted)
+        (
+            vm,
+            pod,
+            self.told,
+            self.gone,
+            self.made,
+            doing,
+            self.late.map(|late| late.order()),
+            self.deleted,
+        )
     }
 }
 
@@ -284,7 +295,10 @@ impl World {
             pod: None,
             pods_made: 0,
             image: !setting.fetches,
-            nodes: [Node { linked: true, pods: [Local::Nothing; PODS] }; NODES],
+            nodes: [Node {
+                linked: true,
+                pods: [Local::Nothing; PODS],
+            }; NODES],
             operators: [operator; OPERATORS],
             left: setting.budget,
             forced: false,
@@ -293,13 +307,21 @@ impl World {
 
     /// How far a watch can tell of pods now.
     pub fn newest(&self) -> (Uid, u8) {
-        self.pod.map_or((self.pods_made, 0), |pod| (pod.uid, pod.version))
+        self.pod
+            .map_or((self.pods_made, 0), |pod| (pod.uid, pod.version))
     }
 
     /// The nodes on which a QEMU has the disk, once for each QEMU.
     pub fn qemus(&self) -> Vec<usize> {
         let nodes = self.nodes.iter().enumerate();
-        nodes.flat_map(|(n, node)| node.pods.iter().filter(|pod| **pod == Local::Up).map(move |_| n)).collect()
+        nodes
+            .flat_map(|(n, node)| {
+                node.pods
+                    .iter()
+                    .filter(|pod| **pod == Local::Up)
+                    .map(move |_| n)
+            })
+            .collect()
     }
 
     pub fn local(&self, node: usize, pod: Uid) -> Local {

@@ -24,7 +24,10 @@ struct Server {
 impl Server {
     fn client(&self) -> Client {
         let server = self.clone();
-        Client::new(tower::service_fn(move |request| server.clone().answer(request)), "ns")
+        Client::new(
+            tower::service_fn(move |request| server.clone().answer(request)),
+            "ns",
+        )
     }
 
     async fn answer(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
@@ -33,7 +36,8 @@ impl Server {
         }
         let path = request.uri().path().to_owned();
         let query = request.uri().query().unwrap_or_default().to_owned();
-        let is_collection = path.contains("/namespaces/") && path.split('/').nth_back(1) == Some("ns");
+        let is_collection =
+            path.contains("/namespaces/") && path.split('/').nth_back(1) == Some("ns");
         if request.method() != Method::GET || !is_collection {
             return Ok(self.api.client().send(request).await?);
         }
@@ -44,7 +48,8 @@ impl Server {
                 _ = cut.wait_for(|cut| *cut) => return Err("the connection was cut".into()),
                 () = tokio::time::sleep(Duration::from_secs(1)) => {}
             }
-            let gone = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
+            let gone =
+                json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
             json!({"type": "ERROR", "object": gone})
         } else {
             json!({
@@ -61,7 +66,9 @@ impl Server {
             }
         };
         assert!(
-            tokio::time::timeout(Duration::from_secs(seconds), wait).await.is_ok(),
+            tokio::time::timeout(Duration::from_secs(seconds), wait)
+                .await
+                .is_ok(),
             "{what}: not within {seconds} s"
         );
     }
@@ -69,13 +76,23 @@ impl Server {
 
 fn reason(api: &FakeApi) -> Value {
     let vm = api.get(VMS, "vm").unwrap();
-    let conditions = vm["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    conditions.iter().find(|c| c["type"] == "Ready").map(|c| c["reason"].clone()).unwrap_or_default()
+    let conditions = vm["status"]["conditions"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    conditions
+        .iter()
+        .find(|c| c["type"] == "Ready")
+        .map(|c| c["reason"].clone())
+        .unwrap_or_default()
 }
 
 #[tokio::test(start_paused = true)]
 async fn minutes_without_the_api_server_change_nothing_and_are_caught_up_on() {
-    let server = Server { api: FakeApi::default(), cut: watch::Sender::new(false) };
+    let server = Server {
+        api: FakeApi::default(),
+        cut: watch::Sender::new(false),
+    };
     let mut machine = one_disk();
     machine["maximumCpus"] = 4.into();
     server.api.put(
@@ -85,7 +102,11 @@ async fn minutes_without_the_api_server_change_nothing_and_are_caught_up_on() {
             "metadata": {"name": "vm", "namespace": "ns", "uid": "vm-uid", "generation": 1},
         }),
     );
-    let ctx = Arc::new(Context::new(server.client(), "ns".to_owned(), Settings::default()));
+    let ctx = Arc::new(Context::new(
+        server.client(),
+        "ns".to_owned(),
+        Settings::default(),
+    ));
     let vms = watches::vms(&ctx);
     let children = watches::children(&ctx);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -93,18 +114,30 @@ async fn minutes_without_the_api_server_change_nothing_and_are_caught_up_on() {
         let ctx = ctx.clone();
         async move {
             ctx.caches.ready().await;
-            vm::run(ctx.clone(), vms, children.boxed(), async { drop(stopped.await) }).await;
+            vm::run(ctx.clone(), vms, children.boxed(), async {
+                drop(stopped.await)
+            })
+            .await;
         }
     });
-    server.within(10, "there is a pod", |api| api.get(PODS, "vm").is_some()).await;
-    server.api.change(PODS, "vm", |pod| pod["status"] = json!({"phase": "Running"}));
-    server.api.change(VMS, "vm", |vm| {
-        vm["status"]["conditions"].as_array_mut().unwrap().push(json!({
-            "type": "Running", "status": "True", "reason": "VmStarted", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }));
+    server
+        .within(10, "there is a pod", |api| api.get(PODS, "vm").is_some())
+        .await;
+    server.api.change(PODS, "vm", |pod| {
+        pod["status"] = json!({"phase": "Running"})
     });
-    server.within(10, "the VM runs", |api| reason(api) == "Running").await;
+    server.api.change(VMS, "vm", |vm| {
+        vm["status"]["conditions"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({
+                "type": "Running", "status": "True", "reason": "VmStarted", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }));
+    });
+    server
+        .within(10, "the VM runs", |api| reason(api) == "Running")
+        .await;
     let pod = server.api.get(PODS, "vm").unwrap();
 
     server.api.requests();
@@ -118,16 +151,34 @@ async fn minutes_without_the_api_server_change_nothing_and_are_caught_up_on() {
     assert_eq!(server.api.requests(), [""; 0]);
     assert!(!operator.is_finished());
     server.cut.send_replace(false);
-    let text = |api: &FakeApi| api.get(CONFIG_MAPS, "vm").unwrap()["data"]["config.yaml"].to_string();
+    let text =
+        |api: &FakeApi| api.get(CONFIG_MAPS, "vm").unwrap()["data"]["config.yaml"].to_string();
     server
-        .within(15, "the change is made", |api| text(api).replace(['\\', '"', ' '], "").contains("currentCpus:2"))
+        .within(15, "the change is made", |api| {
+            text(api)
+                .replace(['\\', '"', ' '], "")
+                .contains("currentCpus:2")
+        })
         .await;
-    server.within(8, "it is told", |api| api.get(VMS, "vm").unwrap()["status"]["observedGeneration"] == 2).await;
+    server
+        .within(8, "it is told", |api| {
+            api.get(VMS, "vm").unwrap()["status"]["observedGeneration"] == 2
+        })
+        .await;
     let after = server.api.get(PODS, "vm").unwrap();
-    assert_eq!((&after["metadata"]["uid"], reason(&server.api)), (&pod["metadata"]["uid"], json!("Running")));
+    assert_eq!(
+        (&after["metadata"]["uid"], reason(&server.api)),
+        (&pod["metadata"]["uid"], json!("Running"))
+    );
     let requests = server.api.requests();
-    assert!(!requests.iter().any(|request| request.starts_with("DELETE")), "{requests:?}");
-    assert!(requests.contains(&request("PATCH", CONFIG_MAPS, "vm")), "{requests:?}");
+    assert!(
+        !requests.iter().any(|request| request.starts_with("DELETE")),
+        "{requests:?}"
+    );
+    assert!(
+        requests.contains(&request("PATCH", CONFIG_MAPS, "vm")),
+        "{requests:?}"
+    );
     drop(stop);
     operator.await.unwrap();
 }

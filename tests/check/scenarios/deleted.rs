@@ -33,7 +33,9 @@ async fn replaced_after(world: &World) -> u64 {
         return 0;
     }
     assert_eq!(world.ready().0, "RestartBackoff");
-    let Outcome::Recheck(left) = world.reconcile().await.unwrap() else { panic!("nobody looks again") };
+    let Outcome::Recheck(left) = world.reconcile().await.unwrap() else {
+        panic!("nobody looks again")
+    };
     pass(i64::try_from(left.as_secs()).unwrap());
     world.settle().await;
     assert!(world.api.get(PODS, "vm").is_some());
@@ -53,7 +55,10 @@ async fn a_pod_that_others_delete_again_and_again_is_created_later_and_later() {
     }
     assert_eq!(delays, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]);
     let restarts = world.vm().status.unwrap().restarts.unwrap();
-    assert_eq!((restarts.attempts, restarts.reason.as_str()), (10, "PodDeleted"));
+    assert_eq!(
+        (restarts.attempts, restarts.reason.as_str()),
+        (10, "PodDeleted")
+    );
 }
 
 #[tokio::test]
@@ -65,11 +70,19 @@ async fn the_status_says_who_deletes_the_pod_and_when_the_next_one_is_created() 
     }]);
     delete(&world, reason).await;
     assert_eq!(world.ready().0, "Stopping");
-    let until = now().checked_add(k8s_openapi::jiff::SignedDuration::from_secs(1)).unwrap().to_string();
+    let until = now()
+        .checked_add(k8s_openapi::jiff::SignedDuration::from_secs(1))
+        .unwrap()
+        .to_string();
     is_gone(&world).await;
     let (reason, message) = world.ready();
     assert_eq!(reason, "RestartBackoff");
-    for words in ["start 1 in a row", "NoExecute taint", until.as_str(), "restartRequest"] {
+    for words in [
+        "start 1 in a row",
+        "NoExecute taint",
+        until.as_str(),
+        "restartRequest",
+    ] {
         assert!(message.contains(words), "{words:?} in {message:?}");
     }
     assert_eq!(world.step().await, [""; 0]);
@@ -93,7 +106,10 @@ async fn pods_that_the_operator_deletes_itself_are_replaced_at_once() {
     for n in 1..5 {
         world.edit(|machine| machine["restartRequest"] = n.into());
         world.settle().await;
-        assert_ne!(world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"], Value::Null);
+        assert_ne!(
+            world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"],
+            Value::Null
+        );
         is_gone(&world).await;
         assert!(world.api.get(PODS, "vm").is_some(), "restart {n}");
     }
@@ -101,10 +117,14 @@ async fn pods_that_the_operator_deletes_itself_are_replaced_at_once() {
     for image in ["example.org/a:1", "example.org/b:1"] {
         world.api.change(VMS, "vm", |vm| {
             vm["spec"]["image"] = json!({"source": image});
-            vm["metadata"]["generation"] = (vm["metadata"]["generation"].as_i64().unwrap() + 1).into();
+            vm["metadata"]["generation"] =
+                (vm["metadata"]["generation"].as_i64().unwrap() + 1).into();
         });
         world.settle().await;
-        assert_ne!(world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"], Value::Null);
+        assert_ne!(
+            world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"],
+            Value::Null
+        );
         is_gone(&world).await;
         assert!(world.api.get(PODS, "vm").is_some(), "{image}");
     }
@@ -117,5 +137,8 @@ async fn a_pod_that_vanishes_at_once_is_replaced_at_once() {
     world.api.remove(PODS, "vm");
     world.deliver();
     assert!(world.step().await.contains(&request("POST", PODS, "vm")));
-    assert_eq!(world.api.get(VMS, "vm").unwrap()["status"]["restarts"], Value::Null);
+    assert_eq!(
+        world.api.get(VMS, "vm").unwrap()["status"]["restarts"],
+        Value::Null
+    );
 }

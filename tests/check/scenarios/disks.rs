@@ -29,7 +29,10 @@ async fn bound() -> World {
 
 fn note(world: &World) -> Option<(String, String)> {
     let conditions = world.vm().status.unwrap().conditions;
-    conditions.into_iter().find(|c| c.type_ == "DisksInSync").map(|c| (c.reason, c.message))
+    conditions
+        .into_iter()
+        .find(|c| c.type_ == "DisksInSync")
+        .map(|c| (c.reason, c.message))
 }
 
 #[tokio::test]
@@ -39,7 +42,10 @@ async fn a_bound_claim_grows_by_one_request_that_says_nothing_else() {
     resize(&world, "20Gi");
     let requests = world.step().await;
     assert_eq!(
-        requests.iter().filter(|r| **r == request("PATCH", CLAIMS, "vm-system-disk")).count(),
+        requests
+            .iter()
+            .filter(|r| **r == request("PATCH", CLAIMS, "vm-system-disk"))
+            .count(),
         1,
         "{requests:?}"
     );
@@ -57,19 +63,36 @@ async fn a_claim_without_a_volume_is_left_as_it_is_until_it_has_one() {
     let world = World::new(machine("10Gi"));
     world.settle().await;
     resize(&world, "20Gi");
-    assert!(!world.step().await.contains(&request("PATCH", CLAIMS, "vm-system-disk")));
-    world.api.change(CLAIMS, "vm-system-disk", |claim| claim["status"] = json!({"phase": "Bound"}));
+    assert!(
+        !world
+            .step()
+            .await
+            .contains(&request("PATCH", CLAIMS, "vm-system-disk"))
+    );
+    world.api.change(CLAIMS, "vm-system-disk", |claim| {
+        claim["status"] = json!({"phase": "Bound"})
+    });
     world.deliver();
-    assert_eq!(world.step().await, [request("PATCH", CLAIMS, "vm-system-disk")]);
+    assert_eq!(
+        world.step().await,
+        [request("PATCH", CLAIMS, "vm-system-disk")]
+    );
 }
 
 #[tokio::test]
 async fn a_volume_that_is_larger_than_asked_for_need_not_grow() {
     let world = bound().await;
-    world.api.change(CLAIMS, "vm-system-disk", |claim| claim["status"]["capacity"]["storage"] = "100Gi".into());
+    world.api.change(CLAIMS, "vm-system-disk", |claim| {
+        claim["status"]["capacity"]["storage"] = "100Gi".into()
+    });
     world.deliver();
     resize(&world, "20Gi");
-    assert!(!world.step().await.contains(&request("PATCH", CLAIMS, "vm-system-disk")));
+    assert!(
+        !world
+            .step()
+            .await
+            .contains(&request("PATCH", CLAIMS, "vm-system-disk"))
+    );
     assert_eq!(note(&world), None);
 }
 
@@ -77,10 +100,19 @@ async fn a_volume_that_is_larger_than_asked_for_need_not_grow() {
 async fn a_smaller_disk_is_refused_with_the_reason_and_without_a_request() {
     let world = bound().await;
     resize(&world, "5Gi");
-    assert!(world.step().await.iter().all(|request| !request.contains(CLAIMS)));
+    assert!(
+        world
+            .step()
+            .await
+            .iter()
+            .all(|request| !request.contains(CLAIMS))
+    );
     let (reason, message) = note(&world).unwrap();
     assert_eq!(reason, "ShrinkRefused");
-    assert!(message.contains("vm-system-disk") && message.contains("10Gi") && message.contains("5Gi"), "{message}");
+    assert!(
+        message.contains("vm-system-disk") && message.contains("10Gi") && message.contains("5Gi"),
+        "{message}"
+    );
     world.settle().await;
     resize(&world, "10Gi");
     world.settle().await;
@@ -90,18 +122,34 @@ async fn a_smaller_disk_is_refused_with_the_reason_and_without_a_request() {
 #[tokio::test]
 async fn what_no_claim_gets_later_is_told_without_a_request() {
     let world = bound().await;
-    world.api.change(CLAIMS, "vm-system-disk", |claim| claim["spec"]["storageClassName"] = "slow".into());
+    world.api.change(CLAIMS, "vm-system-disk", |claim| {
+        claim["spec"]["storageClassName"] = "slow".into()
+    });
     world.deliver();
     world.settle().await;
     assert_eq!(note(&world), None, "the VM names no class");
-    for (field, value, there) in [("storageClassName", "fast", "slow"), ("volumeMode", "Filesystem", "Block")] {
+    for (field, value, there) in [
+        ("storageClassName", "fast", "slow"),
+        ("volumeMode", "Filesystem", "Block"),
+    ] {
         let mut wanted = machine("10Gi")["disks"].clone();
         wanted[0]["volumeClaimTemplate"]["spec"][field] = value.into();
         world.edit(|machine| machine["disks"] = wanted);
-        assert!(world.step().await.iter().all(|request| !request.contains(CLAIMS)));
+        assert!(
+            world
+                .step()
+                .await
+                .iter()
+                .all(|request| !request.contains(CLAIMS))
+        );
         let (reason, message) = note(&world).unwrap();
         assert_eq!(reason, "ClaimImmutable");
-        assert!([field, value, there, "vm-system-disk"].iter().all(|word| message.contains(word)), "{message}");
+        assert!(
+            [field, value, there, "vm-system-disk"]
+                .iter()
+                .all(|word| message.contains(word)),
+            "{message}"
+        );
         world.settle().await;
         resize(&world, "10Gi");
         world.settle().await;
@@ -116,10 +164,16 @@ async fn a_refused_expansion_is_told_and_not_tried_again_soon_unless_the_vm_chan
     // After the question for the VM, the ConfigMap and the pod's annotation.
     world.api.fail(3, Fault::Refused(403));
     let requests = world.step().await;
-    assert!(requests.contains(&request("PATCH", CLAIMS, "vm-system-disk")), "{requests:?}");
+    assert!(
+        requests.contains(&request("PATCH", CLAIMS, "vm-system-disk")),
+        "{requests:?}"
+    );
     let (reason, message) = note(&world).unwrap();
     assert_eq!(reason, "ExpansionRefused");
-    assert!(message.contains("20Gi") && message.contains("refused by the test"), "{message}");
+    assert!(
+        message.contains("20Gi") && message.contains("refused by the test"),
+        "{message}"
+    );
     for _ in 0..2 {
         world.deliver();
         assert_eq!(world.step().await, [""; 0]);
@@ -151,14 +205,20 @@ async fn a_refused_expansion_is_tried_again_from_time_to_time_and_told_once() {
         }
         world.deliver();
         let outcome = world.reconcile().await.unwrap();
-        let Outcome::Recheck(after) = outcome else { panic!("{outcome:?}") };
+        let Outcome::Recheck(after) = outcome else {
+            panic!("{outcome:?}")
+        };
         assert!((300..=360).contains(&after.as_secs()), "{after:?}");
         assert_eq!(world.api.requests(), [""; 0]);
         pass(299);
         assert_eq!(world.step().await, [""; 0]);
         pass(62);
         world.api.fail(0, Fault::Refused(403));
-        assert_eq!(world.step().await, [patched.as_str()], "its status is as it was");
+        assert_eq!(
+            world.step().await,
+            [patched.as_str()],
+            "its status is as it was"
+        );
         assert_eq!(note(&world).as_ref(), Some(&told));
         assert_eq!(world.step().await, [""; 0]);
     }
@@ -180,7 +240,9 @@ async fn of_several_refused_expansions_each_is_tried_again() {
     world.settle().await;
     for name in names {
         let status = json!({"phase": "Bound", "capacity": {"storage": "10Gi"}});
-        world.api.change(CLAIMS, name, |claim| claim["status"] = status);
+        world
+            .api
+            .change(CLAIMS, name, |claim| claim["status"] = status);
     }
     world.settle().await;
     world.run();
@@ -191,7 +253,10 @@ async fn of_several_refused_expansions_each_is_tried_again() {
     assert_eq!(note(&world).unwrap().1.lines().count(), 2);
     for _ in 0..2 {
         pass(361);
-        assert_eq!(world.step().await, ["vm-data-disk", "vm-system-disk"].map(|name| request("PATCH", CLAIMS, name)));
+        assert_eq!(
+            world.step().await,
+            ["vm-data-disk", "vm-system-disk"].map(|name| request("PATCH", CLAIMS, name))
+        );
     }
     world.api.refuse_changes_of_claims(None);
     pass(361);
@@ -203,12 +268,26 @@ async fn of_several_refused_expansions_each_is_tried_again() {
 async fn claims_of_a_former_stateful_set_are_used_and_none_is_made_beside_them() {
     let world = World::new(machine("10Gi"));
     for name in ["system-disk-vm-0", "runner-data-vm-0"] {
-        world.api.put(CLAIMS, json!({"metadata": {"name": name}, "spec": {"volumeMode": "Block"}}));
+        world.api.put(
+            CLAIMS,
+            json!({"metadata": {"name": name}, "spec": {"volumeMode": "Block"}}),
+        );
     }
     world.settle().await;
-    let names: Vec<_> =
-        world.api.list(CLAIMS).iter().map(|c| c["metadata"]["name"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(names, ["runner-data-vm-0", "system-disk-vm-0", "vmop-image-repository"]);
+    let names: Vec<_> = world
+        .api
+        .list(CLAIMS)
+        .iter()
+        .map(|c| c["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "runner-data-vm-0",
+            "system-disk-vm-0",
+            "vmop-image-repository"
+        ]
+    );
     let pod = world.api.get(PODS, "vm").unwrap()["spec"].clone();
     let claims: Vec<_> = pod["volumes"]
         .as_array()
@@ -218,14 +297,21 @@ async fn claims_of_a_former_stateful_set_are_used_and_none_is_made_beside_them()
         .collect();
     assert_eq!(claims, ["runner-data-vm-0", "system-disk-vm-0"]);
     // The disk's name in the pod is the same as ever.
-    assert_eq!(pod["containers"][0]["volumeDevices"][0]["devicePath"], "/dev/system-disk");
+    assert_eq!(
+        pod["containers"][0]["volumeDevices"][0]["devicePath"],
+        "/dev/system-disk"
+    );
 }
 
 #[tokio::test]
 async fn a_claim_that_another_vm_has_from_a_stateful_set_is_not_used() {
     let world = World::new(machine("10Gi"));
-    let labels = json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "another"});
-    world.api.put(CLAIMS, json!({"metadata": {"name": "system-disk-vm-0", "labels": labels}}));
+    let labels =
+        json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "another"});
+    world.api.put(
+        CLAIMS,
+        json!({"metadata": {"name": "system-disk-vm-0", "labels": labels}}),
+    );
     world.settle().await;
     assert!(world.api.get(CLAIMS, "vm-system-disk").is_some());
 }
@@ -234,11 +320,23 @@ async fn a_claim_that_another_vm_has_from_a_stateful_set_is_not_used() {
 async fn a_claim_that_was_deployed_with_an_application_is_the_vms_all_the_same() {
     let world = World::new(machine("10Gi"));
     // As Helm and Argo CD label what they deploy.
-    let labels = json!({"app.kubernetes.io/instance": "shop", "app.kubernetes.io/managed-by": "Helm"});
-    world.api.put(CLAIMS, json!({"metadata": {"name": "vm-system-disk", "labels": labels}}));
+    let labels =
+        json!({"app.kubernetes.io/instance": "shop", "app.kubernetes.io/managed-by": "Helm"});
+    world.api.put(
+        CLAIMS,
+        json!({"metadata": {"name": "vm-system-disk", "labels": labels}}),
+    );
     world.settle().await;
-    let pod = world.api.get(PODS, "vm").unwrap_or_else(|| panic!("{:?}", world.ready()));
-    assert!(pod["spec"]["volumes"].to_string().contains("vm-system-disk"), "{pod:#}");
+    let pod = world
+        .api
+        .get(PODS, "vm")
+        .unwrap_or_else(|| panic!("{:?}", world.ready()));
+    assert!(
+        pod["spec"]["volumes"]
+            .to_string()
+            .contains("vm-system-disk"),
+        "{pod:#}"
+    );
 }
 
 #[tokio::test]
@@ -246,18 +344,30 @@ async fn an_image_file_grows_when_its_volume_has_and_not_before() {
     let world = World::new(machine("10Gi"));
     let status = json!({"phase": "Bound", "capacity": {"storage": "10Gi"}});
     let spec = json!({"volumeMode": "Filesystem", "resources": {"requests": {"storage": "10Gi"}}});
-    world.api.put(CLAIMS, json!({"metadata": {"name": "vm-system-disk"}, "spec": spec, "status": status}));
+    world.api.put(
+        CLAIMS,
+        json!({"metadata": {"name": "vm-system-disk"}, "spec": spec, "status": status}),
+    );
     world.settle().await;
     let size = |world: &World| {
         let config = world.api.get(CONFIG_MAPS, "vm").unwrap()["data"]["config.yaml"].clone();
         let config: Value = serde_json::from_str(config.as_str().unwrap()).unwrap();
-        config["/Runner"]["vm"]["drives"][0]["size"].as_str().unwrap().to_owned()
+        config["/Runner"]["vm"]["drives"][0]["size"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
     assert_eq!(size(&world), "9676 MiB");
     resize(&world, "20Gi");
     world.settle().await;
-    assert_eq!(size(&world), "9676 MiB", "the claim was asked to grow, and has not");
-    world.api.change(CLAIMS, "vm-system-disk", |claim| claim["status"]["capacity"]["storage"] = "20Gi".into());
+    assert_eq!(
+        size(&world),
+        "9676 MiB",
+        "the claim was asked to grow, and has not"
+    );
+    world.api.change(CLAIMS, "vm-system-disk", |claim| {
+        claim["status"]["capacity"]["storage"] = "20Gi".into()
+    });
     world.settle().await;
     assert_eq!(size(&world), "19353 MiB");
 }
@@ -265,10 +375,18 @@ async fn an_image_file_grows_when_its_volume_has_and_not_before() {
 #[tokio::test]
 async fn the_mode_of_a_claim_that_is_there_counts() {
     let world = World::new(machine("10Gi"));
-    world.api.put(CLAIMS, json!({"metadata": {"name": "vm-system-disk"}, "spec": {"volumeMode": "Filesystem"}}));
+    world.api.put(
+        CLAIMS,
+        json!({"metadata": {"name": "vm-system-disk"}, "spec": {"volumeMode": "Filesystem"}}),
+    );
     world.settle().await;
     let container = world.api.get(PODS, "vm").unwrap()["spec"]["containers"][0].clone();
     assert_eq!(container["volumeDevices"], Value::Null);
     let mounts = container["volumeMounts"].as_array().unwrap();
-    assert!(mounts.iter().any(|mount| mount["mountPath"] == "/var/local/vm-disks/system-disk"), "{mounts:?}");
+    assert!(
+        mounts
+            .iter()
+            .any(|mount| mount["mountPath"] == "/var/local/vm-disks/system-disk"),
+        "{mounts:?}"
+    );
 }

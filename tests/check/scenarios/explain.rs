@@ -20,7 +20,12 @@ fn warn(world: &World, object: &Value, reason: &str, note: &str) {
 }
 
 fn events(world: &World, reason: &str) -> Vec<Value> {
-    world.api.list(EVENTS).into_iter().filter(|event| event["reason"] == reason).collect()
+    world
+        .api
+        .list(EVENTS)
+        .into_iter()
+        .filter(|event| event["reason"] == reason)
+        .collect()
 }
 
 fn has_condition(world: &World, condition: &Value) {
@@ -31,20 +36,36 @@ fn has_condition(world: &World, condition: &Value) {
 async fn a_volume_that_cannot_be_mounted_is_told_with_one_write_and_one_event() {
     let mut world = World::new(one_disk());
     world.settle().await;
-    has_condition(&world, &json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}));
+    has_condition(
+        &world,
+        &json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}),
+    );
     let pod = world.api.get(PODS, "vm").unwrap();
     let note = "MountVolume.SetUp failed for volume \"pvc-1\" : mount failed: exit status 32";
     warn(&world, &pod, "FailedMount", note);
     warn(&world, &pod, "DNSConfigForming", "is no reason");
     pass(9);
-    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(10)));
-    assert_eq!(request_paths(&world.api), [""; 0], "a normal start costs no request");
+    assert_eq!(
+        world.reconcile().await.unwrap(),
+        Outcome::Recheck(Duration::from_secs(10))
+    );
+    assert_eq!(
+        request_paths(&world.api),
+        [""; 0],
+        "a normal start costs no request"
+    );
     pass(1);
     world.reconcile().await.unwrap();
-    assert_eq!(request_paths(&world.api)[..2], [format!("GET {EVENTS}"), request("PATCH", VMS, "vm/status")]);
+    assert_eq!(
+        request_paths(&world.api)[..2],
+        [format!("GET {EVENTS}"), request("PATCH", VMS, "vm/status")]
+    );
     let (reason, message) = world.ready();
     assert_eq!(reason, "VolumeMountFailed");
-    assert!(message.contains(note) && message.contains("kubectl describe pod vm"), "{message}");
+    assert!(
+        message.contains(note) && message.contains("kubectl describe pod vm"),
+        "{message}"
+    );
     let told = events(&world, "VolumeMountFailed");
     assert_eq!((told.len(), &told[0]["type"]), (1, &json!("Warning")));
     assert_eq!(world.step().await, [""; 0]);
@@ -55,7 +76,11 @@ async fn a_volume_that_cannot_be_mounted_is_told_with_one_write_and_one_event() 
 
     world.run();
     world.reconcile().await.unwrap();
-    assert_eq!(request_paths(&world.api)[0], request("PATCH", VMS, "vm/status"), "no event is listed");
+    assert_eq!(
+        request_paths(&world.api)[0],
+        request("PATCH", VMS, "vm/status"),
+        "no event is listed"
+    );
     assert_eq!(world.ready().0, "Running");
     // The next pod starts without the old one's trouble.
     world.api.remove(PODS, "vm");
@@ -74,10 +99,21 @@ fn unscheduled(world: &World, message: &str) {
 async fn pod_without_a_node_is_explained_and_one_that_waits_for_a_volume_after_the_delay() {
     let world = World::new(one_disk());
     world.settle().await;
-    unscheduled(&world, "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.");
-    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(10)));
-    assert_eq!((world.ready().0.as_str(), request_paths(&world.api)), ("Starting", vec![]));
-    world.api.change(CLAIMS, "vm-system-disk", |claim| claim["status"] = json!({"phase": "Pending"}));
+    unscheduled(
+        &world,
+        "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
+    );
+    assert_eq!(
+        world.reconcile().await.unwrap(),
+        Outcome::Recheck(Duration::from_secs(10))
+    );
+    assert_eq!(
+        (world.ready().0.as_str(), request_paths(&world.api)),
+        ("Starting", vec![])
+    );
+    world.api.change(CLAIMS, "vm-system-disk", |claim| {
+        claim["status"] = json!({"phase": "Pending"})
+    });
     let claim = world.api.get(CLAIMS, "vm-system-disk").unwrap();
     world.deliver();
     pass(10);
@@ -124,7 +160,12 @@ async fn a_pod_that_has_not_run_is_made_anew_when_the_vm_or_the_settings_are_men
         vm["metadata"]["generation"] = 2.into();
     });
     world.reconcile().await.unwrap();
-    assert!(world.api.requests().contains(&request("DELETE", PODS, "vm")));
+    assert!(
+        world
+            .api
+            .requests()
+            .contains(&request("DELETE", PODS, "vm"))
+    );
     assert_eq!(world.ready().0, "Starting");
     ends(&world).await;
     assert_eq!(image(&world), "registry.example/runner:2");
@@ -145,7 +186,9 @@ async fn a_pod_that_has_not_run_is_kept_where_nothing_of_it_changes() {
     world.restart_operator();
     world.settle().await;
     assert_eq!(world.ready().0, "ImagePullFailed");
-    let is_deleted = |world: &World| world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"].is_string();
+    let is_deleted = |world: &World| {
+        world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"].is_string()
+    };
     assert!(!is_deleted(&world));
     world.edit(|machine| machine["powerdownTimeout"] = 30.into());
     world.settle().await;
@@ -171,20 +214,29 @@ async fn a_vm_on_a_lost_node_waits_and_comes_back_elsewhere_once_its_pod_is_real
     });
     world.deliver();
     assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
-    assert_eq!(world.vm().status.unwrap().restarts.unwrap().reason, "PodDeleted");
+    assert_eq!(
+        world.vm().status.unwrap().restarts.unwrap().reason,
+        "PodDeleted"
+    );
     for _ in 0..5 {
         pass(600);
         world.settle().await;
         assert_eq!(world.ready().0, "NodeUnreachable");
     }
     let requests = world.step().await;
-    assert_eq!(requests, [""; 0], "nothing is forced, and no second pod is made");
+    assert_eq!(
+        requests, [""; 0],
+        "nothing is forced, and no second pod is made"
+    );
 
     // The administrator has said that the node is off; Kubernetes removes the pod.
     world.api.remove(PODS, "vm");
     world.deliver();
     let requests = world.step().await;
-    assert!(requests.contains(&request("POST", PODS, "vm")), "{requests:?}");
+    assert!(
+        requests.contains(&request("POST", PODS, "vm")),
+        "{requests:?}"
+    );
     assert_eq!(world.ready().0, "Starting");
 }
 
@@ -200,7 +252,10 @@ async fn a_pod_that_does_not_end_is_explained_when_its_time_is_over() {
         pod["metadata"]["deletionTimestamp"] = json!(now());
     });
     world.deliver();
-    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(10)));
+    assert_eq!(
+        world.reconcile().await.unwrap(),
+        Outcome::Recheck(Duration::from_secs(10))
+    );
     assert_eq!(world.ready().0, "Stopping");
     world.api.requests();
     pass(10);

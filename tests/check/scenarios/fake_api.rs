@@ -59,13 +59,19 @@ pub fn request_paths(api: &FakeApi) -> Vec<String> {
 impl FakeApi {
     pub fn client(&self) -> Client {
         let api = self.clone();
-        Client::new(tower::service_fn(move |request| api.clone().answer(request)), "ns")
+        Client::new(
+            tower::service_fn(move |request| api.clone().answer(request)),
+            "ns",
+        )
     }
 
     /// Puts an object there as somebody else would.
     pub fn put(&self, collection: &str, mut object: Value) -> Value {
         let mut state = self.0.lock().unwrap();
-        let path = format!("{collection}/{}", object["metadata"]["name"].as_str().unwrap());
+        let path = format!(
+            "{collection}/{}",
+            object["metadata"]["name"].as_str().unwrap()
+        );
         if object["metadata"]["uid"].is_null() {
             object["metadata"]["uid"] = format!("uid-{}", state.version).into();
         }
@@ -81,11 +87,20 @@ impl FakeApi {
     }
 
     pub fn remove(&self, collection: &str, name: &str) -> Option<Value> {
-        self.0.lock().unwrap().objects.remove(&format!("{collection}/{name}"))
+        self.0
+            .lock()
+            .unwrap()
+            .objects
+            .remove(&format!("{collection}/{name}"))
     }
 
     pub fn get(&self, collection: &str, name: &str) -> Option<Value> {
-        self.0.lock().unwrap().objects.get(&format!("{collection}/{name}")).cloned()
+        self.0
+            .lock()
+            .unwrap()
+            .objects
+            .get(&format!("{collection}/{name}"))
+            .cloned()
     }
 
     pub fn list(&self, collection: &str) -> Vec<Value> {
@@ -124,7 +139,11 @@ impl FakeApi {
 
     /// Lets a pod have written that.
     pub fn log(&self, pod: &str, text: &str) {
-        self.0.lock().unwrap().logs.insert(format!("{PODS}/{pod}/log"), text.to_owned());
+        self.0
+            .lock()
+            .unwrap()
+            .logs
+            .insert(format!("{PODS}/{pod}/log"), text.to_owned());
     }
 
     /// Lets objects whose names, or requests, begin so not be created, for that reason, or all be again. `{n}` in the reason
@@ -136,7 +155,11 @@ impl FakeApi {
 
     /// Lets the deletion of objects of that collection be refused with that code.
     pub fn refuse_deletion(&self, collection: &str, code: u16) {
-        self.refuse_creation(Some((&format!("DELETE {collection}"), code, "refused by the test")));
+        self.refuse_creation(Some((
+            &format!("DELETE {collection}"),
+            code,
+            "refused by the test",
+        )));
     }
 
     /// Whether a fault is still to come.
@@ -147,7 +170,11 @@ impl FakeApi {
     async fn answer(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
         let (parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
-        let body: Value = if body.is_empty() { Value::Null } else { serde_json::from_slice(&body)? };
+        let body: Value = if body.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&body)?
+        };
         let mut state = self.0.lock().unwrap();
         let path = parts.uri.path().to_owned();
         let name = body["metadata"]["name"].as_str().unwrap_or_default();
@@ -189,10 +216,18 @@ impl State {
     /// What a manager applied before and leaves out now is taken away.
     fn take_away_conditions(&mut self, manager: &str, object: &mut Value, body: &Value) {
         let types = |value: &Value| -> Vec<Value> {
-            value["status"]["conditions"].as_array().into_iter().flatten().map(|c| c["type"].clone()).collect()
+            value["status"]["conditions"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|c| c["type"].clone())
+                .collect()
         };
         let now = types(body);
-        let before = self.applied.insert(manager.to_owned(), now.clone()).unwrap_or_default();
+        let before = self
+            .applied
+            .insert(manager.to_owned(), now.clone())
+            .unwrap_or_default();
         if let Some(conditions) = object["status"]["conditions"].as_array_mut() {
             conditions.retain(|c| !before.contains(&c["type"]) || now.contains(&c["type"]));
         }
@@ -202,29 +237,51 @@ impl State {
         if let Some(code) = self.resize {
             return status(code, "no resize in this test");
         }
-        let Some(mut object) = self.objects.get(pod).cloned() else { return status(404, "not found") };
-        let [wanted] = body["spec"]["containers"].as_array().unwrap().as_slice() else { panic!("{body}") };
+        let Some(mut object) = self.objects.get(pod).cloned() else {
+            return status(404, "not found");
+        };
+        let [wanted] = body["spec"]["containers"].as_array().unwrap().as_slice() else {
+            panic!("{body}")
+        };
         let containers = object["spec"]["containers"].as_array_mut().unwrap();
-        let container = containers.iter_mut().find(|c| c["name"] == wanted["name"]).unwrap();
+        let container = containers
+            .iter_mut()
+            .find(|c| c["name"] == wanted["name"])
+            .unwrap();
         merge(&mut container["resources"], &wanted["resources"]);
         answer(StatusCode::OK, &self.store(pod, object))
     }
 
-    fn carry_out(&mut self, method: &Method, path: &str, query: &str, mut body: Value) -> Response<Body> {
+    fn carry_out(
+        &mut self,
+        method: &Method,
+        path: &str,
+        query: &str,
+        mut body: Value,
+    ) -> Response<Body> {
         if let Some(pod) = path.strip_suffix("/resize") {
             return self.resized(pod, &body);
         }
-        if let Some(code) = self.claims.filter(|_| method == Method::PATCH && path.starts_with(CLAIMS)) {
+        if let Some(code) = self
+            .claims
+            .filter(|_| method == Method::PATCH && path.starts_with(CLAIMS))
+        {
             return status(code, "no change in this test");
         }
-        let (path, is_status) = path.strip_suffix("/status").map_or((path, false), |path| (path, true));
+        let (path, is_status) = path
+            .strip_suffix("/status")
+            .map_or((path, false), |path| (path, true));
         let present = self.objects.get(path).cloned();
         match (method, present) {
             (&Method::POST, _) => {
                 let name = body["metadata"]["name"].as_str().unwrap_or_default();
                 let path = format!("{path}/{name}");
-                let begins = |prefix: &String| name.starts_with(prefix) || format!("POST {path}").starts_with(prefix);
-                if let Some((_, code, why)) = self.refused.clone().filter(|(prefix, ..)| begins(prefix)) {
+                let begins = |prefix: &String| {
+                    name.starts_with(prefix) || format!("POST {path}").starts_with(prefix)
+                };
+                if let Some((_, code, why)) =
+                    self.refused.clone().filter(|(prefix, ..)| begins(prefix))
+                {
                     self.refusals += 1;
                     return status(code, &why.replace("{n}", &self.refusals.to_string()));
                 }
@@ -242,9 +299,14 @@ impl State {
             (&Method::GET, None) if path == EVENTS => {
                 let is_selected = |event: &&Value| {
                     let uid = event["regarding"]["uid"].as_str().unwrap_or_default();
-                    query.contains(&format!("regarding.uid%3D{uid}%2Ctype%3DWarning")) && event["type"] == "Warning"
+                    query.contains(&format!("regarding.uid%3D{uid}%2Ctype%3DWarning"))
+                        && event["type"] == "Warning"
                 };
-                let events = self.objects.iter().filter(|(path, _)| path.starts_with(EVENTS)).map(|(_, event)| event);
+                let events = self
+                    .objects
+                    .iter()
+                    .filter(|(path, _)| path.starts_with(EVENTS))
+                    .map(|(_, event)| event);
                 let items: Vec<&Value> = events.filter(is_selected).collect();
                 answer(StatusCode::OK, &json!({"metadata": {}, "items": items}))
             }
@@ -254,15 +316,24 @@ impl State {
             }
             (&Method::PATCH, Some(mut object)) => {
                 // The real one does not look at the UID in a write to a status.
-                for precondition in if is_status { &["resourceVersion"][..] } else { &["uid", "resourceVersion"] } {
+                for precondition in if is_status {
+                    &["resourceVersion"][..]
+                } else {
+                    &["uid", "resourceVersion"]
+                } {
                     let wanted = &body["metadata"][precondition];
                     if !wanted.is_null() && *wanted != object["metadata"][precondition] {
                         return status(409, "precondition failed");
                     }
                 }
-                if is_status && query.contains("fieldManager=vm-operator") && body["status"]["restarts"].is_null() {
+                if is_status
+                    && query.contains("fieldManager=vm-operator")
+                    && body["status"]["restarts"].is_null()
+                {
                     // What a manager applied before and leaves out now is taken away.
-                    object["status"].as_object_mut().map(|status| status.remove("restarts"));
+                    object["status"]
+                        .as_object_mut()
+                        .map(|status| status.remove("restarts"));
                 }
                 if is_status && query.contains("force=true") {
                     self.take_away_conditions(query, &mut object, &body);
@@ -282,8 +353,9 @@ impl State {
                 answer(StatusCode::OK, &self.store(path, object))
             }
             (&Method::DELETE, Some(mut object)) => {
-                let begins =
-                    |(prefix, ..): &&(String, u16, String)| format!("DELETE {path}").starts_with(prefix.as_str());
+                let begins = |(prefix, ..): &&(String, u16, String)| {
+                    format!("DELETE {path}").starts_with(prefix.as_str())
+                };
                 if let Some((_, code, why)) = self.refused.as_ref().filter(begins) {
                     return status(*code, why);
                 }
@@ -316,7 +388,8 @@ impl State {
 fn take_away_annotations(object: &mut Value, body: &Value) {
     let now = &body["metadata"]["annotations"];
     if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
-        annotations.retain(|name, _| !name.starts_with("vmoperator.jdrupes.org/") || !now[name].is_null());
+        annotations
+            .retain(|name, _| !name.starts_with("vmoperator.jdrupes.org/") || !now[name].is_null());
     }
 }
 
@@ -331,9 +404,14 @@ fn merge(into: &mut Value, from: &Value) {
                 merge(into.entry(key.clone()).or_insert(Value::Null), value);
             }
         }
-        (Value::Array(into), Value::Array(from)) if from.iter().all(|item| item["type"].is_string()) => {
+        (Value::Array(into), Value::Array(from))
+            if from.iter().all(|item| item["type"].is_string()) =>
+        {
             for item in from {
-                match into.iter_mut().find(|present| present["type"] == item["type"]) {
+                match into
+                    .iter_mut()
+                    .find(|present| present["type"] == item["type"])
+                {
                     Some(present) => *present = item.clone(),
                     None => into.push(item.clone()),
                 }
@@ -349,7 +427,10 @@ fn merge(into: &mut Value, from: &Value) {
 }
 
 fn answer(code: StatusCode, object: &Value) -> Response<Body> {
-    Response::builder().status(code).body(Body::from(serde_json::to_vec(object).unwrap())).unwrap()
+    Response::builder()
+        .status(code)
+        .body(Body::from(serde_json::to_vec(object).unwrap()))
+        .unwrap()
 }
 
 const EXISTS: &str = "already exists";

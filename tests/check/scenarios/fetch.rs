@@ -23,7 +23,10 @@ pub fn pod_of(url: &str) -> String {
 }
 
 pub fn path_of(url: &str) -> String {
-    format!("/var/local/vmop-image-repository/{}", fetch::file_name(url, None))
+    format!(
+        "/var/local/vmop-image-repository/{}",
+        fetch::file_name(url, None)
+    )
 }
 
 /// A machine that boots from the CD.
@@ -42,7 +45,9 @@ pub fn has_besides(url: &str) -> Value {
 }
 
 fn fetch_runs(world: &World, url: &str, log: &str) {
-    world.api.change(PODS, &pod_of(url), |pod| pod["status"] = json!({"phase": "Running"}));
+    world.api.change(PODS, &pod_of(url), |pod| {
+        pod["status"] = json!({"phase": "Running"})
+    });
     world.api.log(&pod_of(url), log);
     world.deliver();
 }
@@ -50,11 +55,11 @@ fn fetch_runs(world: &World, url: &str, log: &str) {
 pub fn fetch_ends(world: &World, url: &str, outcome: &str) {
     let success = outcome.contains("Fetched") || outcome.contains("AlreadyThere");
     let began = now().checked_sub(SignedDuration::from_secs(5)).unwrap();
-    let terminated =
-        json!({"exitCode": i32::from(!success), "message": outcome, "startedAt": began, "finishedAt": now()});
+    let terminated = json!({"exitCode": i32::from(!success), "message": outcome, "startedAt": began, "finishedAt": now()});
     let phase = if success { "Succeeded" } else { "Failed" };
     world.api.change(PODS, &pod_of(url), |pod| {
-        let container = json!([{"name": pod["metadata"]["name"], "state": {"terminated": terminated}}]);
+        let container =
+            json!([{"name": pod["metadata"]["name"], "state": {"terminated": terminated}}]);
         pod["status"] = json!({"phase": phase, "containerStatuses": container});
     });
     world.deliver();
@@ -63,19 +68,34 @@ pub fn fetch_ends(world: &World, url: &str, outcome: &str) {
 /// Status, reason and message of the condition `MediaFetched`.
 pub fn told(world: &World) -> (String, String, String) {
     let conditions = world.vm().status.unwrap().conditions;
-    let condition = conditions.into_iter().find(|c| c.type_ == "MediaFetched").expect("MediaFetched");
+    let condition = conditions
+        .into_iter()
+        .find(|c| c.type_ == "MediaFetched")
+        .expect("MediaFetched");
     (condition.status, condition.reason, condition.message)
 }
 
 pub fn cd(world: &World) -> String {
     let text = world.api.get(CONFIG_MAPS, "vm").unwrap()["data"]["config.yaml"].clone();
     let config: Value = serde_json::from_str(text.as_str().unwrap()).unwrap();
-    let drives = config["/Runner"]["vm"]["drives"].as_array().unwrap().clone();
-    drives.iter().find(|drive| drive["type"] == "ide-cd").unwrap()["file"].as_str().unwrap().to_owned()
+    let drives = config["/Runner"]["vm"]["drives"]
+        .as_array()
+        .unwrap()
+        .clone();
+    drives
+        .iter()
+        .find(|drive| drive["type"] == "ide-cd")
+        .unwrap()["file"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 fn record() -> [String; 2] {
-    [request("DELETE", PODS, &pod_of(URL)), request("PATCH", CLAIMS, CLAIM)]
+    [
+        request("DELETE", PODS, &pod_of(URL)),
+        request("PATCH", CLAIMS, CLAIM),
+    ]
 }
 
 /// Until the fetch pod is there.
@@ -100,38 +120,56 @@ async fn there(machine: Value) -> World {
 async fn a_machine_that_boots_from_an_image_starts_once_it_is_there() {
     let world = World::new(boots_from(URL));
     let first = world.step().await;
-    assert!(first.contains(&request("POST", PODS, &pod_of(URL))), "{first:?}");
+    assert!(
+        first.contains(&request("POST", PODS, &pod_of(URL))),
+        "{first:?}"
+    );
     assert!(!first.contains(&request("POST", PODS, "vm")), "{first:?}");
     world.settle().await;
     assert_eq!(told(&world).1, "Fetching");
     assert_eq!(world.ready().0, "Starting");
     fetch_runs(&world, URL, "{\"bytes\":429496730,\"total\":1288490189}\n");
     let log = format!("{}/log", request("GET", PODS, &pod_of(URL)));
-    assert_eq!(world.step().await, [log.clone(), request("PATCH", VMS, "vm/status")]);
+    assert_eq!(
+        world.step().await,
+        [log.clone(), request("PATCH", VMS, "vm/status")]
+    );
     let field = "spec.vm.disks[1].cdrom.image";
     let message = format!("{field}: 30 % of 1.2 GiB of {URL}");
-    assert_eq!(told(&world), ("False".to_owned(), "Fetching".to_owned(), message));
+    assert_eq!(
+        told(&world),
+        ("False".to_owned(), "Fetching".to_owned(), message)
+    );
     assert!(world.ready().1.contains("30 %"), "{:?}", world.ready());
     // Too soon to ask again, and then too little to tell.
     assert_eq!(world.step().await, [""; 0]);
     pass(5);
-    world.api.log(&pod_of(URL), "{\"bytes\":440000000,\"total\":1288490189}\n");
+    world
+        .api
+        .log(&pod_of(URL), "{\"bytes\":440000000,\"total\":1288490189}\n");
     assert_eq!(world.step().await, [log]);
     fetch_ends(&world, URL, FETCHED);
     let mut expected: Vec<String> = record().into_iter().chain(pod_and_status()).collect();
     expected.sort();
     assert_eq!(world.step().await, expected);
-    assert_eq!((told(&world).0, told(&world).1), ("True".to_owned(), "Fetched".to_owned()));
+    assert_eq!(
+        (told(&world).0, told(&world).1),
+        ("True".to_owned(), "Fetched".to_owned())
+    );
     assert_eq!(cd(&world), path_of(URL));
     let claim = world.api.get(CLAIMS, CLAIM).unwrap();
     let key = format!("fetched.vmoperator.jdrupes.org/{}", fetch::key(URL, None));
-    assert_eq!(claim["metadata"]["annotations"][key], fetch::file_name(URL, None));
+    assert_eq!(
+        claim["metadata"]["annotations"][key],
+        fetch::file_name(URL, None)
+    );
     world.deliver();
     assert_eq!(world.step().await, [""; 0]);
 }
 
 #[tokio::test]
-async fn a_machine_with_something_else_to_boot_from_starts_at_once_and_gets_the_image_while_it_runs() {
+async fn a_machine_with_something_else_to_boot_from_starts_at_once_and_gets_the_image_while_it_runs()
+ {
     let world = begun(has_besides(URL)).await;
     assert!(world.api.get(PODS, "vm").is_some());
     assert_eq!(cd(&world), "");
@@ -148,7 +186,10 @@ async fn a_machine_with_something_else_to_boot_from_starts_at_once_and_gets_the_
     ]);
     expected.sort();
     assert_eq!(world.step().await, expected);
-    assert_eq!((cd(&world), world.ready().0), (path_of(URL), "Running".to_owned()));
+    assert_eq!(
+        (cd(&world), world.ready().0),
+        (path_of(URL), "Running".to_owned())
+    );
     world.deliver();
     assert_eq!(world.step().await, [""; 0]);
 }
@@ -159,7 +200,13 @@ async fn a_restarted_operator_writes_nothing_and_fetches_nothing() {
     world.restart_operator();
     assert_eq!(world.step().await, [""; 0]);
     // Nor while an image is on its way, or cannot be had.
-    for (url, outcome) in [(OTHER, None), (URL, Some(r#"{"reason":"TooLarge","message":"more than there may be"}"#))] {
+    for (url, outcome) in [
+        (OTHER, None),
+        (
+            URL,
+            Some(r#"{"reason":"TooLarge","message":"more than there may be"}"#),
+        ),
+    ] {
         let mut world = World::new(has_besides(url));
         world.settle().await;
         world.run();
@@ -176,17 +223,32 @@ async fn a_restarted_operator_writes_nothing_and_fetches_nothing() {
 async fn what_may_be_better_later_is_tried_again_after_a_pause() {
     let world = begun(has_besides(URL)).await;
     // The server comes back, the file is put there, a slow one is fetched in parts.
-    for (pause, reason) in [(1, "ServerUnreachable"), (2, "ServerRefused"), (4, "DeadlineExceeded")] {
-        let outcome = json!({"reason": reason, "message": "no answer from example.org", "bytes": 10});
+    for (pause, reason) in [
+        (1, "ServerUnreachable"),
+        (2, "ServerRefused"),
+        (4, "DeadlineExceeded"),
+    ] {
+        let outcome =
+            json!({"reason": reason, "message": "no answer from example.org", "bytes": 10});
         fetch_ends(&world, URL, &outcome.to_string());
         world.reconcile().await.unwrap();
         let _ = world.api.requests();
-        assert_eq!((told(&world).1.as_str(), told(&world).0.as_str()), (reason, "False"));
-        assert!(told(&world).2.contains("no answer from example.org"), "{:?}", told(&world));
+        assert_eq!(
+            (told(&world).1.as_str(), told(&world).0.as_str()),
+            (reason, "False")
+        );
+        assert!(
+            told(&world).2.contains("no answer from example.org"),
+            "{:?}",
+            told(&world)
+        );
         pass(pause - 1);
         assert_eq!(world.step().await, [""; 0], "{pause}");
         pass(1);
-        let again = [request("DELETE", PODS, &pod_of(URL)), request("POST", PODS, &pod_of(URL))];
+        let again = [
+            request("DELETE", PODS, &pod_of(URL)),
+            request("POST", PODS, &pod_of(URL)),
+        ];
         assert_eq!(world.step().await, again, "{pause}");
         // What is told does not change as long as there is no more of the image than before.
         fetch_runs(&world, URL, "{\"bytes\":10}\n");
@@ -200,33 +262,53 @@ async fn what_may_be_better_later_is_tried_again_after_a_pause() {
     assert_eq!(told(&world).1, "Fetching");
     fetch_ends(&world, URL, FETCHED);
     world.settle().await;
-    assert_eq!((told(&world).1.as_str(), cd(&world)), ("Fetched", path_of(URL)));
+    assert_eq!(
+        (told(&world).1.as_str(), cd(&world)),
+        ("Fetched", path_of(URL))
+    );
 }
 
 #[tokio::test]
 async fn what_cannot_be_fetched_is_explained_and_not_tried_again_before_something_changes() {
     let mut world = begun(boots_from(URL)).await;
-    fetch_ends(&world, URL, r#"{"reason":"TooLarge","message":"the image has 30 GiB"}"#);
+    fetch_ends(
+        &world,
+        URL,
+        r#"{"reason":"TooLarge","message":"the image has 30 GiB"}"#,
+    );
     world.settle().await;
     let (_, reason, message) = told(&world);
     assert_eq!(reason, "TooLarge");
-    assert!(message.contains("the image has 30 GiB") && message.contains("maxSize"), "{message}");
+    assert!(
+        message.contains("the image has 30 GiB") && message.contains("maxSize"),
+        "{message}"
+    );
     assert_eq!(world.ready().0, "MediaFetchFailed");
     pass(300);
     assert_eq!(world.step().await, [""; 0]);
     let mut settings = Settings::default();
     settings.reconciler.image_repository.fetch.max_size.0 *= 2;
     world.ctx.settings = settings;
-    let again = [request("DELETE", PODS, &pod_of(URL)), request("POST", PODS, &pod_of(URL))];
+    let again = [
+        request("DELETE", PODS, &pod_of(URL)),
+        request("POST", PODS, &pod_of(URL)),
+    ];
     let requests = world.step().await;
-    assert!(again.iter().all(|request| requests.contains(request)), "{requests:?}");
+    assert!(
+        again.iter().all(|request| requests.contains(request)),
+        "{requests:?}"
+    );
     assert_eq!(told(&world).1, "Fetching");
 }
 
 #[tokio::test]
 async fn a_start_waits_no_longer_than_the_deadline() {
     let mut world = begun(boots_from(URL)).await;
-    fetch_ends(&world, URL, r#"{"reason":"TooLarge","message":"more than there may be"}"#);
+    fetch_ends(
+        &world,
+        URL,
+        r#"{"reason":"TooLarge","message":"more than there may be"}"#,
+    );
     world.settle().await;
     pass(590);
     // The time is not counted anew by a new operator.
@@ -236,7 +318,10 @@ async fn a_start_waits_no_longer_than_the_deadline() {
     pass(10);
     world.settle().await;
     assert!(world.api.get(PODS, "vm").is_some());
-    assert_eq!((cd(&world).as_str(), told(&world).1.as_str()), ("", "TooLarge"));
+    assert_eq!(
+        (cd(&world).as_str(), told(&world).1.as_str()),
+        ("", "TooLarge")
+    );
     world.run();
     world.settle().await;
     assert_eq!(world.ready().0, "Running");
@@ -253,19 +338,43 @@ async fn two_machines_with_one_image_fetch_it_once() {
     let world = begun(boots_from(URL)).await;
     world.api.put(VMS, second_vm(&boots_from(URL)));
     let second = async || {
-        let vm: VirtualMachine = serde_json::from_value(world.api.get(VMS, "vm2").unwrap()).unwrap();
+        let vm: VirtualMachine =
+            serde_json::from_value(world.api.get(VMS, "vm2").unwrap()).unwrap();
         reconcile(Arc::new(vm), &world.ctx).await.unwrap();
         world.api.requests()
     };
     let requests = second().await;
-    assert!(!requests.iter().any(|request| request.contains("vmop-fetch")), "{requests:?}");
+    assert!(
+        !requests
+            .iter()
+            .any(|request| request.contains("vmop-fetch")),
+        "{requests:?}"
+    );
     fetch_runs(&world, URL, "{\"bytes\":1,\"total\":2}\n");
     let requests = [world.step().await, second().await].concat();
-    assert_eq!(requests.iter().filter(|request| request.contains("/log")).count(), 1, "{requests:?}");
+    assert_eq!(
+        requests
+            .iter()
+            .filter(|request| request.contains("/log"))
+            .count(),
+        1,
+        "{requests:?}"
+    );
     fetch_ends(&world, URL, FETCHED);
     let requests = [second().await, world.step().await].concat();
-    assert_eq!(requests.iter().filter(|request| request.contains(CLAIM)).count(), 1, "{requests:?}");
-    assert!(["vm", "vm2"].iter().all(|vm| world.api.get(PODS, vm).is_some()));
+    assert_eq!(
+        requests
+            .iter()
+            .filter(|request| request.contains(CLAIM))
+            .count(),
+        1,
+        "{requests:?}"
+    );
+    assert!(
+        ["vm", "vm2"]
+            .iter()
+            .all(|vm| world.api.get(PODS, vm).is_some())
+    );
 }
 
 #[tokio::test]
@@ -273,15 +382,26 @@ async fn the_old_medium_stays_until_the_new_one_is_there() {
     let world = there(boots_from(URL)).await;
     world.edit(|machine| machine["disks"][1]["cdrom"]["image"] = OTHER.into());
     world.settle().await;
-    assert_eq!((cd(&world), told(&world).1.as_str()), (path_of(URL), "Fetching"));
+    assert_eq!(
+        (cd(&world), told(&world).1.as_str()),
+        (path_of(URL), "Fetching")
+    );
     assert_eq!(world.ready().0, "Running");
     fetch_ends(&world, OTHER, FETCHED);
     world.settle().await;
-    assert_eq!((cd(&world), told(&world).1.as_str()), (path_of(OTHER), "Fetched"));
+    assert_eq!(
+        (cd(&world), told(&world).1.as_str()),
+        (path_of(OTHER), "Fetched")
+    );
     // The one before is there still, and needs no server.
     world.edit(|machine| machine["disks"][1]["cdrom"]["image"] = URL.into());
     let requests = world.step().await;
-    assert!(!requests.iter().any(|request| request.contains("vmop-fetch")), "{requests:?}");
+    assert!(
+        !requests
+            .iter()
+            .any(|request| request.contains("vmop-fetch")),
+        "{requests:?}"
+    );
     assert_eq!(cd(&world), path_of(URL));
 }
 
@@ -297,7 +417,8 @@ async fn a_machine_that_is_started_anew_does_not_get_another_machines_medium() {
 }
 
 #[tokio::test]
-async fn a_medium_of_a_path_stays_too_and_without_its_record_an_image_is_fetched_anew_and_stays_meanwhile() {
+async fn a_medium_of_a_path_stays_too_and_without_its_record_an_image_is_fetched_anew_and_stays_meanwhile()
+ {
     let world = World::new(has_besides("a.iso"));
     world.settle().await;
     world.run();
@@ -307,9 +428,19 @@ async fn a_medium_of_a_path_stays_too_and_without_its_record_an_image_is_fetched
     assert_eq!(cd(&world), "/var/local/vmop-image-repository/a.iso");
     fetch_ends(&world, URL, FETCHED);
     world.settle().await;
-    world.api.change(CLAIMS, CLAIM, |claim| drop(claim["metadata"].as_object_mut().unwrap().remove("annotations")));
+    world.api.change(CLAIMS, CLAIM, |claim| {
+        drop(
+            claim["metadata"]
+                .as_object_mut()
+                .unwrap()
+                .remove("annotations"),
+        )
+    });
     world.settle().await;
-    assert_eq!((cd(&world), told(&world).1.as_str()), (path_of(URL), "Fetching"));
+    assert_eq!(
+        (cd(&world), told(&world).1.as_str()),
+        (path_of(URL), "Fetching")
+    );
     fetch_ends(&world, URL, r#"{"reason":"AlreadyThere"}"#);
     world.settle().await;
     assert_eq!(told(&world).1, "Fetched");
@@ -320,7 +451,9 @@ async fn a_machine_that_reads_its_cd_from_the_url_itself_goes_on_doing_so_until_
     let world = there(has_besides(URL)).await;
     // As the reference has it, of which the VM was taken over while it ran.
     let yaml = format!("\"/Runner\":\n  vm:\n    drives:\n    - {{type: ide-cd, file: {URL:?}}}\n");
-    world.api.change(CONFIG_MAPS, "vm", |config_map| config_map["data"]["config.yaml"] = yaml.into());
+    world.api.change(CONFIG_MAPS, "vm", |config_map| {
+        config_map["data"]["config.yaml"] = yaml.into()
+    });
     world.settle().await;
     assert_eq!(cd(&world), URL);
     world.api.remove(PODS, "vm");
@@ -335,22 +468,36 @@ async fn a_stopped_machine_fetches_nothing() {
     let world = World::new(machine);
     world.settle().await;
     assert!(world.api.get(PODS, &pod_of(URL)).is_none());
-    assert!(!world.vm().status.unwrap().conditions.iter().any(|c| c.type_ == "MediaFetched"));
+    assert!(
+        !world
+            .vm()
+            .status
+            .unwrap()
+            .conditions
+            .iter()
+            .any(|c| c.type_ == "MediaFetched")
+    );
 }
 
 #[tokio::test]
 async fn a_fetch_pod_that_is_refused_is_explained_and_keeps_nobody_from_running() {
     let world = World::new(has_besides(URL));
-    let quota =
-        "pods \"vmop-fetch-1\" is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3";
+    let quota = "pods \"vmop-fetch-1\" is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3";
     world.api.refuse_creation(Some(("vmop-fetch", 403, quota)));
     world.reconcile().await.unwrap();
     assert_eq!(told(&world).1, "QuotaExceeded");
-    assert!(told(&world).2.contains("exceeded quota: small"), "{:?}", told(&world));
+    assert!(
+        told(&world).2.contains("exceeded quota: small"),
+        "{:?}",
+        told(&world)
+    );
     assert!(world.api.get(PODS, "vm").is_some());
     let outcome = world.reconcile().await.unwrap();
     // Nobody tells when there is room again.
-    assert_eq!(outcome, vm_operator::k8s::controller::Outcome::Recheck(Duration::from_secs(60)));
+    assert_eq!(
+        outcome,
+        vm_operator::k8s::controller::Outcome::Recheck(Duration::from_secs(60))
+    );
     world.api.refuse_creation(None);
     world.settle().await;
     assert_eq!(told(&world).1, "Fetching");
@@ -365,7 +512,10 @@ async fn a_fetch_pod_that_does_not_start_says_why() {
         pod["status"] = json!({"phase": "Pending", "conditions": [condition]});
     });
     world.settle().await;
-    assert_eq!((told(&world).1.as_str(), world.ready().0.as_str()), ("Unschedulable", "MediaFetchFailed"));
+    assert_eq!(
+        (told(&world).1.as_str(), world.ready().0.as_str()),
+        ("Unschedulable", "MediaFetchFailed")
+    );
     assert!(told(&world).2.contains(&pod_of(URL)), "{:?}", told(&world));
 }
 
@@ -378,9 +528,19 @@ async fn what_may_be_secret_in_a_url_is_told_nowhere() {
     world.settle().await;
     let status = world.api.get(VMS, "vm").unwrap()["status"].to_string();
     let events = world.api.list(EVENTS);
-    assert!(status.contains("https://example.org/a.iso?…") && !status.contains("geheim"), "{status}");
+    assert!(
+        status.contains("https://example.org/a.iso?…") && !status.contains("geheim"),
+        "{status}"
+    );
     assert!(!format!("{events:?}").contains("geheim"));
-    assert!(!world.api.get(CONFIG_MAPS, "vm").unwrap().to_string().contains("geheim"));
+    assert!(
+        !world
+            .api
+            .get(CONFIG_MAPS, "vm")
+            .unwrap()
+            .to_string()
+            .contains("geheim")
+    );
 }
 
 #[tokio::test]
@@ -392,9 +552,16 @@ async fn a_fetch_that_nobody_wants_any_more_is_removed_and_no_other() {
     assert_eq!(seen, BTreeSet::new());
     world.edit(|machine| machine["disks"][1]["cdrom"]["image"] = OTHER.into());
     let seen = sweep(&vms(&world), &BTreeSet::new(), &world.ctx).await;
-    assert_eq!((seen.len(), world.api.requests()), (1, Vec::new()), "it may be wanted again at once");
+    assert_eq!(
+        (seen.len(), world.api.requests()),
+        (1, Vec::new()),
+        "it may be wanted again at once"
+    );
     sweep(&vms(&world), &seen, &world.ctx).await;
-    assert_eq!(world.api.requests(), [request("DELETE", PODS, &pod_of(URL))]);
+    assert_eq!(
+        world.api.requests(),
+        [request("DELETE", PODS, &pod_of(URL))]
+    );
 }
 
 #[tokio::test]
@@ -413,7 +580,8 @@ async fn a_fetch_that_has_failed_is_tried_again_also_if_nothing_says_when_it_end
     // The kubelet has refused the pod.
     world.api.change(PODS, &pod_of(URL), |pod| {
         pod["metadata"]["creationTimestamp"] = json!(now());
-        pod["status"] = json!({"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no room"});
+        pod["status"] =
+            json!({"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no room"});
     });
     world.settle().await;
     assert_eq!(uid(&world), second, "within the pause");

@@ -20,7 +20,10 @@ async fn how_long_a_start_waits_is_a_setting() {
     pass(1);
     world.settle().await;
     assert!(world.api.get(PODS, "vm").is_some());
-    assert_eq!((cd(&world).as_str(), told(&world).1.as_str()), ("", "Fetching"));
+    assert_eq!(
+        (cd(&world).as_str(), told(&world).1.as_str()),
+        ("", "Fetching")
+    );
     // None at all: the machine starts, and the image comes into its drive.
     let mut world = World::new(boots_from(URL));
     settings.reconciler.image_repository.fetch.start_deadline = 0;
@@ -49,7 +52,8 @@ async fn a_fetch_that_does_not_start_begins_anew_with_the_settings_that_mend_it(
     let uid = |world: &World| world.api.get(PODS, &pod_of(URL)).unwrap()["metadata"]["uid"].clone();
     let before = uid(&world);
     let mut settings = Settings::default();
-    settings.reconciler.pod_defaults.node_selector = Some([("room".to_owned(), "1".to_owned())].into());
+    settings.reconciler.pod_defaults.node_selector =
+        Some([("room".to_owned(), "1".to_owned())].into());
     world.ctx.settings = settings;
     world.settle().await;
     assert_ne!(uid(&world), before);
@@ -65,21 +69,43 @@ async fn fetch_pods_have_the_companys_proxies_and_authorities() {
     fetch.https_proxy = Some("http://p:2".to_owned());
     fetch.no_proxy = Some(".example.org".to_owned());
     fetch.proxy_secret = Some("proxy".to_owned());
-    fetch.authorities = Authorities { config_map: Some("company".to_owned()), key: "root.pem".to_owned() };
+    fetch.authorities = Authorities {
+        config_map: Some("company".to_owned()),
+        key: "root.pem".to_owned(),
+    };
     world.ctx.settings = settings;
     world.settle().await;
     let spec = world.api.get(PODS, &pod_of(URL)).unwrap()["spec"].clone();
     let container = &spec["containers"][0];
     let variable = |name: &str, value: &str| json!({"name": name, "value": value});
-    let named = [("HTTP_PROXY", "http://p:1"), ("HTTPS_PROXY", "http://p:2"), ("NO_PROXY", ".example.org")];
-    assert_eq!(container["env"], json!(named.map(|(name, value)| variable(name, value))));
-    assert_eq!(container["envFrom"], json!([{"secretRef": {"name": "proxy"}}]));
+    let named = [
+        ("HTTP_PROXY", "http://p:1"),
+        ("HTTPS_PROXY", "http://p:2"),
+        ("NO_PROXY", ".example.org"),
+    ];
+    assert_eq!(
+        container["env"],
+        json!(named.map(|(name, value)| variable(name, value)))
+    );
+    assert_eq!(
+        container["envFrom"],
+        json!([{"secretRef": {"name": "proxy"}}])
+    );
     let folder = "/etc/opt/vmrunner/authorities";
     let argument = json!(format!("--authorities={folder}/ca.crt"));
-    assert!(container["args"].as_array().unwrap().contains(&argument), "{container:#}");
-    assert_eq!(container["volumeMounts"][1], json!({"name": "authorities", "mountPath": folder, "readOnly": true}));
+    assert!(
+        container["args"].as_array().unwrap().contains(&argument),
+        "{container:#}"
+    );
+    assert_eq!(
+        container["volumeMounts"][1],
+        json!({"name": "authorities", "mountPath": folder, "readOnly": true})
+    );
     let source = json!({"name": "company", "items": [{"key": "root.pem", "path": "ca.crt"}]});
-    assert_eq!(spec["volumes"][1], json!({"name": "authorities", "configMap": source}));
+    assert_eq!(
+        spec["volumes"][1],
+        json!({"name": "authorities", "configMap": source})
+    );
 }
 
 #[tokio::test]
@@ -95,5 +121,11 @@ async fn without_a_repository_or_with_a_scheme_that_is_not_allowed_no_pod_is_mad
     world.ctx.settings = settings;
     world.settle().await;
     assert_eq!(told(&world).1, "RepositoryMissing");
-    assert!(!world.api.list(PODS).iter().any(|pod| pod["metadata"]["name"] != "vm"));
+    assert!(
+        !world
+            .api
+            .list(PODS)
+            .iter()
+            .any(|pod| pod["metadata"]["name"] != "vm")
+    );
 }

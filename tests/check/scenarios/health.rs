@@ -23,14 +23,18 @@ fn health(vm: &Value) -> Health {
 }
 
 fn ready(vm: &Value) -> Option<&Value> {
-    vm["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == "Ready")
+    vm["status"]["conditions"]
+        .as_array()?
+        .iter()
+        .find(|condition| condition["type"] == "Ready")
 }
 
 /// `kubectl wait --for=condition=Ready`.
 fn is_waited_for(vm: &Value) -> bool {
     ready(vm).is_some_and(|ready| {
         let of = &ready["observedGeneration"];
-        ready["status"] == "True" && (of.is_null() || of.as_i64() >= vm["metadata"]["generation"].as_i64())
+        ready["status"] == "True"
+            && (of.is_null() || of.as_i64() >= vm["metadata"]["generation"].as_i64())
     })
 }
 
@@ -45,7 +49,8 @@ const DONE: (Health, bool) = (Health::Current, true);
 #[test]
 fn a_vm_is_not_taken_for_healthy_before_the_operator_has_seen_it() {
     // What the API server makes of a new VM by the definition's defaults.
-    let status = serde_json::to_value(vm_operator::api::vm::VirtualMachineStatus::default()).unwrap();
+    let status =
+        serde_json::to_value(vm_operator::api::vm::VirtualMachineStatus::default()).unwrap();
     let vm = json!({"metadata": {"generation": 1}, "status": status});
     assert_eq!((health(&vm), is_waited_for(&vm)), NOT_YET);
 }
@@ -60,7 +65,11 @@ async fn health_follows_the_vm_and_is_never_that_of_an_older_spec() {
     assert_eq!(seen(&world), DONE);
 
     world.edit(|machine| machine["maximumRam"] = "2Gi".into());
-    assert_eq!(seen(&world), NOT_YET, "nobody has looked at the new spec yet");
+    assert_eq!(
+        seen(&world),
+        NOT_YET,
+        "nobody has looked at the new spec yet"
+    );
     world.settle().await;
     assert_eq!(seen(&world), DONE);
 

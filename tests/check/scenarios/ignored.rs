@@ -11,7 +11,8 @@ async fn a_field_without_effect_is_named_once_and_no_longer_than_it_is_there() {
     world.settle().await;
     let told = || {
         let conditions = world.vm().status.unwrap().conditions;
-        conditions::find(&conditions, conditions::IGNORED_FIELD).map(|c| (c.status.clone(), c.message.clone()))
+        conditions::find(&conditions, conditions::IGNORED_FIELD)
+            .map(|c| (c.status.clone(), c.message.clone()))
     };
     assert_eq!(told(), None);
     world.api.change(VMS, "vm", |vm| {
@@ -20,7 +21,10 @@ async fn a_field_without_effect_is_named_once_and_no_longer_than_it_is_there() {
     });
     world.settle().await;
     let (status, message) = told().unwrap();
-    assert!(status == "True" && message.contains("spec.runnerTemplate.source"), "{message}");
+    assert!(
+        status == "True" && message.contains("spec.runnerTemplate.source"),
+        "{message}"
+    );
     world.deliver();
     assert_eq!(world.step().await, [""; 0]);
     world.api.change(VMS, "vm", |vm| {

@@ -1,7 +1,9 @@
 //! The usual lives of a VM, and each of them with each fault.
 
 use super::fake_api::{CLAIMS, CONFIG_MAPS, Fault, PODS, SECRETS, VMS};
-use super::world::{CRASHED, POWERED_OFF, World, change_of_size, one_disk, pass, pod_and_status, request};
+use super::world::{
+    CRASHED, POWERED_OFF, World, change_of_size, one_disk, pass, pod_and_status, request,
+};
 use serde_json::json;
 use vm_operator::k8s::controller::Outcome;
 
@@ -33,12 +35,12 @@ async fn how_long_a_start_takes_is_observed_once_a_start() {
     let mut world = World::new(one_disk());
     world.settle().await;
     let observed = |world: &World| {
-        world
-            .ctx
-            .metrics
-            .text()
-            .lines()
-            .find_map(|line| Some(line.strip_prefix("vm_operator_vm_start_seconds_sum ")?.to_owned()))
+        world.ctx.metrics.text().lines().find_map(|line| {
+            Some(
+                line.strip_prefix("vm_operator_vm_start_seconds_sum ")?
+                    .to_owned(),
+            )
+        })
     };
     assert_eq!(observed(&world).unwrap(), "0.0");
     pass(3);
@@ -47,11 +49,23 @@ async fn how_long_a_start_takes_is_observed_once_a_start() {
     pass(60);
     world.step().await;
     assert_eq!(observed(&world).unwrap(), "3.0");
-    assert!(world.ctx.metrics.text().contains("vm_operator_vm_start_seconds_count 1"));
+    assert!(
+        world
+            .ctx
+            .metrics
+            .text()
+            .contains("vm_operator_vm_start_seconds_count 1")
+    );
     // Who has not seen the start knows nothing of it.
     world.restart_operator();
     world.step().await;
-    assert!(world.ctx.metrics.text().contains("vm_operator_vm_start_seconds_count 0"));
+    assert!(
+        world
+            .ctx
+            .metrics
+            .text()
+            .contains("vm_operator_vm_start_seconds_count 0")
+    );
 }
 
 #[tokio::test]
@@ -88,14 +102,23 @@ async fn a_stopped_vm_loses_its_pod_and_nothing_else() {
     world.settle().await;
     world.edit(|machine| machine["state"] = "Stopped".into());
     let requests = world.step().await;
-    assert!(requests.contains(&request("DELETE", PODS, "vm")), "{requests:?}");
-    assert_eq!(requests.iter().filter(|r| r.starts_with("DELETE")).count(), 1);
+    assert!(
+        requests.contains(&request("DELETE", PODS, "vm")),
+        "{requests:?}"
+    );
+    assert_eq!(
+        requests.iter().filter(|r| r.starts_with("DELETE")).count(),
+        1
+    );
     assert_eq!(world.ready().0, "Stopping");
     world.settle().await;
     world.pod_goes();
     // The runner's word that it runs is taken back too, as nobody is left to do that.
     let status = || request("PATCH", VMS, "vm/status");
-    assert_eq!(world.step().await, [request("GET", PODS, "vm"), status(), status()]);
+    assert_eq!(
+        world.step().await,
+        [request("GET", PODS, "vm"), status(), status()]
+    );
     assert_eq!(world.ready().0, "Stopped");
     assert_eq!(world.vm().status.unwrap().cpus, 0);
     assert_eq!(world.api.list(CLAIMS).len(), 3);
@@ -108,7 +131,10 @@ async fn a_pod_deleted_by_hand_comes_back_at_once() {
     world.api.remove(PODS, "vm");
     world.deliver();
     let requests = world.step().await;
-    assert_eq!(requests, [request("GET", VMS, "vm"), request("POST", PODS, "vm")]);
+    assert_eq!(
+        requests,
+        [request("GET", VMS, "vm"), request("POST", PODS, "vm")]
+    );
 }
 
 #[tokio::test]
@@ -121,18 +147,35 @@ async fn a_crash_is_remembered_and_followed_by_a_start_after_the_pause() {
         world.end(CRASHED, 5);
         world.settle().await;
         let restarts = world.vm().status.unwrap().restarts.unwrap();
-        assert_eq!((restarts.attempts, restarts.reason.as_str()), (attempt, "QemuCrashed"));
+        assert_eq!(
+            (restarts.attempts, restarts.reason.as_str()),
+            (attempt, "QemuCrashed")
+        );
         assert_eq!(world.ready().0, "RestartBackoff");
         assert!(world.ready().1.contains("signal 9"), "{}", world.ready().1);
-        assert!(!world.vm().status.unwrap().conditions.iter().any(|c| c.type_ == "Running" && c.status == "True"));
+        assert!(
+            !world
+                .vm()
+                .status
+                .unwrap()
+                .conditions
+                .iter()
+                .any(|c| c.type_ == "Running" && c.status == "True")
+        );
         // Neither a restart of the operator nor the time before the end of the pause starts it.
         world.restart_operator();
         pass(pause - 1);
         world.settle().await;
-        assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(std::time::Duration::from_secs(1)));
+        assert_eq!(
+            world.reconcile().await.unwrap(),
+            Outcome::Recheck(std::time::Duration::from_secs(1))
+        );
         pass(1);
         let requests = world.step().await;
-        assert!(requests.contains(&request("DELETE", PODS, "vm")), "{requests:?}");
+        assert!(
+            requests.contains(&request("DELETE", PODS, "vm")),
+            "{requests:?}"
+        );
         world.api.remove(PODS, "vm");
         world.deliver();
         assert_eq!(world.step().await, {
@@ -150,13 +193,19 @@ async fn a_guest_that_shuts_down_stops_its_vm_where_that_is_wanted() {
     world.settle().await;
     world.end(POWERED_OFF, 5);
     let requests = world.step().await;
-    assert!(requests.contains(&request("PATCH", VMS, "vm")), "{requests:?}");
+    assert!(
+        requests.contains(&request("PATCH", VMS, "vm")),
+        "{requests:?}"
+    );
     let state = || world.api.get(VMS, "vm").unwrap()["spec"]["vm"]["state"].clone();
     assert_eq!(state(), "Stopped");
     world.settle().await;
     world.api.remove(PODS, "vm");
     world.settle().await;
-    assert_eq!((state(), world.ready().0.as_str()), (json!("Stopped"), "Stopped"));
+    assert_eq!(
+        (state(), world.ready().0.as_str()),
+        (json!("Stopped"), "Stopped")
+    );
 }
 
 #[tokio::test]
@@ -165,7 +214,10 @@ async fn a_spec_that_cannot_be_used_is_explained_and_makes_nothing() {
     assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
     let (reason, message) = world.ready();
     assert_eq!(reason, "InvalidSpec");
-    assert!(message.contains("spec.vm.maximumRam") && message.contains("lots"), "{message}");
+    assert!(
+        message.contains("spec.vm.maximumRam") && message.contains("lots"),
+        "{message}"
+    );
     assert_eq!(world.step().await, [""; 0]);
 }
 
@@ -177,7 +229,10 @@ async fn a_refused_pod_is_explained_with_the_servers_words() {
     assert!(world.reconcile().await.is_err());
     let (reason, message) = world.ready();
     assert_eq!(reason, "Rejected");
-    assert!(message.contains("Pod vm") && message.contains("refused by the test"), "{message}");
+    assert!(
+        message.contains("Pod vm") && message.contains("refused by the test"),
+        "{message}"
+    );
     world.settle().await;
     assert_eq!(world.ready().0, "Starting");
 }
@@ -185,12 +240,18 @@ async fn a_refused_pod_is_explained_with_the_servers_words() {
 #[tokio::test]
 async fn a_foreign_pod_of_the_vms_name_is_left_alone_and_named() {
     let world = World::new(one_disk());
-    let foreign = world.api.put(PODS, json!({"metadata": {"name": "vm"}, "status": {"phase": "Failed"}}));
+    let foreign = world.api.put(
+        PODS,
+        json!({"metadata": {"name": "vm"}, "status": {"phase": "Failed"}}),
+    );
     world.settle().await;
     assert_eq!(world.ready().0, "NameTaken");
     world.edit(|machine| machine["state"] = "Stopped".into());
     world.settle().await;
-    assert_eq!(world.ready(), ("Stopped".to_owned(), "the VM is stopped".to_owned()));
+    assert_eq!(
+        world.ready(),
+        ("Stopped".to_owned(), "the VM is stopped".to_owned())
+    );
     assert_eq!(world.api.get(PODS, "vm").unwrap(), foreign);
 }
 
@@ -201,13 +262,27 @@ async fn a_vm_that_is_being_deleted_gets_nothing_back() {
     world.run();
     world.settle().await;
     // A deletion in the foreground: the VM stays until its children are gone.
-    world.api.change(VMS, "vm", |vm| vm["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
-    for (collection, name) in [(CONFIG_MAPS, "vm"), (PODS, "vm"), (SECRETS, "vm-display-secret")] {
+    world.api.change(VMS, "vm", |vm| {
+        vm["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into()
+    });
+    for (collection, name) in [
+        (CONFIG_MAPS, "vm"),
+        (PODS, "vm"),
+        (SECRETS, "vm-display-secret"),
+    ] {
         world.api.remove(collection, name);
         world.settle().await;
         assert_eq!(world.api.get(collection, name), None);
     }
-    assert!(!world.vm().status.unwrap().conditions.iter().any(|c| c.type_ == "Running" && c.status == "True"));
+    assert!(
+        !world
+            .vm()
+            .status
+            .unwrap()
+            .conditions
+            .iter()
+            .any(|c| c.type_ == "Running" && c.status == "True")
+    );
 }
 
 #[tokio::test]
@@ -222,7 +297,12 @@ async fn a_vm_can_be_stopped_while_something_else_is_refused() {
     // First is the question for the VM, then the deletion of the pod; whichever comes next is refused.
     world.api.fail(2, Fault::Refused(403));
     assert!(world.reconcile().await.is_err());
-    assert!(world.api.requests().contains(&request("DELETE", PODS, "vm")));
+    assert!(
+        world
+            .api
+            .requests()
+            .contains(&request("DELETE", PODS, "vm"))
+    );
 }
 
 #[tokio::test]
@@ -237,18 +317,30 @@ async fn what_the_old_pods_runner_told_is_taken_back_before_there_is_a_new_pod()
     assert!(world.reconcile().await.is_err());
     assert!(world.api.get(PODS, "vm").is_some());
     world.settle().await;
-    assert_eq!((world.ready().0.as_str(), world.vm().status.unwrap().cpus), ("Starting", 0));
+    assert_eq!(
+        (world.ready().0.as_str(), world.vm().status.unwrap().cpus),
+        ("Starting", 0)
+    );
 }
 
 #[tokio::test]
 async fn objects_of_others_are_never_taken_over() {
-    for (collection, name, kind) in [(CONFIG_MAPS, "vm", "ConfigMap"), (SECRETS, "vm-display-secret", "Secret")] {
+    for (collection, name, kind) in [
+        (CONFIG_MAPS, "vm", "ConfigMap"),
+        (SECRETS, "vm-display-secret", "Secret"),
+    ] {
         let world = World::new(one_disk());
-        let foreign = world.api.put(collection, json!({"metadata": {"name": name}, "data": {"config.yaml": "mine"}}));
+        let foreign = world.api.put(
+            collection,
+            json!({"metadata": {"name": name}, "data": {"config.yaml": "mine"}}),
+        );
         let _ = world.reconcile().await;
         let (reason, message) = world.ready();
         assert_eq!(reason, "NameTaken");
-        assert!(message.contains(kind) && message.contains(name), "{message}");
+        assert!(
+            message.contains(kind) && message.contains(name),
+            "{message}"
+        );
         assert_eq!(world.api.get(collection, name).unwrap(), foreign);
     }
 }
@@ -256,8 +348,12 @@ async fn objects_of_others_are_never_taken_over() {
 #[tokio::test]
 async fn a_claim_of_another_vm_is_not_shared() {
     let world = World::new(one_disk());
-    let labels = json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "another"});
-    world.api.put(CLAIMS, json!({"metadata": {"name": "vm-system-disk", "labels": labels}}));
+    let labels =
+        json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "another"});
+    world.api.put(
+        CLAIMS,
+        json!({"metadata": {"name": "vm-system-disk", "labels": labels}}),
+    );
     // Before the watch has told of it, and after.
     assert!(world.reconcile().await.is_err());
     assert_eq!(world.ready().0, "NameTaken");

@@ -21,26 +21,44 @@ fn of_vm(uid: &str, name: &str) -> Value {
 fn with_orphans(state: &str) -> World {
     let mut world = World::new(json!({"state": state, "display": {"spice": {}}}));
     let mut settings = Settings::default();
-    settings.reconciler.load_balancer_service = LoadBalancerService::On { labels: [].into(), annotations: [].into() };
+    settings.reconciler.load_balancer_service = LoadBalancerService::On {
+        labels: [].into(),
+        annotations: [].into(),
+    };
     world.ctx.settings = settings;
     for (path, name) in LEFT {
-        world.api.put(path, json!({"metadata": of_vm("before", name), "status": {"phase": "Running"}}));
+        world.api.put(
+            path,
+            json!({"metadata": of_vm("before", name), "status": {"phase": "Running"}}),
+        );
     }
     world.deliver();
     world
 }
 
-const LEFT: [(&str, &str); 4] = [(CONFIG_MAPS, "vm"), (SECRETS, "vm-display-secret"), (SERVICES, "vm"), (PODS, "vm")];
+const LEFT: [(&str, &str); 4] = [
+    (CONFIG_MAPS, "vm"),
+    (SECRETS, "vm-display-secret"),
+    (SERVICES, "vm"),
+    (PODS, "vm"),
+];
 
 /// The deletions of a reconcile.
 async fn removals(world: &World) -> Vec<String> {
     // An object that still has its name is an error.
     let _ = world.reconcile().await;
     let requests = world.api.requests();
-    let live_read = requests.iter().position(|request| *request == self::request("GET", VMS, "vm"));
-    let first = requests.iter().position(|request| request.starts_with("DELETE"));
+    let live_read = requests
+        .iter()
+        .position(|request| *request == self::request("GET", VMS, "vm"));
+    let first = requests
+        .iter()
+        .position(|request| request.starts_with("DELETE"));
     assert!(first.is_none() || live_read.is_some(), "{requests:?}");
-    requests.into_iter().filter(|request| request.starts_with("DELETE")).collect()
+    requests
+        .into_iter()
+        .filter(|request| request.starts_with("DELETE"))
+        .collect()
 }
 
 #[tokio::test]
@@ -63,7 +81,10 @@ async fn the_objects_of_a_previous_vm_are_removed_and_then_created_for_this_one(
         world.pod_goes();
         world.settle().await;
         for (path, name) in LEFT {
-            let owner = world.api.get(path, name).map(|object| object["metadata"]["ownerReferences"][0]["uid"].clone());
+            let owner = world
+                .api
+                .get(path, name)
+                .map(|object| object["metadata"]["ownerReferences"][0]["uid"].clone());
             let expected = (path != PODS || state == "Running").then(|| "vm-uid".into());
             assert_eq!(owner, expected, "{path} {state}");
         }
@@ -74,26 +95,43 @@ async fn the_objects_of_a_previous_vm_are_removed_and_then_created_for_this_one(
 async fn what_has_changed_since_it_was_seen_is_looked_at_again_and_not_removed() {
     let world = with_orphans("Running");
     // Somebody has taken it over, and the watch has not told yet.
-    let rescued =
-        |path: &str, name: &str| world.api.change(path, name, |o| o["metadata"]["ownerReferences"] = json!([]));
+    let rescued = |path: &str, name: &str| {
+        world
+            .api
+            .change(path, name, |o| o["metadata"]["ownerReferences"] = json!([]))
+    };
     LEFT.iter().for_each(|(path, name)| rescued(path, name));
     let tried: Vec<String> = removals(&world).await;
-    assert_eq!(tried.iter().filter(|request| request.starts_with("DELETE")).count(), 4, "{tried:?}");
-    assert!(
-        LEFT.iter().all(|(path, name)| world.api.get(path, name).unwrap()["metadata"]["deletionTimestamp"].is_null())
+    assert_eq!(
+        tried
+            .iter()
+            .filter(|request| request.starts_with("DELETE"))
+            .count(),
+        4,
+        "{tried:?}"
     );
+    assert!(LEFT.iter().all(|(path, name)| {
+        world.api.get(path, name).unwrap()["metadata"]["deletionTimestamp"].is_null()
+    }));
     world.deliver();
     assert_eq!(removals(&world).await, [""; 0]);
 }
 
 #[tokio::test]
-async fn a_removal_that_is_refused_is_told_where_it_is_in_the_way_and_keeps_nobody_from_what_can_be_done() {
+async fn a_removal_that_is_refused_is_told_where_it_is_in_the_way_and_keeps_nobody_from_what_can_be_done()
+ {
     let world = with_orphans("Running");
     world.api.refuse_deletion(CONFIG_MAPS, 403);
     let removed = removals(&world).await;
-    assert!(removed.contains(&request("DELETE", PODS, "vm")), "{removed:?}");
+    assert!(
+        removed.contains(&request("DELETE", PODS, "vm")),
+        "{removed:?}"
+    );
     let (_, message) = world.ready();
-    assert!(message.starts_with("cannot delete ConfigMap vm: "), "{message}");
+    assert!(
+        message.starts_with("cannot delete ConfigMap vm: "),
+        "{message}"
+    );
     // A service that stays is in nobody's way.
     let world = with_orphans("Running");
     for (path, name) in LEFT.into_iter().filter(|(path, _)| *path != SERVICES) {
@@ -103,7 +141,10 @@ async fn a_removal_that_is_refused_is_told_where_it_is_in_the_way_and_keeps_nobo
     world.api.refuse_deletion(SERVICES, 500);
     let _ = world.reconcile().await;
     world.run();
-    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(60)));
+    assert_eq!(
+        world.reconcile().await.unwrap(),
+        Outcome::Recheck(Duration::from_secs(60))
+    );
     assert_eq!(world.ready().0, "Running");
     world.edit(|machine| machine["state"] = "Stopped".into());
     let _ = world.reconcile().await;
@@ -115,11 +156,16 @@ async fn what_is_of_a_newer_vm_that_the_watch_has_not_told_of_is_not_removed() {
     let world = with_orphans("Running");
     let known = Arc::new(world.vm());
     // What seems to be of an earlier VM is of a later one.
-    world.api.change(VMS, "vm", |vm| vm["metadata"]["uid"] = "before".into());
+    world
+        .api
+        .change(VMS, "vm", |vm| vm["metadata"]["uid"] = "before".into());
     for _ in 0..5 {
         let _ = reconcile(known.clone(), &world.ctx).await;
         let requests = world.api.requests();
-        assert!(!requests.iter().any(|request| request.starts_with("DELETE")), "{requests:?}");
+        assert!(
+            !requests.iter().any(|request| request.starts_with("DELETE")),
+            "{requests:?}"
+        );
     }
 }
 
@@ -127,7 +173,10 @@ async fn what_is_of_a_newer_vm_that_the_watch_has_not_told_of_is_not_removed() {
 async fn what_others_own_too_or_is_deleted_already_is_left_to_them() {
     let another = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "another", "uid": "its"});
     let shared = |mut metadata: Value| {
-        metadata["ownerReferences"].as_array_mut().unwrap().push(another.clone());
+        metadata["ownerReferences"]
+            .as_array_mut()
+            .unwrap()
+            .push(another.clone());
         metadata
     };
     let deleted = |mut metadata: Value| {
@@ -140,7 +189,10 @@ async fn what_others_own_too_or_is_deleted_already_is_left_to_them() {
         metadata
     };
     for (metadata, words) in [
-        (shared(of_vm("before", "vm")), "delete it (kubectl delete configmap vm)"),
+        (
+            shared(of_vm("before", "vm")),
+            "delete it (kubectl delete configmap vm)",
+        ),
         (of_another(of_vm("before", "vm")), "VM \"another\" needs it"),
         (
             deleted(of_vm("before", "vm")),
@@ -157,7 +209,14 @@ async fn what_others_own_too_or_is_deleted_already_is_left_to_them() {
         assert_eq!(removals(&world).await, [""; 0], "{metadata}");
         let (reason, message) = world.ready();
         assert!(message.contains(words), "{message}");
-        assert_eq!(reason, if words.contains("finalizers") { "Starting" } else { "NameTaken" });
+        assert_eq!(
+            reason,
+            if words.contains("finalizers") {
+                "Starting"
+            } else {
+                "NameTaken"
+            }
+        );
     }
 }
 
@@ -168,13 +227,27 @@ async fn the_service_of_a_previous_vm_is_replaced_and_does_not_delay_the_start()
         world.api.remove(path, name);
     }
     world.deliver();
-    assert!(removals(&world).await.contains(&request("DELETE", SERVICES, "vm")));
+    assert!(
+        removals(&world)
+            .await
+            .contains(&request("DELETE", SERVICES, "vm"))
+    );
     assert!(world.api.get(PODS, "vm").is_some());
     world.api.remove(SERVICES, "vm");
     world.settle().await;
-    let owner = |world: &World| world.api.get(SERVICES, "vm").unwrap()["metadata"]["ownerReferences"][0]["uid"].clone();
+    let owner = |world: &World| {
+        world.api.get(SERVICES, "vm").unwrap()["metadata"]["ownerReferences"][0]["uid"].clone()
+    };
     assert_eq!(owner(&world), "vm-uid");
-    assert!(!world.vm().status.unwrap().conditions.iter().any(|condition| condition.type_ == "ServiceInSync"));
+    assert!(
+        !world
+            .vm()
+            .status
+            .unwrap()
+            .conditions
+            .iter()
+            .any(|condition| condition.type_ == "ServiceInSync")
+    );
 }
 
 /// Messages of the conditions `Ready` and `ServiceInSync` of a VM of that name, where an object has the name of one of its
@@ -182,7 +255,10 @@ async fn the_service_of_a_previous_vm_is_replaced_and_does_not_delay_the_start()
 async fn told(vm: &str, collection: &str, object: Value) -> String {
     let mut world = World::new(json!({"state": "Stopped"}));
     let mut settings = Settings::default();
-    settings.reconciler.load_balancer_service = LoadBalancerService::On { labels: [].into(), annotations: [].into() };
+    settings.reconciler.load_balancer_service = LoadBalancerService::On {
+        labels: [].into(),
+        annotations: [].into(),
+    };
     world.ctx.settings = settings;
     let before = world.api.put(collection, object);
     let metadata = json!({"name": vm, "namespace": "ns", "uid": "its-uid", "generation": 1});
@@ -191,7 +267,9 @@ async fn told(vm: &str, collection: &str, object: Value) -> String {
     world
         .api
         .put(VMS, json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": machine, "status": {}}));
-    let its = |world: &World| -> VirtualMachine { serde_json::from_value(world.api.get(VMS, vm).unwrap()).unwrap() };
+    let its = |world: &World| -> VirtualMachine {
+        serde_json::from_value(world.api.get(VMS, vm).unwrap()).unwrap()
+    };
     for _ in 0..5 {
         world.deliver();
         let _ = reconcile(Arc::new(its(&world)), &world.ctx).await;
@@ -199,8 +277,12 @@ async fn told(vm: &str, collection: &str, object: Value) -> String {
     let name = before["metadata"]["name"].as_str().unwrap();
     assert_eq!(world.api.get(collection, name).unwrap(), before);
     let conditions = its(&world).status.unwrap().conditions;
-    let told = conditions.iter().filter(|c| ["Ready", "ServiceInSync"].contains(&c.type_.as_str()));
-    told.map(|condition| condition.message.as_str()).collect::<Vec<_>>().join("\n")
+    let told = conditions
+        .iter()
+        .filter(|c| ["Ready", "ServiceInSync"].contains(&c.type_.as_str()));
+    told.map(|condition| condition.message.as_str())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 #[tokio::test]
@@ -210,22 +292,78 @@ async fn nobody_is_told_to_remove_what_the_operator_or_another_vm_needs() {
     let fetch = json!({"app.kubernetes.io/name": "vm-fetch", "app.kubernetes.io/managed-by": "vm-operator"});
     for (vm, collection, name, labels, whose) in [
         // Its settings, by their name and by their label.
-        ("vm-operator", CONFIG_MAPS, "vm-operator", Value::Null, "the operator needs it"),
-        ("another-name", CONFIG_MAPS, "another-name", operators.clone(), "the operator needs it"),
-        ("vm-operator", SECRETS, "vm-operator-display-secret", operators.clone(), "the operator needs it"),
-        ("vm-operator", SERVICES, "vm-operator", operators.clone(), "the operator needs it"),
-        ("vm-operator", PODS, "vm-operator", operators, "the operator needs it"),
-        ("vmop-fetch-0", PODS, "vmop-fetch-0", fetch, "the operator needs it"),
-        ("a", CLAIMS, "a-system-disk", labels("vm-runner", "b"), "VM \"b\""),
+        (
+            "vm-operator",
+            CONFIG_MAPS,
+            "vm-operator",
+            Value::Null,
+            "the operator needs it",
+        ),
+        (
+            "another-name",
+            CONFIG_MAPS,
+            "another-name",
+            operators.clone(),
+            "the operator needs it",
+        ),
+        (
+            "vm-operator",
+            SECRETS,
+            "vm-operator-display-secret",
+            operators.clone(),
+            "the operator needs it",
+        ),
+        (
+            "vm-operator",
+            SERVICES,
+            "vm-operator",
+            operators.clone(),
+            "the operator needs it",
+        ),
+        (
+            "vm-operator",
+            PODS,
+            "vm-operator",
+            operators,
+            "the operator needs it",
+        ),
+        (
+            "vmop-fetch-0",
+            PODS,
+            "vmop-fetch-0",
+            fetch,
+            "the operator needs it",
+        ),
+        (
+            "a",
+            CLAIMS,
+            "a-system-disk",
+            labels("vm-runner", "b"),
+            "VM \"b\"",
+        ),
         ("a", CONFIG_MAPS, "a", labels("vm-runner", "b"), "VM \"b\""),
     ] {
-        let message = told(vm, collection, json!({"metadata": {"name": name, "labels": labels}})).await;
-        assert!(message.contains(whose), "{whose:?} in {message:?} of {collection}/{name}");
+        let message = told(
+            vm,
+            collection,
+            json!({"metadata": {"name": name, "labels": labels}}),
+        )
+        .await;
+        assert!(
+            message.contains(whose),
+            "{whose:?} in {message:?} of {collection}/{name}"
+        );
         for word in ["delete", "remove"] {
-            assert!(!message.contains(word), "{word:?} in {message:?} of {collection}/{name}");
+            assert!(
+                !message.contains(word),
+                "{word:?} in {message:?} of {collection}/{name}"
+            );
         }
         assert!(message.contains("another name"), "{message:?}");
     }
     let message = told("a", CONFIG_MAPS, json!({"metadata": {"name": "a"}})).await;
-    assert!(message.contains("kubectl delete configmap a"), "{message:?}");
+    assert!(
+        message.contains("kubectl delete configmap a"),
+        "{message:?}"
+    );
 }

@@ -26,7 +26,10 @@ async fn what_a_runner_has_told_is_not_taken_back_as_an_old_list_lacks_its_pod()
     fill(&world.ctx.caches.pods, Vec::new());
     assert_eq!(world.step().await, [request("GET", PODS, "vm")]);
     assert_eq!(world.step().await, [""; 0]);
-    assert_eq!((world.ready().0.as_str(), world.vm().status.unwrap().cpus), ("Running", 1));
+    assert_eq!(
+        (world.ready().0.as_str(), world.vm().status.unwrap().cpus),
+        ("Running", 1)
+    );
 }
 
 #[tokio::test]
@@ -40,9 +43,16 @@ async fn what_the_new_pods_runner_has_told_is_not_taken_back_for_the_old_pods_en
         before["metadata"]["resourceVersion"] = "1".into();
         before["status"] = json!({"phase": "Failed"});
         fill(&world.ctx.caches.pods, vec![before.clone()]);
-        world.ctx.caches.pods.watched(tells(serde_json::from_value(before).unwrap()));
+        world
+            .ctx
+            .caches
+            .pods
+            .watched(tells(serde_json::from_value(before).unwrap()));
         assert_eq!(world.step().await, [""; 0]);
-        assert_eq!((world.ready().0.as_str(), world.vm().status.unwrap().cpus), ("Running", 1));
+        assert_eq!(
+            (world.ready().0.as_str(), world.vm().status.unwrap().cpus),
+            ("Running", 1)
+        );
         assert_eq!(world.api.get(PODS, "vm").unwrap(), pod);
     }
 }
@@ -54,7 +64,10 @@ async fn a_pod_that_is_gone_is_looked_for_once_where_only_a_list_says_so() {
     world.deliver();
     let status = || request("PATCH", VMS, "vm/status");
     let (pod, vm) = (request("GET", PODS, "vm"), request("GET", VMS, "vm"));
-    assert_eq!(world.step().await, [pod, vm, status(), status(), request("POST", PODS, "vm")]);
+    assert_eq!(
+        world.step().await,
+        [pod, vm, status(), status(), request("POST", PODS, "vm")]
+    );
 }
 
 #[tokio::test]
@@ -63,40 +76,68 @@ async fn a_pod_that_begins_while_its_spec_changes_is_left_alone() {
     world.settle().await;
     let pod = world.api.get(PODS, "vm").unwrap();
     // The operator does not know yet that it has begun.
-    world.api.change(PODS, "vm", |pod| pod["status"] = json!({"phase": "Running"}));
+    world.api.change(PODS, "vm", |pod| {
+        pod["status"] = json!({"phase": "Running"})
+    });
     world.api.change(VMS, "vm", |vm| {
         vm["spec"]["image"] = json!({"source": "example.org/another:1"});
         vm["metadata"]["generation"] = 2.into();
     });
     world.reconcile().await.unwrap();
-    assert!(world.api.requests().contains(&request("DELETE", PODS, "vm")));
+    assert!(
+        world
+            .api
+            .requests()
+            .contains(&request("DELETE", PODS, "vm"))
+    );
     let there = world.api.get(PODS, "vm").unwrap();
     assert_eq!(there["metadata"]["uid"], pod["metadata"]["uid"]);
     assert_eq!(there["metadata"]["deletionTimestamp"], Value::Null);
     world.settle().await;
-    assert_eq!(world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"], Value::Null);
+    assert_eq!(
+        world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"],
+        Value::Null
+    );
 }
 
 #[tokio::test]
 async fn an_operator_that_knows_the_vm_of_the_past_only_ends_and_changes_no_guest() {
-    for past in [json!({"state": "Stopped"}), json!({"restartRequest": 1}), json!({"resetRequest": 1})] {
+    for past in [
+        json!({"state": "Stopped"}),
+        json!({"restartRequest": 1}),
+        json!({"resetRequest": 1}),
+    ] {
         let mut world = running().await;
-        world.edit(|machine| machine.as_object_mut().unwrap().extend(past.as_object().unwrap().clone()));
+        world.edit(|machine| {
+            machine
+                .as_object_mut()
+                .unwrap()
+                .extend(past.as_object().unwrap().clone())
+        });
         let mut before = world.vm();
         before.status.as_mut().unwrap().observed_generation = before.metadata.generation;
         // Meanwhile the VM was ended and started, all as it should be, by another operator.
         world.edit(|machine| machine["state"] = "Running".into());
         world.restart_operator();
-        let look = async || reconcile(Arc::new(before.clone()), &world.ctx).await.unwrap();
+        let look = async || {
+            reconcile(Arc::new(before.clone()), &world.ctx)
+                .await
+                .unwrap()
+        };
         for _ in 0..2 {
-            assert_eq!(look().await, Outcome::Recheck(Duration::from_secs(1)), "{past}");
+            assert_eq!(
+                look().await,
+                Outcome::Recheck(Duration::from_secs(1)),
+                "{past}"
+            );
             assert_eq!(world.api.requests(), [request("GET", VMS, "vm")], "{past}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_pod_is_not_outdated_for_a_vm_of_the_past_nor_for_one_that_does_not_say_yet_that_it_runs() {
+async fn a_pod_is_not_outdated_for_a_vm_of_the_past_nor_for_one_that_does_not_say_yet_that_it_runs()
+{
     let image = json!({"source": "example.org/another:1"});
     for is_edited in [true, false] {
         let mut world = World::new(one_disk());
@@ -117,13 +158,23 @@ async fn a_pod_is_not_outdated_for_a_vm_of_the_past_nor_for_one_that_does_not_sa
             // It has begun, of which the kubelet has not told.
             edit();
             let before = world.vm();
-            world.api.change(VMS, "vm", |vm| vm["status"]["cpus"] = 1.into());
+            world
+                .api
+                .change(VMS, "vm", |vm| vm["status"]["cpus"] = 1.into());
             before
         };
         world.restart_operator();
         let look = reconcile(Arc::new(before), &world.ctx).await.unwrap();
-        assert_eq!(look, Outcome::Recheck(Duration::from_secs(1)), "{is_edited}");
-        assert_eq!(world.api.requests(), [request("GET", VMS, "vm")], "{is_edited}");
+        assert_eq!(
+            look,
+            Outcome::Recheck(Duration::from_secs(1)),
+            "{is_edited}"
+        );
+        assert_eq!(
+            world.api.requests(),
+            [request("GET", VMS, "vm")],
+            "{is_edited}"
+        );
     }
 }
 
@@ -142,7 +193,11 @@ async fn what_a_watch_has_not_told_of_is_not_given_the_configuration_of_the_past
         }
         let look = reconcile(Arc::new(before), &world.ctx).await.unwrap();
         assert_eq!(look, Outcome::Recheck(Duration::from_secs(1)), "{is_pod}");
-        assert_eq!(world.api.requests(), [request("GET", VMS, "vm")], "{is_pod}");
+        assert_eq!(
+            world.api.requests(),
+            [request("GET", VMS, "vm")],
+            "{is_pod}"
+        );
     }
 }
 
@@ -151,14 +206,24 @@ async fn a_guest_is_not_ended_for_a_vm_that_is_gone_or_another_by_now() {
     let world = running().await;
     let mut before = world.vm();
     before.spec.vm.state = State::Stopped;
-    let look = async || reconcile(Arc::new(before.clone()), &world.ctx).await.unwrap();
+    let look = async || {
+        reconcile(Arc::new(before.clone()), &world.ctx)
+            .await
+            .unwrap()
+    };
     let vm = world.api.remove(VMS, "vm").unwrap();
     let asked = [request("GET", VMS, "vm")];
-    assert_eq!((look().await, world.api.requests()), (Outcome::Recheck(Duration::from_secs(1)), asked.to_vec()));
+    assert_eq!(
+        (look().await, world.api.requests()),
+        (Outcome::Recheck(Duration::from_secs(1)), asked.to_vec())
+    );
     let mut another = vm.clone();
     another["metadata"]["uid"] = "another".into();
     world.api.put(VMS, another);
-    assert_eq!((look().await, world.api.requests()), (Outcome::Recheck(Duration::from_secs(1)), asked.to_vec()));
+    assert_eq!(
+        (look().await, world.api.requests()),
+        (Outcome::Recheck(Duration::from_secs(1)), asked.to_vec())
+    );
 }
 
 #[tokio::test]
@@ -168,8 +233,16 @@ async fn who_must_not_ask_for_the_vm_ends_no_guest_and_says_why() {
     world.deliver();
     world.api.fail(0, Fault::Refused(403));
     world.reconcile().await.unwrap_err();
-    assert!(!world.api.requests().contains(&request("DELETE", PODS, "vm")));
+    assert!(
+        !world
+            .api
+            .requests()
+            .contains(&request("DELETE", PODS, "vm"))
+    );
     let (reason, message) = world.ready();
     assert_eq!(reason, "Rejected");
-    assert!(message.starts_with("cannot get VirtualMachine vm: "), "{message}");
+    assert!(
+        message.starts_with("cannot get VirtualMachine vm: "),
+        "{message}"
+    );
 }

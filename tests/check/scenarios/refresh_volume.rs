@@ -38,7 +38,10 @@ fn recheck(outcome: &Outcome) -> Option<Duration> {
 async fn announced_once_more(world: &mut World) {
     world.deliver();
     world.restart_operator();
-    assert_eq!(recheck(&world.reconcile().await.unwrap()), Some(Duration::from_secs(5)));
+    assert_eq!(
+        recheck(&world.reconcile().await.unwrap()),
+        Some(Duration::from_secs(5))
+    );
     assert_eq!(world.api.requests(), [""; 0]);
     pass(5);
     assert_eq!(world.step().await, [request("PATCH", PODS, "vm")]);
@@ -52,11 +55,22 @@ async fn announced_once_more(world: &mut World) {
 async fn unconfirmed_change_is_announced_once_more() {
     let mut world = running().await;
     world.edit(|machine| machine["powerdownTimeout"] = 30.into());
-    assert_eq!(recheck(&world.reconcile().await.unwrap()), Some(Duration::from_secs(5)));
-    assert!(world.api.requests().contains(&request("PATCH", CONFIG_MAPS, "vm")));
+    assert_eq!(
+        recheck(&world.reconcile().await.unwrap()),
+        Some(Duration::from_secs(5))
+    );
+    assert!(
+        world
+            .api
+            .requests()
+            .contains(&request("PATCH", CONFIG_MAPS, "vm"))
+    );
     announced_once_more(&mut world).await;
     world.edit(|machine| machine["powerdownTimeout"] = 40.into());
-    assert_eq!(recheck(&world.reconcile().await.unwrap()), Some(Duration::from_secs(5)));
+    assert_eq!(
+        recheck(&world.reconcile().await.unwrap()),
+        Some(Duration::from_secs(5))
+    );
 }
 
 #[tokio::test]
@@ -75,10 +89,15 @@ async fn a_change_that_is_confirmed_is_announced_once() {
 #[tokio::test]
 async fn new_password_is_announced_once_more() {
     let mut world = running().await;
-    world.api.change(SECRETS, "vm-display-secret", |secret| secret["metadata"]["resourceVersion"] = "700".into());
+    world.api.change(SECRETS, "vm-display-secret", |secret| {
+        secret["metadata"]["resourceVersion"] = "700".into()
+    });
     world.deliver();
     // The watch reports nothing new of the pod that the operator has changed itself.
-    assert_eq!(world.reconcile().await.unwrap(), Outcome::Recheck(Duration::from_secs(5)));
+    assert_eq!(
+        world.reconcile().await.unwrap(),
+        Outcome::Recheck(Duration::from_secs(5))
+    );
     assert_eq!(world.api.requests(), [request("PATCH", PODS, "vm")]);
     announced_once_more(&mut world).await;
 }

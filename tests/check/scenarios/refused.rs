@@ -21,7 +21,12 @@ async fn told(world: &World, times: usize) -> usize {
     for _ in 0..times {
         world.deliver();
         let _ = world.reconcile().await;
-        written += world.api.requests().iter().filter(|one| **one == request("PATCH", VMS, "vm/status")).count();
+        written += world
+            .api
+            .requests()
+            .iter()
+            .filter(|one| **one == request("PATCH", VMS, "vm/status"))
+            .count();
     }
     written
 }
@@ -32,13 +37,22 @@ async fn a_refusal_whose_words_are_others_each_time_is_not_told_again_and_again(
     refuse(&world.api, PODS, "vm", 403, WEBHOOK);
     assert_eq!(told(&world, 10).await, 1);
     let (reason, first) = world.ready();
-    assert!(reason == "PolicyRefused" && first.contains("denied the request"), "{reason}: {first}");
+    assert!(
+        reason == "PolicyRefused" && first.contains("denied the request"),
+        "{reason}: {first}"
+    );
     // Something else that is refused for the same reason is told in time.
     pass(60);
     assert_eq!(told(&world, 10).await, 1);
     assert_ne!(world.ready().1, first);
     // Another reason is news, and so is what is refused of another spec.
-    refuse(&world.api, PODS, "vm", 403, "pods \"vm\" is forbidden: exceeded quota: q ({n})");
+    refuse(
+        &world.api,
+        PODS,
+        "vm",
+        403,
+        "pods \"vm\" is forbidden: exceeded quota: q ({n})",
+    );
     assert_eq!(told(&world, 10).await, 1);
     assert_eq!(world.ready().0, "QuotaExceeded");
     world.edit(|machine| machine["powerdownTimeout"] = 30.into());
@@ -49,7 +63,10 @@ async fn a_refusal_whose_words_are_others_each_time_is_not_told_again_and_again(
 async fn a_refused_service_whose_words_are_others_each_time_is_not_told_again_and_again() {
     let mut world = World::new(one_disk());
     let mut settings = Settings::default();
-    settings.reconciler.load_balancer_service = LoadBalancerService::On { labels: [].into(), annotations: [].into() };
+    settings.reconciler.load_balancer_service = LoadBalancerService::On {
+        labels: [].into(),
+        annotations: [].into(),
+    };
     world.ctx.settings = settings;
     refuse(&world.api, SERVICES, "vm", 403, WEBHOOK);
     assert_eq!(told(&world, 10).await, 1);
@@ -77,7 +94,10 @@ async fn a_conflict_within_a_quota_is_not_taken_for_a_pod_that_is_there() {
     assert!(error.to_string().contains("resourcequotas"), "{error}");
     assert_eq!(error.retry(), Retry::Backoff(LONGEST_AWAY), "{error}");
     let requests = world.api.requests();
-    assert!(!requests.contains(&request("GET", PODS, "vm")), "{requests:?}");
+    assert!(
+        !requests.contains(&request("GET", PODS, "vm")),
+        "{requests:?}"
+    );
     world.api.refuse_creation(None);
     world.settle().await;
     assert!(world.api.get(PODS, "vm").is_some());
@@ -104,17 +124,27 @@ async fn an_image_repository_that_cannot_be_made_keeps_only_vms_with_a_cd_drive_
     assert!(world.api.get(PODS, "vm").is_some());
     assert_eq!(world.ready().0, "Starting");
     let events = world.api.list(EVENTS);
-    let told = events.iter().find(|event| event["reason"] == "QuotaExceeded").expect("it is told");
+    let told = events
+        .iter()
+        .find(|event| event["reason"] == "QuotaExceeded")
+        .expect("it is told");
     let note = told["note"].as_str().unwrap();
-    assert!(note.contains(REPOSITORY) && note.contains("limited: 10Gi"), "{note}");
+    assert!(
+        note.contains(REPOSITORY) && note.contains("limited: 10Gi"),
+        "{note}"
+    );
     // Nobody is waiting for it, but it is not forgotten.
     world.deliver();
     let retries = Duration::from_secs(300)..=Duration::from_secs(360);
-    let Outcome::Recheck(after) = world.reconcile().await.unwrap() else { panic!("nobody looks again") };
+    let Outcome::Recheck(after) = world.reconcile().await.unwrap() else {
+        panic!("nobody looks again")
+    };
     assert!(retries.contains(&after), "{after:?}");
     assert_eq!(world.api.requests(), [""; 0]);
     pass(360);
-    assert!(matches!(world.reconcile().await.unwrap(), Outcome::Recheck(after) if retries.contains(&after)));
+    assert!(
+        matches!(world.reconcile().await.unwrap(), Outcome::Recheck(after) if retries.contains(&after))
+    );
     assert!(world.api.requests().contains(&made));
     // Whoever does not ask for it does not wait for it, either.
     pass(360);

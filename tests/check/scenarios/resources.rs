@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 use vm_operator::k8s::controller::Outcome;
 
 async fn running() -> World {
-    let machine =
-        json!({"state": "Running", "maximumCpus": 4, "currentCpus": 1, "maximumRam": "8Gi", "currentRam": "1Gi"});
+    let machine = json!({"state": "Running", "maximumCpus": 4, "currentCpus": 1, "maximumRam": "8Gi", "currentRam": "1Gi"});
     let world = World::new(machine);
     world.settle().await;
     world.run();
@@ -16,13 +15,20 @@ async fn running() -> World {
 }
 
 fn requests(world: &World) -> (String, String) {
-    let requests = world.api.get(PODS, "vm").unwrap()["spec"]["containers"][0]["resources"]["requests"].clone();
-    (requests["cpu"].as_str().unwrap().to_owned(), requests["memory"].as_str().unwrap().to_owned())
+    let requests =
+        world.api.get(PODS, "vm").unwrap()["spec"]["containers"][0]["resources"]["requests"]
+            .clone();
+    (
+        requests["cpu"].as_str().unwrap().to_owned(),
+        requests["memory"].as_str().unwrap().to_owned(),
+    )
 }
 
 fn note(world: &World) -> Option<(String, String)> {
     let conditions = world.vm().status.unwrap().conditions;
-    let note = conditions.into_iter().find(|c| c.type_ == "ResourcesInSync")?;
+    let note = conditions
+        .into_iter()
+        .find(|c| c.type_ == "ResourcesInSync")?;
     assert_eq!(note.status, "False");
     Some((note.reason, note.message))
 }
@@ -51,7 +57,12 @@ async fn requests_follow_a_live_change_of_cpus_and_memory_with_one_request() {
 async fn a_change_of_something_else_does_not_touch_the_requests() {
     let world = running().await;
     world.edit(|machine| machine["powerdownTimeout"] = 30.into());
-    assert!(!world.step().await.contains(&request("PATCH", PODS, "vm/resize")));
+    assert!(
+        !world
+            .step()
+            .await
+            .contains(&request("PATCH", PODS, "vm/resize"))
+    );
 }
 
 #[tokio::test]
@@ -62,7 +73,11 @@ async fn a_refused_resize_is_told_and_not_tried_again_soon_unless_something_else
         world.api.refuse_resizes(Some(code));
         world.edit(|machine| machine["currentCpus"] = 2.into());
         let requests = world.step().await;
-        assert_eq!(requests.iter().filter(|r| r.ends_with("/resize")).count(), 1, "{requests:?}");
+        assert_eq!(
+            requests.iter().filter(|r| r.ends_with("/resize")).count(),
+            1,
+            "{requests:?}"
+        );
         let (reason, message) = note(&world).unwrap();
         assert_eq!(reason, "ResizeRefused");
         assert!(message.contains("no resize in this test"), "{message}");
@@ -75,7 +90,10 @@ async fn a_refused_resize_is_told_and_not_tried_again_soon_unless_something_else
         world.api.refuse_resizes(None);
         world.edit(|machine| machine["currentCpus"] = 3.into());
         world.settle().await;
-        assert_eq!((self::requests(&world).0.as_str(), note(&world)), ("1500m", None));
+        assert_eq!(
+            (self::requests(&world).0.as_str(), note(&world)),
+            ("1500m", None)
+        );
     }
 }
 
@@ -94,11 +112,17 @@ async fn a_refused_resize_is_tried_again_from_time_to_time_and_told_once() {
                 world.restart_operator();
             }
             let outcome = world.reconcile().await.unwrap();
-            let Outcome::Recheck(after) = outcome else { panic!("{outcome:?}") };
+            let Outcome::Recheck(after) = outcome else {
+                panic!("{outcome:?}")
+            };
             assert!((299..=360).contains(&after.as_secs()), "{after:?}");
             assert_eq!(world.api.requests(), [""; 0]);
             pass(361);
-            assert_eq!(world.step().await, [request("PATCH", PODS, "vm/resize")], "its status is as it was");
+            assert_eq!(
+                world.step().await,
+                [request("PATCH", PODS, "vm/resize")],
+                "its status is as it was"
+            );
             assert_eq!(note(&world).as_ref(), Some(&told));
             assert_eq!(world.step().await, [""; 0]);
         }
@@ -136,7 +160,10 @@ async fn a_node_without_room_is_told_by_its_own_words() {
         world.pod_status(json!({"phase": "Running", "conditions": [condition]}));
         world.settle().await;
         let told = note(&world);
-        assert_eq!(told.as_ref().map(|(reason, _)| reason.as_str()), status.then_some(reason));
+        assert_eq!(
+            told.as_ref().map(|(reason, _)| reason.as_str()),
+            status.then_some(reason)
+        );
         assert!(told.is_none_or(|(_, message)| message.contains("enough capacity: cpu")));
     }
 }
@@ -144,7 +171,9 @@ async fn a_node_without_room_is_told_by_its_own_words() {
 #[tokio::test]
 async fn requests_that_somebody_else_has_set_are_told_and_not_fought_with() {
     let world = running().await;
-    world.api.change(PODS, "vm", |pod| pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "100m".into());
+    world.api.change(PODS, "vm", |pod| {
+        pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "100m".into()
+    });
     world.settle().await;
     assert_eq!(note(&world).unwrap().0, "Differs");
     assert_eq!(requests(&world).0, "100m");
@@ -156,8 +185,9 @@ async fn resources_of_the_users_own_are_taken_as_they_are_and_followed() {
     let spec = json!({"resources": resources, "vm": {"state": "Running", "currentCpus": 2, "maximumRam": "4Gi"}});
     let world = World::with_spec(spec);
     world.settle().await;
-    let present =
-        |world: &World| -> Value { world.api.get(PODS, "vm").unwrap()["spec"]["containers"][0]["resources"].clone() };
+    let present = |world: &World| -> Value {
+        world.api.get(PODS, "vm").unwrap()["spec"]["containers"][0]["resources"].clone()
+    };
     assert_eq!(present(&world), resources);
     world.run();
     // A device is none of the things that can change while the pod is there.
@@ -167,5 +197,8 @@ async fn resources_of_the_users_own_are_taken_as_they_are_and_followed() {
         vm["metadata"]["generation"] = 2.into();
     });
     world.settle().await;
-    assert_eq!(present(&world), json!({"limits": {"memory": "7Gi"}, "requests": {"cpu": "2", "memory": "5Gi"}}));
+    assert_eq!(
+        present(&world),
+        json!({"limits": {"memory": "7Gi"}, "requests": {"cpu": "2", "memory": "5Gi"}})
+    );
 }

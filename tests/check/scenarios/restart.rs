@@ -13,12 +13,17 @@ async fn running() -> World {
 }
 
 fn uid(world: &World) -> Option<Value> {
-    world.api.get(PODS, "vm").map(|pod| pod["metadata"]["uid"].clone())
+    world
+        .api
+        .get(PODS, "vm")
+        .map(|pod| pod["metadata"]["uid"].clone())
 }
 
 fn required(world: &World) -> Option<String> {
     let conditions = world.vm().status.unwrap().conditions;
-    let condition = conditions.into_iter().find(|c| c.type_ == "RestartRequired")?;
+    let condition = conditions
+        .into_iter()
+        .find(|c| c.type_ == "RestartRequired")?;
     assert_eq!(condition.status, "True");
     Some(condition.message)
 }
@@ -29,7 +34,10 @@ async fn a_restart_that_is_asked_for_is_carried_out_once() {
     let first = uid(&world);
     world.edit(|machine| machine["restartRequest"] = 1.into());
     let requests = world.step().await;
-    assert!(requests.contains(&request("DELETE", PODS, "vm")), "{requests:?}");
+    assert!(
+        requests.contains(&request("DELETE", PODS, "vm")),
+        "{requests:?}"
+    );
     assert_eq!(world.vm().status.unwrap().observed_restart_request, None);
     world.settle().await;
     world.api.remove(PODS, "vm");
@@ -58,7 +66,11 @@ async fn a_restart_is_carried_out_once_whichever_request_fails_and_though_the_op
                 world.restart_operator();
                 pods.extend(uid(&world).map(|uid| uid.to_string()));
                 // The kubelet ends what is deleted.
-                if world.api.get(PODS, "vm").is_some_and(|pod| !pod["metadata"]["deletionTimestamp"].is_null()) {
+                if world
+                    .api
+                    .get(PODS, "vm")
+                    .is_some_and(|pod| !pod["metadata"]["deletionTimestamp"].is_null())
+                {
                     world.api.remove(PODS, "vm");
                 }
             }
@@ -116,13 +128,18 @@ async fn an_unusable_spec_is_no_reason_to_end_a_vm_that_runs() {
         machine["maximumRam"] = "lots".into();
     });
     world.settle().await;
-    assert_eq!(world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"], Value::Null);
+    assert_eq!(
+        world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"],
+        Value::Null
+    );
 }
 
 #[tokio::test]
 async fn what_cannot_change_in_a_running_machine_is_named_and_in_force_after_a_restart() {
     let world = running().await;
-    world.api.change(PODS, "vm", |pod| pod["spec"]["terminationGracePeriodSeconds"] = 915.into());
+    world.api.change(PODS, "vm", |pod| {
+        pod["spec"]["terminationGracePeriodSeconds"] = 915.into()
+    });
     world.edit(|machine| {
         machine["maximumRam"] = "4Gi".into();
         machine["firmware"] = "bios".into();
@@ -130,10 +147,17 @@ async fn what_cannot_change_in_a_running_machine_is_named_and_in_force_after_a_r
     });
     world.settle().await;
     let message = required(&world).unwrap();
-    for field in ["spec.vm.maximumRam", "spec.vm.firmware", "spec.vm.powerdownTimeout (for drains"] {
+    for field in [
+        "spec.vm.maximumRam",
+        "spec.vm.firmware",
+        "spec.vm.powerdownTimeout (for drains",
+    ] {
         assert!(message.contains(field), "{message}");
     }
-    assert!(!message.contains("spec.vm.cpuModel") && world.api.get(PODS, "vm").is_some(), "{message}");
+    assert!(
+        !message.contains("spec.vm.cpuModel") && world.api.get(PODS, "vm").is_some(),
+        "{message}"
+    );
     assert_eq!(world.ready().0, "Running");
     world.edit(|machine| machine["restartRequest"] = 1.into());
     world.settle().await;
@@ -156,9 +180,14 @@ async fn what_a_running_machine_follows_and_what_only_looks_different_needs_no_r
     world.settle().await;
     assert_eq!(required(&world), None);
     // Neither a pod of the reference nor one of another version, which knows other fields.
-    for annotation in [Value::Null, json!("{}"), json!("{\"spec.vm.unheardOf\":\"00\"}")] {
+    for annotation in [
+        Value::Null,
+        json!("{}"),
+        json!("{\"spec.vm.unheardOf\":\"00\"}"),
+    ] {
         world.api.change(PODS, "vm", |pod| {
-            pod["metadata"]["annotations"]["vmoperator.jdrupes.org/started-with"] = annotation.clone();
+            pod["metadata"]["annotations"]["vmoperator.jdrupes.org/started-with"] =
+                annotation.clone();
             if annotation.is_null() {
                 let annotations = pod["metadata"]["annotations"].as_object_mut().unwrap();
                 annotations.remove("vmoperator.jdrupes.org/started-with");
@@ -178,7 +207,12 @@ async fn a_cd_that_is_changed_needs_no_restart_and_another_drive_does() {
     world.edit(|machine| machine["disks"][0]["cdrom"]["image"] = "a.iso".into());
     world.settle().await;
     assert_eq!(required(&world), None);
-    world.edit(|machine| machine["disks"].as_array_mut().unwrap().push(json!({"cdrom": {"image": ""}})));
+    world.edit(|machine| {
+        machine["disks"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"cdrom": {"image": ""}}))
+    });
     world.settle().await;
     assert!(required(&world).unwrap().contains("spec.vm.disks"));
     assert_eq!(world.api.list(VMS).len(), 1);

@@ -19,19 +19,32 @@ fn labels(vm: &str) -> Value {
 
 fn put(world: &World, name: &str, vm: &str) -> Value {
     let data = json!({"display-password": "Z2VoZWlt"});
-    world.api.put(SECRETS, json!({"metadata": {"name": name, "labels": labels(vm)}, "data": data}))
+    world.api.put(
+        SECRETS,
+        json!({"metadata": {"name": name, "labels": labels(vm)}, "data": data}),
+    )
 }
 
 /// The secrets that the pod's configuration volume is made of.
 fn mounted(world: &World) -> Vec<Value> {
     let pod = world.api.get(PODS, "vm").unwrap();
-    let sources = pod["spec"]["volumes"][0]["projected"]["sources"].as_array().unwrap().clone();
-    sources.iter().map(|source| source["secret"]["name"].clone()).filter(|name| !name.is_null()).collect()
+    let sources = pod["spec"]["volumes"][0]["projected"]["sources"]
+        .as_array()
+        .unwrap()
+        .clone();
+    sources
+        .iter()
+        .map(|source| source["secret"]["name"].clone())
+        .filter(|name| !name.is_null())
+        .collect()
 }
 
 fn required(world: &World) -> Option<String> {
     let conditions = world.vm().status.unwrap().conditions;
-    conditions.into_iter().find(|c| c.type_ == "RestartRequired").map(|c| c.message)
+    conditions
+        .into_iter()
+        .find(|c| c.type_ == "RestartRequired")
+        .map(|c| c.message)
 }
 
 #[tokio::test]
@@ -39,7 +52,10 @@ async fn b36_a_secret_is_generated_that_lets_nobody_in_and_goes_with_its_vm() {
     let world = World::new(one_disk());
     world.settle().await;
     let secret = world.api.get(SECRETS, "vm-display-secret").unwrap();
-    assert_eq!(secret["stringData"], json!({"display-password": "secret", "password-expiry": "now"}));
+    assert_eq!(
+        secret["stringData"],
+        json!({"display-password": "secret", "password-expiry": "now"})
+    );
     // B36: the reference leaves it behind.
     assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], "vm-uid");
     for (name, value) in labels("vm").as_object().unwrap() {
@@ -72,7 +88,10 @@ async fn without_generate_secret_none_is_made_and_one_that_comes_is_used_from_th
     world.settle().await;
     world.run();
     world.settle().await;
-    assert_eq!((world.api.list(SECRETS).len(), mounted(&world).len()), (0, 0));
+    assert_eq!(
+        (world.api.list(SECRETS).len(), mounted(&world).len()),
+        (0, 0)
+    );
     put(&world, "mine", "vm");
     world.settle().await;
     let message = required(&world).unwrap();
@@ -82,7 +101,10 @@ async fn without_generate_secret_none_is_made_and_one_that_comes_is_used_from_th
     world.settle().await;
     world.api.remove(PODS, "vm");
     world.settle().await;
-    assert_eq!((mounted(&world), required(&world)), (vec![json!("mine"); 2], None));
+    assert_eq!(
+        (mounted(&world), required(&world)),
+        (vec![json!("mine"); 2], None)
+    );
 }
 
 #[tokio::test]
@@ -91,7 +113,10 @@ async fn a_machine_without_a_display_gets_no_secret() {
     machine["display"] = json!({"outputs": 1});
     let world = World::new(machine);
     world.settle().await;
-    assert_eq!((world.api.list(SECRETS).len(), mounted(&world).len()), (0, 0));
+    assert_eq!(
+        (world.api.list(SECRETS).len(), mounted(&world).len()),
+        (0, 0)
+    );
 }
 
 #[tokio::test]
@@ -100,12 +125,17 @@ async fn a_new_password_wakes_the_kubelet_and_is_left_as_it_is() {
     world.settle().await;
     // A fixed one: it has no expiry.
     let fixed = json!({"display-password": "bmV3"});
-    world.api.change(SECRETS, "vm-display-secret", |secret| secret["data"] = fixed.clone());
+    world.api.change(SECRETS, "vm-display-secret", |secret| {
+        secret["data"] = fixed.clone()
+    });
     let secret = world.api.get(SECRETS, "vm-display-secret").unwrap();
     world.deliver();
     assert_eq!(world.step().await, [request("PATCH", PODS, "vm")]);
     let annotations = world.api.get(PODS, "vm").unwrap()["metadata"]["annotations"].clone();
-    assert_eq!(annotations["vmrunner.jdrupes.org/dpVersion"], secret["metadata"]["resourceVersion"]);
+    assert_eq!(
+        annotations["vmrunner.jdrupes.org/dpVersion"],
+        secret["metadata"]["resourceVersion"]
+    );
     world.deliver();
     assert_eq!(world.step().await, [""; 0]);
     world.restart_operator();
@@ -125,7 +155,13 @@ async fn a_generated_secret_that_is_deleted_comes_back_into_the_pod_that_runs() 
     world.settle().await;
     world.api.remove(SECRETS, "vm-display-secret");
     world.deliver();
-    assert_eq!(world.step().await, [request("PATCH", PODS, "vm"), request("POST", SECRETS, "vm-display-secret")]);
+    assert_eq!(
+        world.step().await,
+        [
+            request("PATCH", PODS, "vm"),
+            request("POST", SECRETS, "vm-display-secret")
+        ]
+    );
     world.settle().await;
     assert_eq!((required(&world), world.api.list(PODS).len()), (None, 1));
 }
@@ -152,8 +188,15 @@ async fn no_password_gets_into_another_object() {
     world.settle().await;
     world.run();
     world.settle().await;
-    assert!(world.api.list(SECRETS)[0].to_string().contains("geheim-1234"));
-    for object in [CONFIG_MAPS, PODS, VMS].iter().flat_map(|collection| world.api.list(collection)) {
+    assert!(
+        world.api.list(SECRETS)[0]
+            .to_string()
+            .contains("geheim-1234")
+    );
+    for object in [CONFIG_MAPS, PODS, VMS]
+        .iter()
+        .flat_map(|collection| world.api.list(collection))
+    {
         assert!(!object.to_string().contains("geheim"), "{object}");
     }
 }

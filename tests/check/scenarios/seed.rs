@@ -11,17 +11,23 @@ fn with(cloud_init: Value) -> World {
 /// `cloudInit` in the runner's configuration.
 fn seed(world: &World) -> Value {
     let config_map = world.api.get(CONFIG_MAPS, "vm").unwrap();
-    let config: Value = serde_json::from_str(config_map["data"]["config.yaml"].as_str().unwrap()).unwrap();
+    let config: Value =
+        serde_json::from_str(config_map["data"]["config.yaml"].as_str().unwrap()).unwrap();
     config["/Runner"]["cloudInit"].clone()
 }
 
 fn instance(world: &World) -> String {
-    seed(world)["metaData"]["instance-id"].as_str().unwrap().to_owned()
+    seed(world)["metaData"]["instance-id"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 fn set(world: &World, cloud_init: Value) {
     world.edit(|_| {});
-    world.api.change(VMS, "vm", |vm| vm["spec"]["cloudInit"] = cloud_init);
+    world
+        .api
+        .change(VMS, "vm", |vm| vm["spec"]["cloudInit"] = cloud_init);
 }
 
 /// A VM with the ConfigMap that the reference has made for it, or for a namesake.
@@ -33,7 +39,10 @@ fn of_the_reference(cloud_init: Value, owner: &str) -> World {
     });
     let text = "\"/Runner\":\n  cloudInit:\n    metaData: {\"instance-id\":\"v17\",\"local-hostname\":\"vm\"}\n    userData: {}\n";
     let metadata = json!({"name": "vm", "labels": labels, "ownerReferences": [owner]});
-    world.api.put(CONFIG_MAPS, json!({"metadata": metadata, "data": {"config.yaml": text, "logging.properties": ""}}));
+    world.api.put(
+        CONFIG_MAPS,
+        json!({"metadata": metadata, "data": {"config.yaml": text, "logging.properties": ""}}),
+    );
     world
 }
 
@@ -63,7 +72,9 @@ async fn the_instance_stays_over_restarts_and_edits_of_anything_else() {
 #[tokio::test]
 async fn another_vm_with_the_same_seed_is_another_instance() {
     let (world, namesake) = (with(json!({})), with(json!({})));
-    namesake.api.change(VMS, "vm", |vm| vm["metadata"]["uid"] = "another".into());
+    namesake
+        .api
+        .change(VMS, "vm", |vm| vm["metadata"]["uid"] = "another".into());
     world.settle().await;
     namesake.settle().await;
     assert_ne!(instance(&world), instance(&namesake));
@@ -104,19 +115,37 @@ async fn an_instance_that_is_given_or_a_namesakes_is_not_kept() {
 #[tokio::test]
 async fn what_comes_from_a_secret_is_mounted_and_stands_in_no_other_object() {
     let from = |key: &str| json!({"secretKeyRef": {"name": "guest", "key": key}});
-    let mut world = with(json!({"userDataFrom": from("cloud-config"), "networkConfigFrom": from("netplan")}));
+    let mut world =
+        with(json!({"userDataFrom": from("cloud-config"), "networkConfigFrom": from("netplan")}));
     world.settle().await;
     let seed = seed(&world);
     assert_eq!(seed["userDataFile"], "/etc/opt/vmrunner-seed/user-data");
-    assert_eq!(seed["networkConfigFile"], "/etc/opt/vmrunner-seed/network-config");
-    assert!(seed["userData"].is_null() && seed["networkConfig"].is_null(), "{seed}");
+    assert_eq!(
+        seed["networkConfigFile"],
+        "/etc/opt/vmrunner-seed/network-config"
+    );
+    assert!(
+        seed["userData"].is_null() && seed["networkConfig"].is_null(),
+        "{seed}"
+    );
     let pod = world.api.get(PODS, "vm").unwrap();
     let volumes = pod["spec"]["volumes"].as_array().unwrap();
-    let volume = volumes.iter().find(|volume| volume["name"] == "seed").unwrap();
+    let volume = volumes
+        .iter()
+        .find(|volume| volume["name"] == "seed")
+        .unwrap();
     let source = |key: &str, path: &str| json!({"secret": {"name": "guest", "items": [{"key": key, "path": path}]}});
-    let sources = json!([source("cloud-config", "user-data"), source("netplan", "network-config")]);
-    assert_eq!(volume["projected"], json!({"defaultMode": 0o440, "sources": sources}));
-    let mounts = pod["spec"]["containers"][0]["volumeMounts"].as_array().unwrap();
+    let sources = json!([
+        source("cloud-config", "user-data"),
+        source("netplan", "network-config")
+    ]);
+    assert_eq!(
+        volume["projected"],
+        json!({"defaultMode": 0o440, "sources": sources})
+    );
+    let mounts = pod["spec"]["containers"][0]["volumeMounts"]
+        .as_array()
+        .unwrap();
     let mount = json!({"name": "seed", "mountPath": "/etc/opt/vmrunner-seed", "readOnly": true});
     assert!(mounts.contains(&mount), "{mounts:?}");
     // Its content is not looked at: the operator asks for no secret but display secrets.

@@ -14,7 +14,10 @@ fn switch(world: &mut World, setting: LoadBalancerService) {
 
 fn on() -> LoadBalancerService {
     let map = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
-    LoadBalancerService::On { labels: map("team", "red"), annotations: map("pool", "public") }
+    LoadBalancerService::On {
+        labels: map("team", "red"),
+        annotations: map("pool", "public"),
+    }
 }
 
 fn with(machine: Value) -> World {
@@ -36,7 +39,10 @@ fn say(world: &World, what: Value) {
 
 fn note(world: &World) -> Option<(String, String)> {
     let conditions = world.vm().status.unwrap().conditions;
-    conditions.into_iter().find(|c| c.type_ == "ServiceInSync").map(|c| (c.reason, c.message))
+    conditions
+        .into_iter()
+        .find(|c| c.type_ == "ServiceInSync")
+        .map(|c| (c.reason, c.message))
 }
 
 #[tokio::test]
@@ -52,16 +58,25 @@ async fn a_service_leads_to_the_display_and_follows_its_port() {
     let world = with(one_disk());
     world.settle().await;
     let made = service(&world);
-    assert_eq!((&made["spec"]["type"], &made["metadata"]["labels"]["team"]), (&json!("LoadBalancer"), &json!("red")));
+    assert_eq!(
+        (&made["spec"]["type"], &made["metadata"]["labels"]["team"]),
+        (&json!("LoadBalancer"), &json!("red"))
+    );
     assert_eq!(made["metadata"]["annotations"]["pool"], "public");
     let port = json!([{"name": "spice", "port": 5900, "protocol": "TCP", "targetPort": 5900}]);
     assert_eq!(made["spec"]["ports"], port);
-    let selector = json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "vm"});
+    let selector =
+        json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "vm"});
     assert_eq!(made["spec"]["selector"], selector);
     world.run();
     world.settle().await;
     world.edit(|machine| machine["display"] = json!({"spice": {"port": 5910}}));
-    assert!(world.step().await.contains(&request("PATCH", SERVICES, "vm")));
+    assert!(
+        world
+            .step()
+            .await
+            .contains(&request("PATCH", SERVICES, "vm"))
+    );
     assert_eq!(service(&world)["spec"]["ports"][0]["port"], 5910);
     world.deliver();
     assert_eq!(world.step().await, [""; 0]);
@@ -74,7 +89,10 @@ async fn without_a_display_the_ports_into_the_guest_are_carried() {
     let world = with(json!({"display": {}, "networks": [{"user": {"forward": forward}}]}));
     world.settle().await;
     let ports = service(&world)["spec"]["ports"].clone();
-    assert_eq!((&ports[0]["name"], &ports[1]["name"]), (&json!("tcp-2222"), &json!("udp-5353")));
+    assert_eq!(
+        (&ports[0]["name"], &ports[1]["name"]),
+        (&json!("tcp-2222"), &json!("udp-5353"))
+    );
     world.edit(|machine| machine["networks"] = json!([]));
     world.settle().await;
     assert!(!service(&world)["metadata"]["deletionTimestamp"].is_null());
@@ -84,19 +102,36 @@ async fn without_a_display_the_ports_into_the_guest_are_carried() {
 async fn the_vms_words_are_laid_over_the_defaults_and_null_takes_one_away() {
     let world = with(one_disk());
     let labels = json!({"team": null, "mine": "1", "app.kubernetes.io/instance": "another"});
-    say(&world, json!({"labels": labels, "annotations": {"pool": "private"}}));
+    say(
+        &world,
+        json!({"labels": labels, "annotations": {"pool": "private"}}),
+    );
     world.settle().await;
     let labels = service(&world)["metadata"]["labels"].clone();
-    assert_eq!((&labels["team"], &labels["mine"]), (&Value::Null, &json!("1")));
+    assert_eq!(
+        (&labels["team"], &labels["mine"]),
+        (&Value::Null, &json!("1"))
+    );
     assert_eq!(labels["app.kubernetes.io/instance"], "vm");
-    assert_eq!(service(&world)["metadata"]["annotations"]["pool"], "private");
+    assert_eq!(
+        service(&world)["metadata"]["annotations"]["pool"],
+        "private"
+    );
     // What is not said any more goes; what others have added stays.
-    world.api.change(SERVICES, "vm", |service| service["metadata"]["annotations"]["cloud"] = "id-7".into());
+    world.api.change(SERVICES, "vm", |service| {
+        service["metadata"]["annotations"]["cloud"] = "id-7".into()
+    });
     say(&world, json!({"annotations": {"pool": null}}));
     world.settle().await;
     let metadata = service(&world)["metadata"].clone();
-    assert!(metadata["labels"]["mine"].is_null() && metadata["labels"]["team"] == "red", "{metadata}");
-    assert!(metadata["annotations"]["pool"].is_null() && metadata["annotations"]["cloud"] == "id-7", "{metadata}");
+    assert!(
+        metadata["labels"]["mine"].is_null() && metadata["labels"]["team"] == "red",
+        "{metadata}"
+    );
+    assert!(
+        metadata["annotations"]["pool"].is_null() && metadata["annotations"]["cloud"] == "id-7",
+        "{metadata}"
+    );
 }
 
 #[tokio::test]
@@ -110,7 +145,10 @@ async fn a_service_that_is_not_wanted_any_more_goes_and_is_not_asked_for_twice()
             switch(&mut world, LoadBalancerService::Off)
         }
         let requests = world.step().await;
-        assert!(requests.contains(&request("DELETE", SERVICES, "vm")), "{requests:?}");
+        assert!(
+            requests.contains(&request("DELETE", SERVICES, "vm")),
+            "{requests:?}"
+        );
         // Giving back a load balancer takes its time.
         world.settle().await;
         world.api.remove(SERVICES, "vm");
@@ -125,7 +163,8 @@ async fn an_edited_or_deleted_service_comes_back_as_it_should_be() {
     world.settle().await;
     let spec = service(&world)["spec"].clone();
     world.api.change(SERVICES, "vm", |service| {
-        service["spec"]["ports"] = json!([{"name": "spice", "port": 1, "protocol": "TCP", "targetPort": 1}]);
+        service["spec"]["ports"] =
+            json!([{"name": "spice", "port": 1, "protocol": "TCP", "targetPort": 1}]);
         service["spec"]["selector"]["more"] = "x".into();
         service["spec"]["type"] = "ClusterIP".into();
     });
@@ -141,7 +180,10 @@ async fn a_service_of_somebody_else_is_neither_taken_over_nor_deleted_and_the_vm
     let mut world = with(one_disk());
     let labels = json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "vm"});
     for labels in [json!({}), labels] {
-        let foreign = world.api.put(SERVICES, json!({"metadata": {"name": "vm", "labels": labels}, "spec": {}}));
+        let foreign = world.api.put(
+            SERVICES,
+            json!({"metadata": {"name": "vm", "labels": labels}, "spec": {}}),
+        );
         for setting in [on(), LoadBalancerService::Off] {
             switch(&mut world, setting.clone());
             for _ in 0..4 {
@@ -149,7 +191,10 @@ async fn a_service_of_somebody_else_is_neither_taken_over_nor_deleted_and_the_vm
                 world.reconcile().await.unwrap();
             }
             assert_eq!(world.api.get(SERVICES, "vm").unwrap(), foreign);
-            assert_eq!(note(&world).map(|(reason, _)| reason), (setting == on()).then(|| "NameTaken".to_owned()));
+            assert_eq!(
+                note(&world).map(|(reason, _)| reason),
+                (setting == on()).then(|| "NameTaken".to_owned())
+            );
             assert_eq!(world.ready().0, "Starting");
         }
     }
@@ -163,9 +208,15 @@ async fn a_refused_service_is_told_and_tried_again_later() {
     world.deliver();
     world.api.fail(0, Fault::Refused(403));
     let outcome = world.reconcile().await.unwrap();
-    assert_eq!(outcome, vm_operator::k8s::controller::Outcome::Recheck(std::time::Duration::from_secs(300)));
+    assert_eq!(
+        outcome,
+        vm_operator::k8s::controller::Outcome::Recheck(std::time::Duration::from_secs(300))
+    );
     let (reason, message) = note(&world).unwrap();
-    assert!(reason == "Rejected" && message.contains("refused by the test"), "{reason}: {message}");
+    assert!(
+        reason == "Rejected" && message.contains("refused by the test"),
+        "{reason}: {message}"
+    );
     world.settle().await;
     assert_eq!((note(&world), world.api.list(SERVICES).len()), (None, 1));
 }

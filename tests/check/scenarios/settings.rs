@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use vm_operator::settings::Settings;
 
 fn settings(reconciler: &str) -> Settings {
-    let text = format!("\"/Manager\":\n  \"/Controller\":\n    \"/Reconciler\":\n      {reconciler}\n");
+    let text =
+        format!("\"/Manager\":\n  \"/Controller\":\n    \"/Reconciler\":\n      {reconciler}\n");
     Settings::parse(&text, "config.yaml").unwrap().0
 }
 
@@ -27,14 +28,20 @@ async fn running() -> World {
 #[tokio::test]
 async fn new_configuration_is_used_at_the_next_start_and_changes_no_running_vm() {
     let mut world = running().await;
-    reload(&mut world, "runnerImage: {source: registry.example/runner:2}");
+    reload(
+        &mut world,
+        "runnerImage: {source: registry.example/runner:2}",
+    );
     world.api.requests();
     assert_eq!(world.step().await, [""; 0], "the running VM is left alone");
 
     world.api.remove(PODS, "vm");
     world.settle().await;
     let pod = world.api.get(PODS, "vm").unwrap();
-    assert_eq!(pod["spec"]["containers"][0]["image"], "registry.example/runner:2");
+    assert_eq!(
+        pod["spec"]["containers"][0]["image"],
+        "registry.example/runner:2"
+    );
 }
 
 #[tokio::test]
@@ -42,20 +49,34 @@ async fn what_a_pod_may_do_changes_at_the_vms_next_start_and_not_before() {
     let mut world = running().await;
     let rights = |world: &World| {
         let pod = world.api.get(PODS, "vm").unwrap()["spec"].clone();
-        let (own, all) = (&pod["containers"][0]["securityContext"], &pod["securityContext"]);
-        (own["privileged"].clone(), all["runAsUser"].clone(), all["runAsNonRoot"].clone())
+        let (own, all) = (
+            &pod["containers"][0]["securityContext"],
+            &pod["securityContext"],
+        );
+        (
+            own["privileged"].clone(),
+            all["runAsUser"].clone(),
+            all["runAsNonRoot"].clone(),
+        )
     };
     let before = rights(&world);
     assert_eq!(before, (json!(null), json!(107), json!(true)));
     for (settings, after) in [
-        ("accelerator: {privileged: true}", (json!(true), json!(107), json!(true))),
+        (
+            "accelerator: {privileged: true}",
+            (json!(true), json!(107), json!(true)),
+        ),
         ("deviceAccess: root", (json!(null), json!(0), json!(null))),
         ("cpuOvercommit: 2", before),
     ] {
         let old = rights(&world);
         reload(&mut world, settings);
         world.api.requests();
-        assert_eq!(world.step().await, [""; 0], "{settings}: the running VM is left alone");
+        assert_eq!(
+            world.step().await,
+            [""; 0],
+            "{settings}: the running VM is left alone"
+        );
         assert_eq!(rights(&world), old, "{settings}");
         world.api.remove(PODS, "vm");
         world.settle().await;
@@ -81,21 +102,34 @@ async fn what_the_settings_say_of_pods_and_claims_reaches_them_unless_the_vm_say
         (world.api.get(PODS, "vm").unwrap()["spec"].clone(), world)
     };
     let (pod, world) = pod_of(json!({"vm": one_disk()})).await;
-    assert_eq!((&pod["priorityClassName"], &pod["nodeSelector"]), (&json!("vms"), &json!({"vms": "all"})));
+    assert_eq!(
+        (&pod["priorityClassName"], &pod["nodeSelector"]),
+        (&json!("vms"), &json!({"vms": "all"}))
+    );
     assert_eq!(pod["tolerations"][0]["key"], "vms");
     assert_eq!(pod["imagePullSecrets"], json!([{"name": "registry"}]));
     let resources = &pod["containers"][0]["resources"];
     assert_eq!(resources["limits"], json!({"devices.kubevirt.io/kvm": "1"}));
     assert_eq!(resources["requests"]["devices.kubevirt.io/kvm"], "1");
-    let config = world.api.get(CONFIG_MAPS, "vm").unwrap()["data"]["config.yaml"].as_str().unwrap().to_owned();
+    let config = world.api.get(CONFIG_MAPS, "vm").unwrap()["data"]["config.yaml"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert!(config.contains(r#""accelerator": "kvm""#), "{config}");
     let claim = world.api.get(CLAIMS, "vmop-image-repository").unwrap()["spec"].clone();
-    assert_eq!((&claim["storageClassName"], &claim["accessModes"]), (&json!("nfs"), &json!(["ReadWriteMany"])));
+    assert_eq!(
+        (&claim["storageClassName"], &claim["accessModes"]),
+        (&json!("nfs"), &json!(["ReadWriteMany"]))
+    );
     assert_eq!(claim["resources"]["requests"]["storage"], "5Gi");
 
-    let own = json!({"nodeSelector": {"vms": "mine"}, "priorityClassName": "mine", "vm": one_disk()});
+    let own =
+        json!({"nodeSelector": {"vms": "mine"}, "priorityClassName": "mine", "vm": one_disk()});
     let (pod, _) = pod_of(own).await;
-    assert_eq!((&pod["priorityClassName"], &pod["nodeSelector"]), (&json!("mine"), &json!({"vms": "mine"})));
+    assert_eq!(
+        (&pod["priorityClassName"], &pod["nodeSelector"]),
+        (&json!("mine"), &json!({"vms": "mine"}))
+    );
 }
 
 #[tokio::test]
@@ -110,7 +144,9 @@ async fn an_image_repository_that_is_not_to_be_made_is_not_made() {
 /// The data of the VM's ConfigMap, but for the runner's own file.
 fn logging(world: &World) -> Option<String> {
     let config_map = world.api.get(CONFIG_MAPS, "vm").unwrap();
-    config_map["data"]["logging.properties"].as_str().map(str::to_owned)
+    config_map["data"]["logging.properties"]
+        .as_str()
+        .map(str::to_owned)
 }
 
 #[tokio::test]
@@ -125,13 +161,26 @@ async fn the_config_map_keeps_how_logging_is_configured_and_no_vm_restarts_by_it
     assert_eq!(logging(&world).as_deref(), Some(lines));
     // The VM's own count more.
     world.edit(|_| {});
-    world.api.change(VMS, "vm", |vm| vm["spec"]["loggingProperties"] = ".level=FINE".into());
+    world.api.change(VMS, "vm", |vm| {
+        vm["spec"]["loggingProperties"] = ".level=FINE".into()
+    });
     world.settle().await;
     assert_eq!(logging(&world).as_deref(), Some(".level=FINE"));
     world.edit(|_| {});
-    world.api.change(VMS, "vm", |vm| drop(vm["spec"].as_object_mut().unwrap().remove("loggingProperties")));
+    world.api.change(VMS, "vm", |vm| {
+        drop(
+            vm["spec"]
+                .as_object_mut()
+                .unwrap()
+                .remove("loggingProperties"),
+        )
+    });
     world.settle().await;
-    assert_eq!(logging(&world).as_deref(), Some(lines), "those of the settings again");
+    assert_eq!(
+        logging(&world).as_deref(),
+        Some(lines),
+        "those of the settings again"
+    );
     reload(&mut world, "cpuOvercommit: 2");
     world.settle().await;
     assert_eq!(logging(&world), None, "nobody says anything any more");

@@ -53,24 +53,36 @@ struct Server {
 impl Server {
     /// One that listens, and a client of it whose requests time out soon.
     async fn start(script: Script) -> (Self, Client) {
-        let server = Self { script, asked: Arc::default() };
+        let server = Self {
+            script,
+            asked: Arc::default(),
+        };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap())
+            .parse()
+            .unwrap();
         let listening = server.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let server = listening.clone();
-                let service = hyper::service::service_fn(move |request| server.clone().answer(request));
-                let serving =
-                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+                let service =
+                    hyper::service::service_fn(move |request| server.clone().answer(request));
+                let serving = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service);
                 tokio::spawn(async move { drop(serving.await) });
             }
         });
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let deadlines = Deadlines { answer: Duration::from_millis(300), list: Duration::from_millis(300) };
+        let deadlines = Deadlines {
+            answer: Duration::from_millis(300),
+            list: Duration::from_millis(300),
+        };
         let mut config = Config::new(url);
         config.default_namespace = "ns".to_owned();
-        (server, gate::client(config, Arc::default(), Leadership::alone(), deadlines).unwrap())
+        (
+            server,
+            gate::client(config, Arc::default(), Leadership::alone(), deadlines).unwrap(),
+        )
     }
 
     async fn answer(self, request: Request<Incoming>) -> Result<Response, Infallible> {
@@ -89,14 +101,19 @@ impl Server {
         let first = match (self.script)(what, &path, nth) {
             Reply::Silence => return std::future::pending().await,
             Reply::Later => {
-                let answer = Response::builder().status(StatusCode::TOO_MANY_REQUESTS).header("Retry-After", "1");
-                return Ok(answer.body(Body::from("Too many requests, please try again later.")).unwrap());
+                let answer = Response::builder()
+                    .status(StatusCode::TOO_MANY_REQUESTS)
+                    .header("Retry-After", "1");
+                return Ok(answer
+                    .body(Body::from("Too many requests, please try again later."))
+                    .unwrap());
             }
             Reply::Whole(value) => return Ok(Response::new(Body::from(value.to_string()))),
             Reply::Half(value) => value.to_string().split_at(10).0.to_owned(),
             Reply::Events(events) => {
                 // The type comes first, as the API server writes it.
-                let line = |(type_, object)| format!("{{\"type\":\"{type_}\",\"object\":{object}}}\n");
+                let line =
+                    |(type_, object)| format!("{{\"type\":\"{type_}\",\"object\":{object}}}\n");
                 events.into_iter().map(line).collect()
             }
         };
@@ -106,7 +123,12 @@ impl Server {
     }
 
     fn asked(&self, what: &str) -> usize {
-        self.asked.lock().unwrap().get(what).copied().unwrap_or_default()
+        self.asked
+            .lock()
+            .unwrap()
+            .get(what)
+            .copied()
+            .unwrap_or_default()
     }
 }
 
@@ -141,7 +163,8 @@ async fn an_operator_whose_first_requests_are_never_answered_sees_everything_all
     let store = ctx.vms.reader();
     let children = watches::children(&ctx);
     let of_task = ctx.clone();
-    let standing_by = tokio::spawn(async move { watches::stand_by(&of_task, vms, children.boxed()).await });
+    let standing_by =
+        tokio::spawn(async move { watches::stand_by(&of_task, vms, children.boxed()).await });
     let seen = async {
         ctx.caches.ready().await;
         while store.state().is_empty() {
@@ -149,22 +172,39 @@ async fn an_operator_whose_first_requests_are_never_answered_sees_everything_all
         }
     };
     let seen = tokio::time::timeout(Duration::from_secs(60), seen).await;
-    assert!(seen.is_ok(), "{:?}; asked: {:?}", ctx.caches.missing(), server.asked.lock().unwrap());
+    assert!(
+        seen.is_ok(),
+        "{:?}; asked: {:?}",
+        ctx.caches.missing(),
+        server.asked.lock().unwrap()
+    );
     assert_eq!(store.state()[0].name_any(), "vm");
     standing_by.abort();
 }
 
 #[tokio::test]
 async fn a_write_that_is_asked_for_later_is_sent_once_and_then_by_the_controller() {
-    let script = |_: &str, _: &str, nth: usize| if nth == 0 { Reply::Later } else { Reply::Whole(vm()) };
+    let script = |_: &str, _: &str, nth: usize| {
+        if nth == 0 {
+            Reply::Later
+        } else {
+            Reply::Whole(vm())
+        }
+    };
     let (server, client) = Server::start(script).await;
     let mut ctx = Context::new(client, "ns".to_owned(), Settings::default());
     ctx.states = VmStates::new(Duration::from_secs(1), || 0.0);
     let write = || async { Writer::new(&ctx).merge_vm("vm", &json!({})).await };
     let asked = || server.asked(&format!("PATCH {VMS}/vm"));
     let error = write().await.unwrap_err();
-    assert_eq!((asked(), error.code(), error.retry()), (1, Some(429), Retry::Backoff(Duration::from_secs(30))));
-    assert_eq!(after_failure("vm", &error, &ctx), Action::requeue(Duration::from_secs(1)));
+    assert_eq!(
+        (asked(), error.code(), error.retry()),
+        (1, Some(429), Retry::Backoff(Duration::from_secs(30)))
+    );
+    assert_eq!(
+        after_failure("vm", &error, &ctx),
+        Action::requeue(Duration::from_secs(1))
+    );
     write().await.unwrap();
     assert_eq!(asked(), 2);
 }
@@ -173,7 +213,13 @@ async fn a_write_that_is_asked_for_later_is_sent_once_and_then_by_the_controller
 async fn a_write_that_is_never_answered_fails_and_says_so() {
     let (_, client) = Server::start(|_, _, _| Reply::Silence).await;
     let ctx = Context::new(client, "ns".to_owned(), Settings::default());
-    let error = Writer::new(&ctx).merge_vm("vm", &json!({})).await.unwrap_err();
-    assert!(error.to_string().contains("no answer within 300ms"), "{error}");
+    let error = Writer::new(&ctx)
+        .merge_vm("vm", &json!({}))
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("no answer within 300ms"),
+        "{error}"
+    );
     assert_eq!(error.retry(), Retry::Backoff(Duration::from_secs(30)));
 }

@@ -25,7 +25,10 @@ struct Server {
 impl Server {
     fn context(&self) -> Arc<Context> {
         let server = self.clone();
-        let client = Client::new(tower::service_fn(move |request| server.clone().answer(request)), "ns");
+        let client = Client::new(
+            tower::service_fn(move |request| server.clone().answer(request)),
+            "ns",
+        );
         Arc::new(Context::new(client, "ns".to_owned(), Settings::default()))
     }
 
@@ -36,9 +39,10 @@ impl Server {
         let is_watch = query.contains("watch=true");
         let answer = match (&parts.method, path.as_str()) {
             (&Method::GET, VMS) if !self.knows_vms.load(Ordering::Relaxed) => {
-                let status =
-                    json!({"status": "Failure", "code": 404, "reason": "NotFound", "message": "page not found"});
-                return Ok(Response::builder().status(404).body(Body::from(serde_json::to_vec(&status)?))?);
+                let status = json!({"status": "Failure", "code": 404, "reason": "NotFound", "message": "page not found"});
+                return Ok(Response::builder()
+                    .status(404)
+                    .body(Body::from(serde_json::to_vec(&status)?))?);
             }
             (&Method::GET, VMS) if is_watch => {
                 return std::future::pending().await;
@@ -50,7 +54,10 @@ impl Server {
             (&Method::GET, path) if path.starts_with(VMS) => {
                 let name = path.rsplit('/').next();
                 let vms = self.vms.lock().unwrap();
-                vms.iter().find(|vm| vm["metadata"]["name"].as_str() == name).cloned().unwrap_or_default()
+                vms.iter()
+                    .find(|vm| vm["metadata"]["name"].as_str() == name)
+                    .cloned()
+                    .unwrap_or_default()
             }
             (&Method::PATCH | &Method::POST, _) => {
                 let body: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
@@ -78,11 +85,18 @@ async fn a_missing_definition_is_waited_for() {
     let ctx = server.context();
     let vms = watches::vms(&ctx);
     let mut stream = std::pin::pin!(vms);
-    assert!(tokio::time::timeout(Duration::from_mins(10), stream.next()).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_mins(10), stream.next())
+            .await
+            .is_err()
+    );
     assert!(ctx.definition_missing.load(Ordering::Relaxed));
     server.knows_vms.store(true, Ordering::Relaxed);
     // The pauses have not grown so much that anybody would notice.
-    let seen = tokio::time::timeout(Duration::from_secs(6), stream.next()).await.unwrap().unwrap();
+    let seen = tokio::time::timeout(Duration::from_secs(6), stream.next())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(seen.name, "vm");
     assert!(!ctx.definition_missing.load(Ordering::Relaxed));
     // Who is told of a VM finds it in the store.
@@ -90,7 +104,8 @@ async fn a_missing_definition_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_names_the_field_of_a_vm_that_cannot_be_decoded_and_the_other_vms_are_not_affected() {
+async fn an_event_names_the_field_of_a_vm_that_cannot_be_decoded_and_the_other_vms_are_not_affected()
+ {
     let server = Server::default();
     server.knows_vms.store(true, Ordering::Relaxed);
     *server.vms.lock().unwrap() = vec![vm("bad", &json!(5)), vm("good", &json!("1Gi"))];
@@ -102,14 +117,29 @@ async fn an_event_names_the_field_of_a_vm_that_cannot_be_decoded_and_the_other_v
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(5), published).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(5), published)
+        .await
+        .unwrap();
     let (path, event) = server.written.lock().unwrap()[0].clone();
     assert!(path.ends_with("/events"), "{path}");
-    let regarding = (&event["regarding"]["kind"], &event["regarding"]["name"], &event["regarding"]["uid"]);
-    assert_eq!(regarding, (&json!("VirtualMachine"), &json!("bad"), &json!("u")));
-    assert_eq!((&event["type"], &event["reason"]), (&json!("Warning"), &json!("Unreadable")));
+    let regarding = (
+        &event["regarding"]["kind"],
+        &event["regarding"]["name"],
+        &event["regarding"]["uid"],
+    );
+    assert_eq!(
+        regarding,
+        (&json!("VirtualMachine"), &json!("bad"), &json!("u"))
+    );
+    assert_eq!(
+        (&event["type"], &event["reason"]),
+        (&json!("Warning"), &json!("Unreadable"))
+    );
     let note = event["note"].as_str().unwrap();
-    assert!(note.contains("spec.vm.maximumRam") && note.contains("kubectl edit vm bad"), "{note}");
+    assert!(
+        note.contains("spec.vm.maximumRam") && note.contains("kubectl edit vm bad"),
+        "{note}"
+    );
     assert_eq!(ctx.undecodable().keys().collect::<Vec<_>>(), ["bad"]);
     assert_eq!(ctx.vms.reader().state().len(), 1);
 }

@@ -66,7 +66,10 @@ impl World {
         let metadata = json!({"name": "vm", "namespace": "ns", "uid": "vm-uid", "generation": 1});
         let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
         api.put(VMS, json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec, "status": {}}));
-        let world = Self { ctx: context(&api), api };
+        let world = Self {
+            ctx: context(&api),
+            api,
+        };
         world.deliver();
         world
     }
@@ -115,7 +118,10 @@ impl World {
     /// The pod is gone, and the watch tells of it.
     pub fn pod_goes(&self) {
         let pod = self.api.remove(PODS, "vm").unwrap();
-        self.ctx.caches.pods.watched(Event::Delete(serde_json::from_value(pod).unwrap()));
+        self.ctx
+            .caches
+            .pods
+            .watched(Event::Delete(serde_json::from_value(pod).unwrap()));
     }
 
     pub fn pod_status(&self, status: Value) {
@@ -137,8 +143,7 @@ impl World {
 
     pub fn end(&self, outcome: &str, ran: i64) {
         let started = now().checked_sub(SignedDuration::from_secs(ran)).unwrap();
-        let terminated =
-            json!({"exitCode": 71, "reason": "Error", "message": outcome, "startedAt": started, "finishedAt": now()});
+        let terminated = json!({"exitCode": 71, "reason": "Error", "message": outcome, "startedAt": started, "finishedAt": now()});
         self.pod_status(
             json!({"phase": "Failed", "containerStatuses": [{"name": "vm", "state": {"terminated": terminated}}]}),
         );
@@ -147,7 +152,8 @@ impl World {
     pub fn edit(&self, edit: impl FnOnce(&mut Value)) {
         self.api.change(VMS, "vm", |vm| {
             edit(&mut vm["spec"]["vm"]);
-            vm["metadata"]["generation"] = (vm["metadata"]["generation"].as_i64().unwrap() + 1).into();
+            vm["metadata"]["generation"] =
+                (vm["metadata"]["generation"].as_i64().unwrap() + 1).into();
         });
     }
 
@@ -172,12 +178,22 @@ pub fn request(verb: &str, collection: &str, name: &str) -> String {
 
 /// The requests by which a VM is started whose other objects exist.
 pub fn pod_and_status() -> [String; 3] {
-    [request("GET", VMS, "vm"), request("POST", PODS, "vm"), request("PATCH", VMS, "vm/status")]
+    [
+        request("GET", VMS, "vm"),
+        request("POST", PODS, "vm"),
+        request("PATCH", VMS, "vm/status"),
+    ]
 }
 
 /// The requests by which a running VM gets another size.
 pub fn change_of_size() -> [String; 5] {
-    let changed = [(CONFIG_MAPS, "vm"), (PODS, "vm"), (PODS, "vm/resize"), (VMS, "vm/status")];
-    let [config, pod, size, status] = changed.map(|(collection, name)| request("PATCH", collection, name));
+    let changed = [
+        (CONFIG_MAPS, "vm"),
+        (PODS, "vm"),
+        (PODS, "vm/resize"),
+        (VMS, "vm/status"),
+    ];
+    let [config, pod, size, status] =
+        changed.map(|(collection, name)| request("PATCH", collection, name));
     [request("GET", VMS, "vm"), config, pod, size, status]
 }

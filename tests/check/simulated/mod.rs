@@ -7,7 +7,9 @@ use support::vms;
 #[test]
 fn every_fault_at_every_call_leads_to_the_same_end() {
     if std::env::var("FAULTS_CASE").is_ok() {
-        let log = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).without_time();
+        let log = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::DEBUG)
+            .without_time();
         log.with_writer(std::io::stderr).init();
     }
     simulated::check(&vms::CONTROLLER, vms::SCENARIOS);
@@ -30,13 +32,27 @@ fn a_seed_repeats_every_step_of_a_run() {
     for (scenario, reference, cases) in simulation.cases(&scenarios, 1) {
         for case in cases.iter().step_by(100) {
             let run = |seed| {
-                Vec::from_iter(simulation.history(seed, scenario, &reference, case).iter().map(|line| timeless(line)))
+                Vec::from_iter(
+                    simulation
+                        .history(seed, scenario, &reference, case)
+                        .iter()
+                        .map(|line| timeless(line)),
+                )
             };
             let first = run(1);
-            let difference =
-                |other: &[String]| first.iter().zip(other).find(|(a, b)| a != b).map(|(a, b)| format!("{a}\n{b}"));
+            let difference = |other: &[String]| {
+                first
+                    .iter()
+                    .zip(other)
+                    .find(|(a, b)| a != b)
+                    .map(|(a, b)| format!("{a}\n{b}"))
+            };
             let second = run(1);
-            assert!(first == second, "{case} takes another course: {}", difference(&second).unwrap_or_default());
+            assert!(
+                first == second,
+                "{case} takes another course: {}",
+                difference(&second).unwrap_or_default()
+            );
             others += usize::from(run(2) != first);
         }
     }

@@ -31,7 +31,11 @@ pub struct Write {
 impl AuditLog {
     /// The log from now on.
     pub fn from_now() -> Self {
-        Self { from: fs::metadata(path()).map(|meta| meta.len()).unwrap_or_default() }
+        Self {
+            from: fs::metadata(path())
+                .map(|meta| meta.len())
+                .unwrap_or_default(),
+        }
     }
 
     /// All that a service account has written, but for events and the lease by which one operator leads.
@@ -40,7 +44,10 @@ impl AuditLog {
     /// If the log cannot be read.
     pub fn writes_by(&self, namespace: &str, account: &str) -> Vec<Write> {
         let apart = |write: &Write| ["events", "leases"].contains(&write.resource.as_str());
-        self.all_writes_by(namespace, account).into_iter().filter(|write| !apart(write)).collect()
+        self.all_writes_by(namespace, account)
+            .into_iter()
+            .filter(|write| !apart(write))
+            .collect()
     }
 
     /// All that a service account has written.
@@ -52,15 +59,22 @@ impl AuditLog {
         let entries = self.text();
         let entries = entries.lines().filter(|line| line.contains(&user));
         let entries = entries.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let entries = entries.filter(|entry| entry["user"]["username"] == user && entry["stage"] == "ResponseComplete");
-        entries.filter_map(|entry| Write::read(&entry)).filter(|write| write.is_kept).collect()
+        let entries = entries.filter(|entry| {
+            entry["user"]["username"] == user && entry["stage"] == "ResponseComplete"
+        });
+        entries
+            .filter_map(|entry| Write::read(&entry))
+            .filter(|write| write.is_kept)
+            .collect()
     }
 
     fn text(&self) -> String {
-        let mut file = File::open(path()).unwrap_or_else(|e| panic!("{}: {e}; run `make cluster`", path().display()));
+        let mut file = File::open(path())
+            .unwrap_or_else(|e| panic!("{}: {e}; run `make cluster`", path().display()));
         // It begins anew at 200 MB.
         let begins_anew = file.metadata().is_ok_and(|meta| meta.len() < self.from);
-        file.seek(SeekFrom::Start(if begins_anew { 0 } else { self.from })).unwrap();
+        file.seek(SeekFrom::Start(if begins_anew { 0 } else { self.from }))
+            .unwrap();
         let mut text = String::new();
         file.read_to_string(&mut text).unwrap();
         text
@@ -76,7 +90,11 @@ impl Write {
         }
         let object = &entry["objectRef"];
         let part = |name: &str| object[name].as_str().unwrap_or_default().to_owned();
-        let slash = if object["subresource"].is_string() { "/" } else { "" };
+        let slash = if object["subresource"].is_string() {
+            "/"
+        } else {
+            ""
+        };
         let from = &entry["user"]["extra"]["authentication.kubernetes.io/pod-name"][0];
         Some(Self {
             at: entry["requestReceivedTimestamp"].as_str()?.parse().ok()?,

@@ -29,7 +29,14 @@ impl Drop for Bridge {
 }
 
 fn ip(arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new("ip").args(arguments).output().map_err(|e| e.to_string())?;
+    let output = Command::new("ip")
+        .args(arguments)
+        .output()
+        .map_err(|e| e.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    if output.status.success() {
+        Ok(text(&output.stdout))
+    } else {
+        Err(text(&output.stderr))
+    }
 }

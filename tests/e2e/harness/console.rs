@@ -15,15 +15,26 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// # Errors
 /// What kubectl complained about.
 pub async fn log(space: &Space, pod: &str) -> Result<String, String> {
-    space.try_kubectl(&["exec", pod, "--", "vm-runner", "console", "--log"]).await
+    space
+        .try_kubectl(&["exec", pod, "--", "vm-runner", "console", "--log"])
+        .await
 }
 
 /// Types `poweroff` and looks on until the machine is gone and the console with it.
 pub async fn power_off(space: &Space, pod: &str) {
     let mut console = attach(space, pod);
-    console.stdin.as_mut().unwrap().write_all(b"poweroff\n").await.unwrap();
+    console
+        .stdin
+        .as_mut()
+        .unwrap()
+        .write_all(b"poweroff\n")
+        .await
+        .unwrap();
     let ended = tokio::time::timeout(ANSWER_TIMEOUT, console.wait()).await;
-    assert!(ended.is_ok(), "the console is still there {ANSWER_TIMEOUT:?} after `poweroff`");
+    assert!(
+        ended.is_ok(),
+        "the console is still there {ANSWER_TIMEOUT:?} after `poweroff`"
+    );
 }
 
 /// Types a line, and waits until the guest says something or the console ends: then it has read the line.
@@ -32,13 +43,21 @@ pub async fn power_off(space: &Space, pod: &str) {
 /// If it cannot be typed, or nothing comes of it.
 pub async fn write_line(space: &Space, pod: &str, line: &str) -> Result<(), String> {
     let mut console = attach(space, pod);
-    let typed = console.stdin.as_mut().ok_or("no input")?.write_all(format!("{line}\n").as_bytes()).await;
+    let typed = console
+        .stdin
+        .as_mut()
+        .ok_or("no input")?
+        .write_all(format!("{line}\n").as_bytes())
+        .await;
     typed.map_err(|e| e.to_string())?;
     let mut first = [0];
     let answer = console.stdout.as_mut().ok_or("no output")?.read(&mut first);
     let answered = tokio::time::timeout(ANSWER_TIMEOUT, answer).await;
     console.kill().await.map_err(|e| e.to_string())?;
-    answered.map_err(|_| format!("the guest says nothing to {line:?}"))?.map(drop).map_err(|e| e.to_string())
+    answered
+        .map_err(|_| format!("the guest says nothing to {line:?}"))?
+        .map(drop)
+        .map_err(|e| e.to_string())
 }
 
 /// What a shell command prints in the guest, in one line.
@@ -51,7 +70,13 @@ pub async fn shell(space: &Space, pod: &str, script: &str) -> Result<String, Str
     let mut console = attach(space, pod);
     let mut lines = BufReader::new(console.stdout.take().unwrap()).lines();
     let question = format!("sh echo {mark} $({script})\n");
-    console.stdin.as_mut().unwrap().write_all(question.as_bytes()).await.map_err(|e| e.to_string())?;
+    console
+        .stdin
+        .as_mut()
+        .unwrap()
+        .write_all(question.as_bytes())
+        .await
+        .map_err(|e| e.to_string())?;
     let answer = async {
         let mut said = String::new();
         while let Some(line) = lines.next_line().await.map_err(|e| e.to_string())? {
@@ -62,12 +87,26 @@ pub async fn shell(space: &Space, pod: &str, script: &str) -> Result<String, Str
         }
         Err(format!("the console ended after {said:?}"))
     };
-    tokio::time::timeout(ANSWER_TIMEOUT, answer).await.unwrap_or_else(|_| Err("no answer".to_owned()))
+    tokio::time::timeout(ANSWER_TIMEOUT, answer)
+        .await
+        .unwrap_or_else(|_| Err("no answer".to_owned()))
 }
 
 fn attach(space: &Space, pod: &str) -> Child {
-    let args = ["--namespace", &space.name, "exec", "--stdin", pod, "--", "vm-runner", "console"];
+    let args = [
+        "--namespace",
+        &space.name,
+        "exec",
+        "--stdin",
+        pod,
+        "--",
+        "vm-runner",
+        "console",
+    ];
     let mut command = kubectl::command(&args);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
     command.spawn().expect("kubectl can be started")
 }

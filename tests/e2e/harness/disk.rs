@@ -24,10 +24,15 @@ impl Counts {
     /// Reads the guest's words: `boot=1 powerbuttons=0 agentshutdowns=0`.
     pub fn parse(text: &str) -> Option<Self> {
         let count = |name: &str| {
-            let word = text.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))?;
+            let word = text
+                .split_whitespace()
+                .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))?;
             word.parse::<u32>().ok()
         };
-        Some(Self { boot: count("boot")?, shutdowns: count("powerbuttons")? + count("agentshutdowns")? })
+        Some(Self {
+            boot: count("boot")?,
+            shutdowns: count("powerbuttons")? + count("agentshutdowns")?,
+        })
     }
 }
 
@@ -44,14 +49,27 @@ impl Disk {
     /// Makes a disk with the tiny guest.
     pub fn tiny(volume: &str) -> Self {
         let file = rig::disks_dir().join(format!("{volume}.img"));
-        tool("cp", &["--sparse=always", &text(&rig::guest_image()), &text(&file)]);
+        tool(
+            "cp",
+            &["--sparse=always", &text(&rig::guest_image()), &text(&file)],
+        );
         let device = tool("losetup", &["--find", "--show", &text(&file)]);
-        Self { volume: volume.to_owned(), file, device }
+        Self {
+            volume: volume.to_owned(),
+            file,
+            device,
+        }
     }
 
     /// Makes the volume: with those labels, for that claim and no other.
     pub async fn publish(&self, labels: &Value, namespace: &str, claim: &str) {
-        let node = kubectl::must(&["get", "nodes", "--output", "jsonpath={.items[0].metadata.name}"]).await;
+        let node = kubectl::must(&[
+            "get",
+            "nodes",
+            "--output",
+            "jsonpath={.items[0].metadata.name}",
+        ])
+        .await;
         let on_node = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
         let volume = json!({
             "apiVersion": "v1",
@@ -74,14 +92,24 @@ impl Disk {
     /// What the guest has written.
     pub fn counts(&self) -> Counts {
         let mut line = [0; 512];
-        File::open(&self.file).unwrap().read_exact_at(&mut line, COUNTS_OFFSET).unwrap();
+        File::open(&self.file)
+            .unwrap()
+            .read_exact_at(&mut line, COUNTS_OFFSET)
+            .unwrap();
         let line = String::from_utf8_lossy(&line);
-        Counts::parse(&line).unwrap_or_else(|| panic!("the disk {} holds no counts: {line:?}", self.volume))
+        Counts::parse(&line)
+            .unwrap_or_else(|| panic!("the disk {} holds no counts: {line:?}", self.volume))
     }
 
     /// Removes the volume and the disk. The claim may go later; then the volume does too.
     pub async fn remove(&self) {
-        let args = ["delete", "persistentvolume", &self.volume, "--ignore-not-found", "--wait=false"];
+        let args = [
+            "delete",
+            "persistentvolume",
+            &self.volume,
+            "--ignore-not-found",
+            "--wait=false",
+        ];
         if let Err(complaint) = kubectl::run(&args).await {
             eprintln!("{complaint}");
         }
@@ -93,7 +121,16 @@ impl Disk {
 /// Removes all disks that earlier runs have left.
 pub fn remove_all() {
     let dir = rig::disks_dir();
-    let listed = tool("losetup", &["--list", "--noheadings", "--raw", "--output", "NAME,BACK-FILE"]);
+    let listed = tool(
+        "losetup",
+        &[
+            "--list",
+            "--noheadings",
+            "--raw",
+            "--output",
+            "NAME,BACK-FILE",
+        ],
+    );
     for (device, file) in listed.lines().filter_map(|line| line.split_once(' ')) {
         if Path::new(file).starts_with(&dir) {
             detach(device);
@@ -116,8 +153,16 @@ fn text(path: &Path) -> String {
 }
 
 fn tool(name: &str, args: &[&str]) -> String {
-    let output = Command::new(name).args(args).output().unwrap_or_else(|e| panic!("{name}: {e}"));
+    let output = Command::new(name)
+        .args(args)
+        .output()
+        .unwrap_or_else(|e| panic!("{name}: {e}"));
     let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name} {}: {}", args.join(" "), words.trim());
+    assert!(
+        output.status.success(),
+        "{name} {}: {}",
+        args.join(" "),
+        words.trim()
+    );
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }

@@ -44,17 +44,39 @@ pub async fn enter_by_tls(port: u16, password: &str, authority: &Path) -> bool {
 }
 
 /// Whether the client has a picture, and what it has said.
-pub async fn connect(uri: &str, password: Option<&str>, authority: Option<&Path>) -> (bool, String) {
+pub async fn connect(
+    uri: &str,
+    password: Option<&str>,
+    authority: Option<&Path>,
+) -> (bool, String) {
     let dir = tempfile::tempdir().unwrap();
     let picture = dir.path().join("screen.ppm");
     let mut client = Command::new("spicy-screenshot");
-    client.arg("--uri").arg(uri).arg("--out-file").arg(&picture).kill_on_drop(true);
-    client.args(password.into_iter().flat_map(|password| ["--password", password]));
+    client
+        .arg("--uri")
+        .arg(uri)
+        .arg("--out-file")
+        .arg(&picture)
+        .kill_on_drop(true);
+    client.args(
+        password
+            .into_iter()
+            .flat_map(|password| ["--password", password]),
+    );
     if let Some(authority) = authority {
-        client.env("SSL_CERT_FILE", authority).env("HOME", dir.path());
+        client
+            .env("SSL_CERT_FILE", authority)
+            .env("HOME", dir.path());
     }
-    let output = tokio::time::timeout(CLIENT_TIMEOUT, client.output()).await.expect("the client is still there");
+    let output = tokio::time::timeout(CLIENT_TIMEOUT, client.output())
+        .await
+        .expect("the client is still there");
     let output = output.unwrap_or_else(|e| panic!("spicy-screenshot: {e}; run `make install`"));
-    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    (std::fs::read(&picture).is_ok_and(|content| content.starts_with(b"P6")), said)
+    let said = [output.stdout, output.stderr]
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .concat();
+    (
+        std::fs::read(&picture).is_ok_and(|content| content.starts_with(b"P6")),
+        said,
+    )
 }

@@ -7,12 +7,23 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 /// What would lead away from this machine.
-const PROXIES: [&str; 6] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
+const PROXIES: [&str; 6] = [
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+];
 
 /// A kubectl that talks to the local cluster, whatever `KUBECONFIG` says: these tests drain a node.
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(rig::dir().join("bin/vmop-kube"));
-    command.arg("kubectl").args(args).envs(rig::kubectl_environment()).kill_on_drop(true);
+    command
+        .arg("kubectl")
+        .args(args)
+        .envs(rig::kubectl_environment())
+        .kill_on_drop(true);
     for proxy in PROXIES {
         command.env_remove(proxy);
     }
@@ -24,18 +35,29 @@ pub fn command(args: &[&str]) -> Command {
 /// # Errors
 /// What it complained about.
 pub async fn run(args: &[&str]) -> Result<String, String> {
-    let output = command(args).stdin(Stdio::null()).output().await.map_err(|e| format!("kubectl: {e}"))?;
+    let output = command(args)
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .map_err(|e| format!("kubectl: {e}"))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if output.status.success() {
         Ok(text(&output.stdout))
     } else {
-        Err(format!("kubectl {}: {}{}", args.join(" "), text(&output.stdout), text(&output.stderr)))
+        Err(format!(
+            "kubectl {}: {}{}",
+            args.join(" "),
+            text(&output.stdout),
+            text(&output.stderr)
+        ))
     }
 }
 
 /// Runs kubectl, which must succeed.
 pub async fn must(args: &[&str]) -> String {
-    run(args).await.unwrap_or_else(|complaint| panic!("{complaint}"))
+    run(args)
+        .await
+        .unwrap_or_else(|complaint| panic!("{complaint}"))
 }
 
 /// Creates an object.
@@ -44,28 +66,55 @@ pub async fn must(args: &[&str]) -> String {
 /// What the API server says against it.
 pub async fn create(object: &Value) -> Result<String, String> {
     let mut kubectl = command(&["create", "--filename", "-"]);
-    kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    kubectl
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let failed = |e: std::io::Error| format!("kubectl create: {e}");
     let mut child = kubectl.spawn().map_err(failed)?;
     if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(object.to_string().as_bytes()).await.map_err(failed)?;
+        stdin
+            .write_all(object.to_string().as_bytes())
+            .await
+            .map_err(failed)?;
     }
     let output = child.wait_with_output().await.map_err(failed)?;
-    let words = String::from_utf8_lossy(if output.status.success() { &output.stdout } else { &output.stderr });
-    if output.status.success() { Ok(words.into_owned()) } else { Err(words.into_owned()) }
+    let words = String::from_utf8_lossy(if output.status.success() {
+        &output.stdout
+    } else {
+        &output.stderr
+    });
+    if output.status.success() {
+        Ok(words.into_owned())
+    } else {
+        Err(words.into_owned())
+    }
 }
 
 /// Runs a command as a user types it at the root of the project, which must succeed. Gives what it printed.
 pub async fn typed(line: &str) -> String {
     let tool = rig::dir().join("bin/vmop-kube").display().to_string();
     let mut shell = Command::new("bash");
-    shell.args(["-c", &format!("kubectl() {{ {tool} kubectl \"$@\"; }}\n{line}")]).current_dir(rig::repo());
-    shell.envs(rig::kubectl_environment()).stdin(Stdio::null()).kill_on_drop(true);
+    shell
+        .args([
+            "-c",
+            &format!("kubectl() {{ {tool} kubectl \"$@\"; }}\n{line}"),
+        ])
+        .current_dir(rig::repo());
+    shell
+        .envs(rig::kubectl_environment())
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
     for proxy in PROXIES {
         shell.env_remove(proxy);
     }
     let output = shell.output().await.unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{line}: {}{}", text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{line}: {}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
     text(&output.stdout)
 }

@@ -39,14 +39,21 @@ const INTERVAL: Duration = Duration::from_millis(200);
 ///
 /// # Panics
 /// If that takes longer than `seconds`.
-pub async fn eventually<T>(what: &str, seconds: u64, mut probe: impl AsyncFnMut() -> Result<T, String>) -> T {
+pub async fn eventually<T>(
+    what: &str,
+    seconds: u64,
+    mut probe: impl AsyncFnMut() -> Result<T, String>,
+) -> T {
     let began = Instant::now();
     loop {
         let instead = match probe().await {
             Ok(found) => return found,
             Err(instead) => instead,
         };
-        assert!(began.elapsed().as_secs() < seconds, "{what}: not within {seconds} s; there is: {instead}");
+        assert!(
+            began.elapsed().as_secs() < seconds,
+            "{what}: not within {seconds} s; there is: {instead}"
+        );
         tokio::time::sleep(INTERVAL).await;
     }
 }

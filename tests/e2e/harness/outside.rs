@@ -18,14 +18,30 @@ impl Outside {
     /// If it cannot be started.
     pub fn start(namespace: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let config = fs::read_to_string(rig::repo().join("deploy/overlays/dev/config.yaml")).unwrap();
-        assert!(config.contains("vmop-dev"), "the namespace comes from the file: {config}");
-        fs::write(dir.path().join("config.yaml"), config.replace("vmop-dev", namespace)).unwrap();
+        let config =
+            fs::read_to_string(rig::repo().join("deploy/overlays/dev/config.yaml")).unwrap();
+        assert!(
+            config.contains("vmop-dev"),
+            "the namespace comes from the file: {config}"
+        );
+        fs::write(
+            dir.path().join("config.yaml"),
+            config.replace("vmop-dev", namespace),
+        )
+        .unwrap();
         let log = File::create(dir.path().join("log")).unwrap();
         let mut operator = Command::new(env!("CARGO_BIN_EXE_vm-operator"));
-        operator.args(["run", "--http", "127.0.0.1:0", "--config"]).arg(dir.path().join("config.yaml"));
-        operator.env("KUBECONFIG", rig::kubeconfig()).stderr(log).kill_on_drop(true);
-        Self { process: operator.spawn().unwrap(), dir }
+        operator
+            .args(["run", "--http", "127.0.0.1:0", "--config"])
+            .arg(dir.path().join("config.yaml"));
+        operator
+            .env("KUBECONFIG", rig::kubeconfig())
+            .stderr(log)
+            .kill_on_drop(true);
+        Self {
+            process: operator.spawn().unwrap(),
+            dir,
+        }
     }
 
     /// What it has said.

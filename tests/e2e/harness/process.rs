@@ -9,9 +9,14 @@ use std::process::Command;
 /// If the pod has none or several of it.
 pub fn kill(pod_uid: &str, program: &str) {
     let pids = of_pod(pod_uid, program);
-    let [pid] = pids.as_slice() else { panic!("{program} of pod {pod_uid}: one process is expected, not {pids:?}") };
+    let [pid] = pids.as_slice() else {
+        panic!("{program} of pod {pod_uid}: one process is expected, not {pids:?}")
+    };
     let killed = Command::new("kill").args(["-KILL", pid]).status();
-    assert!(killed.is_ok_and(|status| status.success()), "process {pid} cannot be killed");
+    assert!(
+        killed.is_ok_and(|status| status.success()),
+        "process {pid} cannot be killed"
+    );
 }
 
 /// What the kernel says of a process, such as `CapEff`: the first word.
@@ -20,8 +25,14 @@ pub fn kill(pod_uid: &str, program: &str) {
 /// If it has ended.
 pub fn field(pid: &str, name: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
-    line.split_whitespace().next().unwrap_or_default().to_owned()
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        .unwrap();
+    line.split_whitespace()
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// The pod's processes of that program.
@@ -30,7 +41,8 @@ pub fn of_pod(pod_uid: &str, program: &str) -> Vec<String> {
     let pids = processes.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let pids = pids.filter(|name| name.bytes().all(|b| b.is_ascii_digit()));
     pids.filter(|pid| {
-        let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let read =
+            |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
         read("comm").trim() == program && read("cgroup").contains(&format!("pod{pod_uid}"))
     })
     .collect()

@@ -19,7 +19,8 @@ pub static FREE_SLOTS: Semaphore = Semaphore::const_new(SLOTS as usize);
 
 /// The cluster's state.
 pub fn dir() -> PathBuf {
-    std::env::var_os("VMOP_CLUSTER_DIR").map_or_else(|| PathBuf::from("/var/lib/vmop-cluster"), PathBuf::from)
+    std::env::var_os("VMOP_CLUSTER_DIR")
+        .map_or_else(|| PathBuf::from("/var/lib/vmop-cluster"), PathBuf::from)
 }
 
 /// How to reach the cluster as administrator.
@@ -30,7 +31,10 @@ pub fn kubeconfig() -> PathBuf {
 /// What tells kubectl of the cluster. What it remembers of the cluster's kinds it would else find by the address, which a cluster
 /// before had as well.
 pub fn kubectl_environment() -> [(&'static str, PathBuf); 2] {
-    [("KUBECONFIG", kubeconfig()), ("KUBECACHEDIR", dir().join("kubectl-cache"))]
+    [
+        ("KUBECONFIG", kubeconfig()),
+        ("KUBECACHEDIR", dir().join("kubectl-cache")),
+    ]
 }
 
 /// Where the guests' disks are.
@@ -65,7 +69,10 @@ pub fn guest_image() -> PathBuf {
 pub fn ready() {
     static READY: OnceLock<Result<File, String>> = OnceLock::new();
     if let Err(missing) = READY.get_or_init(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|e| e.to_string())?;
         runtime.block_on(make_ready())
     }) {
         panic!("{missing}");
@@ -74,28 +81,66 @@ pub fn ready() {
 
 /// The lock is held until the process ends.
 async fn make_ready() -> Result<File, String> {
-    let archives = ["vm-operator", "vm-runner"].map(|name| repo().join(format!(".cache/images/{name}.tar")));
-    let answer =
-        if kubeconfig().exists() { kubectl::run(&["get", "--raw", "/readyz"]).await } else { Err(String::new()) };
+    let archives =
+        ["vm-operator", "vm-runner"].map(|name| repo().join(format!(".cache/images/{name}.tar")));
+    let answer = if kubeconfig().exists() {
+        kubectl::run(&["get", "--raw", "/readyz"]).await
+    } else {
+        Err(String::new())
+    };
     answer.map_err(|_| format!("no cluster runs in {}; run `make cluster`", dir().display()))?;
-    for (file, target) in archives.iter().map(|file| (file.clone(), "images")).chain([(guest_image(), "guests")]) {
-        fs::metadata(&file).map_err(|_| format!("{} is missing; run `make {target}`", file.display()))?;
+    for (file, target) in archives
+        .iter()
+        .map(|file| (file.clone(), "images"))
+        .chain([(guest_image(), "guests")])
+    {
+        fs::metadata(&file)
+            .map_err(|_| format!("{} is missing; run `make {target}`", file.display()))?;
     }
     let lock = lock()?;
     let mut load = Command::new(repo().join("tests/cluster/cluster"));
-    let loaded = load.arg("load").args(&archives).output().map_err(|e| format!("tests/cluster/cluster: {e}"))?;
+    let loaded = load
+        .arg("load")
+        .args(&archives)
+        .output()
+        .map_err(|e| format!("tests/cluster/cluster: {e}"))?;
     if !loaded.status.success() {
         let words = String::from_utf8_lossy(&loaded.stderr);
-        return Err(format!("the images cannot be loaded ({}); run `make images cluster`", words.trim()));
+        return Err(format!(
+            "the images cannot be loaded ({}); run `make images cluster`",
+            words.trim()
+        ));
     }
     let crds = repo().join("crds").display().to_string();
-    kubectl::run(&["apply", "--server-side", "--force-conflicts", "--filename", &crds]).await?;
+    kubectl::run(&[
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--filename",
+        &crds,
+    ])
+    .await?;
     let policy = repo().join("deploy/cluster").display().to_string();
-    kubectl::run(&["apply", "--server-side", "--force-conflicts", "--kustomize", &policy]).await?;
+    kubectl::run(&[
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--kustomize",
+        &policy,
+    ])
+    .await?;
     sweep().await?;
     // Anew, as its image may be another one of the same name.
     let plugin = repo().join("deploy/device-plugin").display().to_string();
-    kubectl::run(&["delete", "--kustomize", &plugin, "--ignore-not-found", "--timeout", "60s"]).await?;
+    kubectl::run(&[
+        "delete",
+        "--kustomize",
+        &plugin,
+        "--ignore-not-found",
+        "--timeout",
+        "60s",
+    ])
+    .await?;
     kubectl::run(&["apply", "--kustomize", &plugin]).await?;
     let run = format!("{PREFIX}{:x}-", std::process::id());
     fs::write(run_file(), run).map_err(|e| format!("{}: {e}", run_file().display()))?;
@@ -107,21 +152,35 @@ async fn make_ready() -> Result<File, String> {
 /// # Panics
 /// If it fails; the message is what it has said.
 pub fn cluster(arguments: &[&str]) {
-    let done = Command::new(repo().join("tests/cluster/cluster")).args(arguments).output();
+    let done = Command::new(repo().join("tests/cluster/cluster"))
+        .args(arguments)
+        .output();
     let done = done.unwrap_or_else(|e| panic!("tests/cluster/cluster: {e}"));
-    assert!(done.status.success(), "cluster {arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+    assert!(
+        done.status.success(),
+        "cluster {arguments:?}: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
 }
 
 fn lock() -> Result<File, String> {
     let dir = disks_dir();
-    fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}; run the tests as root", dir.display()))?;
-    let file = File::create(dir.join("lock")).map_err(|e| format!("{}/lock: {e}", dir.display()))?;
+    fs::create_dir_all(&dir)
+        .map_err(|e| format!("{}: {e}; run the tests as root", dir.display()))?;
+    let file =
+        File::create(dir.join("lock")).map_err(|e| format!("{}/lock: {e}", dir.display()))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
             // Not by eprintln: that is shown for failed tests only.
-            let _ = writeln!(std::io::stderr(), "waiting for another run of these tests ({}/lock)", dir.display());
-            file.lock().map(|()| file).map_err(|e| format!("{}/lock: {e}", dir.display()))
+            let _ = writeln!(
+                std::io::stderr(),
+                "waiting for another run of these tests ({}/lock)",
+                dir.display()
+            );
+            file.lock()
+                .map(|()| file)
+                .map_err(|e| format!("{}/lock: {e}", dir.display()))
         }
         Err(TryLockError::Error(e)) => Err(format!("{}/lock: {e}", dir.display())),
     }
@@ -130,14 +189,35 @@ fn lock() -> Result<File, String> {
 /// Removes what a killed run has left.
 async fn sweep() -> Result<(), String> {
     let ours = |names: &str| -> Vec<String> {
-        let names = names.lines().filter_map(|line| line.split_once('/').map(|(_, name)| name));
-        names.filter(|name| name.starts_with(PREFIX)).map(str::to_owned).collect()
+        let names = names
+            .lines()
+            .filter_map(|line| line.split_once('/').map(|(_, name)| name));
+        names
+            .filter(|name| name.starts_with(PREFIX))
+            .map(str::to_owned)
+            .collect()
     };
     for namespace in ours(&kubectl::run(&["get", "namespaces", "--output", "name"]).await?) {
-        kubectl::run(&["delete", "namespace", &namespace, "--ignore-not-found", "--timeout", "120s"]).await?;
+        kubectl::run(&[
+            "delete",
+            "namespace",
+            &namespace,
+            "--ignore-not-found",
+            "--timeout",
+            "120s",
+        ])
+        .await?;
     }
     for volume in ours(&kubectl::run(&["get", "persistentvolumes", "--output", "name"]).await?) {
-        kubectl::run(&["delete", "persistentvolume", &volume, "--ignore-not-found", "--timeout", "60s"]).await?;
+        kubectl::run(&[
+            "delete",
+            "persistentvolume",
+            &volume,
+            "--ignore-not-found",
+            "--timeout",
+            "60s",
+        ])
+        .await?;
     }
     // A drain may have been interrupted.
     kubectl::run(&["uncordon", "--selector", "kubernetes.io/os=linux"]).await?;

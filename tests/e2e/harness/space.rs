@@ -39,27 +39,37 @@ pub struct Space {
 
 /// Runs a test that has at most that many VMs at a time.
 pub fn e2e(vms: u32, test: impl AsyncFnOnce(&Space)) {
-    with_spaces(vms, &["local"], &json!({}), async |spaces| test(&spaces[0]).await);
+    with_spaces(vms, &["local"], &json!({}), async |spaces| {
+        test(&spaces[0]).await
+    });
 }
 
 /// The same in the namespace of that overlay, with those settings of the reconciler.
 pub fn e2e_with(vms: u32, overlay: &str, settings: Value, test: impl AsyncFnOnce(&Space)) {
-    with_spaces(vms, &[overlay], &settings, async |spaces| test(&spaces[0]).await);
+    with_spaces(vms, &[overlay], &settings, async |spaces| {
+        test(&spaces[0]).await
+    });
 }
 
 /// Runs a test with two namespaces and as many operators, with a VM in each.
 pub fn e2e_in_two(test: impl AsyncFnOnce(&Space, &Space)) {
-    with_spaces(2, &["local", "local"], &json!({}), async |spaces| test(&spaces[0], &spaces[1]).await);
+    with_spaces(2, &["local", "local"], &json!({}), async |spaces| {
+        test(&spaces[0], &spaces[1]).await
+    });
 }
 
 /// Runs a test that has at most that many VMs at a time in the namespace of the overlay `dev`, which has no operator.
 pub fn e2e_without_operator(vms: u32, test: impl AsyncFnOnce(&Space)) {
-    with_spaces(vms, &["dev"], &json!({}), async |spaces| test(&spaces[0]).await);
+    with_spaces(vms, &["dev"], &json!({}), async |spaces| {
+        test(&spaces[0]).await
+    });
 }
 
 /// Runs a test that has at most that many VMs at a time in a namespace with nothing in it.
 pub fn e2e_in_an_empty_namespace(vms: u32, test: impl AsyncFnOnce(&Space)) {
-    with_spaces(vms, &[EMPTY], &json!({}), async |spaces| test(&spaces[0]).await);
+    with_spaces(vms, &[EMPTY], &json!({}), async |spaces| {
+        test(&spaces[0]).await
+    });
 }
 
 /// Instead of an overlay.
@@ -67,7 +77,10 @@ const EMPTY: &str = "";
 
 fn with_spaces(vms: u32, overlays: &[&str], settings: &Value, test: impl AsyncFnOnce(&[Space])) {
     rig::ready();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let _slots = rig::FREE_SLOTS.acquire_many(vms).await.unwrap();
         let began = Instant::now();
@@ -85,7 +98,11 @@ fn with_spaces(vms: u32, overlays: &[&str], settings: &Value, test: impl AsyncFn
         }
         // Not by eprintln: that is shown for failed tests only.
         let name = std::thread::current().name().unwrap_or_default().to_owned();
-        let _ = writeln!(std::io::stderr(), "{name}: {:.0} s", began.elapsed().as_secs_f64());
+        let _ = writeln!(
+            std::io::stderr(),
+            "{name}: {:.0} s",
+            began.elapsed().as_secs_f64()
+        );
         result.unwrap_or_else(|panic| resume_unwind(panic));
     });
 }
@@ -93,7 +110,9 @@ fn with_spaces(vms: u32, overlays: &[&str], settings: &Value, test: impl AsyncFn
 /// A client for the local cluster.
 async fn client() -> Client {
     let kubeconfig = Kubeconfig::read_from(rig::kubeconfig()).unwrap();
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .unwrap();
     // The cluster is on this machine, whatever proxies there are.
     config.proxy_url = None;
     Client::try_from(config).unwrap()
@@ -103,7 +122,12 @@ impl Space {
     /// Makes the namespace, as `kubectl apply -k` does it for a user.
     async fn open(overlay: &str, settings: &Value) -> Self {
         static OPENED: AtomicU32 = AtomicU32::new(0);
-        let name = format!("{}{:x}-{}", rig::PREFIX, std::process::id(), OPENED.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "{}{:x}-{}",
+            rig::PREFIX,
+            std::process::id(),
+            OPENED.fetch_add(1, Ordering::Relaxed)
+        );
         let client = client().await;
         let space = Self {
             vms: Watched::new::<VirtualMachine>(&client, &name),
@@ -159,13 +183,18 @@ impl Space {
     pub async fn operator_other_than(&self, uids: &[String]) -> Value {
         eventually("the operator is ready", 60, async || {
             let pods = self.pods.all().into_iter();
-            let operators = pods.filter(|pod| pod["metadata"]["labels"]["app.kubernetes.io/name"] == "vm-operator");
-            let mut new = operators.filter(|pod| !uids.iter().any(|uid| pod["metadata"]["uid"] == **uid));
+            let operators = pods
+                .filter(|pod| pod["metadata"]["labels"]["app.kubernetes.io/name"] == "vm-operator");
+            let mut new =
+                operators.filter(|pod| !uids.iter().any(|uid| pod["metadata"]["uid"] == **uid));
             let ready = |pod: &Value| {
                 let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-                conditions.into_iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+                conditions
+                    .into_iter()
+                    .any(|c| c["type"] == "Ready" && c["status"] == "True")
             };
-            new.find(ready).ok_or_else(|| "no such pod is ready".to_owned())
+            new.find(ready)
+                .ok_or_else(|| "no such pod is ready".to_owned())
         })
         .await
     }
@@ -180,10 +209,17 @@ impl Space {
     /// # Errors
     /// If it does not answer.
     pub async fn reconciles(&self, pod: &str) -> Result<u64, String> {
-        let path = format!("/api/v1/namespaces/{}/pods/{pod}:8081/proxy/metrics", self.name);
+        let path = format!(
+            "/api/v1/namespaces/{}/pods/{pod}:8081/proxy/metrics",
+            self.name
+        );
         let metrics = self.try_kubectl(&["get", "--raw", &path]).await?;
-        let counted = metrics.lines().filter(|line| line.starts_with("vm_operator_reconciles_total"));
-        Ok(counted.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum())
+        let counted = metrics
+            .lines()
+            .filter(|line| line.starts_with("vm_operator_reconciles_total"));
+        Ok(counted
+            .filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok())
+            .sum())
     }
 
     /// Gives the operator those settings of the reconciler, once it is there to take them, and waits until it has: the
@@ -191,19 +227,47 @@ impl Space {
     pub async fn configure(&self, settings: &Value) {
         self.operator().await;
         let told = async || {
-            let log = self.kubectl(&["logs", "--selector", "app.kubernetes.io/name=vm-operator", "--tail=-1"]).await;
-            log.matches("the configuration has changed; starting again with it").count()
+            let log = self
+                .kubectl(&[
+                    "logs",
+                    "--selector",
+                    "app.kubernetes.io/name=vm-operator",
+                    "--tail=-1",
+                ])
+                .await;
+            log.matches("the configuration has changed; starting again with it")
+                .count()
         };
         let before = told().await;
         let data = json!({"data": {"config.yaml": Self::config(settings).to_string()}}).to_string();
-        self.kubectl(&["patch", "configmap", "vm-operator", "--type", "merge", "--patch", &data]).await;
+        self.kubectl(&[
+            "patch",
+            "configmap",
+            "vm-operator",
+            "--type",
+            "merge",
+            "--patch",
+            &data,
+        ])
+        .await;
         eventually("the operator has the new settings", 120, async || {
             // The kubelet refreshes the volumes of a pod that changes; by itself it does so once a minute.
             let look = format!("look={}", Timestamp::now().as_millisecond());
-            let pods = ["annotate", "pods", "--selector", "app.kubernetes.io/name=vm-operator", "--overwrite", &look];
+            let pods = [
+                "annotate",
+                "pods",
+                "--selector",
+                "app.kubernetes.io/name=vm-operator",
+                "--overwrite",
+                &look,
+            ];
             self.kubectl(&pods).await;
             let now = told().await;
-            if now > before { Ok(()) } else { Err(format!("it has said so {now} times")) }
+            if now > before {
+                Ok(())
+            } else {
+                Err(format!("it has said so {now} times"))
+            }
         })
         .await;
         // It has lists to read again.
@@ -214,16 +278,34 @@ impl Space {
     async fn show(&self) {
         eprintln!("---- namespace {}", self.name);
         let looks: [&[&str]; 4] = [
-            &["get", "vms,pods,persistentvolumeclaims,services", "--output", "wide"],
+            &[
+                "get",
+                "vms,pods,persistentvolumeclaims,services",
+                "--output",
+                "wide",
+            ],
             &["describe", "vms"],
             &["get", "events", "--sort-by", ".metadata.creationTimestamp"],
-            &["logs", "--selector", "app.kubernetes.io/name=vm-operator", "--tail", "100"],
+            &[
+                "logs",
+                "--selector",
+                "app.kubernetes.io/name=vm-operator",
+                "--tail",
+                "100",
+            ],
         ];
         for args in looks {
-            eprintln!("---- kubectl {}\n{}", args.join(" "), self.try_kubectl(args).await.unwrap_or_else(|e| e));
+            eprintln!(
+                "---- kubectl {}\n{}",
+                args.join(" "),
+                self.try_kubectl(args).await.unwrap_or_else(|e| e)
+            );
         }
-        for pod in
-            self.pods.all().iter().filter(|pod| pod["metadata"]["labels"]["app.kubernetes.io/name"] == "vm-runner")
+        for pod in self
+            .pods
+            .all()
+            .iter()
+            .filter(|pod| pod["metadata"]["labels"]["app.kubernetes.io/name"] == "vm-runner")
         {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
             let looks: [&[&str]; 3] = [
@@ -233,7 +315,11 @@ impl Space {
             ];
             for args in looks {
                 let said = self.try_kubectl(args).await.unwrap_or_else(|e| e);
-                let tail = said.char_indices().rev().nth(6000).map_or(0, |(start, _)| start);
+                let tail = said
+                    .char_indices()
+                    .rev()
+                    .nth(6000)
+                    .map_or(0, |(start, _)| start);
                 eprintln!("---- kubectl {}\n{}", args.join(" "), &said[tail..]);
             }
         }
@@ -241,12 +327,20 @@ impl Space {
 
     /// Removes the namespace. Its VMs are shut down first, as the next test needs the machine.
     async fn close(self) {
-        self.kubectl(&["delete", "vms", "--all", "--wait=false"]).await;
+        self.kubectl(&["delete", "vms", "--all", "--wait=false"])
+            .await;
         eventually("the VMs' pods end with their VMs", 180, async || {
             let pods = self.pods.all().into_iter();
-            let runners = pods.filter(|pod| pod["metadata"]["labels"]["app.kubernetes.io/name"] == "vm-runner");
-            let names: Vec<String> = runners.map(|pod| pod["metadata"]["name"].to_string()).collect();
-            if names.is_empty() { Ok(()) } else { Err(names.join(", ")) }
+            let runners = pods
+                .filter(|pod| pod["metadata"]["labels"]["app.kubernetes.io/name"] == "vm-runner");
+            let names: Vec<String> = runners
+                .map(|pod| pod["metadata"]["name"].to_string())
+                .collect();
+            if names.is_empty() {
+                Ok(())
+            } else {
+                Err(names.join(", "))
+            }
         })
         .await;
         kubectl::must(&["delete", "namespace", &self.name, "--wait=false"]).await;

@@ -73,17 +73,27 @@ fn merge(target: &mut Value, changes: &Value) {
 /// The condition of that type.
 pub fn condition(vm: &Value, type_: &str) -> Value {
     let conditions = vm["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.into_iter().find(|condition| condition["type"] == type_).cloned().unwrap_or_default()
+    conditions
+        .into_iter()
+        .find(|condition| condition["type"] == type_)
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// Reason of the condition `Ready`.
 pub fn ready_reason(vm: &Value) -> String {
-    condition(vm, "Ready")["reason"].as_str().unwrap_or_default().to_owned()
+    condition(vm, "Ready")["reason"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// The object's UID.
 pub fn uid(object: &Value) -> String {
-    object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+    object["metadata"]["uid"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 impl Space {
@@ -91,7 +101,8 @@ impl Space {
     pub async fn tiny_disk(&self, vm: &str, labels: &Value) -> Rc<Disk> {
         let disk = Rc::new(Disk::tiny(&format!("{}-{vm}", self.name)));
         self.disks.borrow_mut().push(disk.clone());
-        disk.publish(labels, &self.name, &format!("{vm}-system-disk")).await;
+        disk.publish(labels, &self.name, &format!("{vm}-system-disk"))
+            .await;
         disk
     }
 
@@ -99,7 +110,11 @@ impl Space {
     pub async fn create(&self, name: &str, changes: Value) -> Vm<'_> {
         let disk = self.tiny_disk(name, &disk_labels(self, name)).await;
         kubectl::create(&tiny(self, name, &changes)).await.unwrap();
-        Vm { space: self, name: name.to_owned(), disk }
+        Vm {
+            space: self,
+            name: name.to_owned(),
+            disk,
+        }
     }
 }
 
@@ -113,7 +128,11 @@ impl Vm<'_> {
     pub async fn until(&self, what: &str, seconds: u64, holds: impl Fn(&Value) -> bool) -> Value {
         eventually(&format!("VM {}: {what}", self.name), seconds, async || {
             let vm = self.now();
-            if holds(&vm) { Ok(vm) } else { Err(format!("{:#}", vm["status"])) }
+            if holds(&vm) {
+                Ok(vm)
+            } else {
+                Err(format!("{:#}", vm["status"]))
+            }
         })
         .await
     }
@@ -124,7 +143,8 @@ impl Vm<'_> {
             let ready = condition(vm, "Ready");
             ready["reason"] == reason && ready["observedGeneration"] == vm["metadata"]["generation"]
         };
-        self.until(&format!("becomes {reason}"), seconds, holds).await
+        self.until(&format!("becomes {reason}"), seconds, holds)
+            .await
     }
 
     /// Waits until the guest runs in the present pod and its agent has answered.
@@ -152,33 +172,52 @@ impl Vm<'_> {
 
     /// Waits for a pod other than that one. Gives its UID.
     pub async fn pod_after(&self, old: &str, seconds: u64) -> String {
-        eventually(&format!("VM {}: a new pod", self.name), seconds, async || {
-            let present = self.pod().map(|pod| uid(&pod));
-            present.filter(|uid| uid != old).ok_or_else(|| format!("{:#}", self.now()["status"]))
-        })
+        eventually(
+            &format!("VM {}: a new pod", self.name),
+            seconds,
+            async || {
+                let present = self.pod().map(|pod| uid(&pod));
+                present
+                    .filter(|uid| uid != old)
+                    .ok_or_else(|| format!("{:#}", self.now()["status"]))
+            },
+        )
         .await
     }
 
     /// Waits until there is no pod.
     pub async fn pod_gone(&self, seconds: u64) {
-        eventually(&format!("VM {}: the pod goes", self.name), seconds, async || {
-            self.pod().map_or(Ok(()), |pod| Err(format!("{:#}", pod["status"])))
-        })
+        eventually(
+            &format!("VM {}: the pod goes", self.name),
+            seconds,
+            async || {
+                self.pod()
+                    .map_or(Ok(()), |pod| Err(format!("{:#}", pod["status"])))
+            },
+        )
         .await;
     }
 
     /// Changes the object.
     pub async fn patch(&self, changes: &Value) {
         let changes = changes.to_string();
-        self.space.kubectl(&["patch", "vm", &self.name, "--type", "merge", "--patch", &changes]).await;
+        self.space
+            .kubectl(&[
+                "patch", "vm", &self.name, "--type", "merge", "--patch", &changes,
+            ])
+            .await;
     }
 
     /// Waits until the operator has processed everything that has happened so far, and `Ready` has that reason: for this it
     /// gets another generation of the spec, in a field that has no effect.
     pub async fn processed(&self, reason: &str) -> Value {
         static PROCESSED: AtomicU32 = AtomicU32::new(0);
-        let proxy = format!("http://processed-{}", PROCESSED.fetch_add(1, Ordering::Relaxed));
-        self.patch(&json!({"spec": {"vm": {"display": {"spice": {"proxyUrl": proxy}}}}})).await;
+        let proxy = format!(
+            "http://processed-{}",
+            PROCESSED.fetch_add(1, Ordering::Relaxed)
+        );
+        self.patch(&json!({"spec": {"vm": {"display": {"spice": {"proxyUrl": proxy}}}}}))
+            .await;
         self.becomes(reason, BOOT).await
     }
 
@@ -189,16 +228,26 @@ impl Vm<'_> {
 
     /// Waits until the guest says on its console that it is up. Gives what it has counted.
     pub async fn counts(&self) -> Counts {
-        eventually(&format!("VM {}: the guest says that it is up", self.name), BOOT, async || {
-            let log = console::log(self.space, &self.name).await?;
-            let words = log.rsplit_once("TINY boot=").filter(|(_, words)| words.contains(" ready"));
-            words.and_then(|(_, words)| Counts::parse(&format!("boot={words}"))).ok_or(log)
-        })
+        eventually(
+            &format!("VM {}: the guest says that it is up", self.name),
+            BOOT,
+            async || {
+                let log = console::log(self.space, &self.name).await?;
+                let words = log
+                    .rsplit_once("TINY boot=")
+                    .filter(|(_, words)| words.contains(" ready"));
+                words
+                    .and_then(|(_, words)| Counts::parse(&format!("boot={words}")))
+                    .ok_or(log)
+            },
+        )
         .await
     }
 
     /// What a shell command prints in the guest, which must be up.
     pub async fn guest(&self, script: &str) -> String {
-        console::shell(self.space, &self.name, script).await.unwrap_or_else(|e| panic!("{script}: {e}"))
+        console::shell(self.space, &self.name, script)
+            .await
+            .unwrap_or_else(|e| panic!("{script}: {e}"))
     }
 }

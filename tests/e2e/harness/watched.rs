@@ -35,14 +35,22 @@ pub struct Watched {
 impl Watched {
     /// Begins to watch.
     pub fn new<K: Resource<DynamicType = ()>>(client: &Client, namespace: &str) -> Self {
-        let api = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &ApiResource::erase::<K>(&()));
+        let api = Api::<DynamicObject>::namespaced_with(
+            client.clone(),
+            namespace,
+            &ApiResource::erase::<K>(&()),
+        );
         let state = Arc::new(Mutex::new(State::default()));
         let into = state.clone();
         let task = tokio::spawn(async move {
-            let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
+            let mut events =
+                std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
             while let Some(event) = events.next().await {
                 match event {
-                    Ok(event) => into.lock().unwrap_or_else(PoisonError::into_inner).take(event),
+                    Ok(event) => into
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .take(event),
                     Err(error) => eprintln!("watching {}: {error}", K::plural(&())),
                 }
             }
@@ -67,13 +75,23 @@ impl Watched {
     /// All that the object of that name, or its namesakes, have been.
     pub fn ever(&self, name: &str) -> Vec<Seen> {
         let state = self.state();
-        state.ever.iter().filter(|seen| seen.object["metadata"]["name"] == name).cloned().collect()
+        state
+            .ever
+            .iter()
+            .filter(|seen| seen.object["metadata"]["name"] == name)
+            .cloned()
+            .collect()
     }
 
     /// Names of all objects that were ever there, by their UIDs.
     pub fn names_by_uid(&self) -> BTreeMap<String, String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let named = |seen: &Seen| (text(&seen.object["metadata"]["uid"]), text(&seen.object["metadata"]["name"]));
+        let named = |seen: &Seen| {
+            (
+                text(&seen.object["metadata"]["uid"]),
+                text(&seen.object["metadata"]["name"]),
+            )
+        };
         self.state().ever.iter().map(named).collect()
     }
 
@@ -104,7 +122,10 @@ impl State {
             Event::Init => self.now.clear(),
             Event::InitDone => {}
             Event::Apply(object) | Event::InitApply(object) => {
-                self.ever.push(Seen { at: Timestamp::now(), object: json(&object) });
+                self.ever.push(Seen {
+                    at: Timestamp::now(),
+                    object: json(&object),
+                });
                 self.now.insert(name(&object), json(&object));
             }
             Event::Delete(object) => {

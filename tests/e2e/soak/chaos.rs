@@ -39,7 +39,11 @@ pub fn machine(name: &str) -> Value {
 
 /// The program of its runner, as the kernel names it.
 fn runner(name: &str) -> &'static str {
-    if is_on_bridge(name) { "vm-runner-tap" } else { "vm-runner" }
+    if is_on_bridge(name) {
+        "vm-runner-tap"
+    } else {
+        "vm-runner"
+    }
 }
 
 const DELETED_OR_MADE: &str = "it is deleted or made";
@@ -96,7 +100,14 @@ impl Drop for Cordon {
 
 impl<'a> Chaos<'a> {
     pub fn new(space: &'a Space, vms: &'a [Vm<'a>], seed: u64) -> Self {
-        Self { space, vms, random: seed, counts: BTreeMap::new(), away: Vec::new(), node: Cordon::default() }
+        Self {
+            space,
+            vms,
+            random: seed,
+            counts: BTreeMap::new(),
+            away: Vec::new(),
+            node: Cordon::default(),
+        }
     }
 
     /// SplitMix64.
@@ -114,8 +125,11 @@ impl<'a> Chaos<'a> {
 
     /// How often each thing has happened, of how often it was tried.
     pub fn told(&self) -> String {
-        let told: Vec<String> =
-            self.counts.iter().map(|(what, (done, tried))| format!("{what}: {done} of {tried}")).collect();
+        let told: Vec<String> = self
+            .counts
+            .iter()
+            .map(|(what, (done, tried))| format!("{what}: {done} of {tried}"))
+            .collect();
         told.join(", ")
     }
 
@@ -150,7 +164,11 @@ impl<'a> Chaos<'a> {
         self.node.end();
         let done = self.do_it(what, vm, dice).await;
         if let Err(complaint) = &done {
-            println!("not now: {what} ({}): {}", vm.name, complaint.lines().next().unwrap_or_default());
+            println!(
+                "not now: {what} ({}): {}",
+                vm.name,
+                complaint.lines().next().unwrap_or_default()
+            );
         }
         let count = self.counts.entry(what).or_default();
         *count = (count.0 + u32::from(done.is_ok()), count.1 + 1);
@@ -159,22 +177,41 @@ impl<'a> Chaos<'a> {
     async fn do_it(&mut self, what: &str, vm: &Vm<'_>, dice: u64) -> Result<(), String> {
         match what {
             "the VM is stopped or started" => {
-                let state = if vm.now()["spec"]["vm"]["state"] == "Running" { "Stopped" } else { "Running" };
+                let state = if vm.now()["spec"]["vm"]["state"] == "Running" {
+                    "Stopped"
+                } else {
+                    "Running"
+                };
                 patch(vm, &json!({"state": state})).await
             }
             "its CPUs change" => patch(vm, &json!({"currentCpus": 1 + dice % 2})).await,
-            "its memory changes" => patch(vm, &json!({"currentRam": format!("{}Mi", 192 + dice % 65)})).await,
-            "it is restarted" => patch(vm, &json!({"restartRequest": next(vm, "restartRequest")})).await,
+            "its memory changes" => {
+                patch(vm, &json!({"currentRam": format!("{}Mi", 192 + dice % 65)})).await
+            }
+            "it is restarted" => {
+                patch(vm, &json!({"restartRequest": next(vm, "restartRequest")})).await
+            }
             "it is reset" => patch(vm, &json!({"resetRequest": next(vm, "resetRequest")})).await,
-            "something changes that needs a restart" => patch(vm, &json!({"rtcBase": RTC[(dice % 2) as usize]})).await,
+            "something changes that needs a restart" => {
+                patch(vm, &json!({"rtcBase": RTC[(dice % 2) as usize]})).await
+            }
             "its display secret changes" => {
                 let secret = format!("{}-display-secret", vm.name);
-                let change = json!({"stringData": {"display-password": format!("password-{dice}")}}).to_string();
-                self.kubectl(&["patch", "secret", &secret, "--patch", &change]).await
+                let change =
+                    json!({"stringData": {"display-password": format!("password-{dice}")}})
+                        .to_string();
+                self.kubectl(&["patch", "secret", &secret, "--patch", &change])
+                    .await
             }
             DELETED_OR_MADE if vm.now().is_null() => make(vm).await,
-            DELETED_OR_MADE => self.kubectl(&["delete", "vm", &vm.name, "--wait=false"]).await,
-            "its pod is deleted" => self.kubectl(&["delete", "pod", &vm.name, "--wait=false"]).await,
+            DELETED_OR_MADE => {
+                self.kubectl(&["delete", "vm", &vm.name, "--wait=false"])
+                    .await
+            }
+            "its pod is deleted" => {
+                self.kubectl(&["delete", "pod", &vm.name, "--wait=false"])
+                    .await
+            }
             "its QEMU is killed" => kill(vm, "qemu-system-x86").await,
             "its runner is killed" => kill(vm, runner(&vm.name)).await,
             "its guest panics" => type_in(self.space, vm, "crash").await,
@@ -199,13 +236,21 @@ impl<'a> Chaos<'a> {
 
     /// Pods of this run only are evicted: another's guests have no part in it.
     async fn drain(&mut self) -> Result<(), String> {
-        let node = self.vms.iter().find_map(|vm| vm.pod()?["spec"]["nodeName"].as_str().map(str::to_owned));
+        let node = self
+            .vms
+            .iter()
+            .find_map(|vm| vm.pod()?["spec"]["nodeName"].as_str().map(str::to_owned));
         let node = node.ok_or("no pod is on a node")?;
         let names: Vec<&str> = self.vms.iter().map(|vm| vm.name.as_str()).collect();
-        let ours = format!("--pod-selector=app.kubernetes.io/instance in ({})", names.join(","));
+        let ours = format!(
+            "--pod-selector=app.kubernetes.io/instance in ({})",
+            names.join(",")
+        );
         self.node.0 = Some(node.clone());
         let timeout = format!("--timeout={SHUTDOWN}s");
-        kubectl::run(&["drain", &node, "--ignore-daemonsets", &timeout, &ours]).await.map(drop)
+        kubectl::run(&["drain", &node, "--ignore-daemonsets", &timeout, &ours])
+            .await
+            .map(drop)
     }
 }
 
@@ -213,7 +258,12 @@ const RTC: [&str; 2] = ["utc", "localtime"];
 
 async fn patch(vm: &Vm<'_>, machine: &Value) -> Result<(), String> {
     let change = json!({"spec": {"vm": machine}}).to_string();
-    vm.space.try_kubectl(&["patch", "vm", &vm.name, "--type", "merge", "--patch", &change]).await.map(drop)
+    vm.space
+        .try_kubectl(&[
+            "patch", "vm", &vm.name, "--type", "merge", "--patch", &change,
+        ])
+        .await
+        .map(drop)
 }
 
 fn next(vm: &Vm<'_>, field: &str) -> i64 {
@@ -221,7 +271,9 @@ fn next(vm: &Vm<'_>, field: &str) -> i64 {
 }
 
 async fn make(vm: &Vm<'_>) -> Result<(), String> {
-    kubectl::create(&tiny(vm.space, &vm.name, &machine(&vm.name))).await.map(drop)
+    kubectl::create(&tiny(vm.space, &vm.name, &machine(&vm.name)))
+        .await
+        .map(drop)
 }
 
 /// Makes a VM that was deleted; what is left of the last one of its name has to go first.
@@ -230,24 +282,55 @@ pub async fn make_again(vm: &Vm<'_>) {
 }
 
 async fn kill(vm: &Vm<'_>, program: &str) -> Result<(), String> {
-    once_up(vm, async || kill_one(&vm.pod().map(|pod| crate::harness::vm::uid(&pod)).ok_or("no pod")?, program)).await
+    once_up(vm, async || {
+        kill_one(
+            &vm.pod()
+                .map(|pod| crate::harness::vm::uid(&pod))
+                .ok_or("no pod")?,
+            program,
+        )
+    })
+    .await
 }
 
 fn kill_one(pod_uid: &str, program: &str) -> Result<(), String> {
     let pids = process::of_pod(pod_uid, program);
-    let [pid] = pids.as_slice() else { return Err(format!("{} processes", pids.len())) };
-    let killed = std::process::Command::new("kill").args(["-KILL", pid]).output().map_err(|e| e.to_string())?;
-    if killed.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&killed.stderr).into_owned()) }
+    let [pid] = pids.as_slice() else {
+        return Err(format!("{} processes", pids.len()));
+    };
+    let killed = std::process::Command::new("kill")
+        .args(["-KILL", pid])
+        .output()
+        .map_err(|e| e.to_string())?;
+    if killed.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&killed.stderr).into_owned())
+    }
 }
 
 async fn type_in(space: &Space, vm: &Vm<'_>, line: &str) -> Result<(), String> {
-    let is_up = async || console::log(space, &vm.name).await.map(|log| log.contains(" ready"));
-    once_up(vm, async || if is_up().await? { Ok(()) } else { Err("the guest is not up".to_owned()) }).await?;
+    let is_up = async || {
+        console::log(space, &vm.name)
+            .await
+            .map(|log| log.contains(" ready"))
+    };
+    once_up(vm, async || {
+        if is_up().await? {
+            Ok(())
+        } else {
+            Err("the guest is not up".to_owned())
+        }
+    })
+    .await?;
     console::write_line(space, &vm.name, line).await
 }
 
 /// Starts the VM, if need be, and does that as soon as it can be done: by chance there is seldom a guest that is up.
-async fn once_up(vm: &Vm<'_>, mut deed: impl AsyncFnMut() -> Result<(), String>) -> Result<(), String> {
+async fn once_up(
+    vm: &Vm<'_>,
+    mut deed: impl AsyncFnMut() -> Result<(), String>,
+) -> Result<(), String> {
     patch(vm, &json!({"state": "Running"})).await?;
     let began = Instant::now();
     loop {
@@ -277,16 +360,26 @@ fn kill_operator_process(space: &Space) -> Result<(), String> {
 async fn try_kill_operator(space: &Space) -> Result<(), String> {
     let pod = operators(space).pop().ok_or("no pod")?;
     let killed = kill_one(&crate::harness::vm::uid(&pod), "vm-operator");
-    let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    space.try_kubectl(&["delete", "pod", &name, "--grace-period", "0", "--force"]).await?;
+    let name = pod["metadata"]["name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    space
+        .try_kubectl(&["delete", "pod", &name, "--grace-period", "0", "--force"])
+        .await?;
     killed
 }
 
 /// The operator is killed, and its pod with it.
 pub async fn kill_operator(space: &Space) {
-    eventually("the operator is killed", 60, async || try_kill_operator(space).await).await;
+    eventually("the operator is killed", 60, async || {
+        try_kill_operator(space).await
+    })
+    .await;
 }
 
 async fn cluster(what: &'static str) -> Result<(), String> {
-    tokio::task::spawn_blocking(move || rig::cluster(&[what])).await.map_err(|e| e.to_string())
+    tokio::task::spawn_blocking(move || rig::cluster(&[what]))
+        .await
+        .map_err(|e| e.to_string())
 }

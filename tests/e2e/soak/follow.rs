@@ -41,40 +41,65 @@ impl Follow {
     pub fn from_now(namespace: &str) -> Self {
         let file = File::open(path()).unwrap();
         std::io::Seek::seek(&mut &file, std::io::SeekFrom::End(0)).unwrap();
-        Self { namespace: namespace.to_owned(), file, rest: Vec::new(), all: Vec::new() }
+        Self {
+            namespace: namespace.to_owned(),
+            file,
+            rest: Vec::new(),
+            all: Vec::new(),
+        }
     }
 
     /// Takes in what has been written since.
     pub fn read(&mut self) {
         self.file.read_to_end(&mut self.rest).unwrap();
-        let begun_anew =
-            fs::metadata(path()).is_ok_and(|now| self.file.metadata().is_ok_and(|ours| ours.ino() != now.ino()));
+        let begun_anew = fs::metadata(path()).is_ok_and(|now| {
+            self.file
+                .metadata()
+                .is_ok_and(|ours| ours.ino() != now.ino())
+        });
         if begun_anew && let Ok(file) = File::open(path()) {
             self.file = file;
             self.file.read_to_end(&mut self.rest).unwrap();
         }
-        let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else { return };
+        let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else {
+            return;
+        };
         let lines: Vec<u8> = self.rest.drain(..=end).collect();
-        for line in String::from_utf8_lossy(&lines).lines().filter(|line| line.contains(&self.namespace)) {
+        for line in String::from_utf8_lossy(&lines)
+            .lines()
+            .filter(|line| line.contains(&self.namespace))
+        {
             // A killed API server may leave half a line.
-            self.all.extend(serde_json::from_str(line).ok().and_then(|entry| self.write(&entry)));
+            self.all.extend(
+                serde_json::from_str(line)
+                    .ok()
+                    .and_then(|entry| self.write(&entry)),
+            );
         }
     }
 
     fn write(&self, entry: &Value) -> Option<Write> {
         let user = entry["user"]["username"].as_str()?;
-        let account = user.strip_prefix(&format!("system:serviceaccount:{}:", self.namespace))?.to_owned();
+        let account = user
+            .strip_prefix(&format!("system:serviceaccount:{}:", self.namespace))?
+            .to_owned();
         if !ACCOUNTS.contains(&account.as_str()) || entry["stage"] != "ResponseComplete" {
             return None;
         }
         let code = entry["responseStatus"]["code"].as_u64().unwrap_or_default();
-        Some(Write { account, asked: audit::Write::read(entry)?, code })
+        Some(Write {
+            account,
+            asked: audit::Write::read(entry)?,
+            code,
+        })
     }
 
     /// All that are kept, but for events and the lease by which one operator leads.
     fn of_objects(&self) -> impl Iterator<Item = &Write> {
         let apart = |write: &audit::Write| ["events", "leases"].contains(&write.resource.as_str());
-        self.all.iter().filter(move |write| write.asked.is_kept && !apart(&write.asked))
+        self.all
+            .iter()
+            .filter(move |write| write.asked.is_kept && !apart(&write.asked))
     }
 
     /// How many there were.
@@ -85,25 +110,40 @@ impl Follow {
     /// The last ones.
     pub fn last(&self, n: usize) -> Vec<Write> {
         let all: Vec<&Write> = self.of_objects().collect();
-        all.iter().rev().take(n).rev().map(|write| (*write).clone()).collect()
+        all.iter()
+            .rev()
+            .take(n)
+            .rev()
+            .map(|write| (*write).clone())
+            .collect()
     }
 
     /// Those of one pod.
     pub fn by_pod(&self, pod: &str) -> Vec<Write> {
-        self.of_objects().filter(|write| write.asked.pod == pod).cloned().collect()
+        self.of_objects()
+            .filter(|write| write.asked.pod == pod)
+            .cloned()
+            .collect()
     }
 
     /// What the operator has done to pods that were there: verb, name and when.
     pub fn to_pods(&self) -> impl Iterator<Item = (&str, &str, Timestamp)> {
-        let done = self.of_objects().filter(|write| write.account == "vm-operator" && write.code < 300);
-        let done = done.map(|write| &write.asked).filter(|write| write.resource.split('/').next() == Some("pods"));
+        let done = self
+            .of_objects()
+            .filter(|write| write.account == "vm-operator" && write.code < 300);
+        let done = done
+            .map(|write| &write.asked)
+            .filter(|write| write.resource.split('/').next() == Some("pods"));
         done.filter(|write| write.verb != "create")
             .map(|write| (write.verb.as_str(), write.object.1.as_str(), write.at))
     }
 
     /// How often a pod has written a lease.
     pub fn leases_by(&self, pod: &str) -> usize {
-        self.all.iter().filter(|write| write.asked.pod == pod && write.asked.resource == "leases").count()
+        self.all
+            .iter()
+            .filter(|write| write.asked.pod == pod && write.asked.resource == "leases")
+            .count()
     }
 
     fn must_not_be(&self, what: &str, is_so: impl Fn(&Write) -> bool) {
@@ -115,14 +155,19 @@ impl Follow {
     pub fn judge(&self, away: &[Range<Timestamp>]) {
         assert!(self.writes() > 20, "the log knows of writes");
         self.must_not_be("claims are never deleted", |write| {
-            write.asked.resource.starts_with("persistentvolumeclaims") && write.asked.verb.starts_with("delete")
+            write.asked.resource.starts_with("persistentvolumeclaims")
+                && write.asked.verb.starts_with("delete")
         });
-        self.must_not_be("a spec is the user's alone", |write| write.asked.resource == "vms");
+        self.must_not_be("a spec is the user's alone", |write| {
+            write.asked.resource == "vms"
+        });
         self.must_not_be("VMs are never deleted, nor made", |write| {
             write.asked.resource.starts_with("vms")
                 && ["create", "delete", "deletecollection"].contains(&write.asked.verb.as_str())
         });
-        self.must_not_be("nobody deletes more than one at a time", |write| write.asked.verb == "deletecollection");
+        self.must_not_be("nobody deletes more than one at a time", |write| {
+            write.asked.verb == "deletecollection"
+        });
         self.must_not_be("a runner writes to its own VM only", |write| {
             write.account == "vm-runner"
                 && write.asked.resource != "events"
@@ -133,18 +178,27 @@ impl Follow {
             let is_known = !away.iter().any(|time| time.contains(&write.asked.at));
             write.account == "vm-operator" && write.code == 403 && is_known
         });
-        self.must_not_be("no request is one that the API server cannot take", |write| {
-            [400, 415, 422].contains(&write.code)
-        });
+        self.must_not_be(
+            "no request is one that the API server cannot take",
+            |write| [400, 415, 422].contains(&write.code),
+        );
     }
 
     /// How many writes there were, by whom and to what.
     pub fn told(&self) -> String {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for write in self.of_objects() {
-            *counts.entry(format!("{} {} {}", write.account, write.asked.verb, write.asked.resource)).or_default() += 1;
+            *counts
+                .entry(format!(
+                    "{} {} {}",
+                    write.account, write.asked.verb, write.asked.resource
+                ))
+                .or_default() += 1;
         }
-        let counts: Vec<String> = counts.into_iter().map(|(what, n)| format!("{what} {n}")).collect();
+        let counts: Vec<String> = counts
+            .into_iter()
+            .map(|(what, n)| format!("{what} {n}"))
+            .collect();
         format!("writes: {}", counts.join(", "))
     }
 }

@@ -12,7 +12,10 @@ use vm_operator::api::vm::names;
 
 /// The clock's nanoseconds, for a seed.
 pub fn nanos() -> u64 {
-    SystemTime::UNIX_EPOCH.elapsed().map(|since| u64::from(since.subsec_nanos())).unwrap_or_default()
+    SystemTime::UNIX_EPOCH
+        .elapsed()
+        .map(|since| u64::from(since.subsec_nanos()))
+        .unwrap_or_default()
 }
 
 /// A process of a pod.
@@ -34,13 +37,19 @@ fn taps() -> BTreeSet<String> {
     let ours = names::TAP_INTERFACE.trim_end_matches("%d");
     let (mut namespaces, mut taps) = (BTreeSet::new(), BTreeSet::new());
     for pid in pids() {
-        let Ok(namespace) = fs::read_link(format!("/proc/{pid}/ns/net")) else { continue };
+        let Ok(namespace) = fs::read_link(format!("/proc/{pid}/ns/net")) else {
+            continue;
+        };
         if namespaces.contains(&namespace) {
             continue;
         }
         // It may have ended meanwhile; then another process of the namespace tells.
-        let Ok(links) = fs::read_to_string(format!("/proc/{pid}/net/dev")) else { continue };
-        let links = links.lines().filter_map(|line| line.split_once(':').map(|(name, _)| name.trim()));
+        let Ok(links) = fs::read_to_string(format!("/proc/{pid}/net/dev")) else {
+            continue;
+        };
+        let links = links
+            .lines()
+            .filter_map(|line| line.split_once(':').map(|(name, _)| name.trim()));
         let links = links.filter(|name| name.starts_with(ours));
         taps.extend(links.map(|name| format!("the tap {name} in {}", namespace.display())));
         namespaces.insert(namespace);
@@ -52,12 +61,19 @@ fn taps() -> BTreeSet<String> {
 fn processes() -> Vec<Process> {
     let mut all = Vec::new();
     for pid in pids() {
-        let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let read =
+            |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
         let cgroup = read("cgroup");
-        let Some((_, uid)) = cgroup.split_once("/pod") else { continue };
+        let Some((_, uid)) = cgroup.split_once("/pod") else {
+            continue;
+        };
         let pod_uid: String = uid.chars().take(36).collect();
         if !read("cmdline").is_empty() {
-            all.push(Process { program: read("comm").trim().to_owned(), pod_uid, pid });
+            all.push(Process {
+                program: read("comm").trim().to_owned(),
+                pod_uid,
+                pid,
+            });
         }
     }
     all
@@ -82,7 +98,9 @@ impl Taken {
     }
 
     fn takes_more_and_more(&self) -> bool {
-        self.first.is_some_and(|first| self.last.0 > first.0 + DESCRIPTORS || self.last.1 > first.1 + MEMORY)
+        self.first.is_some_and(|first| {
+            self.last.0 > first.0 + DESCRIPTORS || self.last.1 > first.1 + MEMORY
+        })
     }
 }
 
@@ -113,12 +131,19 @@ pub struct Watch {
 impl Watch {
     /// Looks at all processes of the namespace's pods.
     pub fn look(&mut self, space: &Space) {
-        self.lives.look(&space.vms.all(), &space.pods.all(), Timestamp::now());
+        self.lives
+            .look(&space.vms.all(), &space.pods.all(), Timestamp::now());
         let names = space.pods.names_by_uid();
-        let all: Vec<Process> = processes().into_iter().filter(|it| names.contains_key(&it.pod_uid)).collect();
+        let all: Vec<Process> = processes()
+            .into_iter()
+            .filter(|it| names.contains_key(&it.pod_uid))
+            .collect();
         let mut qemus: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for it in all.iter().filter(|it| it.program == "qemu-system-x86") {
-            qemus.entry(names[&it.pod_uid].as_str()).or_default().insert(&it.pid);
+            qemus
+                .entry(names[&it.pod_uid].as_str())
+                .or_default()
+                .insert(&it.pid);
         }
         self.looks += 1;
         self.most = self.most.max(qemus.len());
@@ -128,7 +153,9 @@ impl Watch {
         if self.measured.is_none_or(|at| at.elapsed() >= SELDOM) {
             self.measured = Some(Instant::now());
             self.most_taps = self.most_taps.max(taps().len());
-            all.iter().filter(|it| it.program.starts_with("vm-")).for_each(|it| self.measure(it));
+            all.iter()
+                .filter(|it| it.program.starts_with("vm-"))
+                .for_each(|it| self.measure(it));
         }
     }
 
@@ -145,22 +172,49 @@ impl Watch {
 
     /// Never two QEMUs for one VM; no program that takes more and more.
     pub fn judge(&self) {
-        assert!(self.doubles.is_empty(), "two QEMUs for one VM: {:?}", self.doubles);
+        assert!(
+            self.doubles.is_empty(),
+            "two QEMUs for one VM: {:?}",
+            self.doubles
+        );
         assert!(self.most > 0, "no QEMU was ever seen");
-        assert!(self.most_taps > 0, "no tap was ever seen: nobody would see one that is left");
+        assert!(
+            self.most_taps > 0,
+            "no tap was ever seen: nobody would see one that is left"
+        );
         for (pid, taken) in &self.taken {
             let (is_more, first, last) = (taken.takes_more_and_more(), taken.first, taken.last);
-            assert!(!is_more, "{} {pid}: descriptors and KiB were {first:?}, are {last:?}", taken.program);
+            assert!(
+                !is_more,
+                "{} {pid}: descriptors and KiB were {first:?}, are {last:?}",
+                taken.program
+            );
         }
     }
 
     /// What was seen.
     pub fn told(&self) -> String {
         let of = |program: &str| {
-            let all: Vec<&Taken> = self.taken.values().filter(|taken| taken.program.starts_with(program)).collect();
-            let descriptors = all.iter().map(|taken| taken.last.0).max().unwrap_or_default();
-            let memory = all.iter().map(|taken| taken.last.1).max().unwrap_or_default();
-            format!("{} of {program}, at most {descriptors} descriptors and {} KiB", all.len(), memory)
+            let all: Vec<&Taken> = self
+                .taken
+                .values()
+                .filter(|taken| taken.program.starts_with(program))
+                .collect();
+            let descriptors = all
+                .iter()
+                .map(|taken| taken.last.0)
+                .max()
+                .unwrap_or_default();
+            let memory = all
+                .iter()
+                .map(|taken| taken.last.1)
+                .max()
+                .unwrap_or_default();
+            format!(
+                "{} of {program}, at most {descriptors} descriptors and {} KiB",
+                all.len(),
+                memory
+            )
         };
         let (operators, runners) = (of("vm-operator"), of("vm-runner"));
         format!(
@@ -177,8 +231,15 @@ impl Watch {
 fn takes(pid: &str) -> Option<(usize, u64)> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
     let memory = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-    let private = memory.lines().filter_map(|line| line.strip_prefix("Private_Dirty:")?.split_whitespace().next());
-    Some((descriptors, private.filter_map(|kib| kib.parse::<u64>().ok()).sum()))
+    let private = memory.lines().filter_map(|line| {
+        line.strip_prefix("Private_Dirty:")?
+            .split_whitespace()
+            .next()
+    });
+    Some((
+        descriptors,
+        private.filter_map(|kib| kib.parse::<u64>().ok()).sum(),
+    ))
 }
 
 /// What is there of pods and volumes.
@@ -191,31 +252,66 @@ pub struct Host {
 }
 
 fn lines(program: &str, args: &[&str]) -> Vec<String> {
-    let output = Command::new(program).args(args).output().unwrap_or_else(|e| panic!("{program}: {e}"));
-    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+    let output = Command::new(program)
+        .args(args)
+        .output()
+        .unwrap_or_else(|e| panic!("{program}: {e}"));
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }
 
 impl Host {
     pub fn look() -> Self {
         let dir = rig::dir().display().to_string();
-        let loops = lines("losetup", &["--list", "--noheadings", "--raw", "--output", "NAME,BACK-FILE"]);
+        let loops = lines(
+            "losetup",
+            &[
+                "--list",
+                "--noheadings",
+                "--raw",
+                "--output",
+                "NAME,BACK-FILE",
+            ],
+        );
         let tool = rig::dir().join("bin/vmop-kube").display().to_string();
         let kubeconfig = rig::kubeconfig().display().to_string();
-        let volumes = lines(&tool, &["kubectl", "--kubeconfig", &kubeconfig, "get", "pv", "--output", "name"]);
-        let links = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+        let volumes = lines(
+            &tool,
+            &[
+                "kubectl",
+                "--kubeconfig",
+                &kubeconfig,
+                "get",
+                "pv",
+                "--output",
+                "name",
+            ],
+        );
+        let links = fs::read_dir("/sys/class/net")
+            .into_iter()
+            .flatten()
+            .flatten();
         Self {
             // A device whose file is one of those devices is the kubelet's hold on it.
-            loops: loops.into_iter().filter(|line| line.contains(&dir) || line.contains(" /dev/loop")).collect(),
+            loops: loops
+                .into_iter()
+                .filter(|line| line.contains(&dir) || line.contains(" /dev/loop"))
+                .collect(),
             taps: taps(),
-            links: links.filter(|link| link.file_name().to_string_lossy().starts_with("veth")).count(),
+            links: links
+                .filter(|link| link.file_name().to_string_lossy().starts_with("veth"))
+                .count(),
             volumes: volumes.into_iter().collect(),
         }
     }
 
     /// What there is now and was not before, and what is left of those pods.
     pub fn more_than(&self, before: &Self, pods: &BTreeSet<String>) -> Vec<String> {
-        let more =
-            |now: &BTreeSet<String>, before: &BTreeSet<String>| now.difference(before).cloned().collect::<Vec<_>>();
+        let more = |now: &BTreeSet<String>, before: &BTreeSet<String>| {
+            now.difference(before).cloned().collect::<Vec<_>>()
+        };
         let mut left = more(&self.loops, &before.loops);
         left.extend(more(&self.volumes, &before.volumes));
         left.extend(more(&self.taps, &before.taps));
@@ -223,13 +319,25 @@ impl Host {
             left.push(format!("{} links, before {}", self.links, before.links));
         }
         left.extend(
-            processes().iter().filter(|it| pods.contains(&it.pod_uid)).map(|it| format!("{} {}", it.program, it.pid)),
+            processes()
+                .iter()
+                .filter(|it| pods.contains(&it.pod_uid))
+                .map(|it| format!("{} {}", it.program, it.pid)),
         );
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         for pod in pods {
-            left.extend(mounts.lines().filter(|line| line.contains(pod.as_str())).map(|line| format!("mount {line}")));
+            left.extend(
+                mounts
+                    .lines()
+                    .filter(|line| line.contains(pod.as_str()))
+                    .map(|line| format!("mount {line}")),
+            );
             let directory = rig::dir().join("kubelet/pods").join(pod);
-            left.extend(Path::new(&directory).exists().then(|| directory.display().to_string()));
+            left.extend(
+                Path::new(&directory)
+                    .exists()
+                    .then(|| directory.display().to_string()),
+            );
         }
         left
     }
@@ -254,7 +362,12 @@ fn a_tap_that_is_left_in_any_network_namespace_is_seen() {
     use std::io::{Read, Write};
     use std::process::Stdio;
     let none = BTreeSet::new();
-    let before = Host { loops: none.clone(), taps: taps(), links: 0, volumes: none.clone() };
+    let before = Host {
+        loops: none.clone(),
+        taps: taps(),
+        links: 0,
+        volumes: none.clone(),
+    };
     let name = names::TAP_INTERFACE.replace("%d", "7");
     let script = format!("ip tuntap add dev {name} mode tap && echo made && read line");
     let mut keeper = Command::new("unshare")
@@ -264,32 +377,67 @@ fn a_tap_that_is_left_in_any_network_namespace_is_seen() {
         .spawn()
         .expect("unshare is missing");
     let mut made = [0; 4];
-    keeper.stdout.take().unwrap().read_exact(&mut made).expect("the tap cannot be made; run this as root");
-    let now = Host { loops: none.clone(), taps: taps(), links: 0, volumes: none.clone() };
+    keeper
+        .stdout
+        .take()
+        .unwrap()
+        .read_exact(&mut made)
+        .expect("the tap cannot be made; run this as root");
+    let now = Host {
+        loops: none.clone(),
+        taps: taps(),
+        links: 0,
+        volumes: none.clone(),
+    };
     keeper.stdin.take().unwrap().write_all(b"\n").unwrap();
     keeper.wait().unwrap();
     let left = now.more_than(&before, &none);
-    assert!(left.len() == 1 && left[0].starts_with(&format!("the tap {name} in net:[")), "{left:?}");
+    assert!(
+        left.len() == 1 && left[0].starts_with(&format!("the tap {name} in net:[")),
+        "{left:?}"
+    );
 }
 
 mod tests {
     use super::*;
 
     fn takes_more_and_more(looks: &[(u64, usize)]) -> bool {
-        let mut taken = Taken { program: "vm-operator".to_owned(), since: Instant::now(), first: None, last: (0, 0) };
-        looks.iter().for_each(|&(age, descriptors)| taken.note(Duration::from_secs(age), (descriptors, 2500)));
+        let mut taken = Taken {
+            program: "vm-operator".to_owned(),
+            since: Instant::now(),
+            first: None,
+            last: (0, 0),
+        };
+        looks.iter().for_each(|&(age, descriptors)| {
+            taken.note(Duration::from_secs(age), (descriptors, 2500))
+        });
         taken.takes_more_and_more()
     }
 
     #[test]
     fn an_operator_whose_api_server_was_away_when_it_was_warm_takes_no_more_than_it_needs() {
-        assert!(!takes_more_and_more(&[(5, 20), (20, 12), (25, 23), (45, 23)]));
-        assert!(!takes_more_and_more(&[(5, 20), (20, 23), (25, 12), (45, 23)]));
+        assert!(!takes_more_and_more(&[
+            (5, 20),
+            (20, 12),
+            (25, 23),
+            (45, 23)
+        ]));
+        assert!(!takes_more_and_more(&[
+            (5, 20),
+            (20, 23),
+            (25, 12),
+            (45, 23)
+        ]));
     }
 
     #[test]
     fn what_comes_after_that_while_is_more() {
-        assert!(takes_more_and_more(&[(5, 20), (20, 12), (25, 23), (45, 40)]));
+        assert!(takes_more_and_more(&[
+            (5, 20),
+            (20, 12),
+            (25, 23),
+            (45, 40)
+        ]));
         assert!(takes_more_and_more(&[(50, 20), (55, 40)]));
     }
 }

@@ -62,9 +62,17 @@ fn note(lives: &mut BTreeMap<String, Life>, object: &Value, now: Timestamp) {
 
 /// The operator that is ready, as a name that no other start of it has.
 fn operator(pods: &[Value]) -> Option<String> {
-    let operators = pods.iter().filter(|pod| pod["metadata"]["labels"][names::LABEL_NAME] == names::OPERATOR_APP);
+    let operators = pods
+        .iter()
+        .filter(|pod| pod["metadata"]["labels"][names::LABEL_NAME] == names::OPERATOR_APP);
     let mut ready = operators.filter(|pod| condition(pod, "Ready")["status"] == "True");
-    ready.next().map(|pod| format!("{}, start {}", uid(pod), pod["status"]["containerStatuses"][0]["restartCount"]))
+    ready.next().map(|pod| {
+        format!(
+            "{}, start {}",
+            uid(pod),
+            pod["status"]["containerStatuses"][0]["restartCount"]
+        )
+    })
 }
 
 impl Lives {
@@ -76,38 +84,55 @@ impl Lives {
             let (first, owner) = (&self.pods[&uid(pod)].owner, owner(pod));
             if *first != owner {
                 let name = &pod["metadata"]["name"];
-                self.wrong.insert(format!("pod {name} was of the VM {first} and is of {owner}"));
+                self.wrong.insert(format!(
+                    "pod {name} was of the VM {first} and is of {owner}"
+                ));
             }
         }
         let operator = operator(pods);
         for vm in vms {
             self.look_for_pod(vm, pods, operator.as_deref(), now);
         }
-        self.bare.retain(|bare, _| vms.iter().any(|vm| uid(vm) == *bare));
+        self.bare
+            .retain(|bare, _| vms.iter().any(|vm| uid(vm) == *bare));
     }
 
     fn look_for_pod(&mut self, vm: &Value, pods: &[Value], operator: Option<&str>, now: Timestamp) {
         let (vm_uid, name) = (uid(vm), text(&vm["metadata"]["name"]));
         let is_its = |pod: &&Value| pod["metadata"]["name"] == *name && owner(pod) == vm_uid;
-        let has_ended = |pod: &Value| matches!(pod["status"]["phase"].as_str(), Some("Failed" | "Succeeded"));
+        let has_ended = |pod: &Value| {
+            matches!(
+                pod["status"]["phase"].as_str(),
+                Some("Failed" | "Succeeded")
+            )
+        };
         let is_bare = condition(vm, conditions::RUNNING)["status"] == "True"
             && !pods.iter().filter(is_its).any(|pod| !has_ended(pod));
         let Some(operator) = operator.filter(|_| is_bare) else {
             self.bare.remove(&vm_uid);
             return;
         };
-        let before = self.bare.get(&vm_uid).filter(|(_, before)| before == operator);
+        let before = self
+            .bare
+            .get(&vm_uid)
+            .filter(|(_, before)| before == operator);
         let since = before.map_or(now, |(since, _)| *since);
         self.longest = self.longest.max(now.duration_since(since));
         if now.duration_since(since) > SOON {
-            self.wrong.insert(format!("VM {name} says that it runs and has no pod, since {since}"));
+            self.wrong.insert(format!(
+                "VM {name} says that it runs and has no pod, since {since}"
+            ));
         }
         self.bare.insert(vm_uid, (since, operator.to_owned()));
     }
 
     /// What the operator has done to a pod that was of no VM of its name, if that is so.
     fn of_another(&self, (verb, name, at): (&str, &str, Timestamp)) -> Option<String> {
-        let mut pods = self.pods.values().filter(|pod| pod.was_there(name, at)).peekable();
+        let mut pods = self
+            .pods
+            .values()
+            .filter(|pod| pod.was_there(name, at))
+            .peekable();
         // One that nobody has seen came and went between two looks.
         pods.peek()?;
         let is_garbage = |vm: &Life| verb == "delete" && vm.name == name && at > vm.last - SLACK;
@@ -115,12 +140,20 @@ impl Lives {
             let vm = self.vms.get(&pod.owner);
             pod.fetches || vm.is_some_and(|vm| vm.was_there(name, at) || is_garbage(vm))
         };
-        (!pods.any(is_right)).then(|| format!("{verb} of pod {name} at {at}, which is of no VM of that name"))
+        (!pods.any(is_right))
+            .then(|| format!("{verb} of pod {name} at {at}, which is of no VM of that name"))
     }
 
     /// All that is wrong, with what the operator has done to pods: verb, name and when.
-    fn all_wrong<'a>(&self, done: impl Iterator<Item = (&'a str, &'a str, Timestamp)>) -> Vec<String> {
-        self.wrong.iter().cloned().chain(done.filter_map(|it| self.of_another(it))).collect()
+    fn all_wrong<'a>(
+        &self,
+        done: impl Iterator<Item = (&'a str, &'a str, Timestamp)>,
+    ) -> Vec<String> {
+        self.wrong
+            .iter()
+            .cloned()
+            .chain(done.filter_map(|it| self.of_another(it)))
+            .collect()
     }
 
     /// Never a pod of another VM adopted, changed or deleted; never a VM for long that runs without a pod.
@@ -132,7 +165,10 @@ impl Lives {
     /// What was seen.
     pub fn told(&self) -> String {
         let (vms, pods) = (self.vms.len(), self.pods.len());
-        format!("{vms} VMs, {pods} pods; one without a pod has said for at most {:#} that it runs", self.longest)
+        format!(
+            "{vms} VMs, {pods} pods; one without a pod has said for at most {:#} that it runs",
+            self.longest
+        )
     }
 }
 
@@ -155,18 +191,22 @@ mod tests {
     }
 
     fn operator(uid: &str) -> Value {
-        let metadata = json!({"name": uid, "uid": uid, "labels": {"app.kubernetes.io/name": "vm-operator"}});
+        let metadata =
+            json!({"name": uid, "uid": uid, "labels": {"app.kubernetes.io/name": "vm-operator"}});
         json!({"metadata": metadata, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
     }
 
     fn wrong(looks: &[(i64, Vec<Value>, Vec<Value>)], done: &[(&str, i64)]) -> Vec<String> {
         let mut lives = Lives::default();
-        looks.iter().for_each(|(time, vms, pods)| lives.look(vms, pods, at(*time)));
+        looks
+            .iter()
+            .for_each(|(time, vms, pods)| lives.look(vms, pods, at(*time)));
         lives.all_wrong(done.iter().map(|(verb, time)| (*verb, "a", at(*time))))
     }
 
     #[test]
-    fn what_is_done_to_the_pod_of_an_earlier_vm_of_the_name_is_wrong_but_that_it_is_removed_after_a_minute() {
+    fn what_is_done_to_the_pod_of_an_earlier_vm_of_the_name_is_wrong_but_that_it_is_removed_after_a_minute()
+     {
         let pods = || vec![pod("p1", "one", "Running")];
         let looks = [
             (0, vec![vm("one", "True")], pods()),
@@ -176,7 +216,10 @@ mod tests {
         ];
         assert_eq!(wrong(&looks, &[("delete", 10), ("patch", 5)]), [""; 0]);
         let told = wrong(&looks, &[("delete", 29)]);
-        assert!(told.len() == 1 && told[0].starts_with("delete of pod a at "), "{told:?}");
+        assert!(
+            told.len() == 1 && told[0].starts_with("delete of pod a at "),
+            "{told:?}"
+        );
         let looks = [looks.to_vec(), vec![(90, vec![vm("two", "False")], pods())]].concat();
         assert_eq!(wrong(&looks, &[("delete", 69)]), [""; 0]);
         for (verb, at) in [("delete", 67), ("patch", 69)] {
@@ -187,13 +230,23 @@ mod tests {
     #[test]
     fn a_pod_that_gets_another_owner_is_wrong() {
         let vms = || vec![vm("two", "False")];
-        let looks = [(0, vms(), vec![pod("p1", "one", "Running")]), (1, vms(), vec![pod("p1", "two", "Running")])];
-        assert_eq!(wrong(&looks, &[]), ["pod \"a\" was of the VM one and is of two"]);
+        let looks = [
+            (0, vms(), vec![pod("p1", "one", "Running")]),
+            (1, vms(), vec![pod("p1", "two", "Running")]),
+        ];
+        assert_eq!(
+            wrong(&looks, &[]),
+            ["pod \"a\" was of the VM one and is of two"]
+        );
     }
 
     #[test]
     fn a_vm_that_says_for_a_minute_that_it_runs_without_a_pod_is_wrong() {
-        for without in [vec![], vec![pod("p1", "one", "Failed")], vec![pod("p1", "another", "Running")]] {
+        for without in [
+            vec![],
+            vec![pod("p1", "one", "Failed")],
+            vec![pod("p1", "another", "Running")],
+        ] {
             let told = |operators: [&str; 3]| {
                 let looks = [0, 40, 80].into_iter().zip(operators).map(|(time, name)| {
                     let mut pods = without.clone();
@@ -202,7 +255,10 @@ mod tests {
                 });
                 wrong(&looks.collect::<Vec<_>>(), &[])
             };
-            assert_eq!(told(["o1"; 3]), ["VM a says that it runs and has no pod, since 1970-01-01T00:00:00Z"]);
+            assert_eq!(
+                told(["o1"; 3]),
+                ["VM a says that it runs and has no pod, since 1970-01-01T00:00:00Z"]
+            );
             // Whoever comes anew has time of its own, and where there is none nobody can say.
             assert_eq!(told(["o1", "o1", "o2"]), [""; 0]);
             assert_eq!(told(["o1", "", "o1"]), [""; 0]);

@@ -37,18 +37,36 @@ const QUIET: Duration = Duration::from_secs(15);
 
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
-    Some(text.parse().unwrap_or_else(|e| panic!("{name}={text}: {e}")))
+    Some(
+        text.parse()
+            .unwrap_or_else(|e| panic!("{name}={text}: {e}")),
+    )
 }
 
 #[test]
 fn an_hour_of_everything_that_can_happen() {
     let minutes = setting("SOAK_MINUTES").unwrap_or(60);
-    let seed = setting("SOAK_SEED").unwrap_or_else(|| u64::from(std::process::id()) ^ host::nanos());
+    let seed =
+        setting("SOAK_SEED").unwrap_or_else(|| u64::from(std::process::id()) ^ host::nanos());
     println!("SOAK_SEED={seed} SOAK_MINUTES={minutes}");
     rig::ready();
     // Its pod is the cluster's, and stays.
-    let plugin = ["rollout", "status", "daemonset/vm-device-plugin", "--namespace", "kube-system", "--timeout", "60s"];
-    assert!(kubectl::command(&plugin).into_std().output().is_ok_and(|output| output.status.success()), "{plugin:?}");
+    let plugin = [
+        "rollout",
+        "status",
+        "daemonset/vm-device-plugin",
+        "--namespace",
+        "kube-system",
+        "--timeout",
+        "60s",
+    ];
+    assert!(
+        kubectl::command(&plugin)
+            .into_std()
+            .output()
+            .is_ok_and(|output| output.status.success()),
+        "{plugin:?}"
+    );
     let before = Host::look();
     let pods = RefCell::new(BTreeSet::new());
     // A tap wants the node's network.
@@ -112,7 +130,10 @@ async fn settle(space: &Space, vms: &[Vm<'_>], audit: &mut Follow, watch: &mut h
         // This takes back the pause of one that has ended often.
         vm.want("Stopped").await;
         vm.becomes("Stopped", 2 * SHUTDOWN).await;
-        vm.patch(&json!({"spec": {"vm": {"state": "Running", "currentCpus": 1, "currentRam": "256Mi"}}})).await;
+        vm.patch(
+            &json!({"spec": {"vm": {"state": "Running", "currentCpus": 1, "currentRam": "256Mi"}}}),
+        )
+        .await;
         vm.booted().await;
         watch.look(space);
     }
@@ -120,18 +141,27 @@ async fn settle(space: &Space, vms: &[Vm<'_>], audit: &mut Follow, watch: &mut h
     let before: Vec<Value> = vms.iter().map(Vm::now).collect();
     let old = space.operator().await;
     chaos::kill_operator(space).await;
-    let new = space.operator_other_than(&[crate::harness::vm::uid(&old)]).await;
+    let new = space
+        .operator_other_than(&[crate::harness::vm::uid(&old)])
+        .await;
     let new = new["metadata"]["name"].as_str().unwrap().to_owned();
     // The killed one's lease has to run out first.
     eventually("the new operator leads", 90, async || {
         audit.read();
-        if audit.leases_by(&new) > 0 { Ok(()) } else { Err("another one, or none".to_owned()) }
+        if audit.leases_by(&new) > 0 {
+            Ok(())
+        } else {
+            Err("another one, or none".to_owned())
+        }
     })
     .await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     audit.read();
     let written = audit.by_pod(&new);
-    assert!(written.is_empty(), "a new operator writes nothing where all is settled: {written:#?}");
+    assert!(
+        written.is_empty(),
+        "a new operator writes nothing where all is settled: {written:#?}"
+    );
     assert_eq!(vms.iter().map(Vm::now).collect::<Vec<Value>>(), before);
 }
 
@@ -139,7 +169,11 @@ async fn quiet(space: &Space, audit: &mut Follow, watch: &mut host::Watch) {
     let began = Instant::now();
     let mut last = (audit.writes(), Instant::now());
     while last.1.elapsed() < QUIET {
-        assert!(began.elapsed() < Duration::from_secs(180), "who writes, where nothing happens: {:#?}", audit.last(10));
+        assert!(
+            began.elapsed() < Duration::from_secs(180),
+            "who writes, where nothing happens: {:#?}",
+            audit.last(10)
+        );
         watch.look(space);
         audit.read();
         if audit.writes() != last.0 {
@@ -151,10 +185,17 @@ async fn quiet(space: &Space, audit: &mut Follow, watch: &mut host::Watch) {
 
 /// The kubelet and the kernel have some time to clear up.
 fn nothing_is_left(before: &Host, pods: &BTreeSet<String>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(eventually("nothing is left", BOOT + SHUTDOWN, async || {
         let left = Host::look().more_than(before, pods);
-        if left.is_empty() { Ok(()) } else { Err(format!("{left:#?}")) }
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{left:#?}"))
+        }
     }));
     println!("nothing is left of {} pods: {before}", pods.len());
 }

@@ -52,16 +52,23 @@ const OURS: &[&str] = &[
 
 /// Its definition: ours without rules, without what was added, and with conditions that are written as a whole.
 fn definition() -> Value {
-    let text = fs::read_to_string(rig::repo().join("crds/vms.vmoperator.jdrupes.org.yaml")).unwrap();
+    let text =
+        fs::read_to_string(rig::repo().join("crds/vms.vmoperator.jdrupes.org.yaml")).unwrap();
     let mut crd: Value = serde_saphyr::from_str(&text).unwrap();
     let version = &mut crd["spec"]["versions"][0];
-    version.as_object_mut().unwrap().remove("additionalPrinterColumns");
+    version
+        .as_object_mut()
+        .unwrap()
+        .remove("additionalPrinterColumns");
     let schema = &mut version["schema"]["openAPIV3Schema"];
     loosen(schema);
     for field in OURS {
         let path = format!("/properties/{}", field.replacen('/', "/properties/", 1));
         let (parent, name) = path.rsplit_once('/').unwrap();
-        let removed = schema.pointer_mut(parent).and_then(Value::as_object_mut).and_then(|fields| fields.remove(name));
+        let removed = schema
+            .pointer_mut(parent)
+            .and_then(Value::as_object_mut)
+            .and_then(|fields| fields.remove(name));
         assert!(removed.is_some(), "{field} is not in our definition");
     }
     crd
@@ -71,9 +78,16 @@ fn loosen(schema: &mut Value) {
     if let Some(fields) = schema.as_object_mut() {
         // Texts only take room.
         fields.retain(|key, value| key != "description" || !value.is_string());
-        let keys = ["x-kubernetes-validations", "maxItems", "maxLength", "maxProperties", "x-kubernetes-list-map-keys"];
-        fields
-            .retain(|key, value| !(keys.contains(&key.as_str()) || key == "x-kubernetes-list-type" && value == "map"));
+        let keys = [
+            "x-kubernetes-validations",
+            "maxItems",
+            "maxLength",
+            "maxProperties",
+            "x-kubernetes-list-map-keys",
+        ];
+        fields.retain(|key, value| {
+            !(keys.contains(&key.as_str()) || key == "x-kubernetes-list-type" && value == "map")
+        });
         fields.values_mut().for_each(loosen);
     }
 }
@@ -84,9 +98,18 @@ struct OurDefinition;
 impl Drop for OurDefinition {
     fn drop(&mut self) {
         let crds = rig::repo().join("crds").display().to_string();
-        let args = ["apply", "--server-side", "--force-conflicts", "--filename", &crds];
+        let args = [
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            "--filename",
+            &crds,
+        ];
         let ended = kubectl::command(&args).into_std().output();
-        assert!(ended.is_ok_and(|output| output.status.success()), "the definitions cannot be applied again");
+        assert!(
+            ended.is_ok_and(|output| output.status.success()),
+            "the definitions cannot be applied again"
+        );
     }
 }
 
@@ -98,7 +121,12 @@ pub struct Reference<'a> {
 
 /// An object of the namespace.
 pub async fn get(space: &Space, kind: &str, name: &str) -> Value {
-    serde_json::from_str(&space.kubectl(&["get", kind, name, "--output", "json"]).await).unwrap()
+    serde_json::from_str(
+        &space
+            .kubectl(&["get", kind, name, "--output", "json"])
+            .await,
+    )
+    .unwrap()
 }
 
 fn labels(vm: &str, component: Option<&str>) -> Value {
@@ -115,11 +143,13 @@ impl<'a> Reference<'a> {
     /// Puts its definition in the place of ours, unless VMs of others would lose fields by that, and its operator into
     /// the namespace.
     pub async fn install(space: &'a Space) -> Self {
-        let installed = Self { space, _ours_afterwards: OurDefinition };
+        let installed = Self {
+            space,
+            _ours_afterwards: OurDefinition,
+        };
         installed.replace_definition(&definition()).await;
         let config = json!({"config.yaml": CONFIG, "logging.properties": ".level=FINE\n"});
-        let config =
-            json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "vm-operator"}, "data": config});
+        let config = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "vm-operator"}, "data": config});
         let account = json!({"kind": "ServiceAccount", "apiVersion": "v1", "metadata": {"name": "vm-runner"}});
         let claim = json!({
             "kind": "PersistentVolumeClaim", "apiVersion": "v1", "metadata": {"name": "vmop-image-repository"},
@@ -128,22 +158,41 @@ impl<'a> Reference<'a> {
         for object in [config, account, claim, installed.deployment()] {
             installed.create(object).await;
         }
-        space.kubectl(&["rollout", "status", "deployment/vm-operator", "--timeout", "60s"]).await;
+        space
+            .kubectl(&[
+                "rollout",
+                "status",
+                "deployment/vm-operator",
+                "--timeout",
+                "60s",
+            ])
+            .await;
         installed
     }
 
     async fn replace_definition(&self, definition: &Value) {
         let namespaces = "jsonpath={.items[*].metadata.namespace}";
-        let vms = kubectl::run(&["get", "vms", "--all-namespaces", "--output", namespaces]).await.unwrap_or_default();
-        if vms.split_whitespace().any(|namespace| namespace != self.space.name) {
-            eprintln!("the definition stays as it is: there are VMs of others ({vms}), which would lose fields");
+        let vms = kubectl::run(&["get", "vms", "--all-namespaces", "--output", namespaces])
+            .await
+            .unwrap_or_default();
+        if vms
+            .split_whitespace()
+            .any(|namespace| namespace != self.space.name)
+        {
+            eprintln!(
+                "the definition stays as it is: there are VMs of others ({vms}), which would lose fields"
+            );
             return;
         }
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), definition.to_string()).unwrap();
         let path = file.path().display().to_string();
         // As one that plain `kubectl apply` has made.
-        let as_applied = ["--save-config", "--field-manager", "kubectl-client-side-apply"];
+        let as_applied = [
+            "--save-config",
+            "--field-manager",
+            "kubectl-client-side-apply",
+        ];
         kubectl::must(&[&["replace", "--filename", &path], &as_applied[..]].concat()).await;
     }
 
@@ -201,9 +250,15 @@ impl<'a> Reference<'a> {
             "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine", "name": name, "uid": vm["metadata"]["uid"],
             "controller": false, "blockOwnerDeletion": true,
         }]);
-        self.create(claim(format!("{name}-system-disk"), &template["spec"], name)).await;
+        self.create(claim(
+            format!("{name}-system-disk"),
+            &template["spec"],
+            name,
+        ))
+        .await;
         let data = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}});
-        self.create(claim(format!("{name}-runner-data"), &data, name)).await;
+        self.create(claim(format!("{name}-runner-data"), &data, name))
+            .await;
         let config = format!(
             "\"/Runner\":\n  dataDir: /var/local/vm-data\n  cloudInit:\n    metaData: {{instance-id: v17, local-hostname: \
              {name}}}\n    userData: {{hostname: guest}}\n  vm: {{name: {name}}}\n"
@@ -215,7 +270,10 @@ impl<'a> Reference<'a> {
         }))
         .await;
         let mut of_secret = labels(name, Some("display-secret"));
-        of_secret.as_object_mut().unwrap().remove("app.kubernetes.io/managed-by");
+        of_secret
+            .as_object_mut()
+            .unwrap()
+            .remove("app.kubernetes.io/managed-by");
         self.create(json!({
             "kind": "Secret", "apiVersion": "v1",
             "metadata": {"name": format!("{name}-display-secret"), "labels": of_secret},
@@ -223,10 +281,18 @@ impl<'a> Reference<'a> {
         }))
         .await;
         self.create(self.pod(name, &owner)).await;
-        let vm = Vm { space, name: name.to_owned(), disk };
+        let vm = Vm {
+            space,
+            name: name.to_owned(),
+            disk,
+        };
         eventually(&format!("the stand-in of {name} runs"), 60, async || {
             let pod = vm.pod().unwrap_or_default();
-            if pod["status"]["containerStatuses"][0]["ready"] == true { Ok(()) } else { Err(format!("{pod:#}")) }
+            if pod["status"]["containerStatuses"][0]["ready"] == true {
+                Ok(())
+            } else {
+                Err(format!("{pod:#}"))
+            }
         })
         .await;
         self.writes_status(name).await;
@@ -251,8 +317,7 @@ impl<'a> Reference<'a> {
             ],
             "volumeDevices": [{"name": "system-disk", "devicePath": "/dev/system-disk"}],
         });
-        let claim =
-            |volume: &str, claim: String| json!({"name": volume, "persistentVolumeClaim": {"claimName": claim}});
+        let claim = |volume: &str, claim: String| json!({"name": volume, "persistentVolumeClaim": {"claimName": claim}});
         let sources = json!([{"configMap": {"name": name}}, {"secret": {"name": format!("{name}-display-secret")}}]);
         json!({
             "kind": "Pod", "apiVersion": "v1",
@@ -291,7 +356,17 @@ impl<'a> Reference<'a> {
         });
         let patch = json!([{"op": "replace", "path": "/status", "value": status}]).to_string();
         self.space
-            .kubectl(&["patch", "vm", name, "--subresource", "status", "--type", "json", "--patch", &patch])
+            .kubectl(&[
+                "patch",
+                "vm",
+                name,
+                "--subresource",
+                "status",
+                "--type",
+                "json",
+                "--patch",
+                &patch,
+            ])
             .await;
     }
 
@@ -299,7 +374,22 @@ impl<'a> Reference<'a> {
     pub async fn comes_back(&self) {
         self.replace_definition(&definition()).await;
         self.create(self.deployment()).await;
-        self.space.kubectl(&["label", "namespace", &self.space.name, "pod-security.kubernetes.io/enforce-"]).await;
-        self.space.kubectl(&["rollout", "status", "deployment/vm-operator", "--timeout", "60s"]).await;
+        self.space
+            .kubectl(&[
+                "label",
+                "namespace",
+                &self.space.name,
+                "pod-security.kubernetes.io/enforce-",
+            ])
+            .await;
+        self.space
+            .kubectl(&[
+                "rollout",
+                "status",
+                "deployment/vm-operator",
+                "--timeout",
+                "60s",
+            ])
+            .await;
     }
 }

@@ -29,9 +29,16 @@ fn are_root_without_capabilities(pod: &Value) {
         let pids = process::of_pod(&uid(pod), program);
         assert_eq!(pids.len(), 1, "{program}");
         for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
-            assert_eq!(process::field(&pids[0], set), "0000000000000000", "{set} of {program}");
+            assert_eq!(
+                process::field(&pids[0], set),
+                "0000000000000000",
+                "{set} of {program}"
+            );
         }
-        assert_eq!(["Uid", "NoNewPrivs", "Seccomp"].map(|name| process::field(&pids[0], name)), ["0", "1", "2"]);
+        assert_eq!(
+            ["Uid", "NoNewPrivs", "Seccomp"].map(|name| process::field(&pids[0], name)),
+            ["0", "1", "2"]
+        );
     }
 }
 
@@ -39,14 +46,20 @@ async fn is_told_what_to_set(vm: &Vm<'_>) {
     eventually("the VM reports what the node lacks", 120, async || {
         let ready = condition(&vm.now(), "Ready");
         let message = ready["message"].as_str().unwrap_or_default();
-        let told = message.contains("/dev/system-disk") && message.contains("device_ownership_from_security_context");
-        if told && ready["status"] == "False" { Ok(()) } else { Err(format!("{ready:#}")) }
+        let told = message.contains("/dev/system-disk")
+            && message.contains("device_ownership_from_security_context");
+        if told && ready["status"] == "False" {
+            Ok(())
+        } else {
+            Err(format!("{ready:#}"))
+        }
     })
     .await;
 }
 
 #[test]
-fn where_devices_belong_to_root_a_vm_says_what_to_set_and_runs_as_root_and_privileged_if_configured() {
+fn where_devices_belong_to_root_a_vm_says_what_to_set_and_runs_as_root_and_privileged_if_configured()
+ {
     e2e_with(rig::SLOTS, "privileged", json!({}), async |space| {
         space.operator().await;
         let devices_of_root = DevicesOfRoot::switch_on();
@@ -64,27 +77,42 @@ fn where_devices_belong_to_root_a_vm_says_what_to_set_and_runs_as_root_and_privi
         vm.processed("Running").await;
         assert_eq!(vm.pod_uid(), uid(&pod), "new settings restart nothing");
 
-        vm.patch(&json!({"spec": {"vm": {"restartRequest": 1}}})).await;
+        vm.patch(&json!({"spec": {"vm": {"restartRequest": 1}}}))
+            .await;
         vm.pod_after(&uid(&pod), SHUTDOWN).await;
-        assert_eq!(vm.pod().unwrap()["spec"]["containers"][0]["securityContext"]["privileged"], true);
+        assert_eq!(
+            vm.pod().unwrap()["spec"]["containers"][0]["securityContext"]["privileged"],
+            true
+        );
         // The guest runs, whether the machine has a KVM that works or not.
         vm.booted().await;
         if Path::new("/dev/kvm").exists() {
             let log = space.kubectl(&["logs", "vm"]).await;
             assert!(log.contains("KVM was tried"), "{log}");
             let accelerated = condition(&vm.now(), "Accelerated");
-            assert!(["Kvm", "KvmDoesNotWork"].contains(&accelerated["reason"].as_str().unwrap()), "{accelerated}");
+            assert!(
+                ["Kvm", "KvmDoesNotWork"].contains(&accelerated["reason"].as_str().unwrap()),
+                "{accelerated}"
+            );
         }
 
         // And back.
         drop(devices_of_root);
         space.configure(&json!({})).await;
-        vm.patch(&json!({"spec": {"vm": {"restartRequest": 2}}})).await;
-        let user = || vm.pod().map(|pod| pod["spec"]["securityContext"]["runAsUser"].clone());
-        eventually("the VM's next pod is the usual user's", SHUTDOWN, async || match user() {
-            Some(user) if user == 107 => Ok(()),
-            other => Err(format!("{other:?}")),
-        })
+        vm.patch(&json!({"spec": {"vm": {"restartRequest": 2}}}))
+            .await;
+        let user = || {
+            vm.pod()
+                .map(|pod| pod["spec"]["securityContext"]["runAsUser"].clone())
+        };
+        eventually(
+            "the VM's next pod is the usual user's",
+            SHUTDOWN,
+            async || match user() {
+                Some(user) if user == 107 => Ok(()),
+                other => Err(format!("{other:?}")),
+            },
+        )
         .await;
         vm.booted().await;
     });

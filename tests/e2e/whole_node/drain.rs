@@ -11,7 +11,11 @@ struct Uncordon(String);
 impl Drop for Uncordon {
     fn drop(&mut self) {
         let ended = kubectl::command(&["uncordon", &self.0]).into_std().output();
-        assert!(ended.is_ok_and(|output| output.status.success()), "the node {} cannot be uncordoned", self.0);
+        assert!(
+            ended.is_ok_and(|output| output.status.success()),
+            "the node {} cannot be uncordoned",
+            self.0
+        );
     }
 }
 
@@ -19,24 +23,53 @@ impl Drop for Uncordon {
 fn a_drained_node_shuts_its_guests_down_and_gives_them_back() {
     e2e(rig::SLOTS, async |space| {
         let vm = space.create("vm", json!({})).await;
-        let node = vm.booted().await["status"]["nodeName"].as_str().unwrap().to_owned();
+        let node = vm.booted().await["status"]["nodeName"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         let pod = vm.pod_uid();
 
         let uncordon = Uncordon(node.clone());
         // The selector leaves out what is not this project's; what permits more is a flag that is not needed.
         let ours = "--pod-selector=app.kubernetes.io/name in (vm-operator,vm-runner)";
-        kubectl::must(&["drain", &node, "--ignore-daemonsets", "--timeout=120s", ours]).await;
+        kubectl::must(&[
+            "drain",
+            &node,
+            "--ignore-daemonsets",
+            "--timeout=120s",
+            ours,
+        ])
+        .await;
         eventually("no pod runs on the node", SHUTDOWN, async || {
             let pods = space.pods.all().into_iter();
-            let left: Vec<Value> = pods.filter(|pod| pod["spec"]["nodeName"] == *node).collect();
-            if left.is_empty() { Ok(()) } else { Err(format!("{left:#?}")) }
+            let left: Vec<Value> = pods
+                .filter(|pod| pod["spec"]["nodeName"] == *node)
+                .collect();
+            if left.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("{left:#?}"))
+            }
         })
         .await;
-        assert_eq!(vm.disk.counts(), Counts { boot: 1, shutdowns: 1 }, "the guest was asked to shut down");
+        assert_eq!(
+            vm.disk.counts(),
+            Counts {
+                boot: 1,
+                shutdowns: 1
+            },
+            "the guest was asked to shut down"
+        );
 
         drop(uncordon);
         vm.pod_after(&pod, BOOT).await;
         vm.booted().await;
-        assert_eq!(vm.counts().await, Counts { boot: 2, shutdowns: 1 });
+        assert_eq!(
+            vm.counts().await,
+            Counts {
+                boot: 2,
+                shutdowns: 1
+            }
+        );
     });
 }

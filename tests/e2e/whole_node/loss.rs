@@ -21,7 +21,11 @@ struct NodeIsBack(String);
 impl NodeIsBack {
     fn untaint(&self) {
         // It need not have the taint.
-        drop(kubectl::command(&["taint", "node", &self.0, &format!("{TAINT}-")]).into_std().output());
+        drop(
+            kubectl::command(&["taint", "node", &self.0, &format!("{TAINT}-")])
+                .into_std()
+                .output(),
+        );
     }
 }
 
@@ -38,13 +42,28 @@ fn tolerates() -> Value {
 
 /// Lets the pods of all other namespaces stay where they are: they are not part of this.
 async fn shield_the_others(space: &Space) {
-    let pods: Value = serde_json::from_str(&kubectl::must(&["get", "pods", "-A", "--output", "json"]).await).unwrap();
+    let pods: Value =
+        serde_json::from_str(&kubectl::must(&["get", "pods", "-A", "--output", "json"]).await)
+            .unwrap();
     for pod in pods["items"].as_array().into_iter().flatten() {
         let (namespace, name) = (&pod["metadata"]["namespace"], &pod["metadata"]["name"]);
-        let (Some(namespace), Some(name)) = (namespace.as_str(), name.as_str()) else { continue };
+        let (Some(namespace), Some(name)) = (namespace.as_str(), name.as_str()) else {
+            continue;
+        };
         if namespace != space.name {
-            let patch = json!([{"op": "add", "path": "/spec/tolerations/-", "value": tolerates()}]).to_string();
-            let args = ["patch", "pod", name, "--namespace", namespace, "--type", "json", "--patch", &patch];
+            let patch = json!([{"op": "add", "path": "/spec/tolerations/-", "value": tolerates()}])
+                .to_string();
+            let args = [
+                "patch",
+                "pod",
+                name,
+                "--namespace",
+                namespace,
+                "--type",
+                "json",
+                "--patch",
+                &patch,
+            ];
             // It may have ended.
             drop(kubectl::run(&args).await);
         }
@@ -59,9 +78,14 @@ fn pods_of(vm: &Vm<'_>) -> usize {
 fn a_lost_node_is_told_of_and_nothing_is_forced_until_its_administrator_says_that_it_is_off() {
     e2e_without_operator(rig::SLOTS, async |space| {
         let operator = Outside::start(&space.name);
-        let stays = space.create("stays", json!({"spec": {"tolerations": [tolerates()]}})).await;
+        let stays = space
+            .create("stays", json!({"spec": {"tolerations": [tolerates()]}}))
+            .await;
         let goes = space.create("goes", json!({})).await;
-        let node = goes.booted().await["status"]["nodeName"].as_str().unwrap().to_owned();
+        let node = goes.booted().await["status"]["nodeName"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         stays.booted().await;
         let (stayed, gone) = (stays.pod_uid(), goes.pod_uid());
 
@@ -69,10 +93,14 @@ fn a_lost_node_is_told_of_and_nothing_is_forced_until_its_administrator_says_tha
         rig::cluster(&["kubelet-away", AT_MOST]);
         for vm in [&stays, &goes] {
             let lost = vm.becomes("NodeUnreachable", NOTICED).await;
-            let message = condition(&lost, "Ready")["message"].as_str().unwrap_or_default().to_owned();
+            let message = condition(&lost, "Ready")["message"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
             let step = format!("kubectl taint node {node} {TAINT}=nodeshutdown:NoExecute");
             assert!(
-                message.contains(&format!("node {node:?} does not answer")) && message.contains(&step),
+                message.contains(&format!("node {node:?} does not answer"))
+                    && message.contains(&step),
                 "{message}"
             );
         }
@@ -82,30 +110,58 @@ fn a_lost_node_is_told_of_and_nothing_is_forced_until_its_administrator_says_tha
                 vm.pod().unwrap()["metadata"]["deletionTimestamp"].is_null() && pods_of(vm) == 1,
                 "the operator waits for the node"
             );
-            assert_eq!(process::of_pod(&vm.pod_uid(), "qemu-system-x86").len(), 1, "the guest does run, as could be");
+            assert_eq!(
+                process::of_pod(&vm.pod_uid(), "qemu-system-x86").len(),
+                1,
+                "the guest does run, as could be"
+            );
         }
 
         // As the message says.
         shield_the_others(space).await;
-        kubectl::must(&["taint", "node", &node, &format!("{TAINT}=nodeshutdown:NoExecute")]).await;
+        kubectl::must(&[
+            "taint",
+            "node",
+            &node,
+            &format!("{TAINT}=nodeshutdown:NoExecute"),
+        ])
+        .await;
         goes.pod_after(&gone, COLLECTED).await;
         let ever = space.pods.ever("goes");
-        let old = ever.iter().rfind(|seen| seen.object["metadata"]["uid"] == *gone).unwrap();
-        assert!(old.object["metadata"]["deletionTimestamp"].is_string(), "Kubernetes has ended it, for good");
+        let old = ever
+            .iter()
+            .rfind(|seen| seen.object["metadata"]["uid"] == *gone)
+            .unwrap();
+        assert!(
+            old.object["metadata"]["deletionTimestamp"].is_string(),
+            "Kubernetes has ended it, for good"
+        );
         assert_eq!(ready_reason(&stays.now()), "NodeUnreachable");
 
         // The kubelet ends what it finds and nobody knows any more, before the node takes pods again.
         rig::cluster(&["kubelet-back"]);
         stays.becomes("Running", BOOT).await;
-        assert_eq!((stays.pod_uid(), pods_of(&stays)), (stayed, 1), "it has run all the time");
+        assert_eq!(
+            (stays.pod_uid(), pods_of(&stays)),
+            (stayed, 1),
+            "it has run all the time"
+        );
         assert_eq!(stays.counts().await.boot, 1);
         eventually("the old machine ends", 120, async || {
-            if process::of_pod(&gone, "qemu-system-x86").is_empty() { Ok(()) } else { Err(String::new()) }
+            if process::of_pod(&gone, "qemu-system-x86").is_empty() {
+                Ok(())
+            } else {
+                Err(String::new())
+            }
         })
         .await;
         node_is_back.untaint();
         goes.booted().await;
-        assert_eq!((goes.counts().await.boot, pods_of(&goes)), (2, 2), "it has come back once");
+        assert_eq!(
+            (goes.counts().await.boot, pods_of(&goes)),
+            (2, 2),
+            "it has come back once"
+        );
         assert_eq!(goes.disk.counts().boot, 2);
         goes.becomes("Running", BOOT).await;
         let said = operator.log();

@@ -29,6 +29,10 @@ fn shipped() -> Rig {
     let rig = Rig::with_guest();
     // What is there is a hard link.
     fs::remove_file(rig.path("vm-runner")).unwrap();
-    fs::copy(image().join("usr/local/bin/vm-runner"), rig.path("vm-runner")).unwrap();
+    fs::copy(
+        image().join("usr/local/bin/vm-runner"),
+        rig.path("vm-runner"),
+    )
+    .unwrap();
     rig
 }

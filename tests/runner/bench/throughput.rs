@@ -46,8 +46,18 @@ struct Alone(Child);
 impl Alone {
     fn start(rig: &Rig, arguments: &[String]) -> Self {
         let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation=private", "--pid", "--fork", "--kill-child"]);
-        command.args(["sh", "-c", ALONE, "alone"]).arg(image()).arg(rig.path("")).args(arguments);
+        command.args([
+            "--mount",
+            "--propagation=private",
+            "--pid",
+            "--fork",
+            "--kill-child",
+        ]);
+        command
+            .args(["sh", "-c", ALONE, "alone"])
+            .arg(image())
+            .arg(rig.path(""))
+            .args(arguments);
         Self(command.stdin(Stdio::null()).spawn().unwrap())
     }
 
@@ -68,7 +78,9 @@ impl Drop for Alone {
     fn drop(&mut self) {
         // QEMU is told of its parent's end no more: that is forgotten when it becomes another user.
         for qemu in children(self.0.id()) {
-            let _ = Command::new("kill").args(["-KILL", &qemu.to_string()]).status();
+            let _ = Command::new("kill")
+                .args(["-KILL", &qemu.to_string()])
+                .status();
         }
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -81,15 +93,28 @@ fn best() -> Vec<String> {
         -chardev socket,id=serial,path=/tmp/serial.sock,server=on,wait=off -device isa-serial,chardev=serial \
         -netdev user,id=net -device virtio-net-pci,netdev=net";
     let further = std::env::var("BENCH_QEMU").unwrap_or_default();
-    let words = fixed.split_whitespace().chain(further.split_whitespace()).map(str::to_owned);
-    words.chain(disk("disk", "disk.img")).chain(disk("data", "volume/data.img")).collect()
+    let words = fixed
+        .split_whitespace()
+        .chain(further.split_whitespace())
+        .map(str::to_owned);
+    words
+        .chain(disk("disk", "disk.img"))
+        .chain(disk("data", "volume/data.img"))
+        .collect()
 }
 
 /// That QEMU's command line without what belongs to its runner: the sockets that it has inherited, and that it waits.
 fn as_by_hand(qemu: u32) -> Vec<String> {
     let line = fs::read_to_string(format!("/proc/{qemu}/cmdline")).unwrap();
-    let arguments = line.trim_end_matches('\0').split('\0').skip(1).filter(|argument| *argument != "-S");
-    let own = |argument: &str| match argument.strip_prefix("socket,id=").and_then(|rest| rest.split_once(",fd=")) {
+    let arguments = line
+        .trim_end_matches('\0')
+        .split('\0')
+        .skip(1)
+        .filter(|argument| *argument != "-S");
+    let own = |argument: &str| match argument
+        .strip_prefix("socket,id=")
+        .and_then(|rest| rest.split_once(",fd="))
+    {
         Some((id, _)) if id.starts_with("serial0") => {
             format!("socket,id={id},path=/tmp/serial.sock,server=on,wait=off")
         }
@@ -141,14 +166,19 @@ impl Line {
         };
         stream.write_all(hello).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
-        Self { stream, seen: String::new(), qemu }
+        Self {
+            stream,
+            seen: String::new(),
+            qemu,
+        }
     }
 
     /// Has a shell run it; gives its seconds by the host's clock. The guest tells begin and end past the pipe that its output
     /// goes through.
     fn time(&mut self, command: &str) -> f64 {
-        let all =
-            format!("sh echo '[begin]' >/dev/ttyS0; {command} || echo failed >/dev/ttyS0; echo '[end]' >/dev/ttyS0\n");
+        let all = format!(
+            "sh echo '[begin]' >/dev/ttyS0; {command} || echo failed >/dev/ttyS0; echo '[end]' >/dev/ttyS0\n"
+        );
         self.stream.write_all(all.as_bytes()).unwrap();
         self.wait("[begin]");
         let begin = Instant::now();
@@ -160,8 +190,11 @@ impl Line {
     /// Nanoseconds of the processor that QEMU's threads have taken so far.
     fn cost(&self) -> f64 {
         let threads = fs::read_dir(format!("/proc/{}/task", self.qemu)).unwrap();
-        let stats = threads.filter_map(|thread| fs::read_to_string(thread.unwrap().path().join("schedstat")).ok());
-        stats.map(|stat| stat.split(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+        let stats = threads
+            .filter_map(|thread| fs::read_to_string(thread.unwrap().path().join("schedstat")).ok());
+        stats
+            .map(|stat| stat.split(' ').next().unwrap().parse::<f64>().unwrap())
+            .sum()
     }
 
     /// What comes before that text.
@@ -173,7 +206,10 @@ impl Line {
                 return before;
             }
             let mut bytes = [0; 4096];
-            let n = self.stream.read(&mut bytes).unwrap_or_else(|error| panic!("{error}; {}", self.seen));
+            let n = self
+                .stream
+                .read(&mut bytes)
+                .unwrap_or_else(|error| panic!("{error}; {}", self.seen));
             assert!(n > 0, "the guest has gone: {}", self.seen);
             self.seen.push_str(&String::from_utf8_lossy(&bytes[..n]));
         }
@@ -193,7 +229,11 @@ fn stream(line: &mut Line, from_guest: bool) -> f64 {
     let port = listener.local_addr().unwrap().port();
     let host = std::thread::spawn(move || {
         let connection = listener.accept().unwrap().0;
-        if from_guest { take(connection) } else { give(connection) }
+        if from_guest {
+            take(connection)
+        } else {
+            give(connection)
+        }
     });
     // `nc` hands the connection to another program: it would itself go by kilobytes.
     let program = match from_guest {
@@ -234,17 +274,41 @@ type Measure = fn(&mut Line) -> f64;
 /// Large pieces are copied from one half of the disk to the other: making them in the guest would take longer than writing
 /// them. What is written is not zeros: those the runner's disks turn into holes.
 const MEASURES: [(&str, Measure); 6] = [
-    ("disk, read in pieces of 1 MiB", |line| dd(line, "if=/dev/vdb of=/dev/null bs=1M count=64 iflag=direct", 4, SIZE)),
+    ("disk, read in pieces of 1 MiB", |line| {
+        dd(
+            line,
+            "if=/dev/vdb of=/dev/null bs=1M count=64 iflag=direct",
+            4,
+            SIZE,
+        )
+    }),
     ("disk, copied within itself in pieces of 1 MiB", |line| {
-        dd(line, "if=/dev/vdb of=/dev/vdb bs=1M count=32 seek=32 iflag=direct oflag=direct", 6, SIZE / 2)
+        dd(
+            line,
+            "if=/dev/vdb of=/dev/vdb bs=1M count=32 seek=32 iflag=direct oflag=direct",
+            6,
+            SIZE / 2,
+        )
     }),
     ("disk, read in pieces of 4 KiB", |line| {
-        dd(line, "if=/dev/vdb of=/dev/null bs=4k count=1024 iflag=direct", 1, 4 * MIB)
+        dd(
+            line,
+            "if=/dev/vdb of=/dev/null bs=4k count=1024 iflag=direct",
+            1,
+            4 * MIB,
+        )
     }),
     ("disk, written in pieces of 4 KiB", |line| {
-        dd(line, "if=/ones of=/dev/vdb bs=4k count=1024 oflag=direct", 1, 4 * MIB)
+        dd(
+            line,
+            "if=/ones of=/dev/vdb bs=4k count=1024 oflag=direct",
+            1,
+            4 * MIB,
+        )
     }),
-    ("user network, TCP from the guest", |line| stream(line, true)),
+    ("user network, TCP from the guest", |line| {
+        stream(line, true)
+    }),
     ("user network, TCP to the guest", |line| stream(line, false)),
 ];
 
@@ -258,7 +322,10 @@ struct Sample {
 fn sample(measure: Measure, line: &mut Line) -> Sample {
     let before = line.cost();
     let speed = measure(line);
-    Sample { speed, cost: line.cost() - before }
+    Sample {
+        speed,
+        cost: line.cost() - before,
+    }
 }
 
 /// A VM of the runner, the best QEMU, and one with the VM's command line.
@@ -272,8 +339,18 @@ fn rounds(measure: Measure, lines: &mut [Line; 3]) -> Vec<Round> {
     }
     let (begin, mut all) = (Instant::now(), Vec::new());
     while begin.elapsed() < BUDGET || all.len() < ROUNDS {
-        for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1], [2, 0, 1], [1, 0, 2]] {
-            let mut round = [Sample { speed: 0.0, cost: 0.0 }; 3];
+        for order in [
+            [0, 1, 2],
+            [2, 1, 0],
+            [1, 2, 0],
+            [0, 2, 1],
+            [2, 0, 1],
+            [1, 0, 2],
+        ] {
+            let mut round = [Sample {
+                speed: 0.0,
+                cost: 0.0,
+            }; 3];
             for n in order {
                 round[n] = sample(measure, &mut lines[n]);
             }
@@ -297,11 +374,18 @@ impl Spread {
         values.sort_by(f64::total_cmp);
         let at = |part: f64| values[(part * (values.len() - 1) as f64).round() as usize];
         let sure = 0.98 / (values.len() as f64).sqrt();
-        Self { median: at(0.5), sure: [at(0.5 - sure), at(0.5 + sure)], half: [at(0.25), at(0.75)] }
+        Self {
+            median: at(0.5),
+            sure: [at(0.5 - sure), at(0.5 + sure)],
+            half: [at(0.25), at(0.75)],
+        }
     }
 
     fn ratio(&self) -> String {
-        format!("× {:.3} (95 %: {:.3} to {:.3})", self.median, self.sure[0], self.sure[1])
+        format!(
+            "× {:.3} (95 %: {:.3} to {:.3})",
+            self.median, self.sure[0], self.sure[1]
+        )
     }
 }
 
@@ -311,7 +395,12 @@ fn told(rounds: &[Round]) -> String {
     let beside = |n: usize| {
         let speed = Spread::of(rounds, |round| round[0].speed / round[n].speed);
         let cost = Spread::of(rounds, |round| round[0].cost / round[n].cost);
-        let half = format!("half of {} rounds {:.2} to {:.2}", rounds.len(), speed.half[0], speed.half[1]);
+        let half = format!(
+            "half of {} rounds {:.2} to {:.2}",
+            rounds.len(),
+            speed.half[0],
+            speed.half[1]
+        );
         format!("{}, {half}; processor time {}", speed.ratio(), cost.ratio())
     };
     let ours = format!("{:.0} MB/s", speed(0));
@@ -329,9 +418,11 @@ fn a_guest_beside_qemu_alone() {
         rig.own("volume/data.img");
         volume
     });
-    let drives =
-        json!([{"type": "raw", "resource": "/tmp/disk.img"}, {"type": "raw", "resource": "/tmp/volume/data.img"}]);
-    rigs[0].configure(&json!({}), &json!({"drives": drives, "network": [{"type": "user"}]}));
+    let drives = json!([{"type": "raw", "resource": "/tmp/disk.img"}, {"type": "raw", "resource": "/tmp/volume/data.img"}]);
+    rigs[0].configure(
+        &json!({}),
+        &json!({"drives": drives, "network": [{"type": "user"}]}),
+    );
     let vm = rigs[0].start(None);
     let best = Alone::start(&rigs[1], &best());
     let same = Alone::start(&rigs[2], &as_by_hand(vm.qemu()));

@@ -39,7 +39,8 @@ impl Bench<'_> {
         let mut connected = false;
         while self.seen < until || connected {
             connected = !connected;
-            self.console.type_line(if connected { "220 here" } else { "240 gone" });
+            self.console
+                .type_line(if connected { "220 here" } else { "240 gone" });
             self.told(connected);
         }
     }
@@ -51,10 +52,17 @@ impl Bench<'_> {
         loop {
             let statuses = self.api.take_statuses();
             self.seen += statuses.len();
-            if statuses.last().is_some_and(|last| condition(last, "VmopAgentConnected")["status"] == expected) {
+            if statuses
+                .last()
+                .is_some_and(|last| condition(last, "VmopAgentConnected")["status"] == expected)
+            {
                 return;
             }
-            assert!(begin.elapsed() < LIMIT, "waited for {expected}, after {} writes", self.seen);
+            assert!(
+                begin.elapsed() < LIMIT,
+                "waited for {expected}, after {} writes",
+                self.seen
+            );
             sleep(Duration::from_millis(2));
         }
     }
@@ -70,7 +78,10 @@ impl Bench<'_> {
 /// KiB of its proportional share of memory.
 fn pss(pid: u32) -> u64 {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let line = rollup.lines().find(|line| line.starts_with("Pss:")).unwrap();
+    let line = rollup
+        .lines()
+        .find(|line| line.starts_with("Pss:"))
+        .unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
@@ -88,7 +99,12 @@ fn a_runner_does_not_grow_with_what_it_writes() {
     let mut console = vm.console();
     console.type_line(AGENT);
     console.wait("passing");
-    let mut bench = Bench { vm: &vm, api: &api, console, seen: 0 };
+    let mut bench = Bench {
+        vm: &vm,
+        api: &api,
+        console,
+        seen: 0,
+    };
     bench.write(6);
     let (few, before) = (bench.seen, bench.at_rest());
     bench.write(writes / 10);
@@ -105,6 +121,10 @@ fn a_runner_does_not_grow_with_what_it_writes() {
     );
     println!("| one of these writes each | {:.0} ms |", took * 1e3);
     assert_eq!(bench.api.statuses().len(), 0, "nothing is written at rest");
-    assert!(after <= between + NO_GROWTH, "it has grown by {} KiB", after - between);
+    assert!(
+        after <= between + NO_GROWTH,
+        "it has grown by {} KiB",
+        after - between
+    );
     assert!(after <= GOAL, "more than {GOAL} KiB");
 }

@@ -8,7 +8,10 @@ use support::web::{Reply, Web};
 
 /// A server with that image, without a length if that is wanted.
 fn web(image: Vec<u8>, chunked: bool) -> Web {
-    Web::start(move |request| Reply { chunked, ..Reply::image(request, &image, "\"one\"") })
+    Web::start(move |request| Reply {
+        chunked,
+        ..Reply::image(request, &image, "\"one\"")
+    })
 }
 
 /// A volume of a few MiB in the place of the repository.
@@ -23,14 +26,19 @@ impl<'a> Volume<'a> {
 
     fn mount(&self, options: &str) {
         let mut command = Command::new("mount");
-        command.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(self.0.path("images"));
+        command
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(self.0.path("images"));
         assert!(command.status().unwrap().success());
     }
 }
 
 impl Drop for Volume<'_> {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(self.0.path("images")).status();
+        let _ = Command::new("umount")
+            .arg("--lazy")
+            .arg(self.0.path("images"))
+            .status();
     }
 }
 
@@ -41,14 +49,19 @@ fn what_is_too_large_is_not_fetched() {
     let large = web(image(3 * MIB + 1), false);
     let end = repository.fetch(&["--url", &large.url("/a.iso"), "--max-bytes", &size]);
     end.is("TooLarge", 25);
-    assert!(end.message.contains("3.0 MiB are allowed") && repository.files().is_empty(), "{end:?}");
+    assert!(
+        end.message.contains("3.0 MiB are allowed") && repository.files().is_empty(),
+        "{end:?}"
+    );
     // One that doesn't say its size is counted.
     let endless = web(image(64 * MIB), true);
     let end = repository.fetch(&["--url", &endless.url("/a.iso"), "--max-bytes", &size]);
     end.is("TooLarge", 25);
     assert!(endless.served() < 32 * MIB as u64 && repository.files().is_empty());
     let fits = web(image(3 * MIB), false);
-    repository.fetch(&["--url", &fits.url("/a.iso"), "--max-bytes", &size]).is("Fetched", 0);
+    repository
+        .fetch(&["--url", &fits.url("/a.iso"), "--max-bytes", &size])
+        .is("Fetched", 0);
 }
 
 #[test]
@@ -58,8 +71,15 @@ fn what_has_another_sum_is_removed() {
     let web = web(image.clone(), false);
     let end = repository.fetch(&["--url", &web.url("/a.iso"), "--sha256", &"0".repeat(64)]);
     end.is("ChecksumMismatch", 26);
-    assert!(end.message.contains(&sum(&image)) && end.message.contains(&"0".repeat(64)), "{}", end.message);
-    assert_eq!((repository.files().len(), web.requests().len(), end.bytes), (0, 1, 0));
+    assert!(
+        end.message.contains(&sum(&image)) && end.message.contains(&"0".repeat(64)),
+        "{}",
+        end.message
+    );
+    assert_eq!(
+        (repository.files().len(), web.requests().len(), end.bytes),
+        (0, 1, 0)
+    );
 }
 
 #[test]
@@ -68,7 +88,9 @@ fn a_server_that_says_no_length_is_believed_by_the_sum() {
     let image = image(MIB);
     let body = image.clone();
     let web = Web::start(move |_| Reply::new(200, &[("X-No-Length", "")], body.clone()));
-    repository.fetch(&["--url", &web.url("/a.iso"), "--sha256", &sum(&image)]).is("Fetched", 0);
+    repository
+        .fetch(&["--url", &web.url("/a.iso"), "--sha256", &sum(&image)])
+        .is("Fetched", 0);
     assert_eq!(fs::read(repository.file()).unwrap(), image);
 }
 
@@ -79,16 +101,28 @@ fn the_time_is_limited_and_the_next_fetch_goes_on() {
     let body = image.clone();
     let web = Web::start(move |request| {
         let pace = Duration::from_millis(if request.n == 0 { 50 } else { 0 });
-        Reply { pace, ..Reply::image(request, &body, "\"one\"") }
+        Reply {
+            pace,
+            ..Reply::image(request, &body, "\"one\"")
+        }
     });
     let begin = Instant::now();
     let end = repository.fetch(&["--url", &web.url("/a.iso"), "--deadline", "3"]);
     let took = begin.elapsed().as_secs();
     end.is("DeadlineExceeded", 29);
     // Five times the configured time at most.
-    assert!((3..15).contains(&took) && end.bytes > 0 && end.message.contains("3 s"), "{took} s: {end:?}");
-    assert!((1..=took as usize / 2 + 2).contains(&end.progress.len()), "a line in 2 s at most: {:?}", end.progress);
-    repository.fetch(&["--url", &web.url("/a.iso"), "--deadline", "60"]).is("Fetched", 0);
+    assert!(
+        (3..15).contains(&took) && end.bytes > 0 && end.message.contains("3 s"),
+        "{took} s: {end:?}"
+    );
+    assert!(
+        (1..=took as usize / 2 + 2).contains(&end.progress.len()),
+        "a line in 2 s at most: {:?}",
+        end.progress
+    );
+    repository
+        .fetch(&["--url", &web.url("/a.iso"), "--deadline", "60"])
+        .is("Fetched", 0);
     assert_eq!(web.requests()[1].start(), Some(end.bytes as usize));
     assert_eq!(fs::read(repository.file()).unwrap(), image);
 }
@@ -134,15 +168,25 @@ fn a_repository_that_gets_full_keeps_what_has_come() {
 fn a_repository_of_somebody_else_is_told_with_uid_path_and_remedy() {
     let repository = Repository::new();
     let web = web(image(MIB), false);
-    let end = repository.start_as(107, &["--url", &web.url("/a.iso")]).end();
+    let end = repository
+        .start_as(107, &["--url", &web.url("/a.iso")])
+        .end();
     end.is("RepositoryNotWritable", 27);
     let folder = repository.path("images/fetched").display().to_string();
-    for text in [folder.as_str(), "uid 107", "Permission denied", "chown -R 107:107"] {
+    for text in [
+        folder.as_str(),
+        "uid 107",
+        "Permission denied",
+        "chown -R 107:107",
+    ] {
         assert!(end.message.contains(text), "{text:?} in {}", end.message);
     }
     assert!(web.requests().is_empty());
     std::os::unix::fs::chown(repository.path("images"), Some(107), Some(107)).unwrap();
-    repository.start_as(107, &["--url", &web.url("/a.iso")]).end().is("Fetched", 0);
+    repository
+        .start_as(107, &["--url", &web.url("/a.iso")])
+        .end()
+        .is("Fetched", 0);
 }
 
 #[test]
@@ -152,13 +196,20 @@ fn a_repository_that_is_mounted_read_only_is_told() {
     let web = web(image(MIB), false);
     let end = repository.fetch(&["--url", &web.url("/a.iso")]);
     end.is("RepositoryNotWritable", 27);
-    assert!(end.message.contains("mounted for writing"), "{}", end.message);
+    assert!(
+        end.message.contains("mounted for writing"),
+        "{}",
+        end.message
+    );
 }
 
 #[test]
 fn wrong_arguments_are_explained() {
-    for wrong in [&["--url", "http://h/a", "--sha256", "abc"][..], &[], &["--url", "http://h/a", "--max-bytes", "1Gi"]]
-    {
+    for wrong in [
+        &["--url", "http://h/a", "--sha256", "abc"][..],
+        &[],
+        &["--url", "http://h/a", "--max-bytes", "1Gi"],
+    ] {
         let end = Repository::new().fetch(wrong);
         assert_eq!(end.code, Some(2), "{end:?}");
         assert!(end.log.contains("error:"), "{}", end.log);
@@ -169,14 +220,20 @@ fn wrong_arguments_are_explained() {
 fn nothing_outside_of_the_repository_can_be_written() {
     let repository = Repository::new();
     let body = image(4 * MIB);
-    let web =
-        Web::start(move |request| Reply { pace: Duration::from_millis(50), ..Reply::image(request, &body, "\"one\"") });
+    let web = Web::start(move |request| Reply {
+        pace: Duration::from_millis(50),
+        ..Reply::image(request, &body, "\"one\"")
+    });
     let url = web.url("/a.iso");
     let fetch = repository.start(&["--url", &url]);
     fetch.until("a part", || web.served() > MIB as u64);
     // Somebody else who may write there puts another folder in the place of this one.
     fs::create_dir(repository.path("outside")).unwrap();
-    fs::rename(repository.path("images/fetched"), repository.path("outside/fetched")).unwrap();
+    fs::rename(
+        repository.path("images/fetched"),
+        repository.path("outside/fetched"),
+    )
+    .unwrap();
     std::os::unix::fs::symlink("../outside/fetched", repository.path("images/fetched")).unwrap();
     let end = fetch.end();
     if end.log.contains("this kernel has no Landlock") {

@@ -47,14 +47,25 @@ struct End {
 
 impl Repository {
     fn new() -> Self {
-        let dir = tempfile::Builder::new().prefix("fetch").tempdir_in("/tmp").unwrap();
+        let dir = tempfile::Builder::new()
+            .prefix("fetch")
+            .tempdir_in("/tmp")
+            .unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let programs = programs();
-        fs::hard_link(programs.path().join("vm-runner"), dir.path().join("vm-runner")).unwrap();
+        fs::hard_link(
+            programs.path().join("vm-runner"),
+            dir.path().join("vm-runner"),
+        )
+        .unwrap();
         for name in ["images", "logs"] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
-        Self { dir, _programs: programs, env: Vec::new() }
+        Self {
+            dir,
+            _programs: programs,
+            env: Vec::new(),
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -71,20 +82,40 @@ impl Repository {
     }
 
     fn start_as(&self, uid: u32, arguments: &[&str]) -> Fetch<'_> {
-        let n = (0..).find(|n| !self.path(&format!("logs/{n}.out")).exists()).unwrap();
+        let n = (0..)
+            .find(|n| !self.path(&format!("logs/{n}.out")).exists())
+            .unwrap();
         let log = |ending: &str| File::create(self.path(&format!("logs/{n}.{ending}"))).unwrap();
         let (end, to, uid) = (log("end"), self.file(), uid.to_string());
-        end.set_permissions(fs::Permissions::from_mode(0o666)).unwrap();
+        end.set_permissions(fs::Permissions::from_mode(0o666))
+            .unwrap();
         let mut command = Command::new("setpriv");
-        command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups"]).arg(self.path("vm-runner"));
-        command.arg("fetch").arg(format!("--to={}", to.display())).args(arguments);
-        command.env("VMRUNNER_TERMINATION_LOG", self.path(&format!("logs/{n}.end")));
+        command
+            .args(["--reuid", &uid, "--regid", &uid, "--clear-groups"])
+            .arg(self.path("vm-runner"));
+        command
+            .arg("fetch")
+            .arg(format!("--to={}", to.display()))
+            .args(arguments);
+        command.env(
+            "VMRUNNER_TERMINATION_LOG",
+            self.path(&format!("logs/{n}.end")),
+        );
         for name in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
             command.env_remove(name).env_remove(name.to_uppercase());
         }
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
-        let child = command.stdin(Stdio::null()).stdout(log("out")).stderr(log("log")).spawn().unwrap();
-        Fetch { repository: self, child, n }
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(log("out"))
+            .stderr(log("log"))
+            .spawn()
+            .unwrap();
+        Fetch {
+            repository: self,
+            child,
+            n,
+        }
     }
 
     fn fetch(&self, arguments: &[&str]) -> End {
@@ -93,8 +124,12 @@ impl Repository {
 
     /// Names of the files that there are.
     fn files(&self) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(self.path("images/fetched")) else { return Vec::new() };
-        let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        let Ok(entries) = fs::read_dir(self.path("images/fetched")) else {
+            return Vec::new();
+        };
+        let mut names: Vec<String> = entries
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }
@@ -102,13 +137,18 @@ impl Repository {
 
 impl Fetch<'_> {
     fn read(&self, ending: &str) -> String {
-        fs::read_to_string(self.repository.path(&format!("logs/{}.{ending}", self.n))).unwrap_or_default()
+        fs::read_to_string(self.repository.path(&format!("logs/{}.{ending}", self.n)))
+            .unwrap_or_default()
     }
 
     fn until(&self, what: &str, mut is: impl FnMut() -> bool) {
         let begin = Instant::now();
         while !is() {
-            assert!(begin.elapsed() < LIMIT, "waited for {what}; the log:\n{}", self.read("log"));
+            assert!(
+                begin.elapsed() < LIMIT,
+                "waited for {what}; the log:\n{}",
+                self.read("log")
+            );
             sleep(Duration::from_millis(10));
         }
     }
@@ -125,7 +165,13 @@ impl Fetch<'_> {
     }
 
     fn signal(&self, signal: &str) {
-        assert!(Command::new("kill").args([signal, &self.pid().to_string()]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args([signal, &self.pid().to_string()])
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 
     fn end(mut self) -> End {
@@ -145,7 +191,10 @@ impl Fetch<'_> {
             reason: text("reason"),
             message: text("message"),
             bytes: outcome["bytes"].as_u64().unwrap_or_default(),
-            progress: out.lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
+            progress: out
+                .lines()
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect(),
             log: self.read("log"),
         }
     }
@@ -162,7 +211,11 @@ impl End {
     /// Demands that it has ended so.
     #[track_caller]
     fn is(&self, reason: &str, code: i32) {
-        assert_eq!((self.reason.as_str(), self.code), (reason, Some(code)), "{self:#?}");
+        assert_eq!(
+            (self.reason.as_str(), self.code),
+            (reason, Some(code)),
+            "{self:#?}"
+        );
     }
 }
 
@@ -173,5 +226,8 @@ fn image(bytes: usize) -> Vec<u8> {
 }
 
 fn sum(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }

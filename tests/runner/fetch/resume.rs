@@ -9,7 +9,10 @@ use support::web::{Reply, Request, Web};
 const PACE: Duration = Duration::from_millis(20);
 
 /// A server whose first answers are changed by that.
-fn web(size: usize, change: impl Fn(&Request, &mut Reply) + Send + Sync + 'static) -> (Web, Vec<u8>) {
+fn web(
+    size: usize,
+    change: impl Fn(&Request, &mut Reply) + Send + Sync + 'static,
+) -> (Web, Vec<u8>) {
     let image = image(size);
     let body = image.clone();
     let web = Web::start(move |request| {
@@ -24,14 +27,29 @@ fn web(size: usize, change: impl Fn(&Request, &mut Reply) + Send + Sync + 'stati
 fn an_image_is_fetched_once_and_found_ever_after() {
     let repository = Repository::new();
     let (web, image) = web(3 * MIB + 17, |_, _| {});
-    let end = repository.fetch(&["--url", &web.url("/a.iso"), "--sha256", &sum(&image).to_uppercase()]);
+    let end = repository.fetch(&[
+        "--url",
+        &web.url("/a.iso"),
+        "--sha256",
+        &sum(&image).to_uppercase(),
+    ]);
     end.is("Fetched", 0);
     assert_eq!((end.bytes, end.message.as_str()), (image.len() as u64, ""));
     assert_eq!(end.progress.first().unwrap()["bytes"], 0);
     assert_eq!(fs::read(repository.file()).unwrap(), image);
     assert_eq!(repository.files(), ["a.iso"]);
-    assert_eq!(fs::metadata(repository.file()).unwrap().permissions().mode() & 0o777, 0o644);
-    assert_eq!(web.requests()[0].header("accept-encoding"), Some("identity"));
+    assert_eq!(
+        fs::metadata(repository.file())
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
+        0o644
+    );
+    assert_eq!(
+        web.requests()[0].header("accept-encoding"),
+        Some("identity")
+    );
     assert_eq!(web.requests()[0].header("range"), None);
     let end = repository.fetch(&["--url", &web.url("/a.iso")]);
     end.is("AlreadyThere", 0);
@@ -63,7 +81,10 @@ fn a_server_that_is_always_cut_is_left_after_a_few_tries_and_the_part_stays() {
     let begin = Instant::now();
     let end = repository.fetch(&["--url", &web.url("/a.iso")]);
     end.is("ServerUnreachable", 22);
-    assert!(begin.elapsed() >= Duration::from_secs(7), "1, 2 and 4 s are between the tries");
+    assert!(
+        begin.elapsed() >= Duration::from_secs(7),
+        "1, 2 and 4 s are between the tries"
+    );
     assert_eq!((end.bytes, web.requests().len()), (2 * MIB as u64, 4));
     assert_eq!(repository.files(), ["a.iso.part", "a.iso.part.json"]);
     assert!(end.message.contains("/a.iso"), "{}", end.message);
@@ -80,7 +101,10 @@ fn nothing_comes_twice_that_was_on_the_disk_when_the_program_was_killed() {
     let arguments = ["--url", &web.url("/a.iso"), "--sha256", &sum(&image)];
     let fetch = repository.start(&arguments);
     fetch.until("some of it", || web.served() > 20 * MIB as u64);
-    assert_eq!((fetch.status("NoNewPrivs:"), fetch.status("Seccomp:")), ("1".to_owned(), "2".to_owned()));
+    assert_eq!(
+        (fetch.status("NoNewPrivs:"), fetch.status("Seccomp:")),
+        ("1".to_owned(), "2".to_owned())
+    );
     let most: u64 = fetch.status("VmHWM:").parse().unwrap();
     assert!(most < 40 << 10, "{most} KiB of memory");
     fetch.signal("-KILL");
@@ -109,12 +133,16 @@ fn a_fetch_that_is_asked_to_end_does_so_at_once_and_loses_nothing() {
     });
     let fetch = repository.start(&["--url", &web.url("/a.iso"), "--silence", "600"]);
     let part = repository.path("images/fetched/a.iso.part");
-    fetch.until("some of it", || fs::metadata(&part).is_ok_and(|part| part.len() > MIB as u64));
+    fetch.until("some of it", || {
+        fs::metadata(&part).is_ok_and(|part| part.len() > MIB as u64)
+    });
     fetch.signal("-TERM");
     let end = fetch.end();
     end.is("Interrupted", 30);
     assert!(end.bytes > MIB as u64, "{end:?}");
-    repository.fetch(&["--url", &web.url("/a.iso")]).is("Fetched", 0);
+    repository
+        .fetch(&["--url", &web.url("/a.iso")])
+        .is("Fetched", 0);
     assert_eq!(web.requests()[1].start(), Some(end.bytes as usize));
     assert_eq!(fs::read(repository.file()).unwrap(), image);
 }
@@ -122,7 +150,10 @@ fn a_fetch_that_is_asked_to_end_does_so_at_once_and_loses_nothing() {
 #[test]
 fn an_image_that_has_changed_meanwhile_is_fetched_anew() {
     let repository = Repository::new();
-    let (old, new) = (image(3 * MIB), image(3 * MIB).iter().rev().copied().collect::<Vec<u8>>());
+    let (old, new) = (
+        image(3 * MIB),
+        image(3 * MIB).iter().rev().copied().collect::<Vec<u8>>(),
+    );
     let body = new.clone();
     let web = Web::start(move |request| {
         let mut reply = match request.n {
@@ -132,7 +163,9 @@ fn an_image_that_has_changed_meanwhile_is_fetched_anew() {
         reply.cut = (request.n == 0).then_some(2 * MIB);
         reply
     });
-    repository.fetch(&["--url", &web.url("/a.iso")]).is("Fetched", 0);
+    repository
+        .fetch(&["--url", &web.url("/a.iso")])
+        .is("Fetched", 0);
     assert_eq!(web.requests()[1].header("if-range"), Some("\"old\""));
     assert_eq!(fs::read(repository.file()).unwrap(), new);
 }
@@ -145,12 +178,20 @@ fn a_server_that_knows_no_ranges_is_asked_for_all() {
         let body = image.clone();
         let web = Web::start(move |request| {
             let mut reply = Reply::new(200, &[], body.clone());
-            reply.headers.extend(tag.map(|tag| ("ETag".to_owned(), tag.to_owned())));
+            reply
+                .headers
+                .extend(tag.map(|tag| ("ETag".to_owned(), tag.to_owned())));
             reply.cut = (request.n == 0).then_some(2 * MIB);
             reply
         });
-        repository.fetch(&["--url", &web.url("/a.iso")]).is("Fetched", 0);
-        assert_eq!(web.requests()[1].start().is_some(), tag == Some("\"one\""), "only a strong tag tells");
+        repository
+            .fetch(&["--url", &web.url("/a.iso")])
+            .is("Fetched", 0);
+        assert_eq!(
+            web.requests()[1].start().is_some(),
+            tag == Some("\"one\""),
+            "only a strong tag tells"
+        );
         assert_eq!(fs::read(repository.file()).unwrap(), image, "{tag:?}");
     }
 }
@@ -164,13 +205,21 @@ fn a_date_of_change_tells_as_well_as_a_tag() {
     let web = Web::start(move |request| {
         let mut reply = Reply::image(request, &body, changed);
         reply.headers[0].0 = "Last-Modified".to_owned();
-        reply.headers.push(("Date".to_owned(), "Mon, 07 Nov 1994 08:49:37 GMT".to_owned()));
+        reply.headers.push((
+            "Date".to_owned(),
+            "Mon, 07 Nov 1994 08:49:37 GMT".to_owned(),
+        ));
         reply.cut = (request.n == 0).then_some(2 * MIB);
         reply
     });
-    repository.fetch(&["--url", &web.url("/a.iso")]).is("Fetched", 0);
+    repository
+        .fetch(&["--url", &web.url("/a.iso")])
+        .is("Fetched", 0);
     assert_eq!(web.requests()[1].header("if-range"), Some(changed));
-    assert_eq!((fs::read(repository.file()).unwrap(), web.served()), (image, 3 * MIB as u64));
+    assert_eq!(
+        (fs::read(repository.file()).unwrap(), web.served()),
+        (image, 3 * MIB as u64)
+    );
 }
 
 #[test]
@@ -180,11 +229,17 @@ fn a_wrong_answer_for_the_rest_is_not_put_behind_the_part() {
         0 => reply.cut = Some(2 * MIB),
         1 => {
             let size = 3 * MIB;
-            *reply = Reply::new(206, &[("Content-Range", &format!("bytes 0-{}/{size}", size - 1))], vec![0; size]);
+            *reply = Reply::new(
+                206,
+                &[("Content-Range", &format!("bytes 0-{}/{size}", size - 1))],
+                vec![0; size],
+            );
         }
         _ => {}
     });
-    repository.fetch(&["--url", &web.url("/a.iso")]).is("Fetched", 0);
+    repository
+        .fetch(&["--url", &web.url("/a.iso")])
+        .is("Fetched", 0);
     assert_eq!(web.requests()[2].start(), None);
     assert_eq!(fs::read(repository.file()).unwrap(), image);
 }
@@ -196,8 +251,14 @@ fn a_part_that_was_spoilt_is_noticed_by_the_checksum_and_fetched_anew() {
     let file = |name: &str| repository.path("images/fetched").join(name);
     fs::create_dir(repository.path("images/fetched")).unwrap();
     fs::write(file("a.iso.part"), vec![7; MIB]).unwrap();
-    fs::write(file("a.iso.part.json"), format!(r#"{{"bytes":{MIB},"validator":{{"eTag":"\"one\""}}}}"#)).unwrap();
-    repository.fetch(&["--url", &web.url("/a.iso"), "--sha256", &sum(&image)]).is("Fetched", 0);
+    fs::write(
+        file("a.iso.part.json"),
+        format!(r#"{{"bytes":{MIB},"validator":{{"eTag":"\"one\""}}}}"#),
+    )
+    .unwrap();
+    repository
+        .fetch(&["--url", &web.url("/a.iso"), "--sha256", &sum(&image)])
+        .is("Fetched", 0);
     let starts: Vec<_> = web.requests().iter().map(Request::start).collect();
     assert_eq!(starts, [Some(MIB), None]);
     assert_eq!(fs::read(repository.file()).unwrap(), image);
@@ -213,7 +274,9 @@ fn a_part_that_is_whole_needs_no_byte() {
     fs::write(file("a.iso.part"), &image).unwrap();
     let record = format!(r#"{{"bytes":{MIB},"total":{MIB},"validator":{{"eTag":"\"one\""}}}}"#);
     fs::write(file("a.iso.part.json"), record).unwrap();
-    repository.fetch(&["--url", &web.url("/a.iso")]).is("Fetched", 0);
+    repository
+        .fetch(&["--url", &web.url("/a.iso")])
+        .is("Fetched", 0);
     assert_eq!(fs::read(repository.file()).unwrap(), image);
     assert!(web.requests().is_empty());
 }
@@ -225,9 +288,14 @@ fn a_part_that_is_longer_than_the_image_is_thrown_away() {
     let file = |name: &str| repository.path("images/fetched").join(name);
     fs::create_dir(repository.path("images/fetched")).unwrap();
     fs::write(file("a.iso.part"), vec![7; 2 * MIB]).unwrap();
-    let record = format!(r#"{{"bytes":{},"validator":{{"eTag":"\"one\""}}}}"#, 2 * MIB);
+    let record = format!(
+        r#"{{"bytes":{},"validator":{{"eTag":"\"one\""}}}}"#,
+        2 * MIB
+    );
     fs::write(file("a.iso.part.json"), record).unwrap();
-    repository.fetch(&["--url", &web.url("/a.iso")]).is("Fetched", 0);
+    repository
+        .fetch(&["--url", &web.url("/a.iso")])
+        .is("Fetched", 0);
     assert_eq!(fs::read(repository.file()).unwrap(), image);
     let starts: Vec<_> = web.requests().iter().map(Request::start).collect();
     assert_eq!(starts, [Some(2 * MIB), None]);
@@ -241,10 +309,15 @@ fn of_two_at_once_one_fetches_and_the_other_finds() {
     let first = repository.start(&arguments);
     first.until("some of it", || web.served() > 0);
     let second = repository.start(&arguments);
-    second.until("it waits", || second.read("log").contains("another process fetches"));
+    second.until("it waits", || {
+        second.read("log").contains("another process fetches")
+    });
     first.end().is("Fetched", 0);
     second.end().is("AlreadyThere", 0);
-    assert_eq!((web.requests().len(), repository.files()), (1, vec!["a.iso".to_owned()]));
+    assert_eq!(
+        (web.requests().len(), repository.files()),
+        (1, vec!["a.iso".to_owned()])
+    );
     assert_eq!(fs::read(repository.file()).unwrap(), image);
 }
 
@@ -260,7 +333,9 @@ fn who_waits_goes_on_when_the_first_one_dies() {
     let first = repository.start(&arguments);
     first.until("some of it", || web.served() > 12 * MIB as u64);
     let second = repository.start(&arguments);
-    second.until("it waits", || second.read("log").contains("another process fetches"));
+    second.until("it waits", || {
+        second.read("log").contains("another process fetches")
+    });
     first.signal("-KILL");
     second.end().is("Fetched", 0);
     assert!(web.requests()[1].start().unwrap() >= 8 * MIB);

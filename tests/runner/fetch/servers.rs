@@ -21,8 +21,16 @@ fn what_the_server_answers_is_told_with_its_status() {
         let web = Web::start(move |_| Reply::new(status, &[], b"sorry".to_vec()));
         let end = repository.fetch(&["--url", &web.url("/a.iso?key=sesame")]);
         end.is(reason, code);
-        assert!(end.message.contains(&status.to_string()) && end.message.contains("/a.iso"), "{}", end.message);
-        assert_eq!((web.requests().len(), repository.files().len()), (1, 0), "nothing is left behind");
+        assert!(
+            end.message.contains(&status.to_string()) && end.message.contains("/a.iso"),
+            "{}",
+            end.message
+        );
+        assert_eq!(
+            (web.requests().len(), repository.files().len()),
+            (1, 0),
+            "nothing is left behind"
+        );
     }
 }
 
@@ -37,7 +45,11 @@ fn a_server_that_wants_to_be_left_alone_for_a_while_is_asked_again_then() {
         let begin = Instant::now();
         let end = repository.fetch(&["--url", &web.url("/a.iso")]);
         end.is("Fetched", 0);
-        assert!(begin.elapsed() >= Duration::from_secs(2) && end.log.contains("as the server wants"), "{}", end.log);
+        assert!(
+            begin.elapsed() >= Duration::from_secs(2) && end.log.contains("as the server wants"),
+            "{}",
+            end.log
+        );
         assert_eq!(web.requests().len(), 2);
     }
     // For longer than anybody should wait here.
@@ -54,21 +66,38 @@ fn a_server_that_is_waited_for_does_not_hold_up_the_end() {
     let web = Web::start(|_| Reply::new(503, &[("Retry-After", "60")], Vec::new()));
     let url = web.url("/a.iso");
     let fetch = repository.start(&["--url", &url]);
-    fetch.until("the first answer", || web.requests().len() == 1 && fetch.read("log").contains("another try in 60 s"));
+    fetch.until("the first answer", || {
+        web.requests().len() == 1 && fetch.read("log").contains("another try in 60 s")
+    });
     fetch.signal("-TERM");
     fetch.end().is("Interrupted", 30);
-    assert_eq!(web.requests().len(), 1, "it has ended before the time for another try");
-    repository.fetch(&["--url", &url, "--deadline", "2"]).is("DeadlineExceeded", 29);
+    assert_eq!(
+        web.requests().len(),
+        1,
+        "it has ended before the time for another try"
+    );
+    repository
+        .fetch(&["--url", &url, "--deadline", "2"])
+        .is("DeadlineExceeded", 29);
 }
 
 #[test]
 fn what_is_no_image_is_refused() {
     for (reply, text) in [
-        (Reply::new(200, &[("Content-Encoding", "gzip")], vec![1; 100]), "as gzip though asked not to"),
-        (Reply::new(200, &[("X-No-Length", "")], vec![1; 100]), "doesn't say how long it is"),
+        (
+            Reply::new(200, &[("Content-Encoding", "gzip")], vec![1; 100]),
+            "as gzip though asked not to",
+        ),
+        (
+            Reply::new(200, &[("X-No-Length", "")], vec![1; 100]),
+            "doesn't say how long it is",
+        ),
         (Reply::new(200, &[], Vec::new()), "is empty"),
         (Reply::new(302, &[], Vec::new()), "doesn't say whereto"),
-        (Reply::new(206, &[("Content-Range", "bytes 5-9/10")], vec![1; 5]), "status 206"),
+        (
+            Reply::new(206, &[("Content-Range", "bytes 5-9/10")], vec![1; 5]),
+            "status 206",
+        ),
     ] {
         let repository = Repository::new();
         let web = Web::start(move |_| reply.clone());
@@ -89,30 +118,57 @@ fn a_server_may_send_on_ten_times() {
             n if n < hops => Reply::elsewhere(["b.iso", "/c/d.iso", "?e", "../f.iso"][n % 4]),
             _ => Reply::image(request, &body, "\"one\""),
         });
-        repository.fetch(&["--url", &web.url("/x/a.iso")]).is(reason, code);
+        repository
+            .fetch(&["--url", &web.url("/x/a.iso")])
+            .is(reason, code);
         assert_eq!(web.requests().len(), 11);
-        let lines: Vec<String> = web.requests().into_iter().take(5).map(|request| request.line).collect();
-        let paths: Vec<&str> = lines.iter().map(|line| line.split(' ').nth(1).unwrap()).collect();
-        assert_eq!(paths, ["/x/a.iso", "/x/b.iso", "/c/d.iso", "/c/d.iso?e", "/f.iso"]);
+        let lines: Vec<String> = web
+            .requests()
+            .into_iter()
+            .take(5)
+            .map(|request| request.line)
+            .collect();
+        let paths: Vec<&str> = lines
+            .iter()
+            .map(|line| line.split(' ').nth(1).unwrap())
+            .collect();
+        assert_eq!(
+            paths,
+            ["/x/a.iso", "/x/b.iso", "/c/d.iso", "/c/d.iso?e", "/f.iso"]
+        );
     }
 }
 
 #[test]
 fn nobody_is_sent_to_what_is_not_allowed() {
     let open = Web::start(|_| Reply::new(200, &[], vec![1; 10]));
-    for location in ["file:///etc/passwd".to_owned(), "ftp://h/a".to_owned(), open.url("/a")] {
+    for location in [
+        "file:///etc/passwd".to_owned(),
+        "ftp://h/a".to_owned(),
+        open.url("/a"),
+    ] {
         let repository = Repository::new();
         let authority = Authority::make(repository.dir.path());
         let text = location.clone();
         let web = Web::start_secure(&authority, move |_| Reply::elsewhere(&text));
         let mut repository = Repository::new();
-        repository.env.push(("SSL_CERT_FILE".to_owned(), authority.0.join("ca.pem").display().to_string()));
-        let end = repository.fetch(&["--url", &web.url("/a.iso"), "--schemes", "https,http,file,ftp"]);
+        repository.env.push((
+            "SSL_CERT_FILE".to_owned(),
+            authority.0.join("ca.pem").display().to_string(),
+        ));
+        let end = repository.fetch(&[
+            "--url",
+            &web.url("/a.iso"),
+            "--schemes",
+            "https,http,file,ftp",
+        ]);
         end.is("SchemeNotAllowed", 20);
         assert!(end.message.contains(&location), "{}", end.message);
     }
     let repository = Repository::new();
-    repository.fetch(&["--url", &open.url("/a.iso"), "--schemes", "https"]).is("SchemeNotAllowed", 20);
+    repository
+        .fetch(&["--url", &open.url("/a.iso"), "--schemes", "https"])
+        .is("SchemeNotAllowed", 20);
     assert!(open.requests().is_empty());
 }
 
@@ -120,10 +176,18 @@ fn nobody_is_sent_to_what_is_not_allowed() {
 fn a_password_in_a_url_is_refused_and_no_secret_is_told() {
     let web = Web::start(|_| Reply::new(404, &[], Vec::new()));
     for (url, reason, code) in [
-        (format!("http://anna:sesame@127.0.0.1:{}/a.iso", web.port), "InvalidUrl", 21),
+        (
+            format!("http://anna:sesame@127.0.0.1:{}/a.iso", web.port),
+            "InvalidUrl",
+            21,
+        ),
         (web.url("/a.iso?signature=sesame"), "ServerRefused", 23),
         ("http://anna:sesame@/a.iso".to_owned(), "InvalidUrl", 21),
-        ("ftp://anna:sesame@h/a.iso".to_owned(), "SchemeNotAllowed", 20),
+        (
+            "ftp://anna:sesame@h/a.iso".to_owned(),
+            "SchemeNotAllowed",
+            20,
+        ),
     ] {
         let end = Repository::new().fetch(&["--url", &url]);
         end.is(reason, code);
@@ -139,17 +203,32 @@ fn who_is_trusted_is_asked_and_nobody_else() {
     let authority = Authority::make(dir.path());
     let image = image(3 * MIB);
     let body = image.clone();
-    let web = Web::start_secure(&authority, move |request| Reply::image(request, &body, "\"one\""));
+    let web = Web::start_secure(&authority, move |request| {
+        Reply::image(request, &body, "\"one\"")
+    });
     let end = repository.fetch(&["--url", &web.url("/a.iso")]);
     end.is("ServerUnreachable", 22);
-    assert!(end.message.contains("UnknownIssuer") && end.message.contains("--authorities"), "{}", end.message);
+    assert!(
+        end.message.contains("UnknownIssuer") && end.message.contains("--authorities"),
+        "{}",
+        end.message
+    );
     assert_eq!(web.requests().len(), 0);
-    repository.env.push(("SSL_CERT_FILE".to_owned(), dir.path().join("ca.pem").display().to_string()));
+    repository.env.push((
+        "SSL_CERT_FILE".to_owned(),
+        dir.path().join("ca.pem").display().to_string(),
+    ));
     let other_name = web.url("/a.iso").replace("localhost", "127.0.0.1");
     let end = repository.fetch(&["--url", &other_name]);
     end.is("ServerUnreachable", 22);
-    assert!(end.message.contains("not valid for name"), "{}", end.message);
-    repository.fetch(&["--url", &web.url("/a.iso")]).is("Fetched", 0);
+    assert!(
+        end.message.contains("not valid for name"),
+        "{}",
+        end.message
+    );
+    repository
+        .fetch(&["--url", &web.url("/a.iso")])
+        .is("Fetched", 0);
     assert_eq!(fs::read(repository.file()).unwrap(), image);
 }
 
@@ -160,10 +239,15 @@ fn who_is_given_is_trusted_besides_who_is_anyway() {
     let servers: Vec<Web> = dirs
         .iter()
         .map(|dir| {
-            Web::start_secure(&Authority::make(dir.path()), |request| Reply::image(request, b"an image", "\"one\""))
+            Web::start_secure(&Authority::make(dir.path()), |request| {
+                Reply::image(request, b"an image", "\"one\"")
+            })
         })
         .collect();
-    repository.env.push(("SSL_CERT_FILE".to_owned(), dirs[0].path().join("ca.pem").display().to_string()));
+    repository.env.push((
+        "SSL_CERT_FILE".to_owned(),
+        dirs[0].path().join("ca.pem").display().to_string(),
+    ));
     // As a volume has it: a link to a link.
     let volume = repository.path("authorities");
     fs::create_dir_all(volume.join("..1")).unwrap();
@@ -182,7 +266,11 @@ fn who_is_given_is_trusted_besides_who_is_anyway() {
     fs::write(volume.join("..1/ca.crt"), "no certificate").unwrap();
     let end = fetch(&servers[0], &["--authorities", &file]);
     end.is("ServerUnreachable", 22);
-    assert!(end.message.contains("ca.crt has no certificate in PEM"), "{}", end.message);
+    assert!(
+        end.message.contains("ca.crt has no certificate in PEM"),
+        "{}",
+        end.message
+    );
     fs::remove_file(volume.join("..1/ca.crt")).unwrap();
     let end = fetch(&servers[0], &["--authorities", &file]);
     end.is("ServerUnreachable", 22);
@@ -194,11 +282,19 @@ fn who_cannot_be_reached_is_named() {
     // A port that is bound, so that nobody else takes it, and not listened to.
     let silent = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&silent, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let free = SocketAddrV4::try_from(rustix::net::getsockname(&silent).unwrap()).unwrap().port();
+    let free = SocketAddrV4::try_from(rustix::net::getsockname(&silent).unwrap())
+        .unwrap()
+        .port();
     for (url, text) in [
-        (format!("http://127.0.0.1:{free}/a.iso"), "Connection refused"),
+        (
+            format!("http://127.0.0.1:{free}/a.iso"),
+            "Connection refused",
+        ),
         ("http://nobody.invalid/a.iso".to_owned(), "nobody.invalid"),
-        (format!("https://127.0.0.1:{free}/a.iso"), "Connection refused"),
+        (
+            format!("https://127.0.0.1:{free}/a.iso"),
+            "Connection refused",
+        ),
     ] {
         let repository = Repository::new();
         let end = repository.fetch(&["--url", &url]);
@@ -225,7 +321,11 @@ fn a_silent_server_is_left_and_what_it_has_said_is_kept() {
         let begin = Instant::now();
         let end = repository.fetch(&["--url", &web.url("/a.iso"), "--silence", "2"]);
         end.is("ServerUnreachable", 22);
-        assert!(end.message.contains("nothing has come for 2 s"), "{}", end.message);
+        assert!(
+            end.message.contains("nothing has come for 2 s"),
+            "{}",
+            end.message
+        );
         assert_eq!(end.bytes, stall.unwrap_or_default() as u64);
         assert!(begin.elapsed() >= Duration::from_secs(2));
         assert_eq!(web.requests().len(), if stall.is_some() { 2 } else { 1 });
@@ -236,20 +336,40 @@ fn a_silent_server_is_left_and_what_it_has_said_is_kept() {
 fn a_server_that_lies_about_the_length_leaves_no_image() {
     let repository = Repository::new();
     let web = Web::start(|request| {
-        let body = if request.n == 0 { vec![1; MIB] } else { Vec::new() };
+        let body = if request.n == 0 {
+            vec![1; MIB]
+        } else {
+            Vec::new()
+        };
         Reply::new(200, &[("Content-Length", "2097152")], body)
     });
-    repository.fetch(&["--url", &web.url("/a.iso")]).is("ServerUnreachable", 22);
-    assert!(repository.files().is_empty(), "a part that nothing tells of is of no use");
+    repository
+        .fetch(&["--url", &web.url("/a.iso")])
+        .is("ServerUnreachable", 22);
+    assert!(
+        repository.files().is_empty(),
+        "a part that nothing tells of is of no use"
+    );
     // More than the whole that it has named.
     let web = Web::start(|request| match request.n {
-        0 => Reply { cut: Some(MIB), ..Reply::new(200, &[("ETag", "\"one\"")], vec![1; 2 * MIB]) },
+        0 => Reply {
+            cut: Some(MIB),
+            ..Reply::new(200, &[("ETag", "\"one\"")], vec![1; 2 * MIB])
+        },
         _ => {
-            let headers = [("ETag", "\"one\""), ("Content-Range", "bytes 1048576-2097151/2097152")];
-            Reply { chunked: true, ..Reply::new(206, &headers, vec![1; 3 * MIB]) }
+            let headers = [
+                ("ETag", "\"one\""),
+                ("Content-Range", "bytes 1048576-2097151/2097152"),
+            ];
+            Reply {
+                chunked: true,
+                ..Reply::new(206, &headers, vec![1; 3 * MIB])
+            }
         }
     });
-    repository.fetch(&["--url", &web.url("/a.iso")]).is("ServerRefused", 23);
+    repository
+        .fetch(&["--url", &web.url("/a.iso")])
+        .is("ServerRefused", 23);
     assert!(repository.files().is_empty());
 }
 
@@ -259,7 +379,11 @@ fn chunks_without_a_length_are_taken_and_cut_ones_are_not() {
     for cut in [None, Some(MIB)] {
         let repository = Repository::new();
         let body = image.clone();
-        let web = Web::start(move |_| Reply { chunked: true, cut, ..Reply::new(200, &[], body.clone()) });
+        let web = Web::start(move |_| Reply {
+            chunked: true,
+            cut,
+            ..Reply::new(200, &[], body.clone())
+        });
         let end = repository.fetch(&["--url", &web.url("/a.iso")]);
         match cut {
             None => assert_eq!(fs::read(repository.file()).unwrap(), image),
@@ -283,21 +407,39 @@ fn proxies_are_asked_where_the_environment_names_them() {
     let request = &proxy.requests()[0];
     assert_eq!(request.line, "GET http://images.invalid/a.iso HTTP/1.1");
     assert_eq!(
-        (request.header("host"), request.header("proxy-authorization").is_some()),
+        (
+            request.header("host"),
+            request.header("proxy-authorization").is_some()
+        ),
         (Some("images.invalid"), true)
     );
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::make(dir.path());
-    let web = Web::start_secure(&authority, |request| Reply::image(request, b"an image", "\"one\""));
+    let web = Web::start_secure(&authority, |request| {
+        Reply::image(request, b"an image", "\"one\"")
+    });
     let (port, asked) = tunnel();
     fs::remove_file(repository.file()).unwrap();
-    repository.env.push(("https_proxy".to_owned(), format!("http://anna:sesame@127.0.0.1:{port}")));
-    repository.env.push(("SSL_CERT_FILE".to_owned(), dir.path().join("ca.pem").display().to_string()));
-    repository.fetch(&["--url", &web.url("/a.iso")]).is("Fetched", 0);
+    repository.env.push((
+        "https_proxy".to_owned(),
+        format!("http://anna:sesame@127.0.0.1:{port}"),
+    ));
+    repository.env.push((
+        "SSL_CERT_FILE".to_owned(),
+        dir.path().join("ca.pem").display().to_string(),
+    ));
+    repository
+        .fetch(&["--url", &web.url("/a.iso")])
+        .is("Fetched", 0);
     let asked = asked.lock().unwrap();
     assert!(
-        asked[0].starts_with("CONNECT localhost:") && asked[0].contains("Proxy-Authorization: Basic "),
+        asked[0].starts_with("CONNECT localhost:")
+            && asked[0].contains("Proxy-Authorization: Basic "),
         "{asked:?}"
     );
-    assert_eq!(web.requests()[0].header("proxy-authorization"), None, "that is the proxy's alone");
+    assert_eq!(
+        web.requests()[0].header("proxy-authorization"),
+        None,
+        "that is the proxy's alone"
+    );
 }

@@ -90,8 +90,14 @@ impl Fault {
         Self::Past,
     ];
     /// Of events of a watch.
-    pub const OF_EVENTS: [Self; 6] =
-        [Self::Cut, Self::Forgotten, Self::ForgottenPast, Self::Late, Self::Twice, Self::Swapped];
+    pub const OF_EVENTS: [Self; 6] = [
+        Self::Cut,
+        Self::Forgotten,
+        Self::ForgottenPast,
+        Self::Late,
+        Self::Twice,
+        Self::Swapped,
+    ];
 
     /// Those that can happen at a place.
     #[must_use]

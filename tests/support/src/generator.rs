@@ -14,7 +14,9 @@ use serde_json::{Map, Value, json};
 pub fn specs(seed: [u8; 32], count: usize) -> Vec<Value> {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    (0..count).map(|_| spec().new_tree(&mut runner).unwrap().current()).collect()
+    (0..count)
+        .map(|_| spec().new_tree(&mut runner).unwrap().current())
+        .collect()
 }
 
 fn text(pattern: &str) -> BoxedStrategy<Value> {
@@ -41,9 +43,15 @@ fn flag() -> BoxedStrategy<Value> {
 /// An object in which each field is there, left out, or (as templates like to leave it) null.
 fn object(fields: Vec<(&'static str, BoxedStrategy<Value>)>) -> BoxedStrategy<Value> {
     let present = |value: BoxedStrategy<Value>| prop_oneof![5 => value.prop_map(Some), 4 => Just(None), 1 => Just(Some(Value::Null))];
-    let (names, values): (Vec<_>, Vec<_>) = fields.into_iter().map(|(name, value)| (name, present(value))).unzip();
+    let (names, values): (Vec<_>, Vec<_>) = fields
+        .into_iter()
+        .map(|(name, value)| (name, present(value)))
+        .unzip();
     let pairs = move |values: Vec<Option<Value>>| {
-        let fields = names.iter().zip(values).filter_map(|(name, value)| Some(((*name).to_owned(), value?)));
+        let fields = names
+            .iter()
+            .zip(values)
+            .filter_map(|(name, value)| Some(((*name).to_owned(), value?)));
         Value::Object(fields.collect())
     };
     values.prop_map(pairs).boxed()
@@ -51,14 +59,18 @@ fn object(fields: Vec<(&'static str, BoxedStrategy<Value>)>) -> BoxedStrategy<Va
 
 /// The object with those fields besides.
 fn with(mut object: Value, fields: Value) -> Value {
-    let (Some(target), Value::Object(fields)) = (object.as_object_mut(), fields) else { return object };
+    let (Some(target), Value::Object(fields)) = (object.as_object_mut(), fields) else {
+        return object;
+    };
     target.extend(fields);
     object
 }
 
 fn map(key: &str, value: BoxedStrategy<Value>) -> BoxedStrategy<Value> {
     let entries = btree_map(string_regex(key).unwrap(), value, 0..4);
-    entries.prop_map(|entries| Value::Object(Map::from_iter(entries))).boxed()
+    entries
+        .prop_map(|entries| Value::Object(Map::from_iter(entries)))
+        .boxed()
 }
 
 const LABEL: &str = "([a-z]{1,8}[.]example/)?[a-z][a-zA-Z0-9._-]{0,20}[a-z]";
@@ -66,7 +78,12 @@ const LABEL_VALUE: &str = "([A-Za-z0-9]([-A-Za-z0-9_.]{0,20}[A-Za-z0-9])?)?";
 const DNS_NAME: &str = "[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?";
 
 fn any_content() -> BoxedStrategy<Value> {
-    let leaf = prop_oneof![Just(Value::Null), flag(), number(-5..=70_000), text("[ -~äöü\n#:]{0,30}")];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        flag(),
+        number(-5..=70_000),
+        text("[ -~äöü\n#:]{0,30}")
+    ];
     let inner = leaf.prop_recursive(3, 16, 4, |inner| {
         let key = string_regex("[A-Za-z/_][A-Za-z0-9_ -]{0,12}").unwrap();
         prop_oneof![
@@ -75,28 +92,48 @@ fn any_content() -> BoxedStrategy<Value> {
         ]
     });
     let key = string_regex("[a-z][a-z0-9_-]{0,12}").unwrap();
-    btree_map(key, inner, 0..5).prop_map(|entries| Value::Object(Map::from_iter(entries))).boxed()
+    btree_map(key, inner, 0..5)
+        .prop_map(|entries| Value::Object(Map::from_iter(entries)))
+        .boxed()
 }
 
 fn image() -> BoxedStrategy<Value> {
     let policy = one_of(&["Always", "Never", "IfNotPresent"]);
-    let source = text("ghcr[.]io/[a-z]{1,8}/[a-z-]{1,20}[a-z](:[0-9][.][0-9])?(@sha256:[0-9a-f]{64})?");
+    let source =
+        text("ghcr[.]io/[a-z]{1,8}/[a-z-]{1,20}[a-z](:[0-9][.][0-9])?(@sha256:[0-9a-f]{64})?");
     let whole = (source, object(vec![("pullPolicy", policy.clone())]));
-    let parts = (text("[a-z]{1,9}[.]example(:5000)?(/[a-z]{1,5})?"), text("[a-z]{1,9}(/[a-z]{1,5})?"));
-    let parts = (parts, object(vec![("version", text("[A-Za-z0-9_][A-Za-z0-9_.-]{0,10}")), ("pullPolicy", policy)]));
+    let parts = (
+        text("[a-z]{1,9}[.]example(:5000)?(/[a-z]{1,5})?"),
+        text("[a-z]{1,9}(/[a-z]{1,5})?"),
+    );
+    let parts = (
+        parts,
+        object(vec![
+            ("version", text("[A-Za-z0-9_][A-Za-z0-9_.-]{0,10}")),
+            ("pullPolicy", policy),
+        ]),
+    );
     prop_oneof![
         whole.prop_map(|(source, rest)| with(rest, json!({"source": source}))),
-        parts.prop_map(|((repository, path), rest)| with(rest, json!({"repository": repository, "path": path}))),
+        parts.prop_map(|((repository, path), rest)| with(
+            rest,
+            json!({"repository": repository, "path": path})
+        )),
     ]
     .boxed()
 }
 
 /// Requests within limits.
 fn resources(names: &'static [&'static str]) -> BoxedStrategy<Value> {
-    let amounts =
-        |n: i64| prop_oneof![Just(json!(n)), Just(json!(format!("{n}"))), Just(json!(format!("{}m", n * 1000)))];
-    let entry =
-        (1..100i64, 0..100i64).prop_flat_map(move |(request, more)| (amounts(request), amounts(request + more)));
+    let amounts = |n: i64| {
+        prop_oneof![
+            Just(json!(n)),
+            Just(json!(format!("{n}"))),
+            Just(json!(format!("{}m", n * 1000)))
+        ]
+    };
+    let entry = (1..100i64, 0..100i64)
+        .prop_flat_map(move |(request, more)| (amounts(request), amounts(request + more)));
     let entries = vec((entry, any::<(bool, bool)>()), names.len());
     entries
         .prop_map(move |entries| {
@@ -130,9 +167,22 @@ fn affinity() -> BoxedStrategy<Value> {
 }
 
 fn permissions() -> BoxedStrategy<Value> {
-    let may = subsequence(vec!["start", "stop", "reset", "accessConsole", "takeConsole", "*"], 0..=6);
+    let may = subsequence(
+        vec![
+            "start",
+            "stop",
+            "reset",
+            "accessConsole",
+            "takeConsole",
+            "*",
+        ],
+        0..=6,
+    );
     let who = (select(vec!["user", "role"]), text("[a-zA-Z0-9@. -]{1,20}"));
-    let permission = (who, object(vec![("may", may.prop_map(|may| json!(may)).boxed())]));
+    let permission = (
+        who,
+        object(vec![("may", may.prop_map(|may| json!(may)).boxed())]),
+    );
     let permission = permission.prop_map(|((kind, name), rest)| with(rest, json!({kind: name})));
     vec(permission, 0..4).prop_map(Value::from).boxed()
 }
@@ -154,16 +204,33 @@ fn size(mebibytes: i64) -> BoxedStrategy<Value> {
         format!("{}000m", mib << 20),
     ];
     // A fraction in Gi may be below 1 MiB, and a spelling without number in front of the point is no text of users.
-    let spellings = spellings.into_iter().filter(move |text| mib > 2 || !text.contains('.')).collect::<Vec<_>>();
+    let spellings = spellings
+        .into_iter()
+        .filter(move |text| mib > 2 || !text.contains('.'))
+        .collect::<Vec<_>>();
     select(spellings).prop_map(Value::from).boxed()
 }
 
 /// Maximum and current memory, within each other.
 fn memory() -> BoxedStrategy<Value> {
-    let decimal = one_of(&["1G", "8 GB", "1e9", "2.5G", "1 TB", "4GB", "1500000k", "1500000 kB", "1T", "100Ti"]);
+    let decimal = one_of(&[
+        "1G",
+        "8 GB",
+        "1e9",
+        "2.5G",
+        "1 TB",
+        "4GB",
+        "1500000k",
+        "1500000 kB",
+        "1T",
+        "100Ti",
+    ]);
     let maximum_only = decimal.prop_map(|maximum| json!({"maximumRam": maximum}));
     let both = (16..200_000i64).prop_flat_map(|maximum| {
-        let current = prop_oneof![(8..maximum - 2).prop_flat_map(size).prop_map(Some), Just(None)];
+        let current = prop_oneof![
+            (8..maximum - 2).prop_flat_map(size).prop_map(Some),
+            Just(None)
+        ];
         (size(maximum + 1), current)
     });
     let both = both.prop_map(|(maximum, current)| match current {
@@ -175,70 +242,119 @@ fn memory() -> BoxedStrategy<Value> {
 
 /// CPUs as the reference wants them, either way; with a topology, QEMU must be able to fill up what is not given.
 fn cpus() -> BoxedStrategy<Value> {
-    let plain = (count(1..=256), option::of(count(1..=288))).prop_map(|(maximum, current)| match current {
-        Some(current) => json!({"maximumCpus": maximum, "currentCpus": current}),
-        None => json!({"maximumCpus": maximum}),
-    });
-    let parts =
-        (option::of(count(0..=4)), option::of(count(0..=2)), option::of(count(0..=8)), option::of(count(0..=2)));
-    let topology =
-        (parts, 1..=3i64, any::<bool>()).prop_map(|((sockets, dies, cores, threads), factor, has_current)| {
-            let given =
-                [("sockets", sockets), ("diesPerSocket", dies), ("coresPerDie", cores), ("threadsPerCore", threads)];
-            let fields = given.into_iter().filter_map(|(name, n)| Some((name.to_owned(), json!(n?)))).collect();
-            let product: i64 = [sockets, dies, cores, threads].iter().map(|n| n.unwrap_or(0).max(1)).product();
+    let plain =
+        (count(1..=256), option::of(count(1..=288))).prop_map(|(maximum, current)| match current {
+            Some(current) => json!({"maximumCpus": maximum, "currentCpus": current}),
+            None => json!({"maximumCpus": maximum}),
+        });
+    let parts = (
+        option::of(count(0..=4)),
+        option::of(count(0..=2)),
+        option::of(count(0..=8)),
+        option::of(count(0..=2)),
+    );
+    let topology = (parts, 1..=3i64, any::<bool>()).prop_map(
+        |((sockets, dies, cores, threads), factor, has_current)| {
+            let given = [
+                ("sockets", sockets),
+                ("diesPerSocket", dies),
+                ("coresPerDie", cores),
+                ("threadsPerCore", threads),
+            ];
+            let fields = given
+                .into_iter()
+                .filter_map(|(name, n)| Some((name.to_owned(), json!(n?))))
+                .collect();
+            let product: i64 = [sockets, dies, cores, threads]
+                .iter()
+                .map(|n| n.unwrap_or(0).max(1))
+                .product();
             let open = sockets == Some(0) || cores.unwrap_or(0) == 0 || threads.unwrap_or(0) == 0;
             let mut machine = json!({"cpuTopology": Value::Object(fields)});
             if has_current {
                 machine["currentCpus"] = json!(if open { product * factor } else { product });
             }
             machine
-        });
+        },
+    );
     prop_oneof![plain, topology].boxed()
 }
 
 fn networks() -> BoxedStrategy<Value> {
-    let device = || one_of(&["virtio-net", "virtio-net-pci", "e1000", "e1000e", "rtl8139", "vmxnet3"]);
+    let device = || {
+        one_of(&[
+            "virtio-net",
+            "virtio-net-pci",
+            "e1000",
+            "e1000e",
+            "rtl8139",
+            "vmxnet3",
+        ])
+    };
     let bridge = text("[a-z][a-z0-9._-]{0,14}");
-    let mac =
-        prop_oneof![text("[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}"), text("[0-9a-f][02468ace](-[0-9a-f]{2}){5}")];
-    let tap = object(vec![("device", device()), ("bridge", bridge), ("mac", mac.boxed())]);
+    let mac = prop_oneof![
+        text("[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}"),
+        text("[0-9a-f][02468ace](-[0-9a-f]{2}){5}")
+    ];
+    let tap = object(vec![
+        ("device", device()),
+        ("bridge", bridge),
+        ("mac", mac.boxed()),
+    ]);
     // In a smaller one QEMU has no room for the pod, a name server and the guest.
-    let mask = option::of(prop_oneof![(8..=29u8).prop_map(|n| n.to_string()), Just("255.255.255.0".to_owned())]);
+    let mask = option::of(prop_oneof![
+        (8..=29u8).prop_map(|n| n.to_string()),
+        Just("255.255.255.0".to_owned())
+    ]);
     let net = (any::<[u8; 4]>(), mask).prop_map(|([a, b, c, d], mask)| {
         let mask = mask.map(|mask| format!("/{mask}")).unwrap_or_default();
         json!(format!("{a}.{b}.{c}.{d}{mask}"))
     });
     let user = object(vec![("device", device()), ("net", net.boxed())]);
-    let network = prop_oneof![tap.prop_map(|tap| json!({"tap": tap})), user.prop_map(|user| json!({"user": user}))];
+    let network = prop_oneof![
+        tap.prop_map(|tap| json!({"tap": tap})),
+        user.prop_map(|user| json!({"user": user}))
+    ];
     vec(network, 0..5).prop_map(Value::from).boxed()
 }
 
 fn claim() -> BoxedStrategy<Value> {
-    let modes = subsequence(vec!["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"], 1..=3);
-    let source = text(DNS_NAME).prop_map(|name| json!({"kind": "PersistentVolumeClaim", "name": name})).boxed();
+    let modes = subsequence(
+        vec!["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"],
+        1..=3,
+    );
+    let source = text(DNS_NAME)
+        .prop_map(|name| json!({"kind": "PersistentVolumeClaim", "name": name}))
+        .boxed();
     let requirement = json!({"matchExpressions": [{"key": "size", "operator": "Exists"}]});
-    let selector =
-        map(LABEL, text(LABEL_VALUE)).prop_map(move |labels| with(requirement.clone(), json!({"matchLabels": labels})));
+    let selector = map(LABEL, text(LABEL_VALUE))
+        .prop_map(move |labels| with(requirement.clone(), json!({"matchLabels": labels})));
     let spec = object(vec![
         ("accessModes", modes.prop_map(|modes| json!(modes)).boxed()),
         ("dataSource", source.clone()),
         ("dataSourceRef", source),
         ("resources", resources(&["storage"])),
         ("selector", selector.boxed()),
-        ("storageClassName", prop_oneof![Just(json!("")), text(DNS_NAME)].boxed()),
+        (
+            "storageClassName",
+            prop_oneof![Just(json!("")), text(DNS_NAME)].boxed(),
+        ),
         ("volumeMode", Just(json!("Block")).boxed()),
         ("volumeName", text(DNS_NAME)),
     ]);
-    let metadata =
-        object(vec![("labels", map(LABEL, text(LABEL_VALUE))), ("annotations", map(LABEL, text("[ -~]{0,40}")))]);
+    let metadata = object(vec![
+        ("labels", map(LABEL, text(LABEL_VALUE))),
+        ("annotations", map(LABEL, text("[ -~]{0,40}"))),
+    ]);
     object(vec![("metadata", metadata), ("spec", spec)])
 }
 
 /// Disks with names of their own, at most six CD drives, places in the boot order of their own.
 fn disks() -> BoxedStrategy<Value> {
-    let name =
-        prop_oneof![string_regex("[a-z0-9][-a-z0-9]{0,57}").unwrap(), string_regex("[a-z0-9][-a-z0-9]{57}").unwrap(),];
+    let name = prop_oneof![
+        string_regex("[a-z0-9][-a-z0-9]{0,57}").unwrap(),
+        string_regex("[a-z0-9][-a-z0-9]{57}").unwrap(),
+    ];
     let image = prop_oneof![
         Just(String::new()),
         string_regex("[a-zA-Z0-9._-]{1,20}/[a-zA-Z0-9_. -]{1,20}[.]iso")
@@ -254,7 +370,8 @@ fn disks() -> BoxedStrategy<Value> {
     let order = (0..100i64, vec(any::<bool>(), 12));
     (vec(disk, 0..12), order)
         .prop_map(|(disks, (first, ordered))| {
-            let (mut seen, mut cds, mut result) = (std::collections::BTreeSet::new(), 0, Vec::new());
+            let (mut seen, mut cds, mut result) =
+                (std::collections::BTreeSet::new(), 0, Vec::new());
             for (n, ((claim, name, image), ordered)) in disks.into_iter().zip(ordered).enumerate() {
                 let mut disk = match image {
                     Some(_) if cds == 6 => continue,
@@ -267,7 +384,11 @@ fn disks() -> BoxedStrategy<Value> {
                 if let Some(name) = name.filter(|name| seen.insert(name.clone())) {
                     let template = &mut disk["volumeClaimTemplate"];
                     let metadata = with(template["metadata"].take(), json!({}));
-                    let metadata = if metadata.is_null() { json!({}) } else { metadata };
+                    let metadata = if metadata.is_null() {
+                        json!({})
+                    } else {
+                        metadata
+                    };
                     template["metadata"] = with(metadata, json!({"name": name}));
                 }
                 if ordered {
@@ -285,32 +406,57 @@ fn display() -> BoxedStrategy<Value> {
         ("port", number(1..=65535)),
         ("server", text("[a-z0-9.-]{1,30}")),
         ("generateSecret", flag()),
-        ("proxyUrl", text("https?://[a-z]{1,9}[.]example(:[0-9]{2,4})?")),
+        (
+            "proxyUrl",
+            text("https?://[a-z]{1,9}[.]example(:[0-9]{2,4})?"),
+        ),
         ("streamingVideo", one_of(&["off", "all", "filter"])),
         ("usbRedirects", number(0..=14)),
     ]);
-    object(vec![("outputs", number(1..=16)), ("loggedInUser", text("[a-zA-Zäöü0-9._@ -]{0,20}")), ("spice", spice)])
+    object(vec![
+        ("outputs", number(1..=16)),
+        ("loggedInUser", text("[a-zA-Zäöü0-9._@ -]{0,20}")),
+        ("spice", spice),
+    ])
 }
 
 fn machine() -> BoxedStrategy<Value> {
-    let date = "20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9])(T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9])?";
-    let models =
-        ["host", "max", "EPYC", "Skylake-Server-v4,-hle,+pcid", "qemu64,vendor=GenuineIntel", "host,hv_relaxed=on"];
+    let date =
+        "20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9])(T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9])?";
+    let models = [
+        "host",
+        "max",
+        "EPYC",
+        "Skylake-Server-v4,-hle,+pcid",
+        "qemu64,vendor=GenuineIntel",
+        "host,hv_relaxed=on",
+    ];
     let machine = object(vec![
         ("state", one_of(&["Stopped", "Running"])),
-        ("machineUuid", text("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")),
+        (
+            "machineUuid",
+            text("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"),
+        ),
         ("useTpm", flag()),
-        ("firmware", one_of(&["bios", "uefi", "uefi-4m", "secure", "secure-4m"])),
+        (
+            "firmware",
+            one_of(&["bios", "uefi", "uefi-4m", "secure", "secure-4m"]),
+        ),
         ("bootMenu", flag()),
         ("powerdownTimeout", number(0..=86400)),
         ("cpuModel", one_of(&models)),
-        ("rtcBase", prop_oneof![one_of(&["utc", "localtime"]), text(date)].boxed()),
+        (
+            "rtcBase",
+            prop_oneof![one_of(&["utc", "localtime"]), text(date)].boxed(),
+        ),
         ("rtcClock", one_of(&["rt", "host", "vm"])),
         ("networks", networks()),
         ("disks", disks()),
         ("display", display()),
     ]);
-    (machine, memory(), cpus()).prop_map(|(machine, memory, cpus)| with(with(machine, memory), cpus)).boxed()
+    (machine, memory(), cpus())
+        .prop_map(|(machine, memory, cpus)| with(with(machine, memory), cpus))
+        .boxed()
 }
 
 fn spec() -> BoxedStrategy<Value> {
@@ -330,13 +476,29 @@ fn spec() -> BoxedStrategy<Value> {
         ("nodeName", text("[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?")),
         ("nodeSelector", map(LABEL, text(LABEL_VALUE))),
         ("affinity", affinity()),
-        ("runnerTemplate", object(vec![("source", text("[A-Za-z-]{1,20}[.]ftl[.]yaml")), ("update", flag())])),
+        (
+            "runnerTemplate",
+            object(vec![
+                ("source", text("[A-Za-z-]{1,20}[.]ftl[.]yaml")),
+                ("update", flag()),
+            ]),
+        ),
         ("guestShutdownStops", flag()),
         ("loadBalancerService", service),
         ("cloudInit", cloud_init),
         ("permissions", permissions()),
-        ("pools", vec(string_regex(DNS_NAME).unwrap(), 0..3).prop_map(|pools| json!(pools)).boxed()),
-        ("loggingProperties", text("(handlers=java[.]util[.]logging[.]ConsoleHandler\n)?([.]level=(FINE|INFO)\n)?")),
+        (
+            "pools",
+            vec(string_regex(DNS_NAME).unwrap(), 0..3)
+                .prop_map(|pools| json!(pools))
+                .boxed(),
+        ),
+        (
+            "loggingProperties",
+            text("(handlers=java[.]util[.]logging[.]ConsoleHandler\n)?([.]level=(FINE|INFO)\n)?"),
+        ),
     ]);
-    (spec, machine()).prop_map(|(spec, machine)| with(spec, json!({"vm": machine}))).boxed()
+    (spec, machine())
+        .prop_map(|(spec, machine)| with(spec, json!({"vm": machine})))
+        .boxed()
 }

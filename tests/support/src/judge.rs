@@ -10,29 +10,60 @@ pub type Content = BTreeMap<String, Value>;
 /// The objects of a namespace without what differs from run to run.
 #[must_use]
 pub fn content(cluster: &Cluster, namespace: &str) -> Content {
-    plain(&cluster.present(namespace), &cluster.gone_pods(namespace), namespace)
+    plain(
+        &cluster.present(namespace),
+        &cluster.gone_pods(namespace),
+        namespace,
+    )
 }
 
 /// The same. What tells an object's identity or version is replaced by whose it is, seen from the VM, its pod, and the pods
 /// that are gone, the last one first: what is nobody's stays, and is different in each run.
-fn plain(present: &BTreeMap<(&'static str, String), Value>, gone_pods: &[String], namespace: &str) -> Content {
+fn plain(
+    present: &BTreeMap<(&'static str, String), Value>,
+    gone_pods: &[String],
+    namespace: &str,
+) -> Content {
     let uid = |kind: &'static str| {
-        present.get(&(kind, "vm".to_owned())).and_then(|o| o["metadata"]["uid"].as_str()).map(ToOwned::to_owned)
+        present
+            .get(&(kind, "vm".to_owned()))
+            .and_then(|o| o["metadata"]["uid"].as_str())
+            .map(ToOwned::to_owned)
     };
     let version = |kind: &'static str, name: &str| {
-        present.get(&(kind, name.to_owned())).map(|o| o["metadata"]["resourceVersion"].clone())
+        present
+            .get(&(kind, name.to_owned()))
+            .map(|o| o["metadata"]["resourceVersion"].clone())
     };
-    let (config, secret) = (version("ConfigMap", "vm"), version("Secret", "vm-display-secret"));
-    let gone = gone_pods.iter().enumerate().map(|(n, uid)| (uid.clone(), format!("UID-OF-POD-{}-BEFORE", n + 1)));
+    let (config, secret) = (
+        version("ConfigMap", "vm"),
+        version("Secret", "vm-display-secret"),
+    );
+    let gone = gone_pods
+        .iter()
+        .enumerate()
+        .map(|(n, uid)| (uid.clone(), format!("UID-OF-POD-{}-BEFORE", n + 1)));
     let present_ones = [("VirtualMachine", "UID-OF-VM"), ("Pod", "UID-OF-POD")];
-    let present_ones = present_ones.into_iter().filter_map(|(kind, name)| Some((uid(kind)?, name.to_owned())));
+    let present_ones = present_ones
+        .into_iter()
+        .filter_map(|(kind, name)| Some((uid(kind)?, name.to_owned())));
     let names: Vec<(String, String)> = present_ones.chain(gone).collect();
     let plain = |((kind, name), object): (&(&'static str, String), &Value)| {
         let mut object = object.clone();
-        if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        if let Some(annotations) = object
+            .pointer_mut("/metadata/annotations")
+            .and_then(Value::as_object_mut)
+        {
             for (annotation, version) in [("cmVersion", &config), ("dpVersion", &secret)] {
-                if let Some(told) = annotations.get_mut(&format!("vmrunner.jdrupes.org/{annotation}")) {
-                    *told = if Some(&*told) == version.as_ref() { "that of now" } else { "an older one" }.into();
+                if let Some(told) =
+                    annotations.get_mut(&format!("vmrunner.jdrupes.org/{annotation}"))
+                {
+                    *told = if Some(&*told) == version.as_ref() {
+                        "that of now"
+                    } else {
+                        "an older one"
+                    }
+                    .into();
                 }
             }
         }
@@ -48,7 +79,10 @@ fn plain(present: &BTreeMap<(&'static str, String), Value>, gone_pods: &[String]
         for (uid, name) in &names {
             text = text.replace(uid, name);
         }
-        (format!("{kind}/{name}"), serde_json::from_str(&text).unwrap())
+        (
+            format!("{kind}/{name}"),
+            serde_json::from_str(&text).unwrap(),
+        )
     };
     present.iter().map(plain).collect()
 }
@@ -58,7 +92,10 @@ fn plain(present: &BTreeMap<(&'static str, String), Value>, gone_pods: &[String]
 #[must_use]
 pub fn with_deletion_of(expected: &Content, mut found: Content) -> Content {
     let vm = "VirtualMachine/vm";
-    let counted = expected.get(vm).map(|vm| vm["status"]["restarts"].clone()).unwrap_or_default();
+    let counted = expected
+        .get(vm)
+        .map(|vm| vm["status"]["restarts"].clone())
+        .unwrap_or_default();
     if let Some(status) = found.get_mut(vm).map(|vm| &mut vm["status"])
         && counted["reason"] == "PodDeleted"
         && status["restarts"].is_null()
@@ -77,18 +114,32 @@ fn seen_generations(vm: &Value) -> Value {
     };
     let conditions = vm["status"]["conditions"].as_array().into_iter().flatten();
     let conditions = conditions.map(|condition| {
-        (condition["type"].as_str().unwrap_or_default().to_owned(), is_newest(&condition["observedGeneration"]).into())
+        (
+            condition["type"].as_str().unwrap_or_default().to_owned(),
+            is_newest(&condition["observedGeneration"]).into(),
+        )
     });
-    let status = ("status".to_owned(), is_newest(&vm["status"]["observedGeneration"]).into());
+    let status = (
+        "status".to_owned(),
+        is_newest(&vm["status"]["observedGeneration"]).into(),
+    );
     conditions.chain([status]).collect::<Map<_, _>>().into()
 }
 
 /// The reason of the VM's `Ready`.
 #[must_use]
 pub fn ready(vm: Option<&Value>) -> String {
-    let conditions = vm.and_then(|vm| vm["status"]["conditions"].as_array()).into_iter().flatten();
-    let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready");
-    ready.and_then(|ready| ready["reason"].as_str()).unwrap_or_default().to_owned()
+    let conditions = vm
+        .and_then(|vm| vm["status"]["conditions"].as_array())
+        .into_iter()
+        .flatten();
+    let ready = conditions
+        .into_iter()
+        .find(|condition| condition["type"] == "Ready");
+    ready
+        .and_then(|ready| ready["reason"].as_str())
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Names of fields that tell times and versions.
@@ -111,7 +162,9 @@ const PASSING: [&str; 12] = [
 pub fn strip(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            fields.retain(|name, _| !PASSING.contains(&name.as_str()) && name != "clusterIPs" && name != "nodePort");
+            fields.retain(|name, _| {
+                !PASSING.contains(&name.as_str()) && name != "clusterIPs" && name != "nodePort"
+            });
             fields.values_mut().for_each(strip);
         }
         Value::Array(items) => {
@@ -130,7 +183,12 @@ pub fn difference(expected: &BTreeMap<String, Value>, found: &BTreeMap<String, V
     let keys: BTreeSet<&String> = expected.keys().chain(found.keys()).collect();
     let mut lines = Vec::new();
     for key in keys {
-        differ(key, expected.get(key).unwrap_or(&Value::Null), found.get(key).unwrap_or(&Value::Null), &mut lines);
+        differ(
+            key,
+            expected.get(key).unwrap_or(&Value::Null),
+            found.get(key).unwrap_or(&Value::Null),
+            &mut lines,
+        );
     }
     lines.truncate(12);
     lines.join("\n    ")
@@ -154,17 +212,32 @@ fn differ(path: &str, expected: &Value, found: &Value, lines: &mut Vec<String>) 
         (Value::Object(a), Value::Object(b)) => {
             for key in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
                 let path = format!("{path}.{key}");
-                if a.contains_key(key) != b.contains_key(key) && a.get(key).or(b.get(key)) == Some(&Value::Null) {
+                if a.contains_key(key) != b.contains_key(key)
+                    && a.get(key).or(b.get(key)) == Some(&Value::Null)
+                {
                     lines.push(format!("{path}: only one has it, as null"));
                 }
-                differ(&path, a.get(key).unwrap_or(&Value::Null), b.get(key).unwrap_or(&Value::Null), lines);
+                differ(
+                    &path,
+                    a.get(key).unwrap_or(&Value::Null),
+                    b.get(key).unwrap_or(&Value::Null),
+                    lines,
+                );
             }
         }
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
-            a.iter().zip(b).enumerate().for_each(|(n, (a, b))| differ(&format!("{path}[{n}]"), a, b, lines));
+            a.iter()
+                .zip(b)
+                .enumerate()
+                .for_each(|(n, (a, b))| differ(&format!("{path}[{n}]"), a, b, lines));
         }
         // A field with null is not a field that is missing.
-        (a, b) if a != b => lines.push(format!("{path}: {a:.200} is {b:.200}").chars().take(600).collect()),
+        (a, b) if a != b => lines.push(
+            format!("{path}: {a:.200} is {b:.200}")
+                .chars()
+                .take(600)
+                .collect(),
+        ),
         _ => {}
     }
 }
@@ -178,7 +251,8 @@ mod tests {
 
     #[test]
     fn an_end_with_another_value_or_an_object_too_few_is_different() {
-        let end = |cpus: u64| BTreeMap::from([("Pod/vm".to_owned(), json!({"spec": [{"cpus": cpus}]}))]);
+        let end =
+            |cpus: u64| BTreeMap::from([("Pod/vm".to_owned(), json!({"spec": [{"cpus": cpus}]}))]);
         assert_eq!(difference(&end(1), &end(1)), "");
         assert_eq!(difference(&end(1), &end(2)), "Pod/vm.spec[0].cpus: 1 is 2");
         assert_ne!(difference(&end(1), &BTreeMap::new()), "");
@@ -196,8 +270,13 @@ mod tests {
         let owners = json!([{"uid": format!("{n}-vm")}]);
         let mut pod = json!({"metadata": {"name": "vm", "uid": format!("{n}-second"), "ownerReferences": owners}});
         change(&mut vm, &mut pod);
-        let present = [("VirtualMachine", vm), ("Pod", pod)].map(|(kind, object)| ((kind, "vm".to_owned()), object));
-        plain(&BTreeMap::from(present), &[format!("{n}-first"), format!("{n}-zeroth")], "a-namespace")
+        let present = [("VirtualMachine", vm), ("Pod", pod)]
+            .map(|(kind, object)| ((kind, "vm".to_owned()), object));
+        plain(
+            &BTreeMap::from(present),
+            &[format!("{n}-first"), format!("{n}-zeroth")],
+            "a-namespace",
+        )
     }
 
     #[test]
@@ -205,16 +284,29 @@ mod tests {
         let expected = run(0, |_, _| ());
         assert_eq!(difference(&expected, &run(1, |_, _| ())), "");
         let changed = |change: fn(&mut Value, &mut Value)| difference(&expected, &run(1, change));
-        let another = changed(|_, pod| pod["metadata"]["ownerReferences"][0]["uid"] = "an earlier VM".into());
-        assert!(another.starts_with("Pod/vm.metadata.ownerReferences[0].uid: "), "{another}");
+        let another =
+            changed(|_, pod| pod["metadata"]["ownerReferences"][0]["uid"] = "an earlier VM".into());
+        assert!(
+            another.starts_with("Pod/vm.metadata.ownerReferences[0].uid: "),
+            "{another}"
+        );
         for other in ["1-second", "1-zeroth", "nobody's"] {
             let present = run(1, |vm, _| vm["status"]["restarts"]["podUid"] = other.into());
             let told = difference(&expected, &present);
-            assert!(told.starts_with("VirtualMachine/vm.status.restarts.podUid: "), "{told}");
+            assert!(
+                told.starts_with("VirtualMachine/vm.status.restarts.podUid: "),
+                "{told}"
+            );
         }
         let older = changed(|vm, _| vm["status"]["observedGeneration"] = 3.into());
-        assert_eq!(older, r#"VirtualMachine/vm.generations.status: "the newest" is "an older one""#);
+        assert_eq!(
+            older,
+            r#"VirtualMachine/vm.generations.status: "the newest" is "an older one""#
+        );
         let older = changed(|vm, _| vm["status"]["conditions"][0]["observedGeneration"] = 3.into());
-        assert_eq!(older, r#"VirtualMachine/vm.generations.Ready: "the newest" is "an older one""#);
+        assert_eq!(
+            older,
+            r#"VirtualMachine/vm.generations.Ready: "the newest" is "an older one""#
+        );
     }
 }

@@ -60,15 +60,35 @@ impl Layer {
     /// Of an operator that watches these kinds, its own one first. `old` is a revision of the past. Events that are late come
     /// by a multiple of `late` later.
     #[must_use]
-    pub fn new(server: Client, follows: &'static [&'static str], old: String, late: Duration, traces: bool) -> Self {
+    pub fn new(
+        server: Client,
+        follows: &'static [&'static str],
+        old: String,
+        late: Duration,
+        traces: bool,
+    ) -> Self {
         let (dead, traffic) = (watch::Sender::new(false), Traffic::new(follows));
-        Self { server, follows, late, traces, plan: Arc::default(), kill: Arc::default(), traffic, dead, old }
+        Self {
+            server,
+            follows,
+            late,
+            traces,
+            plan: Arc::default(),
+            kill: Arc::default(),
+            traffic,
+            dead,
+            old,
+        }
     }
 
     /// The same for the operator that comes after one that was killed.
     #[must_use]
     pub fn next(&self) -> Self {
-        Self { dead: watch::Sender::new(false), traffic: Traffic::new(self.follows), ..self.clone() }
+        Self {
+            dead: watch::Sender::new(false),
+            traffic: Traffic::new(self.follows),
+            ..self.clone()
+        }
     }
 
     /// A client with the operator's deadlines.
@@ -81,7 +101,12 @@ impl Layer {
 
     /// From now on what passes is counted, and each fault happens at its place. `past` is the revision of now.
     pub fn arm(&self, faults: Vec<(String, Fault)>, past: String) {
-        *self.plan.lock().unwrap() = Plan { armed: true, faults, past, ..Plan::default() };
+        *self.plan.lock().unwrap() = Plan {
+            armed: true,
+            faults,
+            past,
+            ..Plan::default()
+        };
     }
 
     /// From now on nothing is counted.
@@ -158,7 +183,11 @@ impl Layer {
             }
             Some(Fault::KilledBehind { all }) => {
                 self.server.send(request).await?;
-                let kinds = if all { self.follows } else { &self.follows[..1] };
+                let kinds = if all {
+                    self.follows
+                } else {
+                    &self.follows[..1]
+                };
                 self.fall_behind(kinds, None);
                 return self.kill().await;
             }
@@ -194,19 +223,45 @@ impl Layer {
 
     /// Of the write to the same kind that came before this one: the revision from before that.
     async fn before_write(&self, what: &str, path: &str) -> Result<Option<String>, BoxError> {
-        let is_needed = self.plan.lock().unwrap().faults.iter().any(|(_, fault)| *fault == Fault::KilledFarBehind);
-        let Some((verb, kind)) = what.split_once(' ').filter(|_| is_needed) else { return Ok(None) };
-        let Some((_, within)) = path.split_once("/namespaces/").filter(|_| !matches!(verb, "GET" | "LIST" | "WATCH"))
+        let is_needed = self
+            .plan
+            .lock()
+            .unwrap()
+            .faults
+            .iter()
+            .any(|(_, fault)| *fault == Fault::KilledFarBehind);
+        let Some((verb, kind)) = what.split_once(' ').filter(|_| is_needed) else {
+            return Ok(None);
+        };
+        let Some((_, within)) = path
+            .split_once("/namespaces/")
+            .filter(|_| !matches!(verb, "GET" | "LIST" | "WATCH"))
         else {
             return Ok(None);
         };
         let namespace = within.split('/').next().unwrap_or_default();
-        let list = Request::get(format!("/api/v1/namespaces/{namespace}/configmaps?limit=1")).body(Body::empty())?;
-        let list = self.server.send(list).await?.into_body().collect().await?.to_bytes();
+        let list = Request::get(format!("/api/v1/namespaces/{namespace}/configmaps?limit=1"))
+            .body(Body::empty())?;
+        let list = self
+            .server
+            .send(list)
+            .await?
+            .into_body()
+            .collect()
+            .await?
+            .to_bytes();
         let list: Value = serde_json::from_slice(&list)?;
-        let revision = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+        let revision = list["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         let kind = kind.split('/').next().unwrap_or_default().to_owned();
-        Ok(self.plan.lock().unwrap().before_write.insert(kind, revision))
+        Ok(self
+            .plan
+            .lock()
+            .unwrap()
+            .before_write
+            .insert(kind, revision))
     }
 
     /// The answer to a deletion of a pod that has ended, where another deletion was faster.
@@ -219,28 +274,45 @@ impl Layer {
             metadata.remove("resourceVersion");
             tokio::time::sleep(self.late).await;
         }
-        Ok(passed_on(Response::from_parts(parts, Body::from(serde_json::to_vec(&pod)?))))
+        Ok(passed_on(Response::from_parts(
+            parts,
+            Body::from(serde_json::to_vec(&pod)?),
+        )))
     }
 
     /// Passes a list on, or one of the past.
-    async fn list(&self, kind: &str, request: Request<Body>, fault: Option<Fault>) -> Result<Answer, BoxError> {
+    async fn list(
+        &self,
+        kind: &str,
+        request: Request<Body>,
+        fault: Option<Fault>,
+    ) -> Result<Answer, BoxError> {
         let past = {
             let mut plan = self.plan.lock().unwrap();
-            let is_past = plan.past_next.remove(kind) && fault.is_none() || fault == Some(Fault::Past);
-            let past =
-                is_past.then(|| plan.past.clone()).or_else(|| (fault == Some(Fault::Stale)).then(|| self.old.clone()));
+            let is_past =
+                plan.past_next.remove(kind) && fault.is_none() || fault == Some(Fault::Past);
+            let past = is_past
+                .then(|| plan.past.clone())
+                .or_else(|| (fault == Some(Fault::Stale)).then(|| self.old.clone()));
             if past.is_some() {
                 plan.late_watches.insert(kind.to_owned());
             }
             past
         };
-        let at = past.map(|past| format!("&resourceVersion={past}&resourceVersionMatch=Exact")).unwrap_or_default();
+        let at = past
+            .map(|past| format!("&resourceVersion={past}&resourceVersionMatch=Exact"))
+            .unwrap_or_default();
         let request = Request::get(format!("{}{at}", request.uri())).body(Body::empty())?;
         Ok(passed_on(self.server.send(request).await?))
     }
 
     /// Passes on what a watch tells.
-    async fn follow(&self, kind: &str, request: Request<Body>, under_way: UnderWay) -> Result<Answer, BoxError> {
+    async fn follow(
+        &self,
+        kind: &str,
+        request: Request<Body>,
+        under_way: UnderWay,
+    ) -> Result<Answer, BoxError> {
         if self.plan.lock().unwrap().late_watches.remove(kind) {
             // The operator acts on the list of the past; and on what it hears of other kinds first.
             tokio::time::sleep(self.late * if kind == self.follows[0] { 4 } else { 2 }).await;
@@ -257,13 +329,24 @@ impl Layer {
             layer.pump(&kind, number, body, &out).await;
             layer.traffic.ends(&kind, number);
         });
-        let lines = futures::stream::unfold(lines, |mut lines| async move { Some((lines.recv().await?, lines)) });
+        let lines = futures::stream::unfold(lines, |mut lines| async move {
+            Some((lines.recv().await?, lines))
+        });
         let frames = lines.map(|line| Ok::<_, BoxError>(Frame::data(Bytes::from(line))));
-        Ok(Response::from_parts(parts, StreamBody::new(frames).boxed_unsync()))
+        Ok(Response::from_parts(
+            parts,
+            StreamBody::new(frames).boxed_unsync(),
+        ))
     }
 
     /// Passes the events of a watch on.
-    async fn pump(&self, kind: &str, number: usize, mut body: Body, out: &mpsc::UnboundedSender<Vec<u8>>) {
+    async fn pump(
+        &self,
+        kind: &str,
+        number: usize,
+        mut body: Body,
+        out: &mpsc::UnboundedSender<Vec<u8>>,
+    ) {
         let (mut buffer, mut held) = (Vec::new(), None);
         let mut dead = self.dead.subscribe();
         loop {
@@ -283,7 +366,11 @@ impl Layer {
                 let line: Vec<u8> = buffer.drain(..=end).collect();
                 let is_bookmark = line.starts_with(br#"{"type":"BOOKMARK""#);
                 let what = format!("EVENT {kind}");
-                match if is_bookmark { None } else { self.passes(&what) } {
+                match if is_bookmark {
+                    None
+                } else {
+                    self.passes(&what)
+                } {
                     None => {}
                     Some(Fault::Late) => {
                         let _late = self.traffic.begins(&what);
@@ -307,7 +394,10 @@ impl Layer {
                     Some(_) => return,
                 }
                 // The order of events about one object is always kept.
-                if held.as_ref().is_some_and(|(held, _)| name(held) == name(&line)) {
+                if held
+                    .as_ref()
+                    .is_some_and(|(held, _)| name(held) == name(&line))
+                {
                     let _ = out.send(held.take().map(|(line, _)| line).unwrap_or_default());
                 }
                 let _ = out.send(line);
@@ -338,7 +428,10 @@ async fn named(request: Request<Body>) -> Result<(String, Request<Body>), BoxErr
     let (parts, mut body) = request.into_parts();
     let path = parts.uri.path().to_owned();
     let query = parts.uri.query().unwrap_or_default();
-    let within = path.split_once("/namespaces/").and_then(|(_, rest)| rest.split_once('/')).map(|(_, within)| within);
+    let within = path
+        .split_once("/namespaces/")
+        .and_then(|(_, rest)| rest.split_once('/'))
+        .map(|(_, within)| within);
     let what = match (&parts.method, within) {
         (_, None) => return Err(format!("{path} is in no namespace").into()),
         (&Method::GET, Some(kind)) if query.contains("watch=true") => format!("WATCH {kind}"),
@@ -347,7 +440,10 @@ async fn named(request: Request<Body>) -> Result<(String, Request<Body>), BoxErr
             let bytes = body.collect().await?.to_bytes();
             let object: Value = serde_json::from_slice(&bytes)?;
             body = Body::from(bytes.to_vec());
-            format!("POST {kind}/{}", object["metadata"]["name"].as_str().unwrap_or_default())
+            format!(
+                "POST {kind}/{}",
+                object["metadata"]["name"].as_str().unwrap_or_default()
+            )
         }
         (method, Some(within)) => format!("{method} {within}"),
     };
@@ -370,11 +466,15 @@ fn refused(code: u16) -> Answer {
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "refused by the test", "reason": reason,
         "code": code, "details": details,
     });
-    let body = StreamBody::new(futures::stream::iter([Ok(Frame::data(Bytes::from(status.to_string())))]));
+    let body = StreamBody::new(futures::stream::iter([Ok(Frame::data(Bytes::from(
+        status.to_string(),
+    )))]));
     let mut answer = Response::new(body.boxed_unsync());
     *answer.status_mut() = StatusCode::from_u16(code).unwrap();
     if code == 429 {
-        answer.headers_mut().insert("Retry-After", http::HeaderValue::from_static("1"));
+        answer
+            .headers_mut()
+            .insert("Retry-After", http::HeaderValue::from_static("1"));
     }
     answer
 }

@@ -11,19 +11,31 @@ use serde_json::{Value, json};
 pub fn mutated(values: Vec<Value>, seed: [u8; 32], count: usize) -> Vec<Value> {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    let changes = (select(values), vec((any::<Index>(), nonsense()), 1..=2)).prop_map(|(mut value, changes)| {
-        for (index, nonsense) in changes {
-            let mut place = index.index(places(&value));
-            change(&mut value, &mut place, nonsense);
-        }
-        value
-    });
-    (0..count).map(|_| changes.new_tree(&mut runner).unwrap().current()).collect()
+    let changes = (select(values), vec((any::<Index>(), nonsense()), 1..=2)).prop_map(
+        |(mut value, changes)| {
+            for (index, nonsense) in changes {
+                let mut place = index.index(places(&value));
+                change(&mut value, &mut place, nonsense);
+            }
+            value
+        },
+    );
+    (0..count)
+        .map(|_| changes.new_tree(&mut runner).unwrap().current())
+        .collect()
 }
 
 fn nonsense() -> BoxedStrategy<Value> {
-    let numbers =
-        [json!(-1), json!(0), json!(1), json!(65_536), json!(i64::MAX), json!(i64::MIN), json!(0.5), json!(1e300)];
+    let numbers = [
+        json!(-1),
+        json!(0),
+        json!(1),
+        json!(65_536),
+        json!(i64::MAX),
+        json!(i64::MIN),
+        json!(0.5),
+        json!(1e300),
+    ];
     let texts = [
         "",
         " ",
@@ -43,10 +55,24 @@ fn nonsense() -> BoxedStrategy<Value> {
         "2024-01-01",
         "<<",
     ];
-    let others =
-        [json!(null), json!(true), json!([]), json!({}), json!([null]), json!({"": ""}), json!("x".repeat(5000))];
+    let others = [
+        json!(null),
+        json!(true),
+        json!([]),
+        json!({}),
+        json!([null]),
+        json!({"": ""}),
+        json!("x".repeat(5000)),
+    ];
     let texts = texts.into_iter().map(Value::from);
-    select(numbers.into_iter().chain(texts).chain(others).collect::<Vec<_>>()).boxed()
+    select(
+        numbers
+            .into_iter()
+            .chain(texts)
+            .chain(others)
+            .collect::<Vec<_>>(),
+    )
+    .boxed()
 }
 
 /// How many values are in the value, itself included.
@@ -66,8 +92,12 @@ fn change(value: &mut Value, place: &mut usize, other: Value) -> Option<Value> {
     }
     *place -= 1;
     match value {
-        Value::Object(fields) => fields.values_mut().try_fold(other, |other, value| change(value, place, other)),
-        Value::Array(items) => items.iter_mut().try_fold(other, |other, value| change(value, place, other)),
+        Value::Object(fields) => fields
+            .values_mut()
+            .try_fold(other, |other, value| change(value, place, other)),
+        Value::Array(items) => items
+            .iter_mut()
+            .try_fold(other, |other, value| change(value, place, other)),
         _ => Some(other),
     }
 }

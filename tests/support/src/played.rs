@@ -6,8 +6,8 @@ use futures::{StreamExt, TryStreamExt};
 use http::Request;
 use kube::Client;
 use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
-    Preconditions, WatchEvent, WatchParams,
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch,
+    PatchParams, PostParams, Preconditions, WatchEvent, WatchParams,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,8 +29,12 @@ pub const KINDS: [(&str, &str, &str, &str); 6] = [
 /// The API of a kind: in that namespace, or in all.
 #[must_use]
 pub fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
-    let (group, version, _, plural) = KINDS.into_iter().find(|(_, _, name, _)| *name == kind).unwrap();
-    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+    let (group, version, _, plural) = KINDS
+        .into_iter()
+        .find(|(_, _, name, _)| *name == kind)
+        .unwrap();
+    let resource =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
     match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
@@ -75,9 +79,16 @@ pub struct Cluster {
 impl Cluster {
     /// Starts to follow everything, and to play.
     pub async fn start(client: Client) -> Self {
-        let cluster = Self { client, seen: Arc::default(), changed: Signal::default() };
+        let cluster = Self {
+            client,
+            seen: Arc::default(),
+            changed: Signal::default(),
+        };
         for (_, _, kind, _) in KINDS {
-            let list = api(&cluster.client, kind, None).list(&ListParams::default()).await.unwrap();
+            let list = api(&cluster.client, kind, None)
+                .list(&ListParams::default())
+                .await
+                .unwrap();
             let from = list.metadata.resource_version.unwrap();
             let cluster = cluster.clone();
             tokio::spawn(async move { cluster.follow(kind, from).await });
@@ -105,14 +116,26 @@ impl Cluster {
                 };
                 from = object.metadata.resource_version.clone().unwrap();
                 let object = serde_json::to_value(&object).unwrap();
-                self.saw(Entry { revision: from.parse().unwrap(), kind, deleted, object: object.clone() });
+                self.saw(Entry {
+                    revision: from.parse().unwrap(),
+                    kind,
+                    deleted,
+                    object: object.clone(),
+                });
                 tokio::spawn(self.clone().play(kind, deleted, object));
             }
         }
     }
 
     fn saw(&self, entry: Entry) {
-        let text = |path: &str| entry.object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |path: &str| {
+            entry
+                .object
+                .pointer(path)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
         let mut seen = self.seen.lock().unwrap();
         let present = seen.present.entry(namespace.clone()).or_default();
@@ -131,28 +154,55 @@ impl Cluster {
     /// What there is in a namespace, by kind and name.
     #[must_use]
     pub fn present(&self, namespace: &str) -> BTreeMap<(&'static str, String), Value> {
-        self.seen.lock().unwrap().present.get(namespace).cloned().unwrap_or_default()
+        self.seen
+            .lock()
+            .unwrap()
+            .present
+            .get(namespace)
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// How many changes there were in a namespace.
     #[must_use]
     pub fn changes(&self, namespace: &str) -> usize {
-        self.seen.lock().unwrap().history.get(namespace).map_or(0, Vec::len)
+        self.seen
+            .lock()
+            .unwrap()
+            .history
+            .get(namespace)
+            .map_or(0, Vec::len)
     }
 
     /// UIDs of the pods that are gone, the last one first.
     #[must_use]
     pub fn gone_pods(&self, namespace: &str) -> Vec<String> {
         let seen = self.seen.lock().unwrap();
-        let pods =
-            seen.history.get(namespace).into_iter().flatten().filter(|entry| entry.kind == "Pod" && entry.deleted);
-        pods.rev().filter_map(|pod| pod.object["metadata"]["uid"].as_str().map(ToOwned::to_owned)).collect()
+        let pods = seen
+            .history
+            .get(namespace)
+            .into_iter()
+            .flatten()
+            .filter(|entry| entry.kind == "Pod" && entry.deleted);
+        pods.rev()
+            .filter_map(|pod| {
+                pod.object["metadata"]["uid"]
+                    .as_str()
+                    .map(ToOwned::to_owned)
+            })
+            .collect()
     }
 
     /// The object of that name.
     #[must_use]
     pub fn get(&self, namespace: &str, kind: &'static str, name: &str) -> Option<Value> {
-        self.seen.lock().unwrap().present.get(namespace)?.get(&(kind, name.to_owned())).cloned()
+        self.seen
+            .lock()
+            .unwrap()
+            .present
+            .get(namespace)?
+            .get(&(kind, name.to_owned()))
+            .cloned()
     }
 
     /// The state that the object is in, without the object.
@@ -160,7 +210,9 @@ impl Cluster {
     pub fn version(&self, namespace: &str, kind: &'static str, name: &str) -> Option<String> {
         let seen = self.seen.lock().unwrap();
         let object = seen.present.get(namespace)?.get(&(kind, name.to_owned()))?;
-        object["metadata"]["resourceVersion"].as_str().map(ToOwned::to_owned)
+        object["metadata"]["resourceVersion"]
+            .as_str()
+            .map(ToOwned::to_owned)
     }
 
     /// Kinds and names of all that belongs to a VM.
@@ -168,7 +220,8 @@ impl Cluster {
     pub fn of_vm(&self, namespace: &str, vm: &str) -> BTreeSet<(&'static str, String)> {
         let seen = self.seen.lock().unwrap();
         let present = seen.present.get(namespace).into_iter().flatten();
-        let of_vm = present.filter(|(_, object)| object["metadata"]["labels"]["app.kubernetes.io/instance"] == vm);
+        let of_vm = present
+            .filter(|(_, object)| object["metadata"]["labels"]["app.kubernetes.io/instance"] == vm);
         of_vm.map(|(key, _)| key.clone()).collect()
     }
 
@@ -190,13 +243,25 @@ impl Cluster {
     /// What the played parts could not do in a namespace.
     #[must_use]
     pub fn failures(&self, namespace: &str) -> Vec<String> {
-        self.seen.lock().unwrap().failures.get(namespace).cloned().unwrap_or_default()
+        self.seen
+            .lock()
+            .unwrap()
+            .failures
+            .get(namespace)
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// Makes an object, as somebody else than the operator; gives it as it is then.
     pub async fn make(&self, namespace: &str, kind: &str, object: Value) -> Value {
         let objects = api(&self.client, kind, Some(namespace));
-        let made = objects.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+        let made = objects
+            .create(
+                &PostParams::default(),
+                &serde_json::from_value(object).unwrap(),
+            )
+            .await
+            .unwrap();
         serde_json::to_value(made).unwrap()
     }
 
@@ -213,34 +278,66 @@ impl Cluster {
         patch: Value,
     ) -> Result<(), kube::Error> {
         let api = api(&self.client, kind, Some(namespace));
-        let params = PatchParams { field_manager: Some("test".to_owned()), ..PatchParams::default() };
+        let params = PatchParams {
+            field_manager: Some("test".to_owned()),
+            ..PatchParams::default()
+        };
         match subresource {
             "" => api.patch(name, &params, &Patch::Merge(&patch)).await,
-            _ => api.patch_subresource(subresource, name, &params, &Patch::Merge(&patch)).await,
+            _ => {
+                api.patch_subresource(subresource, name, &params, &Patch::Merge(&patch))
+                    .await
+            }
         }
         .map(drop)
     }
 
-    async fn delete(&self, kind: &str, namespace: &str, object: &Value, grace: u32) -> Result<(), kube::Error> {
+    async fn delete(
+        &self,
+        kind: &str,
+        namespace: &str,
+        object: &Value,
+        grace: u32,
+    ) -> Result<(), kube::Error> {
         let uid = object["metadata"]["uid"].as_str().map(ToOwned::to_owned);
-        let params =
-            DeleteParams::default().grace_period(grace).preconditions(Preconditions { uid, resource_version: None });
+        let params = DeleteParams::default()
+            .grace_period(grace)
+            .preconditions(Preconditions {
+                uid,
+                resource_version: None,
+            });
         let name = object["metadata"]["name"].as_str().unwrap();
-        api(&self.client, kind, Some(namespace)).delete(name, &params).await.map(drop)
+        api(&self.client, kind, Some(namespace))
+            .delete(name, &params)
+            .await
+            .map(drop)
     }
 
     /// What the rest of Kubernetes does about it. What fails is overtaken by another change, which is played again.
     async fn play(self, kind: &'static str, deleted: bool, object: Value) {
-        let Some(namespace) = object["metadata"]["namespace"].as_str().map(ToOwned::to_owned) else { return };
+        let Some(namespace) = object["metadata"]["namespace"]
+            .as_str()
+            .map(ToOwned::to_owned)
+        else {
+            return;
+        };
         if deleted {
             if kind == "VirtualMachine" {
                 self.collect_garbage(&namespace).await;
             }
             return;
         }
-        let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-        if owners.iter().any(|owner| self.seen.lock().unwrap().dead.contains(owner["uid"].as_str().unwrap_or_default()))
-        {
+        let owners = object["metadata"]["ownerReferences"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        if owners.iter().any(|owner| {
+            self.seen
+                .lock()
+                .unwrap()
+                .dead
+                .contains(owner["uid"].as_str().unwrap_or_default())
+        }) {
             self.collect_garbage(&namespace).await;
         }
         match kind {
@@ -252,8 +349,17 @@ impl Cluster {
 
     async fn collect_garbage(&self, namespace: &str) {
         for ((kind, _), object) in self.present(namespace) {
-            let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-            let is_dead = |uid: &Value| self.seen.lock().unwrap().dead.contains(uid.as_str().unwrap_or_default());
+            let owners = object["metadata"]["ownerReferences"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            let is_dead = |uid: &Value| {
+                self.seen
+                    .lock()
+                    .unwrap()
+                    .dead
+                    .contains(uid.as_str().unwrap_or_default())
+            };
             if !owners.is_empty() && owners.iter().all(|owner| is_dead(&owner["uid"])) {
                 let _ = self.delete(kind, namespace, &object, 0).await;
             }
@@ -265,13 +371,21 @@ impl Cluster {
             return self.let_go(namespace, claim).await;
         }
         let wanted = &claim["spec"]["resources"]["requests"]["storage"];
-        if claim["status"]["phase"] == "Bound" && claim["status"]["capacity"]["storage"] == *wanted {
+        if claim["status"]["phase"] == "Bound" && claim["status"]["capacity"]["storage"] == *wanted
+        {
             return;
         }
-        let status =
-            json!({"phase": "Bound", "capacity": {"storage": wanted}, "accessModes": claim["spec"]["accessModes"]});
+        let status = json!({"phase": "Bound", "capacity": {"storage": wanted}, "accessModes": claim["spec"]["accessModes"]});
         let name = claim["metadata"]["name"].as_str().unwrap();
-        let _ = self.merge("PersistentVolumeClaim", namespace, name, "status", json!({"status": status})).await;
+        let _ = self
+            .merge(
+                "PersistentVolumeClaim",
+                namespace,
+                name,
+                "status",
+                json!({"status": status}),
+            )
+            .await;
     }
 
     /// A claim goes when no pod uses it any more.
@@ -281,13 +395,23 @@ impl Cluster {
             let seen = self.seen.lock().unwrap();
             let present = seen.present.get(namespace).into_iter().flatten();
             let pods = present.filter(|((kind, _), _)| *kind == "Pod");
-            let mut volumes = pods.flat_map(|(_, pod)| pod["spec"]["volumes"].as_array().into_iter().flatten());
+            let mut volumes =
+                pods.flat_map(|(_, pod)| pod["spec"]["volumes"].as_array().into_iter().flatten());
             volumes.any(|volume| volume["persistentVolumeClaim"]["claimName"] == *name)
         };
         for _ in 0..300 {
             if !is_used() {
-                let free = json!({"metadata": {"uid": claim["metadata"]["uid"], "finalizers": null}});
-                let _ = self.merge("PersistentVolumeClaim", namespace, name.as_str().unwrap(), "", free).await;
+                let free =
+                    json!({"metadata": {"uid": claim["metadata"]["uid"], "finalizers": null}});
+                let _ = self
+                    .merge(
+                        "PersistentVolumeClaim",
+                        namespace,
+                        name.as_str().unwrap(),
+                        "",
+                        free,
+                    )
+                    .await;
                 return;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -304,12 +428,20 @@ impl Cluster {
                 last = self.delete("Pod", namespace, pod, 0).await;
                 tokio::time::sleep(Duration::from_millis(500)).await;
                 let present = self.get(namespace, "Pod", name);
-                if present.is_none_or(|present| present["metadata"]["uid"] != pod["metadata"]["uid"]) {
+                if present
+                    .is_none_or(|present| present["metadata"]["uid"] != pod["metadata"]["uid"])
+                {
                     return;
                 }
             }
             let failure = format!("the played kubelet cannot remove the pod: {last:?}");
-            self.seen.lock().unwrap().failures.entry(namespace.to_owned()).or_default().push(failure);
+            self.seen
+                .lock()
+                .unwrap()
+                .failures
+                .entry(namespace.to_owned())
+                .or_default()
+                .push(failure);
             return;
         }
         if pod["spec"]["nodeName"].is_null() {
@@ -317,8 +449,12 @@ impl Cluster {
                 "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "uid": pod["metadata"]["uid"]},
                 "target": {"apiVersion": "v1", "kind": "Node", "name": "node1"},
             });
-            let request = Request::post(format!("/api/v1/namespaces/{namespace}/pods/{name}/binding"));
-            let request = request.header("Content-Type", "application/json").body(binding.to_string().into_bytes());
+            let request = Request::post(format!(
+                "/api/v1/namespaces/{namespace}/pods/{name}/binding"
+            ));
+            let request = request
+                .header("Content-Type", "application/json")
+                .body(binding.to_string().into_bytes());
             let _ = self.client.request::<Value>(request.unwrap()).await;
         } else if pod["status"]["phase"] == "Pending" {
             // An image is there as soon as somebody fetches it.
@@ -337,9 +473,18 @@ impl Cluster {
                 "resources": pod["spec"]["containers"][0]["resources"],
             });
             let ready = json!({"type": "Ready", "status": "True", "reason": "Ready"});
-            let status = json!({"phase": phase, "conditions": [ready], "containerStatuses": [container]});
+            let status =
+                json!({"phase": phase, "conditions": [ready], "containerStatuses": [container]});
             let metadata = json!({"uid": pod["metadata"]["uid"]});
-            let _ = self.merge("Pod", namespace, name, "status", json!({"metadata": metadata, "status": status})).await;
+            let _ = self
+                .merge(
+                    "Pod",
+                    namespace,
+                    name,
+                    "status",
+                    json!({"metadata": metadata, "status": status}),
+                )
+                .await;
         } else if pod["status"]["phase"] == "Running" {
             let wanted = &pod["spec"]["containers"][0]["resources"];
             let mut container = pod["status"]["containerStatuses"][0].clone();
@@ -367,11 +512,19 @@ impl Cluster {
     /// The runner's word that the guest runs, once for each pod.
     async fn play_runner(&self, namespace: &str, name: &str, pod: &Value) {
         let uid = pod["metadata"]["uid"].as_str().unwrap();
-        let owner = pod["metadata"]["ownerReferences"][0]["uid"].as_str().unwrap_or_default();
-        let Some(vm) = self.owner(namespace, name, owner).await else { return };
-        let present = vm["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let told =
-            present.iter().any(|c| c["type"] == conditions::RUNNING && c["status"] == "True" && c["message"] == uid);
+        let owner = pod["metadata"]["ownerReferences"][0]["uid"]
+            .as_str()
+            .unwrap_or_default();
+        let Some(vm) = self.owner(namespace, name, owner).await else {
+            return;
+        };
+        let present = vm["status"]["conditions"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let told = present.iter().any(|c| {
+            c["type"] == conditions::RUNNING && c["status"] == "True" && c["message"] == uid
+        });
         if told {
             return;
         }

@@ -26,7 +26,10 @@ const START_TIMEOUT: Duration = Duration::from_secs(180);
 /// share a build directory.
 fn binary() -> PathBuf {
     let cache = std::env::current_dir().unwrap().join(".cache/kube");
-    let built = std::fs::read_dir(cache).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let built = std::fs::read_dir(cache)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()));
     built
         .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmop-kube-")))
         .max_by_key(|path| path.metadata().and_then(|metadata| metadata.modified()).ok())
@@ -44,8 +47,13 @@ impl ReservedPort {
     fn new() -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_reuseport(true).unwrap();
-        socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
-        Self { port: socket.local_addr().unwrap().port(), _socket: socket }
+        socket
+            .bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+            .unwrap();
+        Self {
+            port: socket.local_addr().unwrap().port(),
+            _socket: socket,
+        }
     }
 
     fn url(&self, scheme: &str) -> String {
@@ -69,7 +77,11 @@ impl Reaper {
         let mut command = Command::new("sh");
         command.args(["-c", REAP, "reaper"]).arg(directory);
         // A signal to the test's process group must not end it.
-        let command = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let command = command
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         Self(command.spawn().expect("sh is missing"))
     }
 
@@ -117,24 +129,50 @@ impl Server {
     }
 
     fn launch(arguments: &[&str]) -> Self {
-        let directory = tempfile::Builder::new().prefix("vmop-api-server-").tempdir().unwrap().keep();
+        let directory = tempfile::Builder::new()
+            .prefix("vmop-api-server-")
+            .tempdir()
+            .unwrap()
+            .keep();
         let reaper = Reaper::new(&directory);
         let [etcd, peer, port] = [(); 3].map(|()| ReservedPort::new());
         let (etcd_url, peer_url) = (etcd.url("http"), peer.url("http"));
-        let processes = Mutex::new(Processes { running: Vec::new(), reaper });
-        let server = Self { directory, port, _etcd_ports: [etcd, peer], processes };
-        server.write("tokens.csv", &format!("{TOKEN},admin,admin,system:masters\n"));
+        let processes = Mutex::new(Processes {
+            running: Vec::new(),
+            reaper,
+        });
+        let server = Self {
+            directory,
+            port,
+            _etcd_ports: [etcd, peer],
+            processes,
+        };
+        server.write(
+            "tokens.csv",
+            &format!("{TOKEN},admin,admin,system:masters\n"),
+        );
         server.write("kubeconfig", &server.kubeconfig().to_string());
         let policy = json!({
             "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
             "rules": [{"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]}],
         });
         server.write("audit.yaml", &policy.to_string());
-        server.write("kubectl", &format!("#!/bin/sh\nexec '{}' kubectl \"$@\"\n", binary().display()));
+        server.write(
+            "kubectl",
+            &format!("#!/bin/sh\nexec '{}' kubectl \"$@\"\n", binary().display()),
+        );
         std::fs::set_permissions(server.path("kubectl"), Permissions::from_mode(0o755)).unwrap();
         let mut openssl = Command::new("openssl");
-        openssl.args(["genrsa", "-out", "service-account.key", "2048"]).current_dir(&server.directory);
-        assert!(openssl.stderr(Stdio::null()).status().expect("openssl is missing").success());
+        openssl
+            .args(["genrsa", "-out", "service-account.key", "2048"])
+            .current_dir(&server.directory);
+        assert!(
+            openssl
+                .stderr(Stdio::null())
+                .status()
+                .expect("openssl is missing")
+                .success()
+        );
         let etcd_arguments = [
             "--data-dir=etcd",
             "--unsafe-no-fsync",
@@ -149,8 +187,10 @@ impl Server {
             "--quota-backend-bytes=8589934592",
         ];
         server.spawn("etcd", &etcd_arguments);
-        let (etcd_servers, secure_port) =
-            (format!("--etcd-servers={etcd_url}"), format!("--secure-port={}", server.port.port));
+        let (etcd_servers, secure_port) = (
+            format!("--etcd-servers={etcd_url}"),
+            format!("--secure-port={}", server.port.port),
+        );
         let mut api_arguments = vec![
             &*etcd_servers,
             "--bind-address=127.0.0.1",
@@ -173,14 +213,21 @@ impl Server {
     /// Starts the scheduler, the garbage collector and the controller that creates default service accounts. The garbage
     /// collector looks for new kinds only every 30 s, so the definitions should be installed before.
     pub fn start_controllers(&self) {
-        let common = ["--kubeconfig=kubeconfig", "--secure-port=0", "--leader-elect=false"];
+        let common = [
+            "--kubeconfig=kubeconfig",
+            "--secure-port=0",
+            "--leader-elect=false",
+        ];
         self.spawn("kube-scheduler", &common);
         let controllers = [
             "--controllers=garbage-collector-controller,serviceaccount-controller",
             "--kube-api-qps=100",
             "--kube-api-burst=200",
         ];
-        self.spawn("kube-controller-manager", &[&common[..], &controllers].concat());
+        self.spawn(
+            "kube-controller-manager",
+            &[&common[..], &controllers].concat(),
+        );
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -190,8 +237,16 @@ impl Server {
     fn spawn(&self, component: &'static str, arguments: &[&str]) {
         let log = File::create(self.path(&format!("{component}.log"))).unwrap();
         let mut command = Command::new(binary());
-        command.arg(component).args(arguments).current_dir(&self.directory);
-        let child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        command
+            .arg(component)
+            .args(arguments)
+            .current_dir(&self.directory);
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
         let mut processes = self.processes.lock().unwrap();
         processes.reaper.add(&child);
         processes.running.push(Process { component, child });
@@ -220,7 +275,9 @@ impl Server {
     pub async fn config(&self) -> Config {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let kubeconfig: Kubeconfig = serde_json::from_value(self.kubeconfig()).unwrap();
-        let mut config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &Default::default())
+            .await
+            .unwrap();
         config.proxy_url = None;
         config
     }
@@ -231,13 +288,21 @@ impl Server {
         let began = Instant::now();
         loop {
             let ready = Request::get("/readyz").body(Vec::new()).unwrap();
-            if client.request_text(ready).await.is_ok_and(|text| text == "ok") {
+            if client
+                .request_text(ready)
+                .await
+                .is_ok_and(|text| text == "ok")
+            {
                 return client;
             }
             if let Some(ended) = self.ended() {
                 panic!("{ended}");
             }
-            assert!(began.elapsed() < START_TIMEOUT, "the API server is not ready: {}", self.log("kube-apiserver"));
+            assert!(
+                began.elapsed() < START_TIMEOUT,
+                "the API server is not ready: {}",
+                self.log("kube-apiserver")
+            );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -247,13 +312,18 @@ impl Server {
         let mut processes = self.processes.lock().unwrap();
         processes.running.iter_mut().find_map(|process| {
             let status = process.child.try_wait().unwrap()?;
-            Some(format!("{} has ended, {status}: {}", process.component, self.log(process.component)))
+            Some(format!(
+                "{} has ended, {status}: {}",
+                process.component,
+                self.log(process.component)
+            ))
         })
     }
 
     /// The last lines of a component's log.
     fn log(&self, component: &str) -> String {
-        let text = std::fs::read_to_string(self.path(&format!("{component}.log"))).unwrap_or_default();
+        let text =
+            std::fs::read_to_string(self.path(&format!("{component}.log"))).unwrap_or_default();
         let lines: Vec<_> = text.lines().collect();
         lines[lines.len().saturating_sub(10)..].join("\n")
     }

@@ -32,7 +32,10 @@ impl Signal {
     /// Hears of changes from now on.
     #[must_use]
     pub fn listen(&self) -> Listener {
-        Listener { source: self.0.clone(), seen: self.0.changes.load(Ordering::SeqCst) }
+        Listener {
+            source: self.0.clone(),
+            seen: self.0.changes.load(Ordering::SeqCst),
+        }
     }
 }
 

@@ -5,9 +5,19 @@ use std::process::Command;
 
 /// Prints it below the figures of that command.
 pub fn tell(command: &str) {
-    let machine =
-        format!("{} × {}, {}, Linux {}", cpus(), processor(), memory(), read("/proc/sys/kernel/osrelease").trim());
-    println!("{command}: {}, commit {}, on {machine}, {}", said("date", &["--utc", "+%F"]), commit(), system());
+    let machine = format!(
+        "{} × {}, {}, Linux {}",
+        cpus(),
+        processor(),
+        memory(),
+        read("/proc/sys/kernel/osrelease").trim()
+    );
+    println!(
+        "{command}: {}, commit {}, on {machine}, {}",
+        said("date", &["--utc", "+%F"]),
+        commit(),
+        system()
+    );
 }
 
 fn read(path: &str) -> String {
@@ -16,14 +26,23 @@ fn read(path: &str) -> String {
 
 fn said(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
-    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+    output
+        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        .unwrap_or_default()
 }
 
 /// With a word where the sources are not those of the commit.
 fn commit() -> String {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").display().to_string();
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .display()
+        .to_string();
     let git = |arguments: &[&str]| said("git", &[&["-C", &repository], arguments].concat());
-    let changed = if git(&["status", "--porcelain", "--untracked-files=no"]).is_empty() { "" } else { " and changes" };
+    let changed = if git(&["status", "--porcelain", "--untracked-files=no"]).is_empty() {
+        ""
+    } else {
+        " and changes"
+    };
     format!("{}{changed}", git(&["rev-parse", "--short", "HEAD"]))
 }
 
@@ -33,19 +52,30 @@ fn cpus() -> usize {
 
 fn processor() -> String {
     let all = read("/proc/cpuinfo");
-    let name = all.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
+    let name = all.lines().find_map(|line| {
+        line.strip_prefix("model name")?
+            .split_once(": ")
+            .map(|(_, name)| name)
+    });
     name.unwrap_or("processors").to_owned()
 }
 
 fn memory() -> String {
     let all = read("/proc/meminfo");
-    let kib =
-        all.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<f64>().ok());
+    let kib = all.lines().find_map(|line| {
+        line.strip_prefix("MemTotal:")?
+            .split_whitespace()
+            .next()?
+            .parse::<f64>()
+            .ok()
+    });
     format!("{:.0} GiB", kib.unwrap_or_default() / 1024.0 / 1024.0)
 }
 
 fn system() -> String {
     let all = read("/etc/os-release");
-    let name = all.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    let name = all
+        .lines()
+        .find_map(|line| line.strip_prefix("PRETTY_NAME="));
     name.unwrap_or_default().trim_matches('"').to_owned()
 }

@@ -106,6 +106,10 @@ impl Timings {
     /// The operator's deadlines of requests.
     #[must_use]
     pub fn deadlines(&self) -> Deadlines {
-        self.shortened.map_or_else(Deadlines::default, |Shortened { answer, .. }| Deadlines { answer, list: answer })
+        self.shortened
+            .map_or_else(Deadlines::default, |Shortened { answer, .. }| Deadlines {
+                answer,
+                list: answer,
+            })
     }
 }

@@ -30,7 +30,12 @@ pub struct UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.traffic.counts.lock().unwrap().under_way.remove(&self.number);
+        self.traffic
+            .counts
+            .lock()
+            .unwrap()
+            .under_way
+            .remove(&self.number);
         self.traffic.changed.raise();
     }
 }
@@ -38,7 +43,12 @@ impl Drop for UnderWay {
 impl UnderWay {
     /// It follows that kind from now on, whatever else did so before. Gives the number by which it ends.
     pub fn follows(self, kind: &str) -> usize {
-        self.traffic.counts.lock().unwrap().followed.insert(kind.to_owned(), self.number);
+        self.traffic
+            .counts
+            .lock()
+            .unwrap()
+            .followed
+            .insert(kind.to_owned(), self.number);
         self.number
     }
 }
@@ -47,7 +57,11 @@ impl Traffic {
     /// No request yet of an operator that has to watch these kinds.
     #[must_use]
     pub fn new(follows: &'static [&'static str]) -> Self {
-        Self { follows, counts: Arc::default(), changed: Signal::default() }
+        Self {
+            follows,
+            counts: Arc::default(),
+            changed: Signal::default(),
+        }
     }
 
     /// Notified of each request that begins or ends.
@@ -64,7 +78,10 @@ impl Traffic {
         counts.under_way.insert(number, what.to_owned());
         drop(counts);
         self.changed.raise();
-        UnderWay { traffic: self.clone(), number }
+        UnderWay {
+            traffic: self.clone(),
+            number,
+        }
     }
 
     /// A kind is not followed any more by the request of that number.
@@ -88,7 +105,10 @@ impl Traffic {
         if let Some(what) = counts.under_way.values().next() {
             return Some(format!("{what} is under way"));
         }
-        let missing = self.follows.iter().find(|kind| !counts.followed.contains_key(**kind));
+        let missing = self
+            .follows
+            .iter()
+            .find(|kind| !counts.followed.contains_key(**kind));
         missing.map(|kind| format!("{kind} are not followed"))
     }
 }
@@ -109,13 +129,19 @@ mod tests {
 
     #[test]
     fn an_operator_is_at_rest_that_follows_everything_and_waits_for_nothing() {
-        assert_eq!(Traffic::new(FOLLOWED).unrest().unwrap(), "vms are not followed");
+        assert_eq!(
+            Traffic::new(FOLLOWED).unrest().unwrap(),
+            "vms are not followed"
+        );
         let traffic = following();
         assert_eq!(traffic.unrest(), None);
         let request = traffic.begins("POST pods/vm");
         assert_eq!(traffic.unrest().unwrap(), "POST pods/vm is under way");
         drop(request);
-        assert_eq!((traffic.unrest(), traffic.requests()), (None, FOLLOWED.len() + 1));
+        assert_eq!(
+            (traffic.unrest(), traffic.requests()),
+            (None, FOLLOWED.len() + 1)
+        );
     }
 
     #[test]

@@ -26,13 +26,20 @@ impl Request {
     /// The value of a header; its name is in lower case.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// Where the bytes that are asked for begin.
     #[must_use]
     pub fn start(&self) -> Option<usize> {
-        self.header("range")?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
+        self.header("range")?
+            .strip_prefix("bytes=")?
+            .strip_suffix('-')?
+            .parse()
+            .ok()
     }
 }
 
@@ -59,8 +66,19 @@ impl Reply {
     /// An ordinary answer.
     #[must_use]
     pub fn new(status: u16, headers: &[(&str, &str)], body: Vec<u8>) -> Self {
-        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Self { status, headers, body, cut: None, stall: None, pace: Duration::ZERO, chunked: false }
+        let headers = headers
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        Self {
+            status,
+            headers,
+            body,
+            cut: None,
+            stall: None,
+            pace: Duration::ZERO,
+            chunked: false,
+        }
     }
 
     /// A redirection.
@@ -77,9 +95,17 @@ impl Reply {
         match request.start().filter(|_| is_same) {
             Some(start) if start < size => {
                 let range = format!("bytes {start}-{}/{size}", size - 1);
-                Self::new(206, &[("ETag", tag), ("Content-Range", &range)], image[start..].to_vec())
+                Self::new(
+                    206,
+                    &[("ETag", tag), ("Content-Range", &range)],
+                    image[start..].to_vec(),
+                )
             }
-            Some(_) => Self::new(416, &[("Content-Range", &format!("bytes */{size}"))], Vec::new()),
+            Some(_) => Self::new(
+                416,
+                &[("Content-Range", &format!("bytes */{size}"))],
+                Vec::new(),
+            ),
             None => Self::new(200, &[("ETag", tag)], image.to_vec()),
         }
     }
@@ -110,7 +136,10 @@ impl Web {
     /// # Panics
     /// If no port is free.
     #[must_use]
-    pub fn start_secure(authority: &Authority, answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+    pub fn start_secure(
+        authority: &Authority,
+        answer: impl Fn(&Request) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         Self::start_as(Some(authority.server()), answer)
     }
 
@@ -125,10 +154,18 @@ impl Web {
             served: Arc::default(),
             secure: tls.is_some(),
         };
-        let (requests, served, answer) = (Arc::clone(&web.requests), Arc::clone(&web.served), Arc::new(answer));
+        let (requests, served, answer) = (
+            Arc::clone(&web.requests),
+            Arc::clone(&web.served),
+            Arc::new(answer),
+        );
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let (requests, served, answer) = (Arc::clone(&requests), Arc::clone(&served), Arc::clone(&answer));
+                let (requests, served, answer) = (
+                    Arc::clone(&requests),
+                    Arc::clone(&served),
+                    Arc::clone(&answer),
+                );
                 let tls = tls.clone();
                 thread::spawn(move || {
                     let stream = stream.unwrap();
@@ -149,7 +186,11 @@ impl Web {
     /// The URL of a path.
     #[must_use]
     pub fn url(&self, path: &str) -> String {
-        let (scheme, host) = if self.secure { ("https", "localhost") } else { ("http", "127.0.0.1") };
+        let (scheme, host) = if self.secure {
+            ("https", "localhost")
+        } else {
+            ("http", "127.0.0.1")
+        };
         format!("{scheme}://{host}:{}{path}", self.port)
     }
 
@@ -169,7 +210,12 @@ impl Web {
     }
 }
 
-fn serve(stream: impl Read + Write, requests: &Mutex<Vec<Request>>, served: &AtomicU64, answer: &Answer) {
+fn serve(
+    stream: impl Read + Write,
+    requests: &Mutex<Vec<Request>>,
+    served: &AtomicU64,
+    answer: &Answer,
+) {
     let mut stream = BufReader::new(stream);
     let mut request = Request::default();
     loop {
@@ -180,7 +226,9 @@ fn serve(stream: impl Read + Write, requests: &Mutex<Vec<Request>>, served: &Ato
         }
         match line.trim().split_once(": ") {
             _ if line.trim().is_empty() => break,
-            Some((name, value)) => request.headers.push((name.to_ascii_lowercase(), value.to_owned())),
+            Some((name, value)) => request
+                .headers
+                .push((name.to_ascii_lowercase(), value.to_owned())),
             None => line.trim().clone_into(&mut request.line),
         }
     }
@@ -197,14 +245,23 @@ fn send(stream: &mut impl Write, reply: &Reply, served: &AtomicU64) -> std::io::
     for (name, value) in &reply.headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
-    let says = |name: &str| reply.headers.iter().any(|(key, _)| key.eq_ignore_ascii_case(name));
+    let says = |name: &str| {
+        reply
+            .headers
+            .iter()
+            .any(|(key, _)| key.eq_ignore_ascii_case(name))
+    };
     if reply.chunked {
         head.push_str("Transfer-Encoding: chunked\r\n");
     } else if !says("content-length") && !says("x-no-length") {
         head.push_str(&format!("Content-Length: {}\r\n", reply.body.len()));
     }
     write!(stream, "{head}\r\n")?;
-    let most = reply.cut.or(reply.stall).unwrap_or(reply.body.len()).min(reply.body.len());
+    let most = reply
+        .cut
+        .or(reply.stall)
+        .unwrap_or(reply.body.len())
+        .min(reply.body.len());
     for piece in reply.body[..most].chunks(64 << 10) {
         if reply.chunked {
             write!(stream, "{:x}\r\n", piece.len())?;
@@ -234,7 +291,10 @@ pub fn tunnel() -> (u16, Arc<Mutex<Vec<String>>>) {
 /// One at that address.
 pub fn tunnel_at(address: &str) -> (u16, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind((address, 0)).unwrap();
-    let (port, asked) = (listener.local_addr().unwrap().port(), Arc::new(Mutex::new(Vec::new())));
+    let (port, asked) = (
+        listener.local_addr().unwrap().port(),
+        Arc::new(Mutex::new(Vec::new())),
+    );
     let seen = Arc::clone(&asked);
     thread::spawn(move || {
         for stream in listener.incoming() {
@@ -268,11 +328,21 @@ impl<'a> Authority<'a> {
     /// If OpenSSL is missing.
     pub fn make(dir: &'a Path) -> Self {
         let openssl = |arguments: &str| {
-            let output = Command::new("openssl").args(arguments.split(' ')).current_dir(dir).output().unwrap();
-            assert!(output.status.success(), "openssl: {}", String::from_utf8_lossy(&output.stderr));
+            let output = Command::new("openssl")
+                .args(arguments.split(' '))
+                .current_dir(dir)
+                .output()
+                .unwrap();
+            assert!(
+                output.status.success(),
+                "openssl: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
         };
         let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
-        openssl(&format!("req -x509 {key} -keyout ca.key -out ca.pem -subj /CN=test-ca -days 2"));
+        openssl(&format!(
+            "req -x509 {key} -keyout ca.key -out ca.pem -subj /CN=test-ca -days 2"
+        ));
         openssl(&format!(
             "req -x509 {key} -keyout server.key -out server.pem -subj /CN=localhost -days 2 -CA ca.pem -CAkey ca.key \
              -addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE"
@@ -284,8 +354,14 @@ impl<'a> Authority<'a> {
         let chain = vec![CertificateDer::from_pem_file(self.0.join("server.pem")).unwrap()];
         let key = PrivateKeyDer::from_pem_file(self.0.join("server.key")).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder =
-            rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        Arc::new(builder.with_no_client_auth().with_single_cert(chain, key).unwrap())
+        let builder = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
+        Arc::new(
+            builder
+                .with_no_client_auth()
+                .with_single_cert(chain, key)
+                .unwrap(),
+        )
     }
 }

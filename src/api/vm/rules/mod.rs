@@ -52,12 +52,27 @@ pub enum Limit {
 
 /// A rule about one value.
 const fn value(at: &'static str, cel: &'static str, message: &'static str) -> Rule {
-    Rule { at, about: &[], cel, message }
+    Rule {
+        at,
+        about: &[],
+        cel,
+        message,
+    }
 }
 
 /// A rule that compares fields of one object.
-const fn compare(at: &'static str, about: &'static [&'static str], cel: &'static str, message: &'static str) -> Rule {
-    Rule { at, about, cel, message }
+const fn compare(
+    at: &'static str,
+    about: &'static [&'static str],
+    cel: &'static str,
+    message: &'static str,
+) -> Rule {
+    Rule {
+        at,
+        about,
+        cel,
+        message,
+    }
 }
 
 impl Rule {
@@ -67,13 +82,18 @@ impl Rule {
             [] => None,
             ["metadata"] => Some("oldSelf.hasValue()".to_owned()),
             fields => {
-                let same = fields.iter().map(|field| format!(" && {}", unchanged_field("", field)));
+                let same = fields
+                    .iter()
+                    .map(|field| format!(" && {}", unchanged_field("", field)));
                 Some(format!("(oldSelf.hasValue(){})", same.collect::<String>()))
             }
         };
         ValidationRule {
             optional_old_self: unchanged.as_ref().map(|_| true),
-            rule: unchanged.map_or_else(|| self.cel.to_owned(), |same| format!("{same} || ({})", self.cel)),
+            rule: unchanged.map_or_else(
+                || self.cel.to_owned(),
+                |same| format!("{same} || ({})", self.cel),
+            ),
             message: Some(self.message.to_owned()),
             ..ValidationRule::default()
         }
@@ -82,8 +102,13 @@ impl Rule {
 
 /// CEL: true where the field of `self` at that path below `parent` is as it was.
 fn unchanged_field(parent: &str, path: &str) -> String {
-    let (field, rest) = path.split_once('.').map_or((path, None), |(field, rest)| (field, Some(rest)));
-    let (old, new) = (format!("oldSelf.value(){parent}.{field}"), format!("self{parent}.{field}"));
+    let (field, rest) = path
+        .split_once('.')
+        .map_or((path, None), |(field, rest)| (field, Some(rest)));
+    let (old, new) = (
+        format!("oldSelf.value(){parent}.{field}"),
+        format!("self{parent}.{field}"),
+    );
     let same = match rest {
         Some(rest) => unchanged_field(&format!("{parent}.{field}"), rest),
         None => format!("{old} == {new}"),
@@ -97,7 +122,10 @@ pub fn add_to(root: &mut JSONSchemaProps) -> Vec<&'static str> {
     for rule in RULES {
         match at(root, rule.at) {
             Some(schema) => {
-                schema.x_kubernetes_validations.get_or_insert_default().push(rule.validation());
+                schema
+                    .x_kubernetes_validations
+                    .get_or_insert_default()
+                    .push(rule.validation());
             }
             None => missing.push(rule.at),
         }
@@ -116,17 +144,19 @@ pub fn add_to(root: &mut JSONSchemaProps) -> Vec<&'static str> {
 /// The schema at that path.
 fn at<'a>(root: &'a mut JSONSchemaProps, path: &str) -> Option<&'a mut JSONSchemaProps> {
     let path = path.replace("[]", ".[]").replace("{}", ".{}");
-    path.split('.').filter(|step| !step.is_empty()).try_fold(root, |schema, step| match step {
-        "[]" => match schema.items.as_mut()? {
-            JSONSchemaPropsOrArray::Schema(items) => Some(items.as_mut()),
-            JSONSchemaPropsOrArray::Schemas(_) => None,
-        },
-        "{}" => match schema.additional_properties.as_mut()? {
-            JSONSchemaPropsOrBool::Schema(values) => Some(values.as_mut()),
-            JSONSchemaPropsOrBool::Bool(_) => None,
-        },
-        field => schema.properties.as_mut()?.get_mut(field),
-    })
+    path.split('.')
+        .filter(|step| !step.is_empty())
+        .try_fold(root, |schema, step| match step {
+            "[]" => match schema.items.as_mut()? {
+                JSONSchemaPropsOrArray::Schema(items) => Some(items.as_mut()),
+                JSONSchemaPropsOrArray::Schemas(_) => None,
+            },
+            "{}" => match schema.additional_properties.as_mut()? {
+                JSONSchemaPropsOrBool::Schema(values) => Some(values.as_mut()),
+                JSONSchemaPropsOrBool::Bool(_) => None,
+            },
+            field => schema.properties.as_mut()?.get_mut(field),
+        })
 }
 
 #[cfg(test)]
@@ -154,7 +184,13 @@ mod tests {
     #[test]
     fn every_rule_and_limit_has_its_place() {
         let mut crd = crate::api::vm::crd();
-        let schema = crd.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
+        let schema = crd.spec.versions[0]
+            .schema
+            .as_mut()
+            .unwrap()
+            .open_api_v3_schema
+            .as_mut()
+            .unwrap();
         assert_eq!(add_to(schema), Vec::<&str>::new());
     }
 
@@ -171,7 +207,10 @@ mod tests {
         let rules: BTreeSet<_> = RULES.iter().map(|rule| (rule.at, rule.cel)).collect();
         assert_eq!(rules.len(), RULES.len());
         for rule in RULES {
-            assert!(rule.message.len() > 20 && !rule.message.contains('\n'), "{rule:?}");
+            assert!(
+                rule.message.len() > 20 && !rule.message.contains('\n'),
+                "{rule:?}"
+            );
         }
     }
 }

@@ -27,27 +27,43 @@ macro_rules! url_pattern {
 const SIZE: &str = r"self.matches(r'^ *[+]?([0-9]+[.]?[0-9]*|[.][0-9]+)(m|[eE][+]?[0-9]{1,2}| *(B|kB?|KB?|[KMGTPE]iB?|[MGTPE]B?)?) *$')";
 const SIZE_MESSAGE: &str = "is not a size; write one such as 512Mi, 8Gi, 1G, 4 GiB or 1.5 GiB";
 /// Smaller ones are mistakes for sizes with units.
-const WHOLE_MIB: &str =
-    concat!("!isQuantity(", size!("self"), ") || quantity(", size!("self"), ").compareTo(quantity('1Mi')) >= 0");
-const WHOLE_MIB_MESSAGE: &str = "is less than 1 MiB; a number without a unit counts bytes: write 512Mi or 4 GiB";
+const WHOLE_MIB: &str = concat!(
+    "!isQuantity(",
+    size!("self"),
+    ") || quantity(",
+    size!("self"),
+    ").compareTo(quantity('1Mi')) >= 0"
+);
+const WHOLE_MIB_MESSAGE: &str =
+    "is less than 1 MiB; a number without a unit counts bytes: write 512Mi or 4 GiB";
 
 /// What an x86 machine can address; a thousand times as much, as Kubernetes reckons, still fits 64 bits.
-const WITHIN_MACHINE: &str =
-    concat!("!isQuantity(", size!("self"), ") || quantity(", size!("self"), ").compareTo(quantity('4Pi')) <= 0");
-const WITHIN_MACHINE_MESSAGE: &str = "is more than any machine has; give at most 4Pi, which is 4096 TiB";
+const WITHIN_MACHINE: &str = concat!(
+    "!isQuantity(",
+    size!("self"),
+    ") || quantity(",
+    size!("self"),
+    ").compareTo(quantity('4Pi')) <= 0"
+);
+const WITHIN_MACHINE_MESSAGE: &str =
+    "is more than any machine has; give at most 4Pi, which is 4096 TiB";
 
-const AMOUNT: &str = "!isQuantity(string(self)) || quantity(string(self)).compareTo(quantity('4Pi')) <= 0";
+const AMOUNT: &str =
+    "!isQuantity(string(self)) || quantity(string(self)).compareTo(quantity('4Pi')) <= 0";
 const AMOUNT_MESSAGE: &str = "is more than any node has; give at most 4Pi";
-const VOLUME: &str = "!isQuantity(string(self)) || quantity(string(self)).compareTo(quantity('1Ei')) <= 0";
+const VOLUME: &str =
+    "!isQuantity(string(self)) || quantity(string(self)).compareTo(quantity('1Ei')) <= 0";
 const VOLUME_MESSAGE: &str = "is more than any volume has; give at most 1Ei";
 
-const QUANTITY: &str = "isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('0')) >= 0";
+const QUANTITY: &str =
+    "isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('0')) >= 0";
 const QUANTITY_MESSAGE: &str =
     "is not an amount that Kubernetes knows; write one such as 500m, 2 or 8Gi, and none below 0";
 const WITHIN_LIMITS: &str = "!has(self.requests) || !has(self.limits) || self.requests.all(name, !(name in self.limits) \
     || !isQuantity(string(self.requests[name])) || !isQuantity(string(self.limits[name])) \
     || quantity(string(self.requests[name])).compareTo(quantity(string(self.limits[name]))) <= 0)";
-const WITHIN_LIMITS_MESSAGE: &str = "requests more than it limits; Kubernetes refuses that: raise the limit";
+const WITHIN_LIMITS_MESSAGE: &str =
+    "requests more than it limits; Kubernetes refuses that: raise the limit";
 
 const LABEL_VALUE: &str = "self.matches(r'^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$')";
 const LABEL_VALUE_MESSAGE: &str =
@@ -110,19 +126,51 @@ pub const RULES: &[Rule] = &[
     ),
     value("spec.nodeSelector{}", LABEL_VALUE, LABEL_VALUE_MESSAGE),
     value("spec.podLabels{}", LABEL_VALUE, LABEL_VALUE_MESSAGE),
-    value("spec.metricsPort", "self >= 1024 && self <= 65535", "is no port that a runner can open; give 1024 to 65535"),
-    value("spec.loadBalancerService.labels{}", LABEL_VALUE, LABEL_VALUE_MESSAGE),
-    value("spec.cloudInit", "!(has(self.userData) && has(self.userDataFrom))", "give either userData or userDataFrom"),
+    value(
+        "spec.metricsPort",
+        "self >= 1024 && self <= 65535",
+        "is no port that a runner can open; give 1024 to 65535",
+    ),
+    value(
+        "spec.loadBalancerService.labels{}",
+        LABEL_VALUE,
+        LABEL_VALUE_MESSAGE,
+    ),
+    value(
+        "spec.cloudInit",
+        "!(has(self.userData) && has(self.userDataFrom))",
+        "give either userData or userDataFrom",
+    ),
     value(
         "spec.cloudInit",
         "!(has(self.networkConfig) && has(self.networkConfigFrom))",
         "give either networkConfig or networkConfigFrom",
     ),
-    value("spec.cloudInit.userDataFrom.secretKeyRef.name", DNS_NAME, DNS_NAME_MESSAGE),
-    value("spec.cloudInit.userDataFrom.secretKeyRef.key", SECRET_KEY, SECRET_KEY_MESSAGE),
-    value("spec.cloudInit.networkConfigFrom.secretKeyRef.name", DNS_NAME, DNS_NAME_MESSAGE),
-    value("spec.cloudInit.networkConfigFrom.secretKeyRef.key", SECRET_KEY, SECRET_KEY_MESSAGE),
-    value("spec.permissions[]", "has(self.user) != has(self.role)", "give either user or role"),
+    value(
+        "spec.cloudInit.userDataFrom.secretKeyRef.name",
+        DNS_NAME,
+        DNS_NAME_MESSAGE,
+    ),
+    value(
+        "spec.cloudInit.userDataFrom.secretKeyRef.key",
+        SECRET_KEY,
+        SECRET_KEY_MESSAGE,
+    ),
+    value(
+        "spec.cloudInit.networkConfigFrom.secretKeyRef.name",
+        DNS_NAME,
+        DNS_NAME_MESSAGE,
+    ),
+    value(
+        "spec.cloudInit.networkConfigFrom.secretKeyRef.key",
+        SECRET_KEY,
+        SECRET_KEY_MESSAGE,
+    ),
+    value(
+        "spec.permissions[]",
+        "has(self.user) != has(self.role)",
+        "give either user or role",
+    ),
     value(
         "spec.vm.machineUuid",
         "self.matches(r'^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$')",
@@ -146,7 +194,12 @@ pub const RULES: &[Rule] = &[
         "!(has(self.maximumCpus) && has(self.cpuTopology))",
         "give either maximumCpus or cpuTopology, whose product is the maximum",
     ),
-    compare("spec.vm", &["currentCpus", "cpuTopology"], FITS_TOPOLOGY, FITS_TOPOLOGY_MESSAGE),
+    compare(
+        "spec.vm",
+        &["currentCpus", "cpuTopology"],
+        FITS_TOPOLOGY,
+        FITS_TOPOLOGY_MESSAGE,
+    ),
     value("spec.vm.cpuTopology.sockets", COUNT, COUNT_MESSAGE),
     value("spec.vm.cpuTopology.diesPerSocket", COUNT, COUNT_MESSAGE),
     value("spec.vm.cpuTopology.coresPerDie", COUNT, COUNT_MESSAGE),
@@ -185,10 +238,18 @@ pub const RULES: &[Rule] = &[
         "self.matches(r'^(utc|localtime|[0-9]{1,4}-[0-9]{1,2}-[0-9]{1,2}(T[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}Z?)?)$')",
         "is no start of a clock; give utc, localtime or a date such as 2026-01-31T12:00:00",
     ),
-    value("spec.vm.rtcClock", "self in ['rt', 'host', 'vm']", "drives no clock; give rt, host or vm"),
+    value(
+        "spec.vm.rtcClock",
+        "self in ['rt', 'host', 'vm']",
+        "drives no clock; give rt, host or vm",
+    ),
     value("spec.vm.resetRequest", COUNTER, COUNTER_MESSAGE),
     value("spec.vm.restartRequest", COUNTER, COUNTER_MESSAGE),
-    value("spec.vm.networks[]", "has(self.tap) != has(self.user)", "give either tap or user"),
+    value(
+        "spec.vm.networks[]",
+        "has(self.tap) != has(self.user)",
+        "give either tap or user",
+    ),
     value("spec.vm.networks[].tap.device", DEVICE, DEVICE_MESSAGE),
     value(
         "spec.vm.networks[].tap.bridge",
@@ -226,7 +287,11 @@ pub const RULES: &[Rule] = &[
         "self >= 1024 && self <= 65535",
         "is no port that the pod can have: it is not root; give 1024 to 65535",
     ),
-    value("spec.vm.networks[].user.forward[].guestPort", "self >= 1 && self <= 65535", "is no port; give 1 to 65535"),
+    value(
+        "spec.vm.networks[].user.forward[].guestPort",
+        "self >= 1 && self <= 65535",
+        "is no port; give 1 to 65535",
+    ),
     compare(
         "spec.vm",
         &["networks", "display.spice.port"],
@@ -295,7 +360,11 @@ pub const RULES: &[Rule] = &[
         "self.matches(r'^[a-z0-9][-a-z0-9]*$') && self.size() <= 58",
         "cannot name a volume of the pod; use up to 58 lower-case letters, digits and -, with no - in front",
     ),
-    value("spec.vm.disks[].volumeClaimTemplate.metadata.labels{}", LABEL_VALUE, LABEL_VALUE_MESSAGE),
+    value(
+        "spec.vm.disks[].volumeClaimTemplate.metadata.labels{}",
+        LABEL_VALUE,
+        LABEL_VALUE_MESSAGE,
+    ),
     value(
         "spec.vm.disks[].volumeClaimTemplate.spec.accessModes",
         "self.size() > 0",
@@ -312,23 +381,51 @@ pub const RULES: &[Rule] = &[
          && 'storage' in self.resources.requests",
         "needs resources.requests.storage: in Filesystem mode it is the size of the disk's image file",
     ),
-    value("spec.vm.disks[].volumeClaimTemplate.spec.resources", WITHIN_LIMITS, WITHIN_LIMITS_MESSAGE),
-    value("spec.vm.disks[].volumeClaimTemplate.spec.resources.limits{}", QUANTITY, QUANTITY_MESSAGE),
-    value("spec.vm.disks[].volumeClaimTemplate.spec.resources.limits{}", VOLUME, VOLUME_MESSAGE),
-    value("spec.vm.disks[].volumeClaimTemplate.spec.resources.requests{}", QUANTITY, QUANTITY_MESSAGE),
-    value("spec.vm.disks[].volumeClaimTemplate.spec.resources.requests{}", VOLUME, VOLUME_MESSAGE),
+    value(
+        "spec.vm.disks[].volumeClaimTemplate.spec.resources",
+        WITHIN_LIMITS,
+        WITHIN_LIMITS_MESSAGE,
+    ),
+    value(
+        "spec.vm.disks[].volumeClaimTemplate.spec.resources.limits{}",
+        QUANTITY,
+        QUANTITY_MESSAGE,
+    ),
+    value(
+        "spec.vm.disks[].volumeClaimTemplate.spec.resources.limits{}",
+        VOLUME,
+        VOLUME_MESSAGE,
+    ),
+    value(
+        "spec.vm.disks[].volumeClaimTemplate.spec.resources.requests{}",
+        QUANTITY,
+        QUANTITY_MESSAGE,
+    ),
+    value(
+        "spec.vm.disks[].volumeClaimTemplate.spec.resources.requests{}",
+        VOLUME,
+        VOLUME_MESSAGE,
+    ),
     value(
         "spec.vm.disks[].volumeClaimTemplate.spec.volumeMode",
         "self in ['Block', 'Filesystem']",
         "is no volume mode; give Block or Filesystem",
     ),
-    value("spec.vm.display.outputs", "self >= 1 && self <= 16", "is no number of screens; a machine has 1 to 16"),
+    value(
+        "spec.vm.display.outputs",
+        "self >= 1 && self <= 16",
+        "is no number of screens; a machine has 1 to 16",
+    ),
     value(
         "spec.vm.display.loggedInUser",
         r"!self.matches(r'[\x00-\x1f\x7f]')",
         "is no name of a user; it must not have line ends or other control characters",
     ),
-    value("spec.vm.display.spice.port", "self >= 1 && self <= 65535", "is no port; give 1 to 65535"),
+    value(
+        "spec.vm.display.spice.port",
+        "self >= 1 && self <= 65535",
+        "is no port; give 1 to 65535",
+    ),
     value(
         "spec.vm.display.spice.usbRedirects",
         "self >= 0 && self <= 14",
@@ -357,10 +454,22 @@ pub const LIMITS: &[(&str, Limit)] = &[
     ("spec.podLabels{}", Limit::Length(63)),
     ("spec.loadBalancerService.labels", Limit::Entries(256)),
     ("spec.loadBalancerService.labels{}", Limit::Length(63)),
-    ("spec.cloudInit.userDataFrom.secretKeyRef.name", Limit::Length(253)),
-    ("spec.cloudInit.userDataFrom.secretKeyRef.key", Limit::Length(253)),
-    ("spec.cloudInit.networkConfigFrom.secretKeyRef.name", Limit::Length(253)),
-    ("spec.cloudInit.networkConfigFrom.secretKeyRef.key", Limit::Length(253)),
+    (
+        "spec.cloudInit.userDataFrom.secretKeyRef.name",
+        Limit::Length(253),
+    ),
+    (
+        "spec.cloudInit.userDataFrom.secretKeyRef.key",
+        Limit::Length(253),
+    ),
+    (
+        "spec.cloudInit.networkConfigFrom.secretKeyRef.name",
+        Limit::Length(253),
+    ),
+    (
+        "spec.cloudInit.networkConfigFrom.secretKeyRef.key",
+        Limit::Length(253),
+    ),
     ("spec.permissions", Limit::Items(4096)),
     ("spec.vm.cpuModel", Limit::Length(1024)),
     ("spec.vm.maximumRam", Limit::Length(64)),
@@ -376,14 +485,41 @@ pub const LIMITS: &[(&str, Limit)] = &[
     ("spec.vm.disks", Limit::Items(32)),
     ("spec.vm.disks[].cdrom.checksum", Limit::Length(71)),
     ("spec.vm.disks[].cdrom.image", Limit::Length(4096)),
-    ("spec.vm.disks[].volumeClaimTemplate.metadata.name", Limit::Length(64)),
-    ("spec.vm.disks[].volumeClaimTemplate.metadata.labels", Limit::Entries(64)),
-    ("spec.vm.disks[].volumeClaimTemplate.metadata.labels{}", Limit::Length(63)),
-    ("spec.vm.disks[].volumeClaimTemplate.spec.accessModes", Limit::Items(4)),
-    ("spec.vm.disks[].volumeClaimTemplate.spec.accessModes[]", Limit::Length(16)),
-    ("spec.vm.disks[].volumeClaimTemplate.spec.resources.limits", Limit::Entries(8)),
-    ("spec.vm.disks[].volumeClaimTemplate.spec.resources.limits{}", Limit::Length(64)),
-    ("spec.vm.disks[].volumeClaimTemplate.spec.resources.requests", Limit::Entries(8)),
-    ("spec.vm.disks[].volumeClaimTemplate.spec.resources.requests{}", Limit::Length(64)),
+    (
+        "spec.vm.disks[].volumeClaimTemplate.metadata.name",
+        Limit::Length(64),
+    ),
+    (
+        "spec.vm.disks[].volumeClaimTemplate.metadata.labels",
+        Limit::Entries(64),
+    ),
+    (
+        "spec.vm.disks[].volumeClaimTemplate.metadata.labels{}",
+        Limit::Length(63),
+    ),
+    (
+        "spec.vm.disks[].volumeClaimTemplate.spec.accessModes",
+        Limit::Items(4),
+    ),
+    (
+        "spec.vm.disks[].volumeClaimTemplate.spec.accessModes[]",
+        Limit::Length(16),
+    ),
+    (
+        "spec.vm.disks[].volumeClaimTemplate.spec.resources.limits",
+        Limit::Entries(8),
+    ),
+    (
+        "spec.vm.disks[].volumeClaimTemplate.spec.resources.limits{}",
+        Limit::Length(64),
+    ),
+    (
+        "spec.vm.disks[].volumeClaimTemplate.spec.resources.requests",
+        Limit::Entries(8),
+    ),
+    (
+        "spec.vm.disks[].volumeClaimTemplate.spec.resources.requests{}",
+        Limit::Length(64),
+    ),
     ("spec.vm.display.loggedInUser", Limit::Length(256)),
 ];

@@ -14,17 +14,27 @@ use kube::api::Patch;
 use serde_json::{Map, Value, json};
 
 /// Makes the claim, if there is none of its name.
-pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, ctx: &Context) -> Result<(), Error> {
+pub(super) async fn ensure(
+    claim: &PersistentVolumeClaim,
+    observed: &Observed,
+    ctx: &Context,
+) -> Result<(), Error> {
     let name = claim.name_any();
     if observed.claims.contains_key(&name) {
         return Ok(());
     }
-    let there = Writer::new(ctx).create_or_get(&ctx.caches.claims, claim).await?;
+    let there = Writer::new(ctx)
+        .create_or_get(&ctx.caches.claims, claim)
+        .await?;
     // A claim without our labels may have been made by the user for this VM; one with them is another VM's.
     let others = owner_of(&*there).filter(|vm| *vm != observed.name());
     let foreign = |vm| {
         let owner = Some(format!("VM {vm:?}"));
-        Err(Error::Foreign { kind: "PersistentVolumeClaim", name, owner })
+        Err(Error::Foreign {
+            kind: "PersistentVolumeClaim",
+            name,
+            owner,
+        })
     };
     others.map_or(Ok(()), foreign)
 }
@@ -82,13 +92,26 @@ pub(super) async fn follow(
             }
         }
     }
-    if !refused && !told.iter().any(|(reason, _)| *reason == ConditionReason::ExpansionRefused) {
+    if !refused
+        && !told
+            .iter()
+            .any(|(reason, _)| *reason == ConditionReason::ExpansionRefused)
+    {
         ctx.states.accepted(&vm, conditions::DISKS_IN_SYNC);
     }
     let reason = told.first().map(|(reason, _)| *reason);
     Ok(reason.map(|reason| {
-        let message = told.into_iter().map(|(_, message)| message).collect::<Vec<_>>().join("\n");
-        Wanted { type_: conditions::DISKS_IN_SYNC, status: false, reason, message }
+        let message = told
+            .into_iter()
+            .map(|(_, message)| message)
+            .collect::<Vec<_>>()
+            .join("\n");
+        Wanted {
+            type_: conditions::DISKS_IN_SYNC,
+            status: false,
+            reason,
+            message,
+        }
     }))
 }
 
@@ -99,11 +122,20 @@ async fn grow(
     attributes_class: Option<&str>,
     ctx: &Context,
 ) -> Result<Option<String>, Error> {
-    let size = size.map(|size| ("resources".to_owned(), json!({"requests": {"storage": size}})));
-    let class = attributes_class.map(|class| ("volumeAttributesClassName".to_owned(), json!(class)));
+    let size = size.map(|size| {
+        (
+            "resources".to_owned(),
+            json!({"requests": {"storage": size}}),
+        )
+    });
+    let class =
+        attributes_class.map(|class| ("volumeAttributesClassName".to_owned(), json!(class)));
     let spec: Map<String, Value> = size.into_iter().chain(class).collect();
     let patch = Patch::Merge(json!({"spec": spec}));
-    match Writer::new(ctx).patch::<PersistentVolumeClaim, _>(&ctx.caches.claims, name, &patch).await {
+    match Writer::new(ctx)
+        .patch::<PersistentVolumeClaim, _>(&ctx.caches.claims, name, &patch)
+        .await
+    {
         Ok(_) => Ok(None),
         Err(error) if error.is_rejection() => Ok(Some(error.to_string().replace('\n', " "))),
         Err(error) => Err(error),

@@ -33,15 +33,19 @@ pub(super) async fn ensure(
     if is_as_wanted(&present, wanted) {
         return Ok(present);
     }
-    writer.patch::<ConfigMap, _>(cache, &wanted.name_any(), &patch(&present, wanted)).await
+    writer
+        .patch::<ConfigMap, _>(cache, &wanted.name_any(), &patch(&present, wanted))
+        .await
 }
 
 /// The same; the operator's own configuration is its own without a label, too.
 fn of_the_operator(error: Error) -> Error {
     match error {
-        Error::Foreign { kind, name, .. } if name == names::OPERATOR_CONFIG_MAP => {
-            Error::Foreign { kind, name, owner: Some(OPERATOR.to_owned()) }
-        }
+        Error::Foreign { kind, name, .. } if name == names::OPERATOR_CONFIG_MAP => Error::Foreign {
+            kind,
+            name,
+            owner: Some(OPERATOR.to_owned()),
+        },
         error => error,
     }
 }
@@ -49,7 +53,9 @@ fn of_the_operator(error: Error) -> Error {
 /// Whether one that is there would be written.
 pub(in crate::controllers::vm) fn changes(wanted: &ConfigMap, observed: &Observed) -> bool {
     let present = observed.config_map.as_deref();
-    let mut present = present.into_iter().filter(|present| check(present, observed).is_ok());
+    let mut present = present
+        .into_iter()
+        .filter(|present| check(present, observed).is_ok());
     present.any(|present| !is_as_wanted(present, wanted))
 }
 
@@ -61,8 +67,14 @@ fn check(present: &ConfigMapView, observed: &Observed) -> Result<(), Error> {
 /// Merges what is wanted, and removes what the operator or the Java VM-Operator has written and nothing asks for any more. A
 /// server-side apply would remove only what an apply has written.
 fn patch(present: &ConfigMapView, wanted: &ConfigMap) -> Patch<Value> {
-    let logging = wanted.data.as_ref().and_then(|data| data.get(names::LOGGING_FILE));
-    let config = wanted.data.as_ref().and_then(|data| data.get(names::CONFIG_FILE));
+    let logging = wanted
+        .data
+        .as_ref()
+        .and_then(|data| data.get(names::LOGGING_FILE));
+    let config = wanted
+        .data
+        .as_ref()
+        .and_then(|data| data.get(names::CONFIG_FILE));
     Patch::Strategic(json!({
         "metadata": {
             "uid": present.uid(),
@@ -84,6 +96,10 @@ fn is_as_wanted(present: &ConfigMapView, wanted: &ConfigMap) -> bool {
     present.config.digest == wanted.data.as_ref().map(config_digest).unwrap_or_default()
         && present.config.logging == wanted.data.as_ref().and_then(logging_digest)
         && kept_instance(present.annotations()) == kept_instance(wanted.annotations())
-        && labels.into_iter().all(|(key, value)| present.labels().get(key) == Some(value))
-        && owners.into_iter().all(|owner| present.owner_references().contains(owner))
+        && labels
+            .into_iter()
+            .all(|(key, value)| present.labels().get(key) == Some(value))
+        && owners
+            .into_iter()
+            .all(|owner| present.owner_references().contains(owner))
 }

@@ -63,16 +63,30 @@ pub async fn apply(
         service,
         mut pod,
     } = objects;
-    let claims = [&runner_data].into_iter().chain(&disks).map(|claim| claims::ensure(claim, observed, ctx));
-    let repository = image_repository.iter().map(|claim| repository::ensure(claim, observed, ctx));
-    let claims = futures::future::join(futures::future::join_all(claims), futures::future::join_all(repository));
+    let claims = [&runner_data]
+        .into_iter()
+        .chain(&disks)
+        .map(|claim| claims::ensure(claim, observed, ctx));
+    let repository = image_repository
+        .iter()
+        .map(|claim| repository::ensure(claim, observed, ctx));
+    let claims = futures::future::join(
+        futures::future::join_all(claims),
+        futures::future::join_all(repository),
+    );
     let secret = ensure_secret(display_secret.as_ref(), observed, ctx);
     let config_map = config_map::ensure(&config_map, observed, ctx);
     // All are tried, and of several errors the first in this order is told: not whichever answer came first.
-    let (config_map, secret, (claims, repository)) = futures::future::join3(config_map, secret, claims).await;
-    let versions =
-        Versions { config_map: config_map?.resource_version(), secret: secret?.and_then(|s| s.resource_version()) };
-    claims.into_iter().chain(repository).collect::<Result<(), Error>>()?;
+    let (config_map, secret, (claims, repository)) =
+        futures::future::join3(config_map, secret, claims).await;
+    let versions = Versions {
+        config_map: config_map?.resource_version(),
+        secret: secret?.and_then(|s| s.resource_version()),
+    };
+    claims
+        .into_iter()
+        .chain(repository)
+        .collect::<Result<(), Error>>()?;
     let media = images::apply::follow(fetches, ctx).await?;
     let of_pod = match decision {
         Decision::Create => {
@@ -85,18 +99,40 @@ pub async fn apply(
     };
     let disks = claims::follow(&claim_changes, observed, ctx).await?;
     let service = service::follow(service.as_ref(), observed, ctx).await?;
-    Ok(of_pod.into_iter().chain(disks).chain(service).chain(media).collect())
+    Ok(of_pod
+        .into_iter()
+        .chain(disks)
+        .chain(service)
+        .chain(media)
+        .collect())
 }
 
 /// Lets a pod that stays follow what can change of it.
-async fn follow(wanted: &Pod, versions: &Versions, observed: &Observed, ctx: &Context) -> Result<Vec<Wanted>, Error> {
-    let Some(pod) = observed.own_pod() else { return Ok(Vec::new()) };
+async fn follow(
+    wanted: &Pod,
+    versions: &Versions,
+    observed: &Observed,
+    ctx: &Context,
+) -> Result<Vec<Wanted>, Error> {
+    let Some(pod) = observed.own_pod() else {
+        return Ok(Vec::new());
+    };
     let (asked, resources) = resize::follow(wanted, pod, observed, ctx).await?;
     let versions = versions.annotations();
-    let is_new = versions.iter().any(|(name, version)| pod.annotations().get(name) != Some(version));
+    let is_new = versions
+        .iter()
+        .any(|(name, version)| pod.annotations().get(name) != Some(version));
     let refresh = refresh_volume::annotation(observed, is_new);
-    announce(versions.into_iter().chain(asked).chain(refresh).collect(), pod, ctx).await?;
-    Ok(resources.into_iter().chain(restart::required(wanted, pod)).collect())
+    announce(
+        versions.into_iter().chain(asked).chain(refresh).collect(),
+        pod,
+        ctx,
+    )
+    .await?;
+    Ok(resources
+        .into_iter()
+        .chain(restart::required(wanted, pod))
+        .collect())
 }
 
 /// Versions of what the pod's configuration volume is made of.
@@ -108,9 +144,14 @@ struct Versions {
 impl Versions {
     /// The pod's annotations that tell them.
     fn annotations(&self) -> BTreeMap<String, String> {
-        let versions =
-            [(names::ANNOTATION_CONFIG_VERSION, &self.config_map), (names::ANNOTATION_SECRET_VERSION, &self.secret)];
-        versions.into_iter().filter_map(|(name, version)| Some((name.to_owned(), version.clone()?))).collect()
+        let versions = [
+            (names::ANNOTATION_CONFIG_VERSION, &self.config_map),
+            (names::ANNOTATION_SECRET_VERSION, &self.secret),
+        ];
+        versions
+            .into_iter()
+            .filter_map(|(name, version)| Some((name.to_owned(), version.clone()?)))
+            .collect()
     }
 }
 
@@ -129,12 +170,20 @@ pub async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) ->
                 DeleteReason::Outdated => observed.own_pod().and_then(|pod| pod.resource_version()),
                 _ => None,
             };
-            let unchanged = Preconditions { resource_version, ..only(uid) };
+            let unchanged = Preconditions {
+                resource_version,
+                ..only(uid)
+            };
             let grace = Some(observed.vm.spec.grace_period());
-            writer.delete::<Pod, _>(&ctx.caches.pods, &observed.name(), unchanged, grace).await
+            writer
+                .delete::<Pod, _>(&ctx.caches.pods, &observed.name(), unchanged, grace)
+                .await
         }
         Decision::StopBySpec => {
-            tracing::info!(vm = observed.name(), "the guest has shut down; stopping the VM");
+            tracing::info!(
+                vm = observed.name(),
+                "the guest has shut down; stopping the VM"
+            );
             // With the version that the decision was made on: whoever changed the VM since then is not overruled.
             let version = observed.vm.resource_version();
             let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"vm": {"state": "Stopped"}}});
@@ -150,7 +199,9 @@ async fn ensure_secret(
     observed: &Observed,
     ctx: &Context,
 ) -> Result<Option<Arc<SecretView>>, Error> {
-    let Some(secret) = secret else { return Ok(observed.display_secret.clone()) };
+    let Some(secret) = secret else {
+        return Ok(observed.display_secret.clone());
+    };
     if let Some(there) = ctx.caches.secrets.get(&secret.name_any()) {
         ensure_ours("Secret", &*there, is_ours(&*there, observed), observed)?;
     }
@@ -161,7 +212,9 @@ async fn ensure_secret(
         (names::SECRET_EXPIRY.to_owned(), "now".to_owned()),
     ];
     secret.string_data = Some(values.into());
-    let secret = Writer::new(ctx).create_or_get(&ctx.caches.secrets, &secret).await?;
+    let secret = Writer::new(ctx)
+        .create_or_get(&ctx.caches.secrets, &secret)
+        .await?;
     ensure_ours("Secret", &*secret, is_ours(&*secret, observed), observed)?;
     Ok(Some(secret))
 }
@@ -169,40 +222,63 @@ async fn ensure_secret(
 /// Whether the object is this VM's, or was one's of its name.
 fn is_ours<K: Resource>(view: &K, observed: &Observed) -> bool {
     let labels = view.meta().labels.as_ref();
-    let is_a_vms = labels.is_some_and(|labels| labels.get(names::LABEL_NAME).is_some_and(|app| app == names::APP_NAME));
+    let is_a_vms = labels.is_some_and(|labels| {
+        labels
+            .get(names::LABEL_NAME)
+            .is_some_and(|app| app == names::APP_NAME)
+    });
     is_a_vms && vm_of(view).is_some_and(|vm| vm == observed.name())
 }
 
 /// Whether the object can be written to and stood on: it is this VM's, and nothing else controls it, as an object has one
 /// controller.
-fn ensure_ours<K: Resource>(kind: &'static str, view: &K, is_ours: bool, observed: &Observed) -> Result<(), Error> {
+fn ensure_ours<K: Resource>(
+    kind: &'static str,
+    view: &K,
+    is_ours: bool,
+    observed: &Observed,
+) -> Result<(), Error> {
     let (name, vm) = (view.name_any(), &observed.vm);
-    let controls =
-        |owner: &OwnerReference| owner.controller == Some(true) && Some(&owner.uid) != vm.metadata.uid.as_ref();
+    let controls = |owner: &OwnerReference| {
+        owner.controller == Some(true) && Some(&owner.uid) != vm.metadata.uid.as_ref()
+    };
     if is_ours && !view.owner_references().iter().any(controls) {
         return Ok(());
     }
     let next = orphans::next_step(view, vm).filter(|_| is_ours && is_of_earlier(view, vm));
     match next {
         Some(next) => Err(Error::OfEarlier { kind, name, next }),
-        None => Err(Error::Foreign { kind, owner: owner(view, &observed.name()), name }),
+        None => Err(Error::Foreign {
+            kind,
+            owner: owner(view, &observed.name()),
+            name,
+        }),
     }
 }
 
 async fn create_pod(pod: &Pod, observed: &Observed, ctx: &Context) -> Result<(), Error> {
     // By POST, which fails if there is a pod of that name: then that one is looked at, and the next reconcile decides.
-    Writer::new(ctx).create_or_get(&ctx.caches.pods, pod).await?;
+    Writer::new(ctx)
+        .create_or_get(&ctx.caches.pods, pod)
+        .await?;
     ctx.states.pod_created(&observed.name(), observed.now);
     Ok(())
 }
 
 /// Brings the pod's annotations in line. Those that tell versions make the kubelet look at the configuration's volume
 /// now and not at its next turn, a minute later.
-async fn announce(mut annotations: BTreeMap<String, String>, pod: &PodView, ctx: &Context) -> Result<(), Error> {
+async fn announce(
+    mut annotations: BTreeMap<String, String>,
+    pod: &PodView,
+    ctx: &Context,
+) -> Result<(), Error> {
     annotations.retain(|name, version| pod.annotations().get(name) != Some(version));
     if annotations.is_empty() {
         return Ok(());
     }
     let patch = Patch::Merge(json!({"metadata": {"uid": pod.uid(), "annotations": annotations}}));
-    Writer::new(ctx).patch::<Pod, _>(&ctx.caches.pods, &pod.name_any(), &patch).await.map(drop)
+    Writer::new(ctx)
+        .patch::<Pod, _>(&ctx.caches.pods, &pod.name_any(), &patch)
+        .await
+        .map(drop)
 }

@@ -15,7 +15,11 @@ use std::time::Duration;
 
 /// Makes it, if there is none. Where the API server refuses that, VMs without a CD drive do without: an event says so. For
 /// them it is tried again every 5 to 6 minutes, by whichever is looked at first.
-pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, ctx: &Context) -> Result<(), Error> {
+pub(super) async fn ensure(
+    claim: &PersistentVolumeClaim,
+    observed: &Observed,
+    ctx: &Context,
+) -> Result<(), Error> {
     let name = claim.name_any();
     if observed.has_cd_drive() {
         return claims::ensure(claim, observed, ctx).await;
@@ -25,7 +29,8 @@ pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, c
     }
     match claims::ensure(claim, observed, ctx).await {
         Err(error) if error.is_rejection() => {
-            ctx.states.rejected(&name, conditions::READY, (ctx.instant)());
+            ctx.states
+                .rejected(&name, conditions::READY, (ctx.instant)());
             let Problem { reason, message } = Problem::rejected(&error);
             tracing::warn!(%error, "no image repository; VMs without a CD drive do without");
             let note = format!("the image repository, which this VM does without: {message}");
@@ -42,5 +47,9 @@ pub(super) async fn ensure(claim: &PersistentVolumeClaim, observed: &Observed, c
 
 /// When it is tried again, where it was refused. Only for a VM that wants it made: any other's next look would not try it.
 pub fn recheck(ctx: &Context) -> Option<Duration> {
-    ctx.states.retry_after(names::IMAGE_REPOSITORY_CLAIM, conditions::READY, (ctx.instant)())
+    ctx.states.retry_after(
+        names::IMAGE_REPOSITORY_CLAIM,
+        conditions::READY,
+        (ctx.instant)(),
+    )
 }

@@ -37,7 +37,8 @@ pub(super) async fn follow(
     observed: &Observed,
     ctx: &Context,
 ) -> Result<(BTreeMap<String, String>, Option<Wanted>), Error> {
-    let (Some(resources), Some(last)) = (asked(wanted.annotations()), asked(pod.annotations())) else {
+    let (Some(resources), Some(last)) = (asked(wanted.annotations()), asked(pod.annotations()))
+    else {
         return Ok((BTreeMap::new(), None));
     };
     let (vm, now) = (observed.name(), (ctx.instant)());
@@ -45,15 +46,29 @@ pub(super) async fn follow(
         ctx.states.accepted(&vm, conditions::RESOURCES_IN_SYNC);
         return Ok((BTreeMap::new(), tell(&resources, pod)));
     }
-    let remembered = refused(observed).filter(|_| ctx.states.is_put_off(&vm, conditions::RESOURCES_IN_SYNC, now));
+    let remembered = refused(observed).filter(|_| {
+        ctx.states
+            .is_put_off(&vm, conditions::RESOURCES_IN_SYNC, now)
+    });
     if let Some(message) = remembered {
-        return Ok((BTreeMap::new(), Some(out_of_sync(ConditionReason::ResizeRefused, message))));
+        return Ok((
+            BTreeMap::new(),
+            Some(out_of_sync(ConditionReason::ResizeRefused, message)),
+        ));
     }
-    let container = json!({"name": names::container(&pod.name_any()), "resources": patch(&last, &resources)});
+    let container =
+        json!({"name": names::container(&pod.name_any()), "resources": patch(&last, &resources)});
     let body = json!({"spec": {"containers": [container]}});
-    let annotation = wanted.annotations().get(names::ANNOTATION_RESOURCES).cloned().unwrap_or_default();
+    let annotation = wanted
+        .annotations()
+        .get(names::ANNOTATION_RESOURCES)
+        .cloned()
+        .unwrap_or_default();
     let annotations = [(names::ANNOTATION_RESOURCES.to_owned(), annotation)].into();
-    match Writer::new(ctx).resize(&ctx.caches.pods, &pod.name_any(), &body).await {
+    match Writer::new(ctx)
+        .resize(&ctx.caches.pods, &pod.name_any(), &body)
+        .await
+    {
         Ok(_) => {
             ctx.states.accepted(&vm, conditions::RESOURCES_IN_SYNC);
             Ok((annotations, None))
@@ -64,7 +79,10 @@ pub(super) async fn follow(
             let message = format!(
                 "{error}; they are asked for again {REJECTION_RETRY_TEXT}, and are the pod's at the next start of the VM at the latest"
             );
-            Ok((BTreeMap::new(), Some(out_of_sync(ConditionReason::ResizeRefused, message))))
+            Ok((
+                BTreeMap::new(),
+                Some(out_of_sync(ConditionReason::ResizeRefused, message)),
+            ))
         }
         Err(error) => Err(error),
     }
@@ -79,7 +97,12 @@ fn refused(observed: &Observed) -> Option<String> {
 }
 
 fn out_of_sync(reason: ConditionReason, message: String) -> Wanted {
-    Wanted { type_: conditions::RESOURCES_IN_SYNC, status: false, reason, message }
+    Wanted {
+        type_: conditions::RESOURCES_IN_SYNC,
+        status: false,
+        reason,
+        message,
+    }
 }
 
 /// What there is to tell of a pod whose resources have been asked for.
@@ -96,12 +119,17 @@ fn tell(resources: &ResourceRequirements, pod: &PodView) -> Option<Wanted> {
             }
             _ => out_of_sync(
                 ConditionReason::Deferred,
-                format!("the node cannot give the pod its requests now ({words}); the kubelet tries again"),
+                format!(
+                    "the node cannot give the pod its requests now ({words}); the kubelet tries again"
+                ),
             ),
         });
     }
     let present = pod.resources()?;
-    let lacking = [(&resources.requests, &present.requests), (&resources.limits, &present.limits)];
+    let lacking = [
+        (&resources.requests, &present.requests),
+        (&resources.limits, &present.limits),
+    ];
     let differs = |(wanted, present): (&Amounts, &Amounts)| {
         let present = |name: &String| present.as_ref().and_then(|present| present.get(name));
         wanted
@@ -111,8 +139,9 @@ fn tell(resources: &ResourceRequirements, pod: &PodView) -> Option<Wanted> {
             .map(|(name, amount)| (name.clone(), amount.0.clone()))
     };
     let (name, amount) = lacking.into_iter().find_map(differs)?;
-    let message =
-        format!("the pod's {name} is not {amount}, as was asked for; something else in the cluster has set it");
+    let message = format!(
+        "the pod's {name} is not {amount}, as was asked for; something else in the cluster has set it"
+    );
     Some(out_of_sync(ConditionReason::Differs, message))
 }
 
@@ -121,8 +150,17 @@ fn tell(resources: &ResourceRequirements, pod: &PodView) -> Option<Wanted> {
 /// the request of a new pod, but not of one that is there.
 fn patch(last: &ResourceRequirements, wanted: &ResourceRequirements) -> Value {
     let part = |last: &Amounts, wanted: &Amounts| -> Map<String, Value> {
-        let gone = last.iter().flatten().map(|(name, _)| (name.clone(), Value::Null));
-        gone.chain(wanted.iter().flatten().map(|(name, amount)| (name.clone(), amount.0.clone().into()))).collect()
+        let gone = last
+            .iter()
+            .flatten()
+            .map(|(name, _)| (name.clone(), Value::Null));
+        gone.chain(
+            wanted
+                .iter()
+                .flatten()
+                .map(|(name, amount)| (name.clone(), amount.0.clone().into())),
+        )
+        .collect()
     };
     let requests = |of: &ResourceRequirements| -> Amounts {
         Some(
@@ -134,10 +172,15 @@ fn patch(last: &ResourceRequirements, wanted: &ResourceRequirements) -> Value {
                 .collect(),
         )
     };
-    let parts =
-        [("requests", part(&requests(last), &requests(wanted))), ("limits", part(&last.limits, &wanted.limits))];
+    let parts = [
+        ("requests", part(&requests(last), &requests(wanted))),
+        ("limits", part(&last.limits, &wanted.limits)),
+    ];
     let parts = parts.into_iter().filter(|(_, part)| !part.is_empty());
-    parts.map(|(name, part)| (name.to_owned(), Value::Object(part))).collect::<Map<_, _>>().into()
+    parts
+        .map(|(name, part)| (name.to_owned(), Value::Object(part)))
+        .collect::<Map<_, _>>()
+        .into()
 }
 
 #[cfg(test)]
@@ -151,10 +194,14 @@ mod tests {
     #[test]
     fn a_limit_without_a_request_is_the_request_also_of_a_pod_that_is_there() {
         let last = resources(json!({"limits": {"memory": "41"}}));
-        let wanted = resources(json!({"limits": {"memory": "101", "cpu": "2"}, "requests": {"cpu": "1"}}));
+        let wanted =
+            resources(json!({"limits": {"memory": "101", "cpu": "2"}, "requests": {"cpu": "1"}}));
         let patched = patch(&last, &wanted);
         assert_eq!(patched["requests"], json!({"memory": "101", "cpu": "1"}));
         assert_eq!(patched["limits"], json!({"memory": "101", "cpu": "2"}));
-        assert_eq!(patch(&wanted, &last)["requests"], json!({"memory": "41", "cpu": null}));
+        assert_eq!(
+            patch(&wanted, &last)["requests"],
+            json!({"memory": "41", "cpu": null})
+        );
     }
 }

@@ -36,18 +36,30 @@ pub(super) async fn follow(
         return Err(error);
     }
     let (reason, next) = match &error {
-        Error::OfEarlier { .. } => (ConditionReason::NameTaken, "it is made once that one has gone".to_owned()),
+        Error::OfEarlier { .. } => (
+            ConditionReason::NameTaken,
+            "it is made once that one has gone".to_owned(),
+        ),
         Error::Foreign { kind, name, owner } => {
             let next = next_step(owner.as_deref(), kind, name);
-            (ConditionReason::NameTaken, format!("{next}, or give the VM spec.loadBalancerService: {{}}"))
+            (
+                ConditionReason::NameTaken,
+                format!("{next}, or give the VM spec.loadBalancerService: {{}}"),
+            )
         }
         _ => (
             ConditionReason::Rejected,
-            "correct spec.loadBalancerService, or the policy or quota that the message names".to_owned(),
+            "correct spec.loadBalancerService, or the policy or quota that the message names"
+                .to_owned(),
         ),
     };
     let message = format!("{error}; {next}");
-    Ok(Some(Wanted { type_: conditions::SERVICE_IN_SYNC, status: false, reason, message }))
+    Ok(Some(Wanted {
+        type_: conditions::SERVICE_IN_SYNC,
+        status: false,
+        reason,
+        message,
+    }))
 }
 
 async fn ensure(
@@ -64,7 +76,9 @@ async fn ensure(
     ensure_ours("Service", &*there, is_ours(&there, observed), observed)?;
     if !is_as_wanted(&there, wanted) {
         let patch = Patch::Merge(patch(&there, wanted));
-        writer.patch::<Service, _>(cache, &wanted.name_any(), &patch).await?;
+        writer
+            .patch::<Service, _>(cache, &wanted.name_any(), &patch)
+            .await?;
     }
     Ok(())
 }
@@ -75,28 +89,58 @@ async fn remove(present: &ServiceView, ctx: &Context) -> Result<(), Error> {
         return Ok(());
     }
     let uid = present.uid().unwrap_or_default();
-    Writer::new(ctx).delete::<Service, _>(&ctx.caches.services, &present.name_any(), only(&uid), Some(0)).await
+    Writer::new(ctx)
+        .delete::<Service, _>(
+            &ctx.caches.services,
+            &present.name_any(),
+            only(&uid),
+            Some(0),
+        )
+        .await
 }
 
 /// Whether the operator has made the service for this VM, or the reference's has.
 fn is_ours(view: &ServiceView, observed: &Observed) -> bool {
-    let made_by_us = view.labels().get(names::LABEL_MANAGED_BY).is_some_and(|by| by == names::MANAGED_BY)
-        && view.labels().get(names::LABEL_NAME).is_some_and(|app| app == names::APP_NAME)
+    let made_by_us = view
+        .labels()
+        .get(names::LABEL_MANAGED_BY)
+        .is_some_and(|by| by == names::MANAGED_BY)
+        && view
+            .labels()
+            .get(names::LABEL_NAME)
+            .is_some_and(|app| app == names::APP_NAME)
         && vm_of(view).is_some_and(|vm| vm == observed.name());
-    let owned = view.owner_references().iter().any(|owner| Some(&owner.uid) == observed.vm.metadata.uid.as_ref());
+    let owned = view
+        .owner_references()
+        .iter()
+        .any(|owner| Some(&owner.uid) == observed.vm.metadata.uid.as_ref());
     made_by_us || owned
 }
 
 fn is_as_wanted(present: &ServiceView, wanted: &Service) -> bool {
     let has = |present: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>| {
-        wanted.iter().all(|(name, value)| present.get(name) == Some(value))
+        wanted
+            .iter()
+            .all(|(name, value)| present.get(name) == Some(value))
     };
-    let Some(spec) = &wanted.spec else { return true };
-    let port = |p: &ServicePort| (p.name.clone(), p.port, p.protocol.clone(), p.target_port.clone());
+    let Some(spec) = &wanted.spec else {
+        return true;
+    };
+    let port = |p: &ServicePort| {
+        (
+            p.name.clone(),
+            p.port,
+            p.protocol.clone(),
+            p.target_port.clone(),
+        )
+    };
     let ports = spec.ports.iter().flatten().map(port);
     has(present.labels(), wanted.labels())
         && has(present.annotations(), wanted.annotations())
-        && wanted.owner_references().iter().all(|owner| present.owner_references().contains(owner))
+        && wanted
+            .owner_references()
+            .iter()
+            .all(|owner| present.owner_references().contains(owner))
         && present.spec.type_ == spec.type_
         && present.spec.selector == spec.selector
         && present.spec.ports.iter().map(port).eq(ports)
@@ -105,19 +149,42 @@ fn is_as_wanted(present: &ServiceView, wanted: &Service) -> bool {
 /// The merge patch to what is wanted. What others have added to labels, annotations and owners stays.
 fn patch(present: &ServiceView, wanted: &Service) -> Value {
     let before = present.annotations().get(names::ANNOTATION_APPLIED);
-    let before: Value = before.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let before: Value = before
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default();
     let merged = |kind: &str, wanted: &BTreeMap<String, String>| -> Map<String, Value> {
-        let names = before.get(kind).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let names = before
+            .get(kind)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
         let gone = names.map(|name| (name.to_owned(), Value::Null));
-        gone.chain(wanted.iter().map(|(name, value)| (name.clone(), json!(value)))).collect()
+        gone.chain(
+            wanted
+                .iter()
+                .map(|(name, value)| (name.clone(), json!(value))),
+        )
+        .collect()
     };
     let spec = wanted.spec.clone().unwrap_or_default();
-    let foreign = present.spec.selector.iter().flatten().map(|(name, _)| (name.clone(), Value::Null));
-    let selector = spec.selector.iter().flatten().map(|(name, value)| (name.clone(), json!(value)));
-    let owners = present
-        .owner_references()
+    let foreign = present
+        .spec
+        .selector
         .iter()
-        .filter(|owner| wanted.owner_references().iter().all(|ours| ours.uid != owner.uid));
+        .flatten()
+        .map(|(name, _)| (name.clone(), Value::Null));
+    let selector = spec
+        .selector
+        .iter()
+        .flatten()
+        .map(|(name, value)| (name.clone(), json!(value)));
+    let owners = present.owner_references().iter().filter(|owner| {
+        wanted
+            .owner_references()
+            .iter()
+            .all(|ours| ours.uid != owner.uid)
+    });
     let owners: Vec<_> = owners.chain(wanted.owner_references()).collect();
     json!({
         "metadata": {

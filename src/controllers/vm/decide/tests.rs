@@ -15,29 +15,55 @@ fn running() -> VirtualMachine {
 
 fn with_past(attempts: u32, pod_uid: &str, seconds_ago: i64) -> VirtualMachine {
     let mut vm = running();
-    let time = Time(now().checked_sub(SignedDuration::from_secs(seconds_ago)).unwrap());
+    let time = Time(
+        now()
+            .checked_sub(SignedDuration::from_secs(seconds_ago))
+            .unwrap(),
+    );
     let (reason, message) = ("QemuCrashed".to_owned(), String::new());
-    let past = Restarts { attempts, pod_uid: pod_uid.to_owned(), reason, message, time };
+    let past = Restarts {
+        attempts,
+        pod_uid: pod_uid.to_owned(),
+        reason,
+        message,
+        time,
+    };
     vm.status.as_mut().unwrap().restarts = Some(past);
     vm
 }
 
 fn delete(why: DeleteReason) -> Decision {
-    Decision::Delete { uid: "pod-uid".to_owned(), why }
+    Decision::Delete {
+        uid: "pod-uid".to_owned(),
+        why,
+    }
 }
 
 #[test]
 fn a_vm_that_should_run_gets_a_pod_and_keeps_it() {
     assert_eq!(decide(&alone(running()), true), Decision::Create);
     for phase in ["Pending", "Running", "Unknown", ""] {
-        assert_eq!(decide(&with_pod(running(), pod(json!({"phase": phase}))), true), Decision::Keep, "{phase}");
+        assert_eq!(
+            decide(&with_pod(running(), pod(json!({"phase": phase}))), true),
+            Decision::Keep,
+            "{phase}"
+        );
     }
 }
 
 #[test]
 fn a_vm_whose_spec_cannot_be_used_gets_no_pod_and_keeps_the_one_it_has() {
-    assert_eq!(decide(&alone(running()), false), Decision::Wait(WaitFor::ValidSpec));
-    assert_eq!(decide(&with_pod(running(), pod(json!({"phase": "Running"}))), false), Decision::Keep);
+    assert_eq!(
+        decide(&alone(running()), false),
+        Decision::Wait(WaitFor::ValidSpec)
+    );
+    assert_eq!(
+        decide(
+            &with_pod(running(), pod(json!({"phase": "Running"}))),
+            false
+        ),
+        Decision::Keep
+    );
 }
 
 #[test]
@@ -46,7 +72,10 @@ fn a_stopped_vm_has_no_pod_whatever_its_spec() {
     for valid in [true, false] {
         assert_eq!(decide(&alone(stopped()), valid), Decision::Keep);
         for status in [json!({"phase": "Running"}), ended(CRASHED, 5)] {
-            assert_eq!(decide(&with_pod(stopped(), pod(status)), valid), delete(DeleteReason::Stop));
+            assert_eq!(
+                decide(&with_pod(stopped(), pod(status)), valid),
+                delete(DeleteReason::Stop)
+            );
         }
     }
 }
@@ -57,7 +86,10 @@ fn a_pod_on_its_way_out_is_waited_for() {
     ending.metadata.deletion_timestamp = Some(Time(now()));
     for state in ["Running", "Stopped"] {
         let observed = with_pod(vm(json!({"state": state})), ending.clone());
-        let observed = Observed { deleted_by_operator: true, ..observed };
+        let observed = Observed {
+            deleted_by_operator: true,
+            ..observed
+        };
         assert_eq!(decide(&observed, true), Decision::Wait(WaitFor::PodEnd));
     }
 }
@@ -67,18 +99,38 @@ fn a_namesakes_pod_is_never_adopted_nor_ended_by_a_decision() {
     let mut foreign = pod(ended(CRASHED, 5));
     foreign.metadata.owner_references.as_mut().unwrap()[0].uid = "another".to_owned();
     for valid in [true, false] {
-        assert_eq!(decide(&with_pod(running(), foreign.clone()), valid), Decision::Wait(WaitFor::OtherPod));
+        assert_eq!(
+            decide(&with_pod(running(), foreign.clone()), valid),
+            Decision::Wait(WaitFor::OtherPod)
+        );
         // A VM that should not run has what it needs: none of its own.
-        assert_eq!(decide(&with_pod(vm(json!({"state": "Stopped"})), foreign.clone()), valid), Decision::Keep);
+        assert_eq!(
+            decide(
+                &with_pod(vm(json!({"state": "Stopped"})), foreign.clone()),
+                valid
+            ),
+            Decision::Keep
+        );
     }
 }
 
 #[test]
 fn an_end_is_remembered_before_the_pod_goes_and_the_pod_stays_until_the_pause_is_over() {
-    let Decision::Remember(past) = decide(&with_pod(running(), pod(ended(CRASHED, 5))), true) else { panic!() };
-    assert_eq!((past.attempts, past.reason.as_str(), past.message.as_str()), (1, "QemuCrashed", "signal 9"));
+    let Decision::Remember(past) = decide(&with_pod(running(), pod(ended(CRASHED, 5))), true)
+    else {
+        panic!()
+    };
+    assert_eq!(
+        (past.attempts, past.reason.as_str(), past.message.as_str()),
+        (1, "QemuCrashed", "signal 9")
+    );
     assert_eq!(past.time.0, now());
-    let later = |ago| decide(&with_pod(with_past(3, "pod-uid", ago), pod(ended(CRASHED, 5))), true);
+    let later = |ago| {
+        decide(
+            &with_pod(with_past(3, "pod-uid", ago), pod(ended(CRASHED, 5))),
+            true,
+        )
+    };
     let until = now().checked_add(SignedDuration::from_secs(1)).unwrap();
     assert_eq!(later(3), Decision::Wait(WaitFor::Pause { until }));
     assert_eq!(later(4), delete(DeleteReason::Ended));
@@ -96,7 +148,9 @@ fn a_pod_that_others_delete_counts_as_an_end_unless_its_vm_has_run_well() {
     };
     let ran = |seconds| {
         let mut vm = seen_running(with_past(4, "earlier", 3600));
-        let since = now().checked_sub(SignedDuration::from_secs(seconds)).unwrap();
+        let since = now()
+            .checked_sub(SignedDuration::from_secs(seconds))
+            .unwrap();
         vm.status.as_mut().unwrap().conditions[0].last_transition_time = Time(since);
         vm
     };
@@ -106,7 +160,10 @@ fn a_pod_that_others_delete_counts_as_an_end_unless_its_vm_has_run_well() {
 
 #[test]
 fn ends_in_a_row_are_counted_and_a_good_run_begins_anew() {
-    let attempts = |ran| match decide(&with_pod(with_past(4, "earlier", 60), pod(ended(CRASHED, ran))), true) {
+    let attempts = |ran| match decide(
+        &with_pod(with_past(4, "earlier", 60), pod(ended(CRASHED, ran))),
+        true,
+    ) {
         Decision::Remember(past) => past.attempts,
         other => panic!("{other:?}"),
     };
@@ -117,11 +174,19 @@ fn ends_in_a_row_are_counted_and_a_good_run_begins_anew() {
 fn a_shutdown_by_the_guest_stops_the_vm_only_where_that_is_wanted() {
     let mut stops = running();
     stops.spec.guest_shutdown_stops = true;
-    assert_eq!(decide(&with_pod(stops.clone(), pod(ended(POWERED_OFF, 5))), true), Decision::StopBySpec);
+    assert_eq!(
+        decide(&with_pod(stops.clone(), pod(ended(POWERED_OFF, 5))), true),
+        Decision::StopBySpec
+    );
     // B26, B33: a crash never looks like a stop by the user.
-    assert!(matches!(decide(&with_pod(stops, pod(ended(CRASHED, 5))), true), Decision::Remember(_)));
+    assert!(matches!(
+        decide(&with_pod(stops, pod(ended(CRASHED, 5))), true),
+        Decision::Remember(_)
+    ));
     let observed = with_pod(running(), pod(ended(POWERED_OFF, 5)));
-    let Decision::Remember(past) = decide(&observed, true) else { panic!() };
+    let Decision::Remember(past) = decide(&observed, true) else {
+        panic!()
+    };
     assert_eq!((past.attempts, past.reason.as_str()), (1, "GuestShutdown"));
 }
 
@@ -130,7 +195,9 @@ fn a_clock_that_is_ahead_does_not_delay_the_next_start() {
     let mut status = ended(CRASHED, 5);
     let ahead = now().checked_add(SignedDuration::from_hours(1)).unwrap();
     status["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = json!(ahead);
-    let Decision::Remember(past) = decide(&with_pod(running(), pod(status)), true) else { panic!() };
+    let Decision::Remember(past) = decide(&with_pod(running(), pod(status)), true) else {
+        panic!()
+    };
     assert_eq!(past.time.0, now());
 }
 
@@ -139,7 +206,10 @@ fn a_clock_that_was_ahead_and_is_set_right_delays_nothing() {
     for attempts in [1, 20] {
         let vm = with_past(attempts, "pod-uid", -3600);
         assert_eq!(decide(&alone(vm.clone()), true), Decision::Create);
-        assert_eq!(decide(&with_pod(vm, pod(ended(CRASHED, 5))), true), delete(DeleteReason::Ended));
+        assert_eq!(
+            decide(&with_pod(vm, pod(ended(CRASHED, 5))), true),
+            delete(DeleteReason::Ended)
+        );
     }
 }
 
@@ -159,20 +229,41 @@ fn a_pod_that_has_not_run_goes_when_it_would_be_made_differently() {
     ];
     for (status, goes) in cases {
         let mut pod = pod(status.clone());
-        pod.annotations_mut().insert(names::ANNOTATION_MADE_OF.to_owned(), "before".to_owned());
+        pod.annotations_mut()
+            .insert(names::ANNOTATION_MADE_OF.to_owned(), "before".to_owned());
         let observed = with_pod(running(), pod.clone());
-        let decided =
-            |made_of: Option<&str>| decide(&observed, true).unless_outdated(&observed, || made_of.map(str::to_owned));
-        let expected = if goes { delete(DeleteReason::Outdated) } else { Decision::Keep };
-        assert_eq!((decided(Some("now")), decided(Some("before"))), (expected, Decision::Keep), "{status}");
-        assert_eq!(decided(None), Decision::Keep, "a spec that cannot be used makes nothing");
+        let decided = |made_of: Option<&str>| {
+            decide(&observed, true).unless_outdated(&observed, || made_of.map(str::to_owned))
+        };
+        let expected = if goes {
+            delete(DeleteReason::Outdated)
+        } else {
+            Decision::Keep
+        };
+        assert_eq!(
+            (decided(Some("now")), decided(Some("before"))),
+            (expected, Decision::Keep),
+            "{status}"
+        );
+        assert_eq!(
+            decided(None),
+            Decision::Keep,
+            "a spec that cannot be used makes nothing"
+        );
         // The runner has told that the guest runs, and the kubelet has not yet.
         let told = with_pod(seen_running(running()), pod.clone());
-        assert_eq!(decide(&told, true).unless_outdated(&told, || Some("now".to_owned())), Decision::Keep, "{status}");
+        assert_eq!(
+            decide(&told, true).unless_outdated(&told, || Some("now".to_owned())),
+            Decision::Keep,
+            "{status}"
+        );
         // What the reference or an earlier version has made is not known to differ.
         pod.annotations_mut().clear();
         let observed = with_pod(running(), pod);
-        assert_eq!(decide(&observed, true).unless_outdated(&observed, || Some("now".to_owned())), Decision::Keep);
+        assert_eq!(
+            decide(&observed, true).unless_outdated(&observed, || Some("now".to_owned())),
+            Decision::Keep
+        );
     }
 }
 
@@ -180,7 +271,8 @@ fn a_pod_that_has_not_run_goes_when_it_would_be_made_differently() {
 fn what_a_pod_would_be_made_of_is_asked_only_where_that_decides_something() {
     let marked = |status: Value| {
         let mut pod = pod(status);
-        pod.annotations_mut().insert(names::ANNOTATION_MADE_OF.to_owned(), "before".to_owned());
+        pod.annotations_mut()
+            .insert(names::ANNOTATION_MADE_OF.to_owned(), "before".to_owned());
         pod
     };
     let asked = |observed: &Observed| {
@@ -202,7 +294,10 @@ fn what_a_pod_would_be_made_of_is_asked_only_where_that_decides_something() {
     ] {
         assert_eq!(asked(&settled), 0, "{settled:?}");
     }
-    assert_eq!(asked(&with_pod(running(), marked(json!({"phase": "Pending"})))), 1);
+    assert_eq!(
+        asked(&with_pod(running(), marked(json!({"phase": "Pending"})))),
+        1
+    );
 }
 
 #[test]
@@ -211,14 +306,23 @@ fn an_injected_container_neither_keeps_a_dead_vm_alive_nor_ends_a_living_one() {
     let containers = |vm: Value, other: Value| json!([{"name": "other", "state": other}, {"name": "vm", "state": vm}]);
     let status = |containers| json!({"phase": "Running", "containerStatuses": containers});
     let dead = pod(status(containers(terminated.clone(), json!({}))));
-    assert!(matches!(decide(&with_pod(running(), dead), true), Decision::Remember(_)));
+    assert!(matches!(
+        decide(&with_pod(running(), dead), true),
+        Decision::Remember(_)
+    ));
     let alive = pod(status(containers(json!({}), terminated)));
     assert_eq!(decide(&with_pod(running(), alive), true), Decision::Keep);
 }
 
 /// What the table of this module says, row by row: the first that fits holds. `present` is the pod: none, another's,
 /// or this VM's in that state.
-fn by_the_table(wanted: State, present: Present, valid: bool, stops: bool, past: Past) -> &'static str {
+fn by_the_table(
+    wanted: State,
+    present: Present,
+    valid: bool,
+    stops: bool,
+    past: Past,
+) -> &'static str {
     use Past as P;
     use Present as Pod;
     use State::*;
@@ -289,7 +393,8 @@ fn statuses() -> Vec<(Value, Present)> {
     };
     let waiting = json!([{"name": "vm", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]);
     let unreachable = json!([{"type": "Ready", "status": "False"}]);
-    let disrupted = json!([{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}]);
+    let disrupted =
+        json!([{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}]);
     let mut statuses: Vec<(Value, Present)> = [
         json!({}),
         json!({"phase": "Pending"}),
@@ -301,11 +406,33 @@ fn statuses() -> Vec<(Value, Present)> {
     ]
     .map(|status| (status, Present::Alive))
     .into();
-    let ends = ["Evicted", "NodeLost", "NodeShutdown", "UnexpectedAdmissionError", "Preempting"].map(failed);
-    let kills = [("OOMKilled", 137), ("Unknown", 255), ("ContainerStatusUnknown", 137), ("Error", 137)];
-    let words = [CRASHED, "garbled {", r#"{"reason":"DiskInUse"}"#, r#"{"reason":"Stopped"}"#];
-    let ends = ends.into_iter().chain(kills.map(|(reason, code)| killed(reason, code)));
-    statuses.extend(ends.chain(words.map(|word| ended(word, 5))).map(|status| (status, Present::Ended)));
+    let ends = [
+        "Evicted",
+        "NodeLost",
+        "NodeShutdown",
+        "UnexpectedAdmissionError",
+        "Preempting",
+    ]
+    .map(failed);
+    let kills = [
+        ("OOMKilled", 137),
+        ("Unknown", 255),
+        ("ContainerStatusUnknown", 137),
+        ("Error", 137),
+    ];
+    let words = [
+        CRASHED,
+        "garbled {",
+        r#"{"reason":"DiskInUse"}"#,
+        r#"{"reason":"Stopped"}"#,
+    ];
+    let ends = ends
+        .into_iter()
+        .chain(kills.map(|(reason, code)| killed(reason, code)));
+    statuses.extend(
+        ends.chain(words.map(|word| ended(word, 5)))
+            .map(|status| (status, Present::Ended)),
+    );
     statuses.push((ended(POWERED_OFF, 5), Present::PoweredOff));
     statuses
 }
@@ -325,25 +452,48 @@ fn every_combination_is_decided_as_the_table_says() {
         let (mut foreign, mut ending) = (own.clone(), own.clone());
         foreign.metadata.owner_references = None;
         ending.metadata.deletion_timestamp = Some(Time(now()));
-        pods.extend([(Some(own), present), (Some(foreign), Present::Foreign), (Some(ending), Present::Ending)]);
+        pods.extend([
+            (Some(own), present),
+            (Some(foreign), Present::Foreign),
+            (Some(ending), Present::Ending),
+        ]);
     }
     let mut combinations = 0;
     for (wanted, valid, stops) in [State::Running, State::Stopped]
         .into_iter()
-        .flat_map(|wanted| [(true, true), (true, false), (false, true), (false, false)].map(|(v, s)| (wanted, v, s)))
+        .flat_map(|wanted| {
+            [(true, true), (true, false), (false, true), (false, false)]
+                .map(|(v, s)| (wanted, v, s))
+        })
     {
-        for ((past, before), (pod, present)) in pasts.iter().flat_map(|past| pods.iter().map(move |pod| (past, pod))) {
+        for ((past, before), (pod, present)) in pasts
+            .iter()
+            .flat_map(|past| pods.iter().map(move |pod| (past, pod)))
+        {
             let mut machine = before.map_or_else(running, |(uid, ago)| with_past(3, uid, ago));
             machine.spec.vm.state = wanted;
             machine.spec.guest_shutdown_stops = stops;
-            let observed = pod.clone().map_or_else(|| alone(machine.clone()), |pod| with_pod(machine.clone(), pod));
+            let observed = pod.clone().map_or_else(
+                || alone(machine.clone()),
+                |pod| with_pod(machine.clone(), pod),
+            );
             let decided = decide(&observed, valid);
             let expected = by_the_table(wanted, *present, valid, stops, *past);
             // An image that is missing keeps a pod from being made, and changes nothing else.
             let waiting = named(&decided.clone().once_there(Some(now())));
-            assert_eq!(waiting, if expected == "create" { "wait for a medium" } else { expected });
+            assert_eq!(
+                waiting,
+                if expected == "create" {
+                    "wait for a medium"
+                } else {
+                    expected
+                }
+            );
             let decision = named(&decided.once_there(None));
-            assert_eq!(decision, expected, "{wanted:?} {present:?} valid {valid} stops {stops} {past:?} {pod:?}");
+            assert_eq!(
+                decision, expected,
+                "{wanted:?} {present:?} valid {valid} stops {stops} {past:?} {pod:?}"
+            );
             combinations += 1;
         }
     }
@@ -357,7 +507,9 @@ fn a_guest_that_powers_itself_off_again_and_again_waits_longer_and_longer() {
     for n in 0..4 {
         let mut off = pod(ended(POWERED_OFF, 5));
         off.metadata.uid = Some(format!("pod-{n}"));
-        let Decision::Remember(past) = decide(&with_pod(machine.clone(), off), true) else { panic!() };
+        let Decision::Remember(past) = decide(&with_pod(machine.clone(), off), true) else {
+            panic!()
+        };
         pauses.push(due(&past, now()).duration_since(now()).as_secs());
         machine.status.as_mut().unwrap().restarts = Some(past);
     }
@@ -370,7 +522,10 @@ fn a_changed_vm_keeps_its_pod_until_its_next_start() {
     changed.metadata.generation = Some(99);
     changed.spec.image = serde_json::from_value(json!({"source": "another:2"})).unwrap();
     changed.spec.vm.maximum_ram = "64Gi".to_owned();
-    assert_eq!(decide(&with_pod(changed, pod(json!({"phase": "Running"}))), true), Decision::Keep);
+    assert_eq!(
+        decide(&with_pod(changed, pod(json!({"phase": "Running"}))), true),
+        Decision::Keep
+    );
 }
 
 proptest! {

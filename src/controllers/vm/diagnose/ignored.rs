@@ -9,14 +9,28 @@ use crate::api::logging::level;
 pub fn ignored(spec: &VirtualMachineSpec) -> Option<Wanted> {
     let template = "QEMU's arguments are made from the machine's fields, not from a template";
     let logging = "of Java's logging, only the line .level has a meaning";
-    let other_lines = spec.logging_properties.as_deref().is_some_and(|text| !level(text).1.is_empty());
+    let other_lines = spec
+        .logging_properties
+        .as_deref()
+        .is_some_and(|text| !level(text).1.is_empty());
     let fields = [
-        ("spec.runnerTemplate.source", spec.runner_template.source.is_some(), template),
-        ("spec.runnerTemplate.update", !spec.runner_template.update, template),
+        (
+            "spec.runnerTemplate.source",
+            spec.runner_template.source.is_some(),
+            template,
+        ),
+        (
+            "spec.runnerTemplate.update",
+            !spec.runner_template.update,
+            template,
+        ),
         ("spec.loggingProperties", other_lines, logging),
     ];
-    let told: Vec<String> =
-        fields.into_iter().filter(|(_, given, _)| *given).map(|(field, _, why)| format!("{field}: {why}")).collect();
+    let told: Vec<String> = fields
+        .into_iter()
+        .filter(|(_, given, _)| *given)
+        .map(|(field, _, why)| format!("{field}: {why}"))
+        .collect();
     (!told.is_empty()).then(|| Wanted {
         type_: conditions::IGNORED_FIELD,
         status: true,
@@ -37,11 +51,17 @@ mod tests {
         assert_eq!(ignored(&spec), None);
         spec.runner_template.update = false;
         spec.logging_properties = Some(".level=FINE".to_owned());
-        assert!(!ignored(&spec).unwrap().message.contains("spec.loggingProperties"));
+        assert!(
+            !ignored(&spec)
+                .unwrap()
+                .message
+                .contains("spec.loggingProperties")
+        );
         spec.logging_properties = Some("handlers=java.util.logging.ConsoleHandler".to_owned());
         let message = ignored(&spec).unwrap().message;
         assert!(
-            message.contains("spec.runnerTemplate.update") && message.contains("spec.loggingProperties"),
+            message.contains("spec.runnerTemplate.update")
+                && message.contains("spec.loggingProperties"),
             "{message}"
         );
         assert!(!message.contains("spec.runnerTemplate.source"), "{message}");

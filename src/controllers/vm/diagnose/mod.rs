@@ -43,8 +43,15 @@ pub struct Problem {
 
 impl From<&Invalid> for Problem {
     fn from(invalid: &Invalid) -> Self {
-        let Invalid { field, why, next_step } = invalid;
-        Self { reason: ReadyReason::InvalidSpec, message: format!("{field}: {why}; {next_step}") }
+        let Invalid {
+            field,
+            why,
+            next_step,
+        } = invalid;
+        Self {
+            reason: ReadyReason::InvalidSpec,
+            message: format!("{field}: {why}; {next_step}"),
+        }
     }
 }
 
@@ -58,7 +65,10 @@ impl Problem {
     #[must_use]
     pub fn new(reason: ReadyReason, what: &str, name: &str) -> Self {
         let next_step = reason.get_message().unwrap_or_default().replace("{}", name);
-        Self { reason, message: format!("{what}; {next_step}") }
+        Self {
+            reason,
+            message: format!("{what}; {next_step}"),
+        }
     }
 
     /// The API server's refusal of an object.
@@ -66,20 +76,34 @@ impl Problem {
     pub fn rejected(error: &Error) -> Self {
         if let Error::Foreign { kind, name, owner } = error {
             let message = format!("{error}; {}", next_step(owner.as_deref(), kind, name));
-            return Self { reason: ReadyReason::NameTaken, message };
+            return Self {
+                reason: ReadyReason::NameTaken,
+                message,
+            };
         }
         let what = error.to_string();
         if matches!(error, Error::OfEarlier { .. }) {
-            return Self { reason: ReadyReason::Starting, message: what };
+            return Self {
+                reason: ReadyReason::Starting,
+                message: what,
+            };
         }
         if what.contains("violates PodSecurity") {
             let message = format!("{what}; {POD_SECURITY}");
-            return Self { reason: ReadyReason::PolicyRefused, message };
+            return Self {
+                reason: ReadyReason::PolicyRefused,
+                message,
+            };
         }
         let says = |words: &[&str]| words.iter().any(|words| what.contains(words));
         let reason = if says(&["exceeded quota"]) {
             ReadyReason::QuotaExceeded
-        } else if says(&["denied the request", "denied request", "must specify", "LimitRange"]) {
+        } else if says(&[
+            "denied the request",
+            "denied request",
+            "must specify",
+            "LimitRange",
+        ]) {
             ReadyReason::PolicyRefused
         } else if error.code() == Some(403)
             && says(&[
@@ -120,10 +144,15 @@ pub fn recheck(observed: &Observed) -> Option<Duration> {
     let pod = observed.pod.as_deref()?;
     if let Some(until) = &pod.metadata.deletion_timestamp {
         let overdue = until.0.checked_add(EXPLAIN_DELAY).ok()?;
-        return Duration::try_from(overdue.duration_since(observed.now)).ok().filter(|left| !left.is_zero());
+        return Duration::try_from(overdue.duration_since(observed.now))
+            .ok()
+            .filter(|left| !left.is_zero());
     }
-    let pod = observed.own_pod().filter(|_| observed.vm.spec.vm.state == State::Running)?;
-    let start = starting::waits_since(pod).or_else(|| starting::runner_silent_since(observed, pod))?;
+    let pod = observed
+        .own_pod()
+        .filter(|_| observed.vm.spec.vm.state == State::Running)?;
+    let start =
+        starting::waits_since(pod).or_else(|| starting::runner_silent_since(observed, pod))?;
     Some(next_look(start, observed.now))
 }
 
@@ -141,7 +170,10 @@ fn next_look(start: Timestamp, now: Timestamp) -> Duration {
 #[must_use]
 pub fn of_fetch(observed: &Observed, pod: &PodView) -> (Option<Problem>, Option<Duration>) {
     let recheck = starting::waits_since(pod).map(|start| next_look(start, observed.now));
-    (starting::explain(observed, pod, &repository(observed)), recheck)
+    (
+        starting::explain(observed, pod, &repository(observed)),
+        recheck,
+    )
 }
 
 /// UIDs of the objects whose events may tell why a pod of the VM, or one that fetches an image for it, does not start.
@@ -149,16 +181,29 @@ fn suspects(observed: &Observed) -> BTreeSet<String> {
     if observed.vm.spec.vm.state != State::Running {
         return BTreeSet::new();
     }
-    let own = observed.own_pod().map(|pod| starting::suspects(observed, pod, &claims(observed)));
-    let fetches = observed.fetches.values().filter_map(|fetch| fetch.pod.as_deref());
-    let of_fetches = fetches.flat_map(|pod| starting::suspects(observed, pod, &repository(observed)));
+    let own = observed
+        .own_pod()
+        .map(|pod| starting::suspects(observed, pod, &claims(observed)));
+    let fetches = observed
+        .fetches
+        .values()
+        .filter_map(|fetch| fetch.pod.as_deref());
+    let of_fetches =
+        fetches.flat_map(|pod| starting::suspects(observed, pod, &repository(observed)));
     own.into_iter().flatten().chain(of_fetches).collect()
 }
 
 /// The claims that the VM's pod uses.
 fn claims(observed: &Observed) -> Vec<&ClaimView> {
-    let repository = repository(observed).into_iter().filter(|_| observed.has_cd_drive());
-    observed.claims.values().map(AsRef::as_ref).chain(repository).collect()
+    let repository = repository(observed)
+        .into_iter()
+        .filter(|_| observed.has_cd_drive());
+    observed
+        .claims
+        .values()
+        .map(AsRef::as_ref)
+        .chain(repository)
+        .collect()
 }
 
 /// The claim that a pod uses that fetches an image.
@@ -170,7 +215,10 @@ fn taken(pod: &PodView) -> Problem {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let next = next_step(owner(pod, name).as_deref(), "pod", name);
     let message = format!("pod {name:?} exists and is not controlled by this VM; {next}");
-    Problem { reason: ReadyReason::NameTaken, message }
+    Problem {
+        reason: ReadyReason::NameTaken,
+        message,
+    }
 }
 
 #[cfg(test)]

@@ -7,34 +7,66 @@ use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::views::{ClaimView, PodView};
 
 /// The blocking condition of a pod about which the scheduler has that message.
-pub(super) fn explain(observed: &Observed, pod: &PodView, message: &str, claims: &[&ClaimView]) -> Problem {
+pub(super) fn explain(
+    observed: &Observed,
+    pod: &PodView,
+    message: &str,
+    claims: &[&ClaimView],
+) -> Problem {
     let unbound = unbound(message, claims);
     let name = |claim: &ClaimView| claim.metadata.name.clone().unwrap_or_default();
     if let Some(claim) = unbound.iter().find(|claim| claim.status.phase == "Lost") {
         let claim = name(claim);
-        return Problem::new(Reason::ClaimLost, &format!("claim {claim:?} has lost its volume ({message})"), &claim);
+        return Problem::new(
+            Reason::ClaimLost,
+            &format!("claim {claim:?} has lost its volume ({message})"),
+            &claim,
+        );
     }
-    let warnings =
-        unbound.iter().filter_map(|claim| Some((claim, observed.warnings.get(claim.metadata.uid.as_ref()?)?)));
-    if let Some((claim, warning)) = warnings.into_iter().find(|(_, warning)| warning.reason == "ProvisioningFailed") {
+    let warnings = unbound
+        .iter()
+        .filter_map(|claim| Some((claim, observed.warnings.get(claim.metadata.uid.as_ref()?)?)));
+    if let Some((claim, warning)) = warnings
+        .into_iter()
+        .find(|(_, warning)| warning.reason == "ProvisioningFailed")
+    {
         let (claim, note) = (name(claim), &warning.note);
-        return Problem::new(Reason::ProvisioningFailed, &format!("claim {claim:?} gets no volume ({note})"), &claim);
+        return Problem::new(
+            Reason::ProvisioningFailed,
+            &format!("claim {claim:?} gets no volume ({note})"),
+            &claim,
+        );
     }
     // A class often provides a volume only after the pod has a node; without a class, the volume must exist.
-    if let Some(claim) = unbound.iter().min_by_key(|claim| claim.spec.storage_class_name.as_deref() != Some("")) {
+    if let Some(claim) = unbound
+        .iter()
+        .min_by_key(|claim| claim.spec.storage_class_name.as_deref() != Some(""))
+    {
         let claim = name(claim);
-        return Problem::new(Reason::ClaimPending, &format!("claim {claim:?} has no volume ({message})"), &claim);
+        return Problem::new(
+            Reason::ClaimPending,
+            &format!("claim {claim:?} has no volume ({message})"),
+            &claim,
+        );
     }
     let missing = missing_resources(message);
-    let (reason, what) = if let Some(device) = missing.iter().find(|device| device.ends_with("/kvm")) {
-        let what = format!("no node has the resource {device:?} for hardware acceleration");
-        (Reason::AcceleratorResourceMissing, what)
-    } else if let Some(device) = missing.iter().find(|device| device.ends_with("tun")) {
-        (Reason::TapResourceMissing, format!("no node has the resource {device:?} for tap networks"))
-    } else {
-        (Reason::Unschedulable, "no node takes the pod".to_owned())
-    };
-    Problem::new(reason, &format!("{what} ({message})"), pod.metadata.name.as_deref().unwrap_or_default())
+    let (reason, what) =
+        if let Some(device) = missing.iter().find(|device| device.ends_with("/kvm")) {
+            let what = format!("no node has the resource {device:?} for hardware acceleration");
+            (Reason::AcceleratorResourceMissing, what)
+        } else if let Some(device) = missing.iter().find(|device| device.ends_with("tun")) {
+            (
+                Reason::TapResourceMissing,
+                format!("no node has the resource {device:?} for tap networks"),
+            )
+        } else {
+            (Reason::Unschedulable, "no node takes the pod".to_owned())
+        };
+    Problem::new(
+        reason,
+        &format!("{what} ({message})"),
+        pod.metadata.name.as_deref().unwrap_or_default(),
+    )
 }
 
 /// Whether the scheduler's message is about missing volumes or claims. A volume on another node is not missing.
@@ -44,15 +76,26 @@ pub(super) fn is_about_volumes(message: &str) -> bool {
 
 /// The claims without a volume, if the scheduler's message is about volumes: a claim can also wait until its pod has a node.
 pub(super) fn unbound<'a>(message: &str, claims: &[&'a ClaimView]) -> Vec<&'a ClaimView> {
-    let unbound = claims.iter().filter(|claim| matches!(claim.status.phase.as_str(), "Pending" | "Lost"));
-    unbound.filter(|_| is_about_volumes(message)).copied().collect()
+    let unbound = claims
+        .iter()
+        .filter(|claim| matches!(claim.status.phase.as_str(), "Pending" | "Lost"));
+    unbound
+        .filter(|_| is_about_volumes(message))
+        .copied()
+        .collect()
 }
 
 /// The extended resources that nodes lack, unless a node lacks CPU or memory: that one may have them.
 fn missing_resources(message: &str) -> Vec<&str> {
     let insufficient = message.split("Insufficient ").skip(1);
-    let names: Vec<&str> =
-        insufficient.filter_map(|rest| rest.split([',', ' ']).next()).map(|name| name.trim_end_matches('.')).collect();
+    let names: Vec<&str> = insufficient
+        .filter_map(|rest| rest.split([',', ' ']).next())
+        .map(|name| name.trim_end_matches('.'))
+        .collect();
     // Only the names of extended resources contain a slash.
-    if names.iter().all(|name| name.contains('/')) { names } else { Vec::new() }
+    if names.iter().all(|name| name.contains('/')) {
+        names
+    } else {
+        Vec::new()
+    }
 }

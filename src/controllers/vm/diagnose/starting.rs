@@ -3,27 +3,40 @@
 
 use crate::api::conditions::{self, ConditionReason, ReadyReason as Reason};
 use crate::controllers::vm::diagnose::warnings::Warning;
-use crate::controllers::vm::diagnose::{EXPLAIN_DELAY, Problem, SILENCE_TIMEOUT, ending, scheduling};
+use crate::controllers::vm::diagnose::{
+    EXPLAIN_DELAY, Problem, SILENCE_TIMEOUT, ending, scheduling,
+};
 use crate::controllers::vm::observe::{Observed, since};
 use crate::controllers::vm::views::{ClaimView, PodConditionView, PodView};
 use k8s_openapi::jiff::Timestamp;
 
 /// The blocking condition of a pod that has not started, with the claims that it uses.
-pub(super) fn explain(observed: &Observed, pod: &PodView, claims: &[&ClaimView]) -> Option<Problem> {
+pub(super) fn explain(
+    observed: &Observed,
+    pod: &PodView,
+    claims: &[&ClaimView],
+) -> Option<Problem> {
     waiting_container(pod).or_else(|| match unschedulable(pod) {
         // A volume may be on its way; other causes do not end by themselves.
         Some(message) if !scheduling::is_about_volumes(message) || is_overdue(observed, pod) => {
             Some(scheduling::explain(observed, pod, message, claims))
         }
-        None if is_overdue(observed, pod) => warned(observed, pod).or_else(|| node_is_silent(observed, pod)),
+        None if is_overdue(observed, pod) => {
+            warned(observed, pod).or_else(|| node_is_silent(observed, pod))
+        }
         _ => None,
     })
 }
 
 /// The condition `PodScheduled` of a pod that waits: for a node, or for its containers on a node.
 fn scheduled(pod: &PodView) -> Option<&PodConditionView> {
-    let is_pending = pod.status.phase == "Pending" && !pod.has_ended() && pod.metadata.deletion_timestamp.is_none();
-    pod.status.conditions.iter().find(|c| is_pending && c.type_ == "PodScheduled")
+    let is_pending = pod.status.phase == "Pending"
+        && !pod.has_ended()
+        && pod.metadata.deletion_timestamp.is_none();
+    pod.status
+        .conditions
+        .iter()
+        .find(|c| is_pending && c.type_ == "PodScheduled")
 }
 
 /// Since when the pod waits.
@@ -42,9 +55,10 @@ pub(super) fn suspects(observed: &Observed, pod: &PodView, claims: &[&ClaimView]
         return Vec::new();
     }
     match unschedulable(pod) {
-        Some(message) => {
-            scheduling::unbound(message, claims).into_iter().filter_map(|claim| claim.metadata.uid.clone()).collect()
-        }
+        Some(message) => scheduling::unbound(message, claims)
+            .into_iter()
+            .filter_map(|claim| claim.metadata.uid.clone())
+            .collect(),
         None => pod.metadata.uid.clone().into_iter().collect(),
     }
 }
@@ -53,14 +67,22 @@ pub(super) fn suspects(observed: &Observed, pod: &PodView, claims: &[&ClaimView]
 fn node_is_silent(observed: &Observed, pod: &PodView) -> Option<Problem> {
     let start = waits_since(pod).filter(|_| pod.status.container_statuses.is_empty())?;
     let is_silent = since(start, observed.now) >= SILENCE_TIMEOUT;
-    is_silent.then(|| ending::node_problem(observed, pod, "does not answer and has not begun to start the pod"))
+    is_silent.then(|| {
+        ending::node_problem(
+            observed,
+            pod,
+            "does not answer and has not begun to start the pod",
+        )
+    })
 }
 
 /// Since when the pod is ready while its runner has reported neither this start nor the VM's end.
 pub(super) fn runner_silent_since(observed: &Observed, pod: &PodView) -> Option<Timestamp> {
     let running = conditions::find(observed.conditions(), conditions::RUNNING);
     if running.is_some_and(|it| {
-        ![ConditionReason::Creation, ConditionReason::VmStopped].iter().any(|reason| it.reason == reason.as_str())
+        ![ConditionReason::Creation, ConditionReason::VmStopped]
+            .iter()
+            .any(|reason| it.reason == reason.as_str())
     }) || pod.status.phase != "Running"
         || pod.has_ended()
     {
@@ -74,12 +96,19 @@ pub(super) fn runner_silent_since(observed: &Observed, pod: &PodView) -> Option<
 pub(super) fn runner_is_silent(observed: &Observed, pod: &PodView) -> Option<Problem> {
     let silent = since(runner_silent_since(observed, pod)?, observed.now);
     let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let what = format!("pod {name:?} runs, and its runner has reported nothing for {} s", SILENCE_TIMEOUT.as_secs());
+    let what = format!(
+        "pod {name:?} runs, and its runner has reported nothing for {} s",
+        SILENCE_TIMEOUT.as_secs()
+    );
     (silent >= SILENCE_TIMEOUT).then(|| Problem::new(Reason::RunnerSilent, &what, name))
 }
 
 fn waiting_container(pod: &PodView) -> Option<Problem> {
-    let container = pod.status.container_statuses.iter().find(|c| c.state.waiting.is_some())?;
+    let container = pod
+        .status
+        .container_statuses
+        .iter()
+        .find(|c| c.state.waiting.is_some())?;
     let waiting = container.state.waiting.as_ref()?;
     let message = waiting.message.as_deref().unwrap_or("no details given");
     let name = pod.metadata.name.as_deref().unwrap_or_default();
@@ -91,10 +120,16 @@ fn waiting_container(pod: &PodView) -> Option<Problem> {
         | "RegistryUnavailable"
         | "SignatureValidationFailed"
         | "ImageInspectError") => {
-            let what = format!("image {:?} cannot be pulled ({why}: {message})", container.image);
+            let what = format!(
+                "image {:?} cannot be pulled ({why}: {message})",
+                container.image
+            );
             Some(Problem::new(Reason::ImagePullFailed, &what, name))
         }
-        why @ ("CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" | "CrashLoopBackOff") => {
+        why @ ("CreateContainerConfigError"
+        | "CreateContainerError"
+        | "RunContainerError"
+        | "CrashLoopBackOff") => {
             let what = format!("the container cannot be started ({why}: {message})");
             Some(Problem::new(Reason::ContainerFailed, &what, name))
         }
@@ -113,12 +148,19 @@ fn time(condition: &PodConditionView) -> Option<Timestamp> {
 }
 
 /// Warnings about steps before the first container. They are over when the pod is ready to start containers.
-const BEFORE_CONTAINERS: [&str; 4] = ["FailedMount", "FailedMapVolume", "FailedAttachVolume", "FailedCreatePodSandBox"];
+const BEFORE_CONTAINERS: [&str; 4] = [
+    "FailedMount",
+    "FailedMapVolume",
+    "FailedAttachVolume",
+    "FailedCreatePodSandBox",
+];
 
 /// The pod has a node, and there is a warning about it.
 fn warned(observed: &Observed, pod: &PodView) -> Option<Problem> {
     let Warning { reason, note } = observed.warnings.get(pod.metadata.uid.as_ref()?)?;
-    if pod.condition("PodReadyToStartContainers").is_some() && BEFORE_CONTAINERS.contains(&reason.as_str()) {
+    if pod.condition("PodReadyToStartContainers").is_some()
+        && BEFORE_CONTAINERS.contains(&reason.as_str())
+    {
         return None;
     }
     let name = pod.metadata.name.as_deref().unwrap_or_default();
@@ -126,12 +168,30 @@ fn warned(observed: &Observed, pod: &PodView) -> Option<Problem> {
         "FailedMount" | "FailedMapVolume" if note.contains("volumeMode") => {
             (Reason::ClaimWrongMode, "a claim has the wrong volume mode")
         }
-        "FailedMount" if note.contains("secret") => (Reason::SecretMissing, "a secret of the VM cannot be mounted"),
-        "FailedMount" => (Reason::VolumeMountFailed, "a volume cannot be mounted on the node"),
-        "FailedMapVolume" => (Reason::VolumeMountFailed, "a volume cannot be mapped on the node"),
-        "FailedAttachVolume" => (Reason::VolumeAttachFailed, "a volume cannot be attached to the node"),
-        "FailedCreatePodSandBox" => (Reason::SandboxFailed, "the pod's sandbox cannot be created on the node"),
-        other => (Reason::PodWarning, &*format!("Kubernetes warns about pod {name:?}: {other}")),
+        "FailedMount" if note.contains("secret") => (
+            Reason::SecretMissing,
+            "a secret of the VM cannot be mounted",
+        ),
+        "FailedMount" => (
+            Reason::VolumeMountFailed,
+            "a volume cannot be mounted on the node",
+        ),
+        "FailedMapVolume" => (
+            Reason::VolumeMountFailed,
+            "a volume cannot be mapped on the node",
+        ),
+        "FailedAttachVolume" => (
+            Reason::VolumeAttachFailed,
+            "a volume cannot be attached to the node",
+        ),
+        "FailedCreatePodSandBox" => (
+            Reason::SandboxFailed,
+            "the pod's sandbox cannot be created on the node",
+        ),
+        other => (
+            Reason::PodWarning,
+            &*format!("Kubernetes warns about pod {name:?}: {other}"),
+        ),
     };
     Some(Problem::new(reason, &format!("{what} ({note})"), name))
 }

@@ -12,7 +12,9 @@ fn running(status: Value) -> Observed {
 }
 
 fn ago(seconds: i64) -> Timestamp {
-    now().checked_sub(SignedDuration::from_secs(seconds)).unwrap()
+    now()
+        .checked_sub(SignedDuration::from_secs(seconds))
+        .unwrap()
 }
 
 fn unschedulable_for(seconds: i64, message: &str) -> Observed {
@@ -24,24 +26,43 @@ fn unschedulable_for(seconds: i64, message: &str) -> Observed {
 }
 
 fn with_claim(mut observed: Observed, name: &str, class: &str, phase: &str) -> Observed {
-    let (metadata, spec) = (json!({"name": name, "uid": format!("{name}-uid")}), json!({"storageClassName": class}));
+    let (metadata, spec) = (
+        json!({"name": name, "uid": format!("{name}-uid")}),
+        json!({"storageClassName": class}),
+    );
     let claim = json!({"metadata": metadata, "spec": spec, "status": {"phase": phase}});
-    observed.claims.insert(name.to_owned(), Arc::new(serde_json::from_value(claim).unwrap()));
+    observed.claims.insert(
+        name.to_owned(),
+        Arc::new(serde_json::from_value(claim).unwrap()),
+    );
     observed
 }
 
 fn warned(mut observed: Observed, uid: &str, reason: &str, note: &str) -> Observed {
-    observed.warnings.insert(uid.to_owned(), Warning { reason: reason.to_owned(), note: note.to_owned() });
+    observed.warnings.insert(
+        uid.to_owned(),
+        Warning {
+            reason: reason.to_owned(),
+            note: note.to_owned(),
+        },
+    );
     observed
 }
 
 /// A VM whose pod has had a node for so long, with that condition besides.
 fn scheduled_for(seconds: i64, condition: &str, containers: Value) -> Observed {
-    let scheduled = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": ago(seconds)});
+    let scheduled =
+        json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": ago(seconds)});
     let conditions = json!([scheduled, {"type": condition, "status": "True"}]);
-    let mut observed = running(json!({"phase": "Pending", "conditions": conditions, "containerStatuses": containers}));
+    let mut observed = running(
+        json!({"phase": "Pending", "conditions": conditions, "containerStatuses": containers}),
+    );
     // The node on which the VM has run before.
-    Arc::make_mut(&mut observed.vm).status.as_mut().unwrap().node_name = Some("earlier".to_owned());
+    Arc::make_mut(&mut observed.vm)
+        .status
+        .as_mut()
+        .unwrap()
+        .node_name = Some("earlier".to_owned());
     Arc::make_mut(observed.pod.as_mut().unwrap()).spec.node_name = Some("node7".to_owned());
     observed
 }
@@ -49,10 +70,15 @@ fn scheduled_for(seconds: i64, condition: &str, containers: Value) -> Observed {
 /// Reports that reason, with those words.
 #[track_caller]
 fn is_told(observed: &Observed, reason: Reason, words: &[&str]) {
-    let problem = explain(observed).unwrap_or_else(|| panic!("nothing is told, but {reason:?} should be"));
+    let problem =
+        explain(observed).unwrap_or_else(|| panic!("nothing is told, but {reason:?} should be"));
     assert_eq!(problem.reason, reason, "{}", problem.message);
     for words in words {
-        assert!(problem.message.contains(words), "{words:?} is not in {:?}", problem.message);
+        assert!(
+            problem.message.contains(words),
+            "{words:?} is not in {:?}",
+            problem.message
+        );
     }
 }
 
@@ -64,26 +90,49 @@ fn is_told_after(observed: &Observed, seconds: u64) {
 
 #[test]
 fn an_image_that_cannot_be_had_is_named() {
-    for reason in ["ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName"] {
+    for reason in [
+        "ImagePullBackOff",
+        "ErrImagePull",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+    ] {
         let waiting = json!({"waiting": {"reason": reason, "message": "Back-off pulling"}});
-        let observed = running(json!({"containerStatuses": [{"image": "no/such:1", "state": waiting}]}));
-        is_told(&observed, Reason::ImagePullFailed, &["no/such:1", reason, "correct spec.image"]);
+        let observed =
+            running(json!({"containerStatuses": [{"image": "no/such:1", "state": waiting}]}));
+        is_told(
+            &observed,
+            Reason::ImagePullFailed,
+            &["no/such:1", reason, "correct spec.image"],
+        );
     }
-    let waiting = json!({"waiting": {"reason": "CreateContainerConfigError", "message": "no secret"}});
+    let waiting =
+        json!({"waiting": {"reason": "CreateContainerConfigError", "message": "no secret"}});
     let observed = running(json!({"containerStatuses": [{"image": "i", "state": waiting}]}));
-    is_told(&observed, Reason::ContainerFailed, &["no secret", "kubectl describe pod vm"]);
+    is_told(
+        &observed,
+        Reason::ContainerFailed,
+        &["no secret", "kubectl describe pod vm"],
+    );
 }
 
 #[test]
 fn pod_without_a_node_is_explained_with_the_schedulers_message() {
     for (message, reason, next_step) in [
-        ("0/1 nodes are available: 1 Insufficient memory.", Reason::Unschedulable, "make room"),
+        (
+            "0/1 nodes are available: 1 Insufficient memory.",
+            Reason::Unschedulable,
+            "make room",
+        ),
         (
             "0/1 nodes are available: 1 node(s) had volume node affinity conflict.",
             Reason::Unschedulable,
             "describe pod vm",
         ),
-        ("0/1 nodes are available: persistentvolumeclaim \"a\" not found. not found", Reason::Unschedulable, "volumes"),
+        (
+            "0/1 nodes are available: persistentvolumeclaim \"a\" not found. not found",
+            Reason::Unschedulable,
+            "volumes",
+        ),
         (
             "0/1 nodes are available: 1 Insufficient devices.kubevirt.io/kvm. preemption: 0/1 nodes are available",
             Reason::AcceleratorResourceMissing,
@@ -95,73 +144,173 @@ fn pod_without_a_node_is_explained_with_the_schedulers_message() {
             "set tap.hostPath to true",
         ),
         // The node that lacks CPU may have the device.
-        ("0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient a.org/kvm.", Reason::Unschedulable, "make room"),
+        (
+            "0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient a.org/kvm.",
+            Reason::Unschedulable,
+            "make room",
+        ),
     ] {
-        let bound = |seconds| with_claim(unschedulable_for(seconds, message), "vm-system-disk", "fast", "Bound");
+        let bound = |seconds| {
+            with_claim(
+                unschedulable_for(seconds, message),
+                "vm-system-disk",
+                "fast",
+                "Bound",
+            )
+        };
         is_told(&bound(10), reason, &[message, next_step]);
-        assert!(!explain(&bound(10)).unwrap().message.contains("delete the claim"));
-        assert_eq!(explain(&bound(9)).is_none(), message.contains("persistent"), "only a volume is waited for");
+        assert!(
+            !explain(&bound(10))
+                .unwrap()
+                .message
+                .contains("delete the claim")
+        );
+        assert_eq!(
+            explain(&bound(9)).is_none(),
+            message.contains("persistent"),
+            "only a volume is waited for"
+        );
     }
     for (waited, next) in [(5, 10), (50, 50), (70, 50), (150, 120)] {
         let observed = unschedulable_for(waited, "");
-        assert_eq!(recheck(&observed), Some(Duration::from_secs(next)), "looks become rarer, and one is at 120 s");
+        assert_eq!(
+            recheck(&observed),
+            Some(Duration::from_secs(next)),
+            "looks become rarer, and one is at 120 s"
+        );
     }
 }
 
-const UNBOUND: &str = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found";
+const UNBOUND: &str =
+    "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found";
 
 #[test]
 fn claim_without_a_volume_is_named_and_only_an_empty_one_may_be_deleted() {
-    let pending = with_claim(unschedulable_for(10, UNBOUND), "vm-runner-data", "fast", "Pending");
+    let pending = with_claim(
+        unschedulable_for(10, UNBOUND),
+        "vm-runner-data",
+        "fast",
+        "Pending",
+    );
     let next_step = "delete the claim while its phase is Pending";
-    let words = ["\"vm-runner-data\"", "provide a volume", next_step, "kubectl describe pvc vm-runner-data"];
+    let words = [
+        "\"vm-runner-data\"",
+        "provide a volume",
+        next_step,
+        "kubectl describe pvc vm-runner-data",
+    ];
     is_told(&pending, Reason::ClaimPending, &words);
     let two = with_claim(pending, "vm-system-disk", "", "Pending");
-    is_told(&two, Reason::ClaimPending, &["kubectl describe pvc vm-system-disk"]);
+    is_told(
+        &two,
+        Reason::ClaimPending,
+        &["kubectl describe pvc vm-system-disk"],
+    );
     let note = "storageclass.storage.k8s.io \"fast\" not found";
     let refused = warned(two, "vm-runner-data-uid", "ProvisioningFailed", note);
-    is_told(&refused, Reason::ProvisioningFailed, &[note, "\"vm-runner-data\"", "storage class"]);
+    is_told(
+        &refused,
+        Reason::ProvisioningFailed,
+        &[note, "\"vm-runner-data\"", "storage class"],
+    );
     let lost = with_claim(refused, "vm-x-disk", "fast", "Lost");
     is_told(&lost, Reason::ClaimLost, &["\"vm-x-disk\"", "restore"]);
     assert!(!explain(&lost).unwrap().message.contains("delete"));
     // It waits for the pod to get a node.
     let room = "0/1 nodes are available: 1 Insufficient memory.";
-    let waits = with_claim(unschedulable_for(10, room), "vm-system-disk", "fast", "Pending");
+    let waits = with_claim(
+        unschedulable_for(10, room),
+        "vm-system-disk",
+        "fast",
+        "Pending",
+    );
     is_told(&waits, Reason::Unschedulable, &[room]);
 }
 
 #[test]
 fn fetch_pod_without_a_node_is_explained_by_the_claim_of_the_repository() {
-    let mut observed = with_claim(unschedulable_for(60, UNBOUND), "vm-system-disk", "fast", "Pending");
+    let mut observed = with_claim(
+        unschedulable_for(60, UNBOUND),
+        "vm-system-disk",
+        "fast",
+        "Pending",
+    );
     let pod = observed.pod.clone().unwrap();
     is_told(&observed, Reason::ClaimPending, &["vm-system-disk"]);
-    assert_eq!(of_fetch(&observed, &pod).0.unwrap().reason, Reason::Unschedulable);
+    assert_eq!(
+        of_fetch(&observed, &pod).0.unwrap().reason,
+        Reason::Unschedulable
+    );
     observed.image_repository = Some(observed.claims["vm-system-disk"].clone());
-    assert_eq!(of_fetch(&observed, &pod).0.unwrap().reason, Reason::ClaimPending);
+    assert_eq!(
+        of_fetch(&observed, &pod).0.unwrap().reason,
+        Reason::ClaimPending
+    );
 }
 
 #[test]
 fn what_is_published_as_an_event_only_is_told_with_its_words() {
     for (event, note, reason) in [
-        ("FailedMount", "MountVolume.SetUp failed for volume \"runner-data\"", Reason::VolumeMountFailed),
-        ("FailedMapVolume", "MapVolume.SetUpDevice failed for volume \"pv\"", Reason::VolumeMountFailed),
-        ("FailedMount", "MountVolume.SetUp failed for volume \"seed\" : secret \"s\" not found", Reason::SecretMissing),
+        (
+            "FailedMount",
+            "MountVolume.SetUp failed for volume \"runner-data\"",
+            Reason::VolumeMountFailed,
+        ),
+        (
+            "FailedMapVolume",
+            "MapVolume.SetUpDevice failed for volume \"pv\"",
+            Reason::VolumeMountFailed,
+        ),
+        (
+            "FailedMount",
+            "MountVolume.SetUp failed for volume \"seed\" : secret \"s\" not found",
+            Reason::SecretMissing,
+        ),
         (
             "FailedMount",
             "volume d has volumeMode Filesystem, but is specified in volumeDevices",
             Reason::ClaimWrongMode,
         ),
-        ("FailedAttachVolume", "Multi-Attach error for volume \"pvc-1\"", Reason::VolumeAttachFailed),
-        ("FailedCreatePodSandBox", "plugin type=\"bridge\" failed", Reason::SandboxFailed),
+        (
+            "FailedAttachVolume",
+            "Multi-Attach error for volume \"pvc-1\"",
+            Reason::VolumeAttachFailed,
+        ),
+        (
+            "FailedCreatePodSandBox",
+            "plugin type=\"bridge\" failed",
+            Reason::SandboxFailed,
+        ),
     ] {
-        let with = |condition| warned(scheduled_for(10, condition, json!([])), "pod-uid", event, note);
+        let with = |condition| {
+            warned(
+                scheduled_for(10, condition, json!([])),
+                "pod-uid",
+                event,
+                note,
+            )
+        };
         is_told(&with("Initialized"), reason, &[note]);
-        assert_eq!(explain(&with("PodReadyToStartContainers")), None, "{event} is over");
+        assert_eq!(
+            explain(&with("PodReadyToStartContainers")),
+            None,
+            "{event} is over"
+        );
     }
-    let strange =
-        |seconds| warned(scheduled_for(seconds, "PodReadyToStartContainers", json!([])), "pod-uid", "Strange", "n");
+    let strange = |seconds| {
+        warned(
+            scheduled_for(seconds, "PodReadyToStartContainers", json!([])),
+            "pod-uid",
+            "Strange",
+            "n",
+        )
+    };
     is_told_after(&strange(9), 10);
-    is_told(&strange(10), Reason::PodWarning, &["\"vm\"", "Strange", "(n)"]);
+    is_told(
+        &strange(10),
+        Reason::PodWarning,
+        &["\"vm\"", "Strange", "(n)"],
+    );
     let mut runs = strange(10);
     Arc::make_mut(runs.pod.as_mut().unwrap()).status.phase = "Running".to_owned();
     assert_eq!((explain(&runs), recheck(&runs)), (None, None));
@@ -170,11 +319,22 @@ fn what_is_published_as_an_event_only_is_told_with_its_words() {
 #[test]
 fn events_are_listed_only_about_what_keeps_a_pod_from_starting() {
     assert!(suspects(&scheduled_for(9, "Initialized", json!([]))).is_empty());
-    assert_eq!(suspects(&scheduled_for(10, "Initialized", json!([]))), ["pod-uid".to_owned()].into());
+    assert_eq!(
+        suspects(&scheduled_for(10, "Initialized", json!([]))),
+        ["pod-uid".to_owned()].into()
+    );
     let failed = json!([{"image": "i", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]);
-    assert!(suspects(&scheduled_for(10, "Initialized", failed)).is_empty(), "its status says why");
+    assert!(
+        suspects(&scheduled_for(10, "Initialized", failed)).is_empty(),
+        "its status says why"
+    );
     let claims = |message| {
-        let bound = with_claim(unschedulable_for(10, message), "vm-system-disk", "fast", "Bound");
+        let bound = with_claim(
+            unschedulable_for(10, message),
+            "vm-system-disk",
+            "fast",
+            "Bound",
+        );
         suspects(&with_claim(bound, "vm-runner-data", "fast", "Pending"))
     };
     assert_eq!(claims(UNBOUND), ["vm-runner-data-uid".to_owned()].into());
@@ -187,11 +347,24 @@ fn events_are_listed_only_about_what_keeps_a_pod_from_starting() {
 #[test]
 fn silent_kubelet_is_reported_with_its_node() {
     is_told_after(&scheduled_for(119, "Initialized", json!([])), 1);
-    let words = ["\"node7\"", "kubectl taint node node7", "bring the node back"];
-    is_told(&scheduled_for(120, "Initialized", json!([])), Reason::NodeUnreachable, &words);
+    let words = [
+        "\"node7\"",
+        "kubectl taint node node7",
+        "bring the node back",
+    ];
+    is_told(
+        &scheduled_for(120, "Initialized", json!([])),
+        Reason::NodeUnreachable,
+        &words,
+    );
     let creating = json!([{"name": "vm", "image": "i", "state": {"waiting": {"reason": "ContainerCreating"}}}]);
     assert_eq!(explain(&scheduled_for(600, "Initialized", creating)), None);
-    let warned = warned(scheduled_for(600, "Initialized", json!([])), "pod-uid", "FailedAttachVolume", "n");
+    let warned = warned(
+        scheduled_for(600, "Initialized", json!([])),
+        "pod-uid",
+        "FailedAttachVolume",
+        "n",
+    );
     is_told(&warned, Reason::VolumeAttachFailed, &[]);
 }
 
@@ -213,14 +386,29 @@ fn with_running(mut observed: Observed, status: &str, reason: &str, seconds: i64
 fn a_runner_that_says_nothing_is_told_of_with_what_may_keep_it_from_that() {
     is_told_after(&ready_for(0), 10);
     is_told_after(&ready_for(119), 1);
-    for observed in [ready_for(120), with_running(ready_for(120), "False", "Creation", 150)] {
-        is_told(&observed, Reason::RunnerSilent, &["kubectl logs vm", "NetworkPolicy", "Role vm-runner"]);
+    for observed in [
+        ready_for(120),
+        with_running(ready_for(120), "False", "Creation", 150),
+    ] {
+        is_told(
+            &observed,
+            Reason::RunnerSilent,
+            &["kubectl logs vm", "NetworkPolicy", "Role vm-runner"],
+        );
     }
     // It has told the end of its machine, and ends in a moment.
     is_told_after(&with_running(ready_for(3600), "False", "VmStopped", 1), 10);
-    for (status, reason) in [("True", "VmStarted"), ("False", "RunnerStarted"), ("False", "VmTerminating")] {
+    for (status, reason) in [
+        ("True", "VmStarted"),
+        ("False", "RunnerStarted"),
+        ("False", "VmTerminating"),
+    ] {
         let observed = with_running(ready_for(3600), status, reason, 3600);
-        assert_eq!((explain(&observed), recheck(&observed)), (None, None), "{reason}");
+        assert_eq!(
+            (explain(&observed), recheck(&observed)),
+            (None, None),
+            "{reason}"
+        );
     }
     let mut stopped = ready_for(3600);
     Arc::make_mut(&mut stopped.vm).spec.vm.state = State::Stopped;
@@ -240,33 +428,73 @@ fn ending(mut observed: Observed, seconds_past_due: i64) -> Observed {
 #[test]
 fn a_node_that_does_not_answer_is_told_with_the_way_out_and_nothing_is_forced() {
     let mut observed = running(lost());
-    Arc::make_mut(&mut observed.vm).status.as_mut().unwrap().node_name = Some("node7".to_owned());
+    Arc::make_mut(&mut observed.vm)
+        .status
+        .as_mut()
+        .unwrap()
+        .node_name = Some("node7".to_owned());
     let taint = "kubectl taint node node7 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
-    is_told(&observed, Reason::NodeUnreachable, &["\"node7\"", "bring the node back", taint]);
-    is_told(&running(json!({"phase": "Unknown"})), Reason::NodeUnreachable, &["the pod's node"]);
-    is_told(&running(json!({"phase": "Running", "reason": "NodeLost"})), Reason::NodeUnreachable, &[]);
+    is_told(
+        &observed,
+        Reason::NodeUnreachable,
+        &["\"node7\"", "bring the node back", taint],
+    );
+    is_told(
+        &running(json!({"phase": "Unknown"})),
+        Reason::NodeUnreachable,
+        &["the pod's node"],
+    );
+    is_told(
+        &running(json!({"phase": "Running", "reason": "NodeLost"})),
+        Reason::NodeUnreachable,
+        &[],
+    );
     // A kubelet that lives gives a reason.
     let not_ready = json!([{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}]);
-    assert_eq!(explain(&running(json!({"phase": "Running", "conditions": not_ready}))), None);
+    assert_eq!(
+        explain(&running(
+            json!({"phase": "Running", "conditions": not_ready})
+        )),
+        None
+    );
 }
 
 #[test]
 fn a_pod_that_does_not_end_in_its_time_is_explained_whatever_is_wanted() {
-    let taint = json!([{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}]);
+    let taint =
+        json!([{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}]);
     for state in ["Running", "Stopped"] {
         let observed = |status| with_pod(vm(json!({"state": state})), pod(status));
         is_told_after(&ending(observed(json!({"phase": "Running"})), -30), 40);
         // A node that does not answer does not use the pod's time to end either.
         for seconds_past_due in [-900, 9, 10] {
-            is_told(&ending(observed(lost()), seconds_past_due), Reason::NodeUnreachable, &["out-of-service"]);
+            is_told(
+                &ending(observed(lost()), seconds_past_due),
+                Reason::NodeUnreachable,
+                &["out-of-service"],
+            );
         }
         let overdue = ending(observed(json!({"phase": "Running"})), 10);
-        is_told(&overdue, Reason::TerminationOverdue, &["2026-01-01T11:59:50Z", "kubectl describe pod vm"]);
+        is_told(
+            &overdue,
+            Reason::TerminationOverdue,
+            &["2026-01-01T11:59:50Z", "kubectl describe pod vm"],
+        );
         let tainted = observed(json!({"phase": "Running", "conditions": taint}));
-        is_told(&ending(tainted, 10), Reason::NodeUnreachable, &["out-of-service"]);
+        is_told(
+            &ending(tainted, 10),
+            Reason::NodeUnreachable,
+            &["out-of-service"],
+        );
         let mut held = overdue;
-        Arc::make_mut(held.pod.as_mut().unwrap()).metadata.finalizers = Some(vec!["example.org/hold".to_owned()]);
-        is_told(&held, Reason::TerminationOverdue, &["held by the finalizer example.org/hold"]);
+        Arc::make_mut(held.pod.as_mut().unwrap())
+            .metadata
+            .finalizers = Some(vec!["example.org/hold".to_owned()]);
+        is_told(
+            &held,
+            Reason::TerminationOverdue,
+            &["held by the finalizer example.org/hold"],
+        );
     }
 }
 
@@ -282,22 +510,57 @@ fn nothing_is_in_the_way_of_a_vm_that_runs_or_should_not() {
 #[test]
 fn a_refusal_says_what_refuses() {
     let refused = |code: u16, message: &str| {
-        let status = json!({"status": "Failure", "code": code, "message": message, "reason": "Forbidden"});
+        let status =
+            json!({"status": "Failure", "code": code, "message": message, "reason": "Forbidden"});
         let source = kube::Error::Api(serde_json::from_value(status).unwrap());
-        Problem::rejected(&Error::Api { verb: "create", kind: "Pod", name: "vm".to_owned(), source })
+        Problem::rejected(&Error::Api {
+            verb: "create",
+            kind: "Pod",
+            name: "vm".to_owned(),
+            source,
+        })
     };
     for (message, reason) in [
-        ("pods \"vm\" is forbidden: exceeded quota: small, requested: requests.memory=1Gi", Reason::QuotaExceeded),
-        ("pods \"vm\" is forbidden: violates PodSecurity \"restricted:latest\": hostNetwork", Reason::PolicyRefused),
-        ("admission webhook \"w\" denied the request: no", Reason::PolicyRefused),
-        ("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", Reason::PolicyRefused),
-        ("pods is forbidden: User \"u\" cannot create resource \"pods\" in API group \"\"", Reason::NotAuthorized),
-        ("pods \"vm\" is forbidden: error looking up service account ns/vm-runner", Reason::Rejected),
+        (
+            "pods \"vm\" is forbidden: exceeded quota: small, requested: requests.memory=1Gi",
+            Reason::QuotaExceeded,
+        ),
+        (
+            "pods \"vm\" is forbidden: violates PodSecurity \"restricted:latest\": hostNetwork",
+            Reason::PolicyRefused,
+        ),
+        (
+            "admission webhook \"w\" denied the request: no",
+            Reason::PolicyRefused,
+        ),
+        (
+            "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no",
+            Reason::PolicyRefused,
+        ),
+        (
+            "pods is forbidden: User \"u\" cannot create resource \"pods\" in API group \"\"",
+            Reason::NotAuthorized,
+        ),
+        (
+            "pods \"vm\" is forbidden: error looking up service account ns/vm-runner",
+            Reason::Rejected,
+        ),
     ] {
         let problem = refused(403, message);
         assert_eq!(problem.reason, reason, "{message}");
-        assert!(problem.message.contains(message) && problem.message.contains("Pod vm"), "{}", problem.message);
-        let says_how = problem.message.contains("enforce=privileged), or do without");
-        assert_eq!(says_how, message.contains("PodSecurity"), "{}", problem.message);
+        assert!(
+            problem.message.contains(message) && problem.message.contains("Pod vm"),
+            "{}",
+            problem.message
+        );
+        let says_how = problem
+            .message
+            .contains("enforce=privileged), or do without");
+        assert_eq!(
+            says_how,
+            message.contains("PodSecurity"),
+            "{}",
+            problem.message
+        );
     }
 }

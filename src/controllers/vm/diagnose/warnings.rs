@@ -18,10 +18,20 @@ pub struct Warning {
 }
 
 /// Reasons of warnings that occur in normal starts, or that the pod's own status explains better.
-const IRRELEVANT: [&str; 6] =
-    ["BackOff", "DNSConfigForming", "Failed", "FailedScheduling", "FailedToRetrieveImagePullSecret", "Unhealthy"];
+const IRRELEVANT: [&str; 6] = [
+    "BackOff",
+    "DNSConfigForming",
+    "Failed",
+    "FailedScheduling",
+    "FailedToRetrieveImagePullSecret",
+    "Unhealthy",
+];
 /// Temporary failures of a kubelet that has just received the pod.
-const TEMPORARY: [&str; 3] = ["failed to sync configmap cache", "failed to sync secret cache", "not registered"];
+const TEMPORARY: [&str; 3] = [
+    "failed to sync configmap cache",
+    "failed to sync secret cache",
+    "not registered",
+];
 
 /// The time for all lists of one observation: explanations must not delay the start or the stop of VMs.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -32,7 +42,9 @@ pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
     let list = async {
         for uid in suspects(&observed) {
             let warning = newest(&uid, ctx).await;
-            observed.warnings.extend(warning.map(|warning| (uid, warning)));
+            observed
+                .warnings
+                .extend(warning.map(|warning| (uid, warning)));
         }
     };
     if tokio::time::timeout(LIST_TIMEOUT, list).await.is_err() {
@@ -44,14 +56,26 @@ pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
 /// The newest warning about the object of that UID.
 async fn newest(uid: &str, ctx: &Context) -> Option<Warning> {
     let of_object = ListParams::default().fields(&format!("regarding.uid={uid},type=Warning"));
-    let events = Api::<Event>::namespaced(ctx.client.clone(), &ctx.namespace).list(&of_object).await;
-    let events = events.inspect_err(|error| tracing::warn!(uid, %error, "cannot list events")).ok()?;
+    let events = Api::<Event>::namespaced(ctx.client.clone(), &ctx.namespace)
+        .list(&of_object)
+        .await;
+    let events = events
+        .inspect_err(|error| tracing::warn!(uid, %error, "cannot list events"))
+        .ok()?;
     let warnings = events.items.into_iter().filter_map(|event| {
         let version: u64 = event.metadata.resource_version?.parse().ok()?;
-        Some((version, Warning { reason: event.reason?, note: event.note.unwrap_or_default() }))
+        Some((
+            version,
+            Warning {
+                reason: event.reason?,
+                note: event.note.unwrap_or_default(),
+            },
+        ))
     });
     let relevant = warnings.filter(|(_, Warning { reason, note })| {
         !IRRELEVANT.contains(&reason.as_str()) && !TEMPORARY.iter().any(|text| note.contains(text))
     });
-    relevant.max_by_key(|(version, _)| *version).map(|(_, warning)| warning)
+    relevant
+        .max_by_key(|(version, _)| *version)
+        .map(|(_, warning)| warning)
 }

@@ -41,22 +41,36 @@ pub async fn confirmed(
     if !depends_on_vm(observed, decision, objects) {
         return Ok(Confirmed::Yes);
     }
-    let Some(live) = live(observed, ctx).await? else { return Ok(Confirmed::Behind) };
+    let Some(live) = live(observed, ctx).await? else {
+        return Ok(Confirmed::Behind);
+    };
     let is_newer = match decision {
         // The status says whether the guest runs.
-        Decision::Delete { why: DeleteReason::Outdated, .. } => version(&live) > version(&*observed.vm),
+        Decision::Delete {
+            why: DeleteReason::Outdated,
+            ..
+        } => version(&live) > version(&*observed.vm),
         // The status changes more often than the rest, and nothing else depends on it.
         _ => live.metadata.generation > observed.vm.metadata.generation,
     };
-    Ok(if is_newer { Confirmed::Behind } else { Confirmed::Yes })
+    Ok(if is_newer {
+        Confirmed::Behind
+    } else {
+        Confirmed::Yes
+    })
 }
 
 /// The VM as the API server has it now; `None` if it was deleted or replaced.
 ///
 /// # Errors
 /// If the API server cannot be asked.
-pub async fn live(observed: &Observed, ctx: &Context) -> Result<Option<PartialObjectMeta<VirtualMachine>>, Error> {
-    let live: Option<PartialObjectMeta<_>> = Writer::new(ctx).find::<VirtualMachine, _>(&observed.name()).await?;
+pub async fn live(
+    observed: &Observed,
+    ctx: &Context,
+) -> Result<Option<PartialObjectMeta<VirtualMachine>>, Error> {
+    let live: Option<PartialObjectMeta<_>> = Writer::new(ctx)
+        .find::<VirtualMachine, _>(&observed.name())
+        .await?;
     Ok(live.filter(|live| live.uid() == observed.vm.uid()))
 }
 
@@ -70,7 +84,8 @@ fn depends_on_vm(observed: &Observed, decision: &Decision, objects: Option<&Obje
         Decision::Create | Decision::Delete { .. } => true,
         // A pod or a ConfigMap that a watch has not reported yet may exist.
         _ => objects.is_some_and(|objects| {
-            observed.config_map.is_none() && pod.is_some() || config_map::changes(&objects.config_map, observed)
+            observed.config_map.is_none() && pod.is_some()
+                || config_map::changes(&objects.config_map, observed)
         }),
     }
 }

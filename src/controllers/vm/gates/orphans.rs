@@ -29,9 +29,15 @@ pub async fn remove(observed: &Observed, ctx: &Context) -> Result<(), Error> {
         None => caches.secrets.get(&names::display_secret(&observed.name())),
         Some(_) => None,
     };
-    let config_map = observed.config_map.as_deref().filter(|config_map| is_orphan(*config_map, vm));
+    let config_map = observed
+        .config_map
+        .as_deref()
+        .filter(|config_map| is_orphan(*config_map, vm));
     let secret = secret.as_deref().filter(|secret| is_orphan(*secret, vm));
-    let service = observed.service.as_deref().filter(|service| is_orphan(*service, vm));
+    let service = observed
+        .service
+        .as_deref()
+        .filter(|service| is_orphan(*service, vm));
     let pod = observed.pod.as_deref().filter(|pod| is_orphan(*pod, vm));
     if config_map.is_none() && secret.is_none() && service.is_none() && pod.is_none() {
         return Ok(());
@@ -43,17 +49,24 @@ pub async fn remove(observed: &Observed, ctx: &Context) -> Result<(), Error> {
     let of_pod = delete::<Pod, _>(pod, &caches.pods, ctx).await;
     let of_config_map = delete::<ConfigMap, _>(config_map, &caches.config_maps, ctx).await;
     let of_secret = delete::<Secret, _>(secret, &caches.secrets, ctx).await;
-    of_pod.and(of_config_map).and(of_secret).and(delete::<Service, _>(service, &caches.services, ctx).await)
+    of_pod
+        .and(of_config_map)
+        .and(of_secret)
+        .and(delete::<Service, _>(service, &caches.services, ctx).await)
 }
 
 /// What happens to an object that a previous VM with the same name controls: it is being removed, or will be.
 #[must_use]
 pub fn next_step<K: Resource>(object: &K, vm: &VirtualMachine) -> Option<String> {
-    match (object.meta().deletion_timestamp.is_some(), object.finalizers()) {
+    match (
+        object.meta().deletion_timestamp.is_some(),
+        object.finalizers(),
+    ) {
         (true, []) => Some("it is being removed".to_owned()),
-        (true, finalizers) => {
-            Some(format!("it is being removed, and held by its finalizers: {}", finalizers.join(", ")))
-        }
+        (true, finalizers) => Some(format!(
+            "it is being removed, and held by its finalizers: {}",
+            finalizers.join(", ")
+        )),
         (false, _) => is_orphan(object, vm).then(|| "the operator removes it".to_owned()),
     }
 }
@@ -75,7 +88,12 @@ where
     tracing::info!(kind = %K::kind(&()), name, "removing an object of a previous VM with the same name");
     // Its owners may have changed, which its UID does not tell.
     let uid = object.uid().unwrap_or_default();
-    let unchanged = Preconditions { resource_version: object.resource_version(), ..only(&uid) };
+    let unchanged = Preconditions {
+        resource_version: object.resource_version(),
+        ..only(&uid)
+    };
     // With its own time to end.
-    Writer::new(ctx).delete::<K, V>(cache, &name, unchanged, None).await
+    Writer::new(ctx)
+        .delete::<K, V>(cache, &name, unchanged, None)
+        .await
 }

@@ -32,7 +32,10 @@ pub async fn follow(images: Vec<Prepared>, ctx: &Context) -> Result<Option<Wante
         match one(&fetch, pod.as_ref(), ctx).await {
             Err(error) if error.is_rejection() => {
                 let Problem { reason, message } = Problem::rejected(&error);
-                fetch.state = State::Failed { reason: reason.into(), message };
+                fetch.state = State::Failed {
+                    reason: reason.into(),
+                    message,
+                };
             }
             result => result?,
         }
@@ -47,7 +50,11 @@ async fn one(fetch: &Fetch, pod: Option<&Pod>, ctx: &Context) -> Result<(), Erro
         Step::None => Ok(()),
         Step::Create(_) => create(pod, &url, ctx).await,
         Step::Retry(uid, attempt) => {
-            tracing::info!(url, number = attempt.number, "trying to fetch an image again");
+            tracing::info!(
+                url,
+                number = attempt.number,
+                "trying to fetch an image again"
+            );
             remove(fetch, uid, ctx).await?;
             create(pod, &url, ctx).await
         }
@@ -64,7 +71,9 @@ async fn create(pod: Option<&Pod>, url: &str, ctx: &Context) -> Result<(), Error
     let Some(pod) = pod else { return Ok(()) };
     tracing::info!(url, "fetching an image");
     // By POST: another VM's reconcile may have been first.
-    Writer::new(ctx).create_or_get(&ctx.caches.pods, pod).await?;
+    Writer::new(ctx)
+        .create_or_get(&ctx.caches.pods, pod)
+        .await?;
     Ok(())
 }
 
@@ -73,11 +82,20 @@ async fn record(fetch: &Fetch, ctx: &Context) -> Result<(), Error> {
     let annotations = json!({fetch.remote.annotation(): fetch.remote.file_name()});
     let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
     let (claims, name) = (&ctx.caches.claims, names::IMAGE_REPOSITORY_CLAIM);
-    Writer::new(ctx).patch::<PersistentVolumeClaim, _>(claims, name, &patch).await?;
+    Writer::new(ctx)
+        .patch::<PersistentVolumeClaim, _>(claims, name, &patch)
+        .await?;
     Ok(())
 }
 
 /// Removes a pod that has ended.
 async fn remove(fetch: &Fetch, uid: &str, ctx: &Context) -> Result<(), Error> {
-    Writer::new(ctx).delete::<Pod, _>(&ctx.caches.pods, &fetch.remote.pod_name(), only(uid), Some(0)).await
+    Writer::new(ctx)
+        .delete::<Pod, _>(
+            &ctx.caches.pods,
+            &fetch.remote.pod_name(),
+            only(uid),
+            Some(0),
+        )
+        .await
 }

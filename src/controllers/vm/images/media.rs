@@ -32,15 +32,22 @@ pub fn media(fetches: &[Fetch], observed: &Observed, settings: &settings::FetchS
     let pending = |fetch: &Fetch| fetch.state != State::Fetched;
     let lives = observed.own_pod().is_some_and(|pod| !pod.has_ended());
     let file = |fetch: &Fetch| match fetch {
-        fetch if lives && before(observed, fetch.remote.drive) == fetch.remote.url => fetch.remote.url.clone(),
+        fetch if lives && before(observed, fetch.remote.drive) == fetch.remote.url => {
+            fetch.remote.url.clone()
+        }
         fetch if !pending(fetch) => fetch.remote.path(),
         fetch if lives => before(observed, fetch.remote.drive),
         fetch if in_time && boots_from(observed, fetch.remote.disk) => fetch.remote.path(),
         _ => String::new(),
     };
-    let waits = |fetch: &Fetch| pending(fetch) && !lives && in_time && boots_from(observed, fetch.remote.disk);
+    let waits = |fetch: &Fetch| {
+        pending(fetch) && !lives && in_time && boots_from(observed, fetch.remote.disk)
+    };
     Media {
-        files: fetches.iter().map(|fetch| (fetch.remote.disk, file(fetch))).collect(),
+        files: fetches
+            .iter()
+            .map(|fetch| (fetch.remote.disk, file(fetch)))
+            .collect(),
         wait: fetches.iter().any(waits).then_some(until),
     }
 }
@@ -56,7 +63,10 @@ fn deadline(observed: &Observed, wait: Duration) -> Timestamp {
 
 /// What the running machine has in that drive.
 fn before(observed: &Observed, drive: usize) -> String {
-    let media = observed.config_map.as_ref().and_then(|config_map| config_map.config.media.get(drive));
+    let media = observed
+        .config_map
+        .as_ref()
+        .and_then(|config_map| config_map.config.media.get(drive));
     media.cloned().unwrap_or_default()
 }
 
@@ -65,7 +75,9 @@ fn before(observed: &Observed, drive: usize) -> String {
 fn boots_from(observed: &Observed, place: usize) -> bool {
     let disks = &observed.vm.spec.vm.disks;
     let order = |disk: &Disk| disk.bootindex.unwrap_or(i64::MAX);
-    let Some(own) = disks.get(place).map(order) else { return false };
+    let Some(own) = disks.get(place).map(order) else {
+        return false;
+    };
     let precedes = |disk: &Disk| {
         let has_something = disk.cdrom.as_ref().is_none_or(|cd| !cd.image.is_empty());
         has_something && order(disk) < own

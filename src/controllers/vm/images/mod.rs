@@ -87,7 +87,11 @@ impl Remote {
     /// The annotation on the repository's claim that says that it is there.
     #[must_use]
     pub fn annotation(&self) -> String {
-        format!("{}/{}", names::ANNOTATION_FETCHED, key(&self.url, self.sha256.as_deref()))
+        format!(
+            "{}/{}",
+            names::ANNOTATION_FETCHED,
+            key(&self.url, self.sha256.as_deref())
+        )
     }
 }
 
@@ -95,11 +99,23 @@ impl Remote {
 #[must_use]
 pub fn remotes(vm: &VirtualMachine) -> Vec<Remote> {
     let disks = vm.spec.vm.disks.iter().enumerate();
-    let cds = disks.filter_map(|(disk, item)| item.cdrom.as_ref().map(|cd| (disk, cd))).enumerate();
-    let remotes = cds.filter(|(_, (_, cd))| is_remote(&cd.image)).map(|(drive, (disk, cd))| {
-        let sha256 = cd.checksum.as_deref().and_then(|sum| sum.strip_prefix("sha256:"));
-        Remote { disk, drive, url: cd.image.clone(), sha256: sha256.map(str::to_ascii_lowercase) }
-    });
+    let cds = disks
+        .filter_map(|(disk, item)| item.cdrom.as_ref().map(|cd| (disk, cd)))
+        .enumerate();
+    let remotes = cds
+        .filter(|(_, (_, cd))| is_remote(&cd.image))
+        .map(|(drive, (disk, cd))| {
+            let sha256 = cd
+                .checksum
+                .as_deref()
+                .and_then(|sum| sum.strip_prefix("sha256:"));
+            Remote {
+                disk,
+                drive,
+                url: cd.image.clone(),
+                sha256: sha256.map(str::to_ascii_lowercase),
+            }
+        });
     remotes.collect()
 }
 
@@ -123,6 +139,10 @@ pub struct Seen {
 /// Whether a pod is one that fetches an image.
 #[must_use]
 pub fn is_fetch_pod(pod: &PodView) -> bool {
-    let is = |label, value| pod.labels().get(label).is_some_and(|present| present == value);
+    let is = |label, value| {
+        pod.labels()
+            .get(label)
+            .is_some_and(|present| present == value)
+    };
     is(names::LABEL_COMPONENT, names::APP_FETCH) && is(names::LABEL_MANAGED_BY, names::MANAGED_BY)
 }

@@ -8,8 +8,9 @@ use crate::controllers::vm::objects::{pod_security, restricted, version_annotati
 use crate::controllers::vm::plan::Rights;
 use crate::settings::{self, Authorities, FetchSettings};
 use k8s_openapi::api::core::v1::{
-    ConfigMapVolumeSource, Container, EnvFromSource, EnvVar, KeyToPath, PersistentVolumeClaimVolumeSource, Pod,
-    PodSpec, ResourceRequirements, SecretEnvSource, Volume, VolumeMount,
+    ConfigMapVolumeSource, Container, EnvFromSource, EnvVar, KeyToPath,
+    PersistentVolumeClaimVolumeSource, Pod, PodSpec, ResourceRequirements, SecretEnvSource, Volume,
+    VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -25,7 +26,12 @@ const AUTHORITIES_FILE: &str = "ca.crt";
 
 /// The pod.
 #[must_use]
-pub fn build(remote: &Remote, attempt: &Attempt, namespace: &str, settings: &settings::Reconciler) -> Pod {
+pub fn build(
+    remote: &Remote,
+    attempt: &Attempt,
+    namespace: &str,
+    settings: &settings::Reconciler,
+) -> Pod {
     let name = remote.pod_name();
     let fetch = &settings.image_repository.fetch;
     let request = Request {
@@ -35,7 +41,11 @@ pub fn build(remote: &Remote, attempt: &Attempt, namespace: &str, settings: &set
         max_bytes: Some(fetch.max_size.0),
         deadline: Some(fetch.deadline),
         schemes: fetch.schemes.clone(),
-        authorities: fetch.authorities.config_map.as_ref().map(|_| format!("{}/{AUTHORITIES_FILE}", authorities_dir())),
+        authorities: fetch
+            .authorities
+            .config_map
+            .as_ref()
+            .map(|_| format!("{}/{AUTHORITIES_FILE}", authorities_dir())),
     };
     let (volumes, volume_mounts) = volumes(&fetch.authorities);
     let container = Container {
@@ -47,8 +57,14 @@ pub fn build(remote: &Remote, attempt: &Attempt, namespace: &str, settings: &set
         security_context: Some(restricted()),
         env: environment(fetch),
         env_from: fetch.proxy_secret.clone().map(|name| {
-            let secret_ref = Some(SecretEnvSource { name, optional: None });
-            vec![EnvFromSource { secret_ref, ..EnvFromSource::default() }]
+            let secret_ref = Some(SecretEnvSource {
+                name,
+                optional: None,
+            });
+            vec![EnvFromSource {
+                secret_ref,
+                ..EnvFromSource::default()
+            }]
         }),
         volume_mounts: Some(volume_mounts),
         ..Container::default()
@@ -76,7 +92,11 @@ pub fn build(remote: &Remote, attempt: &Attempt, namespace: &str, settings: &set
         annotations: Some(annotations(remote, attempt)),
         ..ObjectMeta::default()
     };
-    Pod { metadata, spec: Some(spec), status: None }
+    Pod {
+        metadata,
+        spec: Some(spec),
+        status: None,
+    }
 }
 
 fn authorities_dir() -> String {
@@ -91,23 +111,36 @@ fn volumes(Authorities { config_map, key }: &Authorities) -> (Vec<Volume>, Vec<V
         read_only: (name == AUTHORITIES).then_some(true),
         ..VolumeMount::default()
     };
-    let claim =
-        PersistentVolumeClaimVolumeSource { claim_name: names::IMAGE_REPOSITORY_CLAIM.to_owned(), read_only: None };
+    let claim = PersistentVolumeClaimVolumeSource {
+        claim_name: names::IMAGE_REPOSITORY_CLAIM.to_owned(),
+        read_only: None,
+    };
     let repository = Volume {
         name: names::IMAGE_REPOSITORY_CLAIM.to_owned(),
         persistent_volume_claim: Some(claim),
         ..Volume::default()
     };
     let mut volumes = vec![repository];
-    let mut mounts = vec![mount(names::IMAGE_REPOSITORY_CLAIM, names::IMAGE_REPOSITORY_DIR.to_owned())];
+    let mut mounts = vec![mount(
+        names::IMAGE_REPOSITORY_CLAIM,
+        names::IMAGE_REPOSITORY_DIR.to_owned(),
+    )];
     if let Some(config_map) = config_map {
-        let item = KeyToPath { key: key.clone(), path: AUTHORITIES_FILE.to_owned(), mode: None };
+        let item = KeyToPath {
+            key: key.clone(),
+            path: AUTHORITIES_FILE.to_owned(),
+            mode: None,
+        };
         let source = ConfigMapVolumeSource {
             name: config_map.clone(),
             items: Some(vec![item]),
             ..ConfigMapVolumeSource::default()
         };
-        volumes.push(Volume { name: AUTHORITIES.to_owned(), config_map: Some(source), ..Volume::default() });
+        volumes.push(Volume {
+            name: AUTHORITIES.to_owned(),
+            config_map: Some(source),
+            ..Volume::default()
+        });
         mounts.push(mount(AUTHORITIES, authorities_dir()));
     }
     (volumes, mounts)
@@ -115,10 +148,18 @@ fn volumes(Authorities { config_map, key }: &Authorities) -> (Vec<Volume>, Vec<V
 
 /// What the settings name by value; it wins over the same of the Secret.
 fn environment(fetch: &FetchSettings) -> Option<Vec<EnvVar>> {
-    let named = [("HTTP_PROXY", &fetch.http_proxy), ("HTTPS_PROXY", &fetch.https_proxy), ("NO_PROXY", &fetch.no_proxy)];
+    let named = [
+        ("HTTP_PROXY", &fetch.http_proxy),
+        ("HTTPS_PROXY", &fetch.https_proxy),
+        ("NO_PROXY", &fetch.no_proxy),
+    ];
     let variables = named.into_iter().filter_map(|(name, value)| {
         let value = Some(value.clone()?);
-        Some(EnvVar { name: name.to_owned(), value, value_from: None })
+        Some(EnvVar {
+            name: name.to_owned(),
+            value,
+            value_from: None,
+        })
     });
     Some(variables.collect::<Vec<_>>()).filter(|variables| !variables.is_empty())
 }
@@ -129,20 +170,30 @@ fn labels() -> BTreeMap<String, String> {
         (names::LABEL_COMPONENT, names::APP_FETCH),
         (names::LABEL_MANAGED_BY, names::MANAGED_BY),
     ];
-    labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+    labels
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into()
 }
 
 fn annotations(remote: &Remote, attempt: &Attempt) -> BTreeMap<String, String> {
     // Serializing plain data into a string cannot fail.
     let attempt = serde_json::to_string(attempt).unwrap_or_default();
-    let own = [(names::ANNOTATION_FETCHES, shown(&remote.url)), (names::ANNOTATION_FETCH_TRY, attempt)];
-    own.map(|(name, value)| (name.to_owned(), value)).into_iter().chain([version_annotation()]).collect()
+    let own = [
+        (names::ANNOTATION_FETCHES, shown(&remote.url)),
+        (names::ANNOTATION_FETCH_TRY, attempt),
+    ];
+    own.map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .chain([version_annotation()])
+        .collect()
 }
 
 /// The program holds one buffer; what is in the page cache can be dropped once it is written.
 fn resources() -> ResourceRequirements {
     let amounts = |amounts: &[(&str, &str)]| {
-        let amounts = amounts.iter().map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned())));
+        let amounts = amounts
+            .iter()
+            .map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned())));
         Some(amounts.collect())
     };
     ResourceRequirements {

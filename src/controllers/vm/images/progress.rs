@@ -27,7 +27,10 @@ pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
             continue;
         }
         let api: Api<Pod> = Api::namespaced(ctx.client.clone(), &ctx.namespace);
-        let last_line = LogParams { tail_lines: Some(1), ..LogParams::default() };
+        let last_line = LogParams {
+            tail_lines: Some(1),
+            ..LogParams::default()
+        };
         match tokio::time::timeout(DEADLINE, api.logs(name, &last_line)).await {
             Ok(Ok(log)) => seen.progress = Progress::last(&log).or(known),
             Ok(Err(error)) => tracing::debug!(pod = name, %error, "cannot read a log"),

@@ -14,20 +14,34 @@ impl Progresses {
     /// What was read last of that pod, and whether that is no longer ago than `pause`.
     pub fn known(&self, pod: &str, now: Timestamp, pause: Duration) -> (Option<Progress>, bool) {
         let pause = SignedDuration::try_from(pause).unwrap_or(SignedDuration::ZERO);
-        match self.0.lock().unwrap_or_else(PoisonError::into_inner).get(pod) {
+        match self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(pod)
+        {
             // It was not read in the future: the clock was set back.
-            Some((at, progress)) => (*progress, (SignedDuration::ZERO..pause).contains(&now.duration_since(*at))),
+            Some((at, progress)) => (
+                *progress,
+                (SignedDuration::ZERO..pause).contains(&now.duration_since(*at)),
+            ),
             None => (None, false),
         }
     }
 
     /// This was read now.
     pub fn keep(&self, pod: &str, now: Timestamp, progress: Option<Progress>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(pod.to_owned(), (now, progress));
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(pod.to_owned(), (now, progress));
     }
 
     /// Forgets all pods but those.
     pub fn retain(&self, pods: impl Fn(&str) -> bool) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|pod, _| pods(pod));
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|pod, _| pods(pod));
     }
 }

@@ -93,16 +93,32 @@ const RECHECK: Duration = Duration::from_secs(60);
 /// Looks at an image.
 #[must_use]
 pub fn look(remote: Remote, observed: &Observed, settings: &settings::Reconciler) -> Fetch {
-    let seen = observed.fetches.get(&remote.pod_name()).cloned().unwrap_or_default();
+    let seen = observed
+        .fetches
+        .get(&remote.pod_name())
+        .cloned()
+        .unwrap_or_default();
     let repository = observed.image_repository.as_deref();
     let (state, step, recheck) = looked(&remote, &seen, repository, observed, settings);
-    Fetch { remote, state, step, recheck }
+    Fetch {
+        remote,
+        state,
+        step,
+        recheck,
+    }
 }
 
 type Look = (State, Step, Option<Duration>);
 
 fn failed(reason: ConditionReason, message: impl Into<String>) -> Look {
-    (State::Failed { reason, message: message.into() }, Step::None, None)
+    (
+        State::Failed {
+            reason,
+            message: message.into(),
+        },
+        Step::None,
+        None,
+    )
 }
 
 fn looked(
@@ -113,10 +129,13 @@ fn looked(
     settings: &settings::Reconciler,
 ) -> Look {
     let pod = seen.pod.as_deref();
-    let recorded = repository.is_some_and(|claim| claim.annotations().contains_key(&remote.annotation()));
+    let recorded =
+        repository.is_some_and(|claim| claim.annotations().contains_key(&remote.annotation()));
     if recorded {
         let left = pod.filter(|pod| is_fetch_pod(pod) && is_over(pod));
-        let step = left.and_then(ResourceExt::uid).map_or(Step::None, Step::Remove);
+        let step = left
+            .and_then(ResourceExt::uid)
+            .map_or(Step::None, Step::Remove);
         return (State::Fetched, step, None);
     }
     if observed.vm.spec.vm.state != Wanted::Running {
@@ -125,7 +144,9 @@ fn looked(
     if let Some(why) = repository_problem(repository, settings) {
         return why;
     }
-    let Some(pod) = pod else { return first(remote, settings) };
+    let Some(pod) = pod else {
+        return first(remote, settings);
+    };
     if !is_fetch_pod(pod) {
         let name = pod.name_any();
         let next = match owner(pod, "") {
@@ -149,7 +170,10 @@ fn is_over(pod: &PodView) -> bool {
 }
 
 /// What keeps the repository from being written at all.
-fn repository_problem(repository: Option<&ClaimView>, settings: &settings::Reconciler) -> Option<Look> {
+fn repository_problem(
+    repository: Option<&ClaimView>,
+    settings: &settings::Reconciler,
+) -> Option<Look> {
     let name = names::IMAGE_REPOSITORY_CLAIM;
     let what = match repository {
         None if settings.image_repository.create => return None,
@@ -162,7 +186,9 @@ fn repository_problem(repository: Option<&ClaimView>, settings: &settings::Recon
         Some(claim) if claim.status.phase == "Lost" => {
             return Some(failed(
                 ReadyReason::ClaimLost.into(),
-                format!("claim {name:?} has lost its volume; bring it back, or make the claim anew"),
+                format!(
+                    "claim {name:?} has lost its volume; bring it back, or make the claim anew"
+                ),
             ));
         }
         Some(_) => return None,
@@ -172,7 +198,10 @@ fn repository_problem(repository: Option<&ClaimView>, settings: &settings::Recon
 
 /// The settings that a fetch depends on.
 fn settings_hash(settings: &settings::Reconciler) -> String {
-    let said = format!("{:?} {:?} {:?}", settings.image_repository.fetch, settings.runner_image, settings.pod_defaults);
+    let said = format!(
+        "{:?} {:?} {:?}",
+        settings.image_repository.fetch, settings.runner_image, settings.pod_defaults
+    );
     hex(Sha256::digest(said).iter().take(4))
 }
 
@@ -198,7 +227,11 @@ fn first(remote: &Remote, settings: &settings::Reconciler) -> Look {
     if let Some(why) = scheme_problem(remote, settings) {
         return why;
     }
-    let attempt = Attempt { number: 1, settings: settings_hash(settings), last: None };
+    let attempt = Attempt {
+        number: 1,
+        settings: settings_hash(settings),
+        last: None,
+    };
     (State::Fetching(None), Step::Create(attempt), Some(RECHECK))
 }
 
@@ -218,14 +251,28 @@ fn under_way(
         if let Some(anew) = anew(remote, pod, settings) {
             return anew;
         }
-        let message = format!("pod {:?} does not start: {}", pod.name_any(), problem.message);
-        return (State::Failed { reason: problem.reason.into(), message }, Step::None, recheck);
+        let message = format!(
+            "pod {:?} does not start: {}",
+            pod.name_any(),
+            problem.message
+        );
+        return (
+            State::Failed {
+                reason: problem.reason.into(),
+                message,
+            },
+            Step::None,
+            recheck,
+        );
     }
     let last = attempt(pod).and_then(|attempt| attempt.last);
     let runs = pod.status.phase == "Running";
     let recheck = if runs { Some(PROGRESS_PAUSE) } else { recheck };
     // While the next try has come no farther than the last one, how that ended is the news.
-    let farther = |last: &FetchOutcome| seen.progress.is_some_and(|progress| progress.bytes > last.bytes);
+    let farther = |last: &FetchOutcome| {
+        seen.progress
+            .is_some_and(|progress| progress.bytes > last.bytes)
+    };
     match last.filter(|last| !farther(last)) {
         Some(last) => (told(&last), Step::None, recheck),
         None => (State::Fetching(seen.progress), Step::None, recheck),
@@ -238,9 +285,17 @@ fn anew(remote: &Remote, pod: &PodView, settings: &settings::Reconciler) -> Opti
     if attempt(pod).is_some_and(|before| before.settings == now) {
         return None;
     }
-    let again = Attempt { number: 1, settings: now, last: None };
+    let again = Attempt {
+        number: 1,
+        settings: now,
+        last: None,
+    };
     let uid = pod.uid().unwrap_or_default();
-    let retry = (State::Fetching(None), Step::Retry(uid, again), Some(RECHECK));
+    let retry = (
+        State::Fetching(None),
+        Step::Retry(uid, again),
+        Some(RECHECK),
+    );
     Some(scheme_problem(remote, settings).unwrap_or(retry))
 }
 
@@ -251,7 +306,10 @@ fn told(outcome: &FetchOutcome) -> State {
         true => "tried again, after 1 s, 2 s, 4 s … 5 min".to_owned(),
         false => reason.next_step().to_owned(),
     };
-    State::Failed { reason, message: format!("{}; {next}", outcome.message) }
+    State::Failed {
+        reason,
+        message: format!("{}; {next}", outcome.message),
+    }
 }
 
 fn retries(outcome: &FetchOutcome) -> bool {
@@ -267,17 +325,30 @@ fn after_end(
     settings: &settings::Reconciler,
 ) -> Look {
     let uid = pod.uid().unwrap_or_default();
-    let End { reason, message, .. } = End::of(pod);
-    let words = pod.container().and_then(|container| container.state.terminated.as_ref()?.message.as_deref());
-    let outcome = words.and_then(FetchOutcome::parse).unwrap_or_else(|| FetchOutcome {
-        reason: FetchReason::Unknown,
-        message: format!("pod {:?} has ended without a word ({reason}: {message})", pod.name_any()),
-        bytes: 0,
-    });
+    let End {
+        reason, message, ..
+    } = End::of(pod);
+    let words = pod
+        .container()
+        .and_then(|container| container.state.terminated.as_ref()?.message.as_deref());
+    let outcome = words
+        .and_then(FetchOutcome::parse)
+        .unwrap_or_else(|| FetchOutcome {
+            reason: FetchReason::Unknown,
+            message: format!(
+                "pod {:?} has ended without a word ({reason}: {message})",
+                pod.name_any()
+            ),
+            bytes: 0,
+        });
     match repository {
-        Some(_) if outcome.reason.is_success() => return (State::Fetched, Step::Record(uid), Some(RECHECK)),
+        Some(_) if outcome.reason.is_success() => {
+            return (State::Fetched, Step::Record(uid), Some(RECHECK));
+        }
         // The claim is there, as its pod was, and will be seen.
-        None if outcome.reason.is_success() => return (State::Fetching(None), Step::None, Some(RECHECK)),
+        None if outcome.reason.is_success() => {
+            return (State::Fetching(None), Step::None, Some(RECHECK));
+        }
         _ => {}
     }
     if let Some(anew) = anew(remote, pod, settings) {
@@ -289,11 +360,17 @@ fn after_end(
         return (state, Step::None, None);
     }
     let number = before.map_or(1, |before| before.number);
-    let left = ended_for.map_or(Duration::ZERO, |ended_for| pause(number).saturating_sub(ended_for));
+    let left = ended_for.map_or(Duration::ZERO, |ended_for| {
+        pause(number).saturating_sub(ended_for)
+    });
     match left {
         left if !left.is_zero() => (state, Step::None, Some(left)),
         _ => {
-            let again = Attempt { number: number.saturating_add(1), settings: settings_now, last: Some(outcome) };
+            let again = Attempt {
+                number: number.saturating_add(1),
+                settings: settings_now,
+                last: Some(outcome),
+            };
             (state, Step::Retry(uid, again), Some(RECHECK))
         }
     }

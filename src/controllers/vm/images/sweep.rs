@@ -27,29 +27,45 @@ pub async fn forever(ctx: Arc<Context>) {
 }
 
 /// Removes the pods that nobody wants and that nobody wanted the last time; gives the UIDs of those that nobody wants.
-pub async fn sweep(vms: &[Arc<VirtualMachine>], before: &BTreeSet<String>, ctx: &Context) -> BTreeSet<String> {
+pub async fn sweep(
+    vms: &[Arc<VirtualMachine>],
+    before: &BTreeSet<String>,
+    ctx: &Context,
+) -> BTreeSet<String> {
     let pods = ctx.caches.pods.groups(POD_PREFIX);
     let mut unwanted = BTreeSet::new();
     if pods.is_empty() {
         ctx.progresses.retain(|_| false);
         return unwanted;
     }
-    let running =
-        vms.iter().filter(|vm| vm.spec.vm.state == State::Running && vm.metadata.deletion_timestamp.is_none());
-    let wanted: BTreeSet<String> = running.flat_map(|vm| remotes(vm)).map(|remote| remote.pod_name()).collect();
+    let running = vms.iter().filter(|vm| {
+        vm.spec.vm.state == State::Running && vm.metadata.deletion_timestamp.is_none()
+    });
+    let wanted: BTreeSet<String> = running
+        .flat_map(|vm| remotes(vm))
+        .map(|remote| remote.pod_name())
+        .collect();
     ctx.progresses.retain(|pod| wanted.contains(pod));
     // A pod that has ended keeps its claims from going.
     let repository = ctx.caches.claims.get(names::IMAGE_REPOSITORY_CLAIM);
     let is_going = repository.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some());
-    for pod in pods.iter().filter(|pod| is_fetch_pod(pod) && pod.metadata.deletion_timestamp.is_none()) {
+    for pod in pods
+        .iter()
+        .filter(|pod| is_fetch_pod(pod) && pod.metadata.deletion_timestamp.is_none())
+    {
         let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
         let in_the_way = is_going && pod.has_ended();
         if wanted.contains(&name) && !in_the_way {
             continue;
         }
         if before.contains(&uid) {
-            tracing::info!(pod = name, "nobody wants the image of this pod any more; removing it");
-            let deleted = Writer::new(ctx).delete::<Pod, _>(&ctx.caches.pods, &name, only(&uid), Some(GRACE)).await;
+            tracing::info!(
+                pod = name,
+                "nobody wants the image of this pod any more; removing it"
+            );
+            let deleted = Writer::new(ctx)
+                .delete::<Pod, _>(&ctx.caches.pods, &name, only(&uid), Some(GRACE))
+                .await;
             if let Err(error) = deleted {
                 tracing::warn!(%error, "cannot remove a fetch pod");
             }

@@ -16,8 +16,15 @@ pub fn tell(fetches: &[Fetch]) -> Option<Wanted> {
     if fetches.is_empty() || fetches.iter().any(|fetch| fetch.state == State::NotWanted) {
         return None;
     }
-    let missing: Vec<&Fetch> = fetches.iter().filter(|fetch| fetch.state != State::Fetched).collect();
-    let told = if missing.is_empty() { fetches.iter().collect() } else { missing.clone() };
+    let missing: Vec<&Fetch> = fetches
+        .iter()
+        .filter(|fetch| fetch.state != State::Fetched)
+        .collect();
+    let told = if missing.is_empty() {
+        fetches.iter().collect()
+    } else {
+        missing.clone()
+    };
     let failed = missing.iter().find_map(|fetch| match &fetch.state {
         State::Failed { reason, .. } => Some(*reason),
         _ => None,
@@ -27,9 +34,16 @@ pub fn tell(fetches: &[Fetch]) -> Option<Wanted> {
         None if missing.is_empty() => ConditionReason::Fetched,
         None => ConditionReason::Fetching,
     };
-    let message = told.iter().map(|fetch| format!("{}: {}", fetch.remote.field(), words(fetch)));
+    let message = told
+        .iter()
+        .map(|fetch| format!("{}: {}", fetch.remote.field(), words(fetch)));
     let message = message.collect::<Vec<_>>().join("; ");
-    Some(Wanted { type_: conditions::MEDIA_FETCHED, status: missing.is_empty(), reason, message })
+    Some(Wanted {
+        type_: conditions::MEDIA_FETCHED,
+        status: missing.is_empty(),
+        reason,
+        message,
+    })
 }
 
 fn words(fetch: &Fetch) -> String {
@@ -50,14 +64,19 @@ fn far(Progress { bytes, total }: Progress, url: &str) -> String {
             format!("{percent} % of {} of {url}", rounded(total))
         }
         // Of a size that nobody knows: told when it has doubled.
-        None => format!("{} so far of {url}", Bytes(bytes.checked_ilog2().map_or(0, |log| 1 << log))),
+        None => format!(
+            "{} so far of {url}",
+            Bytes(bytes.checked_ilog2().map_or(0, |log| 1 << log))
+        ),
     }
 }
 
 fn rounded(size: u64) -> String {
     let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let unit = units.into_iter().find(|(_, shift)| size >> shift > 0);
-    let Some((unit, shift)) = unit else { return format!("{size} bytes") };
+    let Some((unit, shift)) = unit else {
+        return format!("{size} bytes");
+    };
     let tenths = (u128::from(size) * 10) >> shift;
     format!("{}.{} {unit}", tenths / 10, tenths % 10)
 }
@@ -65,12 +84,19 @@ fn rounded(size: u64) -> String {
 /// What is in the way of a VM whose start waits for an image. Nothing while the image is on its way.
 #[must_use]
 pub fn in_the_way(decision: &Decision, notes: &[Wanted]) -> Option<Problem> {
-    let Decision::Wait(WaitFor::Medium { until }) = decision else { return None };
-    let note = notes.iter().find(|note| note.type_ == conditions::MEDIA_FETCHED)?;
+    let Decision::Wait(WaitFor::Medium { until }) = decision else {
+        return None;
+    };
+    let note = notes
+        .iter()
+        .find(|note| note.type_ == conditions::MEDIA_FETCHED)?;
     let reason = match note.reason {
         ConditionReason::Fetching => ReadyReason::Starting,
         _ => ReadyReason::MediaFetchFailed,
     };
-    let message = format!("the start waits for {}; the VM starts without it at {until}", note.message);
+    let message = format!(
+        "the start waits for {}; the VM starts without it at {until}",
+        note.message
+    );
     Some(Problem { reason, message })
 }

@@ -4,13 +4,18 @@ use crate::api::vm::names;
 use crate::controllers::vm::objects::{Plan, kept};
 use crate::controllers::vm::plan::DiskPlan;
 use crate::settings::ImageRepository;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
+use k8s_openapi::api::core::v1::{
+    PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 fn storage(size: &str) -> VolumeResourceRequirements {
     let requests = [("storage".to_owned(), Quantity(size.to_owned()))].into();
-    VolumeResourceRequirements { requests: Some(requests), limits: None }
+    VolumeResourceRequirements {
+        requests: Some(requests),
+        limits: None,
+    }
 }
 
 /// The claim for what the runner keeps: UUID, firmware variables, TPM state.
@@ -21,14 +26,24 @@ pub(super) fn runner_data(plan: &Plan) -> PersistentVolumeClaim {
         storage_class_name: plan.runner_data_class.clone(),
         ..PersistentVolumeClaimSpec::default()
     };
-    PersistentVolumeClaim { metadata: kept(plan, plan.runner_data_claim.clone()), spec: Some(spec), status: None }
+    PersistentVolumeClaim {
+        metadata: kept(plan, plan.runner_data_claim.clone()),
+        spec: Some(spec),
+        status: None,
+    }
 }
 
 /// The claim of a disk, as its template says.
 pub(super) fn disk(plan: &Plan, disk: &DiskPlan) -> PersistentVolumeClaim {
     let mut metadata = kept(plan, disk.claim.clone());
     // Ours last: the operator finds its objects by them.
-    let labels = disk.metadata.labels.clone().into_iter().flatten().chain(metadata.labels.take().into_iter().flatten());
+    let labels = disk
+        .metadata
+        .labels
+        .clone()
+        .into_iter()
+        .flatten()
+        .chain(metadata.labels.take().into_iter().flatten());
     metadata.labels = Some(labels.collect());
     metadata.annotations = disk.metadata.annotations.clone();
     let spec = disk.spec.clone();
@@ -41,7 +56,10 @@ pub(super) fn disk(plan: &Plan, disk: &DiskPlan) -> PersistentVolumeClaim {
             access_modes: Some(spec.access_modes),
             data_source: spec.data_source,
             data_source_ref: spec.data_source_ref,
-            resources: Some(VolumeResourceRequirements { requests, limits: resources.limits }),
+            resources: Some(VolumeResourceRequirements {
+                requests,
+                limits: resources.limits,
+            }),
             selector: spec.selector,
             storage_class_name: spec.storage_class_name,
             volume_attributes_class_name: spec.volume_attributes_class_name,

@@ -10,7 +10,9 @@ pub(super) use pod::{pod_security, restricted};
 use crate::api::vm::names;
 use crate::controllers::vm::images::{self, Fetch, Step};
 use crate::controllers::vm::plan::{ClaimChange, Plan, ServicePlan};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServicePort, ServiceSpec};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServicePort, ServiceSpec,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::json;
@@ -43,18 +45,36 @@ pub struct Objects {
 #[must_use]
 pub fn build(plan: &Plan) -> Objects {
     Objects {
-        image_repository: plan.image_repository.as_ref().map(|repository| claims::image_repository(plan, repository)),
-        fetches: plan.fetches.iter().map(|fetch| prepared(fetch, plan)).collect(),
+        image_repository: plan
+            .image_repository
+            .as_ref()
+            .map(|repository| claims::image_repository(plan, repository)),
+        fetches: plan
+            .fetches
+            .iter()
+            .map(|fetch| prepared(fetch, plan))
+            .collect(),
         config_map: config_map(plan),
         runner_data: claims::runner_data(plan),
-        disks: plan.disks.iter().map(|disk| claims::disk(plan, disk)).collect(),
+        disks: plan
+            .disks
+            .iter()
+            .map(|disk| claims::disk(plan, disk))
+            .collect(),
         claim_changes: plan
             .disks
             .iter()
-            .flat_map(|disk| disk.changes.iter().map(|change| (disk.claim.clone(), change.clone())))
+            .flat_map(|disk| {
+                disk.changes
+                    .iter()
+                    .map(|change| (disk.claim.clone(), change.clone()))
+            })
             .collect(),
         display_secret: plan.generate_secret.then(|| display_secret(plan)),
-        service: plan.service.as_ref().map(|service| self::service(plan, service)),
+        service: plan
+            .service
+            .as_ref()
+            .map(|service| self::service(plan, service)),
         pod: pod::build(plan),
     }
 }
@@ -63,13 +83,27 @@ pub fn build(plan: &Plan) -> Objects {
 /// every VM.
 fn config_map(plan: &Plan) -> ConfigMap {
     // Serializing plain data into a string cannot fail.
-    let kept = plan.kept_instance.as_ref().map(|kept| serde_json::to_string(kept).unwrap_or_default());
+    let kept = plan
+        .kept_instance
+        .as_ref()
+        .map(|kept| serde_json::to_string(kept).unwrap_or_default());
     let annotations = kept.map(|kept| [(names::ANNOTATION_INSTANCE_ID.to_owned(), kept)].into());
     // The runner reads the level in its own file; this one is for those who look for it where the reference has it.
-    let logging = plan.logging_properties.clone().map(|text| (names::LOGGING_FILE.to_owned(), text));
+    let logging = plan
+        .logging_properties
+        .clone()
+        .map(|text| (names::LOGGING_FILE.to_owned(), text));
     ConfigMap {
-        metadata: ObjectMeta { annotations, ..owned(plan, plan.name.clone()) },
-        data: Some([(names::CONFIG_FILE.to_owned(), plan.config_file.clone())].into_iter().chain(logging).collect()),
+        metadata: ObjectMeta {
+            annotations,
+            ..owned(plan, plan.name.clone())
+        },
+        data: Some(
+            [(names::CONFIG_FILE.to_owned(), plan.config_file.clone())]
+                .into_iter()
+                .chain(logging)
+                .collect(),
+        ),
         ..ConfigMap::default()
     }
 }
@@ -78,8 +112,15 @@ fn config_map(plan: &Plan) -> ConfigMap {
 fn display_secret(plan: &Plan) -> Secret {
     let mut metadata = owned(plan, names::display_secret(&plan.name));
     let labels = metadata.labels.get_or_insert_default();
-    labels.insert(names::LABEL_COMPONENT.to_owned(), names::COMPONENT_DISPLAY_SECRET.to_owned());
-    Secret { metadata, type_: Some("Opaque".to_owned()), ..Secret::default() }
+    labels.insert(
+        names::LABEL_COMPONENT.to_owned(),
+        names::COMPONENT_DISPLAY_SECRET.to_owned(),
+    );
+    Secret {
+        metadata,
+        type_: Some("Opaque".to_owned()),
+        ..Secret::default()
+    }
 }
 
 /// The load balancer service.
@@ -92,22 +133,43 @@ fn service(plan: &Plan, service: &ServicePlan) -> Service {
     });
     let applied = (names::ANNOTATION_APPLIED.to_owned(), applied.to_string());
     metadata.labels = Some(service.labels.clone().into_iter().chain(ours).collect());
-    metadata.annotations = Some(service.annotations.clone().into_iter().chain([applied]).collect());
-    let ports = service.ports.iter().map(|(name, port, protocol)| ServicePort {
-        name: Some(name.clone()),
-        port: i32::from(*port),
-        protocol: Some((*protocol).to_owned()),
-        target_port: Some(IntOrString::Int(i32::from(*port))),
-        ..ServicePort::default()
-    });
-    let selector = [(names::LABEL_NAME, names::APP_NAME), (names::LABEL_INSTANCE, plan.name.as_str())];
+    metadata.annotations = Some(
+        service
+            .annotations
+            .clone()
+            .into_iter()
+            .chain([applied])
+            .collect(),
+    );
+    let ports = service
+        .ports
+        .iter()
+        .map(|(name, port, protocol)| ServicePort {
+            name: Some(name.clone()),
+            port: i32::from(*port),
+            protocol: Some((*protocol).to_owned()),
+            target_port: Some(IntOrString::Int(i32::from(*port))),
+            ..ServicePort::default()
+        });
+    let selector = [
+        (names::LABEL_NAME, names::APP_NAME),
+        (names::LABEL_INSTANCE, plan.name.as_str()),
+    ];
     let spec = ServiceSpec {
         type_: Some("LoadBalancer".to_owned()),
-        selector: Some(selector.map(|(name, value)| (name.to_owned(), value.to_owned())).into()),
+        selector: Some(
+            selector
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+        ),
         ports: Some(ports.collect()),
         ..ServiceSpec::default()
     };
-    Service { metadata, spec: Some(spec), status: None }
+    Service {
+        metadata,
+        spec: Some(spec),
+        status: None,
+    }
 }
 
 /// An image, and its pod where one has to be made.
@@ -117,13 +179,21 @@ fn prepared(fetch: &Fetch, plan: &Plan) -> images::apply::Prepared {
         Step::None | Step::Record(_) | Step::Remove(_) => None,
     };
     let pod = attempt.zip(plan.fetch_settings.as_deref());
-    let pod = pod.map(|(attempt, settings)| images::build(&fetch.remote, attempt, &plan.namespace, settings));
-    images::apply::Prepared { fetch: fetch.clone(), pod }
+    let pod = pod.map(|(attempt, settings)| {
+        images::build(&fetch.remote, attempt, &plan.namespace, settings)
+    });
+    images::apply::Prepared {
+        fetch: fetch.clone(),
+        pod,
+    }
 }
 
 /// Metadata of a child that goes with its VM.
 fn owned(plan: &Plan, name: String) -> ObjectMeta {
-    ObjectMeta { owner_references: Some(vec![names::owner(&plan.name, &plan.uid)]), ..kept(plan, name) }
+    ObjectMeta {
+        owner_references: Some(vec![names::owner(&plan.name, &plan.uid)]),
+        ..kept(plan, name)
+    }
 }
 
 /// Metadata of a child that outlives its VM.
@@ -138,5 +208,8 @@ fn kept(plan: &Plan, name: String) -> ObjectMeta {
 
 /// The annotation that says which operator wrote the object.
 pub(super) fn version_annotation() -> (String, String) {
-    (names::ANNOTATION_VERSION.to_owned(), env!("CARGO_PKG_VERSION").to_owned())
+    (
+        names::ANNOTATION_VERSION.to_owned(),
+        env!("CARGO_PKG_VERSION").to_owned(),
+    )
 }

@@ -7,10 +7,10 @@ use crate::api::vm::{SecretKeyRef, names};
 use crate::controllers::vm::objects::{Plan, owned, version_annotation};
 use crate::controllers::vm::plan::{Place, Rights, Tun, protocol};
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMapProjection, Container, ContainerPort, EnvVar, EnvVarSource, HostPathVolumeSource, KeyToPath,
-    ObjectFieldSelector, PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ProjectedVolumeSource,
-    ResourceRequirements, SeccompProfile, SecretProjection, SecurityContext, Volume, VolumeDevice, VolumeMount,
-    VolumeProjection,
+    Capabilities, ConfigMapProjection, Container, ContainerPort, EnvVar, EnvVarSource,
+    HostPathVolumeSource, KeyToPath, ObjectFieldSelector, PersistentVolumeClaimVolumeSource, Pod,
+    PodSecurityContext, PodSpec, ProjectedVolumeSource, ResourceRequirements, SeccompProfile,
+    SecretProjection, SecurityContext, Volume, VolumeDevice, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
@@ -28,16 +28,28 @@ pub(super) fn build(plan: &Plan) -> Pod {
     // The user's first: what the operator finds its pods by stays.
     let mut labels = plan.pod_labels.clone();
     labels.extend(metadata.labels.take().into_iter().flatten());
-    labels.insert(names::LABEL_COMPONENT.to_owned(), names::APP_NAME.to_owned());
+    labels.insert(
+        names::LABEL_COMPONENT.to_owned(),
+        names::APP_NAME.to_owned(),
+    );
     metadata.labels = Some(labels);
-    metadata.annotations = Some(plan.pod_annotations.clone().into_iter().chain(annotations(plan)).collect());
+    metadata.annotations = Some(
+        plan.pod_annotations
+            .clone()
+            .into_iter()
+            .chain(annotations(plan))
+            .collect(),
+    );
     let placement = plan.placement.clone();
     let spec = PodSpec {
         containers: vec![container(plan)],
         volumes: Some(volumes(plan)),
         host_network: plan.rights.host_network().then_some(true),
         // In the node's network, the node's name servers are the default.
-        dns_policy: plan.rights.host_network().then(|| "ClusterFirstWithHostNet".to_owned()),
+        dns_policy: plan
+            .rights
+            .host_network()
+            .then(|| "ClusterFirstWithHostNet".to_owned()),
         security_context: (!plan.rights.as_reference).then(|| pod_security(&plan.rights)),
         service_account_name: Some(names::RUNNER_SERVICE_ACCOUNT.to_owned()),
         // The operator makes a new pod when one has ended, as only it knows whether the VM should run.
@@ -55,7 +67,11 @@ pub(super) fn build(plan: &Plan) -> Pod {
         runtime_class_name: placement.runtime_class_name,
         ..PodSpec::default()
     };
-    Pod { metadata, spec: Some(spec), status: None }
+    Pod {
+        metadata,
+        spec: Some(spec),
+        status: None,
+    }
 }
 
 /// A hash of all that needs another pod where it changes, of a pod as [`build`] gives it. It takes longer than all the
@@ -63,8 +79,15 @@ pub(super) fn build(plan: &Plan) -> Pod {
 #[must_use]
 pub fn made_of(pod: &Pod) -> String {
     let mut spec = pod.spec.clone().unwrap_or_default();
-    for resources in spec.containers.iter_mut().filter_map(|container| container.resources.as_mut()) {
-        for amounts in [&mut resources.limits, &mut resources.requests].into_iter().flatten() {
+    for resources in spec
+        .containers
+        .iter_mut()
+        .filter_map(|container| container.resources.as_mut())
+    {
+        for amounts in [&mut resources.limits, &mut resources.requests]
+            .into_iter()
+            .flatten()
+        {
             amounts.retain(|name, _| !can_follow(name));
         }
     }
@@ -79,7 +102,8 @@ pub fn made_of(pod: &Pod) -> String {
 #[must_use]
 pub fn marked(mut pod: Pod) -> Pod {
     let made_of = made_of(&pod);
-    pod.annotations_mut().insert(names::ANNOTATION_MADE_OF.to_owned(), made_of);
+    pod.annotations_mut()
+        .insert(names::ANNOTATION_MADE_OF.to_owned(), made_of);
     pod
 }
 
@@ -90,16 +114,29 @@ fn can_follow(resource: &str) -> bool {
 
 fn annotations(plan: &Plan) -> impl Iterator<Item = (String, String)> {
     let of = |amounts: &Option<BTreeMap<String, Quantity>>| {
-        let amounts = amounts.clone().into_iter().flatten().filter(|(name, _)| can_follow(name));
+        let amounts = amounts
+            .clone()
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| can_follow(name));
         Some(amounts.collect::<BTreeMap<_, _>>()).filter(|amounts| !amounts.is_empty())
     };
     let (requests, limits) = (of(&plan.resources.requests), of(&plan.resources.limits));
     // Serializing plain data into a string cannot fail.
-    let resources = ResourceRequirements { requests, limits, claims: None };
+    let resources = ResourceRequirements {
+        requests,
+        limits,
+        claims: None,
+    };
     let resources = serde_json::to_string(&resources).unwrap_or_default();
     let started_with = serde_json::to_string(&plan.started_with).unwrap_or_default();
-    let restart = plan.restart_request.map(|n| (names::ANNOTATION_RESTART_REQUEST.to_owned(), n.to_string()));
-    let own = [(names::ANNOTATION_RESOURCES, resources), (names::ANNOTATION_STARTED_WITH, started_with)];
+    let restart = plan
+        .restart_request
+        .map(|n| (names::ANNOTATION_RESTART_REQUEST.to_owned(), n.to_string()));
+    let own = [
+        (names::ANNOTATION_RESOURCES, resources),
+        (names::ANNOTATION_STARTED_WITH, started_with),
+    ];
     let own = own.map(|(name, value)| (name.to_owned(), value));
     own.into_iter().chain([version_annotation()]).chain(restart)
 }
@@ -109,13 +146,23 @@ fn container(plan: &Plan) -> Container {
         .disks
         .iter()
         .filter(|disk| disk.place == Place::Device)
-        .map(|disk| VolumeDevice { name: disk.name.clone(), device_path: disk.path() });
+        .map(|disk| VolumeDevice {
+            name: disk.name.clone(),
+            device_path: disk.path(),
+        });
     Container {
         name: names::container(&plan.name),
         image: Some(plan.image.clone()),
         image_pull_policy: plan.pull_policy.clone(),
-        command: plan.rights.tap.is_some().then(|| vec![names::TAP_RUNNER.to_owned()]),
-        env: Some(vec![env(names::ENV_NODE_NAME, "spec.nodeName"), env(names::ENV_POD_IP, "status.podIP")]),
+        command: plan
+            .rights
+            .tap
+            .is_some()
+            .then(|| vec![names::TAP_RUNNER.to_owned()]),
+        env: Some(vec![
+            env(names::ENV_NODE_NAME, "spec.nodeName"),
+            env(names::ENV_POD_IP, "status.podIP"),
+        ]),
         ports: Some(ports(plan)).filter(|ports| !ports.is_empty()),
         resources: Some(plan.resources.clone()),
         security_context: Some(container_security(&plan.rights)),
@@ -134,14 +181,20 @@ pub(in crate::controllers::vm) fn restricted() -> SecurityContext {
 /// start, privilege escalation is forbidden all the same.
 fn container_security(rights: &Rights) -> SecurityContext {
     if rights.as_reference {
-        return SecurityContext { privileged: Some(true), ..SecurityContext::default() };
+        return SecurityContext {
+            privileged: Some(true),
+            ..SecurityContext::default()
+        };
     }
     let add = rights.tap.is_some().then(|| vec!["NET_ADMIN".to_owned()]);
     SecurityContext {
         // A privileged container cannot forbid it; the runner does so itself.
         allow_privilege_escalation: (!rights.privileged).then_some(false),
         privileged: rights.privileged.then_some(true),
-        capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add }),
+        capabilities: Some(Capabilities {
+            drop: Some(vec!["ALL".to_owned()]),
+            add,
+        }),
         read_only_root_filesystem: Some(true),
         ..SecurityContext::default()
     }
@@ -150,23 +203,36 @@ fn container_security(rights: &Rights) -> SecurityContext {
 /// Root has the runner's group, so that both can use what the other has written: the kubelet opens to the group what is on
 /// a volume, and root's files are open to it from the start.
 pub(in crate::controllers::vm) fn pod_security(rights: &Rights) -> PodSecurityContext {
-    let (user, change_policy) = if rights.root { (0, "Always") } else { (names::RUNNER_UID, "OnRootMismatch") };
+    let (user, change_policy) = if rights.root {
+        (0, "Always")
+    } else {
+        (names::RUNNER_UID, "OnRootMismatch")
+    };
     PodSecurityContext {
         run_as_non_root: (!rights.root).then_some(true),
         run_as_user: Some(user),
         run_as_group: Some(names::RUNNER_UID),
         fs_group: Some(names::RUNNER_UID),
         fs_group_change_policy: Some(change_policy.to_owned()),
-        seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
+        seccomp_profile: Some(SeccompProfile {
+            type_: "RuntimeDefault".to_owned(),
+            localhost_profile: None,
+        }),
         ..PodSecurityContext::default()
     }
 }
 
 fn env(name: &str, field: &str) -> EnvVar {
-    let field_ref = ObjectFieldSelector { field_path: field.to_owned(), api_version: None };
+    let field_ref = ObjectFieldSelector {
+        field_path: field.to_owned(),
+        api_version: None,
+    };
     EnvVar {
         name: name.to_owned(),
-        value_from: Some(EnvVarSource { field_ref: Some(field_ref), ..EnvVarSource::default() }),
+        value_from: Some(EnvVarSource {
+            field_ref: Some(field_ref),
+            ..EnvVarSource::default()
+        }),
         value: None,
     }
 }
@@ -178,12 +244,21 @@ fn ports(plan: &Plan) -> Vec<ContainerPort> {
         protocol: Some(protocol.to_owned()),
         ..ContainerPort::default()
     };
-    let spice = plan.spice_port.map(|number| port("spice".to_owned(), number.into(), "TCP"));
+    let spice = plan
+        .spice_port
+        .map(|number| port("spice".to_owned(), number.into(), "TCP"));
     let forwards = plan.forwards.iter().map(|forward| {
         let protocol = protocol(forward.protocol);
-        port(format!("{}-{}", protocol.to_lowercase(), forward.port), forward.port, protocol)
+        port(
+            format!("{}-{}", protocol.to_lowercase(), forward.port),
+            forward.port,
+            protocol,
+        )
     });
-    let metrics = plan.config.metrics_port.map(|number| port("metrics".to_owned(), number.into(), "TCP"));
+    let metrics = plan
+        .config
+        .metrics_port
+        .map(|number| port("metrics".to_owned(), number.into(), "TCP"));
     spice.into_iter().chain(forwards).chain(metrics).collect()
 }
 
@@ -194,18 +269,27 @@ fn mounts(plan: &Plan) -> Vec<VolumeMount> {
         read_only: Some(read_only).filter(|read_only| *read_only),
         ..VolumeMount::default()
     };
-    let images = plan.has_cd_drive.then(|| mount(names::IMAGE_REPOSITORY_CLAIM, names::IMAGE_REPOSITORY_DIR, true));
+    let images = plan.has_cd_drive.then(|| {
+        mount(
+            names::IMAGE_REPOSITORY_CLAIM,
+            names::IMAGE_REPOSITORY_DIR,
+            true,
+        )
+    });
     let files = plan.disks.iter().filter(|disk| disk.place != Place::Device);
     let files = files.map(|disk| mount(&disk.name, &disk.directory(), false));
     let seed = (!plan.seed_secrets.is_empty()).then(|| mount(SEED, names::SEED_DIR, true));
     let tun = has_nodes_tun(plan).then(|| mount(TUN, names::TUN_DEVICE, false));
-    [mount(CONFIG, names::CONFIG_DIR, true), mount(RUNNER_DATA, names::DATA_DIR, false)]
-        .into_iter()
-        .chain(seed)
-        .chain(images)
-        .chain(files)
-        .chain(tun)
-        .collect()
+    [
+        mount(CONFIG, names::CONFIG_DIR, true),
+        mount(RUNNER_DATA, names::DATA_DIR, false),
+    ]
+    .into_iter()
+    .chain(seed)
+    .chain(images)
+    .chain(files)
+    .chain(tun)
+    .collect()
 }
 
 fn volumes(plan: &Plan) -> Vec<Volume> {
@@ -221,16 +305,28 @@ fn volumes(plan: &Plan) -> Vec<Volume> {
     // their mounts. The volume is read-only where it cannot be otherwise: the kubelet gives a volume to the group of the pod
     // that mounts it first, but not a read-only one, and a fetch pod that came later could not write there.
     let repository = names::IMAGE_REPOSITORY_CLAIM;
-    let images = || claim(repository, repository.to_owned(), plan.repository_is_read_only);
+    let images = || {
+        claim(
+            repository,
+            repository.to_owned(),
+            plan.repository_is_read_only,
+        )
+    };
     let images = plan.has_cd_drive.then(images);
-    let disks = plan.disks.iter().map(|disk| claim(&disk.name, disk.claim.clone(), false));
-    [config_volume(plan), claim(RUNNER_DATA, plan.runner_data_claim.clone(), false)]
-        .into_iter()
-        .chain(seed_volume(plan))
-        .chain(images)
-        .chain(disks)
-        .chain(has_nodes_tun(plan).then(tun_volume))
-        .collect()
+    let disks = plan
+        .disks
+        .iter()
+        .map(|disk| claim(&disk.name, disk.claim.clone(), false));
+    [
+        config_volume(plan),
+        claim(RUNNER_DATA, plan.runner_data_claim.clone(), false),
+    ]
+    .into_iter()
+    .chain(seed_volume(plan))
+    .chain(images)
+    .chain(disks)
+    .chain(has_nodes_tun(plan).then(tun_volume))
+    .collect()
 }
 
 fn has_nodes_tun(plan: &Plan) -> bool {
@@ -238,18 +334,32 @@ fn has_nodes_tun(plan: &Plan) -> bool {
 }
 
 fn tun_volume() -> Volume {
-    let host_path = HostPathVolumeSource { path: names::TUN_DEVICE.to_owned(), type_: Some("CharDevice".to_owned()) };
-    Volume { name: TUN.to_owned(), host_path: Some(host_path), ..Volume::default() }
+    let host_path = HostPathVolumeSource {
+        path: names::TUN_DEVICE.to_owned(),
+        type_: Some("CharDevice".to_owned()),
+    };
+    Volume {
+        name: TUN.to_owned(),
+        host_path: Some(host_path),
+        ..Volume::default()
+    }
 }
 
 fn config_volume(plan: &Plan) -> Volume {
     let config_map = VolumeProjection {
-        config_map: Some(ConfigMapProjection { name: plan.name.clone(), ..ConfigMapProjection::default() }),
+        config_map: Some(ConfigMapProjection {
+            name: plan.name.clone(),
+            ..ConfigMapProjection::default()
+        }),
         ..VolumeProjection::default()
     };
     let secret = |items| {
         plan.display_secret.as_ref().map(|name| VolumeProjection {
-            secret: Some(SecretProjection { name: name.clone(), items, optional: None }),
+            secret: Some(SecretProjection {
+                name: name.clone(),
+                items,
+                optional: None,
+            }),
             ..VolumeProjection::default()
         })
     };
@@ -259,7 +369,11 @@ fn config_volume(plan: &Plan) -> Volume {
         path: names::SECRET_PASSWORD.to_owned(),
         ..KeyToPath::default()
     };
-    let sources = [config_map].into_iter().chain(secret(None)).chain(secret(Some(vec![password]))).collect();
+    let sources = [config_map]
+        .into_iter()
+        .chain(secret(None))
+        .chain(secret(Some(vec![password])))
+        .collect();
     projected(CONFIG, sources)
 }
 
@@ -269,7 +383,11 @@ fn seed_volume(plan: &Plan) -> Option<Volume> {
     let source = |(file, from): &(&str, SecretKeyRef)| VolumeProjection {
         secret: Some(SecretProjection {
             name: from.name.clone(),
-            items: Some(vec![KeyToPath { key: from.key.clone(), path: (*file).to_owned(), ..KeyToPath::default() }]),
+            items: Some(vec![KeyToPath {
+                key: from.key.clone(),
+                path: (*file).to_owned(),
+                ..KeyToPath::default()
+            }]),
             optional: None,
         }),
         ..VolumeProjection::default()
@@ -280,6 +398,13 @@ fn seed_volume(plan: &Plan) -> Option<Volume> {
 
 fn projected(name: &str, sources: Vec<VolumeProjection>) -> Volume {
     // Readable by the runner's group, which the volume gets by fsGroup, and nobody else.
-    let projected = ProjectedVolumeSource { default_mode: Some(0o440), sources: Some(sources) };
-    Volume { name: name.to_owned(), projected: Some(projected), ..Volume::default() }
+    let projected = ProjectedVolumeSource {
+        default_mode: Some(0o440),
+        sources: Some(sources),
+    };
+    Volume {
+        name: name.to_owned(),
+        projected: Some(projected),
+        ..Volume::default()
+    }
 }

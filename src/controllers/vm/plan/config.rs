@@ -80,10 +80,16 @@ const LONG: usize = MOST / 2;
 
 /// The file with the configuration: JSON, which is YAML that all parsers read alike.
 pub(super) fn file(config: &config::RunnerConfig) -> String {
-    let file = config::ConfigFile { runner: config.clone() };
+    let file = config::ConfigFile {
+        runner: config.clone(),
+    };
     // Serializing plain data into a string cannot fail.
     let text = serde_json::to_string_pretty(&file).unwrap_or_default();
-    let text = if text.len() > LONG { serde_json::to_string(&file).unwrap_or_default() } else { text };
+    let text = if text.len() > LONG {
+        serde_json::to_string(&file).unwrap_or_default()
+    } else {
+        text
+    };
     text + "\n"
 }
 
@@ -97,22 +103,39 @@ pub(super) fn fits(vm: &VirtualMachine, file: &str, logging: Option<&str>) -> Re
             "spec.cloudInit",
             "put user data into a Secret and name it in userDataFrom, or let the guest fetch it (#include)",
         ),
-        Some(_) => ("spec.loggingProperties", "leave only the line .level: nothing else has an effect"),
-        None => {
-            ("loggingProperties of the operator's settings", "leave only the line .level: nothing else has an effect")
-        }
+        Some(_) => (
+            "spec.loggingProperties",
+            "leave only the line .level: nothing else has an effect",
+        ),
+        None => (
+            "loggingProperties of the operator's settings",
+            "leave only the line .level: nothing else has an effect",
+        ),
     };
-    invalid(field, format!("the VM's ConfigMap would have {all} bytes and can have {MOST}"), step)
+    invalid(
+        field,
+        format!("the VM's ConfigMap would have {all} bytes and can have {MOST}"),
+        step,
+    )
 }
 
 /// What the VM says, else the settings.
-pub(super) fn logging_properties<'a>(vm: &'a VirtualMachine, settings: &'a settings::Reconciler) -> Option<&'a String> {
-    vm.spec.logging_properties.as_ref().or(settings.logging_properties.as_ref())
+pub(super) fn logging_properties<'a>(
+    vm: &'a VirtualMachine,
+    settings: &'a settings::Reconciler,
+) -> Option<&'a String> {
+    vm.spec
+        .logging_properties
+        .as_ref()
+        .or(settings.logging_properties.as_ref())
 }
 
 /// Left out where it is the runner's default.
 fn log_level(vm: &VirtualMachine, settings: &settings::Reconciler) -> Option<String> {
-    level(logging_properties(vm, settings)?).0.filter(|level| *level != "info").map(str::to_owned)
+    level(logging_properties(vm, settings)?)
+        .0
+        .filter(|level| *level != "info")
+        .map(str::to_owned)
 }
 
 fn networks(machine: &Machine) -> Result<Vec<config::NetworkConfig>, Invalid> {
@@ -145,10 +168,19 @@ fn networks(machine: &Machine) -> Result<Vec<config::NetworkConfig>, Invalid> {
         Some(of_tap) => Some(tap(n, of_tap)),
         None => network.user.as_ref().map(user).map(Ok),
     };
-    machine.networks.iter().enumerate().filter_map(network).collect()
+    machine
+        .networks
+        .iter()
+        .enumerate()
+        .filter_map(network)
+        .collect()
 }
 
-fn drives(machine: &Machine, disks: &[DiskPlan], media: &Media) -> Result<Vec<config::DriveConfig>, Invalid> {
+fn drives(
+    machine: &Machine,
+    disks: &[DiskPlan],
+    media: &Media,
+) -> Result<Vec<config::DriveConfig>, Invalid> {
     let mut disks = disks.iter();
     let mut drives = Vec::new();
     for (i, disk) in machine.disks.iter().enumerate() {
@@ -160,7 +192,10 @@ fn drives(machine: &Machine, disks: &[DiskPlan], media: &Media) -> Result<Vec<co
                 bootindex,
                 ..config::DriveConfig::default()
             },
-            None => config::DriveConfig { bootindex, ..disks.next().map(drive).unwrap_or_default() },
+            None => config::DriveConfig {
+                bootindex,
+                ..disks.next().map(drive).unwrap_or_default()
+            },
         });
     }
     Ok(drives)
@@ -170,8 +205,15 @@ fn drives(machine: &Machine, disks: &[DiskPlan], media: &Media) -> Result<Vec<co
 fn drive(disk: &DiskPlan) -> config::DriveConfig {
     let drive = config::DriveConfig::default();
     match disk.place {
-        Place::Device => config::DriveConfig { resource: Some(disk.path()), ..drive },
-        Place::File { size } => config::DriveConfig { file: Some(disk.path()), size: Some(size), ..drive },
+        Place::Device => config::DriveConfig {
+            resource: Some(disk.path()),
+            ..drive
+        },
+        Place::File { size } => config::DriveConfig {
+            file: Some(disk.path()),
+            size: Some(size),
+            ..drive
+        },
     }
 }
 
@@ -180,7 +222,11 @@ fn medium(i: usize, image: &str, media: &Media) -> Result<String, Invalid> {
     if !is_remote(image) {
         return cd_image(&format!("spec.vm.disks[{i}].cdrom.image"), image);
     }
-    let file = media.files.iter().find(|(place, _)| *place == i).map(|(_, file)| file.clone());
+    let file = media
+        .files
+        .iter()
+        .find(|(place, _)| *place == i)
+        .map(|(_, file)| file.clone());
     Ok(file.unwrap_or_default())
 }
 

@@ -31,7 +31,10 @@ pub(super) fn fields(
         ("spec.nodeSelector", value(&spec.node_selector)),
         ("spec.affinity", value(&spec.affinity)),
         ("spec.tolerations", value(&spec.tolerations)),
-        ("spec.topologySpreadConstraints", value(&spec.topology_spread_constraints)),
+        (
+            "spec.topologySpreadConstraints",
+            value(&spec.topology_spread_constraints),
+        ),
         ("spec.priorityClassName", value(&spec.priority_class_name)),
         ("spec.runtimeClassName", value(&spec.runtime_class_name)),
         ("spec.imagePullSecrets", value(&spec.image_pull_secrets)),
@@ -39,9 +42,20 @@ pub(super) fn fields(
         ("spec.podAnnotations", value(&spec.pod_annotations)),
         ("spec.metricsPort", value(&spec.metrics_port)),
         ("spec.resources", fixed_resources(spec)),
-        ("spec.loggingProperties", value(&spec.logging_properties.as_deref().and_then(|text| level(text).0))),
+        (
+            "spec.loggingProperties",
+            value(
+                &spec
+                    .logging_properties
+                    .as_deref()
+                    .and_then(|text| level(text).0),
+            ),
+        ),
         // As text: what is false or empty in it is the guest's business.
-        ("spec.cloudInit", value(&spec.cloud_init.as_ref().map(|seed| value(seed).to_string()))),
+        (
+            "spec.cloudInit",
+            value(&spec.cloud_init.as_ref().map(|seed| value(seed).to_string())),
+        ),
     ];
     let machine = [
         ("spec.vm.machineUuid", value(&machine.machine_uuid)),
@@ -49,10 +63,21 @@ pub(super) fn fields(
         ("spec.vm.firmware", value(&machine.firmware)),
         ("spec.vm.bootMenu", value(&machine.boot_menu)),
         ("spec.vm.cpuModel", value(&machine.cpu_model)),
-        ("spec.vm.maximumCpus", value(&config.and_then(|vm| vm.maximum_cpus))),
+        (
+            "spec.vm.maximumCpus",
+            value(&config.and_then(|vm| vm.maximum_cpus)),
+        ),
         ("spec.vm.cpuTopology", value(&machine.cpu_topology)),
         ("spec.vm.maximumRam", value(&maximum_ram.0)),
-        ("spec.vm.memory", value(&machine.memory.as_ref().filter(|memory| **memory != Memory::default()))),
+        (
+            "spec.vm.memory",
+            value(
+                &machine
+                    .memory
+                    .as_ref()
+                    .filter(|memory| **memory != Memory::default()),
+            ),
+        ),
         ("spec.vm.rtcBase", value(&machine.rtc_base)),
         ("spec.vm.rtcClock", value(&machine.rtc_clock)),
         ("spec.vm.networks", value(&machine.networks)),
@@ -61,7 +86,11 @@ pub(super) fn fields(
         ("spec.vm.display.spice", value(&spice)),
         ("the display secret", value(&display_secret)),
     ];
-    placed.into_iter().chain(machine).map(|(field, value)| (field.to_owned(), hash(&value))).collect()
+    placed
+        .into_iter()
+        .chain(machine)
+        .map(|(field, value)| (field.to_owned(), hash(&value)))
+        .collect()
 }
 
 /// Maps are sorted, so that the order in which something was written does not matter.
@@ -96,17 +125,30 @@ fn said(value: &Value) -> Value {
 /// A drive without what changes while the machine runs: the CD in it, the size of its image.
 fn drive(drive: &DriveConfig) -> DriveConfig {
     let is_cd = drive.type_ == DriveType::IdeCd;
-    DriveConfig { file: drive.file.clone().filter(|_| !is_cd), size: None, ..drive.clone() }
+    DriveConfig {
+        file: drive.file.clone().filter(|_| !is_cd),
+        size: None,
+        ..drive.clone()
+    }
 }
 
 /// The resources but for CPU and memory, which a running pod follows.
 fn fixed_resources(spec: &VirtualMachineSpec) -> Value {
-    let Some(Resources { limits, requests }) = &spec.resources else { return Value::Null };
+    let Some(Resources { limits, requests }) = &spec.resources else {
+        return Value::Null;
+    };
     let fixed = [limits, requests].map(|amounts| {
-        let amounts = amounts.iter().flatten().filter(|(name, _)| *name != "cpu" && *name != "memory");
+        let amounts = amounts
+            .iter()
+            .flatten()
+            .filter(|(name, _)| *name != "cpu" && *name != "memory");
         amounts.collect::<BTreeMap<_, _>>()
     });
-    if fixed.iter().all(BTreeMap::is_empty) { Value::Null } else { value(&fixed) }
+    if fixed.iter().all(BTreeMap::is_empty) {
+        Value::Null
+    } else {
+        value(&fixed)
+    }
 }
 
 #[cfg(test)]
@@ -115,7 +157,8 @@ mod tests {
 
     #[test]
     fn a_field_that_is_not_set_makes_no_difference() {
-        let before = json!({"user": {"device": "e1000e", "net": "10.0.0.0/8"}, "list": [null, {"a": 1}]});
+        let before =
+            json!({"user": {"device": "e1000e", "net": "10.0.0.0/8"}, "list": [null, {"a": 1}]});
         let new = json!({
             "user": {"device": "e1000e", "net": "10.0.0.0/8", "queues": null, "isolated": false, "routes": [], "dns": {}},
             "list": [null, {"a": 1, "b": {"c": null}}],

@@ -9,12 +9,22 @@ use std::collections::BTreeSet;
 const LARGEST: Bytes = Bytes(1 << 52);
 
 pub(super) fn size(field: &str, text: &str) -> Result<Bytes, Invalid> {
-    let bytes = text.parse::<Bytes>().or_else(|e| invalid(field, e.to_string(), "correct the size"))?;
+    let bytes = text
+        .parse::<Bytes>()
+        .or_else(|e| invalid(field, e.to_string(), "correct the size"))?;
     if bytes.0 < 1 << 20 {
-        return invalid(field, format!("{text:?} is less than 1 MiB"), "give a size such as 512Mi or 4Gi");
+        return invalid(
+            field,
+            format!("{text:?} is less than 1 MiB"),
+            "give a size such as 512Mi or 4Gi",
+        );
     }
     if bytes > LARGEST {
-        return invalid(field, format!("{text:?} is more than any machine has"), "give at most 4Pi, which is 4096 TiB");
+        return invalid(
+            field,
+            format!("{text:?} is more than any machine has"),
+            "give at most 4Pi, which is 4096 TiB",
+        );
     }
     Ok(bytes)
 }
@@ -23,14 +33,24 @@ pub(super) fn size(field: &str, text: &str) -> Result<Bytes, Invalid> {
 /// more; where it was stored before, it means all there is, as it did then.
 pub(super) fn memory(machine: &Machine) -> Result<(Bytes, Option<Bytes>), Invalid> {
     let maximum = size("spec.vm.maximumRam", &machine.maximum_ram)?;
-    let current = machine.current_ram.as_deref().map(|text| size("spec.vm.currentRam", text)).transpose()?;
+    let current = machine
+        .current_ram
+        .as_deref()
+        .map(|text| size("spec.vm.currentRam", text))
+        .transpose()?;
     if let Some(size) = hugepages(machine)
         && !whole_mebibytes(maximum).0.is_multiple_of(size.bytes())
     {
         let (text, pages) = (&machine.maximum_ram, size.as_str());
         let next = Bytes(maximum.0.next_multiple_of(size.bytes())).to_quantity();
-        let why = format!("{text:?} is no whole number of the huge pages of {pages} (spec.vm.memory.hugepages)");
-        return invalid("spec.vm.maximumRam", why, format!("give a multiple of {pages}, such as {next}"));
+        let why = format!(
+            "{text:?} is no whole number of the huge pages of {pages} (spec.vm.memory.hugepages)"
+        );
+        return invalid(
+            "spec.vm.maximumRam",
+            why,
+            format!("give a multiple of {pages}, such as {next}"),
+        );
     }
     Ok((maximum, current.map(|current| current.min(maximum))))
 }
@@ -49,10 +69,15 @@ pub(super) fn whole_mebibytes(ram: Bytes) -> Bytes {
 pub(super) fn cpus(machine: &Machine) -> Result<(u32, u32), Invalid> {
     let at_least_one = |n: i64| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
     let maximum = match (&machine.cpu_topology, machine.maximum_cpus) {
-        (Some(t), _) => [t.sockets, t.dies_per_socket, t.cores_per_die, t.threads_per_core]
-            .map(at_least_one)
-            .iter()
-            .fold(1u32, |product, n| product.saturating_mul(*n)),
+        (Some(t), _) => [
+            t.sockets,
+            t.dies_per_socket,
+            t.cores_per_die,
+            t.threads_per_core,
+        ]
+        .map(at_least_one)
+        .iter()
+        .fold(1u32, |product, n| product.saturating_mul(*n)),
         (None, Some(n)) => at_least_one(n),
         (None, None) => machine.current_cpus.map_or(1, at_least_one),
     };
@@ -63,8 +88,13 @@ pub(super) fn cpus(machine: &Machine) -> Result<(u32, u32), Invalid> {
         current <= maximum || open && current.is_multiple_of(maximum)
     };
     if !machine.cpu_topology.as_ref().is_none_or(fits) {
-        let why = format!("{current} is more than the {maximum} CPUs that spec.vm.cpuTopology allows");
-        return invalid("spec.vm.currentCpus", why, "lower it, or enlarge the topology");
+        let why =
+            format!("{current} is more than the {maximum} CPUs that spec.vm.cpuTopology allows");
+        return invalid(
+            "spec.vm.currentCpus",
+            why,
+            "lower it, or enlarge the topology",
+        );
     }
     // As in the reference, the maximum gives way.
     Ok((maximum.max(current), current))
@@ -76,16 +106,30 @@ pub(super) fn forwards(
     spice_port: Option<i64>,
     metrics_port: Option<i64>,
 ) -> Result<Vec<Forward>, Invalid> {
-    let mut taken: BTreeSet<(i64, &str)> = spice_port.map(|port| (port, "TCP")).into_iter().collect();
+    let mut taken: BTreeSet<(i64, &str)> =
+        spice_port.map(|port| (port, "TCP")).into_iter().collect();
     if let Some(port) = metrics_port.filter(|port| !taken.insert((*port, "TCP"))) {
-        return invalid("spec.metricsPort", format!("{port} is the display's port"), "choose another port");
+        return invalid(
+            "spec.metricsPort",
+            format!("{port} is the display's port"),
+            "choose another port",
+        );
     }
     let mut forwards = Vec::new();
     for (i, network) in machine.networks.iter().enumerate() {
-        for (j, forward) in network.user.iter().flat_map(|user| &user.forward).enumerate() {
+        for (j, forward) in network
+            .user
+            .iter()
+            .flat_map(|user| &user.forward)
+            .enumerate()
+        {
             if !taken.insert((forward.port.into(), protocol(forward.protocol))) {
                 let field = format!("spec.vm.networks[{i}].user.forward[{j}].port");
-                return invalid(field, format!("{} is used twice in the pod", forward.port), "choose another port");
+                return invalid(
+                    field,
+                    format!("{} is used twice in the pod", forward.port),
+                    "choose another port",
+                );
             }
             forwards.push(forward.clone());
         }

@@ -111,8 +111,16 @@ pub struct Invalid {
     pub next_step: String,
 }
 
-fn invalid<T>(field: impl Into<String>, why: impl Into<String>, next_step: impl Into<String>) -> Result<T, Invalid> {
-    Err(Invalid { field: field.into(), why: why.into(), next_step: next_step.into() })
+fn invalid<T>(
+    field: impl Into<String>,
+    why: impl Into<String>,
+    next_step: impl Into<String>,
+) -> Result<T, Invalid> {
+    Err(Invalid {
+        field: field.into(),
+        why: why.into(),
+        next_step: next_step.into(),
+    })
 }
 
 /// Plans the VM.
@@ -133,13 +141,16 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     let memory = machine::memory(&spec.vm)?;
     let cpus = machine::cpus(&spec.vm)?;
     let kept_instance = seed::kept_instance(observed);
-    let fetches: Vec<Fetch> =
-        images::remotes(vm).into_iter().map(|remote| images::look(remote, observed, settings)).collect();
+    let fetches: Vec<Fetch> = images::remotes(vm)
+        .into_iter()
+        .map(|remote| images::look(remote, observed, settings))
+        .collect();
     let media = images::media(&fetches, observed, &settings.image_repository.fetch);
     let fetch_settings = (!fetches.is_empty()).then(|| Box::new(settings.clone()));
     let seed = seed::seed(vm, kept_instance.as_ref());
     let rights = Rights::of(&spec.vm, &image, settings);
-    let display_secret = present_secret.or_else(|| generate_secret.then(|| names::display_secret(&name)));
+    let display_secret =
+        present_secret.or_else(|| generate_secret.then(|| names::display_secret(&name)));
     let mut config = RunnerConfig {
         metrics_port: rights.metrics_port(spec.metrics_port, spice_port, &forwards),
         ..config::runner_config(vm, cpus, memory, (&disks, &media), settings, seed)?
@@ -148,7 +159,10 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         config::hide_display(&mut config);
     }
     // A privileged pod of the reference has all devices.
-    let accelerator = settings.accelerator.requested().filter(|_| !rights.as_reference);
+    let accelerator = settings
+        .accelerator
+        .requested()
+        .filter(|_| !rights.as_reference);
     let devices = accelerator.into_iter().chain(rights.tun_resource());
     let resources = pod::resources(vm, cpus, memory, settings);
     let logging_properties = config::logging_properties(vm, settings).cloned();
@@ -169,7 +183,10 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         image,
         pull_policy,
         resources: pod::with_hugepages(pod::with_devices(resources, devices), &spec.vm, memory.0),
-        pull_secrets: spec.image_pull_secrets.clone().or_else(|| settings.pod_defaults.image_pull_secrets.clone()),
+        pull_secrets: spec
+            .image_pull_secrets
+            .clone()
+            .or_else(|| settings.pod_defaults.image_pull_secrets.clone()),
         rights,
         placement: Placement::of(spec, &settings.pod_defaults),
         pod_labels: spec.pod_labels.clone().unwrap_or_default(),
@@ -177,7 +194,8 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         config,
         disks,
         has_cd_drive: observed.has_cd_drive(),
-        runner_data_claim: observed.claim_name(observe::RUNNER_DATA, names::runner_data_claim(&name)),
+        runner_data_claim: observed
+            .claim_name(observe::RUNNER_DATA, names::runner_data_claim(&name)),
         runner_data_class: settings.runner_data_pvc.storage_class_name.clone(),
         display_secret,
         generate_secret,
@@ -200,7 +218,10 @@ fn repository_is_read_only(observed: &Observed, settings: &settings::Reconciler)
 }
 
 /// The image repository, where there is none and the settings want one.
-fn image_repository(observed: &Observed, settings: &settings::Reconciler) -> Option<settings::ImageRepository> {
+fn image_repository(
+    observed: &Observed,
+    settings: &settings::Reconciler,
+) -> Option<settings::ImageRepository> {
     let wanted = observed.image_repository.is_none() && settings.image_repository.create;
     wanted.then(|| settings.image_repository.clone())
 }
@@ -213,7 +234,11 @@ fn checked_name(vm: &VirtualMachine) -> Result<String, Invalid> {
             "{name:?} has {} characters; the VM's objects carry it as a label, which has at most 63",
             name.len()
         );
-        return invalid("metadata.name", why, "create the VM again with a shorter name");
+        return invalid(
+            "metadata.name",
+            why,
+            "create the VM again with a shorter name",
+        );
     }
     Ok(name)
 }

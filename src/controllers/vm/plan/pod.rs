@@ -5,7 +5,9 @@ use crate::api::vm::{Image, Machine, PullPolicy, names};
 use crate::api::{VirtualMachine, VirtualMachineSpec};
 use crate::controllers::vm::plan::machine::{hugepages, whole_mebibytes};
 use crate::settings;
-use k8s_openapi::api::core::v1::{Affinity, ResourceRequirements, Toleration, TopologySpreadConstraint};
+use k8s_openapi::api::core::v1::{
+    Affinity, ResourceRequirements, Toleration, TopologySpreadConstraint,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 
@@ -33,11 +35,20 @@ impl Placement {
     pub(super) fn of(spec: &VirtualMachineSpec, defaults: &settings::PodDefaults) -> Self {
         Self {
             node_name: spec.node_name.clone(),
-            node_selector: spec.node_selector.clone().or_else(|| defaults.node_selector.clone()),
+            node_selector: spec
+                .node_selector
+                .clone()
+                .or_else(|| defaults.node_selector.clone()),
             affinity: spec.affinity.clone(),
-            tolerations: spec.tolerations.clone().or_else(|| defaults.tolerations.clone()),
+            tolerations: spec
+                .tolerations
+                .clone()
+                .or_else(|| defaults.tolerations.clone()),
             topology_spread_constraints: spec.topology_spread_constraints.clone(),
-            priority_class_name: spec.priority_class_name.clone().or_else(|| defaults.priority_class_name.clone()),
+            priority_class_name: spec
+                .priority_class_name
+                .clone()
+                .or_else(|| defaults.priority_class_name.clone()),
             runtime_class_name: spec.runtime_class_name.clone(),
         }
     }
@@ -50,7 +61,10 @@ pub(super) fn with_devices<'a>(
 ) -> ResourceRequirements {
     for device in devices {
         for amounts in [&mut resources.limits, &mut resources.requests] {
-            amounts.get_or_insert_default().entry(device.to_owned()).or_insert_with(|| Quantity("1".to_owned()));
+            amounts
+                .get_or_insert_default()
+                .entry(device.to_owned())
+                .or_insert_with(|| Quantity("1".to_owned()));
         }
     }
     resources
@@ -65,7 +79,10 @@ pub(super) fn with_hugepages(
     if let Some(size) = hugepages(machine) {
         for amounts in [&mut resources.limits, &mut resources.requests] {
             let amount = Quantity(whole_mebibytes(maximum).to_quantity());
-            amounts.get_or_insert_default().entry(format!("hugepages-{}", size.as_str())).or_insert(amount);
+            amounts
+                .get_or_insert_default()
+                .entry(format!("hugepages-{}", size.as_str()))
+                .or_insert(amount);
         }
     }
     resources
@@ -73,24 +90,44 @@ pub(super) fn with_hugepages(
 
 /// The user's annotations of the pod, without those whose names are the operator's or the runner's.
 pub(super) fn annotations(spec: &VirtualMachineSpec) -> BTreeMap<String, String> {
-    let ours = |name: &String| names::ANNOTATION_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    let ours = |name: &String| {
+        names::ANNOTATION_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+    };
     let mut annotations = spec.pod_annotations.clone().unwrap_or_default();
     annotations.retain(|name, _| !ours(name));
     annotations
 }
 
-pub(super) fn image(image: Option<&Image>, settings: &settings::Reconciler) -> (String, Option<String>) {
-    let default = || (settings.runner_image.source.clone(), Some(settings.runner_image.pull_policy.clone()));
+pub(super) fn image(
+    image: Option<&Image>,
+    settings: &settings::Reconciler,
+) -> (String, Option<String>) {
+    let default = || {
+        (
+            settings.runner_image.source.clone(),
+            Some(settings.runner_image.pull_policy.clone()),
+        )
+    };
     let Some(image) = image else { return default() };
     let reference = match (&image.source, &image.repository, &image.path) {
         (Some(source), ..) => source.clone(),
         (None, Some(repository), Some(path)) => {
-            let version = image.version.as_ref().map(|v| format!(":{v}")).unwrap_or_default();
+            let version = image
+                .version
+                .as_ref()
+                .map(|v| format!(":{v}"))
+                .unwrap_or_default();
             format!("{repository}/{path}{version}")
         }
         _ => return default(),
     };
-    if settings.replaced_images.iter().any(|replaced| reference.starts_with(replaced)) {
+    if settings
+        .replaced_images
+        .iter()
+        .any(|replaced| reference.starts_with(replaced))
+    {
         return default();
     }
     let pull_policy = image.pull_policy.map(|policy| match policy {
@@ -115,7 +152,11 @@ pub(super) fn resources(
     settings: &settings::Reconciler,
 ) -> ResourceRequirements {
     if let Some(given) = &vm.spec.resources {
-        return ResourceRequirements { limits: given.limits.clone(), requests: given.requests.clone(), claims: None };
+        return ResourceRequirements {
+            limits: given.limits.clone(),
+            requests: given.requests.clone(),
+            claims: None,
+        };
     }
     let has_display = vm.spec.vm.display.spice.is_some();
     let millicpus = (f64::from(cpus) * 1000.0 / settings.cpu_overcommit).ceil() as u64;
@@ -123,9 +164,17 @@ pub(super) fn resources(
     let of_guest = hugepages(&vm.spec.vm).map_or(current.unwrap_or(maximum), |_| Bytes(0));
     let memory = (of_guest.0 as f64 / settings.ram_overcommit).floor() as u64;
     let memory = memory.saturating_add(overhead(cpus, maximum, has_display).0);
-    let requests = [("cpu", format!("{millicpus}m")), ("memory", memory.to_string())];
-    let requests = requests.map(|(name, amount)| (name.to_owned(), Quantity(amount))).into();
-    ResourceRequirements { requests: Some(requests), ..ResourceRequirements::default() }
+    let requests = [
+        ("cpu", format!("{millicpus}m")),
+        ("memory", memory.to_string()),
+    ];
+    let requests = requests
+        .map(|(name, amount)| (name.to_owned(), Quantity(amount)))
+        .into();
+    ResourceRequirements {
+        requests: Some(requests),
+        ..ResourceRequirements::default()
+    }
 }
 
 /// Memory of the pod besides the guest's: 76 MiB, 1 MiB for each CPU, 28 MiB for a display, and a 512th of the machine's

@@ -33,7 +33,10 @@ impl Rights {
     /// What that machine needs with that image.
     pub(super) fn of(machine: &Machine, image: &str, settings: &settings::Reconciler) -> Self {
         if image.starts_with(settings::REFERENCE_IMAGES) {
-            return Self { as_reference: true, ..Self::default() };
+            return Self {
+                as_reference: true,
+                ..Self::default()
+            };
         }
         let has_tap = machine.networks.iter().any(|network| network.tap.is_some());
         let accelerator = &settings.accelerator;
@@ -44,7 +47,12 @@ impl Rights {
             _ => Tun::Resource(settings.tap.tun_resource.clone()),
         };
         let root = settings.device_access == DeviceAccess::Root;
-        Self { tap: has_tap.then(tun), privileged, root, as_reference: false }
+        Self {
+            tap: has_tap.then(tun),
+            privileged,
+            root,
+            as_reference: false,
+        }
     }
 
     /// Whether the pod is in the node's network.
@@ -70,7 +78,9 @@ impl Rights {
         forwards: &[Forward],
     ) -> Option<u16> {
         if wanted.is_some() {
-            return wanted.and_then(|port| u16::try_from(port).ok()).filter(|_| !self.as_reference);
+            return wanted
+                .and_then(|port| u16::try_from(port).ok())
+                .filter(|_| !self.as_reference);
         }
         let port = names::METRICS_PORT;
         let is_forwarded = |f: &Forward| f.port == i32::from(port) && protocol(f.protocol) == "TCP";

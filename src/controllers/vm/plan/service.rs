@@ -24,7 +24,13 @@ pub(super) fn service(
     forwards: &[Forward],
     setting: &LoadBalancerService,
 ) -> Option<ServicePlan> {
-    let LoadBalancerService::On { labels, annotations } = setting else { return None };
+    let LoadBalancerService::On {
+        labels,
+        annotations,
+    } = setting
+    else {
+        return None;
+    };
     let own = spec.load_balancer_service.clone().unwrap_or_default();
     if spec.load_balancer_service.is_some() && own.labels.is_none() && own.annotations.is_none() {
         return None;
@@ -32,7 +38,11 @@ pub(super) fn service(
     let forwarded = |forward: &Forward| {
         let protocol = protocol(forward.protocol);
         let port = u16::try_from(forward.port).ok()?;
-        Some((format!("{}-{port}", protocol.to_lowercase()), port, protocol))
+        Some((
+            format!("{}-{port}", protocol.to_lowercase()),
+            port,
+            protocol,
+        ))
     };
     let ports: Vec<_> = match spice_port {
         Some(port) => vec![("spice".to_owned(), port, "TCP")],
@@ -46,7 +56,10 @@ pub(super) fn service(
 }
 
 /// The defaults with the VM's values over them, where null takes one away; without those that are the operator's.
-fn overlaid(defaults: &BTreeMap<String, String>, own: BTreeMap<String, Option<String>>) -> BTreeMap<String, String> {
+fn overlaid(
+    defaults: &BTreeMap<String, String>,
+    own: BTreeMap<String, Option<String>>,
+) -> BTreeMap<String, String> {
     let mut merged = defaults.clone();
     for (name, value) in own {
         match value {
@@ -54,9 +67,16 @@ fn overlaid(defaults: &BTreeMap<String, String>, own: BTreeMap<String, Option<St
             None => merged.remove(&name),
         };
     }
-    let generated = [names::LABEL_NAME, names::LABEL_INSTANCE, names::LABEL_MANAGED_BY];
+    let generated = [
+        names::LABEL_NAME,
+        names::LABEL_INSTANCE,
+        names::LABEL_MANAGED_BY,
+    ];
     merged.retain(|name, _| {
-        !generated.contains(&name.as_str()) && !names::ANNOTATION_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        !generated.contains(&name.as_str())
+            && !names::ANNOTATION_PREFIXES
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
     });
     merged
 }

@@ -23,14 +23,26 @@ fn what_cannot_be_used_is_named_by_its_field() {
         (json!({"maximumRam": "8"}), "spec.vm.maximumRam"),
         (json!({"maximumRam": "5Pi"}), "spec.vm.maximumRam"),
         (json!({"maximumRam": "1e99"}), "spec.vm.maximumRam"),
-        (json!({"cpuTopology": {"sockets": 2, "coresPerDie": 2}, "currentCpus": 5}), "spec.vm.currentCpus"),
+        (
+            json!({"cpuTopology": {"sockets": 2, "coresPerDie": 2}, "currentCpus": 5}),
+            "spec.vm.currentCpus",
+        ),
         (
             json!({"disks": [{"cdrom": {"image": ""}}, disk("UPPER")]}),
             "spec.vm.disks[1].volumeClaimTemplate.metadata.name",
         ),
-        (json!({"disks": [disk("a"), disk("a")]}), "spec.vm.disks[1].volumeClaimTemplate.metadata.name"),
-        (json!({"disks": [{"cdrom": {"image": "/etc/passwd"}}]}), "spec.vm.disks[0].cdrom.image"),
-        (json!({"disks": [{"cdrom": {"image": "a/../../b"}}]}), "spec.vm.disks[0].cdrom.image"),
+        (
+            json!({"disks": [disk("a"), disk("a")]}),
+            "spec.vm.disks[1].volumeClaimTemplate.metadata.name",
+        ),
+        (
+            json!({"disks": [{"cdrom": {"image": "/etc/passwd"}}]}),
+            "spec.vm.disks[0].cdrom.image",
+        ),
+        (
+            json!({"disks": [{"cdrom": {"image": "a/../../b"}}]}),
+            "spec.vm.disks[0].cdrom.image",
+        ),
         (
             json!({"networks": [{"user": {"forward": [{"port": 5900, "guestPort": 22}]}}]}),
             "spec.vm.networks[0].user.forward[0].port",
@@ -45,9 +57,15 @@ fn b12_a_topology_gives_the_maximum_of_cpus() {
     // B12: the reference took such a machine for one with a single CPU.
     let topology = json!({"cpuTopology": {"sockets": 2, "coresPerDie": 2, "threadsPerCore": 2}});
     let machine = planned(topology).unwrap().config.vm.unwrap();
-    assert_eq!((machine.maximum_cpus, machine.current_cpus), (Some(8), Some(8)));
+    assert_eq!(
+        (machine.maximum_cpus, machine.current_cpus),
+        (Some(8), Some(8))
+    );
     let machine = planned(json!({})).unwrap().config.vm.unwrap();
-    assert_eq!((machine.maximum_cpus, machine.current_cpus), (Some(1), Some(1)));
+    assert_eq!(
+        (machine.maximum_cpus, machine.current_cpus),
+        (Some(1), Some(1))
+    );
 }
 
 #[test]
@@ -56,7 +74,10 @@ fn metrics_give_way_to_a_port_of_the_vms_own() {
     let forward = |protocol: &str| json!({"networks": [{"user": {"forward": [{"port": 9180, "guestPort": 80, "protocol": protocol}]}}]});
     assert_eq!(port(json!({})), Some(9180));
     assert_eq!(port(json!({"display": {"spice": {"port": 9180}}})), None);
-    assert_eq!((port(forward("TCP")), port(forward("UDP"))), (None, Some(9180)));
+    assert_eq!(
+        (port(forward("TCP")), port(forward("UDP"))),
+        (None, Some(9180))
+    );
 }
 
 #[test]
@@ -69,17 +90,24 @@ fn metrics_are_on_the_port_that_the_vm_names_also_in_the_nodes_network() {
     let spice = |port: u16| json!({"spice": {"port": port}});
     let tap = json!([{"tap": {"bridge": "br1"}}]);
     for networks in [json!([]), tap] {
-        assert_eq!(planned(networks, spice(5900)).unwrap().config.metrics_port, Some(9281));
+        assert_eq!(
+            planned(networks, spice(5900)).unwrap().config.metrics_port,
+            Some(9281)
+        );
     }
     let forward = json!([{"user": {"forward": [{"port": 9281, "guestPort": 80}]}}]);
     let field = |planned: Result<Plan, Invalid>| planned.unwrap_err().field;
     assert_eq!(field(planned(json!([]), spice(9281))), "spec.metricsPort");
-    assert_eq!(field(planned(forward, spice(5900))), "spec.vm.networks[0].user.forward[0].port");
+    assert_eq!(
+        field(planned(forward, spice(5900))),
+        "spec.vm.networks[0].user.forward[0].port"
+    );
 }
 
 #[test]
 fn a_tap_needs_the_nodes_network_and_its_device_and_other_vms_need_nothing() {
-    let tap = json!({"networks": [{"user": {}}, {"tap": {"bridge": "br1", "mac": "52:54:00:00:00:01"}}]});
+    let tap =
+        json!({"networks": [{"user": {}}, {"tap": {"bridge": "br1", "mac": "52:54:00:00:00:01"}}]});
     let of = |settings: &settings::Reconciler| plan(&alone(vm(tap.clone())), settings).unwrap();
     let resource = |plan: &Plan| {
         let devices = plan.resources.limits.clone().unwrap_or_default();
@@ -87,29 +115,52 @@ fn a_tap_needs_the_nodes_network_and_its_device_and_other_vms_need_nothing() {
     };
     let mut settings = settings::Reconciler::default();
     let plan = of(&settings);
-    assert_eq!(plan.rights.tap, Some(Tun::Resource(names::RESOURCE_TUN.to_owned())));
+    assert_eq!(
+        plan.rights.tap,
+        Some(Tun::Resource(names::RESOURCE_TUN.to_owned()))
+    );
     assert_eq!(resource(&plan), [names::RESOURCE_TUN]);
-    assert_eq!(plan.config.metrics_port, None, "it would be open to all on the node's address");
+    assert_eq!(
+        plan.config.metrics_port, None,
+        "it would be open to all on the node's address"
+    );
     let networks = plan.config.vm.unwrap().network;
     let types: Vec<_> = networks.iter().map(|network| network.type_).collect();
-    assert_eq!((types, networks[1].bridge()), (vec![NetworkType::User, NetworkType::Tap], "br1"));
+    assert_eq!(
+        (types, networks[1].bridge()),
+        (vec![NetworkType::User, NetworkType::Tap], "br1")
+    );
 
     settings.tap.host_path = true;
     let plan = of(&settings);
-    assert_eq!((&plan.rights.tap, resource(&plan)), (&Some(Tun::HostPath), vec![]));
+    assert_eq!(
+        (&plan.rights.tap, resource(&plan)),
+        (&Some(Tun::HostPath), vec![])
+    );
     assert_eq!(planned(json!({})).unwrap().rights, Rights::default());
 }
 
 #[test]
 fn a_privileged_pod_needs_no_resource_and_is_made_only_where_there_is_a_use_for_it() {
     let of = |policy| {
-        let accelerator = settings::Accelerator { policy, kvm_resource: None, privileged: true };
-        let settings = settings::Reconciler { accelerator, ..Default::default() };
+        let accelerator = settings::Accelerator {
+            policy,
+            kvm_resource: None,
+            privileged: true,
+        };
+        let settings = settings::Reconciler {
+            accelerator,
+            ..Default::default()
+        };
         plan(&alone(vm(json!({"networks": [{"tap": {}}]}))), &settings).unwrap()
     };
     let auto = of(settings::Policy::Auto);
     assert_eq!(
-        (auto.rights.privileged, &auto.rights.tap, &auto.resources.limits),
+        (
+            auto.rights.privileged,
+            &auto.rights.tap,
+            &auto.resources.limits
+        ),
         (true, &Some(Tun::Privileged), &None)
     );
     let emulated = of(settings::Policy::Tcg);
@@ -120,26 +171,43 @@ fn a_privileged_pod_needs_no_resource_and_is_made_only_where_there_is_a_use_for_
 fn a_display_without_a_password_is_not_open_on_the_nodes_address() {
     let address = |networks: Value, generate: bool| {
         let display = json!({"spice": {"port": 5900, "generateSecret": generate}});
-        let config = planned(json!({"networks": networks, "display": display})).unwrap().config;
+        let config = planned(json!({"networks": networks, "display": display}))
+            .unwrap()
+            .config;
         config.vm.unwrap().display.spice.unwrap().address
     };
     assert_eq!(address(json!([{"tap": {}}]), true), None);
-    assert_eq!(address(json!([{"tap": {}}]), false), Some(Ipv4Addr::LOCALHOST.into()));
+    assert_eq!(
+        address(json!([{"tap": {}}]), false),
+        Some(Ipv4Addr::LOCALHOST.into())
+    );
     assert_eq!(address(json!([{"user": {}}]), false), None);
 }
 
 #[test]
 fn a_maximum_below_the_wanted_number_of_cpus_is_raised() {
-    let machine = planned(json!({"maximumCpus": 2, "currentCpus": 3})).unwrap().config.vm.unwrap();
-    assert_eq!((machine.maximum_cpus, machine.current_cpus), (Some(3), Some(3)));
+    let machine = planned(json!({"maximumCpus": 2, "currentCpus": 3}))
+        .unwrap()
+        .config
+        .vm
+        .unwrap();
+    assert_eq!(
+        (machine.maximum_cpus, machine.current_cpus),
+        (Some(3), Some(3))
+    );
 }
 
 #[test]
 fn a_claim_of_another_vm_is_not_used() {
-    let mut observed = alone(vm(json!({"disks": [{"volumeClaimTemplate": {"metadata": {"name": "c"}}}]})));
+    let mut observed = alone(vm(
+        json!({"disks": [{"volumeClaimTemplate": {"metadata": {"name": "c"}}}]}),
+    ));
     let mut claim = |labels: Value| {
         let view = json!({"metadata": {"name": "vm-c-disk", "labels": labels}});
-        observed.claims.insert("vm-c-disk".to_owned(), std::sync::Arc::new(serde_json::from_value(view).unwrap()));
+        observed.claims.insert(
+            "vm-c-disk".to_owned(),
+            std::sync::Arc::new(serde_json::from_value(view).unwrap()),
+        );
         plan(&observed, &settings::Reconciler::default()).map(|plan| plan.disks.len())
     };
     assert_eq!(claim(json!({})), Ok(1));
@@ -147,7 +215,8 @@ fn a_claim_of_another_vm_is_not_used() {
     // Whoever deploys applications uses this label, too.
     assert_eq!(claim(json!({names::LABEL_INSTANCE: "shop"})), Ok(1));
     for name in [names::APP_NAME, names::OLD_APP_NAME] {
-        let invalid = claim(json!({names::LABEL_NAME: name, names::LABEL_INSTANCE: "vm-c"})).unwrap_err();
+        let invalid =
+            claim(json!({names::LABEL_NAME: name, names::LABEL_INSTANCE: "vm-c"})).unwrap_err();
         assert!(invalid.why.contains("vm-c"), "{}", invalid.why);
     }
 }
@@ -155,16 +224,30 @@ fn a_claim_of_another_vm_is_not_used() {
 #[test]
 fn a_topology_with_an_open_part_grows_to_the_wanted_number_of_cpus() {
     // The reference hands QEMU the wanted number as the maximum, and QEMU fills up the part that is not given.
-    let machine = planned(json!({"cpuTopology": {"sockets": 2}, "currentCpus": 6})).unwrap().config.vm.unwrap();
-    assert_eq!((machine.maximum_cpus, machine.sockets, machine.cores_per_die), (Some(6), 2, 0));
+    let machine = planned(json!({"cpuTopology": {"sockets": 2}, "currentCpus": 6}))
+        .unwrap()
+        .config
+        .vm
+        .unwrap();
+    assert_eq!(
+        (machine.maximum_cpus, machine.sockets, machine.cores_per_die),
+        (Some(6), 2, 0)
+    );
     let closed = json!({"sockets": 2, "coresPerDie": 1, "threadsPerCore": 1});
-    assert_eq!(field_in_the_way(json!({"cpuTopology": closed, "currentCpus": 6})), "spec.vm.currentCpus");
+    assert_eq!(
+        field_in_the_way(json!({"cpuTopology": closed, "currentCpus": 6})),
+        "spec.vm.currentCpus"
+    );
 }
 
 #[test]
 fn a_stored_balloon_above_the_memory_means_all_of_it() {
     // B39: in the reference such a VM runs, so one that was stored there runs here.
-    let machine = planned(json!({"maximumRam": "1Gi", "currentRam": "2Gi"})).unwrap().config.vm.unwrap();
+    let machine = planned(json!({"maximumRam": "1Gi", "currentRam": "2Gi"}))
+        .unwrap()
+        .config
+        .vm
+        .unwrap();
     assert_eq!(machine.current_ram, Some(Bytes(1 << 30)));
 }
 
@@ -177,9 +260,15 @@ fn b43_requests_follow_the_current_size_and_leave_room_for_qemu() {
     let without_display = requests(machine.clone());
     assert_eq!(without_display["cpu"].0, "1500m");
     // 5 GiB / 1.25, and 76 MiB + 3 × 1 MiB + 8 GiB / 512.
-    assert_eq!(without_display["memory"].0, ((4096u64 + 76 + 3 + 16) << 20).to_string());
+    assert_eq!(
+        without_display["memory"].0,
+        ((4096u64 + 76 + 3 + 16) << 20).to_string()
+    );
     machine["display"] = json!({"spice": {"port": 5910}});
-    assert_eq!(requests(machine)["memory"].0, ((4096u64 + 76 + 3 + 16 + 28) << 20).to_string());
+    assert_eq!(
+        requests(machine)["memory"].0,
+        ((4096u64 + 76 + 3 + 16 + 28) << 20).to_string()
+    );
 }
 
 #[test]
@@ -187,7 +276,10 @@ fn the_references_image_is_replaced_and_any_other_kept() {
     let settings = settings::Reconciler::default();
     let of = |source: &str| {
         let mut vm = vm(json!({}));
-        vm.spec.image = Some(Image { source: Some(source.to_owned()), ..Image::default() });
+        vm.spec.image = Some(Image {
+            source: Some(source.to_owned()),
+            ..Image::default()
+        });
         plan(&alone(vm), &settings).unwrap().image
     };
     let reference = "ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-arch:latest";
@@ -197,14 +289,26 @@ fn the_references_image_is_replaced_and_any_other_kept() {
 
 #[test]
 fn the_references_runner_is_kept_where_the_settings_say_so_with_the_pod_that_it_needs() {
-    let settings = settings::Reconciler { replaced_images: Vec::new(), ..Default::default() };
+    let settings = settings::Reconciler {
+        replaced_images: Vec::new(),
+        ..Default::default()
+    };
     let of = |source: &str| {
         let mut vm = vm(json!({"networks": [{"tap": {}}]}));
-        vm.spec.image = Some(Image { source: Some(source.to_owned()), ..Image::default() });
+        vm.spec.image = Some(Image {
+            source: Some(source.to_owned()),
+            ..Image::default()
+        });
         plan(&alone(vm), &settings).unwrap()
     };
     let kept = of("ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-arch:latest");
-    assert_eq!(kept.rights, Rights { as_reference: true, ..Rights::default() });
+    assert_eq!(
+        kept.rights,
+        Rights {
+            as_reference: true,
+            ..Rights::default()
+        }
+    );
     assert_eq!(
         (&kept.resources.limits, kept.config.metrics_port),
         (&None, None),
@@ -213,9 +317,16 @@ fn the_references_runner_is_kept_where_the_settings_say_so_with_the_pod_that_it_
     let pod = crate::controllers::vm::objects::build(&kept).pod;
     let spec = pod.spec.unwrap();
     let container = spec.containers.into_iter().next().unwrap();
-    assert_eq!((spec.host_network, spec.security_context, container.command), (Some(true), None, None));
+    assert_eq!(
+        (spec.host_network, spec.security_context, container.command),
+        (Some(true), None, None)
+    );
     let security = serde_json::to_value(container.security_context).unwrap();
-    assert_eq!(security, json!({"privileged": true}), "as the reference makes it");
+    assert_eq!(
+        security,
+        json!({"privileged": true}),
+        "as the reference makes it"
+    );
     assert!(!of("example.org/runner:1").rights.as_reference);
 }
 
@@ -226,7 +337,11 @@ fn the_seeds_instance_id_follows_its_content_only() {
         let mut vm = vm(json!({}));
         vm.metadata.generation = Some(generation);
         vm.spec.cloud_init = serde_json::from_value(json!({"userData": {"user": user}})).unwrap();
-        let seed = plan(&alone(vm), &settings::Reconciler::default()).unwrap().config.cloud_init.unwrap();
+        let seed = plan(&alone(vm), &settings::Reconciler::default())
+            .unwrap()
+            .config
+            .cloud_init
+            .unwrap();
         seed.meta_data.unwrap()["instance-id"].clone()
     };
     assert_eq!(id(1, "a"), id(2, "a"));
@@ -236,15 +351,39 @@ fn the_seeds_instance_id_follows_its_content_only() {
 #[test]
 fn what_the_operator_sets_on_the_pod_is_not_the_users() {
     let mut vm = vm(json!({}));
-    let annotations = [("vmrunner.jdrupes.org/cmVersion", "1"), ("vmoperator.jdrupes.org/x", "2"), ("mine", "3")];
-    vm.spec.pod_annotations = Some(annotations.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
-    vm.spec.pod_labels =
-        Some([(names::LABEL_INSTANCE, "another"), ("mine", "4")].map(|(k, v)| (k.to_owned(), v.to_owned())).into());
-    let pod = crate::controllers::vm::objects::build(&plan(&alone(vm), &settings::Reconciler::default()).unwrap()).pod;
+    let annotations = [
+        ("vmrunner.jdrupes.org/cmVersion", "1"),
+        ("vmoperator.jdrupes.org/x", "2"),
+        ("mine", "3"),
+    ];
+    vm.spec.pod_annotations = Some(
+        annotations
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into(),
+    );
+    vm.spec.pod_labels = Some(
+        [(names::LABEL_INSTANCE, "another"), ("mine", "4")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into(),
+    );
+    let pod = crate::controllers::vm::objects::build(
+        &plan(&alone(vm), &settings::Reconciler::default()).unwrap(),
+    )
+    .pod;
     assert_eq!(pod.labels()[names::LABEL_INSTANCE], "vm");
-    assert_eq!((&pod.labels()["mine"], &pod.annotations()["mine"]), (&"4".to_owned(), &"3".to_owned()));
-    assert!(!pod.annotations().contains_key("vmoperator.jdrupes.org/x"), "{:?}", pod.annotations());
-    assert!(!pod.annotations().contains_key(names::ANNOTATION_CONFIG_VERSION));
+    assert_eq!(
+        (&pod.labels()["mine"], &pod.annotations()["mine"]),
+        (&"4".to_owned(), &"3".to_owned())
+    );
+    assert!(
+        !pod.annotations().contains_key("vmoperator.jdrupes.org/x"),
+        "{:?}",
+        pod.annotations()
+    );
+    assert!(
+        !pod.annotations()
+            .contains_key(names::ANNOTATION_CONFIG_VERSION)
+    );
 }
 
 #[test]
@@ -256,7 +395,10 @@ fn the_log_level_is_the_vms_else_that_of_the_settings() {
         plan(&alone(vm), settings).unwrap().config.log_level
     };
     assert_eq!(level(None, &settings), None);
-    assert_eq!(level(Some(".level=FINE"), &settings).as_deref(), Some("debug"));
+    assert_eq!(
+        level(Some(".level=FINE"), &settings).as_deref(),
+        Some("debug")
+    );
     settings.logging_properties = Some(".level=WARNING".to_owned());
     assert_eq!(level(None, &settings).as_deref(), Some("warn"));
     // Which is the runner's own default.
@@ -276,12 +418,23 @@ fn with_seed(bytes: usize, logging: usize) -> crate::api::VirtualMachine {
 #[test]
 fn what_does_not_fit_into_a_config_map_is_told_with_its_field_and_no_byte_is_wasted() {
     const KIB: usize = 1 << 10;
-    let tried = |seed, logging| plan(&alone(with_seed(seed, logging)), &settings::Reconciler::default());
+    let tried = |seed, logging| {
+        plan(
+            &alone(with_seed(seed, logging)),
+            &settings::Reconciler::default(),
+        )
+    };
     let plan = tried(1000 * KIB, 0).unwrap();
-    let data = crate::controllers::vm::objects::build(&plan).config_map.data.unwrap();
+    let data = crate::controllers::vm::objects::build(&plan)
+        .config_map
+        .data
+        .unwrap();
     assert!(data.values().map(String::len).sum::<usize>() <= 1 << 20);
     let file: serde_json::Value = serde_json::from_str(&data[names::CONFIG_FILE]).unwrap();
-    assert_eq!(file["/Runner"]["cloudInit"]["userData"]["parts"][0]["n"], json!([1, 2, 3, 4]));
+    assert_eq!(
+        file["/Runner"]["cloudInit"]["userData"]["parts"][0]["n"],
+        json!([1, 2, 3, 4])
+    );
     for (seed, logging, field) in [
         (1030 * KIB, 0, "spec.cloudInit"),
         (1000 * KIB, 30 * KIB, "spec.cloudInit"),
@@ -289,7 +442,10 @@ fn what_does_not_fit_into_a_config_map_is_told_with_its_field_and_no_byte_is_was
     ] {
         let refused = tried(seed, logging).unwrap_err();
         assert_eq!(refused.field, field);
-        assert!(refused.why.contains("1048576") && !refused.next_step.is_empty(), "{refused:?}");
+        assert!(
+            refused.why.contains("1048576") && !refused.next_step.is_empty(),
+            "{refused:?}"
+        );
     }
     // One that is short is for people to read.
     assert!(tried(10, 0).unwrap().config_file.lines().count() > 10);
@@ -300,36 +456,62 @@ fn a_repository_that_fetch_pods_can_write_is_no_read_only_volume_whoever_mounts_
     let is_read_only = |modes: Option<Value>| {
         let mut observed = alone(vm(json!({})));
         let claim = modes.map(|modes| json!({"metadata": {}, "spec": {"accessModes": modes}}));
-        observed.image_repository = claim.map(|claim| std::sync::Arc::new(serde_json::from_value(claim).unwrap()));
-        plan(&observed, &settings::Reconciler::default()).unwrap().repository_is_read_only
+        observed.image_repository =
+            claim.map(|claim| std::sync::Arc::new(serde_json::from_value(claim).unwrap()));
+        plan(&observed, &settings::Reconciler::default())
+            .unwrap()
+            .repository_is_read_only
     };
     assert!(is_read_only(Some(json!(["ReadOnlyMany"]))));
     assert!(
-        !is_read_only(Some(json!(["ReadOnlyMany", "ReadWriteMany"]))) && !is_read_only(Some(json!(["ReadWriteOnce"])))
+        !is_read_only(Some(json!(["ReadOnlyMany", "ReadWriteMany"])))
+            && !is_read_only(Some(json!(["ReadWriteOnce"])))
     );
-    assert!(is_read_only(None), "the settings' default is the reference's");
+    assert!(
+        is_read_only(None),
+        "the settings' default is the reference's"
+    );
 }
 
 #[test]
 fn huge_pages_are_asked_for_apart_and_the_memory_must_be_a_whole_number_of_them() {
     let machine = |ram: &str, size: &str| json!({"maximumRam": ram, "memory": {"hugepages": {"pageSize": size}}});
-    let (ordinary, huge) = (planned(json!({"maximumRam": "4Gi"})).unwrap(), planned(machine("4Gi", "2Mi")).unwrap());
+    let (ordinary, huge) = (
+        planned(json!({"maximumRam": "4Gi"})).unwrap(),
+        planned(machine("4Gi", "2Mi")).unwrap(),
+    );
     let amount = |amounts: &Option<BTreeMap<String, Quantity>>, name: &str| {
-        amounts.as_ref().and_then(|amounts| amounts.get(name)).map(|amount| amount.0.clone())
+        amounts
+            .as_ref()
+            .and_then(|amounts| amounts.get(name))
+            .map(|amount| amount.0.clone())
     };
     for amounts in [&huge.resources.requests, &huge.resources.limits] {
         assert_eq!(amount(amounts, "hugepages-2Mi").as_deref(), Some("4Gi"));
     }
     assert_eq!(amount(&huge.resources.limits, "memory"), None);
-    let memory = |plan: &Plan| amount(&plan.resources.requests, "memory").unwrap().parse::<u64>().unwrap();
+    let memory = |plan: &Plan| {
+        amount(&plan.resources.requests, "memory")
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
     assert!(memory(&ordinary) > 3 << 30 && memory(&huge) < 256 << 20);
     let vm = huge.config.vm.unwrap();
-    assert_eq!((vm.hugepages, vm.shared_memory), (Some(PageSize::Large), false));
+    assert_eq!(
+        (vm.hugepages, vm.shared_memory),
+        (Some(PageSize::Large), false)
+    );
     let refused = planned(machine("1536Mi", "1Gi")).unwrap_err();
     assert_eq!(
         (refused.field.as_str(), refused.next_step.as_str()),
         ("spec.vm.maximumRam", "give a multiple of 1Gi, such as 2Gi")
     );
     // Also where it was not written in whole MiB.
-    assert!(planned(machine("1G", "2Mi")).unwrap_err().why.contains("\"1G\""));
+    assert!(
+        planned(machine("1G", "2Mi"))
+            .unwrap_err()
+            .why
+            .contains("\"1G\"")
+    );
 }

@@ -37,21 +37,31 @@ impl End {
     /// How that pod ended.
     #[must_use]
     pub fn of(pod: &PodView) -> Self {
-        let terminated = pod.container().and_then(|container| container.state.terminated.as_ref());
+        let terminated = pod
+            .container()
+            .and_then(|container| container.state.terminated.as_ref());
         let outcome = terminated.and_then(|t| Outcome::parse(t.message.as_deref()?));
-        let asked = outcome.as_ref().is_none_or(|outcome| outcome.reason == EndReason::Stopped);
+        let asked = outcome
+            .as_ref()
+            .is_none_or(|outcome| outcome.reason == EndReason::Stopped);
         let (reason, message) = match (&outcome, by_others(pod).filter(|_| asked)) {
             (_, Some(end)) => end,
             (Some(outcome), None) => (format!("{:?}", outcome.reason), outcome.message.clone()),
             (None, None) => match terminated {
                 Some(terminated) => without_word(pod, terminated),
-                None => ("PodFailed".to_owned(), words(pod, None, "the pod ended before its container had started")),
+                None => (
+                    "PodFailed".to_owned(),
+                    words(pod, None, "the pod ended before its container had started"),
+                ),
             },
         };
-        let time =
-            |field: fn(&TerminatedView) -> &Option<Time>| terminated.and_then(|t| field(t).as_ref()).map(|t| t.0);
+        let time = |field: fn(&TerminatedView) -> &Option<Time>| {
+            terminated.and_then(|t| field(t).as_ref()).map(|t| t.0)
+        };
         let (started, finished) = (time(|t| &t.started_at), time(|t| &t.finished_at));
-        let ran = started.zip(finished).map(|(started, finished)| finished.duration_since(started));
+        let ran = started
+            .zip(finished)
+            .map(|(started, finished)| finished.duration_since(started));
         Self {
             reason,
             message,
@@ -72,14 +82,21 @@ pub fn by_others(pod: &PodView) -> Option<(String, String)> {
         Some(reason) => return Some(told(reason, "Kubernetes gives no details")),
         None => {}
     }
-    let target = pod.status.conditions.iter().find(|c| c.type_ == "DisruptionTarget" && c.status == "True")?;
+    let target = pod
+        .status
+        .conditions
+        .iter()
+        .find(|c| c.type_ == "DisruptionTarget" && c.status == "True")?;
     let reason = match target.reason.as_deref()? {
         "PreemptionByScheduler" => "Preempted",
         "DeletionByPodGC" => "NodeLost",
         // EvictionByEvictionAPI, DeletionByTaintManager, TerminationByKubelet
         _ => "Evicted",
     };
-    Some((reason.to_owned(), target.message.clone().unwrap_or_default()))
+    Some((
+        reason.to_owned(),
+        target.message.clone().unwrap_or_default(),
+    ))
 }
 
 /// What the kubelet says of a container whose runner left no word.
@@ -87,8 +104,12 @@ fn without_word(pod: &PodView, terminated: &TerminatedView) -> (String, String) 
     let code = terminated.exit_code;
     match terminated.reason.as_deref() {
         Some("ContainerStatusUnknown" | "Unknown") => {
-            let otherwise = "the kubelet found no container of it any more, as after a reboot of the node";
-            ("NodeRebooted".to_owned(), words(pod, terminated.message.as_deref(), otherwise))
+            let otherwise =
+                "the kubelet found no container of it any more, as after a reboot of the node";
+            (
+                "NodeRebooted".to_owned(),
+                words(pod, terminated.message.as_deref(), otherwise),
+            )
         }
         Some(reason) if !matches!(reason, "Error" | "Completed") => {
             let otherwise = match reason {
@@ -98,18 +119,31 @@ fn without_word(pod: &PodView, terminated: &TerminatedView) -> (String, String) 
                 }
                 _ => "the kubelet gives no details",
             };
-            (reason.to_owned(), words(pod, terminated.message.as_deref(), otherwise))
+            (
+                reason.to_owned(),
+                words(pod, terminated.message.as_deref(), otherwise),
+            )
         }
         _ => {
             let otherwise = format!("the runner ended with code {code} and left no word");
-            ("RunnerKilled".to_owned(), words(pod, terminated.message.as_deref(), &otherwise))
+            (
+                "RunnerKilled".to_owned(),
+                words(pod, terminated.message.as_deref(), &otherwise),
+            )
         }
     }
 }
 
 fn words(pod: &PodView, containers: Option<&str>, otherwise: &str) -> String {
-    let words = [pod.status.message.as_deref(), containers].into_iter().flatten().map(str::trim);
-    words.into_iter().find(|text| !text.is_empty()).unwrap_or(otherwise).to_owned()
+    let words = [pod.status.message.as_deref(), containers]
+        .into_iter()
+        .flatten()
+        .map(str::trim);
+    words
+        .into_iter()
+        .find(|text| !text.is_empty())
+        .unwrap_or(otherwise)
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -130,40 +164,75 @@ mod tests {
     fn each_end_without_the_runners_word_has_its_own_reason() {
         let failed = |status: Value| {
             let mut all = json!({"phase": "Failed"});
-            all.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
+            all.as_object_mut()
+                .unwrap()
+                .extend(status.as_object().unwrap().clone());
             all
         };
         let target = |reason: &str| {
             let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "why"});
-            failed(json!({"conditions": [condition], "containerStatuses": container(json!({"exitCode": 137}))}))
+            failed(
+                json!({"conditions": [condition], "containerStatuses": container(json!({"exitCode": 137}))}),
+            )
         };
         let killed = |reason: &str, code: i32| {
-            failed(json!({"containerStatuses": container(json!({"exitCode": code, "reason": reason}))}))
+            failed(
+                json!({"containerStatuses": container(json!({"exitCode": code, "reason": reason}))}),
+            )
         };
         for (status, reason, words) in [
-            (failed(json!({"reason": "Evicted", "message": "low on memory"})), "Evicted", "low on memory"),
+            (
+                failed(json!({"reason": "Evicted", "message": "low on memory"})),
+                "Evicted",
+                "low on memory",
+            ),
             (
                 failed(json!({"reason": "UnexpectedAdmissionError", "message": "no kvm"})),
                 "UnexpectedAdmissionError",
                 "kvm",
             ),
-            (failed(json!({"reason": "NodeLost"})), "NodeLost", "no details"),
-            (failed(json!({"reason": "Terminated", "message": "imminent node shutdown"})), "NodeShutdown", "imminent"),
-            (failed(json!({"reason": "NodeShutdown"})), "NodeShutdown", "shut down"),
+            (
+                failed(json!({"reason": "NodeLost"})),
+                "NodeLost",
+                "no details",
+            ),
+            (
+                failed(json!({"reason": "Terminated", "message": "imminent node shutdown"})),
+                "NodeShutdown",
+                "imminent",
+            ),
+            (
+                failed(json!({"reason": "NodeShutdown"})),
+                "NodeShutdown",
+                "shut down",
+            ),
             (target("PreemptionByScheduler"), "Preempted", "why"),
             (target("EvictionByEvictionAPI"), "Evicted", "why"),
             (target("DeletionByTaintManager"), "Evicted", "why"),
             (target("TerminationByKubelet"), "Evicted", "why"),
             (target("DeletionByPodGC"), "NodeLost", "why"),
             (killed("OOMKilled", 137), "OOMKilled", "raise the memory"),
-            (killed("ContainerStatusUnknown", 137), "NodeRebooted", "reboot"),
+            (
+                killed("ContainerStatusUnknown", 137),
+                "NodeRebooted",
+                "reboot",
+            ),
             (killed("Unknown", 255), "NodeRebooted", "reboot"),
             (killed("StartError", 128), "StartError", "no details"),
             (killed("Error", 137), "RunnerKilled", "code 137"),
             (ended("garbled {", 5), "RunnerKilled", "garbled {"),
-            (failed(json!({})), "PodFailed", "before its container had started"),
+            (
+                failed(json!({})),
+                "PodFailed",
+                "before its container had started",
+            ),
         ] {
-            let End { reason: told, message, by_guest, .. } = end(status.clone());
+            let End {
+                reason: told,
+                message,
+                by_guest,
+                ..
+            } = end(status.clone());
             assert_eq!((told.as_str(), by_guest), (reason, false), "{status}");
             assert!(message.contains(words), "{status}: {message}");
         }
@@ -177,7 +246,13 @@ mod tests {
         assert_eq!(end(evicted).reason, "Evicted");
         let mut crashed = ended(r#"{"reason":"QemuCrashed","message":"signal 9"}"#, 5);
         crashed["reason"] = "Evicted".into();
-        assert_eq!((end(crashed.clone()).reason.as_str(), end(crashed).message.as_str()), ("QemuCrashed", "signal 9"));
+        assert_eq!(
+            (
+                end(crashed.clone()).reason.as_str(),
+                end(crashed).message.as_str()
+            ),
+            ("QemuCrashed", "signal 9")
+        );
         let disk = r#"{"reason":"DiskInUse","message":"/dev/system-disk is in use"}"#;
         assert_eq!(end(ended(disk, 5)).reason, "DiskInUse");
     }

@@ -33,16 +33,25 @@ struct Refresh {
 /// The present generation, whether the runner has confirmed it, and the last refresh for it. None for a machine that does
 /// not run, or whose runner never reports a generation.
 fn state(observed: &Observed) -> Option<(i64, bool, Option<Refresh>)> {
-    let pod = observed.own_pod().filter(|pod| !pod.has_ended() && pod.metadata.deletion_timestamp.is_none())?;
+    let pod = observed
+        .own_pod()
+        .filter(|pod| !pod.has_ended() && pod.metadata.deletion_timestamp.is_none())?;
     let generation = observed.vm.metadata.generation?;
     if !conditions::is_true(observed.conditions(), conditions::RUNNING) {
         return None;
     }
-    let reported = conditions::find(observed.conditions(), conditions::CONFIG_IN_SYNC)?.observed_generation?;
+    let reported =
+        conditions::find(observed.conditions(), conditions::CONFIG_IN_SYNC)?.observed_generation?;
     let blind = reported >= generation;
-    let last =
-        pod.annotations().get(names::ANNOTATION_POKED).and_then(|text| serde_json::from_str::<Refresh>(text).ok());
-    Some((generation, blind, last.filter(|last| last.generation == generation && last.blind == blind)))
+    let last = pod
+        .annotations()
+        .get(names::ANNOTATION_POKED)
+        .and_then(|text| serde_json::from_str::<Refresh>(text).ok());
+    Some((
+        generation,
+        blind,
+        last.filter(|last| last.generation == generation && last.blind == blind),
+    ))
 }
 
 /// The pod's annotation that makes the kubelet refresh its volumes, if it should. `is_new` says that the configuration or
@@ -55,9 +64,17 @@ pub fn annotation(observed: &Observed, is_new: bool) -> Option<(String, String)>
         None if blind && !is_new => return None,
         _ => 0,
     };
-    let refresh = Refresh { generation, times, last: observed.now, blind };
+    let refresh = Refresh {
+        generation,
+        times,
+        last: observed.now,
+        blind,
+    };
     // Serializing plain data into a string cannot fail.
-    Some((names::ANNOTATION_POKED.to_owned(), serde_json::to_string(&refresh).unwrap_or_default()))
+    Some((
+        names::ANNOTATION_POKED.to_owned(),
+        serde_json::to_string(&refresh).unwrap_or_default(),
+    ))
 }
 
 /// When to look again whether the runner has confirmed the change.

@@ -12,7 +12,10 @@ use kube::ResourceExt;
 use std::collections::BTreeMap;
 
 fn of_pod(pod: &PodView) -> Option<i64> {
-    pod.annotations().get(names::ANNOTATION_RESTART_REQUEST)?.parse().ok()
+    pod.annotations()
+        .get(names::ANNOTATION_RESTART_REQUEST)?
+        .parse()
+        .ok()
 }
 
 fn told(observed: &Observed) -> Option<i64> {
@@ -22,8 +25,15 @@ fn told(observed: &Observed) -> Option<i64> {
 /// Whether a restart is asked for that neither the status nor the pod knows of.
 #[must_use]
 pub fn is_due(observed: &Observed) -> bool {
-    let done = told(observed).max(observed.own_pod().and_then(|pod| of_pod(pod))).unwrap_or(0);
-    observed.vm.spec.vm.restart_request.is_some_and(|asked| asked > done)
+    let done = told(observed)
+        .max(observed.own_pod().and_then(|pod| of_pod(pod)))
+        .unwrap_or(0);
+    observed
+        .vm
+        .spec
+        .vm
+        .restart_request
+        .is_some_and(|asked| asked > done)
 }
 
 /// The last request that is carried out, as it should stand in the status. `created` says whether the pod is made now.
@@ -34,10 +44,13 @@ pub fn carried_out(observed: &Observed, created: bool) -> Option<i64> {
         Some(pod) => of_pod(pod),
         None if created => asked,
         // Where nothing runs there is nothing to restart.
-        None => asked.filter(|_| observed.vm.spec.vm.state == State::Stopped && observed.pod.is_none()),
+        None => {
+            asked.filter(|_| observed.vm.spec.vm.state == State::Stopped && observed.pod.is_none())
+        }
     };
     // The count begins at 0, with which nothing is asked for: whoever waits for it has it.
-    now.max(told(observed)).max(asked.filter(|asked| *asked == 0))
+    now.max(told(observed))
+        .max(asked.filter(|asked| *asked == 0))
 }
 
 /// The condition that says which fields wait for the next start, if there are such.
@@ -47,11 +60,22 @@ pub fn required(wanted: &Pod, pod: &PodView) -> Option<Wanted> {
     let before = started_with(pod.annotations())?;
     let now = started_with(wanted.annotations())?;
     // What another version did not hash is not known to differ.
-    let changed = now.iter().filter(|(field, hash)| before.get(*field).is_some_and(|before| before != *hash));
+    let changed = now
+        .iter()
+        .filter(|(field, hash)| before.get(*field).is_some_and(|before| before != *hash));
     let mut fields: Vec<&str> = changed.map(|(field, _)| field.as_str()).collect();
-    let grace = wanted.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
-    if pod.spec.termination_grace_period_seconds.is_some_and(|present| Some(present) < grace) {
-        fields.push("spec.vm.powerdownTimeout (for drains; a stop by the VM's state has the new time)");
+    let grace = wanted
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.termination_grace_period_seconds);
+    if pod
+        .spec
+        .termination_grace_period_seconds
+        .is_some_and(|present| Some(present) < grace)
+    {
+        fields.push(
+            "spec.vm.powerdownTimeout (for drains; a stop by the VM's state has the new time)",
+        );
     }
     (!fields.is_empty()).then(|| Wanted {
         type_: conditions::RESTART_REQUIRED,

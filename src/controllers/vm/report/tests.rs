@@ -13,45 +13,89 @@ fn ready_says_what_state_a_vm_is_in() {
     let running = || vm(json!({"state": "Running"}));
     let alive = || pod(json!({"phase": "Running"}));
     assert_eq!(reason(&alone(running()), None), ("Starting", false));
-    assert_eq!(reason(&with_pod(running(), alive()), None), ("Starting", false));
-    assert_eq!(reason(&with_pod(seen_running(running()), alive()), None), ("Running", true));
-    assert_eq!(reason(&alone(vm(json!({"state": "Stopped"}))), None), ("Stopped", true));
-    assert_eq!(reason(&with_pod(vm(json!({"state": "Stopped"})), alive()), None), ("Stopping", false));
+    assert_eq!(
+        reason(&with_pod(running(), alive()), None),
+        ("Starting", false)
+    );
+    assert_eq!(
+        reason(&with_pod(seen_running(running()), alive()), None),
+        ("Running", true)
+    );
+    assert_eq!(
+        reason(&alone(vm(json!({"state": "Stopped"}))), None),
+        ("Stopped", true)
+    );
+    assert_eq!(
+        reason(&with_pod(vm(json!({"state": "Stopped"})), alive()), None),
+        ("Stopping", false)
+    );
     let crashed = with_pod(seen_running(running()), pod(ended("", 5)));
     assert_eq!(reason(&crashed, None), ("RestartBackoff", false));
-    let problem = Problem { reason: ReadyReason::ImagePullFailed, message: String::new() };
-    assert_eq!(reason(&with_pod(running(), alive()), Some(problem)), ("ImagePullFailed", false));
+    let problem = Problem {
+        reason: ReadyReason::ImagePullFailed,
+        message: String::new(),
+    };
+    assert_eq!(
+        reason(&with_pod(running(), alive()), Some(problem)),
+        ("ImagePullFailed", false)
+    );
 }
 
 #[test]
 fn who_stops_a_guest_is_told_how_to_switch_it_off() {
     let stopped = || vm(json!({"state": "Stopped"}));
     let message = |observed: Observed| ready(&observed, &decide(&observed, true), None).message;
-    let is_told = |observed: Observed| message(observed).contains("kubectl exec vm -- vm-runner power-off");
+    let is_told =
+        |observed: Observed| message(observed).contains("kubectl exec vm -- vm-runner power-off");
     let waits = || pod(json!({"phase": "Pending"}));
-    assert!(is_told(with_pod(stopped(), pod(json!({"phase": "Running"})))));
-    assert!(!is_told(with_pod(stopped(), waits())), "no container takes a command");
-    assert!(is_told(with_pod(seen_running(stopped()), waits())), "the runner tells sooner than the kubelet");
+    assert!(is_told(with_pod(
+        stopped(),
+        pod(json!({"phase": "Running"}))
+    )));
+    assert!(
+        !is_told(with_pod(stopped(), waits())),
+        "no container takes a command"
+    );
+    assert!(
+        is_told(with_pod(seen_running(stopped()), waits())),
+        "the runner tells sooner than the kubelet"
+    );
 }
 
 #[test]
 fn data_that_cannot_be_used_is_told_until_the_guest_runs_or_is_not_wanted() {
-    let message = "/d is not writable by uid 107: Permission denied; run once as root: chown -R 107:107 /d";
+    let message =
+        "/d is not writable by uid 107: Permission denied; run once as root: chown -R 107:107 /d";
     let outcome = json!({"reason": "DataNotAccessible", "message": message}).to_string();
     let failed = with_pod(vm(json!({"state": "Running"})), pod(ended(&outcome, 5)));
     let told = data_not_accessible(&failed, &decide(&failed, true)).unwrap();
-    assert_eq!((told.type_, told.status, told.message.as_str()), ("DataAccessible", false, message));
+    assert_eq!(
+        (told.type_, told.status, told.message.as_str()),
+        ("DataAccessible", false, message)
+    );
     // The same end, remembered while the next pod comes up.
     let remember = |mut vm: VirtualMachine| {
-        let Decision::Remember(restarts) = decide(&failed, true) else { panic!("{:?}", decide(&failed, true)) };
+        let Decision::Remember(restarts) = decide(&failed, true) else {
+            panic!("{:?}", decide(&failed, true))
+        };
         vm.status.as_mut().unwrap().restarts = Some(restarts);
         vm
     };
-    let told = |observed: &Observed| data_not_accessible(observed, &decide(observed, true)).is_some();
+    let told =
+        |observed: &Observed| data_not_accessible(observed, &decide(observed, true)).is_some();
     let alive = || pod(json!({"phase": "Running"}));
-    assert!(told(&with_pod(remember(vm(json!({"state": "Running"}))), alive())));
-    assert!(!told(&with_pod(remember(seen_running(vm(json!({"state": "Running"})))), alive())));
-    assert!(!told(&with_pod(remember(vm(json!({"state": "Stopped"}))), alive())));
+    assert!(told(&with_pod(
+        remember(vm(json!({"state": "Running"}))),
+        alive()
+    )));
+    assert!(!told(&with_pod(
+        remember(seen_running(vm(json!({"state": "Running"})))),
+        alive()
+    )));
+    assert!(!told(&with_pod(
+        remember(vm(json!({"state": "Stopped"}))),
+        alive()
+    )));
     let crashed = with_pod(vm(json!({"state": "Running"})), pod(ended("", 5)));
     assert!(!told(&crashed));
 }
@@ -59,26 +103,42 @@ fn data_that_cannot_be_used_is_told_until_the_guest_runs_or_is_not_wanted() {
 #[test]
 fn a_dead_vm_never_stays_running() {
     let running = || seen_running(vm(json!({"state": "Running"})));
-    assert_eq!(stopped_runner_fields(&with_pod(running(), pod(json!({"phase": "Running"})))), None);
+    assert_eq!(
+        stopped_runner_fields(&with_pod(running(), pod(json!({"phase": "Running"})))),
+        None
+    );
     for observed in [alone(running()), with_pod(running(), pod(ended("", 5)))] {
         let body = stopped_runner_fields(&observed).unwrap();
         assert_eq!(body["status"]["cpus"], 0);
         assert_eq!(body["status"]["conditions"][0]["status"], "False");
         assert_eq!(body["metadata"]["resourceVersion"], "10");
     }
-    assert_eq!(stopped_runner_fields(&alone(vm(json!({"state": "Running"})))), None);
+    assert_eq!(
+        stopped_runner_fields(&alone(vm(json!({"state": "Running"})))),
+        None
+    );
 }
 
 #[test]
 fn a_status_that_is_there_already_is_not_written_again() {
     let mut vm = vm(json!({}));
     let ready = ready(&alone(vm.clone()), &Decision::Keep, None);
-    let told = Told { ready: &ready, notes: Some(&[]), restarts: None, restart_request: None, words_stay: false };
+    let told = Told {
+        ready: &ready,
+        notes: Some(&[]),
+        restarts: None,
+        restart_request: None,
+        words_stay: false,
+    };
     let written = operator_fields(&vm, &told, now()).unwrap();
     let status = vm.status.as_mut().unwrap();
     status.observed_generation = Some(3);
-    status.conditions.push(serde_json::from_value(written["status"]["conditions"][0].clone()).unwrap());
-    let later = now().checked_add(k8s_openapi::jiff::SignedDuration::from_secs(60)).unwrap();
+    status
+        .conditions
+        .push(serde_json::from_value(written["status"]["conditions"][0].clone()).unwrap());
+    let later = now()
+        .checked_add(k8s_openapi::jiff::SignedDuration::from_secs(60))
+        .unwrap();
     assert_eq!(operator_fields(&vm, &told, later), None);
     vm.metadata.generation = Some(4);
     assert!(operator_fields(&vm, &told, later).is_some());
@@ -94,7 +154,13 @@ fn a_note_is_there_as_long_as_it_is_told_or_nothing_is_known() {
         reason: ConditionReason::Deferred,
         message: "m".to_owned(),
     }];
-    let told = |notes| Told { ready: &ready, notes, restarts: None, restart_request: None, words_stay: false };
+    let told = |notes| Told {
+        ready: &ready,
+        notes,
+        restarts: None,
+        restart_request: None,
+        words_stay: false,
+    };
     let written = operator_fields(&vm, &told(Some(&note)), now()).unwrap();
     let status = vm.status.as_mut().unwrap();
     status.observed_generation = Some(3);

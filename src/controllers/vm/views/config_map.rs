@@ -40,38 +40,67 @@ pub type ConfigDigest = [u8; 32];
 /// The hash of the configuration in a ConfigMap's data.
 #[must_use]
 pub fn config_digest(data: &BTreeMap<String, String>) -> ConfigDigest {
-    Sha256::digest(data.get(names::CONFIG_FILE).map(String::as_str).unwrap_or_default()).into()
+    Sha256::digest(
+        data.get(names::CONFIG_FILE)
+            .map(String::as_str)
+            .unwrap_or_default(),
+    )
+    .into()
 }
 
 /// The hash of the logging's configuration in a ConfigMap's data, if there is one.
 #[must_use]
 pub fn logging_digest(data: &BTreeMap<String, String>) -> Option<ConfigDigest> {
-    data.get(names::LOGGING_FILE).map(|text| Sha256::digest(text).into())
+    data.get(names::LOGGING_FILE)
+        .map(|text| Sha256::digest(text).into())
 }
 
 fn config_of_data<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ConfigView, D::Error> {
     let data: Option<BTreeMap<String, String>> = Deserialize::deserialize(deserializer)?;
     let data = data.unwrap_or_default();
-    let references_instance_id = data.get(names::CONFIG_FILE).and_then(|text| references_instance_id(text));
-    let media = data.get(names::CONFIG_FILE).map(|text| media(text)).unwrap_or_default();
-    Ok(ConfigView { digest: config_digest(&data), logging: logging_digest(&data), references_instance_id, media })
+    let references_instance_id = data
+        .get(names::CONFIG_FILE)
+        .and_then(|text| references_instance_id(text));
+    let media = data
+        .get(names::CONFIG_FILE)
+        .map(|text| media(text))
+        .unwrap_or_default();
+    Ok(ConfigView {
+        digest: config_digest(&data),
+        logging: logging_digest(&data),
+        references_instance_id,
+        media,
+    })
 }
 
 /// What is in the CD drives, in their order; nothing where all are empty. The reference's file may say a URL, which its
 /// runner reads from.
 fn media(text: &str) -> Vec<String> {
     // Most VMs have no CD in a drive: their files are not read.
-    if !text.contains("ide-cd") || !(text.contains(names::IMAGE_REPOSITORY_DIR) || text.contains("://")) {
+    if !text.contains("ide-cd")
+        || !(text.contains(names::IMAGE_REPOSITORY_DIR) || text.contains("://"))
+    {
         return Vec::new();
     }
     let file: Option<serde_json::Value> = match text.starts_with('{') {
         true => serde_json::from_str(text).ok(),
         false => serde_saphyr::from_str(text).ok(),
     };
-    let drives = file.as_ref().and_then(|file| file.pointer("/~1Runner/vm/drives")?.as_array());
-    let drives = drives.into_iter().flatten().filter(|drive| drive["type"] == "ide-cd");
-    let files: Vec<String> = drives.map(|drive| drive["file"].as_str().unwrap_or_default().to_owned()).collect();
-    if files.iter().all(String::is_empty) { Vec::new() } else { files }
+    let drives = file
+        .as_ref()
+        .and_then(|file| file.pointer("/~1Runner/vm/drives")?.as_array());
+    let drives = drives
+        .into_iter()
+        .flatten()
+        .filter(|drive| drive["type"] == "ide-cd");
+    let files: Vec<String> = drives
+        .map(|drive| drive["file"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    if files.iter().all(String::is_empty) {
+        Vec::new()
+    } else {
+        files
+    }
 }
 
 /// The reference writes its file as YAML in blocks, we as JSON.
@@ -80,7 +109,9 @@ fn references_instance_id(text: &str) -> Option<String> {
         return None;
     }
     let file: serde_json::Value = serde_saphyr::from_str(text).ok()?;
-    file.pointer("/~1Runner/cloudInit/metaData/instance-id")?.as_str().map(str::to_owned)
+    file.pointer("/~1Runner/cloudInit/metaData/instance-id")?
+        .as_str()
+        .map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -90,7 +121,8 @@ mod tests {
 
     fn seen(config: &str) -> ConfigView {
         let view: ConfigMapView =
-            serde_json::from_value(json!({"metadata": {}, "data": {"config.yaml": config}})).unwrap();
+            serde_json::from_value(json!({"metadata": {}, "data": {"config.yaml": config}}))
+                .unwrap();
         view.config
     }
 
@@ -99,7 +131,10 @@ mod tests {
         let cd = "/var/local/vmop-image-repository/a.iso";
         let disk = json!({"type": "raw", "resource": "/dev/a"});
         let drives = json!([{"type": "ide-cd", "file": ""}, disk, {"type": "ide-cd", "file": cd}]);
-        assert_eq!(seen(&json!({"/Runner": {"vm": {"drives": drives}}}).to_string()).media, ["", cd]);
+        assert_eq!(
+            seen(&json!({"/Runner": {"vm": {"drives": drives}}}).to_string()).media,
+            ["", cd]
+        );
         let drive = "- type: ide-cd\n      file: https://example.org/a.iso\n      bootindex: 1\n";
         let theirs = format!("\"/Runner\":\n  vm:\n    drives:\n    {drive}");
         assert_eq!(seen(&theirs).media, ["https://example.org/a.iso"]);
@@ -108,9 +143,14 @@ mod tests {
     #[test]
     fn drives_without_a_cd_take_no_memory() {
         let disk = json!({"type": "raw", "resource": "/dev/a"});
-        for drives in [json!([]), json!([{"type": "ide-cd", "file": ""}]), json!([disk])] {
+        for drives in [
+            json!([]),
+            json!([{"type": "ide-cd", "file": ""}]),
+            json!([disk]),
+        ] {
             let seed = json!({"userData": {"url": "https://a"}});
-            let config = json!({"/Runner": {"vm": {"drives": drives}, "cloudInit": seed}}).to_string();
+            let config =
+                json!({"/Runner": {"vm": {"drives": drives}, "cloudInit": seed}}).to_string();
             assert_eq!(seen(&config).media, Vec::<String>::new(), "{drives}");
         }
     }

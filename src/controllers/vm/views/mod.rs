@@ -9,7 +9,9 @@ use crate::api::quantity::Bytes;
 use crate::api::vm::{VirtualMachineStatus, names};
 use crate::api::{VirtualMachine, VirtualMachineSpec};
 use crate::k8s::store::trim::metadata;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements, Secret, Service, ServicePort};
+use k8s_openapi::api::core::v1::{
+    PersistentVolumeClaim, Pod, ResourceRequirements, Secret, Service, ServicePort,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
@@ -206,20 +208,30 @@ impl PodView {
     #[must_use]
     pub fn resources(&self) -> Option<&ResourceRequirements> {
         let name = names::container(self.metadata.name.as_deref().unwrap_or_default());
-        self.spec.containers.iter().find(|container| container.name == name).map(|container| &container.resources)
+        self.spec
+            .containers
+            .iter()
+            .find(|container| container.name == name)
+            .map(|container| &container.resources)
     }
 
     /// The condition of that type, if it is `True`.
     #[must_use]
     pub fn condition(&self, type_: &str) -> Option<&PodConditionView> {
-        self.status.conditions.iter().find(|condition| condition.type_ == type_ && condition.status == "True")
+        self.status
+            .conditions
+            .iter()
+            .find(|condition| condition.type_ == type_ && condition.status == "True")
     }
 
     /// The VM's own container.
     #[must_use]
     pub fn container(&self) -> Option<&ContainerView> {
         let name = names::container(self.metadata.name.as_deref().unwrap_or_default());
-        self.status.container_statuses.iter().find(|container| container.name == name)
+        self.status
+            .container_statuses
+            .iter()
+            .find(|container| container.name == name)
     }
 
     /// Whether the VM's part in the pod has begun, as far as is known.
@@ -233,7 +245,9 @@ impl PodView {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
-            || self.container().is_some_and(|container| container.state.terminated.is_some())
+            || self
+                .container()
+                .is_some_and(|container| container.state.terminated.is_some())
     }
 }
 
@@ -273,7 +287,12 @@ pub struct SecretView {
 
 /// The VM that an object belongs to, by its label.
 pub fn vm_of<K: Resource>(object: &K) -> Option<String> {
-    object.meta().labels.as_ref()?.get(names::LABEL_INSTANCE).cloned()
+    object
+        .meta()
+        .labels
+        .as_ref()?
+        .get(names::LABEL_INSTANCE)
+        .cloned()
 }
 
 /// The VM that an object belongs to, if it is one of a VM: what deploys applications uses the label, too.
@@ -297,7 +316,17 @@ pub struct VmView {
 }
 
 impl From<VmView> for VirtualMachine {
-    fn from(VmView { metadata, spec, status }: VmView) -> Self {
-        Self { metadata, spec, status }
+    fn from(
+        VmView {
+            metadata,
+            spec,
+            status,
+        }: VmView,
+    ) -> Self {
+        Self {
+            metadata,
+            spec,
+            status,
+        }
     }
 }

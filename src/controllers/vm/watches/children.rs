@@ -18,15 +18,35 @@ use tokio::sync::mpsc;
 
 /// Watches the VMs' children into the context's caches. Gives the VMs whose children have changed since the first
 /// lists were complete; the watches end when it is dropped.
-pub fn children(ctx: &Arc<Context>) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
+pub fn children(
+    ctx: &Arc<Context>,
+) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
     let (changes, receiver) = mpsc::unbounded_channel();
     let of_vms = format!("{}={}", names::LABEL_NAME, names::APP_NAME);
-    let secrets = format!("{of_vms},{}={}", names::LABEL_COMPONENT, names::COMPONENT_DISPLAY_SECRET);
-    let watch = Watch { ctx: ctx.clone(), changes };
-    watch.clone().follow_by_name("pods", "", |ctx| &ctx.caches.pods, Watch::pod_changed);
-    watch.clone().follow("configmaps", &of_vms, |ctx| &ctx.caches.config_maps);
-    watch.clone().follow_by_name("persistentvolumeclaims", "", |ctx| &ctx.caches.claims, Watch::claim_changed);
-    watch.clone().follow("services", &of_vms, |ctx| &ctx.caches.services);
+    let secrets = format!(
+        "{of_vms},{}={}",
+        names::LABEL_COMPONENT,
+        names::COMPONENT_DISPLAY_SECRET
+    );
+    let watch = Watch {
+        ctx: ctx.clone(),
+        changes,
+    };
+    watch
+        .clone()
+        .follow_by_name("pods", "", |ctx| &ctx.caches.pods, Watch::pod_changed);
+    watch
+        .clone()
+        .follow("configmaps", &of_vms, |ctx| &ctx.caches.config_maps);
+    watch.clone().follow_by_name(
+        "persistentvolumeclaims",
+        "",
+        |ctx| &ctx.caches.claims,
+        Watch::claim_changed,
+    );
+    watch
+        .clone()
+        .follow("services", &of_vms, |ctx| &ctx.caches.services);
     watch.follow("secrets", &secrets, |ctx| &ctx.caches.secrets);
     let namespace = ctx.namespace.clone();
     received(receiver).map(move |vm: String| ObjectRef::new(&vm).within(&namespace))
@@ -81,14 +101,18 @@ impl Watch {
                 match event {
                     Ok(event) => {
                         let name = match &event {
-                            Event::Apply(object) | Event::Delete(object) => object.meta().name.clone(),
+                            Event::Apply(object) | Event::Delete(object) => {
+                                object.meta().name.clone()
+                            }
                             Event::Init | Event::InitApply(_) | Event::InitDone => None,
                         };
                         let change = cache(&self.ctx).watched(event);
                         let is_known = change == Change::None;
                         self.changed(change, &mut complete);
                         // Other VMs wait for the image repository, whose creation the VM that created it knows already.
-                        let names = name.iter().filter(|name| !is_known || *name == names::IMAGE_REPOSITORY_CLAIM);
+                        let names = name
+                            .iter()
+                            .filter(|name| !is_known || *name == names::IMAGE_REPOSITORY_CLAIM);
                         names.for_each(|name| changed(&self, name));
                     }
                     Err(error) => failed(&self.ctx, kind, &error),
@@ -125,13 +149,26 @@ impl Watch {
     /// The VMs that name such an image by URL are looked at. They are looked for: fetches are few, and an index would
     /// cost memory for each VM.
     fn waiting_for(&self, is_meant: impl Fn(&images::Remote) -> bool) {
-        for vm in self.ctx.vms.reader().state().iter().filter(|vm| images::remotes(vm).iter().any(&is_meant)) {
+        for vm in self
+            .ctx
+            .vms
+            .reader()
+            .state()
+            .iter()
+            .filter(|vm| images::remotes(vm).iter().any(&is_meant))
+        {
             drop(self.changes.send(vm.name_any()));
         }
     }
 
     fn looked_at(&self, vm: &str) {
-        if self.ctx.vms.reader().get(&ObjectRef::new(vm).within(&self.ctx.namespace)).is_some() {
+        if self
+            .ctx
+            .vms
+            .reader()
+            .get(&ObjectRef::new(vm).within(&self.ctx.namespace))
+            .is_some()
+        {
             drop(self.changes.send(vm.to_owned()));
         }
     }

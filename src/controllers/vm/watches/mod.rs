@@ -30,11 +30,23 @@ fn events<K>(
     labels: &str,
 ) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static + use<K>
 where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
 {
     let labels = Some(labels.to_owned()).filter(|labels| !labels.is_empty());
     let api = Api::<K>::namespaced(ctx.client.clone(), &ctx.namespace);
-    listed(api, watcher::Config { label_selector: labels, ..watcher::Config::default() }, ctx.watch_pause)
+    listed(
+        api,
+        watcher::Config {
+            label_selector: labels,
+            ..watcher::Config::default()
+        },
+        ctx.watch_pause,
+    )
 }
 
 fn failed(ctx: &Context, kind: &'static str, error: &watcher::Error) {

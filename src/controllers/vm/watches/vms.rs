@@ -25,7 +25,9 @@ type Guarded = DeserializeGuard<VmView>;
 
 /// Watches VMs into [`Context::vms`]. Returns the VMs that were added, changed or deleted: names only, as ten thousand are listed at
 /// once. A VM that cannot be decoded is treated like one that does not exist, and reported by an event.
-pub fn vms(ctx: &Arc<Context>) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
+pub fn vms(
+    ctx: &Arc<Context>,
+) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
     let api = Api::<Guarded>::namespaced(ctx.client.clone(), &ctx.namespace);
     let events = listed(api, watcher::Config::default(), ctx.watch_pause);
     let ctx = ctx.clone();
@@ -75,7 +77,8 @@ fn decoded(event: Event<Guarded>, ctx: &Arc<Context>) -> Option<Event<VirtualMac
             Err(invalid) => Event::Delete(stand_in(&invalid.metadata)?),
         },
         Event::Delete(DeserializeGuard(result)) => {
-            let vm = result.map_or_else(|invalid| stand_in(&invalid.metadata), |vm| Some(vm.into()))?;
+            let vm =
+                result.map_or_else(|invalid| stand_in(&invalid.metadata), |vm| Some(vm.into()))?;
             ctx.undecodable().remove(&vm.name_any());
             Event::Delete(vm)
         }
@@ -83,12 +86,18 @@ fn decoded(event: Event<Guarded>, ctx: &Arc<Context>) -> Option<Event<VirtualMac
 }
 
 /// The VM, or the error of one that cannot be decoded. A leader reports that at once, another operator once it leads.
-fn noted(DeserializeGuard(result): Guarded, ctx: &Arc<Context>) -> Result<VirtualMachine, Box<InvalidObject>> {
+fn noted(
+    DeserializeGuard(result): Guarded,
+    ctx: &Arc<Context>,
+) -> Result<VirtualMachine, Box<InvalidObject>> {
     let mut undecodable = ctx.undecodable();
     match &result {
         Ok(vm) => drop(undecodable.remove(&vm.name_any())),
         Err(invalid) => {
-            undecodable.insert(invalid.metadata.name.clone().unwrap_or_default(), invalid.clone());
+            undecodable.insert(
+                invalid.metadata.name.clone().unwrap_or_default(),
+                invalid.clone(),
+            );
             if ctx.leadership.leads() {
                 tokio::spawn(report_undecodable(invalid.clone(), ctx.clone()));
             }
@@ -99,7 +108,8 @@ fn noted(DeserializeGuard(result): Guarded, ctx: &Arc<Context>) -> Result<Virtua
 
 /// A VM of that name, of which only the metadata is used.
 fn stand_in(metadata: &ObjectMeta) -> Option<VirtualMachine> {
-    let vm: Option<VmView> = serde_json::from_value(json!({"metadata": metadata, "spec": {"vm": {}}})).ok();
+    let vm: Option<VmView> =
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"vm": {}}})).ok();
     vm.map(VirtualMachine::from)
 }
 
@@ -109,14 +119,22 @@ async fn report_undecodable(invalid: InvalidObject, ctx: Arc<Context>) {
     let InvalidObject { error, metadata } = invalid;
     let name = metadata.name.as_deref().unwrap_or_default();
     // The watch gives the error without the field's path.
-    let now = Writer::new(&ctx).find::<VirtualMachine, Value>(name).await.ok().flatten();
+    let now = Writer::new(&ctx)
+        .find::<VirtualMachine, Value>(name)
+        .await
+        .ok()
+        .flatten();
     let located = now.and_then(|vm| serde_path_to_error::deserialize::<_, VmView>(&vm).err());
-    let why = located.map_or(error, |error| format!("{}: {}", error.path(), error.inner()));
+    let why = located.map_or(error, |error| {
+        format!("{}: {}", error.path(), error.inner())
+    });
     let message = format!(
         "the VM cannot be read: {why}; correct it (kubectl edit vm {name}), or apply the definitions of this version (kubectl apply -f crds/); until then its pod stays as it is"
     );
     tracing::warn!(vm = name, "{message}");
-    let Some(regarding) = stand_in(&metadata).map(|vm| vm.object_ref(&())) else { return };
+    let Some(regarding) = stand_in(&metadata).map(|vm| vm.object_ref(&())) else {
+        return;
+    };
     published::publish(&ctx, &regarding, EventType::Warning, "Unreadable", &message).await;
 }
 
@@ -133,7 +151,9 @@ fn note_definition<K>(ctx: &Context, event: &watcher::Result<Event<K>>) {
     );
     if ctx.definition_missing.swap(missing, Ordering::Relaxed) != missing {
         match missing {
-            true => tracing::error!("the API server does not know VirtualMachines; kubectl apply -f crds/; waiting"),
+            true => tracing::error!(
+                "the API server does not know VirtualMachines; kubectl apply -f crds/; waiting"
+            ),
             false => tracing::info!("the API server knows VirtualMachines now"),
         }
     }
@@ -144,13 +164,18 @@ pub async fn stand_by<S, T>(
     ctx: &Arc<Context>,
     changed: S,
     mut children: T,
-) -> (impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<S, T>, T)
+) -> (
+    impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<S, T>,
+    T,
+)
 where
     S: Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static,
     T: Stream<Item = ObjectRef<VirtualMachine>> + Send + Unpin + 'static,
 {
     let mut changed = Box::pin(changed);
-    let changes = futures::stream::select(changed.by_ref(), children.by_ref()).map(drop).collect::<()>();
+    let changes = futures::stream::select(changed.by_ref(), children.by_ref())
+        .map(drop)
+        .collect::<()>();
     tokio::select! {
         biased;
         () = ctx.leadership.elected() => {}
@@ -160,6 +185,12 @@ where
     for invalid in ctx.undecodable().values() {
         tokio::spawn(report_undecodable(invalid.clone(), ctx.clone()));
     }
-    let all: Vec<_> = ctx.vms.reader().state().iter().map(|vm| ObjectRef::from_obj(vm.as_ref())).collect();
+    let all: Vec<_> = ctx
+        .vms
+        .reader()
+        .state()
+        .iter()
+        .map(|vm| ObjectRef::from_obj(vm.as_ref()))
+        .collect();
     (futures::stream::iter(all).chain(changed), children)
 }

@@ -11,7 +11,13 @@ fn object(name: &str, vm: &str, version: u64) -> ConfigMap {
 }
 
 fn cache() -> Cache<ConfigMap> {
-    Cache::new(|o| o.metadata.labels.as_ref()?.get(names::LABEL_INSTANCE).cloned())
+    Cache::new(|o| {
+        o.metadata
+            .labels
+            .as_ref()?
+            .get(names::LABEL_INSTANCE)
+            .cloned()
+    })
 }
 
 fn version_of(cache: &Cache<ConfigMap>, name: &str) -> Option<u64> {
@@ -31,9 +37,15 @@ fn what_is_known_in_this_version_is_no_change() {
 fn an_own_write_is_seen_before_the_watch_tells_and_older_news_does_not_undo_it() {
     let cache = cache();
     cache.writing().answered(object("a", "vm", 7));
-    assert_eq!(cache.watched(Event::Apply(object("a", "vm", 5))), Change::None);
+    assert_eq!(
+        cache.watched(Event::Apply(object("a", "vm", 5))),
+        Change::None
+    );
     assert_eq!(version_of(&cache, "a"), Some(7));
-    assert_eq!(cache.watched(Event::Apply(object("a", "vm", 9))), Change::Group("vm".to_owned()));
+    assert_eq!(
+        cache.watched(Event::Apply(object("a", "vm", 9))),
+        Change::Group("vm".to_owned())
+    );
     assert_eq!(version_of(&cache, "a"), Some(9));
 }
 
@@ -86,9 +98,15 @@ fn neither_an_older_list_nor_a_late_deletion_takes_a_newer_object_back() {
     cache.watched(Event::InitApply(object("a", "vm", 5)));
     cache.watched(Event::InitDone);
     assert_eq!(version_of(&cache, "a"), Some(7));
-    assert_eq!(cache.watched(Event::Delete(object("a", "vm", 6))), Change::None);
+    assert_eq!(
+        cache.watched(Event::Delete(object("a", "vm", 6))),
+        Change::None
+    );
     assert_eq!(version_of(&cache, "a"), Some(7));
-    assert_eq!(cache.watched(Event::Delete(object("a", "vm", 8))), Change::Group("vm".to_owned()));
+    assert_eq!(
+        cache.watched(Event::Delete(object("a", "vm", 8))),
+        Change::Group("vm".to_owned())
+    );
 }
 
 #[test]
@@ -101,7 +119,10 @@ fn what_a_new_list_does_not_name_is_gone() {
     cache.watched(Event::InitApply(object("b", "vm", 2)));
     assert_eq!(cache.len(), 2);
     assert_eq!(cache.watched(Event::InitDone), Change::Relisted);
-    assert_eq!((version_of(&cache, "a"), version_of(&cache, "b")), (None, Some(2)));
+    assert_eq!(
+        (version_of(&cache, "a"), version_of(&cache, "b")),
+        (None, Some(2))
+    );
     assert!(cache.is_ready());
 }
 
@@ -112,10 +133,27 @@ fn a_group_holds_its_own_objects_even_after_one_has_moved() {
         cache.watched(Event::Apply(object(name, vm, 1)));
     }
     cache.watched(Event::Apply(object("b", "other", 2)));
-    let names = |group: &str| cache.group(group).iter().map(|o| name(o.as_ref()).to_owned()).collect::<Vec<_>>();
+    let names = |group: &str| {
+        cache
+            .group(group)
+            .iter()
+            .map(|o| name(o.as_ref()).to_owned())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(
         (names("vm"), names("vm-2"), names("other")),
-        (vec!["a".to_owned()], vec!["c".to_owned()], vec!["b".to_owned(), "d".to_owned()])
+        (
+            vec!["a".to_owned()],
+            vec!["c".to_owned()],
+            vec!["b".to_owned(), "d".to_owned()]
+        )
     );
-    assert_eq!(cache.groups("vm").iter().map(|o| name(o.as_ref())).collect::<Vec<_>>(), ["a", "c"]);
+    assert_eq!(
+        cache
+            .groups("vm")
+            .iter()
+            .map(|o| name(o.as_ref()))
+            .collect::<Vec<_>>(),
+        ["a", "c"]
+    );
 }

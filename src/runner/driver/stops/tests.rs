@@ -40,8 +40,14 @@ impl Drop for Rig {
 }
 
 fn setup(dirs: Directories, monitor: UnixStream) -> Setup {
-    let config = config::parse(r#"{"/Runner": {"vm": {"name": "test-vm", "display": {"spice": {}}}}}"#).unwrap().config;
-    let script = ["-c".to_owned(), format!("echo '{WORDS}' >&2; echo EAX=0 >&2; exec sleep 60")];
+    let config =
+        config::parse(r#"{"/Runner": {"vm": {"name": "test-vm", "display": {"spice": {}}}}}"#)
+            .unwrap()
+            .config;
+    let script = [
+        "-c".to_owned(),
+        format!("echo '{WORDS}' >&2; echo EAX=0 >&2; exec sleep 60"),
+    ];
     let first = observed(Phase::Starting);
     let (line, _) = std::os::unix::net::UnixStream::pair().unwrap();
     line.set_nonblocking(true).unwrap();
@@ -49,7 +55,11 @@ fn setup(dirs: Directories, monitor: UnixStream) -> Setup {
         spec: Spec::from_config(&config).unwrap(),
         configured: config,
         config: dirs.file("config.yaml"),
-        files: Files { config: Ok(None), password: Ok(None), certificate: [None; 3] },
+        files: Files {
+            config: Ok(None),
+            password: Ok(None),
+            certificate: [None; 3],
+        },
         type_is_alias: false,
         ticketing: false,
         qemu: process::spawn("/bin/sh", &script, &Reach::of_any(), Vec::new()).unwrap(),
@@ -83,12 +93,26 @@ async fn rig() -> Rig {
 /// One that is not configured yet.
 async fn starting() -> Rig {
     let dir = tempfile::tempdir().unwrap();
-    let dirs = Directories { data: dir.path().to_owned(), runtime: dir.path().to_owned() };
+    let dirs = Directories {
+        data: dir.path().to_owned(),
+        runtime: dir.path().to_owned(),
+    };
     let (monitor, qemus) = UnixStream::pair().unwrap();
     let desktop = UnixListener::bind(dirs.file(process::VMOP_AGENT)).unwrap();
-    let (driver, inbox) = Driver::new(setup(dirs, monitor), Signals::receive().unwrap(), Instant::now());
+    let (driver, inbox) = Driver::new(
+        setup(dirs, monitor),
+        Signals::receive().unwrap(),
+        Instant::now(),
+    );
     let peer = Peer::greet(qemus).await;
-    let mut rig = Rig { _dir: dir, driver, inbox, _desktop: desktop, peer, heard: Vec::new() };
+    let mut rig = Rig {
+        _dir: dir,
+        driver,
+        inbox,
+        _desktop: desktop,
+        peer,
+        heard: Vec::new(),
+    };
     let ready = rig.inbox.monitor.recv().await.unwrap();
     rig.driver.monitor_signal(ready);
     // A busy machine takes its time until it has said what it is to say.
@@ -97,7 +121,12 @@ async fn starting() -> Rig {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    assert!(tokio::time::timeout(Duration::from_secs(10), said).await.is_ok(), "QEMU has said nothing");
+    assert!(
+        tokio::time::timeout(Duration::from_secs(10), said)
+            .await
+            .is_ok(),
+        "QEMU has said nothing"
+    );
     rig
 }
 
@@ -126,7 +155,12 @@ impl Rig {
                 }
             }
         };
-        assert!(tokio::time::timeout(Duration::from_secs(10), work).await.is_ok(), "nothing of it in {run_state}");
+        assert!(
+            tokio::time::timeout(Duration::from_secs(10), work)
+                .await
+                .is_ok(),
+            "nothing of it in {run_state}"
+        );
     }
 
     /// Loses the monitor's connection and gets another.
@@ -144,12 +178,17 @@ impl Rig {
     }
 
     async fn stop(&mut self) {
-        self.peer.say(r#"{"event": "STOP", "timestamp": {"seconds": 1, "microseconds": 2}}"#).await;
+        self.peer
+            .say(r#"{"event": "STOP", "timestamp": {"seconds": 1, "microseconds": 2}}"#)
+            .await;
     }
 
     /// The outcome, when QEMU has ended.
     fn outcome(&mut self) -> crate::api::runner::outcome::Outcome {
-        self.driver.step(Event::QemuEnded { status: 0, last_words: String::new() });
+        self.driver.step(Event::QemuEnded {
+            status: 0,
+            last_words: String::new(),
+        });
         self.driver.outcome.take().unwrap()
     }
 }
@@ -167,7 +206,10 @@ async fn a_guest_that_kvm_cannot_run_any_further_ends_the_machine_with_qemus_wor
     rig.stop().await;
     rig.until("internal-error", terminates).await;
     let outcome = rig.outcome();
-    assert_eq!((outcome.reason, outcome.by_guest), (EndReason::GuestHalted, false));
+    assert_eq!(
+        (outcome.reason, outcome.by_guest),
+        (EndReason::GuestHalted, false)
+    );
     assert!(outcome.message.ends_with(WORDS), "{}", outcome.message);
 }
 
@@ -177,19 +219,33 @@ async fn a_guest_that_has_crashed_ends_the_machine_and_is_no_shutdown_by_the_gue
     rig.stop().await;
     rig.until("guest-panicked", terminates).await;
     let outcome = rig.outcome();
-    assert_eq!((outcome.reason, outcome.by_guest), (EndReason::GuestHalted, false));
-    assert!(outcome.message.contains("has crashed"), "{}", outcome.message);
+    assert_eq!(
+        (outcome.reason, outcome.by_guest),
+        (EndReason::GuestHalted, false)
+    );
+    assert!(
+        outcome.message.contains("has crashed"),
+        "{}",
+        outcome.message
+    );
 }
 
 #[tokio::test]
 async fn a_disk_that_stops_the_guest_is_told_also_where_its_own_event_is_missing() {
     let mut rig = rig().await;
     rig.stop().await;
-    rig.until("io-error", |driver| driver.observed.stalled.is_some()).await;
+    rig.until("io-error", |driver| driver.observed.stalled.is_some())
+        .await;
     assert_eq!(rig.driver.state.phase(), Phase::Booting);
     let conditions = rig.driver.observed.conditions();
-    let storage = conditions.iter().find(|condition| condition.type_ == "StorageHealthy").unwrap();
-    assert_eq!((storage.status, storage.reason.as_str()), (false, "DiskError"));
+    let storage = conditions
+        .iter()
+        .find(|condition| condition.type_ == "StorageHealthy")
+        .unwrap();
+    assert_eq!(
+        (storage.status, storage.reason.as_str()),
+        (false, "DiskError")
+    );
 }
 
 #[tokio::test]
@@ -202,14 +258,22 @@ async fn a_host_that_fails_shuts_no_guest_down_by_its_own_wish() {
         rig.peer.say(&event.to_string()).await;
         if reason == "host-signal" {
             rig.stop().await;
-            let nothing = tokio::time::timeout(Duration::from_millis(300), rig.until("running", terminates));
+            let nothing =
+                tokio::time::timeout(Duration::from_millis(300), rig.until("running", terminates));
             assert!(nothing.await.is_err());
         }
     }
     rig.until("shutdown", terminates).await;
     let outcome = rig.outcome();
-    assert_eq!((outcome.reason, outcome.by_guest), (EndReason::GuestHalted, false));
-    assert!(outcome.message.contains("host-error"), "{}", outcome.message);
+    assert_eq!(
+        (outcome.reason, outcome.by_guest),
+        (EndReason::GuestHalted, false)
+    );
+    assert!(
+        outcome.message.contains("host-error"),
+        "{}",
+        outcome.message
+    );
 }
 
 #[tokio::test]
@@ -225,8 +289,14 @@ async fn a_qemu_that_crashes_takes_its_tpm_along_whichever_is_reaped_first() {
                 rig.driver.have_ended(&[(qemu, -11)]).await;
             }
         }
-        assert_eq!(rig.driver.outcome.take().unwrap().reason, EndReason::QemuCrashed);
-        let nothing = tokio::time::timeout(Duration::from_secs(1), rig.until("running", |d| d.observed.tpm.is_some()));
+        assert_eq!(
+            rig.driver.outcome.take().unwrap().reason,
+            EndReason::QemuCrashed
+        );
+        let nothing = tokio::time::timeout(
+            Duration::from_secs(1),
+            rig.until("running", |d| d.observed.tpm.is_some()),
+        );
         assert!(nothing.await.is_err());
     }
 }
@@ -236,11 +306,15 @@ async fn a_tpm_that_ends_before_the_guest_runs_is_told_when_it_does() {
     let mut rig = starting().await;
     let tpm = rig.take_tpm("killed");
     rig.driver.have_ended(&[(tpm, -9)]).await;
-    let nothing = tokio::time::timeout(Duration::from_secs(1), rig.until("running", |d| d.observed.tpm.is_some()));
+    let nothing = tokio::time::timeout(
+        Duration::from_secs(1),
+        rig.until("running", |d| d.observed.tpm.is_some()),
+    );
     assert!(nothing.await.is_err());
     rig.driver.step(Event::Configured);
     rig.driver.step(Event::Continued);
-    rig.until("running", |driver| driver.observed.tpm.is_some()).await;
+    rig.until("running", |driver| driver.observed.tpm.is_some())
+        .await;
 }
 
 #[tokio::test]
@@ -261,7 +335,9 @@ async fn a_request_to_end_before_the_guest_runs_ends_qemu_and_lets_nothing_run()
                 }
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), quit).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(10), quit)
+            .await
+            .unwrap();
         // Too late.
         rig.driver.step(Event::Configured);
         rig.driver.step(Event::Continued);
@@ -289,17 +365,25 @@ async fn a_start_that_fails_for_its_tpm_is_told_with_the_tpms_words() {
 async fn a_start_that_its_deadline_ends_has_the_tpms_words_too() {
     let mut rig = starting().await;
     let (tpm, qemu) = (rig.take_tpm("libtpms: bad magic"), rig.qemu());
-    rig.driver.step(Event::ContinueFailed("too late".to_owned()));
+    rig.driver
+        .step(Event::ContinueFailed("too late".to_owned()));
     rig.driver.qemu.signal(Signal::KILL);
     rig.driver.have_ended(&[(tpm, 1)]).await;
     rig.driver.have_ended(&[(qemu, -9)]).await;
     let outcome = rig.driver.outcome.take().unwrap();
-    assert!(outcome.message.contains("libtpms: bad magic"), "{}", outcome.message);
+    assert!(
+        outcome.message.contains("libtpms: bad magic"),
+        "{}",
+        outcome.message
+    );
 }
 
 fn told(rig: &Rig, type_: &str) -> (bool, &'static str) {
     let conditions = rig.driver.observed.conditions();
-    let condition = conditions.iter().find(|condition| condition.type_ == type_).unwrap();
+    let condition = conditions
+        .iter()
+        .find(|condition| condition.type_ == type_)
+        .unwrap();
     (condition.status, condition.reason.as_str())
 }
 
@@ -316,8 +400,15 @@ async fn a_guest_goes_on_without_its_monitor_and_that_is_told() {
             Some(news) = rig.inbox.news.recv() => rig.driver.heard(news),
         }
     }
-    assert!(began.elapsed() >= Duration::from_secs(30), "{:?}", began.elapsed());
-    assert_eq!((told(&rig, "ConfigInSync"), rig.driver.state.phase()), ((false, "MonitorLost"), Phase::Booting));
+    assert!(
+        began.elapsed() >= Duration::from_secs(30),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(
+        (told(&rig, "ConfigInSync"), rig.driver.state.phase()),
+        ((false, "MonitorLost"), Phase::Booting)
+    );
 }
 
 #[tokio::test]
@@ -327,10 +418,14 @@ async fn an_error_that_a_disk_has_given_the_guest_is_forgotten_when_it_boots_ane
         "nospace": false, "reason": "Input/output error"});
     let error = json!({"event": "BLOCK_IO_ERROR", "data": error}).to_string();
     rig.peer.say(&error).await;
-    rig.until("running", |driver| driver.observed.disk_error.is_some()).await;
+    rig.until("running", |driver| driver.observed.disk_error.is_some())
+        .await;
     assert_eq!(told(&rig, "StorageHealthy"), (false, "DiskError"));
-    rig.peer.say(r#"{"event": "RESET", "data": {"guest": true}}"#).await;
-    rig.until("running", |driver| driver.observed.disk_error.is_none()).await;
+    rig.peer
+        .say(r#"{"event": "RESET", "data": {"guest": true}}"#)
+        .await;
+    rig.until("running", |driver| driver.observed.disk_error.is_none())
+        .await;
     assert_eq!(told(&rig, "StorageHealthy"), (true, "Healthy"));
 }
 
@@ -338,19 +433,40 @@ async fn an_error_that_a_disk_has_given_the_guest_is_forgotten_when_it_boots_ane
 async fn what_the_guests_agent_has_told_goes_with_it() {
     let mut rig = rig().await;
     rig.driver.step(Event::AgentChannel(true));
-    rig.driver.heard(News::Osinfo(json!({"id": "debian"}).as_object().unwrap().clone()));
-    rig.driver.heard(News::Addresses(vec!["10.0.2.15".to_owned()]));
-    assert_eq!((rig.driver.state.phase(), rig.driver.observed.addresses.len()), (Phase::Booted, 1));
+    rig.driver.heard(News::Osinfo(
+        json!({"id": "debian"}).as_object().unwrap().clone(),
+    ));
+    rig.driver
+        .heard(News::Addresses(vec!["10.0.2.15".to_owned()]));
+    assert_eq!(
+        (
+            rig.driver.state.phase(),
+            rig.driver.observed.addresses.len()
+        ),
+        (Phase::Booted, 1)
+    );
     rig.driver.step(Event::AgentChannel(false));
-    assert_eq!((rig.driver.observed.osinfo.clone(), rig.driver.observed.addresses.clone()), (None, Vec::new()));
+    assert_eq!(
+        (
+            rig.driver.observed.osinfo.clone(),
+            rig.driver.observed.addresses.clone()
+        ),
+        (None, Vec::new())
+    );
 }
 
 #[tokio::test]
 async fn what_only_a_start_takes_is_told_by_name_until_it_is_as_it_was() {
     let mut rig = rig().await;
     let mut told = |keys: &str| {
-        let text = format!(r#"{{"/Runner": {{{keys} "vm": {{"name": "test-vm", "display": {{"spice": {{}}}}}}}}}}"#);
-        let files = Files { config: Ok(Some(text)), password: Ok(None), certificate: [None; 3] };
+        let text = format!(
+            r#"{{"/Runner": {{{keys} "vm": {{"name": "test-vm", "display": {{"spice": {{}}}}}}}}}}"#
+        );
+        let files = Files {
+            config: Ok(Some(text)),
+            password: Ok(None),
+            certificate: [None; 3],
+        };
         rig.driver.files_changed(files);
         rig.driver.observed.config_problem.clone()
     };
@@ -360,10 +476,15 @@ async fn what_only_a_start_takes_is_told_by_name_until_it_is_as_it_was() {
     };
     let seed = r#""cloudInit": {"userData": {"password": "x"}},"#;
     assert_eq!(
-        told(&format!(r#"{seed} "metricsPort": 9000, "logLevel": "debug","#)),
+        told(&format!(
+            r#"{seed} "metricsPort": 9000, "logLevel": "debug","#
+        )),
         waits("logLevel, metricsPort, cloudInit")
     );
-    assert_eq!(told(r#""dataDir": "/d", "runtimeDir": "/r", "uid": "u","#), waits("dataDir, runtimeDir, uid"));
+    assert_eq!(
+        told(r#""dataDir": "/d", "runtimeDir": "/r", "uid": "u","#),
+        waits("dataDir, runtimeDir, uid")
+    );
     assert_eq!(
         told(r#""generation": 7, "resetCounter": 1, "guestShutdownStops": true,"#),
         None,
@@ -371,6 +492,9 @@ async fn what_only_a_start_takes_is_told_by_name_until_it_is_as_it_was() {
     );
     let invalid = told(r#""logLevel": "loud","#);
     let is_told = |why: &String| why.contains("logLevel: \"loud\" is not allowed");
-    assert!(matches!(&invalid, Some(ConfigProblem::Invalid(why)) if is_told(why)), "{invalid:?}");
+    assert!(
+        matches!(&invalid, Some(ConfigProblem::Invalid(why)) if is_told(why)),
+        "{invalid:?}"
+    );
     assert_eq!(told(""), None);
 }

@@ -14,7 +14,16 @@ async fn b03_a_refused_cpu_is_tried_once_and_told() {
     rig.peer.answer(no_more).await;
     rig.peer.answer(places).await;
     let told = rig.progress.recv().await.unwrap();
-    assert!(matches!(told, Progress::Cpus { count: 1, problem: Some(_) }), "{told:?}");
+    assert!(
+        matches!(
+            told,
+            Progress::Cpus {
+                count: 1,
+                problem: Some(_)
+            }
+        ),
+        "{told:?}"
+    );
     assert_eq!(rig.progress.recv().await, Some(Progress::Complete(None)));
     // Another look is no other wish.
     rig.wishes.send_modify(|desired| desired.attempt += 1);
@@ -24,7 +33,13 @@ async fn b03_a_refused_cpu_is_tried_once_and_told() {
     // Another number is.
     rig.wishes.send_modify(|desired| desired.live.cpus = 1);
     rig.peer.answer(places).await;
-    assert_eq!(rig.progress.recv().await, Some(Progress::Cpus { count: 1, problem: None }));
+    assert_eq!(
+        rig.progress.recv().await,
+        Some(Progress::Cpus {
+            count: 1,
+            problem: None
+        })
+    );
     rig.progress.recv().await.unwrap();
     rig.wishes.send_modify(|desired| desired.live.cpus = 2);
     rig.peer.answer(places).await;
@@ -39,7 +54,10 @@ struct Keeper {
 
 impl Keeper {
     async fn new() -> Self {
-        Self { asked: 0, rig: rig(desired(1)).await }
+        Self {
+            asked: 0,
+            rig: rig(desired(1)).await,
+        }
     }
 
     /// Answers until all of a wish was followed; gives what was told of the CPUs last.
@@ -72,7 +90,10 @@ impl Keeper {
     /// The guest says that it keeps the CPU; gives what is told then.
     async fn refuse(&mut self) -> Problem {
         self.rig.wishes.send_modify(|desired| {
-            desired.refused = BTreeMap::from([("cpu-1".to_owned(), "says that the device is busy".to_owned())]);
+            desired.refused = BTreeMap::from([(
+                "cpu-1".to_owned(),
+                "says that the device is busy".to_owned(),
+            )]);
             desired.attempt += 1;
         });
         self.play().await
@@ -83,10 +104,17 @@ impl Keeper {
 async fn a_cpu_that_the_guest_keeps_is_told_with_what_it_says_and_not_asked_for_without_end() {
     let mut keeper = Keeper::new().await;
     let told = keeper.play().await;
-    assert!(told.reason == ConditionReason::NotFollowed && told.message.contains("has not answered"), "{told:?}");
+    assert!(
+        told.reason == ConditionReason::NotFollowed && told.message.contains("has not answered"),
+        "{told:?}"
+    );
     let told = keeper.refuse().await;
     assert_eq!(told.reason, ConditionReason::RefusedByGuest);
-    for word in ["keeps cpu-1 and says that the device is busy", "after 10 minutes", "has 1 CPUs"] {
+    for word in [
+        "keeps cpu-1 and says that the device is busy",
+        "after 10 minutes",
+        "has 1 CPUs",
+    ] {
         assert!(told.message.contains(word), "{told:?}");
     }
     let begin = Instant::now();
@@ -109,23 +137,46 @@ async fn a_guest_that_has_booted_anew_is_asked_again_for_what_it_has_kept_before
         desired.reboot();
         desired.booted = false;
     });
-    assert!(keeper.play().await.message.contains("when its agent has answered"));
+    assert!(
+        keeper
+            .play()
+            .await
+            .message
+            .contains("when its agent has answered")
+    );
     assert_eq!(keeper.asked, 1);
-    keeper.rig.wishes.send_modify(|desired| desired.booted = true);
-    assert_eq!((keeper.play().await.reason, keeper.asked), (ConditionReason::NotFollowed, 2));
+    keeper
+        .rig
+        .wishes
+        .send_modify(|desired| desired.booted = true);
+    assert_eq!(
+        (keeper.play().await.reason, keeper.asked),
+        (ConditionReason::NotFollowed, 2)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_guest_without_an_agent_is_asked_two_minutes_after_each_boot() {
     let mut keeper = Keeper::new().await;
-    keeper.rig.wishes.send_modify(|desired| desired.booted = false);
+    keeper
+        .rig
+        .wishes
+        .send_modify(|desired| desired.booted = false);
     for asked in 1..3 {
         let begin = Instant::now();
         while keeper.asked < asked {
-            assert!(begin.elapsed() < Duration::from_secs(200), "asked {} times", keeper.asked);
+            assert!(
+                begin.elapsed() < Duration::from_secs(200),
+                "asked {} times",
+                keeper.asked
+            );
             keeper.play().await;
         }
-        assert!(begin.elapsed() >= Duration::from_secs(120), "{:?} after boot {asked}", begin.elapsed());
+        assert!(
+            begin.elapsed() >= Duration::from_secs(120),
+            "{:?} after boot {asked}",
+            begin.elapsed()
+        );
         keeper.rig.wishes.send_modify(Desired::reboot);
     }
 }

@@ -15,7 +15,11 @@ async fn play(rig: &mut Rig, refused: &str) -> Vec<(String, Value)> {
                 return places(command, arguments);
             }
             heard.push((command.to_owned(), arguments.clone()));
-            if command == refused { Err("no") } else { Ok(json!({})) }
+            if command == refused {
+                Err("no")
+            } else {
+                Ok(json!({}))
+            }
         };
         tokio::select! {
             () = rig.peer.answer(answer) => {}
@@ -33,9 +37,13 @@ async fn an_old_password_does_not_get_the_time_of_one_that_was_refused() {
     let mut rig = rig(first).await;
     assert_eq!(play(&mut rig, "").await.len(), 2);
     for expiry in [Some("never"), None] {
-        rig.wishes.send_modify(|desired| desired.password = password("new", expiry));
+        rig.wishes
+            .send_modify(|desired| desired.password = password("new", expiry));
         let heard = play(&mut rig, "set_password").await;
-        assert!(heard.len() == 1 && heard[0].0 == "set_password", "{heard:?}");
+        assert!(
+            heard.len() == 1 && heard[0].0 == "set_password",
+            "{heard:?}"
+        );
         // Another look is no other wish.
         rig.wishes.send_modify(|desired| desired.attempt += 1);
         assert_eq!(play(&mut rig, "set_password").await, []);
@@ -76,29 +84,51 @@ async fn what_is_wrong_with_a_password_is_told_until_it_is_mended() {
     };
     let (reason, message) = problem(&after(password("a", Some("tomorrow")), "").await);
     assert_eq!(reason, "InvalidConfig");
-    for word in ["password-expiry", "\"tomorrow\"", "+<seconds>", "lets nobody in"] {
+    for word in [
+        "password-expiry",
+        "\"tomorrow\"",
+        "+<seconds>",
+        "lets nobody in",
+    ] {
         assert!(message.contains(word), "{message}");
     }
-    assert_eq!(after(password("a", None), "").await, [Progress::PasswordSet, Progress::Password(None)]);
+    assert_eq!(
+        after(password("a", None), "").await,
+        [Progress::PasswordSet, Progress::Password(None)]
+    );
     let (reason, message) = problem(&after(password("b", None), "set_password").await);
-    assert!(reason == "PasswordNotSet" && message.contains("display-password"), "{message}");
+    assert!(
+        reason == "PasswordNotSet" && message.contains("display-password"),
+        "{message}"
+    );
     assert!(message.contains("the password before"), "{message}");
     // Somebody changes his mind: it is in effect already.
-    assert_eq!(after(password("a", None), "").await, [Progress::Password(None)]);
-    assert_eq!(after(password("b", None), "").await, [Progress::PasswordSet]);
+    assert_eq!(
+        after(password("a", None), "").await,
+        [Progress::Password(None)]
+    );
+    assert_eq!(
+        after(password("b", None), "").await,
+        [Progress::PasswordSet]
+    );
 }
 
 #[tokio::test]
 async fn a_new_password_whose_end_qemu_refuses_lets_nobody_in() {
     let mut rig = rig(desired(1)).await;
     play(&mut rig, "").await;
-    rig.wishes.send_modify(|desired| desired.password = password("a", Some("+60")));
+    rig.wishes
+        .send_modify(|desired| desired.password = password("a", Some("+60")));
     let mut ends = Vec::new();
     loop {
         let answer = |command: &str, arguments: &Value| match command {
             "expire_password" => {
                 ends.push(arguments["time"].clone());
-                if ends.len() == 1 { Err("no") } else { Ok(json!({})) }
+                if ends.len() == 1 {
+                    Err("no")
+                } else {
+                    Ok(json!({}))
+                }
             }
             "set_password" => Ok(json!({})),
             _ => places(command, arguments),
@@ -121,7 +151,15 @@ async fn a_new_password_whose_end_qemu_refuses_lets_nobody_in() {
 
 #[tokio::test]
 async fn a_password_whose_end_cannot_be_used_is_not_set() {
-    for expiry in ["tomorrow", "2030-01-01", "-1", "+", "+ 5", "1e9", "99999999999999999999"] {
+    for expiry in [
+        "tomorrow",
+        "2030-01-01",
+        "-1",
+        "+",
+        "+ 5",
+        "1e9",
+        "99999999999999999999",
+    ] {
         let mut first = desired(1);
         first.password = password("p", Some(expiry));
         let mut rig = rig(first).await;

@@ -18,7 +18,9 @@ static MACHINES: LazyLock<Vec<(Choice, Vec<Line>)>> = LazyLock::new(|| {
 
 /// For messages.
 fn told(choice: &Choice) -> String {
-    OPTIONS.map(|(name, _)| format!("{name}={}", value(choice, name))).join(" ")
+    OPTIONS
+        .map(|(name, _)| format!("{name}={}", value(choice, name)))
+        .join(" ")
 }
 
 #[test]
@@ -36,7 +38,12 @@ fn each_value_of_an_option_meets_each_two_of_others() {
                 for choice in &choices {
                     met[(choice[a] * of_b.len() + choice[b]) * of_c.len() + choice[c]] = true;
                 }
-                assert!(met.iter().all(|met| *met), "{name} with {} and {}", OPTIONS[b].0, OPTIONS[c].0);
+                assert!(
+                    met.iter().all(|met| *met),
+                    "{name} with {} and {}",
+                    OPTIONS[b].0,
+                    OPTIONS[c].0
+                );
             }
         }
     }
@@ -45,18 +52,43 @@ fn each_value_of_an_option_meets_each_two_of_others() {
 /// What options in QEMU's own syntax may have; `*` is a word without a key.
 const KEYS: [(&str, &[&str]); 16] = [
     ("-display", &["*"]),
-    ("-sandbox", &["*", "obsolete", "elevateprivileges", "spawn", "resourcecontrol"]),
+    (
+        "-sandbox",
+        &[
+            "*",
+            "obsolete",
+            "elevateprivileges",
+            "spawn",
+            "resourcecontrol",
+        ],
+    ),
     ("-action", &["shutdown"]),
     ("-chardev", &["*", "fd", "server", "wait", "name"]),
     ("-mon", &["chardev", "mode"]),
     ("-name", &["guest", "debug-threads"]),
     ("-uuid", &["*"]),
-    ("-machine", &["*", "usb", "vmport", "dump-guest-core", "memory-backend", "hpet", "smm", "pflash0", "pflash1"]),
+    (
+        "-machine",
+        &[
+            "*",
+            "usb",
+            "vmport",
+            "dump-guest-core",
+            "memory-backend",
+            "hpet",
+            "smm",
+            "pflash0",
+            "pflash1",
+        ],
+    ),
     ("-boot", &["menu"]),
     ("-m", &["*"]),
     ("-tpmdev", &["*", "chardev"]),
     ("-cpu", &["*", "-svm"]),
-    ("-smp", &["*", "maxcpus", "sockets", "dies", "cores", "threads"]),
+    (
+        "-smp",
+        &["*", "maxcpus", "sockets", "dies", "cores", "threads"],
+    ),
     ("-accel", &["*"]),
     ("-rtc", &["base", "clock", "driftfix"]),
     (
@@ -81,7 +113,8 @@ fn no_value_begins_an_option_of_its_own() {
         for line in lines.iter().filter(|line| line.json.is_empty()) {
             let Some((_, keys)) = KEYS.iter().find(|(option, _)| *option == line.option) else {
                 assert!(
-                    ["-S", "-nodefaults", "-no-user-config", "-global"].contains(&line.option.as_str()),
+                    ["-S", "-nodefaults", "-no-user-config", "-global"]
+                        .contains(&line.option.as_str()),
                     "{line:?}"
                 );
                 continue;
@@ -93,8 +126,16 @@ fn no_value_begins_an_option_of_its_own() {
             };
             let has: Vec<String> = line.parts.iter().map(|part| key(part)).collect();
             let once: BTreeSet<&String> = has.iter().collect();
-            assert!(once.len() == has.len(), "{line:?} has something twice; {}", told(choice));
-            assert!(has.iter().all(|key| keys.contains(&key.as_str())), "{line:?}; {}", told(choice));
+            assert!(
+                once.len() == has.len(),
+                "{line:?} has something twice; {}",
+                told(choice)
+            );
+            assert!(
+                has.iter().all(|key| keys.contains(&key.as_str())),
+                "{line:?}; {}",
+                told(choice)
+            );
         }
     }
 }
@@ -105,15 +146,26 @@ fn b28_qemu_adds_nothing_by_itself_and_starts_nothing() {
     for (choice, lines) in MACHINES.iter() {
         let only = |option: &str| {
             let mut of = lines.iter().filter(|line| line.option == option);
-            let first = of.next().unwrap_or_else(|| panic!("no {option}; {}", told(choice)));
-            assert!(of.next().is_none(), "more than one {option}; {}", told(choice));
+            let first = of
+                .next()
+                .unwrap_or_else(|| panic!("no {option}; {}", told(choice)));
+            assert!(
+                of.next().is_none(),
+                "more than one {option}; {}",
+                told(choice)
+            );
             first
         };
         for option in alone {
             only(option);
         }
         assert_eq!(only("-display").parts, ["none"]);
-        let denied = ["obsolete=deny", "elevateprivileges=deny", "spawn=deny", "resourcecontrol=deny"];
+        let denied = [
+            "obsolete=deny",
+            "elevateprivileges=deny",
+            "spawn=deny",
+            "resourcecontrol=deny",
+        ];
         assert_eq!(only("-sandbox").parts, [&["on"], &denied[..]].concat());
         // Nothing that would start a program, or open what the runner has not.
         for netdev in lines.iter().filter(|line| line.option == "-netdev") {
@@ -123,10 +175,21 @@ fn b28_qemu_adds_nothing_by_itself_and_starts_nothing() {
                 Some("user") => &["hostfwd", "id", "net", "type"],
                 other => panic!("{other:?}"),
             };
-            assert!(keys.iter().all(|key| expected.contains(&key.as_str())), "{netdev:?}; {}", told(choice));
+            assert!(
+                keys.iter().all(|key| expected.contains(&key.as_str())),
+                "{netdev:?}; {}",
+                told(choice)
+            );
         }
         let listens = |line: &&Line| line.option == "-chardev" && line.parts[0] == "socket";
-        assert!(lines.iter().filter(listens).all(|line| line.part("fd").is_some()), "{}", told(choice));
+        assert!(
+            lines
+                .iter()
+                .filter(listens)
+                .all(|line| line.part("fd").is_some()),
+            "{}",
+            told(choice)
+        );
     }
 }
 
@@ -153,11 +216,26 @@ fn each_pci_device_has_a_place_of_its_own() {
                 assert_eq!(device.field("addr"), None, "{device:?}");
                 continue;
             }
-            assert_eq!(device.field("bus"), Some("pcie.0"), "{device:?}; {}", told(choice));
-            let slot = device.field("addr").and_then(|addr| u8::from_str_radix(addr.strip_prefix("0x")?, 16).ok());
+            assert_eq!(
+                device.field("bus"),
+                Some("pcie.0"),
+                "{device:?}; {}",
+                told(choice)
+            );
+            let slot = device
+                .field("addr")
+                .and_then(|addr| u8::from_str_radix(addr.strip_prefix("0x")?, 16).ok());
             // 0 and 31 are the chipset's.
-            assert!(slot.is_some_and(|slot| (1..31).contains(&slot)), "{device:?}; {}", told(choice));
-            assert!(slots.insert(slot), "{device:?} is where another is; {}", told(choice));
+            assert!(
+                slot.is_some_and(|slot| (1..31).contains(&slot)),
+                "{device:?}; {}",
+                told(choice)
+            );
+            assert!(
+                slots.insert(slot),
+                "{device:?} is where another is; {}",
+                told(choice)
+            );
         }
         assert!(slots.len() >= 6, "{}", told(choice));
     }
@@ -183,23 +261,42 @@ fn what_an_option_names_is_there_once_and_is_used() {
     for (choice, lines) in MACHINES.iter() {
         let identity = |line: &Line| {
             let of_text = || line.name.split_once(" id=").map(|(_, id)| id.to_owned());
-            line.field("id").or(line.field("node-name")).map(str::to_owned).or_else(of_text)
+            line.field("id")
+                .or(line.field("node-name"))
+                .map(str::to_owned)
+                .or_else(of_text)
         };
-        let defined: Vec<(&str, String)> =
-            lines.iter().filter_map(|line| Some((line.option.as_str(), identity(line)?))).collect();
+        let defined: Vec<(&str, String)> = lines
+            .iter()
+            .filter_map(|line| Some((line.option.as_str(), identity(line)?)))
+            .collect();
         let unique: BTreeSet<&String> = defined.iter().map(|(_, id)| id).collect();
-        assert!(unique.len() == defined.len(), "{defined:?}; {}", told(choice));
+        assert!(
+            unique.len() == defined.len(),
+            "{defined:?}; {}",
+            told(choice)
+        );
         let mut used = BTreeSet::new();
         for line in lines {
             for (key, options) in REFERENCES {
-                let named = line.field(key).or_else(|| line.part(key).filter(|_| line.json.is_empty()));
+                let named = line
+                    .field(key)
+                    .or_else(|| line.part(key).filter(|_| line.json.is_empty()));
                 let Some(named) = named else { continue };
-                let there = defined.iter().any(|(option, id)| options.contains(option) && id == named);
+                let there = defined
+                    .iter()
+                    .any(|(option, id)| options.contains(option) && id == named);
                 assert!(there, "{line:?} names {named}; {}", told(choice));
-                assert!(used.insert(named.to_owned()), "{named} is used twice; {}", told(choice));
+                assert!(
+                    used.insert(named.to_owned()),
+                    "{named} is used twice; {}",
+                    told(choice)
+                );
             }
         }
-        let needless = |(option, id): &&(&str, String)| !["-device", "-mon"].contains(option) && !used.contains(id);
+        let needless = |(option, id): &&(&str, String)| {
+            !["-device", "-mon"].contains(option) && !used.contains(id)
+        };
         assert_eq!(defined.iter().find(needless), None, "{}", told(choice));
     }
 }
@@ -207,20 +304,30 @@ fn what_an_option_names_is_there_once_and_is_used() {
 #[test]
 fn each_disk_has_a_thread_of_its_own_and_each_descriptor_one_use() {
     for (choice, lines) in MACHINES.iter() {
-        let disks = || lines.iter().filter(|line| line.field("driver") == Some("virtio-blk-pci"));
+        let disks = || {
+            lines
+                .iter()
+                .filter(|line| line.field("driver") == Some("virtio-blk-pci"))
+        };
         let threads: BTreeSet<&str> = disks().filter_map(|disk| disk.field("iothread")).collect();
         assert_eq!(threads.len(), disks().count(), "{}", told(choice));
         let of_json = |line: &Line| line.field("fd").map(str::to_owned);
         let descriptor = |line: &Line| of_json(line).or_else(|| line.part("fd").map(str::to_owned));
         let descriptors: Vec<String> = lines.iter().filter_map(descriptor).collect();
-        assert!(descriptors.iter().collect::<BTreeSet<_>>().len() == descriptors.len(), "{descriptors:?}");
+        assert!(
+            descriptors.iter().collect::<BTreeSet<_>>().len() == descriptors.len(),
+            "{descriptors:?}"
+        );
     }
 }
 
 #[test]
 fn the_machine_has_all_the_memory_that_is_set_aside_for_it() {
     for (choice, lines) in MACHINES.iter() {
-        let backend = lines.iter().find(|line| line.field("id") == Some("pc.ram")).unwrap();
+        let backend = lines
+            .iter()
+            .find(|line| line.field("id") == Some("pc.ram"))
+            .unwrap();
         let of_machine = lines.iter().find(|line| line.option == "-m").unwrap();
         let bytes = backend.json.get("size").and_then(Value::as_u64).unwrap();
         assert_eq!(of_machine.parts, [format!("{bytes}B")], "{}", told(choice));

@@ -17,12 +17,22 @@ pub struct Line {
 
 /// What tells a JSON option from others of its kind: the first, and the first of the others that it has.
 const KINDS: [&str; 3] = ["driver", "qom-type", "type"];
-const IDENTITIES: [&str; 7] = ["id", "node-name", "drive", "netdev", "chardev", "audiodev", "tpmdev"];
+const IDENTITIES: [&str; 7] = [
+    "id",
+    "node-name",
+    "drive",
+    "netdev",
+    "chardev",
+    "audiodev",
+    "tpmdev",
+];
 
 impl Line {
     /// The part of that key.
     pub fn part(&self, key: &str) -> Option<&str> {
-        self.parts.iter().find_map(|part| part.strip_prefix(key)?.strip_prefix('='))
+        self.parts
+            .iter()
+            .find_map(|part| part.strip_prefix(key)?.strip_prefix('='))
     }
 
     /// The text of that field, where it is written as JSON.
@@ -33,7 +43,12 @@ impl Line {
     fn of(option: &str, value: Option<&str>) -> Self {
         let option = option.to_owned();
         let Some(value) = value else {
-            return Self { name: option.clone(), option, parts: Vec::new(), json: Map::new() };
+            return Self {
+                name: option.clone(),
+                option,
+                parts: Vec::new(),
+                json: Map::new(),
+            };
         };
         match serde_json::from_str::<Value>(value) {
             Ok(Value::Object(fields)) => Self::of_json(option, fields),
@@ -42,29 +57,62 @@ impl Line {
     }
 
     fn of_json(option: String, json: Map<String, Value>) -> Self {
-        let first = |keys: &[&'static str]| keys.iter().copied().find(|key| json.contains_key(*key));
-        let named: Vec<&str> = first(&KINDS).into_iter().chain(first(&IDENTITIES)).collect();
+        let first =
+            |keys: &[&'static str]| keys.iter().copied().find(|key| json.contains_key(*key));
+        let named: Vec<&str> = first(&KINDS)
+            .into_iter()
+            .chain(first(&IDENTITIES))
+            .collect();
         let text = |key: &&str| json[*key].as_str().unwrap().to_owned();
-        let name = [vec![option.clone()], named.iter().map(text).collect()].concat().join(" ");
+        let name = [vec![option.clone()], named.iter().map(text).collect()]
+            .concat()
+            .join(" ");
         let part = |(key, value): (&String, &Value)| match value {
             Value::String(text) => format!("{key}={text}"),
             other => format!("{key}={other}"),
         };
-        let parts = json.iter().filter(|(key, _)| !named.contains(&key.as_str())).map(part).collect();
-        Self { option, name, parts, json }
+        let parts = json
+            .iter()
+            .filter(|(key, _)| !named.contains(&key.as_str()))
+            .map(part)
+            .collect();
+        Self {
+            option,
+            name,
+            parts,
+            json,
+        }
     }
 
     /// In QEMU's own syntax, where two commas are one in a value, and one ends it.
     fn of_text(option: String, value: &str) -> Self {
-        let parts: Vec<String> = value.replace(",,", "\0").split(',').map(|part| part.replace('\0', ",")).collect();
+        let parts: Vec<String> = value
+            .replace(",,", "\0")
+            .split(',')
+            .map(|part| part.replace('\0', ","))
+            .collect();
         // Of several of its kind, or of no kind at all.
         let named: Vec<&String> = match option.as_str() {
             "-global" => parts.iter().collect(),
-            _ => parts.iter().filter(|part| part.starts_with("id=")).collect(),
+            _ => parts
+                .iter()
+                .filter(|part| part.starts_with("id="))
+                .collect(),
         };
-        let name = named.iter().fold(option.clone(), |name, part| format!("{name} {part}"));
-        let parts = parts.iter().filter(|part| !named.contains(part)).cloned().collect();
-        Self { option, name, parts, json: Map::new() }
+        let name = named
+            .iter()
+            .fold(option.clone(), |name, part| format!("{name} {part}"));
+        let parts = parts
+            .iter()
+            .filter(|part| !named.contains(part))
+            .cloned()
+            .collect();
+        Self {
+            option,
+            name,
+            parts,
+            json: Map::new(),
+        }
     }
 }
 
@@ -73,7 +121,10 @@ pub fn lines(arguments: &[String]) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut rest = arguments;
     while let [option, more @ ..] = rest {
-        assert!(option.starts_with('-'), "{option} is a value without an option");
+        assert!(
+            option.starts_with('-'),
+            "{option} is a value without an option"
+        );
         let value = more.first().filter(|value| !value.starts_with('-'));
         lines.push(Line::of(option, value.map(String::as_str)));
         rest = &more[usize::from(value.is_some())..];
@@ -83,9 +134,22 @@ pub fn lines(arguments: &[String]) -> Vec<Line> {
 
 #[test]
 fn a_line_is_told_by_its_kind_and_its_identity() {
-    let arguments = ["-S", "-device", r#"{"driver":"a","drive":"b","c":1}"#, "-chardev", "d,id=e,f=g,,h"];
+    let arguments = [
+        "-S",
+        "-device",
+        r#"{"driver":"a","drive":"b","c":1}"#,
+        "-chardev",
+        "d,id=e,f=g,,h",
+    ];
     let lines = lines(&arguments.map(str::to_owned));
-    let seen: Vec<(&str, String)> = lines.iter().map(|line| (line.name.as_str(), line.parts.join(" "))).collect();
-    let expected = [("-S", ""), ("-device a b", "c=1"), ("-chardev id=e", "d f=g,h")];
+    let seen: Vec<(&str, String)> = lines
+        .iter()
+        .map(|line| (line.name.as_str(), line.parts.join(" ")))
+        .collect();
+    let expected = [
+        ("-S", ""),
+        ("-device a b", "c=1"),
+        ("-chardev id=e", "d f=g,h"),
+    ];
     assert_eq!(seen, expected.map(|(name, parts)| (name, parts.to_owned())));
 }

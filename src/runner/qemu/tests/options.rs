@@ -2,7 +2,9 @@
 
 use crate::api::conditions::ConditionReason;
 use crate::runner::config;
-use crate::runner::machine::{Acceleration, Certificate, Disk, DiskKind, FirmwareFiles, Screen, cpu_model, testing};
+use crate::runner::machine::{
+    Acceleration, Certificate, Disk, DiskKind, FirmwareFiles, Screen, cpu_model, testing,
+};
 use crate::runner::problem::Problem;
 use crate::runner::qemu::*;
 use crate::runner::resolved::{self, Firmware, Source, Spec};
@@ -11,11 +13,17 @@ use std::path::PathBuf;
 
 /// Each option with all of its values, as the configuration has them where it has a key for them.
 pub const OPTIONS: [(&str, &[&str]); 19] = [
-    ("firmware", &["bios", "uefi", "uefi-4m", "secure", "secure-4m"]),
+    (
+        "firmware",
+        &["bios", "uefi", "uefi-4m", "secure", "secure-4m"],
+    ),
     ("bootMenu", &["no", "yes"]),
     ("useTpm", &["no", "yes"]),
     ("memory", &["ordinary", "huge", "shared"]),
-    ("accelerator", &["kvm", "tcg", "tcg-for-want-of-kvm", "none"]),
+    (
+        "accelerator",
+        &["kvm", "tcg", "tcg-for-want-of-kvm", "none"],
+    ),
     ("cpuModel", &["host", "EPYC,-svm"]),
     ("cpus", &["1", "4", "2x1x2x1", "32"]),
     ("rtcBase", &["utc", "localtime", "2026-01-31T12:00:00"]),
@@ -37,7 +45,10 @@ pub type Choice = [usize; OPTIONS.len()];
 
 /// The chosen value of that option.
 pub fn value(choice: &Choice, option: &str) -> &'static str {
-    let at = OPTIONS.iter().position(|(name, _)| *name == option).unwrap();
+    let at = OPTIONS
+        .iter()
+        .position(|(name, _)| *name == option)
+        .unwrap();
     OPTIONS[at].1[choice[at]]
 }
 
@@ -69,9 +80,13 @@ pub fn choices(count: usize) -> Vec<Choice> {
 fn config(choice: &Choice) -> Value {
     let chosen = |option| value(choice, option);
     let bootindex = |n: u32| (chosen("bootindex") == "yes").then_some(n);
-    let cd = |n: u32, file: &str| json!({"type": "ide-cd", "file": file, "bootindex": bootindex(n)});
+    let cd =
+        |n: u32, file: &str| json!({"type": "ide-cd", "file": file, "bootindex": bootindex(n)});
     let disk = |n: u32, key: &str, path: &str| json!({"type": "raw", key: path, "bootindex": bootindex(n)});
-    let (block, file) = (disk(1000, "device", "/dev/system,disk"), disk(1001, "file", "/images/a,b.img"));
+    let (block, file) = (
+        disk(1000, "device", "/dev/system,disk"),
+        disk(1001, "file", "/images/a,b.img"),
+    );
     let cds = match chosen("cd") {
         "none" => vec![],
         "iso" => vec![cd(0, "/iso/a,b.iso")],
@@ -83,12 +98,16 @@ fn config(choice: &Choice) -> Value {
         "file" => vec![file],
         _ => vec![block, file],
     };
-    let user = json!({"type": "user", "net": "10.0.3.0/24", "forward": [{"port": 8022, "guestPort": 22}]});
+    let user =
+        json!({"type": "user", "net": "10.0.3.0/24", "forward": [{"port": 8022, "guestPort": 22}]});
     let networks = match chosen("network") {
         "none" => vec![],
         "user" => vec![user],
         "tap" => vec![json!({"type": "tap", "bridge": "lan0"})],
-        _ => vec![json!({"type": "user", "device": "e1000e"}), json!({"type": "tap", "device": "usb-net"})],
+        _ => vec![
+            json!({"type": "user", "device": "e1000e"}),
+            json!({"type": "tap", "device": "usb-net"}),
+        ],
     };
     let drives = [cds, disks].concat();
     let mut vm = json!({
@@ -105,14 +124,20 @@ fn config(choice: &Choice) -> Value {
     }
     match chosen("cpus") {
         "2x1x2x1" => {
-            for (key, count) in [("sockets", 2), ("diesPerSocket", 1), ("coresPerDie", 2), ("threadsPerCore", 1)] {
+            for (key, count) in [
+                ("sockets", 2),
+                ("diesPerSocket", 1),
+                ("coresPerDie", 2),
+                ("threadsPerCore", 1),
+            ] {
                 vm[key] = json!(count);
             }
         }
         count => vm["maximumCpus"] = json!(count.parse::<u32>().unwrap()),
     }
     if chosen("spice") != "none" {
-        let mut spice = json!({"port": 5812, "usbRedirects": chosen("usbRedirects").parse::<u32>().unwrap()});
+        let mut spice =
+            json!({"port": 5812, "usbRedirects": chosen("usbRedirects").parse::<u32>().unwrap()});
         if chosen("address") != "any" {
             spice["address"] = json!(chosen("address"));
         }
@@ -127,10 +152,16 @@ fn config(choice: &Choice) -> Value {
 /// Its machine, as a look at a host would settle it.
 pub fn machine(choice: &Choice) -> Machine {
     let chosen = |option| value(choice, option);
-    let spec = Spec::from_config(&config::parse(&config(choice).to_string()).unwrap().config).unwrap();
-    let macs: Vec<String> = (0..spec.vm.network.len()).map(|n| format!("52:54:00:12:34:{n:02x}")).collect();
+    let spec =
+        Spec::from_config(&config::parse(&config(choice).to_string()).unwrap().config).unwrap();
+    let macs: Vec<String> = (0..spec.vm.network.len())
+        .map(|n| format!("52:54:00:12:34:{n:02x}"))
+        .collect();
     let disks: Vec<Disk> = spec.disks.iter().map(disk).collect();
-    let names: Vec<String> = disks.iter().map(|disk| disk.path.display().to_string()).collect();
+    let names: Vec<String> = disks
+        .iter()
+        .map(|disk| disk.path.display().to_string())
+        .collect();
     let acceleration = match chosen("accelerator") {
         "kvm" => Acceleration::Kvm,
         "tcg" => Acceleration::Tcg,
@@ -138,8 +169,13 @@ pub fn machine(choice: &Choice) -> Machine {
         _ => Acceleration::TcgForWantOfKvm(Problem::new(ConditionReason::KvmNotAvailable, "")),
     };
     let certificate = (chosen("spice") == "tls").then(|| {
-        let [chain, key, authority] = ["/c,d/tls.crt", "/c,d/tls.key", "/c,d/ca.crt"].map(PathBuf::from);
-        Certificate { chain, key, authority }
+        let [chain, key, authority] =
+            ["/c,d/tls.crt", "/c,d/tls.key", "/c,d/ca.crt"].map(PathBuf::from);
+        Certificate {
+            chain,
+            key,
+            authority,
+        }
     });
     let emulated = acceleration.is_emulation();
     Machine {
@@ -153,7 +189,11 @@ pub fn machine(choice: &Choice) -> Machine {
         cds: spec.cds.clone(),
         disks,
         seed: (chosen("cloudInit") == "yes").then(|| "/run/seed.img".into()),
-        screen: if emulated && spec.vm.display.outputs == 1 { Screen::Vga } else { Screen::VirtioVga },
+        screen: if emulated && spec.vm.display.outputs == 1 {
+            Screen::Vga
+        } else {
+            Screen::VirtioVga
+        },
         ticketing: chosen("spice") == "password",
         certificate,
         spec,
@@ -166,11 +206,21 @@ fn disk(disk: &resolved::Disk) -> Disk {
         Source::Device(_) => (DiskKind::Device, true),
         _ => (DiskKind::File, false),
     };
-    Disk { path: disk.source.path().clone(), kind, bootindex: disk.bootindex, size: 0, direct }
+    Disk {
+        path: disk.source.path().clone(),
+        kind,
+        bootindex: disk.bootindex,
+        size: 0,
+        direct,
+    }
 }
 
 fn firmware(firmware: Firmware) -> Option<FirmwareFiles> {
     let rom = format!("/fw,s/{}.fd", firmware.as_str()).into();
-    let files = FirmwareFiles { rom, vars: "/data/fw-vars.fd".into(), secure: firmware.is_secure() };
+    let files = FirmwareFiles {
+        rom,
+        vars: "/data/fw-vars.fd".into(),
+        secure: firmware.is_secure(),
+    };
     (firmware != Firmware::Bios).then_some(files)
 }

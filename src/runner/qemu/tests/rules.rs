@@ -13,11 +13,15 @@ const MOST: usize = 3;
 pub fn table(machines: &[(Choice, Vec<Line>)]) -> String {
     let mut text = String::new();
     for name in &in_order(machines) {
-        let all: Vec<(&Choice, bool)> =
-            machines.iter().map(|(choice, lines)| (choice, lines.iter().any(|line| line.name == *name))).collect();
+        let all: Vec<(&Choice, bool)> = machines
+            .iter()
+            .map(|(choice, lines)| (choice, lines.iter().any(|line| line.name == *name)))
+            .collect();
         let there: Vec<(&Choice, &Line)> = machines
             .iter()
-            .filter_map(|(choice, lines)| Some((choice, lines.iter().find(|line| line.name == *name)?)))
+            .filter_map(|(choice, lines)| {
+                Some((choice, lines.iter().find(|line| line.name == *name)?))
+            })
             .collect();
         let mut parts: Vec<&String> = Vec::new();
         for part in there.iter().flat_map(|(_, line)| &line.parts) {
@@ -25,11 +29,19 @@ pub fn table(machines: &[(Choice, Vec<Line>)]) -> String {
                 parts.push(part);
             }
         }
-        let has =
-            |part: &String| there.iter().map(|(choice, line)| (*choice, line.parts.contains(part))).collect::<Vec<_>>();
-        let conditions: Vec<(&String, String)> =
-            parts.into_iter().map(|part| (part, condition(part, &has(part)))).collect();
-        let (always, mut sometimes): (Vec<_>, Vec<_>) = conditions.into_iter().partition(|(_, when)| when.is_empty());
+        let has = |part: &String| {
+            there
+                .iter()
+                .map(|(choice, line)| (*choice, line.parts.contains(part)))
+                .collect::<Vec<_>>()
+        };
+        let conditions: Vec<(&String, String)> = parts
+            .into_iter()
+            .map(|part| (part, condition(part, &has(part))))
+            .collect();
+        let (always, mut sometimes): (Vec<_>, Vec<_>) = conditions
+            .into_iter()
+            .partition(|(_, when)| when.is_empty());
         let always: String = always.iter().map(|(part, _)| format!(" {part}")).collect();
         writeln!(text, "{name}{always}{}", told(&condition(name, &all))).unwrap();
         sometimes.sort();
@@ -41,7 +53,11 @@ pub fn table(machines: &[(Choice, Vec<Line>)]) -> String {
 }
 
 fn told(condition: &str) -> String {
-    if condition.is_empty() { String::new() } else { format!("   if {condition}") }
+    if condition.is_empty() {
+        String::new()
+    } else {
+        format!("   if {condition}")
+    }
 }
 
 /// All names in the one order that agrees with each of the command lines.
@@ -59,8 +75,15 @@ fn in_order(machines: &[(Choice, Vec<Line>)]) -> Vec<String> {
     }
     let mut ordered: Vec<String> = Vec::new();
     while !seen.is_empty() {
-        let free = |name: &&str| before[name].iter().all(|earlier| ordered.iter().any(|done| done == earlier));
-        let next = seen.iter().position(free).unwrap_or_else(|| panic!("no order fits all: {seen:?}"));
+        let free = |name: &&str| {
+            before[name]
+                .iter()
+                .all(|earlier| ordered.iter().any(|done| done == earlier))
+        };
+        let next = seen
+            .iter()
+            .position(free)
+            .unwrap_or_else(|| panic!("no order fits all: {seen:?}"));
         ordered.push(seen.remove(next).to_owned());
     }
     ordered
@@ -93,20 +116,35 @@ fn subsets(of: usize, count: usize) -> Vec<Vec<usize>> {
 /// Whether their values alone decide.
 fn decide(options: &[usize], tried: &[(&Choice, bool)]) -> bool {
     let mut known: BTreeMap<usize, bool> = BTreeMap::new();
-    let cell = |choice: &Choice| options.iter().fold(0, |cell, option| cell * 8 + choice[*option]);
-    tried.iter().all(|(choice, holds)| *known.entry(cell(choice)).or_insert(*holds) == *holds)
+    let cell = |choice: &Choice| {
+        options
+            .iter()
+            .fold(0, |cell, option| cell * 8 + choice[*option])
+    };
+    tried
+        .iter()
+        .all(|(choice, holds)| *known.entry(cell(choice)).or_insert(*holds) == *holds)
 }
 
 /// None if it holds nowhere.
 fn told_by(options: &[usize], tried: &[(&Choice, bool)]) -> Option<String> {
     let Some((first, rest)) = options.split_first() else {
-        return tried.first().is_some_and(|(_, holds)| *holds).then(String::new);
+        return tried
+            .first()
+            .is_some_and(|(_, holds)| *holds)
+            .then(String::new);
     };
     let (name, values) = OPTIONS[*first];
     let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
     for (n, value) in values.iter().enumerate() {
-        let with: Vec<_> = tried.iter().copied().filter(|(choice, _)| choice[*first] == n).collect();
-        let Some(when) = told_by(rest, &with) else { continue };
+        let with: Vec<_> = tried
+            .iter()
+            .copied()
+            .filter(|(choice, _)| choice[*first] == n)
+            .collect();
+        let Some(when) = told_by(rest, &with) else {
+            continue;
+        };
         match groups.iter_mut().find(|(known, _)| *known == when) {
             Some((_, values)) => values.push(value),
             None => groups.push((when, vec![value])),
@@ -119,21 +157,40 @@ fn told_by(options: &[usize], tried: &[(&Choice, bool)]) -> Option<String> {
     }
     let tell = |(when, values): &(String, Vec<&str>)| {
         let values = format!("{name} is {}", values.join("|"));
-        if when.is_empty() { values } else { format!("{values} and {when}") }
+        if when.is_empty() {
+            values
+        } else {
+            format!("{values} and {when}")
+        }
     };
     let told: Vec<String> = groups.iter().map(tell).collect();
-    (!told.is_empty()).then(|| if told.len() == 1 { told.concat() } else { format!("({})", told.join(" or ")) })
+    (!told.is_empty()).then(|| {
+        if told.len() == 1 {
+            told.concat()
+        } else {
+            format!("({})", told.join(" or "))
+        }
+    })
 }
 
 #[test]
 fn a_condition_names_what_decides_and_nothing_else() {
     let choices = crate::runner::qemu::tests::options::choices(1000);
     let when = |holds: fn(&Choice) -> bool| {
-        condition("x", &choices.iter().map(|choice| (choice, holds(choice))).collect::<Vec<_>>())
+        condition(
+            "x",
+            &choices
+                .iter()
+                .map(|choice| (choice, holds(choice)))
+                .collect::<Vec<_>>(),
+        )
     };
     assert_eq!(when(|_| true), "");
     assert_eq!(when(|choice| choice[0] > 2), "firmware is secure|secure-4m");
-    assert_eq!(when(|choice| choice[2] == 1 && choice[1] == 0), "bootMenu is no and useTpm is yes");
+    assert_eq!(
+        when(|choice| choice[2] == 1 && choice[1] == 0),
+        "bootMenu is no and useTpm is yes"
+    );
     let either = "(bootMenu is no and useTpm is yes or bootMenu is yes and useTpm is no)";
     assert_eq!(when(|choice| choice[1] != choice[2]), either);
 }

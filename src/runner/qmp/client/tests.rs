@@ -12,12 +12,20 @@ async fn rig() -> Rig {
     let (sender, signals) = mpsc::unbounded_channel();
     let (client, task) = connect(ours, sender);
     tokio::spawn(task);
-    Rig { peer: Peer::greet(qemus).await, client, signals }
+    Rig {
+        peer: Peer::greet(qemus).await,
+        client,
+        signals,
+    }
 }
 
 #[tokio::test]
 async fn answers_find_their_commands_whatever_comes_between() {
-    let Rig { mut peer, client, mut signals } = rig().await;
+    let Rig {
+        mut peer,
+        client,
+        mut signals,
+    } = rig().await;
     assert_eq!(signals.recv().await, Some(Signal::Ready));
     let status = tokio::spawn({
         let client = client.clone();
@@ -26,17 +34,36 @@ async fn answers_find_their_commands_whatever_comes_between() {
     let first = peer.hear().await;
     let quit = tokio::spawn(async move { client.execute(Command::quit()).await });
     let second = peer.hear().await;
-    peer.say(r#"{"event": "RESET", "data": {"guest": true}}"#).await;
-    peer.say(&format!(r#"{{"error": {{"class": "GenericError", "desc": "no"}}, "id": {}}}"#, second["id"])).await;
-    peer.say(&format!(r#"{{"return": {{"status": "running"}}, "id": {}}}"#, first["id"])).await;
+    peer.say(r#"{"event": "RESET", "data": {"guest": true}}"#)
+        .await;
+    peer.say(&format!(
+        r#"{{"error": {{"class": "GenericError", "desc": "no"}}, "id": {}}}"#,
+        second["id"]
+    ))
+    .await;
+    peer.say(&format!(
+        r#"{{"return": {{"status": "running"}}, "id": {}}}"#,
+        first["id"]
+    ))
+    .await;
     assert_eq!(status.await.unwrap().unwrap()["status"], "running");
-    assert_eq!(quit.await.unwrap(), Err(Error::Refused { command: "quit", description: "no".to_owned() }));
+    assert_eq!(
+        quit.await.unwrap(),
+        Err(Error::Refused {
+            command: "quit",
+            description: "no".to_owned()
+        })
+    );
     assert_eq!(signals.recv().await, Some(Signal::Event(Event::Reset)));
 }
 
 #[tokio::test]
 async fn b17_a_connection_that_ends_fails_what_waits_and_what_comes() {
-    let Rig { mut peer, client, mut signals } = rig().await;
+    let Rig {
+        mut peer,
+        client,
+        mut signals,
+    } = rig().await;
     let waiting = tokio::spawn({
         let client = client.clone();
         async move { client.execute(Command::cont()).await }
@@ -47,12 +74,19 @@ async fn b17_a_connection_that_ends_fails_what_waits_and_what_comes() {
     assert_eq!(waiting.await.unwrap(), Err(Error::Lost("cont")));
     assert_eq!(signals.recv().await, Some(Signal::Ready));
     assert!(matches!(signals.recv().await, Some(Signal::Lost(_))));
-    assert_eq!(client.execute(Command::query_status()).await, Err(Error::Lost("query-status")));
+    assert_eq!(
+        client.execute(Command::query_status()).await,
+        Err(Error::Lost("query-status"))
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_qemu_is_waited_for_no_longer_than_the_limit() {
-    let Rig { mut peer, client, signals: _signals } = rig().await;
+    let Rig {
+        mut peer,
+        client,
+        signals: _signals,
+    } = rig().await;
     let waiting = tokio::spawn(async move { client.execute(Command::cont()).await });
     peer.hear().await;
     assert_eq!(waiting.await.unwrap(), Err(Error::Timeout("cont")));
@@ -60,16 +94,27 @@ async fn a_silent_qemu_is_waited_for_no_longer_than_the_limit() {
 
 #[tokio::test]
 async fn nonsense_ends_the_connection_and_not_the_program() {
-    let Rig { mut peer, client, mut signals } = rig().await;
+    let Rig {
+        mut peer,
+        client,
+        mut signals,
+    } = rig().await;
     assert_eq!(signals.recv().await, Some(Signal::Ready));
     peer.say("not json").await;
     assert!(matches!(signals.recv().await, Some(Signal::Lost(_))));
-    assert_eq!(client.execute(Command::cont()).await, Err(Error::Lost("cont")));
+    assert_eq!(
+        client.execute(Command::cont()).await,
+        Err(Error::Lost("cont"))
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_comes_twice_or_too_late_is_nobodys() {
-    let Rig { mut peer, client, signals: _signals } = rig().await;
+    let Rig {
+        mut peer,
+        client,
+        signals: _signals,
+    } = rig().await;
     let ask = || {
         let client = client.clone();
         tokio::spawn(async move { client.execute(Command::query_status()).await })
@@ -79,13 +124,24 @@ async fn an_answer_that_comes_twice_or_too_late_is_nobodys() {
     assert_eq!(given_up.await.unwrap(), Err(Error::Timeout("query-status")));
     let waiting = ask();
     let second = peer.hear().await;
-    for (status, id) in [("late", &first["id"]), ("right", &second["id"]), ("again", &second["id"])] {
-        peer.say(&format!(r#"{{"return": {{"status": "{status}"}}, "id": {id}}}"#)).await;
+    for (status, id) in [
+        ("late", &first["id"]),
+        ("right", &second["id"]),
+        ("again", &second["id"]),
+    ] {
+        peer.say(&format!(
+            r#"{{"return": {{"status": "{status}"}}, "id": {id}}}"#
+        ))
+        .await;
     }
     assert_eq!(waiting.await.unwrap().unwrap()["status"], "right");
     let next = ask();
     let third = peer.hear().await;
-    peer.say(&format!(r#"{{"return": {{"status": "next"}}, "id": {}}}"#, third["id"])).await;
+    peer.say(&format!(
+        r#"{{"return": {{"status": "next"}}, "id": {}}}"#,
+        third["id"]
+    ))
+    .await;
     assert_eq!(next.await.unwrap().unwrap()["status"], "next");
 }
 
@@ -96,7 +152,10 @@ async fn a_command_whose_caller_has_given_up_is_not_given_any_more() {
     let (client, task) = connect(ours, sender);
     tokio::spawn(task);
     // Not greeted yet.
-    assert_eq!(client.execute(Command::system_reset()).await, Err(Error::Timeout("system_reset")));
+    assert_eq!(
+        client.execute(Command::system_reset()).await,
+        Err(Error::Timeout("system_reset"))
+    );
     let mut peer = Peer::greet(qemus).await;
     let _asked = tokio::spawn(async move { client.execute(Command::query_status()).await });
     assert_eq!(peer.hear().await["execute"], "query-status");

@@ -30,9 +30,18 @@ fn check<D: Decoder<Item = Message, Error = io::Error>>(input: &[u8], new: impl 
             let _ = Event::of(name, data);
         }
     }
-    let lines = bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
+    let lines = bytes
+        .split_inclusive(|byte| *byte == b'\n')
+        .filter(|line| line.ends_with(b"\n"));
     let lines = lines.filter(|line| !line.trim_ascii().is_empty()).count();
-    assert!(if failed { messages.len() <= lines } else { messages.len() == lines }, "{lines} lines, {messages:?}");
+    assert!(
+        if failed {
+            messages.len() <= lines
+        } else {
+            messages.len() == lines
+        },
+        "{lines} lines, {messages:?}"
+    );
 }
 
 /// The messages of bytes in reads of that size, and whether the decoder failed.
@@ -79,6 +88,9 @@ mod tests {
     #[test]
     #[should_panic(expected = "left == right")]
     fn decoder_that_drops_partial_messages_is_detected() {
-        check(b"\x05{\"event\": \"A\"}\n", || DropsPartialMessages(codec()));
+        check(
+            b"\x05{\"event\": \"A\"}\n",
+            || DropsPartialMessages(codec()),
+        );
     }
 }

@@ -9,7 +9,14 @@ pub fn cases() -> Vec<Case> {
     let cds = |n: usize| Value::Array(vec![json!({"cdrom": {"image": ""}}); n]);
     let unnamed = json!({"volumeClaimTemplate": {}});
     let checksum = format!("sha256:{}", "a".repeat(64));
-    let volume = |at| case(at, "any volume", json!(["1Ei", "64Ti"]), json!(["1e99", "1000000000000000000Gi", "2Ei"]));
+    let volume = |at| {
+        case(
+            at,
+            "any volume",
+            json!(["1Ei", "64Ti"]),
+            json!(["1e99", "1000000000000000000Gi", "2Ei"]),
+        )
+    };
     vec![
         case(
             "spec.vm.disks",
@@ -23,14 +30,24 @@ pub fn cases() -> Vec<Case> {
             json!([[at(0), at(1), unnamed, unnamed]]),
             json!([[at(1), unnamed, at(1)]]),
         ),
-        case("spec.vm.disks", "room for 6", json!([cds(6)]), json!([cds(7)])),
+        case(
+            "spec.vm.disks",
+            "room for 6",
+            json!([cds(6)]),
+            json!([cds(7)]),
+        ),
         case(
             "spec.vm.disks[]",
             "either volumeClaimTemplate or cdrom",
             json!([unnamed, {"cdrom": {"image": ""}}]),
             json!([{}, {"volumeClaimTemplate": {}, "cdrom": {"image": ""}}]),
         ),
-        case("spec.vm.disks[].bootindex", "boot order", json!([0, 2_147_483_647]), json!([-1, 2_147_483_648_u64])),
+        case(
+            "spec.vm.disks[].bootindex",
+            "boot order",
+            json!([0, 2_147_483_647]),
+            json!([-1, 2_147_483_648_u64]),
+        ),
         case(
             "spec.vm.disks[].cdrom.image",
             "image repository",
@@ -55,7 +72,11 @@ pub fn cases() -> Vec<Case> {
         case(
             "spec.vm.disks[].cdrom.image",
             "no URL that can be fetched",
-            json!(["http://10.0.0.1:8080/a.iso", "HTTPS://example.org", "https://[fd00::1]/a.iso?version=1#x"]),
+            json!([
+                "http://10.0.0.1:8080/a.iso",
+                "HTTPS://example.org",
+                "https://[fd00::1]/a.iso?version=1#x"
+            ]),
             json!([
                 "ftp://example.org/a.iso",
                 "https://user:secret@example.org/a.iso",
@@ -108,7 +129,12 @@ pub fn cases() -> Vec<Case> {
         case(
             "spec.vm.disks[].volumeClaimTemplate.spec.accessModes[]",
             "no access mode",
-            json!(["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]),
+            json!([
+                "ReadWriteOnce",
+                "ReadOnlyMany",
+                "ReadWriteMany",
+                "ReadWriteOncePod"
+            ]),
             json!(["RWO", ""]),
         ),
         case(

@@ -27,17 +27,35 @@ pub fn cases() -> Vec<Case> {
         "2147483648000m",
         "1 TB"
     ]);
-    let no_sizes = json!(["", "lots", "8Gb", "-1Gi", "1.2.3Gi", "8 Gi B", "1,5Gi", "4 gib", "0x10", "8Gi;"]);
-    let too_much = json!(["1e99", "1000000000000000000Gi", "1000000000000000000 GiB", "4097Ti", "5 PiB", "16E"]);
+    let no_sizes = json!([
+        "", "lots", "8Gb", "-1Gi", "1.2.3Gi", "8 Gi B", "1,5Gi", "4 gib", "0x10", "8Gi;"
+    ]);
+    let too_much = json!([
+        "1e99",
+        "1000000000000000000Gi",
+        "1000000000000000000 GiB",
+        "4097Ti",
+        "5 PiB",
+        "16E"
+    ]);
     let small = json!(["0", "8", "512Ki", "1023 KiB", "1e5", "1000m"]);
     vec![
         case(
             "spec.vm.machineUuid",
             "no UUID",
             json!(["7A37e3b4-5bd0-4f7b-8a0c-b0e2a1b2c3d4"]),
-            json!(["", "7a37e3b45bd04f7b8a0cb0e2a1b2c3d4", "7a37e3b4-5bd0-4f7b-8a0c-b0e2a1b2c3d4,x"]),
+            json!([
+                "",
+                "7a37e3b45bd04f7b8a0cb0e2a1b2c3d4",
+                "7a37e3b4-5bd0-4f7b-8a0c-b0e2a1b2c3d4,x"
+            ]),
         ),
-        case("spec.vm.powerdownTimeout", "31536000", json!([0, 900, 31_536_000]), json!([-1, 31_536_001])),
+        case(
+            "spec.vm.powerdownTimeout",
+            "31536000",
+            json!([0, 900, 31_536_000]),
+            json!([-1, 31_536_001]),
+        ),
         case(
             "spec.vm.cpuModel",
             "no CPU model",
@@ -50,8 +68,18 @@ pub fn cases() -> Vec<Case> {
             ]),
             json!(["", "-host", "host\n", "host\" -device \"x"]),
         ),
-        case("spec.vm.maximumCpus", "number of CPUs", json!([1, 4096]), json!([0, -4, 4097])),
-        case("spec.vm.currentCpus", "number of CPUs", json!([1, 4096]), json!([0, -4, 4097])),
+        case(
+            "spec.vm.maximumCpus",
+            "number of CPUs",
+            json!([1, 4096]),
+            json!([0, -4, 4097]),
+        ),
+        case(
+            "spec.vm.currentCpus",
+            "number of CPUs",
+            json!([1, 4096]),
+            json!([0, -4, 4097]),
+        ),
         case(
             "spec.vm",
             "either maximumCpus or cpuTopology",
@@ -73,22 +101,72 @@ pub fn cases() -> Vec<Case> {
                 {"cpuTopology": {"sockets": 2, "diesPerSocket": 2}, "currentCpus": 6}
             ]),
         ),
-        case("spec.vm.cpuTopology.sockets", "no part of a topology", json!([0, 1, 4096]), json!([-1, 4097])),
-        case("spec.vm.cpuTopology.diesPerSocket", "no part of a topology", json!([0, 1, 4096]), json!([-1, 4097])),
-        case("spec.vm.cpuTopology.coresPerDie", "no part of a topology", json!([0, 1, 4096]), json!([-1, 4097])),
-        case("spec.vm.cpuTopology.threadsPerCore", "no part of a topology", json!([0, 1, 4096]), json!([-1, 4097])),
+        case(
+            "spec.vm.cpuTopology.sockets",
+            "no part of a topology",
+            json!([0, 1, 4096]),
+            json!([-1, 4097]),
+        ),
+        case(
+            "spec.vm.cpuTopology.diesPerSocket",
+            "no part of a topology",
+            json!([0, 1, 4096]),
+            json!([-1, 4097]),
+        ),
+        case(
+            "spec.vm.cpuTopology.coresPerDie",
+            "no part of a topology",
+            json!([0, 1, 4096]),
+            json!([-1, 4097]),
+        ),
+        case(
+            "spec.vm.cpuTopology.threadsPerCore",
+            "no part of a topology",
+            json!([0, 1, 4096]),
+            json!([-1, 4097]),
+        ),
         case(
             "spec.vm.cpuTopology",
             "more CPUs than any machine",
             json!([{}, {"sockets": 64, "coresPerDie": 64}]),
             json!([{"sockets": 64, "coresPerDie": 64, "threadsPerCore": 2}]),
         ),
-        case("spec.vm.maximumRam", "is not a size", sizes.clone(), no_sizes.clone()),
-        case("spec.vm.currentRam", "is not a size", json!(["512Mi", "0.5 GiB", "1e8"]), no_sizes),
-        case("spec.vm.maximumRam", "less than 1 MiB", json!(["1Mi", "1 MiB", "1048576"]), small.clone()),
-        case("spec.vm.currentRam", "less than 1 MiB", json!(["1Mi", "1 MiB", "1048576"]), small),
-        case("spec.vm.maximumRam", "more than any machine", json!(["4Pi", "4096 TiB"]), too_much.clone()),
-        case("spec.vm.currentRam", "more than any machine", json!(["1Mi"]), too_much),
+        case(
+            "spec.vm.maximumRam",
+            "is not a size",
+            sizes.clone(),
+            no_sizes.clone(),
+        ),
+        case(
+            "spec.vm.currentRam",
+            "is not a size",
+            json!(["512Mi", "0.5 GiB", "1e8"]),
+            no_sizes,
+        ),
+        case(
+            "spec.vm.maximumRam",
+            "less than 1 MiB",
+            json!(["1Mi", "1 MiB", "1048576"]),
+            small.clone(),
+        ),
+        case(
+            "spec.vm.currentRam",
+            "less than 1 MiB",
+            json!(["1Mi", "1 MiB", "1048576"]),
+            small,
+        ),
+        case(
+            "spec.vm.maximumRam",
+            "more than any machine",
+            json!(["4Pi", "4096 TiB"]),
+            too_much.clone(),
+        ),
+        case(
+            "spec.vm.currentRam",
+            "more than any machine",
+            json!(["1Mi"]),
+            too_much,
+        ),
         case(
             "spec.vm",
             "currentRam is more than maximumRam",
@@ -107,12 +185,40 @@ pub fn cases() -> Vec<Case> {
         case(
             "spec.vm.rtcBase",
             "no start of a clock",
-            json!(["utc", "localtime", "2026-01-31", "2026-01-31T12:00:00", "2026-1-3T1:2:3", "2026-01-31T12:00:00Z"]),
-            json!(["", "UTC", "2026-01-31T12", "utc,clock=vm", "2026-01-31 12:00:00"]),
+            json!([
+                "utc",
+                "localtime",
+                "2026-01-31",
+                "2026-01-31T12:00:00",
+                "2026-1-3T1:2:3",
+                "2026-01-31T12:00:00Z"
+            ]),
+            json!([
+                "",
+                "UTC",
+                "2026-01-31T12",
+                "utc,clock=vm",
+                "2026-01-31 12:00:00"
+            ]),
         ),
-        case("spec.vm.rtcClock", "rt, host or vm", json!(["rt", "host", "vm"]), json!(["", "RT", "tsc"])),
-        case("spec.vm.resetRequest", "counts requests", json!([0, 7]), json!([-1])),
-        case("spec.vm.restartRequest", "counts requests", json!([0, 7]), json!([-1])),
+        case(
+            "spec.vm.rtcClock",
+            "rt, host or vm",
+            json!(["rt", "host", "vm"]),
+            json!(["", "RT", "tsc"]),
+        ),
+        case(
+            "spec.vm.resetRequest",
+            "counts requests",
+            json!([0, 7]),
+            json!([-1]),
+        ),
+        case(
+            "spec.vm.restartRequest",
+            "counts requests",
+            json!([0, 7]),
+            json!([-1]),
+        ),
     ]
 }
 
@@ -123,7 +229,8 @@ pub fn networks() -> Vec<Case> {
     let clash = json!({"networks": [user(json!([{"port": 5900, "guestPort": 22}]))]});
     let mut elsewhere = clash.clone();
     elsewhere["display"] = json!({"spice": {"port": 5901}});
-    let udp = json!({"networks": [user(json!([{"port": 5900, "guestPort": 22, "protocol": "UDP"}]))]});
+    let udp =
+        json!({"networks": [user(json!([{"port": 5900, "guestPort": 22, "protocol": "UDP"}]))]});
     let mut without_spice = clash.clone();
     without_spice["display"] = json!({});
     vec![
@@ -133,13 +240,41 @@ pub fn networks() -> Vec<Case> {
             json!([{"tap": {}}, {"user": {}}]),
             json!([{}, {"tap": {}, "user": {}}]),
         ),
-        case("spec.vm.networks[].tap.device", "no name of a QEMU device", models.clone(), no_models.clone()),
-        case("spec.vm.networks[].user.device", "no name of a QEMU device", models, no_models),
+        case(
+            "spec.vm.networks[].tap.device",
+            "no name of a QEMU device",
+            models.clone(),
+            no_models.clone(),
+        ),
+        case(
+            "spec.vm.networks[].user.device",
+            "no name of a QEMU device",
+            models,
+            no_models,
+        ),
         case(
             "spec.vm.networks[].tap.bridge",
             "no name of a bridge",
-            json!(["br0", "br-lan.100", "a", "fifteen-letters", "br_0", "br@2", "<<"]),
-            json!(["", "sixteen-letters-", "br/0", "br 0", ".", "..", "br:0", "br0,helper=/bin/sh", "brücke"]),
+            json!([
+                "br0",
+                "br-lan.100",
+                "a",
+                "fifteen-letters",
+                "br_0",
+                "br@2",
+                "<<"
+            ]),
+            json!([
+                "",
+                "sixteen-letters-",
+                "br/0",
+                "br 0",
+                ".",
+                "..",
+                "br:0",
+                "br0,helper=/bin/sh",
+                "brücke"
+            ]),
         ),
         case(
             "spec.vm.networks[].tap.mac",
@@ -157,7 +292,13 @@ pub fn networks() -> Vec<Case> {
         case(
             "spec.vm.networks[].user.net",
             "no IPv4 network",
-            json!(["10.0.2.0/24", "10.0.2.0", "192.168.76.0/255.255.255.0", "10.0.0.0/8", "255.1.20.199/30"]),
+            json!([
+                "10.0.2.0/24",
+                "10.0.2.0",
+                "192.168.76.0/255.255.255.0",
+                "10.0.0.0/8",
+                "255.1.20.199/30"
+            ]),
             json!([
                 "",
                 "10.0.2/24",
@@ -175,23 +316,53 @@ pub fn networks() -> Vec<Case> {
             json!([[], [{"port": 5353, "guestPort": 53}, {"port": 5353, "guestPort": 53, "protocol": "UDP"}]]),
             json!([[{"port": 2222, "guestPort": 22}, {"port": 2222, "guestPort": 23}]]),
         ),
-        case("spec.vm.networks[].user.forward[].port", "1024 to 65535", json!([1024, 65535]), json!([0, 80, 65536])),
-        case("spec.vm.networks[].user.forward[].guestPort", "1 to 65535", json!([1, 65535]), json!([0, -1, 65536])),
-        case("spec.vm", "networks forward the port", json!([elsewhere, udp, without_spice]), json!([clash])),
+        case(
+            "spec.vm.networks[].user.forward[].port",
+            "1024 to 65535",
+            json!([1024, 65535]),
+            json!([0, 80, 65536]),
+        ),
+        case(
+            "spec.vm.networks[].user.forward[].guestPort",
+            "1 to 65535",
+            json!([1, 65535]),
+            json!([0, -1, 65536]),
+        ),
+        case(
+            "spec.vm",
+            "networks forward the port",
+            json!([elsewhere, udp, without_spice]),
+            json!([clash]),
+        ),
     ]
 }
 
 pub fn display() -> Vec<Case> {
     vec![
-        case("spec.vm.display.outputs", "1 to 16", json!([1, 16]), json!([0, 17, -1])),
+        case(
+            "spec.vm.display.outputs",
+            "1 to 16",
+            json!([1, 16]),
+            json!([0, 17, -1]),
+        ),
         case(
             "spec.vm.display.loggedInUser",
             "control characters",
             json!(["", "mnl", "Ä b"]),
             json!(["a\nlogin root", "a\u{7f}"]),
         ),
-        case("spec.vm.display.spice.port", "1 to 65535", json!([1, 5900, 65535]), json!([0, 65536])),
-        case("spec.vm.display.spice.usbRedirects", "0 to 14", json!([0, 2, 14]), json!([-1, 15])),
+        case(
+            "spec.vm.display.spice.port",
+            "1 to 65535",
+            json!([1, 5900, 65535]),
+            json!([0, 65536]),
+        ),
+        case(
+            "spec.vm.display.spice.usbRedirects",
+            "0 to 14",
+            json!([0, 2, 14]),
+            json!([-1, 15]),
+        ),
         case(
             "spec.vm.display.spice.streamingVideo",
             "off, all or filter",

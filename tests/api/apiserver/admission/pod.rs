@@ -4,13 +4,54 @@ use super::{Case, case};
 use serde_json::json;
 
 pub fn cases() -> Vec<Case> {
-    let key = |at, words| case(at, words, json!(["user-data", "a.B_c"]), json!(["", "a/b", "a b"]));
-    let name = |at| case(at, "no name of an object", json!(["seed", "a.b-c"]), json!(["", "Seed", "-a", "a_b"]));
-    let reference =
-        |at| case(at, "names no image", json!(["registry.example.org:5000/a/b"]), json!(["", "a b", "a\n"]));
-    let label = |at| case(at, "no value of a label", json!(["", "fast", "A.b_c-d"]), json!(["-fast", "a/b", "a b"]));
-    let amount = |at| case(at, "amount", json!(["500m", 2, "8Gi", "0"]), json!(["8 GiB", -1, "", "many"]));
-    let bounded = |at| case(at, "any node", json!(["4Pi", "12Ti"]), json!(["1e99", "1000000000000000000Gi", "5Pi"]));
+    let key = |at, words| {
+        case(
+            at,
+            words,
+            json!(["user-data", "a.B_c"]),
+            json!(["", "a/b", "a b"]),
+        )
+    };
+    let name = |at| {
+        case(
+            at,
+            "no name of an object",
+            json!(["seed", "a.b-c"]),
+            json!(["", "Seed", "-a", "a_b"]),
+        )
+    };
+    let reference = |at| {
+        case(
+            at,
+            "names no image",
+            json!(["registry.example.org:5000/a/b"]),
+            json!(["", "a b", "a\n"]),
+        )
+    };
+    let label = |at| {
+        case(
+            at,
+            "no value of a label",
+            json!(["", "fast", "A.b_c-d"]),
+            json!(["-fast", "a/b", "a b"]),
+        )
+    };
+    let amount = |at| {
+        case(
+            at,
+            "amount",
+            json!(["500m", 2, "8Gi", "0"]),
+            json!(["8 GiB", -1, "", "many"]),
+        )
+    };
+    let bounded = |at| {
+        case(
+            at,
+            "any node",
+            json!(["4Pi", "12Ti"]),
+            json!(["1e99", "1000000000000000000Gi", "5Pi"]),
+        )
+    };
     vec![
         case(
             "spec.image",
@@ -21,7 +62,12 @@ pub fn cases() -> Vec<Case> {
         reference("spec.image.source"),
         reference("spec.image.repository"),
         reference("spec.image.path"),
-        case("spec.image.version", "is no tag", json!(["7", "v1.2_3-rc"]), json!(["", "a b", "-1", "sha256:1"])),
+        case(
+            "spec.image.version",
+            "is no tag",
+            json!(["7", "v1.2_3-rc"]),
+            json!(["", "a b", "-1", "sha256:1"]),
+        ),
         case(
             "spec.resources",
             "requests more",
@@ -32,10 +78,20 @@ pub fn cases() -> Vec<Case> {
         amount("spec.resources.requests{}"),
         bounded("spec.resources.limits{}"),
         bounded("spec.resources.requests{}"),
-        case("spec.nodeName", "no name of a node", json!(["", "node-1.example.org"]), json!(["Node", "-a", "a_b"])),
+        case(
+            "spec.nodeName",
+            "no name of a node",
+            json!(["", "node-1.example.org"]),
+            json!(["Node", "-a", "a_b"]),
+        ),
         label("spec.nodeSelector{}"),
         label("spec.podLabels{}"),
-        case("spec.metricsPort", "1024 to 65535", json!([1024, 9180, 65535]), json!([-1, 0, 80, 65536])),
+        case(
+            "spec.metricsPort",
+            "1024 to 65535",
+            json!([1024, 9180, 65535]),
+            json!([-1, 0, 80, 65536]),
+        ),
         label("spec.loadBalancerService.labels{}"),
         case(
             "spec.cloudInit",
@@ -50,9 +106,15 @@ pub fn cases() -> Vec<Case> {
             json!([{"networkConfig": {}, "networkConfigFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]),
         ),
         name("spec.cloudInit.userDataFrom.secretKeyRef.name"),
-        key("spec.cloudInit.userDataFrom.secretKeyRef.key", "no key of a secret"),
+        key(
+            "spec.cloudInit.userDataFrom.secretKeyRef.key",
+            "no key of a secret",
+        ),
         name("spec.cloudInit.networkConfigFrom.secretKeyRef.name"),
-        key("spec.cloudInit.networkConfigFrom.secretKeyRef.key", "no key of a secret"),
+        key(
+            "spec.cloudInit.networkConfigFrom.secretKeyRef.key",
+            "no key of a secret",
+        ),
         case(
             "spec.permissions[]",
             "either user or role",

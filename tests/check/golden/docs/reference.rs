@@ -25,7 +25,8 @@ const SETTINGS: &str = "\n## Settings\n\n\
     into the VM's display secret and waits for `status.displayPasswordSerial` to rise. Nobody can request a password from the\n\
     operator by way of a VM: in the Java VM-Operator, that is a call within its own process.\n\n\
     | key | type | default | limits | what |\n|---|---|---|---|---|\n";
-const LATER_HEAD: &str = "\n### Fields that change nothing of what is made\n\n| field | why |\n|---|---|\n";
+const LATER_HEAD: &str =
+    "\n### Fields that change nothing of what is made\n\n| field | why |\n|---|---|\n";
 const CONDITIONS: &str = "\n## Conditions\n\n\
     `kubectl wait --for=condition=NAME vm/…` waits for one. The first five a VM has from its creation on.\n\n\
     | condition | true if | written |\n|---|---|---|\n";
@@ -54,18 +55,33 @@ pub(super) fn reference() -> String {
     }
     text += CONDITIONS;
     // The five that are always there come first.
-    let (always, sometimes): (Vec<_>, Vec<_>) =
-        conditions::TYPES.iter().partition(|(name, _)| conditions::INITIAL.contains(name));
+    let (always, sometimes): (Vec<_>, Vec<_>) = conditions::TYPES
+        .iter()
+        .partition(|(name, _)| conditions::INITIAL.contains(name));
     for (name, about) in always.into_iter().chain(sometimes) {
         let about = about.trim().trim_start_matches("Condition: ");
         let (what, written) = about.split_once(". Written ").unwrap_or((about, ""));
-        writeln!(text, "| `{name}` | {} | {} |", cell(what), cell(written.trim_end_matches('.'))).unwrap();
+        writeln!(
+            text,
+            "| `{name}` | {} | {} |",
+            cell(what),
+            cell(written.trim_end_matches('.'))
+        )
+        .unwrap();
     }
     text += REASONS_HEAD;
     for (condition, _) in conditions::TYPES {
-        for reason in ConditionReason::ALL.iter().filter(|reason| reason.conditions().contains(condition)) {
+        for reason in ConditionReason::ALL
+            .iter()
+            .filter(|reason| reason.conditions().contains(condition))
+        {
             let meaning = cell(reason.meaning().trim_end_matches('.'));
-            writeln!(text, "| `{condition}` | `{}` | {meaning} |", reason.as_str()).unwrap();
+            writeln!(
+                text,
+                "| `{condition}` | `{}` | {meaning} |",
+                reason.as_str()
+            )
+            .unwrap();
         }
     }
     text += SETTINGS;
@@ -73,7 +89,13 @@ pub(super) fn reference() -> String {
     text += METRICS;
     text += &metrics();
     text += VM_METRICS;
-    for metrics::Figure { name, kind, labels, what } in metrics::ALL {
+    for metrics::Figure {
+        name,
+        kind,
+        labels,
+        what,
+    } in metrics::ALL
+    {
         let what = cell(what.trim_end_matches('.'));
         writeln!(text, "| `{name}` | {} | {labels} | {what} |", kind.as_str()).unwrap();
     }
@@ -86,8 +108,14 @@ pub(super) fn reference() -> String {
 /// The fields of a VM.
 fn objects() -> String {
     let crd = serde_json::to_value(vm::crd()).unwrap_or_default();
-    let kind = crd.pointer("/spec/names/kind").and_then(serde_json::Value::as_str).unwrap_or_default();
-    let schema = crd.pointer("/spec/versions/0/schema/openAPIV3Schema/properties").cloned().unwrap_or_default();
+    let kind = crd
+        .pointer("/spec/names/kind")
+        .and_then(serde_json::Value::as_str)
+        .unwrap_or_default();
+    let schema = crd
+        .pointer("/spec/versions/0/schema/openAPIV3Schema/properties")
+        .cloned()
+        .unwrap_or_default();
     let mut text = String::new();
     for (part, title) in [("spec", "what it should be"), ("status", "what it is")] {
         write!(
@@ -95,7 +123,10 @@ fn objects() -> String {
             "\n## {kind}: `{part}`, {title}\n\n| field | type | default | limits | what |\n|---|---|---|---|---|\n"
         )
         .unwrap();
-        text += &schema.get(part).map(|schema| schema_rows::rows(part, schema)).unwrap_or_default();
+        text += &schema
+            .get(part)
+            .map(|schema| schema_rows::rows(part, schema))
+            .unwrap_or_default();
     }
     text
 }
@@ -103,10 +134,17 @@ fn objects() -> String {
 /// Rows for the keys of the configuration, from its types.
 fn settings() -> String {
     let generator = SchemaSettings::openapi3().with(|settings| settings.inline_subschemas = true);
-    let generator = generator.with_transform(StructuralSchemaRewriter).into_generator();
+    let generator = generator
+        .with_transform(StructuralSchemaRewriter)
+        .into_generator();
     let schema = generator.into_root_schema_for::<Settings>();
-    let keys = schema.get("properties").and_then(serde_json::Value::as_object).into_iter().flatten();
-    keys.map(|(key, schema)| schema_rows::rows(key, schema)).collect()
+    let keys = schema
+        .get("properties")
+        .and_then(serde_json::Value::as_object)
+        .into_iter()
+        .flatten();
+    keys.map(|(key, schema)| schema_rows::rows(key, schema))
+        .collect()
 }
 
 /// Rows for all figures, from what `/metrics` serves.
@@ -120,16 +158,42 @@ fn metrics() -> String {
     let served = metrics.text();
     let mut text = String::new();
     for line in served.lines() {
-        let Some((name, what)) = line.strip_prefix("# HELP ").and_then(|help| help.split_once(' ')) else { continue };
-        let kind = served.lines().find_map(|line| line.strip_prefix("# TYPE ")?.strip_prefix(name)?.strip_prefix(' '));
+        let Some((name, what)) = line
+            .strip_prefix("# HELP ")
+            .and_then(|help| help.split_once(' '))
+        else {
+            continue;
+        };
+        let kind = served.lines().find_map(|line| {
+            line.strip_prefix("# TYPE ")?
+                .strip_prefix(name)?
+                .strip_prefix(' ')
+        });
         let kind = kind.unwrap_or_default();
-        let full = if kind == "counter" { format!("{name}_total") } else { name.to_owned() };
-        let sample = served.lines().find_map(|line| line.strip_prefix(full.as_str())?.strip_prefix('{'));
-        let labels = sample.and_then(|sample| sample.split_once('}')).map(|(labels, _)| labels).unwrap_or_default();
-        let labels: Vec<&str> =
-            labels.split(',').filter_map(|label| label.split_once('=')).map(|(name, _)| name).collect();
+        let full = if kind == "counter" {
+            format!("{name}_total")
+        } else {
+            name.to_owned()
+        };
+        let sample = served
+            .lines()
+            .find_map(|line| line.strip_prefix(full.as_str())?.strip_prefix('{'));
+        let labels = sample
+            .and_then(|sample| sample.split_once('}'))
+            .map(|(labels, _)| labels)
+            .unwrap_or_default();
+        let labels: Vec<&str> = labels
+            .split(',')
+            .filter_map(|label| label.split_once('='))
+            .map(|(name, _)| name)
+            .collect();
         let what = cell(what.trim_end_matches('.'));
-        writeln!(text, "| `{full}` | {kind} | {} | {what} |", cell(&labels.join(", "))).unwrap();
+        writeln!(
+            text,
+            "| `{full}` | {kind} | {} | {what} |",
+            cell(&labels.join(", "))
+        )
+        .unwrap();
     }
     text
 }
@@ -137,7 +201,11 @@ fn metrics() -> String {
 fn constants(title: &str, about: &str, all: &[(&str, &str)], prefix: &str) -> String {
     let mut text = format!("\n## {title}\n\n{about}| name | what |\n|---|---|\n");
     for (name, what) in all {
-        let what = what.trim().trim_start_matches(prefix).trim_start_matches([':', ' ']).trim_end_matches('.');
+        let what = what
+            .trim()
+            .trim_start_matches(prefix)
+            .trim_start_matches([':', ' '])
+            .trim_end_matches('.');
         writeln!(text, "| `{name}` | {} |", cell(what)).unwrap();
     }
     text

@@ -31,17 +31,35 @@ fn walk(path: &str, schema: &Value, required: bool, text: &mut String) {
     let of_kubernetes = OF_KUBERNETES.contains(&path);
     let (default, limits) = (default(schema), limits(schema, required).join("; "));
     // Kubernetes' own words speak of its code.
-    let foreign = of_kubernetes && path.ends_with(']') || schema["x-kubernetes-int-or-string"] == true;
-    let what = schema["description"].as_str().filter(|_| !foreign).unwrap_or_default();
+    let foreign =
+        of_kubernetes && path.ends_with(']') || schema["x-kubernetes-int-or-string"] == true;
+    let what = schema["description"]
+        .as_str()
+        .filter(|_| !foreign)
+        .unwrap_or_default();
     // A list's item, or a map's value, about which there is nothing to say.
     if !(what.is_empty() && limits.is_empty() && path.ends_with([']', '}'])) {
-        let type_ = if of_kubernetes { "as in Kubernetes" } else { type_of(schema) };
-        writeln!(text, "| `{path}` | {type_} | {default} | {} | {} |", cell(&limits), cell(what)).unwrap();
+        let type_ = if of_kubernetes {
+            "as in Kubernetes"
+        } else {
+            type_of(schema)
+        };
+        writeln!(
+            text,
+            "| `{path}` | {type_} | {default} | {} | {} |",
+            cell(&limits),
+            cell(what)
+        )
+        .unwrap();
     }
     if of_kubernetes {
         return;
     }
-    let is_required = |name: &str| schema["required"].as_array().is_some_and(|all| all.iter().any(|n| n == name));
+    let is_required = |name: &str| {
+        schema["required"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|n| n == name))
+    };
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         walk(&format!("{path}.{name}"), field, is_required(name), text);
     }
@@ -49,7 +67,12 @@ fn walk(path: &str, schema: &Value, required: bool, text: &mut String) {
         walk(&format!("{path}[]"), &schema["items"], false, text);
     }
     if schema["additionalProperties"].is_object() {
-        walk(&format!("{path}{{}}"), &schema["additionalProperties"], false, text);
+        walk(
+            &format!("{path}{{}}"),
+            &schema["additionalProperties"],
+            false,
+            text,
+        );
     }
 }
 
@@ -73,9 +96,16 @@ fn default(schema: &Value) -> String {
 
 /// What the API server takes, besides the type.
 fn limits(schema: &Value, required: bool) -> Vec<String> {
-    let mut limits: Vec<String> = required.then(|| "required".to_owned()).into_iter().collect();
+    let mut limits: Vec<String> = required
+        .then(|| "required".to_owned())
+        .into_iter()
+        .collect();
     if let Some(values) = schema["enum"].as_array() {
-        let values: Vec<String> = values.iter().filter_map(Value::as_str).map(|value| format!("`{value}`")).collect();
+        let values: Vec<String> = values
+            .iter()
+            .filter_map(Value::as_str)
+            .map(|value| format!("`{value}`"))
+            .collect();
         limits.push(format!("one of {}", values.join(", ")));
     }
     let bounds = [
@@ -86,10 +116,22 @@ fn limits(schema: &Value, required: bool) -> Vec<String> {
         ("maxProperties", "at most ", ""),
     ];
     for (key, before, after) in bounds {
-        limits.extend(schema[key].as_f64().map(|bound| format!("{before}{bound}{after}")));
+        limits.extend(
+            schema[key]
+                .as_f64()
+                .map(|bound| format!("{before}{bound}{after}")),
+        );
     }
-    for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
-        limits.extend(rule["message"].as_str().map(|message| format!("refused: “{message}”")));
+    for rule in schema["x-kubernetes-validations"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        limits.extend(
+            rule["message"]
+                .as_str()
+                .map(|message| format!("refused: “{message}”")),
+        );
     }
     limits
 }

@@ -26,12 +26,18 @@ impl World {
         let with_pod = |n: u8| (self.nodes[usize::from(n)], node == Some(n));
         if with_pod(1) < with_pod(0) {
             self.nodes.swap(0, 1);
-            self.pod.iter_mut().for_each(|pod| pod.node = pod.node.map(|node| 1 - node));
+            self.pod
+                .iter_mut()
+                .for_each(|pod| pod.node = pod.node.map(|node| 1 - node));
             // What is known of the node decides nothing.
         }
         for operator in &mut self.operators {
             operator.pod.iter_mut().for_each(|pod| pod.node = None);
-            if let Doing::Answered { answer: Answer::Pod { pod: Some(pod), .. }, .. } = &mut operator.doing {
+            if let Doing::Answered {
+                answer: Answer::Pod { pod: Some(pod), .. },
+                ..
+            } = &mut operator.doing
+            {
                 pod.node = None;
             }
         }
@@ -45,32 +51,51 @@ impl World {
     fn versions(&mut self, visit: &mut impl FnMut(usize, &mut u8)) {
         fn of_request(request: &mut Request, visit: &mut impl FnMut(usize, &mut u8)) {
             match request {
-                Request::StopVm { version, .. } | Request::Status { version, .. } => visit(0, version),
-                Request::Delete { version, .. } => version.iter_mut().for_each(|version| visit(1, version)),
+                Request::StopVm { version, .. } | Request::Status { version, .. } => {
+                    visit(0, version)
+                }
+                Request::Delete { version, .. } => {
+                    version.iter_mut().for_each(|version| visit(1, version))
+                }
                 Request::Create { .. } => {}
             }
         }
         self.vm.iter_mut().for_each(|vm| visit(0, &mut vm.version));
-        self.pod.iter_mut().for_each(|pod| visit(1, &mut pod.version));
+        self.pod
+            .iter_mut()
+            .for_each(|pod| visit(1, &mut pod.version));
         for operator in &mut self.operators {
-            operator.vm.iter_mut().for_each(|vm| visit(0, &mut vm.version));
-            operator.pod.iter_mut().for_each(|pod| visit(1, &mut pod.version));
+            operator
+                .vm
+                .iter_mut()
+                .for_each(|vm| visit(0, &mut vm.version));
+            operator
+                .pod
+                .iter_mut()
+                .for_each(|pod| visit(1, &mut pod.version));
             if operator.told.1 > 0 {
                 visit(1, &mut operator.told.1);
             }
-            operator.late.iter_mut().for_each(|request| of_request(request, visit));
+            operator
+                .late
+                .iter_mut()
+                .for_each(|request| of_request(request, visit));
             match &mut operator.doing {
                 Doing::Nothing => {}
                 Doing::Asked { request, next, .. } => {
                     of_request(request, visit);
-                    next.iter_mut().for_each(|request| of_request(request, visit));
+                    next.iter_mut()
+                        .for_each(|request| of_request(request, visit));
                 }
                 Doing::Answered { answer, next } => {
                     match answer {
-                        Answer::Pod { pod, .. } => pod.iter_mut().for_each(|pod| visit(1, &mut pod.version)),
+                        Answer::Pod { pod, .. } => {
+                            pod.iter_mut().for_each(|pod| visit(1, &mut pod.version))
+                        }
                         Answer::Vm(vm) => visit(0, &mut vm.version),
                     }
-                    next.iter_mut().for_each(|request| of_request(request, visit));
+                    next.iter_mut()
+                        .for_each(|request| of_request(request, visit));
                 }
             }
         }

@@ -14,7 +14,8 @@ use support::taken;
 
 #[test]
 fn where_the_time_of_a_start_goes() {
-    let starts = std::env::var("STARTS").map_or(20, |text| text.parse().expect("STARTS is a number"));
+    let starts =
+        std::env::var("STARTS").map_or(20, |text| text.parse().expect("STARTS is a number"));
     tell("operator", operator::starts(starts));
     tell("runner", runner::starts(starts));
     taken::tell("make bench-startup");
@@ -25,8 +26,17 @@ fn tell(program: &str, steps: Steps) {
     let mut before: Option<Vec<f64>> = None;
     for (step, ends) in steps {
         let from = before.unwrap_or_else(|| vec![0.0; ends.len()]);
-        let took = ends.iter().zip(&from).map(|(end, from)| end - from).collect();
-        println!("{:<60} {}; this step {}", format!("{program}: {step}"), quantiles(ends.clone()), quantiles(took));
+        let took = ends
+            .iter()
+            .zip(&from)
+            .map(|(end, from)| end - from)
+            .collect();
+        println!(
+            "{:<60} {}; this step {}",
+            format!("{program}: {step}"),
+            quantiles(ends.clone()),
+            quantiles(took)
+        );
         before = Some(ends);
     }
 }
@@ -34,6 +44,8 @@ fn tell(program: &str, steps: Steps) {
 /// The values below which half and 95 of 100 of the values are.
 fn quantiles(mut values: Vec<f64>) -> String {
     values.sort_by(f64::total_cmp);
-    let value = |share: f64| values[((values.len() as f64 * share).ceil() as usize).clamp(1, values.len()) - 1];
+    let value = |share: f64| {
+        values[((values.len() as f64 * share).ceil() as usize).clamp(1, values.len()) - 1]
+    };
     format!("p50 {:.0} ms, p95 {:.0} ms", value(0.5), value(0.95))
 }

@@ -27,10 +27,17 @@ pub fn starts(count: usize) -> Steps {
         vm.reaches("Booting");
         let log = rig.log();
         for ((_, all), (step, words)) in steps.iter_mut().zip(STEPS) {
-            let line =
-                log.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{step} is logged:\n{log}"));
+            let line = log
+                .lines()
+                .find(|line| line.contains(words))
+                .unwrap_or_else(|| panic!("{step} is logged:\n{log}"));
             let (_, ms) = line.split_once("ms_since_start=").expect("with its time");
-            all.push(ms.split(' ').next().and_then(|ms| ms.parse().ok()).expect("a number"));
+            all.push(
+                ms.split(' ')
+                    .next()
+                    .and_then(|ms| ms.parse().ok())
+                    .expect("a number"),
+            );
         }
         vm.signal("-KILL");
         drop(vm.end());

@@ -114,9 +114,13 @@ pub struct Scenario {
 impl Scenario {
     /// Whether a run without a fault ended as the scenario says.
     fn verify(&self, controller: &Controller, end: &Content) -> Result<(), String> {
-        let ready = crate::judge::ready(end.get(&format!("{}/{}", controller.kind, controller.name)));
+        let ready =
+            crate::judge::ready(end.get(&format!("{}/{}", controller.kind, controller.name)));
         if ready != self.ready {
-            return Err(format!("Ready has the reason {ready:?} instead of {:?}: {end:#?}", self.ready));
+            return Err(format!(
+                "Ready has the reason {ready:?} instead of {:?}: {end:#?}",
+                self.ready
+            ));
         }
         if let Some((object, part)) = self.says {
             let found = end.get(object).map(ToString::to_string).unwrap_or_default();
@@ -152,14 +156,30 @@ impl FromStr for Case {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (scenario, faults) = text.split_once(": ").ok_or("a case is SCENARIO: FAULT at PLACE")?;
+        let (scenario, faults) = text
+            .split_once(": ")
+            .ok_or("a case is SCENARIO: FAULT at PLACE")?;
         let fault = |text: &str| {
-            let (fault, place) = text.split_once(" at ").ok_or_else(|| format!("{text}: no place"))?;
-            let known = Fault::at(place).iter().find(|known| format!("{known:?}") == fault);
-            Ok((place.to_owned(), *known.ok_or_else(|| format!("{fault}: no fault at {place}"))?))
+            let (fault, place) = text
+                .split_once(" at ")
+                .ok_or_else(|| format!("{text}: no place"))?;
+            let known = Fault::at(place)
+                .iter()
+                .find(|known| format!("{known:?}") == fault);
+            Ok((
+                place.to_owned(),
+                *known.ok_or_else(|| format!("{fault}: no fault at {place}"))?,
+            ))
         };
-        let faults = faults.split(" + ").filter(|text| !text.is_empty()).map(fault).collect::<Result<_, String>>()?;
-        Ok(Self { scenario: scenario.to_owned(), faults })
+        let faults = faults
+            .split(" + ")
+            .filter(|text| !text.is_empty())
+            .map(fault)
+            .collect::<Result<_, String>>()?;
+        Ok(Self {
+            scenario: scenario.to_owned(),
+            faults,
+        })
     }
 }
 
@@ -168,19 +188,37 @@ impl Case {
     #[must_use]
     pub fn hash(&self) -> u64 {
         let text = self.to_string();
-        text.bytes().fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
+        text.bytes().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3)
+        })
     }
 
     /// All cases of a scenario: one fault at one place each.
-    fn all<'a>(scenario: &'a Scenario, reference: &'a Reference) -> impl Iterator<Item = Self> + 'a {
-        let faults = |place: &'a String| Fault::at(place).iter().map(move |fault| (place.clone(), *fault));
+    fn all<'a>(
+        scenario: &'a Scenario,
+        reference: &'a Reference,
+    ) -> impl Iterator<Item = Self> + 'a {
+        let faults = |place: &'a String| {
+            Fault::at(place)
+                .iter()
+                .map(move |fault| (place.clone(), *fault))
+        };
         let faults = reference.places.iter().flat_map(faults);
-        faults.map(|fault| Self { scenario: scenario.name.to_owned(), faults: vec![fault] })
+        faults.map(|fault| Self {
+            scenario: scenario.name.to_owned(),
+            faults: vec![fault],
+        })
     }
 
     /// Three faults at places that the number picks; none that is reported instead of repaired.
-    fn at_random(controller: &Controller, scenarios: &[(&Scenario, Reference)], seed: u64, number: u64) -> Self {
-        let mut random = fastrand::Rng::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number);
+    fn at_random(
+        controller: &Controller,
+        scenarios: &[(&Scenario, Reference)],
+        seed: u64,
+        number: u64,
+    ) -> Self {
+        let mut random =
+            fastrand::Rng::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number);
         let (scenario, reference) = &scenarios[random.usize(..scenarios.len())];
         let mut faults = Vec::new();
         while faults.len() < 3 {
@@ -190,7 +228,10 @@ impl Case {
                 faults.push((place.clone(), fault));
             }
         }
-        Self { scenario: scenario.name.to_owned(), faults }
+        Self {
+            scenario: scenario.name.to_owned(),
+            faults,
+        }
     }
 }
 
@@ -200,7 +241,10 @@ impl Case {
 /// If it is set and no number.
 #[must_use]
 pub fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number")))
+    std::env::var(variable).ok().map(|text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable} is no number"))
+    })
 }
 
 /// The scenarios that `FAULTS_ONLY` selects by parts of their names, between commas; else all.
@@ -210,7 +254,8 @@ pub fn number(variable: &str) -> Option<u64> {
 #[must_use]
 pub fn selected(scenarios: &'static [Scenario]) -> Vec<&'static Scenario> {
     let only = std::env::var("FAULTS_ONLY").unwrap_or_default();
-    let is_selected = |scenario: &&Scenario| only.split(',').any(|part| scenario.name.contains(part));
+    let is_selected =
+        |scenario: &&Scenario| only.split(',').any(|part| scenario.name.contains(part));
     let selected: Vec<_> = scenarios.iter().filter(is_selected).collect();
     assert!(!selected.is_empty(), "FAULTS_ONLY selects no scenario");
     selected
@@ -224,10 +269,19 @@ mod tests {
     fn a_case_is_read_as_it_is_printed() {
         for faults in [
             vec![("EVENT pods#1".to_owned(), Fault::Twice)],
-            vec![("POST pods/vm#0".to_owned(), Fault::Refused(403)), ("LIST vms#0".to_owned(), Fault::Stale)],
-            vec![("PATCH vms/vm/status#3".to_owned(), Fault::KilledBehind { all: true })],
+            vec![
+                ("POST pods/vm#0".to_owned(), Fault::Refused(403)),
+                ("LIST vms#0".to_owned(), Fault::Stale),
+            ],
+            vec![(
+                "PATCH vms/vm/status#3".to_owned(),
+                Fault::KilledBehind { all: true },
+            )],
         ] {
-            let case = Case { scenario: "crash".to_owned(), faults };
+            let case = Case {
+                scenario: "crash".to_owned(),
+                faults,
+            };
             assert_eq!(case.to_string().parse(), Ok(case));
         }
         for wrong in ["crash", "crash: Twice", "crash: Twice at POST pods/vm#0"] {

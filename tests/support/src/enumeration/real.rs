@@ -35,16 +35,24 @@ const TRIES: usize = 3;
 ///
 /// # Panics
 /// If the API server refuses what a test needs.
-pub async fn check(controller: &'static Controller, scenarios: &'static [Scenario], client: Client) -> Vec<String> {
+pub async fn check(
+    controller: &'static Controller,
+    scenarios: &'static [Scenario],
+    client: Client,
+) -> Vec<String> {
     let began = Instant::now();
     let scenarios = selected(scenarios);
     (controller.prepare)(&client).await;
     let cluster = Cluster::start(client).await;
-    let at_once = number("FAULTS_AT_ONCE").and_then(|n| n.try_into().ok()).unwrap_or(16);
+    let at_once = number("FAULTS_AT_ONCE")
+        .and_then(|n| n.try_into().ok())
+        .unwrap_or(16);
     let simulation = Simulation::new(controller);
     let mut simulated = Vec::new();
     for seed in SEEDS {
-        simulated.push(tokio::task::block_in_place(|| simulation.references(&scenarios, seed)));
+        simulated.push(tokio::task::block_in_place(|| {
+            simulation.references(&scenarios, seed)
+        }));
     }
     let references = &simulated[0];
 
@@ -55,22 +63,31 @@ pub async fn check(controller: &'static Controller, scenarios: &'static [Scenari
     let real: Vec<_> = real.buffered(at_once).collect().await;
     let mut wrong = Vec::new();
     for (n, real) in real.into_iter().enumerate() {
-        let of_seeds: Vec<&Reference> = simulated.iter().map(|references| &references[n].1).collect();
+        let of_seeds: Vec<&Reference> = simulated
+            .iter()
+            .map(|references| &references[n].1)
+            .collect();
         match real {
             Ok(real) => wrong.extend(differences(scenarios[n], &of_seeds, &real)),
             Err(why) => wrong.push(format!("without a fault: {why}")),
         }
     }
-    println!("{} scenarios without a fault on both servers in {:.1} s", scenarios.len(), began.elapsed().as_secs_f64());
+    println!(
+        "{} scenarios without a fault on both servers in {:.1} s",
+        scenarios.len(),
+        began.elapsed().as_secs_f64()
+    );
 
-    let cases = references
-        .iter()
-        .flat_map(|(scenario, reference)| Case::all(scenario, reference).map(move |case| (*scenario, reference, case)));
+    let cases = references.iter().flat_map(|(scenario, reference)| {
+        Case::all(scenario, reference).map(move |case| (*scenario, reference, case))
+    });
     let (mut all, mut cases): (usize, Vec<_>) = (0, cases.collect());
     all += cases.len();
     let day = number("FAULTS_DAY").unwrap_or_else(today);
     if let Ok(case) = std::env::var("FAULTS_CASE") {
-        let only: Case = case.parse().unwrap_or_else(|why| panic!("FAULTS_CASE: {why}"));
+        let only: Case = case
+            .parse()
+            .unwrap_or_else(|why| panic!("FAULTS_CASE: {why}"));
         cases.retain(|(_, _, case)| *case == only);
     } else if std::env::var("FAULTS_ALL").is_ok_and(|value| value == "1") {
         println!("all cases");
@@ -79,22 +96,40 @@ pub async fn check(controller: &'static Controller, scenarios: &'static [Scenari
         println!("the cases of day {day}, FAULTS_DAY={day} repeats them");
     }
     assert!(!cases.is_empty(), "no case is selected");
-    let runs = cases.iter().enumerate().map(|(n, (scenario, reference, case))| {
-        let cluster = &cluster;
-        async move {
-            let mut verdict = Verdict::NotReached;
-            for again in 0..TRIES {
-                let run = run(controller, cluster, format!("{}-{n}-{again}", scenario.name)).await;
-                verdict = run.with_faults(scenario, reference, case.faults.clone()).await;
-                if verdict != Verdict::NotReached {
-                    break;
+    let runs = cases
+        .iter()
+        .enumerate()
+        .map(|(n, (scenario, reference, case))| {
+            let cluster = &cluster;
+            async move {
+                let mut verdict = Verdict::NotReached;
+                for again in 0..TRIES {
+                    let run = run(
+                        controller,
+                        cluster,
+                        format!("{}-{n}-{again}", scenario.name),
+                    )
+                    .await;
+                    verdict = run
+                        .with_faults(scenario, reference, case.faults.clone())
+                        .await;
+                    if verdict != Verdict::NotReached {
+                        break;
+                    }
                 }
+                (case, verdict)
             }
-            (case, verdict)
-        }
-    });
-    let verdicts: Vec<_> = futures::stream::iter(runs).buffer_unordered(at_once).collect().await;
-    let count = |wanted: &Verdict| verdicts.iter().filter(|(_, verdict)| verdict == wanted).count();
+        });
+    let verdicts: Vec<_> = futures::stream::iter(runs)
+        .buffer_unordered(at_once)
+        .collect()
+        .await;
+    let count = |wanted: &Verdict| {
+        verdicts
+            .iter()
+            .filter(|(_, verdict)| verdict == wanted)
+            .count()
+    };
     let (same, not_reached) = (count(&Verdict::Same), count(&Verdict::NotReached));
     println!(
         "{} of {all} cases on the real API server: {same} with the same end as in the simulation, {not_reached} did not pass their \
@@ -104,24 +139,31 @@ pub async fn check(controller: &'static Controller, scenarios: &'static [Scenari
     );
     for (case, verdict) in &verdicts {
         if let Some(why) = verdict.wrong() {
-            let again = format!("FAULTS_CASE='{case}' cargo test --test api faults:: -- --nocapture");
+            let again =
+                format!("FAULTS_CASE='{case}' cargo test --test api faults:: -- --nocapture");
             wrong.push(format!("{case}: {why}\n    repeat: {again}"));
         }
     }
     if not_reached * 10 > verdicts.len() {
-        wrong.push(format!("{not_reached} of {} runs did not pass their place", verdicts.len()));
+        wrong.push(format!(
+            "{not_reached} of {} runs did not pass their place",
+            verdicts.len()
+        ));
     }
     wrong
 }
 
 fn today() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     since.as_secs() / (24 * 60 * 60)
 }
 
 async fn run(controller: &'static Controller, cluster: &Cluster, namespace: String) -> Run {
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-    let request = http::Request::post("/api/v1/namespaces").header("Content-Type", "application/json");
+    let request =
+        http::Request::post("/api/v1/namespaces").header("Content-Type", "application/json");
     let request = request.body(body.to_string().into_bytes()).unwrap();
     cluster.client.request::<Value>(request).await.unwrap();
     Run::new(controller, cluster, namespace, Timings::real()).await
@@ -131,7 +173,9 @@ async fn run(controller: &'static Controller, cluster: &Cluster, namespace: Stri
 fn occurrences(reference: &Reference) -> BTreeMap<&str, usize> {
     let mut occurrences = BTreeMap::new();
     for place in &reference.places {
-        *occurrences.entry(place.split('#').next().unwrap_or_default()).or_default() += 1;
+        *occurrences
+            .entry(place.split('#').next().unwrap_or_default())
+            .or_default() += 1;
     }
     occurrences
 }
@@ -140,21 +184,38 @@ fn occurrences(reference: &Reference) -> BTreeMap<&str, usize> {
 fn differences(scenario: &Scenario, simulated: &[&Reference], real: &Reference) -> Vec<String> {
     let mut wrong = Vec::new();
     for (when, expected, found) in [
-        ("before the first step", &simulated[0].ends[0], &real.ends[0]),
+        (
+            "before the first step",
+            &simulated[0].ends[0],
+            &real.ends[0],
+        ),
         ("at the end", &simulated[0].ends[1], &real.ends[1]),
     ] {
         if expected != found {
             let difference = difference(expected, found);
-            wrong.push(format!("{} without a fault, {when}, simulated is real:\n    {difference}", scenario.name));
+            wrong.push(format!(
+                "{} without a fault, {when}, simulated is real:\n    {difference}",
+                scenario.name
+            ));
         }
     }
-    let counts: Vec<_> = simulated.iter().map(|reference| occurrences(reference)).collect();
+    let counts: Vec<_> = simulated
+        .iter()
+        .map(|reference| occurrences(reference))
+        .collect();
     let real = occurrences(real);
-    let whats: BTreeSet<&str> = counts.iter().flat_map(BTreeMap::keys).chain(real.keys()).copied().collect();
+    let whats: BTreeSet<&str> = counts
+        .iter()
+        .flat_map(BTreeMap::keys)
+        .chain(real.keys())
+        .copied()
+        .collect();
     for what in whats {
         let of = |counts: &BTreeMap<&str, usize>| counts.get(what).copied().unwrap_or_default();
-        let (least, most) =
-            (counts.iter().map(of).min().unwrap_or_default(), counts.iter().map(of).max().unwrap_or_default());
+        let (least, most) = (
+            counts.iter().map(of).min().unwrap_or_default(),
+            counts.iter().map(of).max().unwrap_or_default(),
+        );
         // How many changes come as one event depends on the time that a busy machine takes; whether something occurs does not.
         let found = of(&real);
         if found > 2 * most || found == 0 && least > 0 {

@@ -37,11 +37,31 @@ impl Run {
     ///
     /// # Panics
     /// If the API server refuses to list.
-    pub async fn new(controller: &'static Controller, cluster: &Cluster, namespace: String, timings: Timings) -> Self {
+    pub async fn new(
+        controller: &'static Controller,
+        cluster: &Cluster,
+        namespace: String,
+        timings: Timings,
+    ) -> Self {
         let (cluster, server) = (cluster.clone(), cluster.client.clone());
         let revision = revision(controller, &cluster, &namespace).await;
-        let layer = Layer::new(server, controller.follows, revision, timings.late, timings.traces);
-        Self { controller, cluster, namespace, deleted_by_others: 0, timings, layer, started: None, starts: 0 }
+        let layer = Layer::new(
+            server,
+            controller.follows,
+            revision,
+            timings.late,
+            timings.traces,
+        );
+        Self {
+            controller,
+            cluster,
+            namespace,
+            deleted_by_others: 0,
+            timings,
+            layer,
+            started: None,
+            starts: 0,
+        }
     }
 
     /// Runs the scenario without a fault.
@@ -65,9 +85,14 @@ impl Run {
         places.dedup();
         let broken = self.end(settled.is_ok()).await;
         let controller = self.controller;
-        settled.and_then(|()| scenario.verify(controller, &end)).map_err(|why| format!("{}: {why}", scenario.name))?;
+        settled
+            .and_then(|()| scenario.verify(controller, &end))
+            .map_err(|why| format!("{}: {why}", scenario.name))?;
         match broken.is_empty() {
-            true => Ok(Reference { ends: [before, end], places }),
+            true => Ok(Reference {
+                ends: [before, end],
+                places,
+            }),
             false => Err(format!("{}: {}", scenario.name, broken.join("; "))),
         }
     }
@@ -88,17 +113,27 @@ impl Run {
         });
         if let Err(difference) = before {
             let broken = self.end(false).await;
-            return Verdict::new(Err(format!("before the fault: {difference}")), &broken, false);
+            return Verdict::new(
+                Err(format!("before the fault: {difference}")),
+                &broken,
+                false,
+            );
         }
-        let is_reported = faults.iter().any(|(place, fault)| (self.controller.is_reported)(place, *fault));
+        let is_reported = faults
+            .iter()
+            .any(|(place, fault)| (self.controller.is_reported)(place, *fault));
         self.arm(faults).await;
         for step in scenario.steps {
             self.step(*step, scenario).await;
         }
         let stays = self.timings.stays;
         let end = if is_reported {
-            let reports = |run: &Self| (run.controller.reports)(&run.cluster, &run.namespace, REFUSAL);
-            self.wait(stays, |run| (!reports(run)).then(|| "the refusal is not reported".to_owned())).await
+            let reports =
+                |run: &Self| (run.controller.reports)(&run.cluster, &run.namespace, REFUSAL);
+            self.wait(stays, |run| {
+                (!reports(run)).then(|| "the refusal is not reported".to_owned())
+            })
+            .await
         } else {
             let expected = &reference.ends[1];
             self.wait(stays, |run| {
@@ -114,7 +149,10 @@ impl Run {
 
     /// From now on what passes is counted, and each fault happens at its place.
     async fn arm(&self, faults: Vec<(String, Fault)>) {
-        self.layer.arm(faults, revision(self.controller, &self.cluster, &self.namespace).await);
+        self.layer.arm(
+            faults,
+            revision(self.controller, &self.cluster, &self.namespace).await,
+        );
     }
 
     async fn steps_before(&mut self, scenario: &Scenario) -> Result<(), String> {
@@ -124,13 +162,21 @@ impl Run {
                 continue;
             }
             let rest = self.timings.rest;
-            self.wait(rest, |run| (!run.is_settled()).then(|| "it is not settled".to_owned())).await?;
+            self.wait(rest, |run| {
+                (!run.is_settled()).then(|| "it is not settled".to_owned())
+            })
+            .await?;
         }
         Ok(())
     }
 
     async fn step(&mut self, step: Step, scenario: &Scenario) {
-        let Controller { api_version, kind, name, .. } = *self.controller;
+        let Controller {
+            api_version,
+            kind,
+            name,
+            ..
+        } = *self.controller;
         match step {
             Step::Start => self.replace(),
             Step::Create => {
@@ -140,7 +186,10 @@ impl Run {
             }
             Step::Patch(patch) => {
                 let patch = serde_json::from_str(patch).unwrap();
-                self.cluster.merge(kind, &self.namespace, name, "", patch).await.unwrap();
+                self.cluster
+                    .merge(kind, &self.namespace, name, "", patch)
+                    .await
+                    .unwrap();
             }
             Step::Delete => {
                 let api = api(&self.cluster.client, kind, Some(&self.namespace));
@@ -155,7 +204,11 @@ impl Run {
         self.kill();
         self.layer = self.layer.next();
         self.starts += 1;
-        self.started = Some((self.controller.start)(&self.layer, &self.namespace, &self.timings));
+        self.started = Some((self.controller.start)(
+            &self.layer,
+            &self.namespace,
+            &self.timings,
+        ));
     }
 
     fn kill(&mut self) {
@@ -178,7 +231,11 @@ impl Run {
 
     /// Changes, requests and starts so far.
     fn progress(&self) -> (usize, usize, usize) {
-        (self.cluster.changes(&self.namespace), self.layer.traffic.requests(), self.starts)
+        (
+            self.cluster.changes(&self.namespace),
+            self.layer.traffic.requests(),
+            self.starts,
+        )
     }
 
     /// Waits until the controller has been at rest for that long, without a change and without a request, and nothing is
@@ -186,7 +243,11 @@ impl Run {
     ///
     /// # Errors
     /// If that does not happen in time: with the reason.
-    async fn wait(&mut self, quiet: Duration, wrong: impl Fn(&Self) -> Option<String>) -> Result<(), String> {
+    async fn wait(
+        &mut self,
+        quiet: Duration,
+        wrong: impl Fn(&Self) -> Option<String>,
+    ) -> Result<(), String> {
         let began = Instant::now();
         let kill = self.layer.kill.clone();
         let mut progress = self.progress();
@@ -217,7 +278,11 @@ impl Run {
                 return Err(wrong_was.unwrap_or(unrest_was));
             }
             let look = Instant::now() + LOOK_PERIOD;
-            let look = if since.elapsed() < quiet { look.min(since + quiet) } else { look };
+            let look = if since.elapsed() < quiet {
+                look.min(since + quiet)
+            } else {
+                look
+            };
             tokio::select! {
                 biased;
                 () = kill.notified() => self.replace(),
@@ -234,14 +299,20 @@ impl Run {
         let present = self.cluster.present(&self.namespace);
         let mut broken = self.cluster.failures(&self.namespace);
         let history = self.cluster.take_history(&self.namespace);
-        let life = Life { history, deleted_by_others: self.deleted_by_others, is_at_end };
+        let life = Life {
+            history,
+            deleted_by_others: self.deleted_by_others,
+            is_at_end,
+        };
         broken.extend((self.controller.judge)(&life));
         if self.timings.shortened.is_some() {
             // On a real API server what is left would be watched by everybody.
             for (kind, name) in present.into_keys() {
                 if kind != "PersistentVolumeClaim" {
                     let params = DeleteParams::default().grace_period(0);
-                    let _ = api(&self.cluster.client, kind, Some(&self.namespace)).delete(&name, &params).await;
+                    let _ = api(&self.cluster.client, kind, Some(&self.namespace))
+                        .delete(&name, &params)
+                        .await;
                 }
             }
         }
@@ -252,5 +323,10 @@ impl Run {
 /// The revision of now.
 async fn revision(controller: &Controller, cluster: &Cluster, namespace: &str) -> String {
     let api = api(&cluster.client, controller.kind, Some(namespace));
-    api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap()
+    api.list(&ListParams::default())
+        .await
+        .unwrap()
+        .metadata
+        .resource_version
+        .unwrap()
 }

@@ -49,23 +49,38 @@ pub fn check(controller: &'static Controller, scenarios: &'static [Scenario]) {
     let seeds = number("FAULTS_SEEDS").unwrap_or(if is_exhaustive { 20 } else { 1 });
     let mut simulation = Simulation::new(controller);
     if let Ok(case) = std::env::var("FAULTS_CASE") {
-        let case: Case = case.parse().unwrap_or_else(|why| panic!("FAULTS_CASE: {why}"));
+        let case: Case = case
+            .parse()
+            .unwrap_or_else(|why| panic!("FAULTS_CASE: {why}"));
         return simulation.one(&scenarios, first, &case);
     }
     let wrong: Vec<String> = match number("FAULTS_MINUTES") {
         Some(minutes) => simulation.at_random(&scenarios, first, Duration::from_secs(60 * minutes)),
-        None => (first..first + seeds).flat_map(|seed| simulation.all(&scenarios, seed)).collect(),
+        None => (first..first + seeds)
+            .flat_map(|seed| simulation.all(&scenarios, seed))
+            .collect(),
     };
     let Calls { seen, unknown } = simulation.calls();
-    assert!(unknown.is_empty(), "calls that the in-memory API server does not know: {unknown:#?}");
+    assert!(
+        unknown.is_empty(),
+        "calls that the in-memory API server does not know: {unknown:#?}"
+    );
     let compared: BTreeSet<&str> = memory::COMPARED.lines().collect();
-    let others: Vec<_> = seen.iter().filter(|call| !compared.contains(&***call)).collect();
+    let others: Vec<_> = seen
+        .iter()
+        .filter(|call| !compared.contains(&***call))
+        .collect();
     assert!(
         others.is_empty(),
         "tests/api/apiserver/conformance.rs has no call of these kinds, so nothing shows that the in-memory API server answers \
          them as a real one does: {others:#?}. Add calls there, and the kinds to tests/support/src/memory/compared.txt"
     );
-    assert!(wrong.is_empty(), "{} runs are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} runs are wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// Simulated runs of a controller.
@@ -85,7 +100,12 @@ impl Simulation {
         for definition in (controller.definitions)() {
             definitions.install_crd(&definition);
         }
-        Self { controller, timings: Timings::simulated(), definitions, calls: Mutex::default() }
+        Self {
+            controller,
+            timings: Timings::simulated(),
+            definitions,
+            calls: Mutex::default(),
+        }
     }
 
     /// What the API server was asked for so far.
@@ -100,7 +120,11 @@ impl Simulation {
     fn run<T>(&self, seed: u64, work: impl AsyncFnOnce(Run, &Server) -> T) -> T {
         // kube's pauses between watches are partly random.
         fastrand::seed(seed);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let server = Server::new(seed);
             timings::follow_virtual_clock(server.now());
@@ -109,7 +133,13 @@ impl Simulation {
             let client = server.client(NAMESPACE);
             (self.controller.prepare)(&client).await;
             let cluster = Cluster::start(client).await;
-            let run = Run::new(self.controller, &cluster, NAMESPACE.to_owned(), self.timings).await;
+            let run = Run::new(
+                self.controller,
+                &cluster,
+                NAMESPACE.to_owned(),
+                self.timings,
+            )
+            .await;
             let result = work(run, &server).await;
             let mut calls = self.calls.lock().unwrap();
             calls.seen.extend(server.calls_seen().into_keys());
@@ -124,7 +154,8 @@ impl Simulation {
     /// If it does not end as the scenario says.
     pub fn reference(&self, seed: u64, scenario: &Scenario) -> Result<Reference, String> {
         let run = || self.run(seed, async |run, _| run.reference(scenario).await);
-        catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(format!("{}: {}", scenario.name, text(&*panic))))
+        catch_unwind(AssertUnwindSafe(run))
+            .unwrap_or_else(|panic| Err(format!("{}: {}", scenario.name, text(&*panic))))
     }
 
     /// A run with faults.
@@ -135,14 +166,25 @@ impl Simulation {
         reference: &Reference,
         faults: &[(String, Fault)],
     ) -> Verdict {
-        let run = || self.run(seed, async |run, _| run.with_faults(scenario, reference, faults.to_vec()).await);
+        let run = || {
+            self.run(seed, async |run, _| {
+                run.with_faults(scenario, reference, faults.to_vec()).await
+            })
+        };
         catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Verdict::Broken(text(&*panic)))
     }
 
     /// All that happens in a run with faults, as [`Server::history`] gives it.
-    pub fn history(&self, seed: u64, scenario: &Scenario, reference: &Reference, case: &Case) -> Vec<String> {
+    pub fn history(
+        &self,
+        seed: u64,
+        scenario: &Scenario,
+        reference: &Reference,
+        case: &Case,
+    ) -> Vec<String> {
         self.run(seed, async |run, server| {
-            run.with_faults(scenario, reference, case.faults.clone()).await;
+            run.with_faults(scenario, reference, case.faults.clone())
+                .await;
             server.history()
         })
     }
@@ -151,17 +193,30 @@ impl Simulation {
     ///
     /// # Panics
     /// If one does not end as the scenario says.
-    pub fn references(&self, scenarios: &[&'static Scenario], seed: u64) -> Vec<(&'static Scenario, Reference)> {
+    pub fn references(
+        &self,
+        scenarios: &[&'static Scenario],
+        seed: u64,
+    ) -> Vec<(&'static Scenario, Reference)> {
         let references = in_parallel(scenarios, |scenario| self.reference(seed, scenario));
-        let reference = |reference: Result<Reference, String>| reference.unwrap_or_else(|why| panic!("{why}"));
-        scenarios.iter().copied().zip(references.into_iter().map(reference)).collect()
+        let reference =
+            |reference: Result<Reference, String>| reference.unwrap_or_else(|why| panic!("{why}"));
+        scenarios
+            .iter()
+            .copied()
+            .zip(references.into_iter().map(reference))
+            .collect()
     }
 
     /// All cases of these scenarios.
     ///
     /// # Panics
     /// If a run without a fault does not end as its scenario says.
-    pub fn cases(&self, scenarios: &[&'static Scenario], seed: u64) -> Vec<(&'static Scenario, Reference, Vec<Case>)> {
+    pub fn cases(
+        &self,
+        scenarios: &[&'static Scenario],
+        seed: u64,
+    ) -> Vec<(&'static Scenario, Reference, Vec<Case>)> {
         let references = self.references(scenarios, seed).into_iter();
         let cases = |(scenario, reference)| {
             let cases = Case::all(scenario, &reference).collect();
@@ -184,10 +239,16 @@ impl Simulation {
         });
         let mut wrong = Vec::new();
         let mut kinds = BTreeSet::new();
-        println!("{:<20} {:>7} {:>7} {:>7} {:>7}", "scenario", "places", "runs", "same", "ms/run");
+        println!(
+            "{:<20} {:>7} {:>7} {:>7} {:>7}",
+            "scenario", "places", "runs", "same", "ms/run"
+        );
         let (mut places, mut same) = (0, 0);
         for (scenario, reference) in &references {
-            let of_scenario = cases.iter().zip(&verdicts).filter(|((of, ..), _)| of.name == scenario.name);
+            let of_scenario = cases
+                .iter()
+                .zip(&verdicts)
+                .filter(|((of, ..), _)| of.name == scenario.name);
             let (mut runs, mut of_same, mut took) = (0, 0, Duration::ZERO);
             for ((_, _, case), (verdict, duration)) in of_scenario {
                 runs += 1;
@@ -199,11 +260,17 @@ impl Simulation {
                         let why = "the place was not passed, though the run is the same until then";
                         wrong.push(failure(seed, case, why));
                     }
-                    Verdict::Differs(why) | Verdict::Broken(why) => wrong.push(failure(seed, case, why)),
+                    Verdict::Differs(why) | Verdict::Broken(why) => {
+                        wrong.push(failure(seed, case, why))
+                    }
                 }
             }
             let per_run = took.as_secs_f64() * 1000.0 / f64::from(runs.max(1));
-            println!("{:<20} {:>7} {runs:>7} {of_same:>7} {per_run:>7.1}", scenario.name, reference.places.len());
+            println!(
+                "{:<20} {:>7} {runs:>7} {of_same:>7} {per_run:>7.1}",
+                scenario.name,
+                reference.places.len()
+            );
             places += reference.places.len();
             same += of_same;
         }
@@ -229,25 +296,40 @@ impl Simulation {
             while began.elapsed() < time {
                 let number = next.fetch_add(1, Ordering::Relaxed) as u64;
                 let case = Case::at_random(self.controller, &references, seed, number);
-                let (scenario, reference) = references.iter().find(|(of, _)| of.name == case.scenario).unwrap();
+                let (scenario, reference) = references
+                    .iter()
+                    .find(|(of, _)| of.name == case.scenario)
+                    .unwrap();
                 let verdict = self.with_faults(seed, scenario, reference, &case.faults);
                 verdicts.push((case, verdict));
             }
             verdicts
         });
         let verdicts: Vec<_> = verdicts.into_iter().flatten().collect();
-        let whole = verdicts.iter().filter(|(_, verdict)| *verdict == Verdict::Same).count();
-        println!("{} runs with up to 3 faults each, seed {seed}; in {whole} all three happened", verdicts.len());
-        let wrong = verdicts.iter().filter_map(|(case, verdict)| Some(failure(seed, case, verdict.wrong()?)));
+        let whole = verdicts
+            .iter()
+            .filter(|(_, verdict)| *verdict == Verdict::Same)
+            .count();
+        println!(
+            "{} runs with up to 3 faults each, seed {seed}; in {whole} all three happened",
+            verdicts.len()
+        );
+        let wrong = verdicts
+            .iter()
+            .filter_map(|(case, verdict)| Some(failure(seed, case, verdict.wrong()?)));
         let never = (whole == 0).then(|| "in no run all faults happened".to_owned());
         wrong.chain(never).collect()
     }
 
     /// One case, with all that passes.
     fn one(&mut self, scenarios: &[&'static Scenario], seed: u64, case: &Case) {
-        let scenario = scenarios.iter().find(|scenario| scenario.name == case.scenario);
+        let scenario = scenarios
+            .iter()
+            .find(|scenario| scenario.name == case.scenario);
         let scenario = scenario.unwrap_or_else(|| panic!("there is no scenario {}", case.scenario));
-        let reference = self.reference(seed, scenario).unwrap_or_else(|why| panic!("{why}"));
+        let reference = self
+            .reference(seed, scenario)
+            .unwrap_or_else(|why| panic!("{why}"));
         self.timings.traces = true;
         let verdict = self.with_faults(seed, scenario, &reference, &case.faults);
         println!("seed {seed}: {case}: {verdict:?}");
@@ -263,12 +345,18 @@ fn failure(seed: u64, case: &Case, why: &str) -> String {
 
 fn text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    format!("panic: {}", text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default())
+    format!(
+        "panic: {}",
+        text.or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_default()
+    )
 }
 
 fn threads() -> usize {
     let cores = || std::thread::available_parallelism().map_or(2, Into::into);
-    number("FAULTS_THREADS").and_then(|threads| threads.try_into().ok()).unwrap_or_else(cores)
+    number("FAULTS_THREADS")
+        .and_then(|threads| threads.try_into().ok())
+        .unwrap_or_else(cores)
 }
 
 /// The results in the order of the items.
@@ -284,7 +372,10 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> 
                     results.lock().unwrap().push((n, result));
                 }
             };
-            std::thread::Builder::new().stack_size(STACK_SIZE).spawn_scoped(scope, work).unwrap();
+            std::thread::Builder::new()
+                .stack_size(STACK_SIZE)
+                .spawn_scoped(scope, work)
+                .unwrap();
         }
     });
     let mut results = results.into_inner().unwrap();

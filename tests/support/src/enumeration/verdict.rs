@@ -30,10 +30,13 @@ impl Verdict {
             Ok(()) if !broken.is_empty() => Self::Broken(broken.join("; ")),
             Ok(()) if is_reached => Self::Same,
             Ok(()) => Self::NotReached,
-            Err(difference) if broken.is_empty() => Self::Differs(format!("it ends differently:\n    {difference}")),
-            Err(difference) => {
-                Self::Broken(format!("{}; and it ends differently:\n    {difference}", broken.join("; ")))
+            Err(difference) if broken.is_empty() => {
+                Self::Differs(format!("it ends differently:\n    {difference}"))
             }
+            Err(difference) => Self::Broken(format!(
+                "{}; and it ends differently:\n    {difference}",
+                broken.join("; ")
+            )),
         }
     }
 
@@ -55,9 +58,16 @@ mod tests {
     fn a_rejected_history_is_wrong_whatever_the_end_is() {
         let broken = ["2 pods are alive".to_owned()];
         let differs = || Err("a is b".to_owned());
-        let wrong = |end| Verdict::new(end, &broken, true).wrong().map(ToOwned::to_owned);
+        let wrong = |end| {
+            Verdict::new(end, &broken, true)
+                .wrong()
+                .map(ToOwned::to_owned)
+        };
         assert_eq!(wrong(Ok(())).unwrap(), "2 pods are alive");
-        assert_eq!(wrong(differs()).unwrap(), "2 pods are alive; and it ends differently:\n    a is b");
+        assert_eq!(
+            wrong(differs()).unwrap(),
+            "2 pods are alive; and it ends differently:\n    a is b"
+        );
         assert!(Verdict::new(differs(), &[], true).wrong().is_some());
         assert_eq!(Verdict::new(Ok(()), &[], false), Verdict::NotReached);
     }

@@ -15,7 +15,9 @@ pub struct Clock {
 
 impl Clock {
     pub fn new() -> Self {
-        Self { began: Instant::now() }
+        Self {
+            began: Instant::now(),
+        }
     }
 
     /// When the server started.
@@ -26,7 +28,9 @@ impl Clock {
     /// The time of now.
     pub fn now(&self) -> Timestamp {
         let epoch: Timestamp = EPOCH.parse().expect("the epoch is a time");
-        epoch + SignedDuration::try_from(self.began.elapsed()).expect("a test takes less than centuries")
+        epoch
+            + SignedDuration::try_from(self.began.elapsed())
+                .expect("a test takes less than centuries")
     }
 }
 

@@ -15,7 +15,10 @@ pub struct Set {
 
 impl Set {
     fn leaf() -> Self {
-        Self { own: true, below: BTreeMap::new() }
+        Self {
+            own: true,
+            below: BTreeMap::new(),
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -42,7 +45,10 @@ impl Set {
         let mut fields = Map::new();
         for (name, child) in self.below.iter().filter(|(_, child)| !child.is_empty()) {
             let mut value = child.write();
-            if let Some(fields) = value.as_object_mut().filter(|fields| child.own && !fields.is_empty()) {
+            if let Some(fields) = value
+                .as_object_mut()
+                .filter(|fields| child.own && !fields.is_empty())
+            {
                 fields.insert(".".to_owned(), Value::Object(Map::new()));
             }
             fields.insert(name.clone(), value);
@@ -78,7 +84,10 @@ impl Set {
             let both = child.intersection(other.below.get(name)?);
             (!both.is_empty()).then(|| (name.clone(), both))
         };
-        Self { own: self.own && other.own, below: self.below.iter().filter_map(both).collect() }
+        Self {
+            own: self.own && other.own,
+            below: self.below.iter().filter_map(both).collect(),
+        }
     }
 
     /// The paths of the fields, as messages show them.
@@ -103,7 +112,11 @@ fn shown(element: &str) -> String {
     match element.split_once(':') {
         Some(("k", keys)) => {
             let keys: Value = serde_json::from_str(keys).unwrap_or_default();
-            let pairs = keys.as_object().into_iter().flatten().map(|(name, value)| format!("{name}={value}"));
+            let pairs = keys
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(name, value)| format!("{name}={value}"));
             format!("[{}]", pairs.collect::<Vec<_>>().join(","))
         }
         Some(("v", value)) => format!("[={value}]"),
@@ -122,8 +135,15 @@ pub fn item(shape: &Shape, value: &Value) -> Option<String> {
         Shape::Keyed(keys) => {
             let mut names: Vec<&String> = keys.iter().collect();
             names.sort();
-            let key = |name: &&String| value.get(name.as_str()).map(|value| format!("{:?}:{value}", name.as_str()));
-            Some(format!("k:{{{}}}", names.iter().filter_map(key).collect::<Vec<_>>().join(",")))
+            let key = |name: &&String| {
+                value
+                    .get(name.as_str())
+                    .map(|value| format!("{:?}:{value}", name.as_str()))
+            };
+            Some(format!(
+                "k:{{{}}}",
+                names.iter().filter_map(key).collect::<Vec<_>>().join(",")
+            ))
         }
         Shape::Set => Some(format!("v:{value}")),
         _ => None,
@@ -163,7 +183,8 @@ pub fn of(node: &Node, value: &Value) -> Set {
             for value in items {
                 let mut child = of(node.item(), value);
                 child.own = true;
-                set.below.insert(item(&node.shape, value).unwrap_or_default(), child);
+                set.below
+                    .insert(item(&node.shape, value).unwrap_or_default(), child);
             }
         }
         _ => set.own = true,
@@ -221,16 +242,23 @@ pub fn compare(node: &Node, old: Option<&Value>, new: Option<&Value>) -> Differe
 
 type Children<'a> = BTreeMap<String, (&'a Node, Option<&'a Value>, Option<&'a Value>)>;
 
-fn children<'a>(node: &'a Node, form: Form, old: Option<&'a Value>, new: Option<&'a Value>) -> Children<'a> {
+fn children<'a>(
+    node: &'a Node,
+    form: Form,
+    old: Option<&'a Value>,
+    new: Option<&'a Value>,
+) -> Children<'a> {
     let mut children = Children::new();
     for (value, is_new) in [(old, false), (new, true)] {
         let elements: Vec<(String, &Node, &Value)> = match (form, value) {
-            (Form::Fields, Some(Value::Object(fields))) => {
-                fields.iter().map(|(name, value)| (field(name), node.field(name), value)).collect()
-            }
-            (Form::Items, Some(Value::Array(items))) => {
-                items.iter().filter_map(|v| Some((item(&node.shape, v)?, node.item(), v))).collect()
-            }
+            (Form::Fields, Some(Value::Object(fields))) => fields
+                .iter()
+                .map(|(name, value)| (field(name), node.field(name), value))
+                .collect(),
+            (Form::Items, Some(Value::Array(items))) => items
+                .iter()
+                .filter_map(|v| Some((item(&node.shape, v)?, node.item(), v)))
+                .collect(),
             _ => Vec::new(),
         };
         for (name, node, value) in elements {
@@ -246,7 +274,11 @@ pub fn merge(node: &Node, live: &mut Value, applied: &Value) {
     match (form(node, applied), &mut *live, applied) {
         (Form::Fields, Value::Object(live), Value::Object(applied)) => {
             for (name, value) in applied {
-                merge(node.field(name), live.entry(name.as_str()).or_insert(Value::Null), value);
+                merge(
+                    node.field(name),
+                    live.entry(name.as_str()).or_insert(Value::Null),
+                    value,
+                );
             }
         }
         (Form::Items, Value::Array(live), Value::Array(applied)) => {
@@ -261,7 +293,9 @@ pub fn merge(node: &Node, live: &mut Value, applied: &Value) {
                     at += 1;
                 }
                 let same = old.iter().position(|item| key(item) == key(value));
-                let mut merged = same.and_then(|n| old.get_mut(n)).map_or(Value::Null, |item| item.clone());
+                let mut merged = same
+                    .and_then(|n| old.get_mut(n))
+                    .map_or(Value::Null, |item| item.clone());
                 merge(node.item(), &mut merged, value);
                 live.push(merged);
                 at += usize::from(old.get(at).is_some_and(is_applied));
@@ -280,23 +314,33 @@ pub fn remove(node: &Node, live: &mut Value, last: &Set, owned: &Set) {
         Value::Object(fields) => {
             let names: Vec<String> = fields.keys().cloned().collect();
             for name in names {
-                let (Some(last), owned) = (last.below.get(&field(&name)), owned_below(&field(&name))) else { continue };
+                let (Some(last), owned) =
+                    (last.below.get(&field(&name)), owned_below(&field(&name)))
+                else {
+                    continue;
+                };
                 if last.own && owned.is_empty() {
                     fields.remove(&name);
                     continue;
                 }
-                let Some(value) = fields.get_mut(&name) else { continue };
+                let Some(value) = fields.get_mut(&name) else {
+                    continue;
+                };
                 remove(node.field(&name), value, last, owned);
-                let is_empty =
-                    value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty);
+                let is_empty = value.as_object().is_some_and(Map::is_empty)
+                    || value.as_array().is_some_and(Vec::is_empty);
                 if is_empty && owned.is_empty() {
                     fields.remove(&name);
                 }
             }
         }
         Value::Array(items) => items.retain_mut(|value| {
-            let Some(name) = item(&node.shape, value) else { return true };
-            let (Some(last), owned) = (last.below.get(&name), owned_below(&name)) else { return true };
+            let Some(name) = item(&node.shape, value) else {
+                return true;
+            };
+            let (Some(last), owned) = (last.below.get(&name), owned_below(&name)) else {
+                return true;
+            };
             if last.own && owned.is_empty() {
                 return false;
             }

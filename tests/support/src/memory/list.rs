@@ -22,8 +22,12 @@ impl Next {
     }
 
     fn read(token: &str) -> Option<Self> {
-        let (revision, namespace, name) = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
-        Some(Self { revision, after: (namespace, name) })
+        let (revision, namespace, name) =
+            serde_json::from_slice(&URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
+        Some(Self {
+            revision,
+            after: (namespace, name),
+        })
     }
 }
 
@@ -37,18 +41,26 @@ const CONTINUE_TOO_OLD: &str = "The provided continue parameter is too old to di
 pub fn list(store: &mut Store, call: &Call) -> Result<Vec<u8>, Failure> {
     let resource = &*call.resource;
     let selector = selector(call)?;
-    let next = call.query("continue").map(|token| Next::read(token).ok_or_else(|| bad_token(token))).transpose()?;
+    let next = call
+        .query("continue")
+        .map(|token| Next::read(token).ok_or_else(|| bad_token(token)))
+        .transpose()?;
     let revision = match &next {
-        Some(next) if next.revision < store.floor => return Err(Failure::expired(CONTINUE_TOO_OLD)),
+        Some(next) if next.revision < store.floor => {
+            return Err(Failure::expired(CONTINUE_TOO_OLD));
+        }
         Some(next) => next.revision,
         None => revision(store, call)?,
     };
-    let limit = call.query("limit").and_then(|limit| limit.parse().ok()).filter(|limit| *limit > 0);
+    let limit = call
+        .query("limit")
+        .and_then(|limit| limit.parse().ok())
+        .filter(|limit| *limit > 0);
     let objects = store.at(resource, revision);
     let after = next.map(|next| next.after);
-    let mut left = objects
-        .iter()
-        .filter(|(key, object)| after.as_ref().is_none_or(|after| *key > after) && selector.matches(&object.value));
+    let mut left = objects.iter().filter(|(key, object)| {
+        after.as_ref().is_none_or(|after| *key > after) && selector.matches(&object.value)
+    });
     let page: Vec<(&Key, &Arc<Object>)> = left.by_ref().take(limit.unwrap_or(usize::MAX)).collect();
     let mut metadata = json!({"resourceVersion": revision.to_string()});
     let rest = left.count();
@@ -56,12 +68,21 @@ pub fn list(store: &mut Store, call: &Call) -> Result<Vec<u8>, Failure> {
         metadata["continue"] = "".into();
     }
     if let (Some((last, _)), 1..) = (page.last(), rest) {
-        metadata["continue"] = Next { revision, after: (*last).clone() }.token().into();
+        metadata["continue"] = Next {
+            revision,
+            after: (*last).clone(),
+        }
+        .token()
+        .into();
         if selector.is_empty() {
             metadata["remainingItemCount"] = rest.into();
         }
     }
-    Ok(written(call, &metadata, page.into_iter().map(|(_, object)| &**object)))
+    Ok(written(
+        call,
+        &metadata,
+        page.into_iter().map(|(_, object)| &**object),
+    ))
 }
 
 fn bad_token(token: &str) -> Failure {
@@ -70,20 +91,30 @@ fn bad_token(token: &str) -> Failure {
 
 /// What a list or watch selects.
 pub fn selector(call: &Call) -> Result<Selector, Failure> {
-    Selector::new(call.namespace.as_deref(), call.query("labelSelector"), call.query("fieldSelector"))
+    Selector::new(
+        call.namespace.as_deref(),
+        call.query("labelSelector"),
+        call.query("fieldSelector"),
+    )
 }
 
 /// The revision of the first page.
 fn revision(store: &Store, call: &Call) -> Result<u64, Failure> {
-    let given = call.query("resourceVersion").filter(|version| !version.is_empty());
+    let given = call
+        .query("resourceVersion")
+        .filter(|version| !version.is_empty());
     let exact = match call.query("resourceVersionMatch") {
         Some("Exact") => true,
         Some("NotOlderThan") => false,
         None => call.query("limit").is_some_and(|limit| limit != "0"),
         Some(other) => return Err(Failure::unknown(format!("resourceVersionMatch={other}"))),
     };
-    let Some(given) = given else { return Ok(store.revision) };
-    let given = given.parse().map_err(|_| Failure::bad_request(format!("Invalid value: {given:?}")))?;
+    let Some(given) = given else {
+        return Ok(store.revision);
+    };
+    let given = given
+        .parse()
+        .map_err(|_| Failure::bad_request(format!("Invalid value: {given:?}")))?;
     match given {
         given if given > store.revision => Err(Failure::too_large(given, store.revision)),
         given if !exact || given == 0 => Ok(store.revision),
@@ -95,11 +126,15 @@ fn revision(store: &Store, call: &Call) -> Result<u64, Failure> {
 fn written<'a>(call: &Call, metadata: &Value, items: impl Iterator<Item = &'a Object>) -> Vec<u8> {
     let resource = &*call.resource;
     let (kind, version) = match call.metadata_only {
-        true => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+        true => (
+            "PartialObjectMetadataList".to_owned(),
+            "meta.k8s.io/v1".to_owned(),
+        ),
         false => (format!("{}List", resource.kind), resource.api_version()),
     };
     let mut text =
-        format!(r#"{{"kind":"{kind}","apiVersion":"{version}","metadata":{metadata},"items":["#).into_bytes();
+        format!(r#"{{"kind":"{kind}","apiVersion":"{version}","metadata":{metadata},"items":["#)
+            .into_bytes();
     for (n, object) in items.enumerate() {
         if n > 0 {
             text.push(b',');
@@ -122,7 +157,9 @@ pub fn partial(object: &Value) -> Value {
 /// The object of that name, as JSON.
 pub fn get(store: &mut Store, call: &Call) -> Result<Vec<u8>, Failure> {
     let key = call.key();
-    let object = store.get(&call.resource, &key).ok_or_else(|| Failure::not_found(&call.resource, &key.1))?;
+    let object = store
+        .get(&call.resource, &key)
+        .ok_or_else(|| Failure::not_found(&call.resource, &key.1))?;
     Ok(shown(&call.resource, call.metadata_only, &object))
 }
 

@@ -33,14 +33,30 @@ fn read(object: &Value) -> Vec<Entry> {
         time: entry["time"].clone(),
         set: Set::read(&entry["fieldsV1"]),
     };
-    object["metadata"]["managedFields"].as_array().into_iter().flatten().map(entry).collect()
+    object["metadata"]["managedFields"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(entry)
+        .collect()
 }
 
 fn write(object: &mut Value, mut entries: Vec<Entry>) {
     entries.retain(|entry| !entry.set.is_empty());
     let order = |entry: &Entry| {
-        let Manager { name, is_apply, subresource, version } = entry.manager.clone();
-        (!is_apply, entry.time.to_string(), name, version, subresource)
+        let Manager {
+            name,
+            is_apply,
+            subresource,
+            version,
+        } = entry.manager.clone();
+        (
+            !is_apply,
+            entry.time.to_string(),
+            name,
+            version,
+            subresource,
+        )
     };
     entries.sort_by_key(order);
     let written = entries.into_iter().map(|entry| {
@@ -55,7 +71,9 @@ fn write(object: &mut Value, mut entries: Vec<Entry>) {
         written
     });
     let written: Vec<Value> = written.collect();
-    let Some(metadata) = object["metadata"].as_object_mut() else { return };
+    let Some(metadata) = object["metadata"].as_object_mut() else {
+        return;
+    };
     match written.is_empty() {
         true => metadata.remove("managedFields"),
         false => metadata.insert("managedFields".to_owned(), written.into()),
@@ -100,11 +118,17 @@ fn without_metadata(mut set: Set) -> Set {
 
 /// Gives the fields that an update has changed to its manager.
 pub fn update(resource: &Resource, live: &Value, new: &mut Value, manager: &Manager, now: &Value) {
-    let found = fields::compare(&resource.schema, Some(&owned_part(live)), Some(&owned_part(new)));
+    let found = fields::compare(
+        &resource.schema,
+        Some(&owned_part(live)),
+        Some(&owned_part(new)),
+    );
     let changed = without_metadata(found.changed);
     let mut entries = read(live);
     for entry in &mut entries {
-        entry.set = std::mem::take(&mut entry.set).without(&changed).without(&found.removed);
+        entry.set = std::mem::take(&mut entry.set)
+            .without(&changed)
+            .without(&found.removed);
     }
     if !changed.is_empty() {
         give(&mut entries, manager, |set| set.union(&changed), now);
@@ -115,11 +139,27 @@ pub fn update(resource: &Resource, live: &Value, new: &mut Value, manager: &Mana
 /// Gives fields to a manager.
 fn give(entries: &mut Vec<Entry>, manager: &Manager, set: impl FnOnce(Set) -> Set, now: &Value) {
     let is_same = |entry: &Entry| {
-        let version = if manager.is_apply { entry.manager.version.clone() } else { manager.version.clone() };
-        entry.manager == Manager { version, ..manager.clone() }
+        let version = if manager.is_apply {
+            entry.manager.version.clone()
+        } else {
+            manager.version.clone()
+        };
+        entry.manager
+            == Manager {
+                version,
+                ..manager.clone()
+            }
     };
-    let before = entries.iter().position(is_same).map(|n| entries.remove(n).set).unwrap_or_default();
-    entries.push(Entry { manager: manager.clone(), time: now.clone(), set: set(before) });
+    let before = entries
+        .iter()
+        .position(is_same)
+        .map(|n| entries.remove(n).set)
+        .unwrap_or_default();
+    entries.push(Entry {
+        manager: manager.clone(),
+        time: now.clone(),
+        set: set(before),
+    });
 }
 
 /// Applies a configuration. Gives the object afterwards, with its managed fields.
@@ -134,28 +174,47 @@ pub fn apply(
     let configuration = owned_part(configuration);
     let mut entries = read(live);
     let set = without_metadata(fields::of(&resource.schema, &configuration));
-    let is_same =
-        |entry: &Entry| entry.manager == Manager { version: entry.manager.version.clone(), ..manager.clone() };
+    let is_same = |entry: &Entry| {
+        entry.manager
+            == Manager {
+                version: entry.manager.version.clone(),
+                ..manager.clone()
+            }
+    };
     let mine = entries.iter().position(is_same);
-    let last = mine.and_then(|n| entries.get(n)).map(|entry| entry.set.clone()).unwrap_or_default();
+    let last = mine
+        .and_then(|n| entries.get(n))
+        .map(|entry| entry.set.clone())
+        .unwrap_or_default();
     let mut new = live.clone();
     fields::merge(&resource.schema, &mut new, &configuration);
     let others = entries.iter().filter(|entry| !is_same(entry));
-    let owned = others.clone().fold(set.clone(), |owned, entry| owned.union(&entry.set));
+    let owned = others
+        .clone()
+        .fold(set.clone(), |owned, entry| owned.union(&entry.set));
     fields::remove(&resource.schema, &mut new, &last, &owned);
-    let found = fields::compare(&resource.schema, Some(&owned_part(live)), Some(&owned_part(&new)));
+    let found = fields::compare(
+        &resource.schema,
+        Some(&owned_part(live)),
+        Some(&owned_part(&new)),
+    );
     let changed = without_metadata(found.changed);
     let conflict = |entry: &Entry| {
         let paths = entry.set.intersection(&changed).paths();
         let manager = shown(entry);
-        paths.into_iter().map(move |path| (manager.clone(), path)).collect::<Vec<_>>()
+        paths
+            .into_iter()
+            .map(move |path| (manager.clone(), path))
+            .collect::<Vec<_>>()
     };
     let conflicts: Vec<(String, String)> = others.flat_map(conflict).collect();
     if !force && !conflicts.is_empty() {
         return Err(Failure::apply_conflict(&conflicts));
     }
     for entry in entries.iter_mut().filter(|entry| !is_same(entry)) {
-        entry.set = std::mem::take(&mut entry.set).without(&changed).without(&found.removed);
+        entry.set = std::mem::take(&mut entry.set)
+            .without(&changed)
+            .without(&found.removed);
     }
     let is_same_object = changed.is_empty() && found.removed.is_empty();
     let time = match mine.and_then(|n| entries.get(n)) {
@@ -169,8 +228,17 @@ pub fn apply(
 
 /// The manager as messages show it.
 fn shown(entry: &Entry) -> String {
-    let Manager { name, is_apply, subresource, version } = &entry.manager;
-    let with = if subresource.is_empty() { String::new() } else { format!(" with subresource {subresource:?}") };
+    let Manager {
+        name,
+        is_apply,
+        subresource,
+        version,
+    } = &entry.manager;
+    let with = if subresource.is_empty() {
+        String::new()
+    } else {
+        format!(" with subresource {subresource:?}")
+    };
     match is_apply {
         true => format!("{name:?}{with}"),
         false => format!("{name:?}{with} using {version}"),
@@ -179,7 +247,12 @@ fn shown(entry: &Entry) -> String {
 
 /// Whether two objects differ by more than the times of their managed fields.
 pub fn differ(a: &Value, b: &Value) -> bool {
-    let managed = |object: &Value| read(object).into_iter().map(|e| (e.manager, e.set)).collect::<Vec<_>>();
+    let managed = |object: &Value| {
+        read(object)
+            .into_iter()
+            .map(|e| (e.manager, e.set))
+            .collect::<Vec<_>>()
+    };
     let rest = |object: &Value| {
         let mut object = object.clone();
         if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -188,5 +261,7 @@ pub fn differ(a: &Value, b: &Value) -> bool {
         }
         object
     };
-    rest(a) != rest(b) || managed(a).iter().any(|m| !managed(b).contains(m)) || managed(a).len() != managed(b).len()
+    rest(a) != rest(b)
+        || managed(a).iter().any(|m| !managed(b).contains(m))
+        || managed(a).len() != managed(b).len()
 }

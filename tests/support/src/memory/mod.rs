@@ -97,7 +97,11 @@ impl Server {
             clock,
             seed,
         };
-        let server = Self { state: Arc::new(Mutex::new(state)), latency: Latency { seed, is_on: true }, clock };
+        let server = Self {
+            state: Arc::new(Mutex::new(state)),
+            latency: Latency { seed, is_on: true },
+            clock,
+        };
         server.create_namespace("default");
         server
     }
@@ -119,7 +123,9 @@ impl Server {
         object["metadata"]["creationTimestamp"] = state.time().into();
         rules::default(&namespaces, &mut object);
         rules::prepare(&namespaces, &mut object, number);
-        state.store.put(&namespaces, (String::new(), name.to_owned()), object);
+        state
+            .store
+            .put(&namespaces, (String::new(), name.to_owned()), object);
     }
 
     /// Adds the kind that a CustomResourceDefinition in YAML defines.
@@ -127,14 +133,23 @@ impl Server {
     /// # Panics
     /// If the text is not a CustomResourceDefinition.
     pub fn install_crd(&self, yaml: &str) {
-        let definition: Value = serde_saphyr::from_str(yaml).expect("YAML of a CustomResourceDefinition");
+        let definition: Value =
+            serde_saphyr::from_str(yaml).expect("YAML of a CustomResourceDefinition");
         self.install(Arc::new(resource::custom(&definition)));
     }
 
     /// Adds the kind that another server has from a CustomResourceDefinition: reading YAML takes long.
     pub fn install_crds_of(&self, other: &Self) {
-        let custom: Vec<_> = other.lock().resources.iter().filter(|resource| resource.custom).cloned().collect();
-        custom.into_iter().for_each(|resource| self.install(resource));
+        let custom: Vec<_> = other
+            .lock()
+            .resources
+            .iter()
+            .filter(|resource| resource.custom)
+            .cloned()
+            .collect();
+        custom
+            .into_iter()
+            .for_each(|resource| self.install(resource));
     }
 
     fn install(&self, resource: Arc<Resource>) {
@@ -145,7 +160,10 @@ impl Server {
     #[must_use]
     pub fn client(&self, namespace: &str) -> Client {
         let server = self.clone();
-        Client::new(tower::service_fn(move |request| server.clone().answer(request)), namespace)
+        Client::new(
+            tower::service_fn(move |request| server.clone().answer(request)),
+            namespace,
+        )
     }
 
     /// The server's wall clock.
@@ -183,11 +201,18 @@ impl Server {
     #[must_use]
     pub fn history(&self) -> Vec<String> {
         let state = self.lock();
-        let mut lines: Vec<_> = state.store.changes().map(|(kind, change)| (change.revision, kind, change)).collect();
+        let mut lines: Vec<_> = state
+            .store
+            .changes()
+            .map(|(kind, change)| (change.revision, kind, change))
+            .collect();
         lines.sort_by_key(|(revision, ..)| *revision);
         let line = |(revision, kind, change): (u64, &str, &store::Change)| {
             let after = change.at.saturating_duration_since(self.clock.began());
-            let object = change.new.as_ref().map_or("deleted".to_owned(), |object| object.value.to_string());
+            let object = change
+                .new
+                .as_ref()
+                .map_or("deleted".to_owned(), |object| object.value.to_string());
             format!("{revision} {after:?} {kind} {} {object}", change.key.1)
         };
         let end = format!("{} answers and events", state.drawn);
@@ -213,14 +238,20 @@ impl Server {
     fn act(&self, parts: &http::request::Parts, body: &[u8]) -> Result<Answer, Failure> {
         let state = &mut *self.lock();
         let find = |group: &str, version: &str, plural: &str| {
-            let is = |r: &&Arc<Resource>| (&*r.group, &*r.version, &*r.plural) == (group, version, plural);
+            let is = |r: &&Arc<Resource>| {
+                (&*r.group, &*r.version, &*r.plural) == (group, version, plural)
+            };
             state.resources.iter().find(is).cloned()
         };
         let call = route::read(&parts.method, &parts.uri, &parts.headers, body, find)?;
         *state.seen.entry(call.signature()).or_default() += 1;
         if call.verb == Verb::Watch {
             let lines = watch::watch(self, state, &call)?.map(|line| Ok(Frame::data(line)));
-            return Ok(answer_of(200, "application/json", StreamBody::new(lines).boxed_unsync()));
+            return Ok(answer_of(
+                200,
+                "application/json",
+                StreamBody::new(lines).boxed_unsync(),
+            ));
         }
         let (code, text, content) = dispatch(state, &call)?;
         Ok(answer_of(code, content, whole(text)))
@@ -230,7 +261,11 @@ impl Server {
         if failure.reason == status::UNKNOWN {
             self.lock().unknown.insert(failure.message.clone());
         }
-        answer_of(failure.code, "application/json", whole(failure.body().to_string().into_bytes()))
+        answer_of(
+            failure.code,
+            "application/json",
+            whole(failure.body().to_string().into_bytes()),
+        )
     }
 }
 
@@ -242,30 +277,48 @@ async fn pause(duration: std::time::Duration) {
 }
 
 fn whole(text: Vec<u8>) -> UnsyncBoxBody<Bytes, BoxError> {
-    Full::new(Bytes::from(text)).map_err(Into::into).boxed_unsync()
+    Full::new(Bytes::from(text))
+        .map_err(Into::into)
+        .boxed_unsync()
 }
 
 fn answer_of(code: u16, content: &'static str, body: UnsyncBoxBody<Bytes, BoxError>) -> Answer {
     let mut answer = Response::new(body);
     *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    answer.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content));
+    answer.headers_mut().insert(
+        header::CONTENT_TYPE,
+        header::HeaderValue::from_static(content),
+    );
     answer
 }
 
 /// Carries a call out; gives code, body and content type.
 fn dispatch(state: &mut State, call: &Call) -> Result<(u16, Vec<u8>, &'static str), Failure> {
     let json = |(code, text)| (code, text, "application/json");
-    let unknown = || Failure::unknown(format!("{:?} {}/{}", call.verb, call.resource.plural, call.subresource));
-    match (call.verb, call.subresource.as_str(), call.resource.plural.as_str()) {
+    let unknown = || {
+        Failure::unknown(format!(
+            "{:?} {}/{}",
+            call.verb, call.resource.plural, call.subresource
+        ))
+    };
+    match (
+        call.verb,
+        call.subresource.as_str(),
+        call.resource.plural.as_str(),
+    ) {
         (Verb::Get, "", _) => list::get(state_store(state), call).map(|text| json((200, text))),
         (Verb::Get, "status", _) if call.resource.has_status => {
             list::get(state_store(state), call).map(|text| json((200, text)))
         }
-        (Verb::Get, "log", "pods") => list::get(state_store(state), call).map(|_| (200, Vec::new(), "text/plain")),
+        (Verb::Get, "log", "pods") => {
+            list::get(state_store(state), call).map(|_| (200, Vec::new(), "text/plain"))
+        }
         (Verb::List, "", _) => list::list(state_store(state), call).map(|text| json((200, text))),
         (Verb::Create, "", _) if call.name.is_none() => write::create(state, call).map(json),
         (Verb::Create, "binding", "pods") => write::bind(state, call).map(json),
-        (Verb::Update | Verb::Apply | Verb::Merge | Verb::Strategic, ..) => write::change(state, call).map(json),
+        (Verb::Update | Verb::Apply | Verb::Merge | Verb::Strategic, ..) => {
+            write::change(state, call).map(json)
+        }
         (Verb::Delete, "", _) => write::delete(state, call).map(json),
         _ => Err(unknown()),
     }
@@ -290,10 +343,17 @@ impl State {
 
     /// The UID of the object with that number.
     fn uid(&self, number: u64) -> String {
-        let (a, b) =
-            (clock::mixed(self.seed ^ clock::mixed(number)), clock::mixed(number.wrapping_add(self.seed << 7)));
+        let (a, b) = (
+            clock::mixed(self.seed ^ clock::mixed(number)),
+            clock::mixed(number.wrapping_add(self.seed << 7)),
+        );
         let (part, last) = (b & 0x0fff_u64, clock::mixed(b) >> 16);
-        format!("{:08x}-{:04x}-4{:03x}-8{part:03x}-{last:012x}", a >> 32, (a >> 16) & 0xffff, a & 0xfff)
+        format!(
+            "{:08x}-{:04x}-4{:03x}-8{part:03x}-{last:012x}",
+            a >> 32,
+            (a >> 16) & 0xffff,
+            a & 0xfff
+        )
     }
 
     /// The end of a generated name.
@@ -319,12 +379,18 @@ impl State {
     /// A kind of Kubernetes itself.
     fn resource(&self, group: &str, plural: &str) -> Arc<Resource> {
         let is = |resource: &&Arc<Resource>| resource.group == group && resource.plural == plural;
-        self.resources.iter().find(is).cloned().expect("a built-in kind")
+        self.resources
+            .iter()
+            .find(is)
+            .cloned()
+            .expect("a built-in kind")
     }
 
     fn has_namespace(&mut self, name: &str) -> bool {
         let namespaces = self.resource("", "namespaces");
-        self.store.get(&namespaces, &(String::new(), name.to_owned())).is_some()
+        self.store
+            .get(&namespaces, &(String::new(), name.to_owned()))
+            .is_some()
     }
 
     /// Whether claims of the storage class can grow.

@@ -12,7 +12,9 @@ pub fn merge(target: &mut Value, patch: &Value) {
     if !target.is_object() {
         *target = Value::Object(Map::new());
     }
-    let Some(fields) = target.as_object_mut() else { return };
+    let Some(fields) = target.as_object_mut() else {
+        return;
+    };
     for (name, value) in patch {
         match value {
             Value::Null => drop(fields.remove(name)),
@@ -24,9 +26,15 @@ pub fn merge(target: &mut Value, patch: &Value) {
 /// The key by which a strategic merge patch tells the items of a list apart, by the list's name and its parent's.
 fn key(parent: &str, name: &str) -> Option<&'static str> {
     match (parent, name) {
-        (_, "containers" | "initContainers" | "ephemeralContainers" | "volumes" | "env" | "imagePullSecrets") => {
-            Some("name")
-        }
+        (
+            _,
+            "containers"
+            | "initContainers"
+            | "ephemeralContainers"
+            | "volumes"
+            | "env"
+            | "imagePullSecrets",
+        ) => Some("name"),
         (_, "volumeMounts") => Some("mountPath"),
         (_, "volumeDevices") => Some("devicePath"),
         (_, "ownerReferences") => Some("uid"),
@@ -50,39 +58,63 @@ fn strategic_below(parent: &str, target: &mut Value, patch: &Value) -> Result<()
         return Ok(());
     };
     if let Some(directive) = patch.keys().find(|name| name.starts_with('$')) {
-        return Err(Failure::unknown(format!("strategic merge patch with {directive}")));
+        return Err(Failure::unknown(format!(
+            "strategic merge patch with {directive}"
+        )));
     }
     if !target.is_object() {
         *target = Value::Object(Map::new());
     }
-    let Some(fields) = target.as_object_mut() else { return Ok(()) };
+    let Some(fields) = target.as_object_mut() else {
+        return Ok(());
+    };
     for (name, value) in patch {
         match (value, key(parent, name)) {
             (Value::Null, _) => drop(fields.remove(name)),
             (Value::Array(items), Some(key)) => {
-                let present = fields.entry(name.as_str()).or_insert_with(|| Value::Array(Vec::new()));
+                let present = fields
+                    .entry(name.as_str())
+                    .or_insert_with(|| Value::Array(Vec::new()));
                 strategic_items(name, key, present, items)?;
             }
             // A list of scalars that is merged.
             (Value::Array(items), None) if name == "finalizers" => {
-                let present = fields.entry(name.as_str()).or_insert_with(|| Value::Array(Vec::new()));
-                let Some(present) = present.as_array_mut() else { continue };
+                let present = fields
+                    .entry(name.as_str())
+                    .or_insert_with(|| Value::Array(Vec::new()));
+                let Some(present) = present.as_array_mut() else {
+                    continue;
+                };
                 items.iter().for_each(|item| {
                     if !present.contains(item) {
                         present.push(item.clone())
                     }
                 });
             }
-            (value, _) => strategic_below(name, fields.entry(name.as_str()).or_insert(Value::Null), value)?,
+            (value, _) => strategic_below(
+                name,
+                fields.entry(name.as_str()).or_insert(Value::Null),
+                value,
+            )?,
         }
     }
     Ok(())
 }
 
-fn strategic_items(name: &str, key: &str, present: &mut Value, items: &[Value]) -> Result<(), Failure> {
-    let Some(present) = present.as_array_mut() else { return Ok(()) };
+fn strategic_items(
+    name: &str,
+    key: &str,
+    present: &mut Value,
+    items: &[Value],
+) -> Result<(), Failure> {
+    let Some(present) = present.as_array_mut() else {
+        return Ok(());
+    };
     for item in items {
-        match (item["$patch"].as_str(), present.iter().position(|there| there[key] == item[key])) {
+        match (
+            item["$patch"].as_str(),
+            present.iter().position(|there| there[key] == item[key]),
+        ) {
             (Some("delete"), at) => drop(at.map(|at| present.remove(at))),
             (_, Some(at)) => strategic_below(name, &mut present[at], item)?,
             (_, None) => {

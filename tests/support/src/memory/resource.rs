@@ -78,7 +78,13 @@ impl Resource {
 /// `u`nconditional update, `r`eturns the deleted object.
 const BUILT_IN: [(&str, &str, &str, &str, &str); 12] = [
     ("", "v1", "pods", "Pod", "nsgur"),
-    ("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", "nsur"),
+    (
+        "",
+        "v1",
+        "persistentvolumeclaims",
+        "PersistentVolumeClaim",
+        "nsur",
+    ),
     ("", "v1", "persistentvolumes", "PersistentVolume", "sur"),
     ("", "v1", "configmaps", "ConfigMap", "nu"),
     ("", "v1", "secrets", "Secret", "nu"),
@@ -88,7 +94,13 @@ const BUILT_IN: [(&str, &str, &str, &str, &str); 12] = [
     ("apps", "v1", "deployments", "Deployment", "nsgu"),
     ("coordination.k8s.io", "v1", "leases", "Lease", "n"),
     ("events.k8s.io", "v1", "events", "Event", "nu"),
-    ("storage.k8s.io", "v1", "storageclasses", "StorageClass", "ur"),
+    (
+        "storage.k8s.io",
+        "v1",
+        "storageclasses",
+        "StorageClass",
+        "ur",
+    ),
 ];
 
 /// The kinds of Kubernetes itself.
@@ -115,9 +127,19 @@ pub fn built_in() -> Vec<Resource> {
 /// If it is not a CustomResourceDefinition.
 pub fn custom(definition: &Value) -> Resource {
     let spec = &definition["spec"];
-    let text = |value: &Value| value.as_str().expect("a CustomResourceDefinition").to_owned();
-    let versions = spec["versions"].as_array().expect("a CustomResourceDefinition has versions");
-    let version = versions.iter().find(|version| version["served"] == true).expect("one version is served");
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .expect("a CustomResourceDefinition")
+            .to_owned()
+    };
+    let versions = spec["versions"]
+        .as_array()
+        .expect("a CustomResourceDefinition has versions");
+    let version = versions
+        .iter()
+        .find(|version| version["served"] == true)
+        .expect("one version is served");
     Resource {
         group: text(&spec["group"]),
         version: text(&version["name"]),
@@ -129,6 +151,8 @@ pub fn custom(definition: &Value) -> Resource {
         unconditional: false,
         returns_deleted: false,
         custom: true,
-        schema: Arc::new(super::schema::structural(&version["schema"]["openAPIV3Schema"])),
+        schema: Arc::new(super::schema::structural(
+            &version["schema"]["openAPIV3Schema"],
+        )),
     }
 }

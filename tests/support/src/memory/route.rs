@@ -43,7 +43,10 @@ impl Call {
     }
 
     pub fn key(&self) -> Key {
-        (self.namespace.clone().unwrap_or_default(), self.name.clone().unwrap_or_default())
+        (
+            self.namespace.clone().unwrap_or_default(),
+            self.name.clone().unwrap_or_default(),
+        )
     }
 
     pub fn manager(&self) -> &str {
@@ -56,16 +59,31 @@ impl Call {
 
     /// Verb, resource, subresource, and the parameters that change the meaning.
     pub fn signature(&self) -> String {
-        let subresource = if self.subresource.is_empty() { String::new() } else { format!("/{}", self.subresource) };
+        let subresource = if self.subresource.is_empty() {
+            String::new()
+        } else {
+            format!("/{}", self.subresource)
+        };
         let mut parameters: Vec<&str> = self.query.keys().map(String::as_str).collect();
         if self.metadata_only {
             parameters.push("PartialObjectMetadata");
         }
         if self.verb == Verb::Delete {
-            parameters.extend(self.body.as_object().into_iter().flatten().map(|(name, _)| name.as_str()));
+            parameters.extend(
+                self.body
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .map(|(name, _)| name.as_str()),
+            );
             parameters.retain(|name| !matches!(*name, "kind" | "apiVersion"));
         }
-        format!("{:?} {}{subresource} {}", self.verb, self.resource.qualified(), parameters.join(","))
+        format!(
+            "{:?} {}{subresource} {}",
+            self.verb,
+            self.resource.qualified(),
+            parameters.join(",")
+        )
     }
 }
 
@@ -113,7 +131,9 @@ pub fn read(
         _ => return Err(Failure::unknown(format!("{method} {uri}"))),
     };
     let (namespace, rest) = match rest {
-        ["namespaces", namespace, rest @ ..] if !rest.is_empty() && !is_of_namespace(rest) => (Some(*namespace), rest),
+        ["namespaces", namespace, rest @ ..] if !rest.is_empty() && !is_of_namespace(rest) => {
+            (Some(*namespace), rest)
+        }
         rest => (None, rest),
     };
     let (plural, name, subresource) = match rest {
@@ -124,17 +144,33 @@ pub fn read(
     };
     // A kind without a definition is an ordinary state; a built-in kind that is missing here is not.
     let Some(resource) = find(group, version, plural) else {
-        return Err(match group.ends_with(".k8s.io") || matches!(group, "" | "apps" | "batch" | "policy") {
-            true => Failure::unknown(format!("{method} {uri}")),
-            false => Failure::no_such_path(),
-        });
+        return Err(
+            match group.ends_with(".k8s.io") || matches!(group, "" | "apps" | "batch" | "policy") {
+                true => Failure::unknown(format!("{method} {uri}")),
+                false => Failure::no_such_path(),
+            },
+        );
     };
     let query = query(uri.query().unwrap_or_default());
-    let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let verb = verb(method, name, &query, text(header::CONTENT_TYPE))
-        .ok_or_else(|| Failure::unknown(format!("{method} {uri} as {:?}", text(header::CONTENT_TYPE))))?;
-    if let Some(name) = query.keys().find(|name| !known(verb).contains(&name.as_str())) {
-        return Err(Failure::unknown(format!("parameter {name} of {method} {uri}")));
+    let text = |name: header::HeaderName| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    };
+    let verb = verb(method, name, &query, text(header::CONTENT_TYPE)).ok_or_else(|| {
+        Failure::unknown(format!(
+            "{method} {uri} as {:?}",
+            text(header::CONTENT_TYPE)
+        ))
+    })?;
+    if let Some(name) = query
+        .keys()
+        .find(|name| !known(verb).contains(&name.as_str()))
+    {
+        return Err(Failure::unknown(format!(
+            "parameter {name} of {method} {uri}"
+        )));
     }
     let body = match body {
         b"" => Value::Null,
@@ -143,14 +179,21 @@ pub fn read(
         }
         body => serde_json::from_slice(body).map_err(|e| Failure::bad_request(e.to_string()))?,
     };
-    let agent = text(header::USER_AGENT).split('/').next().unwrap_or_default();
+    let agent = text(header::USER_AGENT)
+        .split('/')
+        .next()
+        .unwrap_or_default();
     Ok(Call {
         verb,
         namespace: namespace.map(ToOwned::to_owned),
         name: name.map(ToOwned::to_owned),
         subresource: subresource.to_owned(),
         metadata_only: text(header::ACCEPT).contains("as=PartialObjectMetadata"),
-        agent: if agent.is_empty() { "unknown".to_owned() } else { agent.to_owned() },
+        agent: if agent.is_empty() {
+            "unknown".to_owned()
+        } else {
+            agent.to_owned()
+        },
         query,
         body,
         resource,
@@ -162,8 +205,15 @@ fn is_of_namespace(rest: &[&str]) -> bool {
     matches!(rest, ["status" | "finalize"])
 }
 
-fn verb(method: &Method, name: Option<&str>, query: &BTreeMap<String, String>, content: &str) -> Option<Verb> {
-    let watches = query.get("watch").is_some_and(|watch| matches!(watch.as_str(), "true" | "1"));
+fn verb(
+    method: &Method,
+    name: Option<&str>,
+    query: &BTreeMap<String, String>,
+    content: &str,
+) -> Option<Verb> {
+    let watches = query
+        .get("watch")
+        .is_some_and(|watch| matches!(watch.as_str(), "true" | "1"));
     let patch = content.split(';').next().unwrap_or_default();
     match (method.as_str(), name) {
         ("GET", Some(_)) => Some(Verb::Get),
@@ -183,14 +233,19 @@ fn verb(method: &Method, name: Option<&str>, query: &BTreeMap<String, String>, c
 
 fn query(text: &str) -> BTreeMap<String, String> {
     let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.map(|(name, value)| (decoded(name), decoded(value))).filter(|(_, value)| !value.is_empty()).collect()
+    pairs
+        .map(|(name, value)| (decoded(name), decoded(value)))
+        .filter(|(_, value)| !value.is_empty())
+        .collect()
 }
 
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
-        let hex = tail.get(..2).and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        let hex = tail
+            .get(..2)
+            .and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
         match (first, hex) {
             (b'%', Some(byte)) => {
                 bytes.push(byte);

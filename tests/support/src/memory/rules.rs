@@ -16,7 +16,11 @@ fn fill(value: &mut Value, name: &str, default: impl Into<Value>) {
 }
 
 fn each<'a>(value: &'a mut Value, name: &str) -> impl Iterator<Item = &'a mut Value> {
-    value.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten()
+    value
+        .get_mut(name)
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
 }
 
 /// The object before it is created, as the server's own types have it: the fields that are never missing.
@@ -24,7 +28,9 @@ pub fn template(resource: &Resource) -> Value {
     match (resource.custom, resource.kind.as_str()) {
         (false, "Pod") => json!({"metadata": {}, "spec": {"containers": null}, "status": {}}),
         (false, "Service") => json!({"metadata": {}, "spec": {}, "status": {"loadBalancer": {}}}),
-        (false, "PersistentVolumeClaim") => json!({"metadata": {}, "spec": {"resources": {}}, "status": {}}),
+        (false, "PersistentVolumeClaim") => {
+            json!({"metadata": {}, "spec": {"resources": {}}, "status": {}})
+        }
         (false, "Lease" | "Namespace" | "Node" | "Deployment" | "PersistentVolume") => {
             json!({"metadata": {}, "spec": {}, "status": {}})
         }
@@ -45,11 +51,19 @@ pub fn default(resource: &Resource, object: &mut Value) {
             for list in ["containers", "initContainers"] {
                 each(&mut object["spec"], list).for_each(canonicalize_resources);
             }
-            for condition in object.get_mut("status").into_iter().flat_map(|status| each(status, "conditions")) {
+            for condition in object
+                .get_mut("status")
+                .into_iter()
+                .flat_map(|status| each(status, "conditions"))
+            {
                 fill(condition, "lastProbeTime", Value::Null);
                 fill(condition, "lastTransitionTime", Value::Null);
             }
-            for container in object.get_mut("status").into_iter().flat_map(|status| each(status, "containerStatuses")) {
+            for container in object
+                .get_mut("status")
+                .into_iter()
+                .flat_map(|status| each(status, "containerStatuses"))
+            {
                 canonicalize_resources(container);
                 fill(container, "state", json!({}));
                 fill(container, "lastState", json!({}));
@@ -58,7 +72,11 @@ pub fn default(resource: &Resource, object: &mut Value) {
         "PersistentVolumeClaim" => {
             fill(&mut object["spec"], "volumeMode", "Filesystem");
             canonicalize_resources(&mut object["spec"]);
-            object.get_mut("status").and_then(|status| status.get_mut("capacity")).into_iter().for_each(canonicalize);
+            object
+                .get_mut("status")
+                .and_then(|status| status.get_mut("capacity"))
+                .into_iter()
+                .for_each(canonicalize);
         }
         "Secret" => default_secret(object),
         "Service" => default_service(object),
@@ -68,7 +86,8 @@ pub fn default(resource: &Resource, object: &mut Value) {
         }
         "Namespace" => {
             let name = object["metadata"]["name"].clone();
-            object_at(&mut object["metadata"], "labels").insert("kubernetes.io/metadata.name".to_owned(), name);
+            object_at(&mut object["metadata"], "labels")
+                .insert("kubernetes.io/metadata.name".to_owned(), name);
         }
         _ => {}
     }
@@ -76,7 +95,9 @@ pub fn default(resource: &Resource, object: &mut Value) {
 
 /// Empty maps and lists of metadata are left out.
 fn drop_empty_metadata(object: &mut Value) {
-    let Some(metadata) = object["metadata"].as_object_mut() else { return };
+    let Some(metadata) = object["metadata"].as_object_mut() else {
+        return;
+    };
     let is_empty = |value: &Value| {
         value.is_null()
             || value.as_array().is_some_and(Vec::is_empty)
@@ -108,8 +129,13 @@ fn default_container(container: &mut Value, host_network: bool) {
     fill(container, "resources", json!({}));
     let image = container["image"].as_str().unwrap_or_default();
     let name = image.rsplit('/').next().unwrap_or_default();
-    let is_latest = !image.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest");
-    fill(container, "imagePullPolicy", if is_latest { "Always" } else { "IfNotPresent" });
+    let is_latest =
+        !image.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest");
+    fill(
+        container,
+        "imagePullPolicy",
+        if is_latest { "Always" } else { "IfNotPresent" },
+    );
     for port in each(container, "ports") {
         fill(port, "protocol", "TCP");
         if host_network {
@@ -121,18 +147,28 @@ fn default_container(container: &mut Value, host_network: bool) {
     from.for_each(|field| fill(field, "apiVersion", "v1"));
     let resources = &mut container["resources"];
     for (name, amount) in resources["limits"].as_object().cloned().unwrap_or_default() {
-        object_at(resources, "requests").entry(name).or_insert(amount);
+        object_at(resources, "requests")
+            .entry(name)
+            .or_insert(amount);
     }
     for name in ["limits", "requests"] {
-        if let Some(fields) = resources.as_object_mut().filter(|fields| fields.get(name).is_some_and(Value::is_null)) {
+        if let Some(fields) = resources
+            .as_object_mut()
+            .filter(|fields| fields.get(name).is_some_and(Value::is_null))
+        {
             fields.remove(name);
         }
     }
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
-        let Some(probe) = container.get_mut(probe).filter(|probe| probe.is_object()) else { continue };
-        for (name, value) in
-            [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)]
-        {
+        let Some(probe) = container.get_mut(probe).filter(|probe| probe.is_object()) else {
+            continue;
+        };
+        for (name, value) in [
+            ("timeoutSeconds", 1),
+            ("periodSeconds", 10),
+            ("successThreshold", 1),
+            ("failureThreshold", 3),
+        ] {
             fill(probe, name, value);
         }
         if let Some(http) = probe.get_mut("httpGet") {
@@ -155,8 +191,15 @@ fn default_volume(volume: &mut Value) {
 
 fn default_secret(secret: &mut Value) {
     fill(secret, "type", "Opaque");
-    let texts = secret.as_object_mut().and_then(|secret| secret.remove("stringData"));
-    for (name, text) in texts.as_ref().and_then(Value::as_object).into_iter().flatten() {
+    let texts = secret
+        .as_object_mut()
+        .and_then(|secret| secret.remove("stringData"));
+    for (name, text) in texts
+        .as_ref()
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
         let encoded = STANDARD.encode(text.as_str().unwrap_or_default());
         object_at(secret, "data").insert(name.clone(), encoded.into());
     }
@@ -219,7 +262,11 @@ pub fn prepare(resource: &Resource, object: &mut Value, number: u64) {
         "Service" => {
             object["status"] = json!({"loadBalancer": {}});
             let spec = &mut object["spec"];
-            fill(spec, "clusterIP", format!("10.0.{}.{}", number / 250 % 250, number % 250 + 1));
+            fill(
+                spec,
+                "clusterIP",
+                format!("10.0.{}.{}", number / 250 % 250, number % 250 + 1),
+            );
             let ip = spec["clusterIP"].clone();
             fill(spec, "clusterIPs", json!([ip]));
             if ip != "None" {
@@ -253,18 +300,36 @@ pub fn allocate_node_ports(spec: &mut Value, number: u64) {
 
 /// The pod's class of quality of service.
 fn qos(pod: &Value) -> &'static str {
-    let containers: Vec<&Value> = pod["spec"]["containers"].as_array().into_iter().flatten().collect();
-    let amounts = |container: &Value, of: &str| container["resources"][of].as_object().cloned().unwrap_or_default();
+    let containers: Vec<&Value> = pod["spec"]["containers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .collect();
+    let amounts = |container: &Value, of: &str| {
+        container["resources"][of]
+            .as_object()
+            .cloned()
+            .unwrap_or_default()
+    };
     let has_any = |c: &&Value| {
-        ["requests", "limits"].iter().any(|of| ["cpu", "memory"].iter().any(|name| amounts(c, of).contains_key(*name)))
+        ["requests", "limits"].iter().any(|of| {
+            ["cpu", "memory"]
+                .iter()
+                .any(|name| amounts(c, of).contains_key(*name))
+        })
     };
     let is_guaranteed = |c: &&Value| {
         ["cpu", "memory"].iter().all(|name| {
             let (limits, requests) = (amounts(c, "limits"), amounts(c, "requests"));
-            limits.get(*name).is_some_and(|limit| requests.get(*name).is_none_or(|request| request == limit))
+            limits
+                .get(*name)
+                .is_some_and(|limit| requests.get(*name).is_none_or(|request| request == limit))
         })
     };
-    match (containers.iter().any(has_any), containers.iter().all(is_guaranteed)) {
+    match (
+        containers.iter().any(has_any),
+        containers.iter().all(is_guaranteed),
+    ) {
         (false, _) => "BestEffort",
         (true, true) => "Guaranteed",
         (true, false) => "Burstable",
@@ -275,8 +340,7 @@ const POD_MAY_CHANGE: &str = "pod updates may not change fields other than `spec
     `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
     `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 const RESIZE_MAY_CHANGE: &str = "only cpu and memory resources are mutable";
-const CLAIM_MAY_CHANGE: &str =
-    "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+const CLAIM_MAY_CHANGE: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
 const NOT_EXPANDABLE: &str = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc \
     must support resize";
 
@@ -290,7 +354,13 @@ pub fn check(
 ) -> Result<(), Failure> {
     let name = new["metadata"]["name"].as_str().unwrap_or_default();
     let forbidden = |field: &str, why: &str| {
-        Err(Failure::invalid(resource, name, "FieldValueForbidden", field, &format!("Forbidden: {why}")))
+        Err(Failure::invalid(
+            resource,
+            name,
+            "FieldValueForbidden",
+            field,
+            &format!("Forbidden: {why}"),
+        ))
     };
     match (resource.kind.as_str(), subresource) {
         _ if resource.custom => Ok(()),
@@ -301,9 +371,16 @@ pub fn check(
             forbidden("spec", RESIZE_MAY_CHANGE)
         }
         ("Pod", "resize") if old["status"]["qosClass"] != qos(new) => {
-            let why =
-                "Invalid value: \"".to_owned() + qos(new) + "\": Pod QOS Class may not change as a result of resizing";
-            Err(Failure::invalid(resource, name, "FieldValueInvalid", "spec", &why))
+            let why = "Invalid value: \"".to_owned()
+                + qos(new)
+                + "\": Pod QOS Class may not change as a result of resizing";
+            Err(Failure::invalid(
+                resource,
+                name,
+                "FieldValueInvalid",
+                "spec",
+                &why,
+            ))
         }
         ("PersistentVolumeClaim", "") => {
             let size = |claim: &Value| amount(&claim["spec"]["resources"]["requests"]["storage"]);
@@ -322,9 +399,16 @@ pub fn check(
                 };
             }
             if size(new) < size(old) {
-                return forbidden("spec.resources.requests.storage", "field can not be less than status.capacity");
+                return forbidden(
+                    "spec.resources.requests.storage",
+                    "field can not be less than status.capacity",
+                );
             }
-            if rest(old) != rest(new) { forbidden("spec", CLAIM_MAY_CHANGE) } else { Ok(()) }
+            if rest(old) != rest(new) {
+                forbidden("spec", CLAIM_MAY_CHANGE)
+            } else {
+                Ok(())
+            }
         }
         ("Secret" | "ConfigMap", "") if old["immutable"] == true && old["data"] != new["data"] => {
             forbidden("data", "field is immutable when `immutable` is set")
@@ -355,7 +439,9 @@ fn mutable_pod(spec: &Value, is_resize: bool) -> Value {
 /// A quantity as a number; nothing for what is none.
 fn amount(quantity: &Value) -> Option<f64> {
     let text = quantity.as_str()?;
-    let at = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
+    let at = text
+        .find(|letter: char| letter.is_ascii_alphabetic())
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(at);
     let factor = match unit {
         "" => 1.0,

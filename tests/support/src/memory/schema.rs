@@ -45,8 +45,14 @@ pub static DEDUCED: Node = Node {
 };
 
 /// Of a field of a built-in kind that the table does not name: objects have fields, lists are atomic.
-pub static PLAIN: Node =
-    Node { shape: Shape::Struct, fields: BTreeMap::new(), element: None, default: None, nullable: true, closed: false };
+pub static PLAIN: Node = Node {
+    shape: Shape::Struct,
+    fields: BTreeMap::new(),
+    element: None,
+    default: None,
+    nullable: true,
+    closed: false,
+};
 
 impl Node {
     /// The schema of a field or a map's value.
@@ -55,12 +61,21 @@ impl Node {
             Shape::Struct if !self.closed => &PLAIN,
             _ => &DEDUCED,
         };
-        self.fields.get(name).or(self.element.as_deref()).unwrap_or(otherwise)
+        self.fields
+            .get(name)
+            .or(self.element.as_deref())
+            .unwrap_or(otherwise)
     }
 
     /// The schema of a list's items.
     pub fn item(&self) -> &Self {
-        self.element.as_deref().unwrap_or(if self.shape == Shape::Deduced { &DEDUCED } else { &PLAIN })
+        self.element
+            .as_deref()
+            .unwrap_or(if self.shape == Shape::Deduced {
+                &DEDUCED
+            } else {
+                &PLAIN
+            })
     }
 
     /// Whether the name is that of a field of a struct, not a key of a map.
@@ -80,17 +95,31 @@ pub fn structural(schema: &Value) -> Node {
     root.default = None;
     root.fields.insert("metadata".to_owned(), metadata());
     for name in ["apiVersion", "kind"] {
-        root.fields.insert(name.to_owned(), Node { shape: Shape::Scalar, ..PLAIN.clone() });
+        root.fields.insert(
+            name.to_owned(),
+            Node {
+                shape: Shape::Scalar,
+                ..PLAIN.clone()
+            },
+        );
     }
     root
 }
 
 fn node(schema: &Value) -> Node {
     let keeps_unknown = schema["x-kubernetes-preserve-unknown-fields"] == true;
-    let fields: BTreeMap<String, Node> = schema["properties"].as_object().map_or_else(BTreeMap::new, |properties| {
-        properties.iter().map(|(name, schema)| (name.clone(), node(schema))).collect()
-    });
-    let values = schema.get("additionalProperties").filter(|values| values.is_object());
+    let fields: BTreeMap<String, Node> =
+        schema["properties"]
+            .as_object()
+            .map_or_else(BTreeMap::new, |properties| {
+                properties
+                    .iter()
+                    .map(|(name, schema)| (name.clone(), node(schema)))
+                    .collect()
+            });
+    let values = schema
+        .get("additionalProperties")
+        .filter(|values| values.is_object());
     let items = schema.get("items");
     let shape = match schema["type"].as_str() {
         Some("object") if schema["x-kubernetes-map-type"] == "atomic" => Shape::Atomic,
@@ -109,11 +138,22 @@ fn node(schema: &Value) -> Node {
     let closed = schema["type"] == "object" && values.is_none() && !keeps_unknown;
     let element = values.or(items).map(|schema| Box::new(node(schema)));
     let default = schema.get("default").cloned();
-    Node { shape, fields, element, default, nullable: schema["nullable"] == true, closed }
+    Node {
+        shape,
+        fields,
+        element,
+        default,
+        nullable: schema["nullable"] == true,
+        closed,
+    }
 }
 
 fn texts(list: &Value) -> Vec<String> {
-    list.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(ToOwned::to_owned)).collect()
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|text| text.as_str().map(ToOwned::to_owned))
+        .collect()
 }
 
 /// Removes the fields that the schema does not know.
@@ -139,8 +179,12 @@ pub fn default(node: &Node, value: &mut Value) {
     match value {
         Value::Object(fields) => {
             for (name, field) in &node.fields {
-                let Some(default) = &field.default else { continue };
-                let is_missing = fields.get(name).is_none_or(|value| value.is_null() && !field.nullable);
+                let Some(default) = &field.default else {
+                    continue;
+                };
+                let is_missing = fields
+                    .get(name)
+                    .is_none_or(|value| value.is_null() && !field.nullable);
                 if is_missing {
                     fields.insert(name.clone(), default.clone());
                 }
@@ -158,8 +202,12 @@ pub fn default(node: &Node, value: &mut Value) {
 
 /// Where lists and objects of built-in kinds are not what [`PLAIN`] says: `=` a map, `!` an object that is owned as a
 /// whole, `*` a set, otherwise the keys of a list's items.
-const METADATA: [(&str, &str); 4] =
-    [("labels", "="), ("annotations", "="), ("ownerReferences", "uid"), ("finalizers", "*")];
+const METADATA: [(&str, &str); 4] = [
+    ("labels", "="),
+    ("annotations", "="),
+    ("ownerReferences", "uid"),
+    ("finalizers", "*"),
+];
 const POD_SPEC: [(&str, &str); 34] = [
     ("containers", "name"),
     ("containers.ports", "containerPort,protocol"),
@@ -193,7 +241,10 @@ const POD_SPEC: [(&str, &str); 34] = [
     ("overhead", "="),
     ("schedulingGates", "name"),
     ("resourceClaims", "name"),
-    ("affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution", "!"),
+    (
+        "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution",
+        "!",
+    ),
     ("readinessGates", ""),
 ];
 const KINDS: [(&str, &str, &str); 27] = [
@@ -237,7 +288,9 @@ fn shape(said: &str) -> Shape {
 
 fn metadata() -> Node {
     let mut node = PLAIN.clone();
-    METADATA.iter().for_each(|(path, said)| insert(&mut node, path, said));
+    METADATA
+        .iter()
+        .for_each(|(path, said)| insert(&mut node, path, said));
     node
 }
 
@@ -256,7 +309,9 @@ pub fn built_in(kind: &str) -> Node {
         insert(&mut root, path, said);
     }
     if kind == "Deployment" {
-        METADATA.iter().for_each(|(path, said)| insert(&mut root, &format!("spec.template.metadata.{path}"), said));
+        METADATA.iter().for_each(|(path, said)| {
+            insert(&mut root, &format!("spec.template.metadata.{path}"), said)
+        });
     }
     root.fields.insert("metadata".to_owned(), metadata());
     root
@@ -270,12 +325,17 @@ fn insert(root: &mut Node, path: &str, said: &str) {
             (Shape::Keyed(_) | Shape::Set, Some(item)) => &mut item.fields,
             _ => &mut node.fields,
         };
-        node = fields.entry(name.to_owned()).or_insert_with(|| PLAIN.clone());
+        node = fields
+            .entry(name.to_owned())
+            .or_insert_with(|| PLAIN.clone());
     }
     node.shape = shape(said);
     node.element = match node.shape {
         Shape::Keyed(_) => Some(Box::new(PLAIN.clone())),
-        Shape::Map | Shape::Set => Some(Box::new(Node { shape: Shape::Scalar, ..PLAIN.clone() })),
+        Shape::Map | Shape::Set => Some(Box::new(Node {
+            shape: Shape::Scalar,
+            ..PLAIN.clone()
+        })),
         _ => None,
     };
 }

@@ -23,7 +23,11 @@ enum Term {
 
 impl Selector {
     /// Reads the selectors of a request.
-    pub fn new(namespace: Option<&str>, labels: Option<&str>, fields: Option<&str>) -> Result<Self, Failure> {
+    pub fn new(
+        namespace: Option<&str>,
+        labels: Option<&str>,
+        fields: Option<&str>,
+    ) -> Result<Self, Failure> {
         let labels = labels.map(terms).transpose()?.unwrap_or_default();
         let fields = fields.map(terms).transpose()?.unwrap_or_default();
         let is_known = |term: &Term| match term {
@@ -33,7 +37,11 @@ impl Selector {
         if let Some(term) = fields.iter().find(|term| !is_known(term)) {
             return Err(Failure::unknown(format!("field selector {term:?}")));
         }
-        Ok(Self { namespace: namespace.map(ToOwned::to_owned), labels, fields })
+        Ok(Self {
+            namespace: namespace.map(ToOwned::to_owned),
+            labels,
+            fields,
+        })
     }
 
     /// Whether labels or fields are selected.
@@ -44,13 +52,22 @@ impl Selector {
     /// Whether the object is selected.
     pub fn matches(&self, object: &Value) -> bool {
         let metadata = &object["metadata"];
-        let in_namespace = self.namespace.as_ref().is_none_or(|namespace| metadata["namespace"] == **namespace);
+        let in_namespace = self
+            .namespace
+            .as_ref()
+            .is_none_or(|namespace| metadata["namespace"] == **namespace);
         let label = |name: &str| metadata["labels"][name].as_str();
-        let field =
-            |path: &str| path.split('.').try_fold(object, |value, name| value.get(name)).and_then(Value::as_str);
+        let field = |path: &str| {
+            path.split('.')
+                .try_fold(object, |value, name| value.get(name))
+                .and_then(Value::as_str)
+        };
         in_namespace
             && self.labels.iter().all(|term| term.holds(label))
-            && self.fields.iter().all(|term| term.holds(|path| Some(field(path).unwrap_or_default())))
+            && self
+                .fields
+                .iter()
+                .all(|term| term.holds(|path| Some(field(path).unwrap_or_default())))
     }
 }
 
@@ -59,8 +76,12 @@ impl Term {
         match self {
             Self::Is(name, wanted) => value(name) == Some(wanted),
             Self::IsNot(name, other) => value(name) != Some(other),
-            Self::In(name, wanted) => value(name).is_some_and(|value| wanted.iter().any(|wanted| wanted == value)),
-            Self::NotIn(name, others) => value(name).is_none_or(|value| others.iter().all(|other| other != value)),
+            Self::In(name, wanted) => {
+                value(name).is_some_and(|value| wanted.iter().any(|wanted| wanted == value))
+            }
+            Self::NotIn(name, others) => {
+                value(name).is_none_or(|value| others.iter().all(|other| other != value))
+            }
             Self::Exists(name) => value(name).is_some(),
             Self::Missing(name) => value(name).is_none(),
         }
@@ -70,7 +91,12 @@ impl Term {
 fn is_known_field(field: &str) -> bool {
     matches!(
         field,
-        "metadata.name" | "metadata.namespace" | "type" | "spec.nodeName" | "status.phase" | "regarding.uid"
+        "metadata.name"
+            | "metadata.namespace"
+            | "type"
+            | "spec.nodeName"
+            | "status.phase"
+            | "regarding.uid"
     )
 }
 
@@ -89,7 +115,11 @@ fn parts(text: &str) -> Vec<&str> {
         }
     }
     parts.push(&text[from..]);
-    parts.into_iter().map(str::trim).filter(|part| !part.is_empty()).collect()
+    parts
+        .into_iter()
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .collect()
 }
 
 fn terms(text: &str) -> Result<Vec<Term>, Failure> {
@@ -98,7 +128,13 @@ fn terms(text: &str) -> Result<Vec<Term>, Failure> {
 
 fn term(text: &str) -> Result<Term, Failure> {
     let pair = |(name, value): (&str, &str)| (name.trim().to_owned(), value.trim().to_owned());
-    let values = |list: &str| list.trim().trim_matches(['(', ')']).split(',').map(|v| v.trim().to_owned()).collect();
+    let values = |list: &str| {
+        list.trim()
+            .trim_matches(['(', ')'])
+            .split(',')
+            .map(|v| v.trim().to_owned())
+            .collect()
+    };
     if let Some((name, list)) = text.split_once(" notin ") {
         return Ok(Term::NotIn(name.trim().to_owned(), values(list)));
     }
@@ -108,11 +144,17 @@ fn term(text: &str) -> Result<Term, Failure> {
     if let Some((name, value)) = text.split_once("!=").map(pair) {
         return Ok(Term::IsNot(name, value));
     }
-    if let Some((name, value)) = text.split_once("==").or_else(|| text.split_once('=')).map(pair) {
+    if let Some((name, value)) = text
+        .split_once("==")
+        .or_else(|| text.split_once('='))
+        .map(pair)
+    {
         return Ok(Term::Is(name, value));
     }
     if text.contains(' ') {
-        return Err(Failure::bad_request(format!("unable to parse requirement: {text}")));
+        return Err(Failure::bad_request(format!(
+            "unable to parse requirement: {text}"
+        )));
     }
     Ok(match text.strip_prefix('!') {
         Some(name) => Term::Missing(name.to_owned()),

@@ -17,7 +17,12 @@ pub const UNKNOWN: &str = "NotImplementedInMemory";
 
 impl Failure {
     fn of(code: u16, reason: &'static str, message: String, details: Value) -> Self {
-        Self { code, reason, message, details }
+        Self {
+            code,
+            reason,
+            message,
+            details,
+        }
     }
 
     /// The server does not implement this.
@@ -27,17 +32,35 @@ impl Failure {
 
     pub fn not_found(resource: &Resource, name: &str) -> Self {
         let message = format!("{} {name:?} not found", resource.qualified());
-        Self::of(404, "NotFound", message, resource.details(name, &resource.plural))
+        Self::of(
+            404,
+            "NotFound",
+            message,
+            resource.details(name, &resource.plural),
+        )
     }
 
     pub fn already_exists(resource: &Resource, name: &str) -> Self {
         let message = format!("{} {name:?} already exists", resource.qualified());
-        Self::of(409, "AlreadyExists", message, resource.details(name, &resource.plural))
+        Self::of(
+            409,
+            "AlreadyExists",
+            message,
+            resource.details(name, &resource.plural),
+        )
     }
 
     pub fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", resource.qualified());
-        Self::of(409, "Conflict", message, resource.details(name, &resource.plural))
+        let message = format!(
+            "Operation cannot be fulfilled on {} {name:?}: {why}",
+            resource.qualified()
+        );
+        Self::of(
+            409,
+            "Conflict",
+            message,
+            resource.details(name, &resource.plural),
+        )
     }
 
     /// The resource version of the request is not that of the object.
@@ -56,7 +79,9 @@ impl Failure {
         found: &str,
     ) -> Self {
         let key = resource.storage_key(namespace, name);
-        let said = format!("Precondition failed: {what} in precondition: {given}, {what} in object meta: {found}");
+        let said = format!(
+            "Precondition failed: {what} in precondition: {given}, {what} in object meta: {found}"
+        );
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {said}"
         );
@@ -65,7 +90,12 @@ impl Failure {
 
     pub fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
         let message = format!("{} {name:?} is forbidden: {why}", resource.qualified());
-        Self::of(403, "Forbidden", message, resource.details(name, &resource.plural))
+        Self::of(
+            403,
+            "Forbidden",
+            message,
+            resource.details(name, &resource.plural),
+        )
     }
 
     /// One field is invalid. `reason` is that of the field, such as `FieldValueInvalid`.
@@ -79,10 +109,17 @@ impl Failure {
 
     /// An update without a resource version, of a kind that needs one.
     pub fn version_required(resource: &Resource, name: &str) -> Self {
-        let (field, why) = ("metadata.resourceVersion", "Invalid value: 0: must be specified for an update");
-        let message = format!("{} {name:?} is invalid: {field}: {why}", resource.qualified());
+        let (field, why) = (
+            "metadata.resourceVersion",
+            "Invalid value: 0: must be specified for an update",
+        );
+        let message = format!(
+            "{} {name:?} is invalid: {field}: {why}",
+            resource.qualified()
+        );
         let mut details = resource.details(name, &resource.plural);
-        details["causes"] = json!([{"reason": "FieldValueInvalid", "message": why, "field": field}]);
+        details["causes"] =
+            json!([{"reason": "FieldValueInvalid", "message": why, "field": field}]);
         Self::of(422, "Invalid", message, details)
     }
 
@@ -96,14 +133,32 @@ impl Failure {
     }
 
     /// The UID or resource version in the preconditions of a deletion is not that of the object.
-    pub fn delete_precondition(resource: &Resource, name: &str, what: &str, given: &str, found: &str) -> Self {
-        let became = if what == "UID" { "deleted and then recreated" } else { "modified" };
+    pub fn delete_precondition(
+        resource: &Resource,
+        name: &str,
+        what: &str,
+        given: &str,
+        found: &str,
+    ) -> Self {
+        let became = if what == "UID" {
+            "deleted and then recreated"
+        } else {
+            "modified"
+        };
         let why = format!(
             "the {what} in the precondition ({given}) does not match the {what} in record ({found}). The object might have \
              been {became}"
         );
-        let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", resource.qualified_kind());
-        Self::of(409, "Conflict", message, resource.details(name, &resource.kind))
+        let message = format!(
+            "Operation cannot be fulfilled on {} {name:?}: {why}",
+            resource.qualified_kind()
+        );
+        Self::of(
+            409,
+            "Conflict",
+            message,
+            resource.details(name, &resource.kind),
+        )
     }
 
     pub fn bad_request(message: impl Into<String>) -> Self {
@@ -117,7 +172,8 @@ impl Failure {
     /// The list or watch asks for a revision of the future.
     pub fn too_large(revision: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {revision}, current: {current}");
-        let causes = json!([{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]);
+        let causes =
+            json!([{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]);
         let details = json!({"causes": causes, "retryAfterSeconds": 1});
         Self::of(504, "Timeout", format!("Timeout: {message}"), details)
     }
@@ -135,8 +191,14 @@ impl Failure {
         });
         let details = json!({"causes": causes.collect::<Vec<_>>()});
         let message = match conflicts {
-            [(manager, field)] => format!("Apply failed with 1 conflict: conflict with {manager}: {field}"),
-            _ => format!("Apply failed with {} conflicts: {}", conflicts.len(), by_manager(conflicts)),
+            [(manager, field)] => {
+                format!("Apply failed with 1 conflict: conflict with {manager}: {field}")
+            }
+            _ => format!(
+                "Apply failed with {} conflicts: {}",
+                conflicts.len(),
+                by_manager(conflicts)
+            ),
         };
         Self::of(409, "Conflict", message, details)
     }
@@ -159,8 +221,14 @@ fn by_manager(conflicts: &[(String, String)]) -> String {
     managers.sort();
     managers.dedup();
     let of = |manager: &String| {
-        let fields = conflicts.iter().filter(|(of, _)| of == manager).map(|(_, field)| format!("- {field}"));
-        format!("conflicts with {manager}:\n{}", fields.collect::<Vec<_>>().join("\n"))
+        let fields = conflicts
+            .iter()
+            .filter(|(of, _)| of == manager)
+            .map(|(_, field)| format!("- {field}"));
+        format!(
+            "conflicts with {manager}:\n{}",
+            fields.collect::<Vec<_>>().join("\n")
+        )
     };
     managers.into_iter().map(of).collect::<Vec<_>>().join("\n")
 }

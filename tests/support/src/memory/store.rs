@@ -20,12 +20,18 @@ pub struct Object {
 
 impl Object {
     fn new(value: Value) -> Arc<Self> {
-        Arc::new(Self { value, whole: OnceLock::new(), item: OnceLock::new() })
+        Arc::new(Self {
+            value,
+            whole: OnceLock::new(),
+            item: OnceLock::new(),
+        })
     }
 
     /// The object as JSON.
     pub fn json(&self) -> Arc<[u8]> {
-        self.whole.get_or_init(|| self.value.to_string().into_bytes().into()).clone()
+        self.whole
+            .get_or_init(|| self.value.to_string().into_bytes().into())
+            .clone()
     }
 
     /// The object as an item of a list of built-in kinds: without its type.
@@ -80,7 +86,9 @@ impl Store {
 
     /// Every change of every object, with the qualified resource name.
     pub fn changes(&self) -> impl Iterator<Item = (&str, &Change)> {
-        self.tables.iter().flat_map(|(kind, table)| table.log.iter().map(move |change| (&**kind, change)))
+        self.tables
+            .iter()
+            .flat_map(|(kind, table)| table.log.iter().map(move |change| (&**kind, change)))
     }
 
     pub fn get(&mut self, resource: &Resource, key: &Key) -> Option<Arc<Object>> {
@@ -95,7 +103,14 @@ impl Store {
         let object = Object::new(value);
         let table = self.table(resource);
         let old = table.objects.insert(key.clone(), object.clone());
-        table.log.push(Change { revision, at: Instant::now(), key, old, new: Some(object.clone()), last: None });
+        table.log.push(Change {
+            revision,
+            at: Instant::now(),
+            key,
+            old,
+            new: Some(object.clone()),
+            last: None,
+        });
         table.changed.raise();
         object
     }
@@ -113,7 +128,14 @@ impl Store {
         let last = Object::new(value);
         let table = self.table(resource);
         let old = table.objects.remove(&key);
-        table.log.push(Change { revision, at: Instant::now(), key, old, new: None, last: Some(last.clone()) });
+        table.log.push(Change {
+            revision,
+            at: Instant::now(),
+            key,
+            old,
+            new: None,
+            last: Some(last.clone()),
+        });
         table.changed.raise();
         last
     }
@@ -126,7 +148,11 @@ impl Store {
             return table.objects.clone();
         }
         let mut objects = BTreeMap::new();
-        for change in table.log.iter().take_while(|change| change.revision <= revision) {
+        for change in table
+            .log
+            .iter()
+            .take_while(|change| change.revision <= revision)
+        {
             match &change.new {
                 Some(object) => objects.insert(change.key.clone(), object.clone()),
                 None => objects.remove(&change.key),

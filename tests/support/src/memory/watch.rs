@@ -49,28 +49,47 @@ pub fn watch(
 ) -> Result<impl Stream<Item = Bytes> + Send + use<>, Failure> {
     let resource = call.resource.clone();
     if call.query("sendInitialEvents").is_some() {
-        let why = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
-        let mut failure = Failure::invalid(&resource, "", "FieldValueForbidden", "sendInitialEvents", why);
-        failure.message = format!("ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: {why}");
+        let why =
+            "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+        let mut failure = Failure::invalid(
+            &resource,
+            "",
+            "FieldValueForbidden",
+            "sendInitialEvents",
+            why,
+        );
+        failure.message =
+            format!("ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: {why}");
         return Err(failure);
     }
     let selector = selector(call)?;
     let given = call.query("resourceVersion").unwrap_or_default();
     let from: u64 = match given {
         "" => 0,
-        given => given.parse().map_err(|_| Failure::bad_request(format!("Invalid value: {given:?}")))?,
+        given => given
+            .parse()
+            .map_err(|_| Failure::bad_request(format!("Invalid value: {given:?}")))?,
     };
-    let seconds = call.query("timeoutSeconds").and_then(|seconds| seconds.parse().ok());
+    let seconds = call
+        .query("timeoutSeconds")
+        .and_then(|seconds| seconds.parse().ok());
     let now = Instant::now();
     let (floor, current) = (state.store.floor, state.store.revision);
     let too_old = from > 0 && from < floor;
     let table = state.store.table(&resource);
     let (revision, next, mut first) = match from {
         0 => (current, table.log.len(), VecDeque::new()),
-        from => (from, table.log.partition_point(|change| change.revision <= from), VecDeque::new()),
+        from => (
+            from,
+            table.log.partition_point(|change| change.revision <= from),
+            VecDeque::new(),
+        ),
     };
     if from == 0 {
-        let present = table.objects.values().filter(|object| selector.matches(&object.value));
+        let present = table
+            .objects
+            .values()
+            .filter(|object| selector.matches(&object.value));
         first.extend(present.map(|object| line("ADDED", object, call.metadata_only)));
     }
     if too_old {
@@ -92,7 +111,9 @@ pub fn watch(
         is_over: too_old,
         resource,
     };
-    Ok(futures::stream::unfold(watch, |mut watch| async move { Some((watch.next().await?, watch)) }))
+    Ok(futures::stream::unfold(watch, |mut watch| async move {
+        Some((watch.next().await?, watch))
+    }))
 }
 
 impl Watch {
@@ -108,7 +129,11 @@ impl Watch {
                 sleep_until(self.last).await;
                 return Some(line.into());
             }
-            let bookmark = if self.bookmarks { self.bookmark } else { self.end };
+            let bookmark = if self.bookmarks {
+                self.bookmark
+            } else {
+                self.end
+            };
             tokio::select! {
                 biased;
                 () = self.changed.changed() => {}
@@ -127,7 +152,12 @@ impl Watch {
         let mut state = self.server.lock();
         let latency = &self.server.latency;
         loop {
-            let change = state.store.table(&self.resource).log.get(self.next)?.clone();
+            let change = state
+                .store
+                .table(&self.resource)
+                .log
+                .get(self.next)?
+                .clone();
             self.next += 1;
             self.revision = change.revision;
             if let Some(line) = self.line(&change) {
@@ -139,7 +169,11 @@ impl Watch {
 
     /// An object that enters or leaves the selection is created or deleted for the client.
     fn line(&self, change: &Change) -> Option<Vec<u8>> {
-        let is_seen = |object: &Option<Arc<Object>>| object.as_ref().is_some_and(|o| self.selector.matches(&o.value));
+        let is_seen = |object: &Option<Arc<Object>>| {
+            object
+                .as_ref()
+                .is_some_and(|o| self.selector.matches(&o.value))
+        };
         let (before, after) = (is_seen(&change.old), is_seen(&change.new));
         match (before, after, &change.new, &change.last, &change.old) {
             (false, true, Some(new), ..) => Some(line("ADDED", new, self.metadata_only)),
@@ -156,7 +190,11 @@ impl Watch {
     }
 
     fn form(&self, object: Value) -> Value {
-        if self.metadata_only { partial(&object) } else { object }
+        if self.metadata_only {
+            partial(&object)
+        } else {
+            object
+        }
     }
 
     fn marked(&mut self) -> Vec<u8> {

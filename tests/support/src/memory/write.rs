@@ -31,16 +31,30 @@ fn manager(call: &Call) -> Manager {
 pub fn create(state: &mut State, call: &Call) -> Result<Answer, Failure> {
     let mut object = call.body.clone();
     let metadata = object_at(&mut object, "metadata");
-    if metadata.get("name").is_none_or(|name| name.as_str().is_none_or(str::is_empty)) {
+    if metadata
+        .get("name")
+        .is_none_or(|name| name.as_str().is_none_or(str::is_empty))
+    {
         let Some(prefix) = metadata.get("generateName").and_then(Value::as_str) else {
             let why = "Required value: name or generateName is required";
-            return Err(Failure::invalid(&call.resource, "", "FieldValueRequired", "metadata.name", why));
+            return Err(Failure::invalid(
+                &call.resource,
+                "",
+                "FieldValueRequired",
+                "metadata.name",
+                why,
+            ));
         };
         let name = format!("{prefix}{}", state.suffix());
         metadata.insert("name".to_owned(), name.into());
     }
-    if metadata.get("resourceVersion").is_some_and(|version| version.as_str().is_some_and(|v| !v.is_empty())) {
-        return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
+    if metadata
+        .get("resourceVersion")
+        .is_some_and(|version| version.as_str().is_some_and(|v| !v.is_empty()))
+    {
+        return Err(Failure::bad_request(
+            "resourceVersion should not be set on objects to be created",
+        ));
     }
     let object = insert(state, call, object, |live, new, now, state| {
         managers::update(&call.resource, live, new, &manager(call), now);
@@ -61,7 +75,10 @@ fn insert(
     let name = text(&object, "name").to_owned();
     let key = (call.namespace.clone().unwrap_or_default(), name.clone());
     if resource.namespaced && !state.has_namespace(&key.0) {
-        return Err(Failure::not_found(&state.resource("", "namespaces"), &key.0));
+        return Err(Failure::not_found(
+            &state.resource("", "namespaces"),
+            &key.0,
+        ));
     }
     if state.store.get(resource, &key).is_some() {
         return Err(Failure::already_exists(resource, &name));
@@ -70,8 +87,14 @@ fn insert(
     object["apiVersion"] = resource.api_version().into();
     object["kind"] = resource.kind.clone().into();
     let metadata = object_at(&mut object, "metadata");
-    for system in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "managedFields", "selfLink"]
-    {
+    for system in [
+        "uid",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "managedFields",
+        "selfLink",
+    ] {
         metadata.remove(system);
     }
     metadata.remove("resourceVersion");
@@ -108,12 +131,17 @@ pub fn change(state: &mut State, call: &Call) -> Result<Answer, Failure> {
         ("status", _) if resource.has_status => {}
         ("resize", "Pod") => {}
         ("finalize" | "ephemeralcontainers" | "scale" | "approval", _) => {
-            return Err(Failure::unknown(format!("{:?} {}/{}", call.verb, resource.plural, call.subresource)));
+            return Err(Failure::unknown(format!(
+                "{:?} {}/{}",
+                call.verb, resource.plural, call.subresource
+            )));
         }
         _ => return Err(Failure::no_such_path()),
     }
     let key = call.key();
-    let Some(live) = state.store.get(resource, &key) else { return change_missing(state, call, &key) };
+    let Some(live) = state.store.get(resource, &key) else {
+        return change_missing(state, call, &key);
+    };
     check_preconditions(call, &key, &live.value)?;
     let now: Value = state.time().into();
     let mut new = patched(call, &live.value, &now)?;
@@ -135,15 +163,28 @@ pub fn change(state: &mut State, call: &Call) -> Result<Answer, Failure> {
         rules::allocate_node_ports(&mut new["spec"], state.next_object());
     }
     let is_expandable = |class: &str| state.is_expandable(class);
-    rules::check(resource, &call.subresource, &live.value, &new, is_expandable)?;
+    rules::check(
+        resource,
+        &call.subresource,
+        &live.value,
+        &new,
+        is_expandable,
+    )?;
     if resource.has_generation && content(resource, &live.value) != content(resource, &new) {
-        new["metadata"]["generation"] = (live.value["metadata"]["generation"].as_i64().unwrap_or_default() + 1).into();
+        new["metadata"]["generation"] = (live.value["metadata"]["generation"]
+            .as_i64()
+            .unwrap_or_default()
+            + 1)
+        .into();
     }
     if !managers::differ(&live.value, &new) {
         return Ok((200, shown(resource, call.metadata_only, &live)));
     }
     if call.is_dry_run() {
-        return Ok((200, shown(resource, call.metadata_only, &Store::unsaved(new))));
+        return Ok((
+            200,
+            shown(resource, call.metadata_only, &Store::unsaved(new)),
+        ));
     }
     let object = match is_released(&new) {
         // The change is not stored: the deletion shows the state before it.
@@ -160,10 +201,15 @@ pub fn change(state: &mut State, call: &Call) -> Result<Answer, Failure> {
 /// An object that is being deleted and has lost its last finalizer.
 fn is_released(object: &Value) -> bool {
     let metadata = &object["metadata"];
-    let has_finalizer = metadata["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
+    let has_finalizer = metadata["finalizers"]
+        .as_array()
+        .is_some_and(|finalizers| !finalizers.is_empty());
     metadata["deletionTimestamp"].is_string()
         && !has_finalizer
-        && metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or_default() == 0
+        && metadata["deletionGracePeriodSeconds"]
+            .as_i64()
+            .unwrap_or_default()
+            == 0
 }
 
 /// What the generation counts the changes of.
@@ -186,12 +232,17 @@ fn change_missing(state: &mut State, call: &Call, key: &Key) -> Result<Answer, F
     }
     let uid = text(&call.body, "uid");
     if !uid.is_empty() {
-        let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+        let why = format!(
+            "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        );
         return Err(Failure::conflict(resource, &key.1, &why));
     }
     if text(&call.body, "name").is_empty() {
         let why = "was undeterminable: name must be provided";
-        return Err(Failure::bad_request(format!("the name of the object ({} based on URL) {why}", key.1)));
+        return Err(Failure::bad_request(format!(
+            "the name of the object ({} based on URL) {why}",
+            key.1
+        )));
     }
     let object = call.body.clone();
     let force = call.query("force") == Some("true");
@@ -199,7 +250,10 @@ fn change_missing(state: &mut State, call: &Call, key: &Key) -> Result<Answer, F
         // Defaults belong to nobody.
         let mut live = json!({"metadata": {}});
         let mut configuration = call.body.clone();
-        if let Some(fields) = configuration.as_object_mut().filter(|_| resource.has_status) {
+        if let Some(fields) = configuration
+            .as_object_mut()
+            .filter(|_| resource.has_status)
+        {
             fields.remove("status");
         }
         live = managers::apply(resource, &live, &configuration, &manager(call), force, now)?;
@@ -215,7 +269,9 @@ fn check_preconditions(call: &Call, key: &Key, live: &Value) -> Result<(), Failu
     let (uid, version) = (text(&call.body, "uid"), text(&call.body, "resourceVersion"));
     if !uid.is_empty() && uid != text(live, "uid") {
         return Err(match call.verb {
-            Verb::Update => Failure::precondition(resource, &key.0, &key.1, "UID", uid, text(live, "uid")),
+            Verb::Update => {
+                Failure::precondition(resource, &key.0, &key.1, "UID", uid, text(live, "uid"))
+            }
             _ => Failure::other_uid(resource, &key.1, uid),
         });
     }
@@ -309,18 +365,34 @@ fn keep_other_parts(call: &Call, live: &Value, new: &mut Value) {
 /// `POST` of a pod's binding: the pod gets its node.
 pub fn bind(state: &mut State, call: &Call) -> Result<Answer, Failure> {
     let (resource, key) = (&*call.resource, call.key());
-    let pod = state.store.get(resource, &key).ok_or_else(|| Failure::not_found(resource, &key.1))?;
+    let pod = state
+        .store
+        .get(resource, &key)
+        .ok_or_else(|| Failure::not_found(resource, &key.1))?;
     let uid = text(&call.body, "uid");
     let mut new = pod.value.clone();
     let failed = |why: &str| Failure::conflict(&binding(resource), &key.1, why);
     if !uid.is_empty() && uid != text(&new, "uid") {
-        return Err(Failure::precondition(resource, &key.0, &key.1, "UID", uid, text(&new, "uid")));
+        return Err(Failure::precondition(
+            resource,
+            &key.0,
+            &key.1,
+            "UID",
+            uid,
+            text(&new, "uid"),
+        ));
     }
     if new["metadata"]["deletionTimestamp"].is_string() {
-        return Err(failed(&format!("pod {} is being deleted, cannot be assigned to a host", key.1)));
+        return Err(failed(&format!(
+            "pod {} is being deleted, cannot be assigned to a host",
+            key.1
+        )));
     }
     if let Some(node) = new["spec"]["nodeName"].as_str() {
-        return Err(failed(&format!("pod {} is already assigned to node {node:?}", key.1)));
+        return Err(failed(&format!(
+            "pod {} is already assigned to node {node:?}",
+            key.1
+        )));
     }
     new["spec"]["nodeName"] = call.body["target"]["name"].clone();
     let scheduled = json!({
@@ -339,7 +411,10 @@ pub fn bind(state: &mut State, call: &Call) -> Result<Answer, Failure> {
 }
 
 fn binding(pods: &Resource) -> Resource {
-    Resource { plural: "pods/binding".to_owned(), ..pods.clone() }
+    Resource {
+        plural: "pods/binding".to_owned(),
+        ..pods.clone()
+    }
 }
 
 /// `DELETE` of an object.
@@ -351,14 +426,28 @@ pub fn delete(state: &mut State, call: &Call) -> Result<Answer, Failure> {
     if call.is_dry_run() {
         return Err(Failure::unknown("dry run of a deletion"));
     }
-    let live = state.store.get(resource, &key).ok_or_else(|| Failure::not_found(resource, &key.1))?;
+    let live = state
+        .store
+        .get(resource, &key)
+        .ok_or_else(|| Failure::not_found(resource, &key.1))?;
     let wanted = &call.body["preconditions"];
     for (name, field) in [("UID", "uid"), ("ResourceVersion", "resourceVersion")] {
-        if let Some(given) = wanted[field].as_str().filter(|given| *given != text(&live.value, field)) {
-            return Err(Failure::delete_precondition(resource, &key.1, name, given, text(&live.value, field)));
+        if let Some(given) = wanted[field]
+            .as_str()
+            .filter(|given| *given != text(&live.value, field))
+        {
+            return Err(Failure::delete_precondition(
+                resource,
+                &key.1,
+                name,
+                given,
+                text(&live.value, field),
+            ));
         }
     }
-    let policy = call.body["propagationPolicy"].as_str().or(call.query("propagationPolicy"));
+    let policy = call.body["propagationPolicy"]
+        .as_str()
+        .or(call.query("propagationPolicy"));
     let mut new = live.value.clone();
     match policy {
         None | Some("Background") => {}
@@ -367,11 +456,23 @@ pub fn delete(state: &mut State, call: &Call) -> Result<Answer, Failure> {
         Some(other) => return Err(Failure::unknown(format!("propagationPolicy {other}"))),
     }
     let given = call.body["gracePeriodSeconds"].as_i64();
-    let given = given.or_else(|| call.query("gracePeriodSeconds").and_then(|seconds| seconds.parse().ok()));
-    let has_finalizer = new["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
+    let given = given.or_else(|| {
+        call.query("gracePeriodSeconds")
+            .and_then(|seconds| seconds.parse().ok())
+    });
+    let has_finalizer = new["metadata"]["finalizers"]
+        .as_array()
+        .is_some_and(|finalizers| !finalizers.is_empty());
     let is_pod = resource.kind == "Pod" && !resource.custom;
-    let is_marked = mark(state, &mut new, if is_pod { Some(given) } else { None }, has_finalizer);
-    let grace = new["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or_default();
+    let is_marked = mark(
+        state,
+        &mut new,
+        if is_pod { Some(given) } else { None },
+        has_finalizer,
+    );
+    let grace = new["metadata"]["deletionGracePeriodSeconds"]
+        .as_i64()
+        .unwrap_or_default();
     let object = match (is_marked, has_finalizer || is_pod && grace > 0) {
         (true, true) => state.store.put(resource, key, new),
         (false, true) => live,
@@ -383,7 +484,10 @@ pub fn delete(state: &mut State, call: &Call) -> Result<Answer, Failure> {
             let uid = new["metadata"]["uid"].clone();
             let last = state.store.remove(resource, key.clone(), new);
             if !resource.returns_deleted {
-                return Ok((200, deleted(resource, &key.1, &uid).to_string().into_bytes()));
+                return Ok((
+                    200,
+                    deleted(resource, &key.1, &uid).to_string().into_bytes(),
+                ));
             }
             last
         }
@@ -402,7 +506,12 @@ fn add_finalizer(object: &mut Value, finalizer: &str) {
 
 /// Marks an object as being deleted. `grace` is `Some` for pods, with the seconds that the request names. Says whether
 /// anything has changed.
-fn mark(state: &State, object: &mut Value, grace: Option<Option<i64>>, has_finalizer: bool) -> bool {
+fn mark(
+    state: &State,
+    object: &mut Value,
+    grace: Option<Option<i64>>,
+    has_finalizer: bool,
+) -> bool {
     let before = object["metadata"]["deletionGracePeriodSeconds"].as_i64();
     let is_deleting = object["metadata"]["deletionTimestamp"].is_string();
     let seconds = match (grace, is_deleting) {
@@ -415,7 +524,10 @@ fn mark(state: &State, object: &mut Value, grace: Option<Option<i64>>, has_final
         },
         (Some(given), false) => pod_grace(object, given),
     };
-    let time = match (is_deleting, object["metadata"]["deletionTimestamp"].as_str()) {
+    let time = match (
+        is_deleting,
+        object["metadata"]["deletionTimestamp"].as_str(),
+    ) {
         (true, Some(time)) => super::clock::shifted(time, seconds - before.unwrap_or_default()),
         _ => state.time_in(seconds),
     };
@@ -430,9 +542,15 @@ fn mark(state: &State, object: &mut Value, grace: Option<Option<i64>>, has_final
 
 /// How long a pod has to end: none where it has no node or has ended.
 fn pod_grace(pod: &Value, given: Option<i64>) -> i64 {
-    let has_ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let has_ended = matches!(
+        pod["status"]["phase"].as_str(),
+        Some("Succeeded" | "Failed")
+    );
     if pod["spec"]["nodeName"].is_null() || has_ended {
         return 0;
     }
-    given.or_else(|| pod["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(30).max(0)
+    given
+        .or_else(|| pod["spec"]["terminationGracePeriodSeconds"].as_i64())
+        .unwrap_or(30)
+        .max(0)
 }

@@ -20,8 +20,15 @@ pub async fn make(cluster: &Cluster, namespace: &str, spec: &str) {
     }]);
     let metadata = json!({"name": "vm", "labels": labels, "ownerReferences": owner});
     let data = json!({"config.yaml": "\"/Runner\":\n  vm: {name: vm}\n", "logging.properties": ""});
-    make("ConfigMap", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})).await;
-    for (name, mode) in [("vm-runner-data", "Filesystem"), ("vm-system-disk", "Block")] {
+    make(
+        "ConfigMap",
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}),
+    )
+    .await;
+    for (name, mode) in [
+        ("vm-runner-data", "Filesystem"),
+        ("vm-system-disk", "Block"),
+    ] {
         let spec = json!({
             "accessModes": ["ReadWriteOnce"], "volumeMode": mode, "resources": {"requests": {"storage": "1Gi"}},
         });
@@ -32,5 +39,9 @@ pub async fn make(cluster: &Cluster, namespace: &str, spec: &str) {
     let spec = json!({
         "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "containers": [{"name": "vm", "image": "r"}],
     });
-    make("Pod", json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})).await;
+    make(
+        "Pod",
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}),
+    )
+    .await;
 }

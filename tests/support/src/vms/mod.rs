@@ -37,7 +37,14 @@ pub const CONTROLLER: Controller = Controller {
     api_version: "vmoperator.jdrupes.org/v1",
     kind: "VirtualMachine",
     name: "vm",
-    follows: &["vms", "pods", "configmaps", "persistentvolumeclaims", "secrets", "services"],
+    follows: &[
+        "vms",
+        "pods",
+        "configmaps",
+        "persistentvolumeclaims",
+        "secrets",
+        "services",
+    ],
     definitions: || vec![install::definition()],
     prepare,
     start,
@@ -54,17 +61,26 @@ fn prepare(client: &Client) -> BoxFuture<'_, ()> {
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "grows"},
             "provisioner": "test", "allowVolumeExpansion": true,
         });
-        let request =
-            http::Request::post("/apis/storage.k8s.io/v1/storageclasses").header("Content-Type", "application/json");
-        client.request::<Value>(request.body(class.to_string().into_bytes()).unwrap()).await.unwrap();
+        let request = http::Request::post("/apis/storage.k8s.io/v1/storageclasses")
+            .header("Content-Type", "application/json");
+        client
+            .request::<Value>(request.body(class.to_string().into_bytes()).unwrap())
+            .await
+            .unwrap();
     })
 }
 
 fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
     let mut settings = Settings::default();
-    settings.reconciler.load_balancer_service =
-        LoadBalancerService::On { labels: BTreeMap::new(), annotations: BTreeMap::new() };
-    let mut ctx = Context::new(layer.client(namespace, timings.deadlines()), namespace.to_owned(), settings);
+    settings.reconciler.load_balancer_service = LoadBalancerService::On {
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+    };
+    let mut ctx = Context::new(
+        layer.client(namespace, timings.deadlines()),
+        namespace.to_owned(),
+        settings,
+    );
     ctx.random_password = || "secret".to_owned();
     ctx.states = VmStates::new(Duration::from_secs(1), timings::chance);
     (ctx.now, ctx.instant) = (timings::now, timings::instant);
@@ -82,12 +98,18 @@ fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
         ctx.caches.ready().await;
         vm::run(ctx.clone(), vms, children.boxed(), std::future::pending()).await;
     });
-    let unrest = move || (ctx.states.failing() > 0).then(|| "the last reconcile has failed".to_owned());
-    Started { task, unrest: Box::new(unrest) }
+    let unrest =
+        move || (ctx.states.failing() > 0).then(|| "the last reconcile has failed".to_owned());
+    Started {
+        task,
+        unrest: Box::new(unrest),
+    }
 }
 
 fn is_settled(cluster: &Cluster, namespace: &str) -> bool {
-    let Some(vm) = cluster.get(namespace, "VirtualMachine", "vm") else { return true };
+    let Some(vm) = cluster.get(namespace, "VirtualMachine", "vm") else {
+        return true;
+    };
     let is_ready = matches!(ready(Some(&vm)).as_str(), "Running" | "Stopped");
     is_ready && vm["status"]["observedGeneration"] == vm["metadata"]["generation"]
 }
@@ -95,16 +117,27 @@ fn is_settled(cluster: &Cluster, namespace: &str) -> bool {
 /// A refused change of a pod or a claim is reported in a condition, and requested again when the VM changes: such a refusal
 /// is mostly final, and a settled VM would cause requests for ever.
 fn is_reported(place: &str, fault: Fault) -> bool {
-    let is_asked_once = place.contains("pods/vm/resize") || place.starts_with("PATCH persistentvolumeclaims/");
+    let is_asked_once =
+        place.contains("pods/vm/resize") || place.starts_with("PATCH persistentvolumeclaims/");
     // A claim that is not found is a matter of the next look at it.
-    let codes: &[u16] = if place.contains("/resize") { &[403, 404, 422] } else { &[403, 422] };
+    let codes: &[u16] = if place.contains("/resize") {
+        &[403, 404, 422]
+    } else {
+        &[403, 422]
+    };
     is_asked_once && matches!(fault, Fault::Refused(code) if codes.contains(&code))
 }
 
 fn reports(cluster: &Cluster, namespace: &str, message: &str) -> bool {
-    let vm = cluster.get(namespace, "VirtualMachine", "vm").unwrap_or_default();
+    let vm = cluster
+        .get(namespace, "VirtualMachine", "vm")
+        .unwrap_or_default();
     let mut conditions = vm["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.any(|condition| condition["message"].as_str().is_some_and(|text| text.contains(message)))
+    conditions.any(|condition| {
+        condition["message"]
+            .as_str()
+            .is_some_and(|text| text.contains(message))
+    })
 }
 
 fn judge(life: &Life) -> Vec<String> {

@@ -23,7 +23,8 @@ const LARGER_DISK: Step = Step::Patch(
     "resources": {"requests": {"storage": "2Gi"}}}}}]}}}"#,
 );
 const WITH_CD: &str = r#"{"vm": {"state": "Running", "disks": [{"cdrom": {"image": "a.iso"}}]}}"#;
-const OTHER_CD: Step = Step::Patch(r#"{"spec": {"vm": {"disks": [{"cdrom": {"image": "b.iso"}}]}}}"#);
+const OTHER_CD: Step =
+    Step::Patch(r#"{"spec": {"vm": {"disks": [{"cdrom": {"image": "b.iso"}}]}}}"#);
 const WITH_DISPLAY: &str = r#"{"vm": {"state": "Running", "display": {"spice": {}}}}"#;
 const RUNNING: &[Step] = &[Step::Start, Step::Create];
 const STOP: Step = Step::Patch(r#"{"spec": {"vm": {"state": "Stopped"}}}"#);
@@ -37,18 +38,38 @@ const fn scenario(
     steps: &'static [Step],
     ready: &'static str,
 ) -> Scenario {
-    Scenario { name, spec: SPEC, before, steps, ready, says: None }
+    Scenario {
+        name,
+        spec: SPEC,
+        before,
+        steps,
+        ready,
+        says: None,
+    }
 }
 
 /// All scenarios of VMs.
 pub const SCENARIOS: &[Scenario] = &[
     scenario("create", &[], RUNNING, "Running"),
     scenario("restart-of-operator", RUNNING, &[Step::Start], "Running"),
-    scenario("cpus", RUNNING, &[Step::Patch(r#"{"spec": {"vm": {"currentCpus": 2}}}"#)], "Running"),
-    scenario("memory", RUNNING, &[Step::Patch(r#"{"spec": {"vm": {"currentRam": "2Gi"}}}"#)], "Running"),
+    scenario(
+        "cpus",
+        RUNNING,
+        &[Step::Patch(r#"{"spec": {"vm": {"currentCpus": 2}}}"#)],
+        "Running",
+    ),
+    scenario(
+        "memory",
+        RUNNING,
+        &[Step::Patch(r#"{"spec": {"vm": {"currentRam": "2Gi"}}}"#)],
+        "Running",
+    ),
     Scenario {
         spec: GROWING,
-        says: Some(("PersistentVolumeClaim/vm-system-disk", r#""capacity":{"storage":"2Gi"}"#)),
+        says: Some((
+            "PersistentVolumeClaim/vm-system-disk",
+            r#""capacity":{"storage":"2Gi"}"#,
+        )),
         ..scenario("disk-size", RUNNING, &[GROWN], "Running")
     },
     // A claim without a class that lets it grow: the API server refuses.
@@ -56,25 +77,63 @@ pub const SCENARIOS: &[Scenario] = &[
         says: Some(("VirtualMachine/vm", r#""reason":"ExpansionRefused""#)),
         ..scenario("disk-size-refused", RUNNING, &[LARGER_DISK], "Running")
     },
-    Scenario { spec: WITH_CD, ..scenario("cd", RUNNING, &[OTHER_CD], "Running") },
-    scenario("reset", RUNNING, &[Step::Patch(r#"{"spec": {"vm": {"resetRequest": 1}}}"#)], "Running"),
-    scenario("restart-request", RUNNING, &[Step::Patch(r#"{"spec": {"vm": {"restartRequest": 1}}}"#)], "Running"),
-    scenario("password", RUNNING, &[Step::Act(change_password)], "Running"),
+    Scenario {
+        spec: WITH_CD,
+        ..scenario("cd", RUNNING, &[OTHER_CD], "Running")
+    },
+    scenario(
+        "reset",
+        RUNNING,
+        &[Step::Patch(r#"{"spec": {"vm": {"resetRequest": 1}}}"#)],
+        "Running",
+    ),
+    scenario(
+        "restart-request",
+        RUNNING,
+        &[Step::Patch(r#"{"spec": {"vm": {"restartRequest": 1}}}"#)],
+        "Running",
+    ),
+    scenario(
+        "password",
+        RUNNING,
+        &[Step::Act(change_password)],
+        "Running",
+    ),
     scenario("service-off", RUNNING, &[NO_SERVICE], "Running"),
-    scenario("service-on", &[Step::Start, Step::Create, NO_SERVICE], &[SERVICE], "Running"),
+    scenario(
+        "service-on",
+        &[Step::Start, Step::Create, NO_SERVICE],
+        &[SERVICE],
+        "Running",
+    ),
     scenario("stop", RUNNING, &[STOP], "Stopped"),
-    scenario("start", &[Step::Start, Step::Create, STOP], &[START], "Running"),
+    scenario(
+        "start",
+        &[Step::Start, Step::Create, STOP],
+        &[START],
+        "Running",
+    ),
     scenario("crash", RUNNING, &[Step::Act(crash)], "Running"),
-    Scenario { spec: STOPPED_BY_GUEST, ..scenario("power-off", RUNNING, &[Step::Act(power_off)], "Stopped") },
+    Scenario {
+        spec: STOPPED_BY_GUEST,
+        ..scenario("power-off", RUNNING, &[Step::Act(power_off)], "Stopped")
+    },
     scenario("pod-deleted", RUNNING, &[Step::Act(delete_pod)], "Running"),
     scenario("delete", RUNNING, &[Step::Delete], ""),
     scenario("adopt", &[Step::Act(adopt)], &[Step::Start], "Running"),
-    Scenario { spec: WITH_DISPLAY, ..scenario("namesake", &[Step::Act(leave_objects)], RUNNING, "Running") },
+    Scenario {
+        spec: WITH_DISPLAY,
+        ..scenario("namesake", &[Step::Act(leave_objects)], RUNNING, "Running")
+    },
 ];
 
 /// QEMU crashes.
 fn crash<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
-    end_pod(run, r#"{"reason":"QemuCrashed","message":"signal 9","qemuExit":-9}"#).boxed()
+    end_pod(
+        run,
+        r#"{"reason":"QemuCrashed","message":"signal 9","qemuExit":-9}"#,
+    )
+    .boxed()
 }
 
 /// The guest powers itself off.
@@ -85,11 +144,13 @@ fn power_off<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
 async fn end_pod(run: &Run, outcome: &str) {
     let pod = run.cluster.get(&run.namespace, "Pod", "vm").unwrap();
     let times = ["2026-01-01T00:00:00Z"; 2];
-    let terminated =
-        json!({"exitCode": 71, "reason": "Error", "message": outcome, "startedAt": times[0], "finishedAt": times[1]});
+    let terminated = json!({"exitCode": 71, "reason": "Error", "message": outcome, "startedAt": times[0], "finishedAt": times[1]});
     let container = json!({"name": pod["spec"]["containers"][0]["name"], "image": "i", "imageID": "i", "ready": false, "restartCount": 0, "state": {"terminated": terminated}});
     let status = json!({"status": {"phase": "Failed", "containerStatuses": [container]}});
-    run.cluster.merge("Pod", &run.namespace, "vm", "status", status).await.unwrap();
+    run.cluster
+        .merge("Pod", &run.namespace, "vm", "status", status)
+        .await
+        .unwrap();
 }
 
 /// A user deletes the pod.
@@ -106,7 +167,10 @@ fn delete_pod<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
 fn change_password<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
     async {
         let patch = json!({"stringData": {"display-password": "another"}});
-        run.cluster.merge("Secret", &run.namespace, "vm-display-secret", "", patch).await.unwrap();
+        run.cluster
+            .merge("Secret", &run.namespace, "vm-display-secret", "", patch)
+            .await
+            .unwrap();
     }
     .boxed()
 }

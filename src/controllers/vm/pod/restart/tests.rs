@@ -14,8 +14,7 @@ use serde_json::{Value, json};
 
 /// Parts of a spec, each of which can be there or not.
 fn spec_parts() -> Vec<Value> {
-    let claim =
-        json!({"metadata": {"name": "system", "labels": {"b": "1", "a": "2"}}, "spec": {"volumeMode": "Block"}});
+    let claim = json!({"metadata": {"name": "system", "labels": {"b": "1", "a": "2"}}, "spec": {"volumeMode": "Block"}});
     vec![
         json!({"image": {"source": "example.org/runner:1"}}),
         json!({"image": {"source": "ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-arch:latest"}}),
@@ -45,7 +44,12 @@ const SETTINGS: [Edit; 11] = [
     |s| s.replaced_images = vec!["example.org/".to_owned()],
     |s| s.runner_data_pvc.storage_class_name = Some("fast".to_owned()),
     |s| s.image_repository.create = false,
-    |s| s.load_balancer_service = LoadBalancerService::On { labels: BTreeMap::new(), annotations: BTreeMap::new() },
+    |s| {
+        s.load_balancer_service = LoadBalancerService::On {
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+        }
+    },
     |s| s.accelerator.kvm_resource = Some("example.org/kvm".to_owned()),
     |s| s.accelerator.policy = Policy::Kvm,
     |s| {
@@ -71,7 +75,10 @@ fn reversed(value: &Value) -> String {
     let list = |items: Vec<String>| items.join(",");
     match value {
         Value::Object(map) => {
-            let parts = map.iter().rev().map(|(name, part)| format!("{}:{}", json!(name), reversed(part)));
+            let parts = map
+                .iter()
+                .rev()
+                .map(|(name, part)| format!("{}:{}", json!(name), reversed(part)));
             format!("{{{}}}", list(parts.collect()))
         }
         Value::Array(items) => format!("[{}]", list(items.iter().map(reversed).collect())),
@@ -95,7 +102,10 @@ fn pod_of(vm: &VirtualMachine, settings: &Reconciler) -> Pod {
 
 fn seen(pod: &Pod) -> PodView {
     let mut pod = serde_json::to_value(pod).unwrap();
-    merge(&mut pod, &json!({"metadata": {"uid": "pod-uid"}, "status": {"phase": "Running"}}));
+    merge(
+        &mut pod,
+        &json!({"metadata": {"uid": "pod-uid"}, "status": {"phase": "Running"}}),
+    );
     serde_json::from_value(pod).unwrap()
 }
 
@@ -144,7 +154,8 @@ fn each_part_that_a_running_machine_cannot_follow_is_found_by_the_same_means() {
     let pod = seen(&pod_of(&base, &settings));
     let live = ["loadBalancerService"];
     for part in spec_parts() {
-        let vm: VirtualMachine = serde_json::from_value(running(std::slice::from_ref(&part))).unwrap();
+        let vm: VirtualMachine =
+            serde_json::from_value(running(std::slice::from_ref(&part))).unwrap();
         let (decision, told) = verdict(vm, &settings, pod.clone());
         assert_eq!(decision, Decision::Keep, "{part}");
         let follows = live.iter().any(|field| part.get(field).is_some());
@@ -161,8 +172,15 @@ fn pods_that_are_there_keep_their_hashes() {
     let stored = include_str!("started-with.json");
     let stored: BTreeMap<String, String> = serde_json::from_str(stored).unwrap();
     let now = started_with(pod.annotations()).unwrap();
-    let changed: Vec<_> = stored.iter().filter(|(field, hash)| now.get(*field) != Some(hash)).collect();
-    assert!(changed.is_empty(), "{changed:?}; now {}", serde_json::to_string_pretty(&now).unwrap());
+    let changed: Vec<_> = stored
+        .iter()
+        .filter(|(field, hash)| now.get(*field) != Some(hash))
+        .collect();
+    assert!(
+        changed.is_empty(),
+        "{changed:?}; now {}",
+        serde_json::to_string_pretty(&now).unwrap()
+    );
 }
 
 #[test]
