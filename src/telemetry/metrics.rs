@@ -28,7 +28,7 @@ pub struct Metrics {
     pub vm_start: Histogram,
     /// Whether this operator leads: 1 or 0.
     pub leader: Gauge,
-    /// VMs that wait after a failed reconcile.
+    /// Objects that wait after a failed attempt.
     pub backoff: Gauge,
     /// Watches that had to begin anew.
     pub watch_restarts: Counter,
@@ -76,7 +76,7 @@ impl Default for Metrics {
         );
         registry.register(
             "backoff_objects",
-            "VMs that wait after a failed reconcile",
+            "Objects that wait after a failed attempt",
             backoff.clone(),
         );
         registry.register(

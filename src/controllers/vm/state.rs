@@ -95,7 +95,11 @@ impl VmStates {
 
     /// The API server has rejected a request that this condition reports.
     pub fn rejected(&self, vm: &str, condition: &'static str, now: Instant) {
-        let until = self.next_retry(now);
+        self.retry_at(vm, condition, self.next_retry(now));
+    }
+
+    /// The API server has rejected a request that this condition reports; it is sent again at that time.
+    pub fn retry_at(&self, vm: &str, condition: &'static str, until: Instant) {
         self.change(vm, |state| state.rejected_until.insert(condition, until));
     }
 

@@ -14,7 +14,7 @@ use kube::{Resource, ResourceExt};
 use std::time::Duration;
 
 /// Makes it, if there is none. Where the API server refuses that, VMs without a CD drive do without: an event says so. For
-/// them it is tried again every 5 to 6 minutes, by whichever is looked at first.
+/// them it is tried again after 1 s, 2 s, 4 s … 5 min, by whichever is looked at first.
 pub(super) async fn ensure(
     claim: &PersistentVolumeClaim,
     observed: &Observed,
@@ -29,8 +29,8 @@ pub(super) async fn ensure(
     }
     match claims::ensure(claim, observed, ctx).await {
         Err(error) if error.is_rejection() => {
-            ctx.states
-                .rejected(&name, conditions::READY, (ctx.instant)());
+            let retry = (ctx.instant)() + ctx.states.failed(&name);
+            ctx.states.retry_at(&name, conditions::READY, retry);
             let Problem { reason, message } = Problem::rejected(&error);
             tracing::warn!(%error, "no image repository; VMs without a CD drive do without");
             let note = format!("the image repository, which this VM does without: {message}");
@@ -39,6 +39,7 @@ pub(super) async fn ensure(
             Ok(())
         }
         done => {
+            ctx.states.succeeded(&name);
             ctx.states.accepted(&name, conditions::READY);
             done
         }
