@@ -1,13 +1,26 @@
-//! Around a reconcile: a deadline, a net for panics, figures, and the next try. What runs inside knows none of it.
+//! The loop of a controller: a queue of changed objects, a deadline and isolation of panics for each reconcile, metrics, retries,
+//! and waiting for leadership. A controller implements [`Reconciler`].
 
-use crate::controllers::vm::context::Context;
+use crate::k8s::cluster::Cluster;
 use crate::k8s::error::{Error, Retry};
-use futures::FutureExt;
-use kube::runtime::controller::Action;
+use crate::k8s::key::ObjectKey;
+use crate::k8s::state::States;
+use crate::k8s::tasks::panic_text;
+use futures::{FutureExt, Stream, StreamExt};
+use kube::Resource;
+use kube::runtime::controller::{Action, Config, Controller, Error as ControllerError};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 use tracing::Instrument;
+
+/// How many objects are reconciled at once: enough to keep the API server busy, few enough not to flood it.
+const CONCURRENCY: u16 = 16;
 
 /// How a reconcile ended that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,53 +43,150 @@ impl Outcome {
     }
 }
 
-/// Runs the reconcile of one object: within the deadline, surviving its panic, counted.
+/// A controller of one kind.
+pub trait Reconciler: Send + Sync + 'static {
+    /// The kind.
+    type Object: Resource<DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static;
+    /// What is remembered of each object.
+    type State: Default + Send + 'static;
+
+    /// The controller's name: a value of `--controllers`, and the label `controller` of metrics.
+    const NAME: &'static str;
+
+    /// What all controllers share.
+    fn cluster(&self) -> &Cluster;
+
+    /// What is remembered of the objects.
+    fn states(&self) -> &States<Self::State>;
+
+    /// The known objects.
+    fn objects(&self) -> Store<Self::Object>;
+
+    /// Brings the cluster in line with the object.
+    ///
+    /// # Errors
+    /// If that fails. The object is reconciled again after a delay.
+    fn reconcile(
+        &self,
+        object: Arc<Self::Object>,
+    ) -> impl Future<Output = Result<Outcome, Error>> + Send;
+
+    /// Called when this process has become the leader, before the first reconcile.
+    fn on_elected(self: &Arc<Self>) {}
+}
+
+/// Runs a controller: waits until this process leads, then reconciles all objects once, and each of `changes` as it comes. Returns
+/// when `stop` is complete and the reconciles under way have ended.
+///
+/// `changes` has the objects that have changed, or whose children have. It is also read before this process leads.
+pub async fn run<R: Reconciler>(
+    reconciler: Arc<R>,
+    changes: impl Stream<Item = ObjectRef<R::Object>> + Send + 'static,
+    stop: impl Future<Output = ()> + Clone + Send + Sync + 'static,
+) {
+    let mut changes = changes.boxed();
+    tokio::select! {
+        biased;
+        () = stop.clone() => return,
+        () = stand_by(&*reconciler, &mut changes) => {}
+    }
+    reconciler.on_elected();
+    let known = reconciler.objects().state();
+    let all: Vec<_> = known
+        .iter()
+        .map(|object| ObjectRef::from_obj(&**object))
+        .collect();
+    let reconcile = async |object: Arc<R::Object>, reconciler: Arc<R>| {
+        let reconcile = reconciler.reconcile(object.clone());
+        guarded(&*reconciler, &ObjectKey::of(&*object), reconcile).await
+    };
+    let failed = |object: Arc<R::Object>, error: &Error, reconciler: Arc<R>| {
+        after_failure(&*reconciler, &ObjectKey::of(&*object), error)
+    };
+    // The controller reads the store; the events of the watch have been read already.
+    let no_events = futures::stream::pending::<watcher::Result<R::Object>>();
+    Controller::for_stream(no_events, reconciler.objects())
+        .reconcile_on(futures::stream::iter(all).chain(changes))
+        .with_config(Config::default().concurrency(CONCURRENCY))
+        .graceful_shutdown_on(stop)
+        .run(reconcile, failed, reconciler.clone())
+        .for_each(|result| {
+            // All else reports itself.
+            if let Err(ControllerError::ObjectNotFound(object)) = result {
+                let namespace = object.namespace.as_deref().unwrap_or_default();
+                let key = ObjectKey::new(namespace, &object.name);
+                reconciler.states().forget(&key);
+                set_backoff(&*reconciler);
+            }
+            futures::future::ready(())
+        })
+        .await;
+}
+
+/// Reads changes without acting on them until this process leads. The stores are up to date then.
+async fn stand_by<R: Reconciler>(
+    reconciler: &R,
+    changes: &mut (impl Stream<Item = ObjectRef<R::Object>> + Send + Unpin),
+) {
+    let drained = changes.map(drop).collect::<()>();
+    tokio::select! {
+        biased;
+        () = reconciler.cluster().leadership.elected() => {}
+        // Watches do not end before the process does.
+        () = drained.then(|()| futures::future::pending()) => {}
+    }
+}
+
+/// Runs the reconcile of one object within the deadline. A panic is an error of this object alone.
 ///
 /// # Errors
 /// If the reconcile fails, takes too long or panics.
-pub async fn guarded(
-    name: &str,
-    ctx: &Context,
+pub async fn guarded<R: Reconciler>(
+    reconciler: &R,
+    key: &ObjectKey,
     reconcile: impl Future<Output = Result<Outcome, Error>>,
 ) -> Result<Action, Error> {
-    // By its id all that is found which one reconcile has said.
-    let span = tracing::error_span!("reconcile", vm = name, id = ctx.reconcile_id());
-    measured(name, ctx, reconcile).instrument(span).await
+    // All log lines of one reconcile have its id.
+    let id = reconciler.cluster().reconcile_id();
+    let span = tracing::error_span!("reconcile", controller = R::NAME, object = %key, id);
+    measured(reconciler, key, reconcile).instrument(span).await
 }
 
-async fn measured(
-    name: &str,
-    ctx: &Context,
+async fn measured<R: Reconciler>(
+    reconciler: &R,
+    key: &ObjectKey,
     reconcile: impl Future<Output = Result<Outcome, Error>>,
 ) -> Result<Action, Error> {
-    let began = (ctx.instant)();
-    let result = match tokio::time::timeout(
-        ctx.deadline,
-        AssertUnwindSafe(reconcile).catch_unwind(),
-    )
-    .await
-    {
-        Err(_) => Err(Error::Timeout(ctx.deadline)),
+    let cluster = reconciler.cluster();
+    let began = (cluster.instant)();
+    let reconcile = AssertUnwindSafe(reconcile).catch_unwind();
+    let result = match tokio::time::timeout(cluster.deadline, reconcile).await {
+        Err(_) => Err(Error::Timeout(cluster.deadline)),
         Ok(Err(panic)) => Err(Error::Panic(panic_text(panic.as_ref()))),
         Ok(Ok(result)) => result,
     };
+    let seconds = (cluster.instant)()
+        .saturating_duration_since(began)
+        .as_secs_f64();
     let outcome = result.as_ref().map_or_else(Error::reason, |_| "Done");
-    ctx.metrics.reconciled(
-        outcome,
-        (ctx.instant)()
-            .saturating_duration_since(began)
-            .as_secs_f64(),
-    );
+    cluster.metrics.reconciled(R::NAME, outcome, seconds);
     match &result {
-        Ok(_) => ctx.states.succeeded(name),
-        // Somebody else wrote first, or what is in the way is going: no defect.
+        Ok(_) => reconciler.states().succeeded(key),
+        // Another program has written first, or the blocking object is being removed: no defect.
         Err(error) if error.code() == Some(409) || matches!(error.retry(), Retry::After(_)) => {
             tracing::debug!(reason = error.reason(), %error, "trying again");
         }
         Err(error) => {
-            tracing::warn!(reason = error.reason(), %error, "reconcile failed; trying again")
+            tracing::warn!(reason = error.reason(), %error, "reconcile failed; trying again");
         }
     }
+    set_backoff(reconciler);
     result.map(|outcome| match outcome {
         Outcome::Done => Action::await_change(),
         Outcome::Recheck(after) => Action::requeue(after),
@@ -84,40 +194,73 @@ async fn measured(
 }
 
 /// When to try again after a failure.
-pub fn after_failure(name: &str, error: &Error, ctx: &Context) -> Action {
+pub fn after_failure<R: Reconciler>(reconciler: &R, key: &ObjectKey, error: &Error) -> Action {
     let after = match error.retry() {
         Retry::After(after) => after,
-        Retry::Backoff(longest) => ctx.states.failed(name).min(longest),
+        Retry::Backoff(longest) => reconciler.states().failed(key).min(longest),
     };
-    tracing::debug!(vm = name, ?after, "trying again");
+    set_backoff(reconciler);
+    tracing::debug!(controller = R::NAME, object = %key, ?after, "trying again");
     Action::requeue(after)
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "panic".to_owned())
+fn set_backoff<R: Reconciler>(reconciler: &R) {
+    let failing = reconciler.states().failing();
+    reconciler.cluster().metrics.set_backoff(R::NAME, failing);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::vm::state::VmStates;
-    use crate::settings::Settings;
+    use crate::k8s::cluster::Manager;
+    use k8s_openapi::api::core::v1::ConfigMap;
 
-    fn context() -> Context {
+    struct Fake {
+        cluster: Cluster,
+        states: States<()>,
+    }
+
+    impl Reconciler for Fake {
+        type Object = ConfigMap;
+        type State = ();
+        const NAME: &'static str = "fake";
+
+        fn cluster(&self) -> &Cluster {
+            &self.cluster
+        }
+
+        fn states(&self) -> &States<()> {
+            &self.states
+        }
+
+        fn objects(&self) -> Store<ConfigMap> {
+            kube::runtime::reflector::store().0
+        }
+
+        async fn reconcile(&self, _: Arc<ConfigMap>) -> Result<Outcome, Error> {
+            Ok(Outcome::Done)
+        }
+    }
+
+    fn fake() -> Fake {
         let nothing = tower::service_fn(async |_| {
             Ok::<_, std::convert::Infallible>(
                 axum::http::Response::new(kube::client::Body::empty()),
             )
         });
-        let mut ctx = Context::new(
-            kube::Client::new(nothing, "ns"),
-            "ns".to_owned(),
-            Settings::default(),
-        );
-        ctx.states = VmStates::new(Duration::from_secs(1), || 0.0);
-        ctx
+        let manager = Manager {
+            field_manager: "fake",
+            reporter: "fake",
+            action: "Reconcile",
+        };
+        Fake {
+            cluster: Cluster::new(kube::Client::new(nothing, "ns"), manager),
+            states: States::new(Duration::from_secs(1), || 0.0),
+        }
+    }
+
+    fn key() -> ObjectKey {
+        ObjectKey::new("ns", "a")
     }
 
     fn conflict() -> Error {
@@ -133,10 +276,10 @@ mod tests {
 
     #[tokio::test]
     async fn who_is_always_too_late_waits_longer_and_longer_until_it_goes_well() {
-        let ctx = context();
+        let fake = fake();
         let pauses = |n: usize| -> Vec<Action> {
             (0..n)
-                .map(|_| after_failure("vm", &conflict(), &ctx))
+                .map(|_| after_failure(&fake, &key(), &conflict()))
                 .collect()
         };
         let expected = [
@@ -146,7 +289,7 @@ mod tests {
             pauses(10),
             expected.map(|ms| Action::requeue(Duration::from_millis(ms)))
         );
-        guarded("vm", &ctx, async { Ok(Outcome::Done) })
+        guarded(&fake, &key(), async { Ok(Outcome::Done) })
             .await
             .unwrap();
         assert_eq!(pauses(1), [Action::requeue(Duration::from_secs(1))]);
@@ -154,7 +297,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_is_busy_is_asked_when_it_says() {
-        let ctx = context();
+        let fake = fake();
         let busy = |seconds: u32| {
             let details = serde_json::json!({"retryAfterSeconds": seconds});
             let status =
@@ -169,7 +312,7 @@ mod tests {
         };
         for seconds in [45, 1, 1] {
             assert_eq!(
-                after_failure("vm", &busy(seconds), &ctx),
+                after_failure(&fake, &key(), &busy(seconds)),
                 Action::requeue(Duration::from_secs(seconds.into()))
             );
         }
@@ -177,8 +320,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_one_objects_failure() {
-        let ctx = context();
-        let error = guarded("vm", &ctx, async { panic!("poisoned") })
+        let fake = fake();
+        let error = guarded(&fake, &key(), async { panic!("poisoned") })
             .await
             .unwrap_err();
         assert_eq!(
@@ -186,22 +329,22 @@ mod tests {
             ("InternalError", "internal error: poisoned")
         );
         assert_eq!(
-            after_failure("vm", &error, &ctx),
+            after_failure(&fake, &key(), &error),
             Action::requeue(Duration::from_secs(1))
         );
         assert_eq!(
-            after_failure("vm", &error, &ctx),
+            after_failure(&fake, &key(), &error),
             Action::requeue(Duration::from_secs(2))
         );
-        let done = guarded("vm", &ctx, async { Ok(Outcome::Done) })
+        let done = guarded(&fake, &key(), async { Ok(Outcome::Done) })
             .await
             .unwrap();
-        assert_eq!((done, ctx.states.failing()), (Action::await_change(), 0));
+        assert_eq!((done, fake.states.failing()), (Action::await_change(), 0));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_reconcile_that_hangs_is_given_up() {
-        let error = guarded("vm", &context(), std::future::pending())
+        let error = guarded(&fake(), &key(), std::future::pending())
             .await
             .unwrap_err();
         assert_eq!(error.reason(), "Timeout");

@@ -1,7 +1,6 @@
 //! (client) Events of the operator. They are best effort: one that cannot be published is logged.
 
-use crate::api::vm::names;
-use crate::controllers::vm::context::Context;
+use crate::k8s::cluster::Cluster;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use std::time::Duration;
@@ -13,22 +12,22 @@ const DEADLINE: Duration = Duration::from_secs(2);
 
 /// Publishes an event on an object. Whoever calls it does so when something has changed, not because it still holds.
 pub async fn publish(
-    ctx: &Context,
+    cluster: &Cluster,
     regarding: &ObjectReference,
     type_: EventType,
     reason: &str,
     note: &str,
 ) {
-    if !ctx.leadership.leads() {
+    if !cluster.leadership.leads() {
         // Who leads sees the same and tells it.
         return;
     }
     // One for each event: a recorder that has published the same reason before would repeat that event's note.
     let reporter = Reporter {
-        controller: names::REPORTER_OPERATOR.to_owned(),
+        controller: cluster.manager.reporter.to_owned(),
         instance: None,
     };
-    let recorder = Recorder::new(ctx.client.clone(), reporter);
+    let recorder = Recorder::new(cluster.client.clone(), reporter);
     let note = note
         .get(..note.floor_char_boundary(LONGEST_NOTE))
         .unwrap_or_default();
@@ -36,7 +35,7 @@ pub async fn publish(
         type_,
         reason: reason.to_owned(),
         note: Some(note.to_owned()),
-        action: names::ACTION_RECONCILE.to_owned(),
+        action: cluster.manager.action.to_owned(),
         secondary: None,
     };
     let object = regarding.name.as_deref().unwrap_or_default();

@@ -2,17 +2,27 @@
 
 pub mod client;
 #[cfg(feature = "operator")]
+pub mod cluster;
+#[cfg(feature = "operator")]
 pub mod controller;
 #[cfg(feature = "operator")]
 pub mod error;
 #[cfg(feature = "operator")]
 pub mod events;
 #[cfg(feature = "operator")]
+pub mod key;
+#[cfg(feature = "operator")]
 pub mod leader;
+#[cfg(feature = "operator")]
+pub mod registry;
 #[cfg(feature = "operator")]
 pub mod retry;
 #[cfg(feature = "operator")]
+pub mod state;
+#[cfg(feature = "operator")]
 pub mod store;
+#[cfg(feature = "operator")]
+pub mod tasks;
 #[cfg(feature = "operator")]
 pub mod watch;
 #[cfg(feature = "operator")]

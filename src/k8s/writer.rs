@@ -1,26 +1,21 @@
 //! (client) The few ways in which the operator writes, each of which says in its error what it tried.
 
-use crate::api::VirtualMachine;
-use crate::api::vm::names;
-use crate::controllers::vm::context::Context;
-use crate::controllers::vm::views::{PodView, VmView};
+use crate::k8s::cluster::Cluster;
 use crate::k8s::error::Error;
 use crate::k8s::store::children::Cache;
-use crate::k8s::store::primary::VmStore;
-use k8s_openapi::api::core::v1::Pod;
+use crate::k8s::store::primary::PrimaryStore;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{NamespaceResourceScope, Request};
-use kube::{Client, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Writes objects of the operator's namespace. Answers are decoded into the views that the caches hold.
+/// Writes objects of one namespace. Answers are decoded into the types that the stores hold.
 pub struct Writer<'a> {
-    client: &'a Client,
+    cluster: &'a Cluster,
     namespace: &'a str,
-    vms: &'a VmStore,
 }
 
 fn kind<K: Resource<DynamicType = ()>>() -> &'static str {
@@ -53,13 +48,17 @@ fn is_there(error: &kube::Error) -> bool {
 }
 
 impl<'a> Writer<'a> {
-    /// Writes by the context's client, into its namespace.
+    /// Writes into that namespace.
     #[must_use]
-    pub fn new(ctx: &'a Context) -> Self {
-        Self {
-            client: &ctx.client,
-            namespace: &ctx.namespace,
-            vms: &ctx.vms,
+    pub fn new(cluster: &'a Cluster, namespace: &'a str) -> Self {
+        Self { cluster, namespace }
+    }
+
+    /// For a patch under the program's name that owns no fields for good.
+    fn params(&self) -> PatchParams {
+        PatchParams {
+            field_manager: Some(self.cluster.manager.field_manager.to_owned()),
+            ..PatchParams::default()
         }
     }
 
@@ -79,7 +78,8 @@ impl<'a> Writer<'a> {
         V: DeserializeOwned,
     {
         let answer = async {
-            self.client
+            self.cluster
+                .client
                 .request(request.map_err(kube::Error::BuildRequest)?)
                 .await
         };
@@ -115,7 +115,7 @@ impl<'a> Writer<'a> {
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError);
         let body = body.map_err(failed::<K>("create", &name))?;
         let params = PostParams {
-            field_manager: Some(names::MANAGER_OPERATOR.to_owned()),
+            field_manager: Some(self.cluster.manager.field_manager.to_owned()),
             ..PostParams::default()
         };
         match self
@@ -175,64 +175,78 @@ impl<'a> Writer<'a> {
             cache,
             "patch",
             name,
-            self.request::<K>().patch(name, &as_operator(), patch),
+            self.request::<K>().patch(name, &self.params(), patch),
         )
         .await
     }
 
-    /// Changes the resources of a pod's containers, which are merged by name.
+    /// Patches a subresource of the object strategically.
     ///
     /// # Errors
     /// If the request fails.
-    pub async fn resize(
+    pub async fn patch_subresource<K, V>(
         &self,
-        cache: &Cache<PodView>,
+        cache: &Cache<V>,
+        subresource: &'static str,
         name: &str,
         patch: &Value,
-    ) -> Result<Arc<PodView>, Error> {
-        let request = self.request::<Pod>().patch_subresource(
-            "resize",
-            name,
-            &as_operator(),
-            &Patch::Strategic(patch),
-        );
-        self.send_into::<Pod, PodView>(cache, "resize", name, request)
+    ) -> Result<Arc<V>, Error>
+    where
+        K: Resource<DynamicType = ()>,
+        V: Resource + DeserializeOwned,
+    {
+        let (params, patch) = (self.params(), Patch::Strategic(patch));
+        let request = self
+            .request::<K>()
+            .patch_subresource(subresource, name, &params, &patch);
+        self.send_into::<K, V>(cache, subresource, name, request)
             .await
     }
 
-    /// Merges into a VM.
+    /// Merges into a primary object, whose answer is decoded as `V`.
     ///
     /// # Errors
     /// If the request fails.
-    pub async fn merge_vm(&self, name: &str, patch: &Value) -> Result<Arc<VirtualMachine>, Error> {
-        let request =
-            self.request::<VirtualMachine>()
-                .patch(name, &as_operator(), &Patch::Merge(patch));
-        Ok(self.vms.answered(
-            self.send::<VirtualMachine, VmView>("patch", name, request)
-                .await?
-                .into(),
-        ))
+    pub async fn merge<K, V>(
+        &self,
+        store: &PrimaryStore<K>,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Arc<K>, Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + 'static,
+        V: DeserializeOwned + Into<K>,
+    {
+        let request = self
+            .request::<K>()
+            .patch(name, &self.params(), &Patch::Merge(patch));
+        let answer = self.send::<K, V>("patch", name, request).await?;
+        Ok(store.answered(answer.into()))
     }
 
-    /// Applies a part of a VM's status, as the given field manager.
+    /// Applies a part of the status of a primary object, as the given field manager. The answer is decoded as `V`.
     ///
     /// # Errors
     /// If the request fails.
-    pub async fn apply_status(
+    pub async fn apply_status<K, V>(
         &self,
+        store: &PrimaryStore<K>,
         name: &str,
         manager: &str,
         object: &Value,
-    ) -> Result<Arc<VirtualMachine>, Error> {
+    ) -> Result<Arc<K>, Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + 'static,
+        V: DeserializeOwned + Into<K>,
+    {
         let (params, patch) = (PatchParams::apply(manager).force(), Patch::Apply(object));
         let request = self
-            .request::<VirtualMachine>()
+            .request::<K>()
             .patch_subresource("status", name, &params, &patch);
         let answer = self
-            .send::<VirtualMachine, VmView>("apply the status of", name, request)
+            .send::<K, V>("apply the status of", name, request)
             .await?;
-        Ok(self.vms.answered(answer.into()))
+        Ok(store.answered(answer.into()))
     }
 
     /// Deletes the object if it still has that UID (and that version, if one is given), and gives it that many seconds to end, by
@@ -263,21 +277,13 @@ impl<'a> Writer<'a> {
             .map_err(kube::Error::BuildRequest);
         let request = request.map_err(failed::<K>("delete", name))?;
         let writing = cache.writing();
-        match self.client.request_status::<V>(request).await {
+        match self.cluster.client.request_status::<V>(request).await {
             Ok(answer) => drop(answer.left().map(|left| writing.answered(left))),
             // Deleted, replaced or changed: the object that was meant no longer exists.
             Err(error) if is_code(&error, 404) || is_code(&error, 409) => {}
             Err(error) => return Err(failed::<K>("delete", name)(error)),
         }
         Ok(())
-    }
-}
-
-/// For a patch under the operator's name that owns no fields for good.
-fn as_operator() -> PatchParams {
-    PatchParams {
-        field_manager: Some(names::MANAGER_OPERATOR.to_owned()),
-        ..PatchParams::default()
     }
 }
 

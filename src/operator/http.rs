@@ -1,17 +1,15 @@
 //! `/livez`, `/readyz` and `/metrics`.
 
-use crate::api::{VirtualMachine, conditions};
-use crate::controllers::vm::context::Context;
 use crate::k8s::client::connect::listen;
+use crate::k8s::cluster::Cluster;
+use crate::k8s::registry::Registry;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use futures::FutureExt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 use tower::ServiceExt;
 
@@ -29,85 +27,87 @@ pub async fn serve(address: SocketAddr) -> std::io::Result<watch::Sender<Router>
     Ok(sender)
 }
 
-/// The pages about that operator.
-pub fn pages(ctx: Arc<Context>) -> Router {
-    Router::new()
-        .route("/livez", get(|| async { "ok" }))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
-        .with_state(ctx)
+/// The content of the pages.
+#[derive(Clone)]
+pub struct Pages {
+    /// What all controllers share.
+    pub cluster: Cluster,
+    /// The stores of all controllers.
+    pub registry: Registry,
+    /// Update metrics of controllers before these are read.
+    pub update_metrics: Vec<Arc<dyn Fn() + Send + Sync>>,
 }
 
-async fn readyz(State(ctx): State<Arc<Context>>) -> impl IntoResponse {
-    let vms_listed = ctx
-        .vms
-        .reader()
-        .wait_until_ready()
-        .now_or_never()
-        .is_some_and(|ready| ready.is_ok());
-    let missing: Vec<_> = (!vms_listed)
-        .then_some("vms")
-        .into_iter()
-        .chain(ctx.caches.missing())
-        .collect();
-    if missing.is_empty() {
-        (StatusCode::OK, "ok".to_owned())
-    } else {
-        let next_step = match ctx.definition_missing.load(Ordering::Relaxed) {
-            true => "; the API server does not know VirtualMachines: kubectl apply -f crds/",
-            false => "",
-        };
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("not listed yet: {}{next_step}", missing.join(", ")),
-        )
+impl Pages {
+    /// The routes of the pages.
+    pub fn router(self) -> Router {
+        Router::new()
+            .route("/livez", get(|| async { "ok" }))
+            .route("/readyz", get(readyz))
+            .route("/metrics", get(metrics))
+            .with_state(self)
     }
 }
 
-/// The reason of a VM's condition `Ready`, as `kubectl get vms` shows it.
-fn state_of(vm: &VirtualMachine) -> &str {
-    let conditions = vm
-        .status
-        .as_ref()
-        .map(|status| status.conditions.as_slice())
-        .unwrap_or_default();
-    conditions::find(conditions, conditions::READY).map_or("Unknown", |ready| ready.reason.as_str())
+async fn readyz(State(pages): State<Pages>) -> impl IntoResponse {
+    let missing = pages.registry.missing();
+    if missing.is_empty() {
+        return (StatusCode::OK, "ok".to_owned());
+    }
+    let mut text = format!("not listed yet: {}", missing.join(", "));
+    let unknown = pages.registry.unknown();
+    if !unknown.is_empty() {
+        let unknown = unknown.join(", ");
+        text += &format!("; the API server does not know {unknown}: kubectl apply -f crds/");
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, text)
 }
 
-async fn metrics(State(ctx): State<Arc<Context>>) -> impl IntoResponse {
-    let vms = ctx.vms.reader().state();
-    ctx.metrics.set_vms(vms.iter().map(|vm| state_of(vm)));
-    ctx.metrics.set_stored("vms", vms.len());
-    for (resource, count) in ctx.caches.sizes() {
-        ctx.metrics.set_stored(resource, count);
+async fn metrics(State(pages): State<Pages>) -> impl IntoResponse {
+    let metrics = &pages.cluster.metrics;
+    for (resource, count) in pages.registry.counts() {
+        metrics.set_stored(resource, count);
+    }
+    let leads = pages.cluster.leadership.leads();
+    metrics.leader.set(i64::from(leads));
+    for update in &pages.update_metrics {
+        update();
     }
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ctx.metrics
-        .backoff
-        .set(i64::try_from(ctx.states.failing()).unwrap_or(i64::MAX));
-    ctx.metrics
-        .undecodable
-        .set(i64::try_from(ctx.undecodable().len()).unwrap_or(i64::MAX));
-    ctx.metrics.leader.set(i64::from(ctx.leadership.leads()));
-    ([(header::CONTENT_TYPE, content_type)], ctx.metrics.text())
+    ([(header::CONTENT_TYPE, content_type)], metrics.text())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::vm;
+    use crate::controllers::vm::context::Context;
     use crate::settings::Settings;
     use http_body_util::BodyExt;
     use kube::runtime::watcher;
     use serde_json::json;
 
     async fn get(ctx: &Arc<Context>, path: &str) -> (StatusCode, String) {
+        let counted = ctx.clone();
+        let mut pages = Pages {
+            cluster: ctx.cluster.clone(),
+            registry: Registry::default(),
+            update_metrics: vec![Arc::new(move || counted.update_metrics())],
+        };
+        ctx.register(&mut pages.registry);
         let request = axum::http::Request::get(path)
             .body(axum::body::Body::empty())
             .unwrap();
-        let answer = pages(ctx.clone()).oneshot(request).await.unwrap();
+        let answer = pages.router().oneshot(request).await.unwrap();
         let status = answer.status();
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    fn note_definition(ctx: &Context, code: u16) {
+        let status = kube::core::Status::failure("", "").with_code(code).boxed();
+        let error = watcher::Error::InitialListFailed(kube::Error::Api(status));
+        ctx.vms.note_definition::<()>(&Err(error));
     }
 
     #[tokio::test]
@@ -117,13 +117,14 @@ mod tests {
                 axum::http::Response::new(kube::client::Body::empty()),
             )
         });
-        let client = kube::Client::new(nothing, "ns");
-        let ctx = Arc::new(Context::new(client, "ns".to_owned(), Settings::default()));
+        let cluster = Cluster::new(kube::Client::new(nothing, "ns"), vm::MANAGER);
+        let ctx = Context::new(cluster, "ns".to_owned(), Settings::default());
+        let ctx = Arc::new(ctx);
         assert_eq!(get(&ctx, "/livez").await.0, StatusCode::OK);
-        ctx.definition_missing.store(true, Ordering::Relaxed);
+        note_definition(&ctx, 404);
         let (_, text) = get(&ctx, "/readyz").await;
         assert!(text.contains("kubectl apply -f crds/"), "{text}");
-        ctx.definition_missing.store(false, Ordering::Relaxed);
+        note_definition(&ctx, 503);
         let (status, text) = get(&ctx, "/readyz").await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(
@@ -163,7 +164,7 @@ mod tests {
             ctx.vms
                 .watched(&watcher::Event::Apply(serde_json::from_value(vm).unwrap()));
         }
-        ctx.metrics.requested("patch", "vms/status");
+        ctx.cluster.metrics.requested("patch", "vms/status");
         let text = get(&ctx, "/metrics").await.1;
         for line in [
             r#"vm_operator_vms{state="Running"} 2"#,

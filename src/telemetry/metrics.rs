@@ -7,8 +7,11 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// Label of the reconcile counter: how it ended.
-type OutcomeLabel = [(&'static str, &'static str); 1];
+/// Labels of the reconcile counter.
+type ReconcileLabels = [(&'static str, &'static str); 2];
+
+/// The label of metrics of a controller.
+type ControllerLabel = [(&'static str, &'static str); 1];
 
 /// The label of a gauge.
 type OneLabel = [(&'static str, String); 1];
@@ -19,8 +22,9 @@ type RequestLabels = [(&'static str, String); 2];
 /// All figures.
 pub struct Metrics {
     registry: Registry,
-    reconciles: Family<OutcomeLabel, Counter>,
-    duration: Histogram,
+    reconciles: Family<ReconcileLabels, Counter>,
+    duration: Family<ControllerLabel, Histogram>,
+    backoff: Family<ControllerLabel, Gauge>,
     requests: Family<RequestLabels, Counter>,
     vms: Family<OneLabel, Gauge>,
     objects: Family<OneLabel, Gauge>,
@@ -28,8 +32,6 @@ pub struct Metrics {
     pub vm_start: Histogram,
     /// Whether this operator leads: 1 or 0.
     pub leader: Gauge,
-    /// Objects that wait after a failed attempt.
-    pub backoff: Gauge,
     /// Watches that had to begin anew.
     pub watch_restarts: Counter,
     /// VMs that cannot be decoded.
@@ -43,11 +45,13 @@ impl Default for Metrics {
         let mut registry = Registry::with_prefix("vm_operator");
         let reconciles = Family::default();
         // A pass that writes nothing takes microseconds, one that writes a VM's objects some tens of milliseconds.
-        let duration = Histogram::new([
-            0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
-        ]);
-        let (backoff, watch_restarts, undecodable) =
-            (Gauge::default(), Counter::default(), Gauge::default());
+        let duration = Family::<ControllerLabel, Histogram>::new_with_constructor(|| {
+            Histogram::new([
+                0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
+            ])
+        });
+        let backoff = Family::<ControllerLabel, Gauge>::default();
+        let (watch_restarts, undecodable) = (Counter::default(), Gauge::default());
         let (requests, leader) = (Family::default(), Gauge::default());
         let help = "Requests to the API server, by verb and resource as RBAC names them";
         registry.register("api_requests", help, Family::clone(&requests));
@@ -110,9 +114,18 @@ impl Default for Metrics {
 
 impl Metrics {
     /// Counts a reconcile.
-    pub fn reconciled(&self, outcome: &'static str, seconds: f64) {
-        self.reconciles.get_or_create(&[("outcome", outcome)]).inc();
-        self.duration.observe(seconds);
+    pub fn reconciled(&self, controller: &'static str, outcome: &'static str, seconds: f64) {
+        let labels = [("controller", controller), ("outcome", outcome)];
+        self.reconciles.get_or_create(&labels).inc();
+        let labels = [("controller", controller)];
+        self.duration.get_or_create(&labels).observe(seconds);
+    }
+
+    /// Sets the number of a controller's objects that wait after a failed attempt.
+    pub fn set_backoff(&self, controller: &'static str, objects: usize) {
+        let objects = i64::try_from(objects).unwrap_or(i64::MAX);
+        let labels = [("controller", controller)];
+        self.backoff.get_or_create(&labels).set(objects);
     }
 
     /// Counts a request to the API server.

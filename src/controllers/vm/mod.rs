@@ -39,22 +39,21 @@ pub mod watches;
 
 use crate::api::VirtualMachine;
 use crate::api::conditions::{self, Wanted};
+use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{Decision, WaitFor};
 use crate::controllers::vm::diagnose::Problem;
 use crate::controllers::vm::gates::freshness::{self, Confirmed};
-use crate::k8s::controller::{Outcome, after_failure, guarded};
+use crate::controllers::vm::state::{VmState, VmStates};
+use crate::k8s::cluster::{Cluster, Manager};
+use crate::k8s::controller::{Outcome, Reconciler};
 use crate::k8s::error::Error;
-use futures::{Stream, StreamExt};
-use kube::ResourceExt;
-use kube::runtime::controller::{Config, Controller, Error as ControllerError};
+use crate::k8s::tasks::Tasks;
+use futures::Stream;
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::watcher;
+use kube::runtime::reflector::Store;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How many VMs are worked on at once: enough to keep the API server busy, few enough not to flood it.
-const CONCURRENCY: u16 = 16;
 
 /// When a service that could not be made is tried again.
 const SERVICE_RECHECK: Duration = Duration::from_secs(300);
@@ -68,43 +67,51 @@ const ORPHAN_RETRY: Duration = Duration::from_secs(60);
 /// When a VM is looked at again whose pod was made, if nobody tells of that pod before.
 const AFTER_CREATION: Duration = Duration::from_secs(1);
 
-/// Runs the controller until `stop` completes and the reconciles under way have ended.
-pub async fn run<S, T>(
-    ctx: Arc<Context>,
-    changed_vms: S,
-    changed_children: T,
-    stop: impl Future<Output = ()> + Send + Sync + 'static,
-) where
-    S: Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static,
-    T: Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static,
-{
-    let reconcile = async |vm: Arc<VirtualMachine>, ctx: Arc<Context>| {
-        guarded(&vm.name_any(), &ctx, reconcile(vm.clone(), &ctx)).await
-    };
-    let failed = |vm: Arc<VirtualMachine>, error: &Error, ctx: Arc<Context>| {
-        after_failure(&vm.name_any(), error, &ctx)
-    };
-    let sweeping = images::sweep::forever(ctx.clone());
-    // The controller needs no more than the store.
-    let unused = futures::stream::pending::<watcher::Result<VirtualMachine>>();
-    let reconciling = Controller::for_stream(unused, ctx.vms.reader())
-        .reconcile_on(changed_vms)
-        .reconcile_on(changed_children)
-        .with_config(Config::default().concurrency(CONCURRENCY))
-        .graceful_shutdown_on(stop)
-        .run(reconcile, failed, ctx.clone())
-        .for_each(|result| {
-            // All else reports itself.
-            if let Err(ControllerError::ObjectNotFound(object)) = result {
-                ctx.states.forget(&object.name);
-            }
-            futures::future::ready(())
-        });
-    tokio::select! {
-        biased;
-        () = reconciling => {}
-        () = sweeping => {}
+/// The operator as field manager and as reporter of events.
+pub const MANAGER: Manager = Manager {
+    field_manager: names::MANAGER_OPERATOR,
+    reporter: names::REPORTER_OPERATOR,
+    action: names::ACTION_RECONCILE,
+};
+
+impl Reconciler for Context {
+    type Object = VirtualMachine;
+    type State = VmState;
+    const NAME: &'static str = "vm";
+
+    fn cluster(&self) -> &Cluster {
+        &self.cluster
     }
+
+    fn states(&self) -> &VmStates {
+        &self.states
+    }
+
+    fn objects(&self) -> Store<VirtualMachine> {
+        self.vms.reader()
+    }
+
+    fn reconcile(
+        &self,
+        vm: Arc<VirtualMachine>,
+    ) -> impl Future<Output = Result<Outcome, Error>> + Send {
+        reconcile(vm, self)
+    }
+
+    fn on_elected(self: &Arc<Self>) {
+        watches::report_all_undecodable(self);
+    }
+}
+
+/// Starts the watches. Returns the VMs that have changed, or whose children have.
+pub fn watch(
+    ctx: &Arc<Context>,
+    tasks: &mut Tasks,
+) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
+    let children = watches::children(ctx, tasks);
+    let sweep = images::sweep::forever(ctx.clone());
+    tasks.spawn("removal of unused download pods".to_owned(), sweep);
+    futures::stream::select(watches::vms(ctx), children)
 }
 
 /// Whether the VM waits for nothing but the objects of a previous VM with the same name.
@@ -124,7 +131,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     let observed = report::take_back(observed, ctx).await?;
     let observed = images::progress::read(observed, ctx).await;
     if observed.is_running() {
-        ctx.vm_runs(&observed.name(), observed.now);
+        ctx.vm_runs(&observed.key(), observed.now);
     }
     if observed.vm.metadata.deletion_timestamp.is_some() {
         // The garbage collector takes its children away; nothing must bring them back.
@@ -205,7 +212,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     let noted = applied.iter().flatten();
     let of_rejected = |note: &Wanted| {
         ctx.states
-            .retry_after(&observed.name(), note.type_, (ctx.instant)())
+            .retry_after(&observed.key(), note.type_, (ctx.cluster.instant)())
     };
     let rejections = noted
         .filter_map(of_rejected)

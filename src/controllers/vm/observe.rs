@@ -9,6 +9,7 @@ use crate::controllers::vm::pod::exit::End;
 use crate::controllers::vm::views::{
     ClaimView, ConfigMapView, PodView, SecretView, ServiceView, owner_of,
 };
+use crate::k8s::key::ObjectKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
@@ -64,6 +65,12 @@ impl Observed {
     #[must_use]
     pub fn name(&self) -> String {
         self.vm.name_any()
+    }
+
+    /// Key of the VM.
+    #[must_use]
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey::of(&*self.vm)
     }
 
     /// Whether it has a CD drive, and so a need for the image repository.
@@ -200,7 +207,7 @@ fn ended_for(pod: &PodView, now: Timestamp) -> Option<Duration> {
 /// Looks at the VM.
 #[must_use]
 pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
-    let now = (ctx.now)();
+    let now = (ctx.cluster.now)();
     let name = vm.name_any();
     let disks = disk_names(&vm)
         .into_iter()
@@ -223,7 +230,8 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
         disks.chain([runner_data]).filter_map(claim).collect();
     let pod = ctx.caches.pods.get(&name);
     let pod_uid = pod.as_ref().and_then(|pod| pod.metadata.uid.as_deref());
-    let deleted_by_operator = pod_uid.is_some_and(|uid| ctx.states.has_deleted_pod(&name, uid));
+    let deleted_by_operator =
+        pod_uid.is_some_and(|uid| ctx.states.has_deleted_pod(&ObjectKey::of(&*vm), uid));
     let fetch = |remote: images::Remote| {
         let pod = ctx.caches.pods.get(&remote.pod_name());
         let ended_for = pod.as_deref().and_then(|pod| ended_for(pod, now));

@@ -10,10 +10,9 @@ use crate::controllers::vm::gates::orphans;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::ownership::{next_step, owner};
 use crate::controllers::vm::pod::restart;
-use crate::controllers::vm::views::PodView;
+use crate::controllers::vm::views::{PodView, VmView};
 use crate::k8s::error::Error;
 use crate::k8s::events;
-use crate::k8s::writer::Writer;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -53,7 +52,9 @@ pub async fn report(
     let ready = ready(observed, decision, problem);
     let restarts = restarts(observed, decision);
     let restart_request = restart::carried_out(observed, created);
-    let words_stay = ctx.states.keeps_message(&observed.name(), (ctx.instant)());
+    let words_stay = ctx
+        .states
+        .keeps_message(&observed.key(), (ctx.cluster.instant)());
     let told = Told {
         ready: &ready,
         notes,
@@ -67,15 +68,20 @@ pub async fn report(
     let before =
         present(vm).and_then(|status| conditions::find(&status.conditions, conditions::READY));
     let is_news = before.is_none_or(|before| before.reason != ready.reason.as_str());
-    Writer::new(ctx)
-        .apply_status(&vm.name_any(), names::MANAGER_OPERATOR, &status)
+    ctx.writer()
+        .apply_status::<VirtualMachine, VmView>(
+            &ctx.vms,
+            &vm.name_any(),
+            names::MANAGER_OPERATOR,
+            &status,
+        )
         .await?;
     let reasons = [ready.reason.into()]
         .into_iter()
         .chain(notes.into_iter().flatten().map(|note| note.reason));
     if reasons.into_iter().any(|reason| REFUSALS.contains(&reason)) {
         ctx.states
-            .rejection_reported(&observed.name(), (ctx.instant)());
+            .rejection_reported(&observed.key(), (ctx.cluster.instant)());
     }
     if is_news {
         publish(vm, &ready, ctx).await;
@@ -96,8 +102,14 @@ pub async fn take_back(observed: Observed, ctx: &Context) -> Result<Observed, Er
     let Some(stopped) = stopped_runner_fields(&observed) else {
         return Ok(observed);
     };
-    let vm = Writer::new(ctx)
-        .apply_status(&observed.name(), names::MANAGER_RUNNER, &stopped)
+    let vm = ctx
+        .writer()
+        .apply_status::<VirtualMachine, VmView>(
+            &ctx.vms,
+            &observed.name(),
+            names::MANAGER_RUNNER,
+            &stopped,
+        )
         .await?;
     Ok(Observed { vm, ..observed })
 }
@@ -106,7 +118,7 @@ pub async fn take_back(observed: Observed, ctx: &Context) -> Result<Observed, Er
 /// of the one before. And a runner whose words are taken back does not repeat them: nobody would learn that the VM runs.
 async fn looked_for_pod(observed: Observed, ctx: &Context) -> Result<Observed, Error> {
     let (name, writing) = (observed.name(), ctx.caches.pods.writing());
-    let Some(pod) = Writer::new(ctx).find::<Pod, PodView>(&name).await? else {
+    let Some(pod) = ctx.writer().find::<Pod, PodView>(&name).await? else {
         return Ok(observed);
     };
     Ok(Observed {
@@ -439,7 +451,7 @@ async fn publish(vm: &VirtualMachine, ready: &Ready, ctx: &Context) {
         EventType::Normal
     };
     events::publish(
-        ctx,
+        &ctx.cluster,
         &vm.object_ref(&()),
         type_,
         ready.reason.as_str(),

@@ -1,4 +1,4 @@
-//! (client) One operator at a time works on the VMs of a namespace: the one that holds the Lease `vm-operator` there.
+//! (client) One operator at a time works on the VMs of a namespace: the one that holds the Lease there.
 //!
 //! ```text
 //!               look: free, or not renewed for its duration
@@ -24,8 +24,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-/// The Lease's name.
-pub const LEASE: &str = "vm-operator";
 /// A request that takes longer is given up; the next one has a connection of its own.
 const ATTEMPT: Duration = Duration::from_secs(4);
 /// How long the Lease is tried to be emptied at the end.
@@ -94,11 +92,11 @@ impl Leadership {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
     /// Another holds the Lease.
-    #[error("the Lease vm-operator was taken over by {0}")]
+    #[error("the Lease was taken over by {0}")]
     TakenOver(String),
     /// It was not renewed in time.
     #[error(
-        "the Lease vm-operator could not be renewed within {0:?}; the API server answers slowly or not at all"
+        "the Lease could not be renewed within {0:?}; the API server answers slowly or not at all"
     )]
     NotRenewed(Duration),
 }
@@ -106,6 +104,7 @@ pub enum Lost {
 /// Stands for election.
 pub struct Candidate {
     leases: Api<Lease>,
+    lease: String,
     election: Election,
     leadership: Leadership,
     timing: Timing,
@@ -114,14 +113,15 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// A candidate of that identity, which no other that runs may have. `leases` needs a client of its own: it has to
+    /// A candidate for that Lease with that identity, which no other that runs may have. `leases` needs a client of its own: it has to
     /// write before there is a leader, and must not wait behind others.
     #[must_use]
-    pub fn new(leases: Api<Lease>, identity: &str, leadership: Leadership) -> Self {
+    pub fn new(leases: Api<Lease>, lease: &str, identity: &str, leadership: Leadership) -> Self {
         let timing = Timing::default();
-        let election = Election::new(LEASE, identity, timing);
+        let election = Election::new(lease, identity, timing);
         Self {
             leases,
+            lease: lease.to_owned(),
             election,
             leadership,
             timing,
@@ -200,8 +200,8 @@ impl Candidate {
         let request = async {
             match ask {
                 Ask::Create(lease) => self.leases.create(&params, lease).await,
-                Ask::Replace(lease) => self.leases.replace(LEASE, &params, lease).await,
-                Ask::Get | Ask::Nothing => self.leases.get(LEASE).await,
+                Ask::Replace(lease) => self.leases.replace(&self.lease, &params, lease).await,
+                Ask::Get | Ask::Nothing => self.leases.get(&self.lease).await,
             }
         };
         match timeout(limit, request).await {
@@ -209,12 +209,12 @@ impl Candidate {
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => Answer::Absent,
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => Answer::Conflict,
             Ok(Err(error)) => {
-                tracing::warn!(%error, "cannot get or renew the Lease vm-operator; trying again");
+                tracing::warn!(%error, "cannot get or renew the Lease; trying again");
                 Answer::Failed
             }
             Err(_) => {
                 tracing::warn!(
-                    "the API server does not answer to a request for the Lease vm-operator within {limit:?}"
+                    "the API server does not answer to a request for the Lease within {limit:?}"
                 );
                 Answer::Failed
             }
@@ -249,9 +249,7 @@ impl Candidate {
             }
         };
         if timeout(RELEASE, emptied).await.is_err() {
-            tracing::warn!(
-                "cannot empty the Lease vm-operator; another operator leads when it has run out"
-            );
+            tracing::warn!("cannot empty the Lease; another operator leads when it has run out");
         }
     }
 }

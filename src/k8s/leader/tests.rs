@@ -2,7 +2,7 @@
 //! the whole with a scripted API server and tokio's clock.
 
 use crate::k8s::leader::election::{Answer, Ask, Election, Timing};
-use crate::k8s::leader::{ATTEMPT, Candidate, LEASE, Leadership, Lost, identity};
+use crate::k8s::leader::{ATTEMPT, Candidate, Leadership, Lost, identity};
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -16,6 +16,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
+
+const LEASE: &str = "vm-operator";
 
 /// The Lease as the API server keeps it.
 #[derive(Clone, Default)]
@@ -317,7 +319,12 @@ fn operator(identity: &str, line: Line) -> Operator {
             "ns",
         )
     };
-    let mut candidate = Candidate::new(Api::namespaced(client, "ns"), identity, leadership.clone());
+    let mut candidate = Candidate::new(
+        Api::namespaced(client, "ns"),
+        LEASE,
+        identity,
+        leadership.clone(),
+    );
     let (end, ended) = tokio::sync::oneshot::channel();
     let task = tokio::spawn(async move {
         tokio::select! {

@@ -5,6 +5,9 @@
 //! The cache never goes back: of two states the one with the higher `resourceVersion` is kept. Kubernetes defines since 1.35 that
 //! these are rising numbers; with etcd they always were.
 
+use crate::k8s::registry::Stored;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use kube::Resource;
 use kube::runtime::watcher::Event;
 use std::collections::{BTreeMap, HashMap};
@@ -222,17 +225,20 @@ impl<K: Resource> Cache<K> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
 
-    /// Whether the first list is complete.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
+impl<K: Resource + Send + Sync> Stored for Cache<K> {
+    fn is_ready(&self) -> bool {
         *self.ready.borrow()
     }
 
-    /// Returns when the first list is complete.
-    pub async fn ready(&self) {
+    fn ready(&self) -> BoxFuture<'_, ()> {
         // The sender lives as long as the cache, so that this cannot fail.
-        let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
+        async { drop(self.ready.subscribe().wait_for(|ready| *ready).await) }.boxed()
+    }
+
+    fn count(&self) -> usize {
+        self.len()
     }
 }
 

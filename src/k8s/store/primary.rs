@@ -1,62 +1,74 @@
-//! The newest known state of all VMs, in the store from which kube's controller reads them.
+//! The newest known state of the objects that a controller reconciles, in the store from which kube's controller reads them.
 //!
 //! As in [`Cache`](crate::k8s::store::children::Cache), the watch and the answers to the operator's own writes feed it, and it never goes back to an
-//! older version. Only the watch adds and removes VMs.
+//! older version. Only the watch adds and removes objects.
 
-use crate::api::VirtualMachine;
+use crate::k8s::key::ObjectKey;
+use crate::k8s::registry::Stored;
 use crate::k8s::store::children::is_newer;
-use kube::ResourceExt;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kube::Resource;
 use kube::runtime::reflector::store;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher;
 use kube::runtime::watcher::Event;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// All VMs.
-pub struct VmStore {
-    writer: Mutex<Writer<VirtualMachine>>,
-    reader: Store<VirtualMachine>,
+/// All objects of the kind `K`.
+pub struct PrimaryStore<K: Resource<DynamicType = ()> + Clone + 'static> {
+    writer: Mutex<Writer<K>>,
+    reader: Store<K>,
+    /// Whether the API server does not know the kind.
+    is_unknown: AtomicBool,
 }
 
-impl Default for VmStore {
+impl<K: Resource<DynamicType = ()> + Clone + 'static> Default for PrimaryStore<K> {
     fn default() -> Self {
         let (reader, writer) = store();
         Self {
             writer: Mutex::new(writer),
             reader,
+            is_unknown: AtomicBool::new(false),
         }
     }
 }
 
-impl VmStore {
+impl<K: Resource<DynamicType = ()> + Clone + 'static> PrimaryStore<K> {
     /// The store as kube's controller reads it.
     #[must_use]
-    pub fn reader(&self) -> Store<VirtualMachine> {
+    pub fn reader(&self) -> Store<K> {
         self.reader.clone()
     }
 
-    fn known(&self, vm: &VirtualMachine) -> Option<Arc<VirtualMachine>> {
-        self.reader.get(&ObjectRef::from_obj(vm))
+    /// The object of that key.
+    #[must_use]
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.reader.get(&key.object_ref())
     }
 
-    fn newer(&self, than: &VirtualMachine) -> Option<Arc<VirtualMachine>> {
+    fn known(&self, object: &K) -> Option<Arc<K>> {
+        self.reader.get(&ObjectRef::from_obj(object))
+    }
+
+    fn newer(&self, than: &K) -> Option<Arc<K>> {
         self.known(than).filter(|known| is_newer(&**known, than))
     }
 
     /// Takes in an event of the watch.
-    pub fn watched(&self, event: &Event<VirtualMachine>) {
+    pub fn watched(&self, event: &Event<K>) {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            Event::Apply(vm) | Event::Delete(vm) if self.newer(vm).is_some() => {}
+            Event::Apply(object) | Event::Delete(object) if self.newer(object).is_some() => {}
             Event::InitDone => {
                 let before = self.reader.state();
                 writer.apply_watcher_event(event);
-                for vm in before {
-                    if self
-                        .known(&vm)
-                        .is_some_and(|listed| is_newer(&*vm, &listed))
-                    {
-                        writer.apply_watcher_event(&Event::Apply(VirtualMachine::clone(&vm)));
+                for object in before {
+                    let listed = self.known(&object);
+                    if listed.is_some_and(|listed| is_newer(&*object, &listed)) {
+                        writer.apply_watcher_event(&Event::Apply(K::clone(&object)));
                     }
                 }
             }
@@ -64,36 +76,81 @@ impl VmStore {
         }
     }
 
-    /// Takes in the answer to a write and returns it. A VM that was deleted or replaced since is not brought back.
-    pub fn answered(&self, vm: VirtualMachine) -> Arc<VirtualMachine> {
+    /// Takes in the answer to a write and returns it. An object that was deleted or replaced since is not brought back.
+    pub fn answered(&self, object: K) -> Arc<K> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_next = |known: Arc<VirtualMachine>| known.uid() == vm.uid() && is_newer(&vm, &known);
-        if self.known(&vm).is_some_and(is_next) {
-            writer.apply_watcher_event(&Event::Apply(vm.clone()));
+        let is_next =
+            |known: Arc<K>| known.meta().uid == object.meta().uid && is_newer(&object, &known);
+        if self.known(&object).is_some_and(is_next) {
+            writer.apply_watcher_event(&Event::Apply(object.clone()));
         }
-        Arc::new(vm)
+        Arc::new(object)
+    }
+
+    /// Remembers whether the API server knows the kind, and logs when that changes.
+    pub fn note_definition<T>(&self, event: &watcher::Result<Event<T>>) {
+        // A list begins before its first page is requested.
+        if matches!(event, Ok(Event::Init)) {
+            return;
+        }
+        let is_unknown = match event {
+            Err(
+                watcher::Error::InitialListFailed(kube::Error::Api(status))
+                | watcher::Error::WatchStartFailed(kube::Error::Api(status)),
+            ) => status.code == 404,
+            _ => false,
+        };
+        let kind = K::kind(&());
+        if self.is_unknown.swap(is_unknown, Ordering::Relaxed) == is_unknown {
+            return;
+        }
+        if is_unknown {
+            tracing::error!(%kind, "the API server does not know the kind; install its definition: kubectl apply -f crds/");
+        } else {
+            tracing::info!(%kind, "the API server knows the kind now");
+        }
+    }
+}
+
+impl<K> Stored for PrimaryStore<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
+{
+    fn is_ready(&self) -> bool {
+        self.ready().now_or_never().is_some()
+    }
+
+    fn ready(&self) -> BoxFuture<'_, ()> {
+        // The writer lives as long as this store, so that this cannot fail.
+        async { drop(self.reader.wait_until_ready().await) }.boxed()
+    }
+
+    fn count(&self) -> usize {
+        self.reader.len()
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.is_unknown.load(Ordering::Relaxed)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::ResourceExt;
     use serde_json::json;
 
-    fn vm(uid: &str, version: u64) -> VirtualMachine {
+    fn vm(uid: &str, version: u64) -> ConfigMap {
         let metadata = json!({"name": "vm", "namespace": "ns", "uid": uid, "resourceVersion": version.to_string()});
-        let (api_version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
-        serde_json::from_value(
-            json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": {"vm": {}}}),
-        )
-        .unwrap()
+        serde_json::from_value(json!({"metadata": metadata})).unwrap()
     }
 
-    fn version_in(store: &VmStore) -> Option<String> {
+    fn version_in(store: &PrimaryStore<ConfigMap>) -> Option<String> {
         store.known(&vm("", 0))?.resource_version()
     }
 
-    fn list(store: &VmStore, vms: Vec<VirtualMachine>) {
+    fn list(store: &PrimaryStore<ConfigMap>, vms: Vec<ConfigMap>) {
         store.watched(&Event::Init);
         vms.into_iter()
             .for_each(|vm| store.watched(&Event::InitApply(vm)));
@@ -102,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_store_never_goes_back_to_an_older_version() {
-        let store = VmStore::default();
+        let store = PrimaryStore::default();
         list(&store, vec![vm("a", 5)]);
         store.answered(vm("a", 8));
         assert_eq!(version_in(&store).as_deref(), Some("8"));

@@ -77,11 +77,6 @@ pub fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::vm::views::{
-        ClaimView, ConfigMapView, PodView, SecretView, ServiceView, VmView,
-    };
-    use kube::Resource;
-    use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
     fn object() -> Value {
@@ -122,23 +117,5 @@ mod tests {
             Some(vec!["example.org/hold".to_owned()])
         );
         assert_eq!(finalizers(&json!(["kubernetes.io/pvc-protection"])), None);
-    }
-
-    #[test]
-    fn no_view_keeps_managed_fields_for_a_moment() {
-        fn managed<K: Resource + DeserializeOwned>() -> bool {
-            let read: K = serde_json::from_str(&object().to_string()).unwrap();
-            assert_eq!(read.meta().name.as_deref(), Some("a"));
-            read.meta().managed_fields.is_some()
-        }
-        let kinds = [
-            managed::<PodView>(),
-            managed::<ClaimView>(),
-            managed::<ServiceView>(),
-            managed::<SecretView>(),
-            managed::<ConfigMapView>(),
-            managed::<VmView>(),
-        ];
-        assert_eq!(kinds, [false; 6]);
     }
 }

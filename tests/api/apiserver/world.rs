@@ -1,6 +1,6 @@
 //! An API server for all tests of this process, a namespace for each test, and an operator in the test's process.
 
-use futures::StreamExt;
+use futures::FutureExt;
 use http::{Method, Request};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -15,10 +15,12 @@ use std::process::Command;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 use support::real::Server;
+use support::vms::{children_listed, operate};
 use tokio::task::JoinHandle;
 use vm_operator::api::VirtualMachine;
+use vm_operator::controllers::vm;
 use vm_operator::controllers::vm::context::Context;
-use vm_operator::controllers::vm::{self, watches};
+use vm_operator::k8s::cluster::Cluster;
 use vm_operator::settings::Settings;
 
 /// Everything that a test waits for takes a few seconds at most, but on a busy machine everything may take longer.
@@ -230,21 +232,11 @@ impl World {
             request
         });
         let client = builder.with_layer(&layer).build();
-        let ctx = Arc::new(Context::new(client, self.namespace.clone(), settings));
-        let vms = watches::vms(&ctx);
-        let children = watches::children(&ctx);
+        let cluster = Cluster::new(client, vm::MANAGER);
+        let ctx = Arc::new(Context::new(cluster, self.namespace.clone(), settings));
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let task = tokio::spawn({
-            let ctx = ctx.clone();
-            async move {
-                ctx.caches.ready().await;
-                vm::run(ctx.clone(), vms, children.boxed(), async {
-                    drop(stopped.await)
-                })
-                .await;
-            }
-        });
-        ctx.caches.ready().await;
+        let task = tokio::spawn(operate(ctx.clone(), stopped.map(drop)));
+        children_listed(&ctx).await;
         Operator { stop, task, writes }
     }
 }

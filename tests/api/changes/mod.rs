@@ -26,7 +26,6 @@ mod rest;
 mod schema;
 
 use case::{Case, NAMESPACES, Verdict};
-use futures::StreamExt;
 use http::Request;
 use kube::Client;
 use pick::{CLASS_THAT_GROWS, Change, change, specs};
@@ -39,9 +38,11 @@ use std::time::{Duration, Instant, SystemTime};
 use support::install;
 use support::played::Cluster;
 use support::real::Server;
+
+use futures::StreamExt;
+use vm_operator::controllers::vm;
 use vm_operator::controllers::vm::context::Context;
-use vm_operator::controllers::vm::state::VmStates;
-use vm_operator::controllers::vm::{self, watches};
+use vm_operator::k8s;
 use vm_operator::settings::{LoadBalancerService, Settings};
 
 fn number(variable: &str, otherwise: u64) -> u64 {
@@ -65,15 +66,11 @@ async fn operate(client: &Client, namespace: &'static str) {
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
     };
-    let mut ctx = Context::new(client.clone(), namespace.to_owned(), settings);
-    ctx.states = VmStates::new(Duration::from_millis(100), || 0.0);
-    let ctx = Arc::new(ctx);
-    tokio::spawn(async move {
-        let vms = watches::vms(&ctx);
-        let children = watches::children(&ctx);
-        ctx.caches.ready().await;
-        vm::run(ctx.clone(), vms, children.boxed(), std::future::pending()).await;
-    });
+    let mut cluster = k8s::cluster::Cluster::new(client.clone(), vm::MANAGER);
+    cluster.first_backoff = Duration::from_millis(100);
+    cluster.jitter = || 0.0;
+    let ctx = Context::new(cluster, namespace.to_owned(), settings);
+    tokio::spawn(support::vms::operate(Arc::new(ctx), std::future::pending()));
 }
 
 /// What the examples name and an administrator would make.

@@ -11,7 +11,8 @@ use vm_operator::telemetry::metrics::Metrics;
 /// The operator's figures, as Prometheus stores them.
 fn served() -> BTreeSet<String> {
     let metrics = Metrics::default();
-    metrics.reconciled("Done", 0.0);
+    metrics.reconciled("vm", "Done", 0.0);
+    metrics.set_backoff("vm", 0);
     metrics.requested("get", "vms");
     metrics.set_vms(["Running"].into_iter());
     metrics.set_stored("vms", 1);

@@ -2,16 +2,18 @@
 
 use super::fake_api::{CONFIG_MAPS, FakeApi, PODS, VMS};
 use super::world::{one_disk, request};
-use futures::StreamExt;
+use futures::FutureExt;
 use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use support::vms::operate;
 use tokio::sync::watch;
+use vm_operator::controllers::vm;
 use vm_operator::controllers::vm::context::Context;
-use vm_operator::controllers::vm::{self, watches};
+use vm_operator::k8s::cluster::Cluster;
 use vm_operator::settings::Settings;
 
 /// A server with a cable that can be cut: then nothing is answered, and every watch ends.
@@ -102,24 +104,10 @@ async fn minutes_without_the_api_server_change_nothing_and_are_caught_up_on() {
             "metadata": {"name": "vm", "namespace": "ns", "uid": "vm-uid", "generation": 1},
         }),
     );
-    let ctx = Arc::new(Context::new(
-        server.client(),
-        "ns".to_owned(),
-        Settings::default(),
-    ));
-    let vms = watches::vms(&ctx);
-    let children = watches::children(&ctx);
+    let cluster = Cluster::new(server.client(), vm::MANAGER);
+    let ctx = Arc::new(Context::new(cluster, "ns".to_owned(), Settings::default()));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let operator = tokio::spawn({
-        let ctx = ctx.clone();
-        async move {
-            ctx.caches.ready().await;
-            vm::run(ctx.clone(), vms, children.boxed(), async {
-                drop(stopped.await)
-            })
-            .await;
-        }
-    });
+    let operator = tokio::spawn(operate(ctx.clone(), stopped.map(drop)));
     server
         .within(10, "there is a pod", |api| api.get(PODS, "vm").is_some())
         .await;

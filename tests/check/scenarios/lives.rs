@@ -35,7 +35,7 @@ async fn how_long_a_start_takes_is_observed_once_a_start() {
     let mut world = World::new(one_disk());
     world.settle().await;
     let observed = |world: &World| {
-        world.ctx.metrics.text().lines().find_map(|line| {
+        world.ctx.cluster.metrics.text().lines().find_map(|line| {
             Some(
                 line.strip_prefix("vm_operator_vm_start_seconds_sum ")?
                     .to_owned(),
@@ -52,6 +52,7 @@ async fn how_long_a_start_takes_is_observed_once_a_start() {
     assert!(
         world
             .ctx
+            .cluster
             .metrics
             .text()
             .contains("vm_operator_vm_start_seconds_count 1")
@@ -62,6 +63,7 @@ async fn how_long_a_start_takes_is_observed_once_a_start() {
     assert!(
         world
             .ctx
+            .cluster
             .metrics
             .text()
             .contains("vm_operator_vm_start_seconds_count 0")

@@ -16,16 +16,19 @@ use std::convert::Infallible;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use support::vms::{children_listed, operate};
 use tokio::net::TcpListener;
+use vm_operator::api::VirtualMachine;
+use vm_operator::controllers::vm;
 use vm_operator::controllers::vm::context::Context;
-use vm_operator::controllers::vm::state::VmStates;
-use vm_operator::controllers::vm::watches;
+use vm_operator::controllers::vm::views::VmView;
 use vm_operator::k8s::client::gate;
 use vm_operator::k8s::client::timeout::Deadlines;
+use vm_operator::k8s::cluster::Cluster;
 use vm_operator::k8s::controller::after_failure;
 use vm_operator::k8s::error::Retry;
 use vm_operator::k8s::leader::Leadership;
-use vm_operator::k8s::writer::Writer;
+use vm_operator::k8s::registry::Registry;
 use vm_operator::settings::Settings;
 
 /// How a request is answered, if at all.
@@ -155,27 +158,25 @@ fn silent_at_first(what: &str, path: &str, nth: usize) -> Reply {
 #[tokio::test]
 async fn an_operator_whose_first_requests_are_never_answered_sees_everything_all_the_same() {
     let (server, client) = Server::start(silent_at_first).await;
-    let mut ctx = Context::new(client, "ns".to_owned(), Settings::default());
-    ctx.watch_pause = Duration::from_millis(100);
-    ctx.leadership = Leadership::waiting();
-    let ctx = Arc::new(ctx);
-    let vms = watches::vms(&ctx);
+    let mut cluster = Cluster::new(client, vm::MANAGER);
+    cluster.watch_pause = Duration::from_millis(100);
+    cluster.leadership = Leadership::waiting();
+    let ctx = Arc::new(Context::new(cluster, "ns".to_owned(), Settings::default()));
     let store = ctx.vms.reader();
-    let children = watches::children(&ctx);
-    let of_task = ctx.clone();
-    let standing_by =
-        tokio::spawn(async move { watches::stand_by(&of_task, vms, children.boxed()).await });
+    let standing_by = tokio::spawn(operate(ctx.clone(), std::future::pending()));
     let seen = async {
-        ctx.caches.ready().await;
+        children_listed(&ctx).await;
         while store.state().is_empty() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     let seen = tokio::time::timeout(Duration::from_secs(60), seen).await;
+    let mut stores = Registry::default();
+    ctx.register(&mut stores);
     assert!(
         seen.is_ok(),
         "{:?}; asked: {:?}",
-        ctx.caches.missing(),
+        stores.missing(),
         server.asked.lock().unwrap()
     );
     assert_eq!(store.state()[0].name_any(), "vm");
@@ -192,9 +193,16 @@ async fn a_write_that_is_asked_for_later_is_sent_once_and_then_by_the_controller
         }
     };
     let (server, client) = Server::start(script).await;
-    let mut ctx = Context::new(client, "ns".to_owned(), Settings::default());
-    ctx.states = VmStates::new(Duration::from_secs(1), || 0.0);
-    let write = || async { Writer::new(&ctx).merge_vm("vm", &json!({})).await };
+    let mut cluster = Cluster::new(client, vm::MANAGER);
+    cluster.jitter = || 0.0;
+    let ctx = Context::new(cluster, "ns".to_owned(), Settings::default());
+    let write = || async {
+        let writer = ctx.writer();
+        let patch = json!({});
+        writer
+            .merge::<VirtualMachine, VmView>(&ctx.vms, "vm", &patch)
+            .await
+    };
     let asked = || server.asked(&format!("PATCH {VMS}/vm"));
     let error = write().await.unwrap_err();
     assert_eq!(
@@ -202,7 +210,7 @@ async fn a_write_that_is_asked_for_later_is_sent_once_and_then_by_the_controller
         (1, Some(429), Retry::Backoff(Duration::from_secs(30)))
     );
     assert_eq!(
-        after_failure("vm", &error, &ctx),
+        after_failure(&ctx, &ctx.key("vm"), &error),
         Action::requeue(Duration::from_secs(1))
     );
     write().await.unwrap();
@@ -212,9 +220,12 @@ async fn a_write_that_is_asked_for_later_is_sent_once_and_then_by_the_controller
 #[tokio::test]
 async fn a_write_that_is_never_answered_fails_and_says_so() {
     let (_, client) = Server::start(|_, _, _| Reply::Silence).await;
-    let ctx = Context::new(client, "ns".to_owned(), Settings::default());
-    let error = Writer::new(&ctx)
-        .merge_vm("vm", &json!({}))
+    let cluster = Cluster::new(client, vm::MANAGER);
+    let ctx = Context::new(cluster, "ns".to_owned(), Settings::default());
+    let writer = ctx.writer();
+    let patch = json!({});
+    let error = writer
+        .merge::<VirtualMachine, VmView>(&ctx.vms, "vm", &patch)
         .await
         .unwrap_err();
     assert!(

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vm_operator::controllers::vm::context::Context;
-use vm_operator::controllers::vm::watches;
+use vm_operator::controllers::vm::{self, watches};
+use vm_operator::k8s::cluster::Cluster;
+use vm_operator::k8s::registry::Stored;
 use vm_operator::settings::Settings;
 
 /// A server that lists VMs once it knows them, watches that tell nothing, and the objects that were created or patched.
@@ -29,7 +31,8 @@ impl Server {
             tower::service_fn(move |request| server.clone().answer(request)),
             "ns",
         );
-        Arc::new(Context::new(client, "ns".to_owned(), Settings::default()))
+        let cluster = Cluster::new(client, vm::MANAGER);
+        Arc::new(Context::new(cluster, "ns".to_owned(), Settings::default()))
     }
 
     async fn answer(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
@@ -90,7 +93,7 @@ async fn a_missing_definition_is_waited_for() {
             .await
             .is_err()
     );
-    assert!(ctx.definition_missing.load(Ordering::Relaxed));
+    assert!(ctx.vms.is_unknown());
     server.knows_vms.store(true, Ordering::Relaxed);
     // The pauses have not grown so much that anybody would notice.
     let seen = tokio::time::timeout(Duration::from_secs(6), stream.next())
@@ -98,7 +101,7 @@ async fn a_missing_definition_is_waited_for() {
         .unwrap()
         .unwrap();
     assert_eq!(seen.name, "vm");
-    assert!(!ctx.definition_missing.load(Ordering::Relaxed));
+    assert!(!ctx.vms.is_unknown());
     // Who is told of a VM finds it in the store.
     assert_eq!(ctx.vms.reader().state().len(), 1);
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use vm_operator::api::VirtualMachine;
 use vm_operator::controllers::vm::context::Context;
 use vm_operator::controllers::vm::reconcile;
+use vm_operator::k8s::cluster::Cluster;
 use vm_operator::k8s::controller::Outcome;
 use vm_operator::k8s::error::Error;
 use vm_operator::k8s::store::children::Cache;
@@ -43,8 +44,10 @@ pub struct World {
 }
 
 pub fn context(api: &FakeApi) -> Context {
-    let mut ctx = Context::new(api.client(), "ns".to_owned(), Settings::default());
-    (ctx.now, ctx.instant, ctx.random_password) = (now, instant, || "secret".to_owned());
+    let mut cluster = Cluster::new(api.client(), vm_operator::controllers::vm::MANAGER);
+    (cluster.now, cluster.instant) = (now, instant);
+    let mut ctx = Context::new(cluster, "ns".to_owned(), Settings::default());
+    ctx.random_password = || "secret".to_owned();
     ctx
 }
 

@@ -7,7 +7,6 @@ use crate::controllers::vm::plan::ClaimChange;
 use crate::controllers::vm::state::REJECTION_RETRY_TEXT;
 use crate::controllers::vm::views::owner_of;
 use crate::k8s::error::Error;
-use crate::k8s::writer::Writer;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 use kube::api::Patch;
@@ -23,7 +22,8 @@ pub(super) async fn ensure(
     if observed.claims.contains_key(&name) {
         return Ok(());
     }
-    let there = Writer::new(ctx)
+    let there = ctx
+        .writer()
         .create_or_get(&ctx.caches.claims, claim)
         .await?;
     // A claim without our labels may have been made by the user for this VM; one with them is another VM's.
@@ -49,7 +49,7 @@ pub(super) async fn follow(
     observed: &Observed,
     ctx: &Context,
 ) -> Result<Option<Wanted>, Error> {
-    let (vm, now) = (observed.name(), (ctx.instant)());
+    let (vm, now) = (observed.key(), (ctx.cluster.instant)());
     let before = conditions::find(observed.conditions(), conditions::DISKS_IN_SYNC);
     // Once for all claims: of several, each is asked for again.
     let before = before
@@ -132,7 +132,8 @@ async fn grow(
         attributes_class.map(|class| ("volumeAttributesClassName".to_owned(), json!(class)));
     let spec: Map<String, Value> = size.into_iter().chain(class).collect();
     let patch = Patch::Merge(json!({"spec": spec}));
-    match Writer::new(ctx)
+    match ctx
+        .writer()
         .patch::<PersistentVolumeClaim, _>(&ctx.caches.claims, name, &patch)
         .await
     {

@@ -7,7 +7,6 @@ use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::ownership::OPERATOR;
 use crate::controllers::vm::views::{ConfigMapView, config_digest, logging_digest};
 use crate::k8s::error::Error;
-use crate::k8s::writer::Writer;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::Patch;
@@ -24,7 +23,7 @@ pub(super) async fn ensure(
     observed: &Observed,
     ctx: &Context,
 ) -> Result<Arc<ConfigMapView>, Error> {
-    let (writer, cache) = (Writer::new(ctx), &ctx.caches.config_maps);
+    let (writer, cache) = (ctx.writer(), &ctx.caches.config_maps);
     let present = match &observed.config_map {
         Some(present) => present.clone(),
         None => writer.create_or_get(cache, wanted).await?,

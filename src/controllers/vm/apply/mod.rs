@@ -19,6 +19,7 @@ pub mod repository;
 mod resize;
 mod service;
 
+use crate::api::VirtualMachine;
 use crate::api::conditions::Wanted;
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
@@ -29,9 +30,9 @@ use crate::controllers::vm::objects::{self, Objects};
 use crate::controllers::vm::observe::{Observed, is_of_earlier};
 use crate::controllers::vm::ownership::owner;
 use crate::controllers::vm::pod::{refresh_volume, restart};
-use crate::controllers::vm::views::{PodView, SecretView, vm_of};
+use crate::controllers::vm::views::{PodView, SecretView, VmView, vm_of};
 use crate::k8s::error::Error;
-use crate::k8s::writer::{Writer, only};
+use crate::k8s::writer::only;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, Preconditions};
@@ -160,11 +161,11 @@ impl Versions {
 /// # Errors
 /// If the write fails.
 pub async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) -> Result<(), Error> {
-    let writer = Writer::new(ctx);
+    let writer = ctx.writer();
     match decision {
         Decision::Delete { uid, why } => {
             tracing::info!(vm = observed.name(), ?why, "deleting the pod");
-            ctx.states.deletes_pod(&observed.name(), uid);
+            ctx.states.deletes_pod(&observed.key(), uid);
             // One that has begun since it was looked at is no outdated one.
             let resource_version = match why {
                 DeleteReason::Outdated => observed.own_pod().and_then(|pod| pod.resource_version()),
@@ -187,7 +188,10 @@ pub async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) ->
             // With the version that the decision was made on: whoever changed the VM since then is not overruled.
             let version = observed.vm.resource_version();
             let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"vm": {"state": "Stopped"}}});
-            writer.merge_vm(&observed.name(), &patch).await.map(drop)
+            writer
+                .merge::<VirtualMachine, VmView>(&ctx.vms, &observed.name(), &patch)
+                .await
+                .map(drop)
         }
         _ => Ok(()),
     }
@@ -212,7 +216,8 @@ async fn ensure_secret(
         (names::SECRET_EXPIRY.to_owned(), "now".to_owned()),
     ];
     secret.string_data = Some(values.into());
-    let secret = Writer::new(ctx)
+    let secret = ctx
+        .writer()
         .create_or_get(&ctx.caches.secrets, &secret)
         .await?;
     ensure_ours("Secret", &*secret, is_ours(&*secret, observed), observed)?;
@@ -258,10 +263,8 @@ fn ensure_ours<K: Resource>(
 
 async fn create_pod(pod: &Pod, observed: &Observed, ctx: &Context) -> Result<(), Error> {
     // By POST, which fails if there is a pod of that name: then that one is looked at, and the next reconcile decides.
-    Writer::new(ctx)
-        .create_or_get(&ctx.caches.pods, pod)
-        .await?;
-    ctx.states.pod_created(&observed.name(), observed.now);
+    ctx.writer().create_or_get(&ctx.caches.pods, pod).await?;
+    ctx.states.pod_created(&observed.key(), observed.now);
     Ok(())
 }
 
@@ -277,7 +280,7 @@ async fn announce(
         return Ok(());
     }
     let patch = Patch::Merge(json!({"metadata": {"uid": pod.uid(), "annotations": annotations}}));
-    Writer::new(ctx)
+    ctx.writer()
         .patch::<Pod, _>(&ctx.caches.pods, &pod.name_any(), &patch)
         .await
         .map(drop)

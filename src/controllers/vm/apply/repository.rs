@@ -20,7 +20,7 @@ pub(super) async fn ensure(
     observed: &Observed,
     ctx: &Context,
 ) -> Result<(), Error> {
-    let name = claim.name_any();
+    let key = ctx.key(&claim.name_any());
     if observed.has_cd_drive() {
         return claims::ensure(claim, observed, ctx).await;
     }
@@ -29,18 +29,25 @@ pub(super) async fn ensure(
     }
     match claims::ensure(claim, observed, ctx).await {
         Err(error) if error.is_rejection() => {
-            let retry = (ctx.instant)() + ctx.states.failed(&name);
-            ctx.states.retry_at(&name, conditions::READY, retry);
+            let retry = (ctx.cluster.instant)() + ctx.states.failed(&key);
+            ctx.states.retry_at(&key, conditions::READY, retry);
             let Problem { reason, message } = Problem::rejected(&error);
             tracing::warn!(%error, "no image repository; VMs without a CD drive do without");
             let note = format!("the image repository, which this VM does without: {message}");
             let vm = observed.vm.object_ref(&());
-            events::publish(ctx, &vm, EventType::Warning, reason.as_str(), &note).await;
+            events::publish(
+                &ctx.cluster,
+                &vm,
+                EventType::Warning,
+                reason.as_str(),
+                &note,
+            )
+            .await;
             Ok(())
         }
         done => {
-            ctx.states.succeeded(&name);
-            ctx.states.accepted(&name, conditions::READY);
+            ctx.states.succeeded(&key);
+            ctx.states.accepted(&key, conditions::READY);
             done
         }
     }
@@ -49,8 +56,8 @@ pub(super) async fn ensure(
 /// When it is tried again, where it was refused. Only for a VM that wants it made: any other's next look would not try it.
 pub fn recheck(ctx: &Context) -> Option<Duration> {
     ctx.states.retry_after(
-        names::IMAGE_REPOSITORY_CLAIM,
+        &ctx.key(names::IMAGE_REPOSITORY_CLAIM),
         conditions::READY,
-        (ctx.instant)(),
+        (ctx.cluster.instant)(),
     )
 }

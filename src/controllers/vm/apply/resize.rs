@@ -12,7 +12,6 @@ use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::state::REJECTION_RETRY_TEXT;
 use crate::controllers::vm::views::PodView;
 use crate::k8s::error::Error;
-use crate::k8s::writer::Writer;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
@@ -41,7 +40,7 @@ pub(super) async fn follow(
     else {
         return Ok((BTreeMap::new(), None));
     };
-    let (vm, now) = (observed.name(), (ctx.instant)());
+    let (vm, now) = (observed.key(), (ctx.cluster.instant)());
     if resources == last {
         ctx.states.accepted(&vm, conditions::RESOURCES_IN_SYNC);
         return Ok((BTreeMap::new(), tell(&resources, pod)));
@@ -65,8 +64,9 @@ pub(super) async fn follow(
         .cloned()
         .unwrap_or_default();
     let annotations = [(names::ANNOTATION_RESOURCES.to_owned(), annotation)].into();
-    match Writer::new(ctx)
-        .resize(&ctx.caches.pods, &pod.name_any(), &body)
+    match ctx
+        .writer()
+        .patch_subresource::<Pod, _>(&ctx.caches.pods, "resize", &pod.name_any(), &body)
         .await
     {
         Ok(_) => {

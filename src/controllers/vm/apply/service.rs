@@ -9,7 +9,7 @@ use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::ownership::next_step;
 use crate::controllers::vm::views::{ServiceView, vm_of};
 use crate::k8s::error::Error;
-use crate::k8s::writer::{Writer, only};
+use crate::k8s::writer::only;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use kube::ResourceExt;
 use kube::api::Patch;
@@ -68,7 +68,7 @@ async fn ensure(
     observed: &Observed,
     ctx: &Context,
 ) -> Result<(), Error> {
-    let (writer, cache) = (Writer::new(ctx), &ctx.caches.services);
+    let (writer, cache) = (ctx.writer(), &ctx.caches.services);
     let there = match present {
         Some(present) => present.clone(),
         None => writer.create_or_get(cache, wanted).await?,
@@ -89,7 +89,7 @@ async fn remove(present: &ServiceView, ctx: &Context) -> Result<(), Error> {
         return Ok(());
     }
     let uid = present.uid().unwrap_or_default();
-    Writer::new(ctx)
+    ctx.writer()
         .delete::<Service, _>(
             &ctx.caches.services,
             &present.name_any(),

@@ -11,7 +11,6 @@ use crate::controllers::vm::objects::Objects;
 use crate::controllers::vm::observe::Observed;
 use crate::k8s::error::Error;
 use crate::k8s::store::children::version;
-use crate::k8s::writer::Writer;
 use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
 use std::time::Duration;
@@ -68,7 +67,8 @@ pub async fn live(
     observed: &Observed,
     ctx: &Context,
 ) -> Result<Option<PartialObjectMeta<VirtualMachine>>, Error> {
-    let live: Option<PartialObjectMeta<_>> = Writer::new(ctx)
+    let live: Option<PartialObjectMeta<_>> = ctx
+        .writer()
         .find::<VirtualMachine, _>(&observed.name())
         .await?;
     Ok(live.filter(|live| live.uid() == observed.vm.uid()))

@@ -11,7 +11,7 @@ use crate::controllers::vm::gates::freshness::live;
 use crate::controllers::vm::observe::{Observed, is_earlier};
 use crate::k8s::error::Error;
 use crate::k8s::store::children::Cache;
-use crate::k8s::writer::{Writer, only};
+use crate::k8s::writer::only;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::api::Preconditions;
 use kube::core::NamespaceResourceScope;
@@ -93,7 +93,7 @@ where
         ..only(&uid)
     };
     // With its own time to end.
-    Writer::new(ctx)
+    ctx.writer()
         .delete::<K, V>(cache, &name, unchanged, None)
         .await
 }

@@ -7,7 +7,7 @@ use crate::controllers::vm::context::Context;
 use crate::controllers::vm::diagnose::Problem;
 use crate::controllers::vm::images::{Fetch, State, Step, tell};
 use crate::k8s::error::Error;
-use crate::k8s::writer::{Writer, only};
+use crate::k8s::writer::only;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::Patch;
 use serde_json::json;
@@ -71,9 +71,7 @@ async fn create(pod: Option<&Pod>, url: &str, ctx: &Context) -> Result<(), Error
     let Some(pod) = pod else { return Ok(()) };
     tracing::info!(url, "fetching an image");
     // By POST: another VM's reconcile may have been first.
-    Writer::new(ctx)
-        .create_or_get(&ctx.caches.pods, pod)
-        .await?;
+    ctx.writer().create_or_get(&ctx.caches.pods, pod).await?;
     Ok(())
 }
 
@@ -82,7 +80,7 @@ async fn record(fetch: &Fetch, ctx: &Context) -> Result<(), Error> {
     let annotations = json!({fetch.remote.annotation(): fetch.remote.file_name()});
     let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
     let (claims, name) = (&ctx.caches.claims, names::IMAGE_REPOSITORY_CLAIM);
-    Writer::new(ctx)
+    ctx.writer()
         .patch::<PersistentVolumeClaim, _>(claims, name, &patch)
         .await?;
     Ok(())
@@ -90,7 +88,7 @@ async fn record(fetch: &Fetch, ctx: &Context) -> Result<(), Error> {
 
 /// Removes a pod that has ended.
 async fn remove(fetch: &Fetch, uid: &str, ctx: &Context) -> Result<(), Error> {
-    Writer::new(ctx)
+    ctx.writer()
         .delete::<Pod, _>(
             &ctx.caches.pods,
             &fetch.remote.pod_name(),

@@ -4,7 +4,7 @@ use crate::api::VirtualMachine;
 use crate::api::vm::{State, names};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::images::{POD_PREFIX, is_fetch_pod, remotes};
-use crate::k8s::writer::{Writer, only};
+use crate::k8s::writer::only;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use std::collections::BTreeSet;
@@ -18,6 +18,7 @@ const GRACE: i64 = 10;
 
 /// Looks from time to time, for ever.
 pub async fn forever(ctx: Arc<Context>) {
+    ctx.cluster.leadership.elected().await;
     let vms = ctx.vms.reader();
     let mut unwanted = BTreeSet::new();
     loop {
@@ -63,7 +64,8 @@ pub async fn sweep(
                 pod = name,
                 "nobody wants the image of this pod any more; removing it"
             );
-            let deleted = Writer::new(ctx)
+            let deleted = ctx
+                .writer()
                 .delete::<Pod, _>(&ctx.caches.pods, &name, only(&uid), Some(GRACE))
                 .await;
             if let Err(error) = deleted {

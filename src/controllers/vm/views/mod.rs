@@ -330,3 +330,40 @@ impl From<VmView> for VirtualMachine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::Resource;
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    fn object() -> Value {
+        let managed = json!([{
+            "manager": "m", "operation": "Apply", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {"f:l": {}}}},
+        }]);
+        json!({
+            "apiVersion": "v1", "kind": "K", "spec": {"vm": {}},
+            "metadata": {"name": "a", "managedFields": managed},
+        })
+    }
+
+    #[test]
+    fn no_view_keeps_managed_fields_for_a_moment() {
+        fn managed<K: Resource + DeserializeOwned>() -> bool {
+            let read: K = serde_json::from_str(&object().to_string()).unwrap();
+            assert_eq!(read.meta().name.as_deref(), Some("a"));
+            read.meta().managed_fields.is_some()
+        }
+        let kinds = [
+            managed::<PodView>(),
+            managed::<ClaimView>(),
+            managed::<ServiceView>(),
+            managed::<SecretView>(),
+            managed::<ConfigMapView>(),
+            managed::<VmView>(),
+        ];
+        assert_eq!(kinds, [false; 6]);
+    }
+}

@@ -6,7 +6,8 @@ use crate::controllers::vm::context::Context;
 use crate::controllers::vm::images;
 use crate::controllers::vm::watches::{events, failed};
 use crate::k8s::store::children::{Cache, Change};
-use futures::{Stream, StreamExt};
+use crate::k8s::tasks::Tasks;
+use futures::{FutureExt, Stream, StreamExt};
 use kube::core::NamespaceResourceScope;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
@@ -17,9 +18,10 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// Watches the VMs' children into the context's caches. Gives the VMs whose children have changed since the first
-/// lists were complete; the watches end when it is dropped.
+/// lists were complete.
 pub fn children(
     ctx: &Arc<Context>,
+    tasks: &mut Tasks,
 ) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
     let (changes, receiver) = mpsc::unbounded_channel();
     let of_vms = format!("{}={}", names::LABEL_NAME, names::APP_NAME);
@@ -32,25 +34,25 @@ pub fn children(
         ctx: ctx.clone(),
         changes,
     };
-    watch
-        .clone()
-        .follow_by_name("pods", "", |ctx| &ctx.caches.pods, Watch::pod_changed);
-    watch
-        .clone()
-        .follow("configmaps", &of_vms, |ctx| &ctx.caches.config_maps);
-    watch.clone().follow_by_name(
-        "persistentvolumeclaims",
-        "",
-        |ctx| &ctx.caches.claims,
-        Watch::claim_changed,
-    );
-    watch
-        .clone()
-        .follow("services", &of_vms, |ctx| &ctx.caches.services);
-    watch.follow("secrets", &secrets, |ctx| &ctx.caches.secrets);
+    let caches = &ctx.caches;
+    let mut follow = |kind: &str, task| tasks.spawn(format!("watch of {kind}"), task);
+    let pods = watch.follow("pods", "", &caches.pods, Watch::pod_changed);
+    follow("pods", pods.boxed());
+    let maps = watch.follow("configmaps", &of_vms, &caches.config_maps, ignore);
+    follow("configmaps", maps.boxed());
+    let kind = "persistentvolumeclaims";
+    let claims = watch.follow(kind, "", &caches.claims, Watch::claim_changed);
+    follow(kind, claims.boxed());
+    let services = watch.follow("services", &of_vms, &caches.services, ignore);
+    follow("services", services.boxed());
+    let secrets = watch.follow("secrets", &secrets, &caches.secrets, ignore);
+    follow("secrets", secrets.boxed());
     let namespace = ctx.namespace.clone();
     received(receiver).map(move |vm: String| ObjectRef::new(&vm).within(&namespace))
 }
+
+/// For kinds whose objects have the label of their VM.
+fn ignore(_: &Watch, _: &str) {}
 
 fn received<T>(mut receiver: mpsc::UnboundedReceiver<T>) -> impl Stream<Item = T> {
     futures::stream::poll_fn(move |cx| receiver.poll_recv(cx))
@@ -63,8 +65,15 @@ struct Watch {
 }
 
 impl Watch {
-    /// Keeps a cache in line with the cluster, from now on. The VM whose label an object has is looked at.
-    fn follow<K>(self, kind: &'static str, labels: &str, cache: fn(&Context) -> &Cache<K>)
+    /// Keeps a cache in line with the cluster. The VM whose label an object has is reconciled. `changed` is called with the name
+    /// of each object that was added, changed or deleted.
+    fn follow<K>(
+        &self,
+        kind: &'static str,
+        labels: &str,
+        cache: &Arc<Cache<K>>,
+        changed: fn(&Self, &str),
+    ) -> impl Future<Output = ()> + Send + 'static + use<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
             + Clone
@@ -74,58 +83,38 @@ impl Watch {
             + Sync
             + 'static,
     {
-        self.follow_by_name(kind, labels, cache, |_, _| ());
-    }
-
-    /// The same; `changed` is called with the name of each object that was added, changed or deleted, too.
-    fn follow_by_name<K>(
-        self,
-        kind: &'static str,
-        labels: &str,
-        cache: fn(&Context) -> &Cache<K>,
-        changed: fn(&Self, &str),
-    ) where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + Debug
-            + DeserializeOwned
-            + Send
-            + Sync
-            + 'static,
-    {
+        let (watch, cache) = (self.clone(), cache.clone());
         let events = events::<K>(&self.ctx, labels);
-        tokio::spawn(async move {
+        async move {
             let mut events = std::pin::pin!(events);
             let mut complete = false;
-            while let Some(event) = self.next(&mut events).await {
+            while let Some(event) = events.next().await {
                 match event {
-                    Ok(event) => {
-                        let name = match &event {
-                            Event::Apply(object) | Event::Delete(object) => {
-                                object.meta().name.clone()
-                            }
-                            Event::Init | Event::InitApply(_) | Event::InitDone => None,
-                        };
-                        let change = cache(&self.ctx).watched(event);
-                        let is_known = change == Change::None;
-                        self.changed(change, &mut complete);
-                        // Other VMs wait for the image repository, whose creation the VM that created it knows already.
-                        let names = name
-                            .iter()
-                            .filter(|name| !is_known || *name == names::IMAGE_REPOSITORY_CLAIM);
-                        names.for_each(|name| changed(&self, name));
-                    }
-                    Err(error) => failed(&self.ctx, kind, &error),
+                    Ok(event) => watch.take_in(event, &cache, changed, &mut complete),
+                    Err(error) => failed(&watch.ctx, kind, &error),
                 }
             }
-        });
+        }
     }
 
-    /// The next event; none once nobody receives the changes any more, as the operator ends or starts again.
-    async fn next<E>(&self, events: &mut (impl Stream<Item = E> + Unpin)) -> Option<E> {
-        tokio::select! {
-            event = events.next() => event,
-            () = self.changes.closed() => None,
+    fn take_in<K: Resource>(
+        &self,
+        event: Event<K>,
+        cache: &Cache<K>,
+        changed: fn(&Self, &str),
+        complete: &mut bool,
+    ) {
+        let name = match &event {
+            Event::Apply(object) | Event::Delete(object) => object.meta().name.clone(),
+            Event::Init | Event::InitApply(_) | Event::InitDone => None,
+        };
+        let change = cache.watched(event);
+        let is_known = change == Change::None;
+        self.changed(change, complete);
+        // Other VMs wait for the image repository, whose creation the VM that created it knows already.
+        let is_repository = name.as_deref() == Some(names::IMAGE_REPOSITORY_CLAIM);
+        if let Some(name) = name.filter(|_| !is_known || is_repository) {
+            changed(self, &name);
         }
     }
 

@@ -4,14 +4,14 @@
 //! | file | what |
 //! |---|---|
 //! | `listed` | how each is listed and followed |
-//! | `vms` | the VMs themselves, and waiting for the lead |
+//! | `vms` | the VMs themselves |
 //! | `children` | everything that the operator makes for them, or reads of the cluster |
 
 mod children;
 mod vms;
 
 pub use children::children;
-pub use vms::{stand_by, vms};
+pub use vms::{report_all_undecodable, vms};
 
 use crate::controllers::vm::context::Context;
 use crate::k8s::watch::listed;
@@ -38,14 +38,14 @@ where
         + 'static,
 {
     let labels = Some(labels.to_owned()).filter(|labels| !labels.is_empty());
-    let api = Api::<K>::namespaced(ctx.client.clone(), &ctx.namespace);
+    let api = Api::<K>::namespaced(ctx.cluster.client.clone(), &ctx.namespace);
     listed(
         api,
         watcher::Config {
             label_selector: labels,
             ..watcher::Config::default()
         },
-        ctx.watch_pause,
+        ctx.cluster.watch_pause,
     )
 }
 
@@ -53,6 +53,6 @@ fn failed(ctx: &Context, kind: &'static str, error: &watcher::Error) {
     if crate::k8s::watch::is_unreadable(error) {
         return tracing::warn!(kind, %error, "an object cannot be read; going on as if it were not there");
     }
-    ctx.metrics.watch_restarts.inc();
+    ctx.cluster.metrics.watch_restarts.inc();
     tracing::warn!(kind, %error, "watch failed; beginning anew");
 }

@@ -1,4 +1,4 @@
-//! The watch of VMs: which have changed, and waiting for leadership.
+//! The watch of VMs.
 
 use crate::api::VirtualMachine;
 use crate::controllers::vm::context::Context;
@@ -6,8 +6,7 @@ use crate::controllers::vm::views::VmView;
 use crate::controllers::vm::watches::failed;
 use crate::k8s::events as published;
 use crate::k8s::watch::listed;
-use crate::k8s::writer::Writer;
-use futures::{FutureExt, Stream, StreamExt};
+use futures::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Api;
 use kube::core::DeserializeGuard;
@@ -18,7 +17,6 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// A VM, or the error and the metadata of one that cannot be decoded.
 type Guarded = DeserializeGuard<VmView>;
@@ -28,12 +26,12 @@ type Guarded = DeserializeGuard<VmView>;
 pub fn vms(
     ctx: &Arc<Context>,
 ) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
-    let api = Api::<Guarded>::namespaced(ctx.client.clone(), &ctx.namespace);
-    let events = listed(api, watcher::Config::default(), ctx.watch_pause);
+    let api = Api::<Guarded>::namespaced(ctx.cluster.client.clone(), &ctx.namespace);
+    let events = listed(api, watcher::Config::default(), ctx.cluster.watch_pause);
     let ctx = ctx.clone();
     let mut names = Vec::new();
     events.flat_map(move |event| {
-        note_definition(&ctx, &event);
+        ctx.vms.note_definition(&event);
         let changed = match event {
             Ok(event) => decoded(event, &ctx).map(|event| {
                 ctx.vms.watched(&event);
@@ -98,7 +96,7 @@ fn noted(
                 invalid.metadata.name.clone().unwrap_or_default(),
                 invalid.clone(),
             );
-            if ctx.leadership.leads() {
+            if ctx.cluster.leadership.leads() {
                 tokio::spawn(report_undecodable(invalid.clone(), ctx.clone()));
             }
         }
@@ -119,7 +117,8 @@ async fn report_undecodable(invalid: InvalidObject, ctx: Arc<Context>) {
     let InvalidObject { error, metadata } = invalid;
     let name = metadata.name.as_deref().unwrap_or_default();
     // The watch gives the error without the field's path.
-    let now = Writer::new(&ctx)
+    let now = ctx
+        .writer()
         .find::<VirtualMachine, Value>(name)
         .await
         .ok()
@@ -135,62 +134,19 @@ async fn report_undecodable(invalid: InvalidObject, ctx: Arc<Context>) {
     let Some(regarding) = stand_in(&metadata).map(|vm| vm.object_ref(&())) else {
         return;
     };
-    published::publish(&ctx, &regarding, EventType::Warning, "Unreadable", &message).await;
+    published::publish(
+        &ctx.cluster,
+        &regarding,
+        EventType::Warning,
+        "Unreadable",
+        &message,
+    )
+    .await;
 }
 
-/// Remembers whether the API server knows the definition, and logs when that changes.
-fn note_definition<K>(ctx: &Context, event: &watcher::Result<Event<K>>) {
-    // A list begins before its first page is requested.
-    if matches!(event, Ok(Event::Init)) {
-        return;
-    }
-    let missing = matches!(
-        event,
-        Err(watcher::Error::InitialListFailed(kube::Error::Api(status)) | watcher::Error::WatchStartFailed(kube::Error::Api(status)))
-            if status.code == 404
-    );
-    if ctx.definition_missing.swap(missing, Ordering::Relaxed) != missing {
-        match missing {
-            true => tracing::error!(
-                "the API server does not know VirtualMachines; kubectl apply -f crds/; waiting"
-            ),
-            false => tracing::info!("the API server knows VirtualMachines now"),
-        }
-    }
-}
-
-/// Keeps the stores up to date without acting on changes until this operator leads. Then it returns streams that begin with all VMs.
-pub async fn stand_by<S, T>(
-    ctx: &Arc<Context>,
-    changed: S,
-    mut children: T,
-) -> (
-    impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<S, T>,
-    T,
-)
-where
-    S: Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static,
-    T: Stream<Item = ObjectRef<VirtualMachine>> + Send + Unpin + 'static,
-{
-    let mut changed = Box::pin(changed);
-    let changes = futures::stream::select(changed.by_ref(), children.by_ref())
-        .map(drop)
-        .collect::<()>();
-    tokio::select! {
-        biased;
-        () = ctx.leadership.elected() => {}
-        // Watches do not end before the operator does.
-        () = changes.then(|()| futures::future::pending()) => {}
-    }
+/// Reports all VMs that cannot be decoded.
+pub fn report_all_undecodable(ctx: &Arc<Context>) {
     for invalid in ctx.undecodable().values() {
         tokio::spawn(report_undecodable(invalid.clone(), ctx.clone()));
     }
-    let all: Vec<_> = ctx
-        .vms
-        .reader()
-        .state()
-        .iter()
-        .map(|vm| ObjectRef::from_obj(vm.as_ref()))
-        .collect();
-    (futures::stream::iter(all).chain(changed), children)
 }

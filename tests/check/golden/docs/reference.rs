@@ -151,7 +151,8 @@ fn settings() -> String {
 fn metrics() -> String {
     let metrics = Metrics::default();
     // A figure with labels is served once it has some.
-    metrics.reconciled("ok", 0.0);
+    metrics.reconciled("vm", "ok", 0.0);
+    metrics.set_backoff("vm", 0);
     metrics.requested("get", "vms");
     metrics.set_vms(["Running"].into_iter());
     metrics.set_stored("vms", 1);

@@ -20,16 +20,17 @@ use crate::judge::ready;
 use crate::layer::Layer;
 use crate::played::Cluster;
 use crate::timings::{self, Timings};
-use futures::StreamExt;
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use vm_operator::controllers::vm;
 use vm_operator::controllers::vm::context::Context;
-use vm_operator::controllers::vm::state::VmStates;
-use vm_operator::controllers::vm::{self, watches};
+use vm_operator::k8s::registry::Stored;
+use vm_operator::k8s::tasks::Tasks;
+use vm_operator::k8s::{self, controller};
 use vm_operator::settings::{LoadBalancerService, Settings};
 
 /// The controller of VMs.
@@ -76,34 +77,50 @@ fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
     };
-    let mut ctx = Context::new(
-        layer.client(namespace, timings.deadlines()),
-        namespace.to_owned(),
-        settings,
-    );
-    ctx.random_password = || "secret".to_owned();
-    ctx.states = VmStates::new(Duration::from_secs(1), timings::chance);
-    (ctx.now, ctx.instant) = (timings::now, timings::instant);
+    let client = layer.client(namespace, timings.deadlines());
+    let mut cluster = k8s::cluster::Cluster::new(client, vm::MANAGER);
+    (cluster.now, cluster.instant) = (timings::now, timings::instant);
+    cluster.jitter = timings::chance;
     if let Some(shortened) = timings.shortened {
-        ctx.states = VmStates::new(shortened.backoff, || 0.0);
-        ctx.deadline = shortened.deadline;
-        ctx.watch_pause = shortened.watch_pause;
+        cluster.first_backoff = shortened.backoff;
+        cluster.jitter = || 0.0;
+        cluster.deadline = shortened.deadline;
+        cluster.watch_pause = shortened.watch_pause;
     }
+    let mut ctx = Context::new(cluster, namespace.to_owned(), settings);
+    ctx.random_password = || "secret".to_owned();
     let ctx = Arc::new(ctx);
-    let of_task = ctx.clone();
-    let task = tokio::spawn(async move {
-        let ctx = of_task;
-        let vms = watches::vms(&ctx);
-        let children = watches::children(&ctx);
-        ctx.caches.ready().await;
-        vm::run(ctx.clone(), vms, children.boxed(), std::future::pending()).await;
-    });
+    let task = tokio::spawn(operate(ctx.clone(), std::future::pending()));
     let unrest =
         move || (ctx.states.failing() > 0).then(|| "the last reconcile has failed".to_owned());
     Started {
         task,
         unrest: Box::new(unrest),
     }
+}
+
+/// Runs the controller of VMs until `stop` is complete. It begins once all children are listed.
+pub async fn operate(ctx: Arc<Context>, stop: impl Future<Output = ()> + Send + 'static) {
+    let mut tasks = Tasks::default();
+    let changes = vm::watch(&ctx, &mut tasks);
+    children_listed(&ctx).await;
+    let reconciling = controller::run(ctx, changes, stop.boxed().shared());
+    tokio::select! {
+        () = reconciling => {}
+        ended = tasks.ended() => panic!("{ended}"),
+    }
+}
+
+/// Returns when all children are listed.
+pub async fn children_listed(ctx: &Context) {
+    let caches = &ctx.caches;
+    futures::join!(
+        caches.pods.ready(),
+        caches.config_maps.ready(),
+        caches.claims.ready(),
+        caches.secrets.ready(),
+        caches.services.ready()
+    );
 }
 
 fn is_settled(cluster: &Cluster, namespace: &str) -> bool {

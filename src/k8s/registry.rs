@@ -1,0 +1,58 @@
+//! The stores of a process: whether each has its first list, and how many objects each holds.
+
+use futures::future::BoxFuture;
+use std::sync::Arc;
+
+/// A store of the objects of one resource.
+pub trait Stored: Send + Sync {
+    /// Whether the first list is complete.
+    fn is_ready(&self) -> bool;
+    /// Returns when the first list is complete.
+    fn ready(&self) -> BoxFuture<'_, ()>;
+    /// The number of objects.
+    fn count(&self) -> usize;
+    /// Whether the API server does not know the resource.
+    fn is_unknown(&self) -> bool {
+        false
+    }
+}
+
+/// All stores of a process, by resource.
+#[derive(Clone, Default)]
+pub struct Registry(Vec<(&'static str, Arc<dyn Stored>)>);
+
+impl Registry {
+    /// Adds a store.
+    pub fn add(&mut self, resource: &'static str, store: Arc<dyn Stored>) {
+        self.0.push((resource, store));
+    }
+
+    /// The resources whose first list is not complete.
+    #[must_use]
+    pub fn missing(&self) -> Vec<&'static str> {
+        self.resources(|store| !store.is_ready())
+    }
+
+    /// The resources that the API server does not know.
+    #[must_use]
+    pub fn unknown(&self) -> Vec<&'static str> {
+        self.resources(|store| store.is_unknown())
+    }
+
+    fn resources(&self, is_meant: impl Fn(&dyn Stored) -> bool) -> Vec<&'static str> {
+        let meant = self.0.iter().filter(|(_, store)| is_meant(&**store));
+        meant.map(|(resource, _)| *resource).collect()
+    }
+
+    /// The number of objects of each resource.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        self.0
+            .iter()
+            .map(|(resource, store)| (*resource, store.count()))
+    }
+
+    /// Returns when all first lists are complete.
+    pub async fn ready(&self) {
+        futures::future::join_all(self.0.iter().map(|(_, store)| store.ready())).await;
+    }
+}

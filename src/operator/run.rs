@@ -1,0 +1,219 @@
+//! Runs the selected controllers: client, leader election, pages, and the end.
+
+use crate::controllers::ControllerName;
+use crate::controllers::vm;
+use crate::controllers::vm::context::Context;
+use crate::k8s::client::gate;
+use crate::k8s::client::timeout::Deadlines;
+use crate::k8s::cluster::Cluster;
+use crate::k8s::controller;
+use crate::k8s::leader::{Candidate, Leadership, identity};
+use crate::k8s::registry::Registry;
+use crate::k8s::tasks::Tasks;
+use crate::operator::cli::{Fatal, Run};
+use crate::operator::http::{self, Pages};
+use crate::settings::{ConfigFile, Settings};
+use crate::telemetry::logs::{self, LogLevel};
+use crate::telemetry::metrics::Metrics;
+use axum::Router;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use kube::{Api, Config};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+/// Time for the reconciles under way when the operator is asked to end; the kubelet gives it 30 s.
+const LAST_RECONCILES: Duration = Duration::from_secs(20);
+
+/// The Lease of the Deployment, whatever controllers it runs.
+pub const LEASE: &str = "vm-operator";
+
+fn own_namespace() -> Option<String> {
+    let namespace =
+        std::fs::read_to_string("/var/run/secrets/kubernetes.io/serviceaccount/namespace").ok()?;
+    Some(namespace.trim().to_owned()).filter(|namespace| !namespace.is_empty())
+}
+
+/// The parts of the operator that stay when it starts again with another configuration.
+struct Process {
+    identity: String,
+    metrics: Arc<Metrics>,
+    log_level: Arc<LogLevel>,
+    pages: watch::Sender<Router>,
+    stop: watch::Receiver<bool>,
+}
+
+/// Runs the operator until the process is asked to end.
+pub(super) async fn operate(run: Run) -> Result<(), Fatal> {
+    let log_level = Arc::new(logs::begin(run.log_format, run.log_level));
+    let mut config = ConfigFile::load(run.config.as_deref())?;
+    let pages = http::serve(run.http)
+        .await
+        .map_err(|e| Fatal::Http(run.http, e))?;
+    let process = Process {
+        identity: own_identity(),
+        metrics: Arc::default(),
+        log_level,
+        pages,
+        stop: stop_signal()?,
+    };
+    while let Some(changed) = operate_with(config, &run.controllers, &process).await? {
+        tracing::info!("the configuration has changed; starting again with it");
+        config = changed;
+    }
+    Ok(())
+}
+
+/// Operates until the process is asked to end, or the configuration has changed: then it is returned. Reconciles have ended
+/// by then, and the Lease is released as at the end of the process, so that two configurations never act at once.
+async fn operate_with(
+    config: ConfigFile,
+    controllers: &[ControllerName],
+    process: &Process,
+) -> Result<Option<ConfigFile>, Fatal> {
+    let settings = config.settings.clone();
+    let namespace = settings.namespace.clone().or_else(own_namespace);
+    let namespace = namespace.ok_or(Fatal::NoNamespace)?;
+    let leadership = Leadership::waiting();
+    let cluster = connect(process, leadership.clone()).await?;
+    let leases = gate::unguarded(Config::infer().await?, process.metrics.clone())?;
+    let leases = Api::namespaced(leases, &namespace);
+    let mut candidate = Candidate::new(leases, LEASE, &process.identity, leadership);
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace, "starting");
+
+    let stop = || stopped(process.stop.clone());
+    let (signal, log_level) = (stop(), process.log_level.clone());
+    let valid = process.metrics.clone();
+    let end = async move {
+        tokio::select! {
+            () = signal => None,
+            changed = config.changed(&valid, &log_level) => Some(changed),
+        }
+    };
+    let end = end.boxed().shared();
+    let mut started = Started::new(cluster);
+    for controller in controllers {
+        let stop = end.clone().map(drop).boxed().shared();
+        match controller {
+            ControllerName::Vm => started.start_vm(&namespace, &settings, stop),
+        }
+    }
+    let Started {
+        pages,
+        runs,
+        mut tasks,
+        ..
+    } = started;
+    let registry = pages.registry.clone();
+    drop(process.pages.send_replace(pages.router()));
+    let standing = async {
+        // A process that cannot see everything leaves the lead to another one.
+        registry.ready().await;
+        candidate.stand().await
+    };
+    let out_of_time = async {
+        stop().await;
+        tracing::info!("ending; reconciles under way are finished");
+        // Before the first lists there is none.
+        if registry.missing().is_empty() {
+            tokio::time::sleep(LAST_RECONCILES).await;
+        }
+    };
+    tokio::select! {
+        lost = standing => return Err(lost.into()),
+        ended = tasks.ended() => return Err(ended.into()),
+        _ = futures::future::join_all(runs) => {}
+        // A write may still be under way: the Lease expires by itself.
+        () = out_of_time => return Ok(None),
+    }
+    candidate.release().await;
+    Ok(end.await)
+}
+
+async fn connect(process: &Process, leadership: Leadership) -> Result<Cluster, Fatal> {
+    let (metrics, deadlines) = (process.metrics.clone(), Deadlines::default());
+    let config = Config::infer().await?;
+    let client = gate::client(config, metrics.clone(), leadership.clone(), deadlines)?;
+    let mut cluster = Cluster::new(client, vm::MANAGER);
+    (cluster.leadership, cluster.metrics) = (leadership, metrics);
+    Ok(cluster)
+}
+
+/// Completes when the controllers must end.
+type Stop = Shared<BoxFuture<'static, ()>>;
+
+/// The controllers that were started.
+struct Started {
+    pages: Pages,
+    /// The loops of the controllers.
+    runs: Vec<BoxFuture<'static, ()>>,
+    /// Watches and other tasks.
+    tasks: Tasks,
+}
+
+impl Started {
+    fn new(cluster: Cluster) -> Self {
+        let (registry, update_metrics) = (Registry::default(), Vec::new());
+        Self {
+            pages: Pages {
+                cluster,
+                registry,
+                update_metrics,
+            },
+            runs: Vec::new(),
+            tasks: Tasks::default(),
+        }
+    }
+
+    fn start_vm(&mut self, namespace: &str, settings: &Settings, stop: Stop) {
+        let cluster = self.pages.cluster.clone();
+        let ctx = Context::new(cluster, namespace.to_owned(), settings.clone());
+        let ctx = Arc::new(ctx);
+        ctx.register(&mut self.pages.registry);
+        let changes = vm::watch(&ctx, &mut self.tasks);
+        let counted = ctx.clone();
+        let update_metrics = move || counted.update_metrics();
+        self.pages.update_metrics.push(Arc::new(update_metrics));
+        self.runs.push(controller::run(ctx, changes, stop).boxed());
+    }
+}
+
+/// The pod's name is the name of its host; its UID is given by the Deployment.
+fn own_identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let pod_uid = std::env::var("POD_UID").ok();
+    let random = format!(
+        "{:x}-{}",
+        jiff::Timestamp::now().as_nanosecond(),
+        std::process::id()
+    );
+    identity(
+        host.as_deref().map(str::trim),
+        pod_uid.as_deref().filter(|uid| !uid.is_empty()),
+        &random,
+    )
+}
+
+/// The receiver of a channel whose value becomes true with the first SIGTERM or SIGINT; the second ends the process at
+/// once.
+fn stop_signal() -> Result<watch::Receiver<bool>, Fatal> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(Fatal::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Fatal::Signals)?;
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+            if stop.send_replace(true) {
+                std::process::exit(1);
+            }
+        }
+    });
+    Ok(stopped)
+}
+
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    // The sender lives as long as the process.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
