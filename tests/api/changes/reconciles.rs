@@ -60,18 +60,18 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Reconciles {
     }
 }
 
-/// The field `vm`.
+/// The name in the field `object`, which has namespace and name.
 #[derive(Default)]
 struct Name(String);
 
 impl Visit for Name {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        if field.name() == "vm" {
-            value.clone_into(&mut self.0);
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == "object" {
+            let object = format!("{value:?}");
+            let name = object.rsplit('/').next().unwrap_or_default();
+            name.clone_into(&mut self.0);
         }
     }
-
-    fn record_debug(&mut self, _: &Field, _: &dyn Debug) {}
 }
 
 #[test]
@@ -79,10 +79,11 @@ fn reconcile_is_under_way_until_its_span_is_closed() {
     let reconciles = Reconciles::default();
     let subscriber = tracing_subscriber::registry().with(reconciles.clone());
     tracing::subscriber::with_default(subscriber, || {
-        let (vm, id) = ("vm-1", 1);
-        let first = tracing::error_span!("reconcile", vm, id);
-        let second = tracing::error_span!("reconcile", vm, id);
-        let other = tracing::error_span!("request", vm = "vm-2");
+        let id = 1;
+        let object = tracing::field::display("ns/vm-1");
+        let first = tracing::error_span!("reconcile", object, id);
+        let second = tracing::error_span!("reconcile", object, id);
+        let other = tracing::error_span!("request", object = "ns/vm-2");
         assert!(reconciles.are_under_way("vm-1") && !reconciles.are_under_way("vm-2"));
         drop((first, other));
         assert!(reconciles.are_under_way("vm-1"));

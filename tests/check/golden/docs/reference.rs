@@ -176,9 +176,13 @@ fn metrics() -> String {
         } else {
             name.to_owned()
         };
+        let counted = match kind {
+            "histogram" => format!("{name}_count"),
+            _ => full.clone(),
+        };
         let sample = served
             .lines()
-            .find_map(|line| line.strip_prefix(full.as_str())?.strip_prefix('{'));
+            .find_map(|line| line.strip_prefix(counted.as_str())?.strip_prefix('{'));
         let labels = sample
             .and_then(|sample| sample.split_once('}'))
             .map(|(labels, _)| labels)
