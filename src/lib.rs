@@ -1,14 +1,18 @@
 //! Virtual machines as Kubernetes objects.
 //!
-//! | module | what | runs as |
-//! |---|---|---|
-//! | [`api`] | what both halves agree on: the `VirtualMachine` kind, the runner's configuration, names | – |
-//! | `connect` | the API client; listening on a port | – |
-//! | [`operator`] | turns `VirtualMachine` objects into pods, claims, secrets | `vm-operator`, once in a namespace |
-//! | [`device_plugin`] | offers a node's `/dev/kvm` and others to pods | `vm-operator device-plugin`, once on each node |
-//! | [`runner`] | starts QEMU in a VM's pod, keeps it as configured, reports | `vm-runner`, PID 1 of each VM's pod |
+//! Imports point downwards only:
 //!
-//! The halves share these two and nothing else; the features `operator` and `runner` build each alone.
+//! | layer | module | content |
+//! |---|---|---|
+//! | 5 | [`operator`] | the program `vm-operator`: command line, start, pages for probes and metrics |
+//! | 4 | [`controllers`] | one folder for each kind: [`controllers::vm`] |
+//! | 4 | [`runner`] | the program `vm-runner`, PID 1 of each VM's pod: starts QEMU, keeps it as configured, reports |
+//! | 4 | [`device_plugin`] | `vm-operator device-plugin`, once on each node: offers `/dev/kvm` and others to pods |
+//! | 3 | [`k8s`] | everything between a controller and the API server; knows no kind of ours |
+//! | 2 | [`settings`], [`telemetry`], `sys` | configuration; logs and metrics; the only `unsafe` code |
+//! | 1 | [`api`] | pure data: the kinds, and the contract between operator and runner |
+//!
+//! The operator and the runner share [`api`], `k8s::client` and `sys`. The features `operator` and `runner` build each alone.
 
 pub mod api;
 #[cfg(feature = "operator")]

@@ -1,4 +1,14 @@
 //! Everything between a controller and the API server. No kind of ours is known here.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`client`] | the API client: connections, time-outs, the gate that holds back writes without leadership |
+//! | `cluster` | what all controllers of a process share |
+//! | `controller` | the trait `Reconciler` and the loop that runs it |
+//! | `key`, `state`, `retry` | the identity of an object, what is remembered of it, and delays after failures |
+//! | `watch`, `store`, `registry`, `tasks` | lists and watches, the stores that they fill, and their supervision |
+//! | `writer`, `events`, `error` | writes, events, errors |
+//! | `leader` | leader election |
 
 pub mod client;
 #[cfg(feature = "operator")]

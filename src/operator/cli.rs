@@ -1,17 +1,12 @@
 //! The command line: `vm-operator run`, `vm-operator device-plugin`, `vm-operator crds`.
 
-use crate::controllers::{self, ControllerName};
+use crate::controllers;
 use crate::device_plugin::cli::{DevicePlugin, Fatal as PluginFatal};
-use crate::k8s::leader::Lost;
-use crate::k8s::tasks::TaskEnded;
-use crate::operator::run::operate;
-use crate::settings::SettingsError;
-use crate::telemetry::logs;
+use crate::operator::fatal::Fatal;
+use crate::operator::run::{Run, operate};
 use clap::{Parser, Subcommand};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tracing::level_filters::LevelFilter;
 
 /// Virtual machines as Kubernetes objects.
 #[derive(Parser)]
@@ -33,57 +28,6 @@ enum Command {
         #[arg(long)]
         dir: Option<PathBuf>,
     },
-}
-
-/// The options of `vm-operator run`.
-#[derive(clap::Args)]
-pub(super) struct Run {
-    /// The controllers to run, separated by commas
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "vm")]
-    pub(super) controllers: Vec<ControllerName>,
-    /// The configuration, which is read again when it changes [default: /etc/opt/vmoperator/config.yaml, if it exists]
-    #[arg(short, long, value_name = "FILE")]
-    pub(super) config: Option<PathBuf>,
-    /// Where to serve /livez, /readyz and /metrics
-    #[arg(long, value_name = "ADDRESS", default_value = "[::]:8081")]
-    pub(super) http: SocketAddr,
-    /// How much to log: error, warn, info, debug or trace, where logging.properties beside the configuration has no .level
-    #[arg(long, default_value = "info")]
-    pub(super) log_level: LevelFilter,
-    /// How the log looks: lines for people, or an object a line
-    #[arg(long, value_enum, default_value = "text")]
-    pub(super) log_format: logs::Format,
-}
-
-/// Why the operator ends.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Fatal {
-    #[error("{0}")]
-    Settings(#[from] SettingsError),
-    #[error("no access to a cluster: {0}; give a kubeconfig by KUBECONFIG, or run in the cluster")]
-    NoCluster(#[from] kube::config::InferConfigError),
-    #[error("cannot make a client: {0}")]
-    Client(#[from] kube::Error),
-    #[error(
-        "no namespace: give /Manager./Controller.namespace in the configuration, or run in the cluster"
-    )]
-    NoNamespace,
-    #[error("cannot serve on {0}: {1}; choose another address by --http")]
-    Http(SocketAddr, std::io::Error),
-    #[error("{0}: {1}")]
-    File(PathBuf, std::io::Error),
-    #[error("cannot print a definition: {0}")]
-    Yaml(#[from] Box<serde_saphyr::ser::Error>),
-    #[error("cannot start threads: {0}")]
-    Runtime(std::io::Error),
-    #[error("cannot listen to signals: {0}")]
-    Signals(std::io::Error),
-    #[error("{0}; ending, as another operator may lead")]
-    Lost(#[from] Lost),
-    #[error("{0}; ending, as the stores are out of date from now on")]
-    Task(#[from] TaskEnded),
-    #[error("{0}")]
-    DevicePlugin(#[from] PluginFatal),
 }
 
 /// Runs what the command line asks for.

@@ -1,5 +1,6 @@
 //! The program `vm-operator`: command line, start and end, pages for probes and metrics.
 
 pub mod cli;
+mod fatal;
 pub mod http;
 mod run;

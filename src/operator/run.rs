@@ -10,7 +10,7 @@ use crate::k8s::controller;
 use crate::k8s::leader::{Candidate, Leadership, identity};
 use crate::k8s::registry::Registry;
 use crate::k8s::tasks::Tasks;
-use crate::operator::cli::{Fatal, Run};
+use crate::operator::fatal::Fatal;
 use crate::operator::http::{self, Pages};
 use crate::settings::{ConfigFile, Settings};
 use crate::telemetry::logs::{self, LogLevel};
@@ -19,16 +19,39 @@ use axum::Router;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use kube::{Api, Config};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tracing::level_filters::LevelFilter;
 
 /// Time for the reconciles under way when the operator is asked to end; the kubelet gives it 30 s.
 const LAST_RECONCILES: Duration = Duration::from_secs(20);
 
 /// The Lease of the Deployment, whatever controllers it runs.
 pub const LEASE: &str = "vm-operator";
+
+/// The options of `vm-operator run`.
+#[derive(clap::Args)]
+pub(super) struct Run {
+    /// The controllers to run, separated by commas
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "vm")]
+    controllers: Vec<ControllerName>,
+    /// The configuration, which is read again when it changes [default: /etc/opt/vmoperator/config.yaml, if it exists]
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where to serve /livez, /readyz and /metrics
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:8081")]
+    http: SocketAddr,
+    /// How much to log: error, warn, info, debug or trace, where logging.properties beside the configuration has no .level
+    #[arg(long, default_value = "info")]
+    log_level: LevelFilter,
+    /// How the log looks: lines for people, or an object a line
+    #[arg(long, value_enum, default_value = "text")]
+    log_format: logs::Format,
+}
 
 fn own_namespace() -> Option<String> {
     let namespace =

@@ -3,6 +3,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`golden`] | what becomes of each example and fixture; what is generated |
+//! | [`layers`] | imports point downwards only |
 //! | [`scenarios`] | a VM's life against a scripted API server |
 //! | [`model`] | at most one QEMU per disk, in every world that can come about |
 //! | [`simulated`] | every fault at every call of the operator, on an API server in memory |
@@ -16,6 +17,7 @@
 )]
 
 mod golden;
+mod layers;
 mod model;
 mod scenarios;
 mod simulated;

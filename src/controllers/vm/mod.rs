@@ -1,23 +1,23 @@
 //! The controller of `VirtualMachine`.
 //!
 //! ```text
-//! observe ──► plan ──► lifecycle ──► build ──► confirm ──► apply ──► orphans ──► report
-//! (caches)    (pure)   (pure)        (pure)    (asks)      (writes)  (removes)     (status, events)
+//! observe ──► plan ──► objects ──► decide ──► freshness ──► apply ──► orphans ──► report
+//! (stores)    (pure)   (pure)      (pure)     (gate)        (writes)  (gate)      (status, events)
 //! ```
 //!
-//! | room | takes | gives |
+//! | step | input | output |
 //! |---|---|---|
-//! | [`observe`] | the VM | [`observe::Observed`]: the VM and its children, from the caches |
-//! | [`plan`] | `Observed`, settings | [`plan::Plan`]: every default merged, every value checked; or [`plan::Invalid`] |
-//! | [`lifecycle`] | wanted state, pod, past ends | [`decide::Decision`]: what becomes of the pod |
-//! | [`build`] | `Plan` | [`objects::Objects`]: every child as it should be |
-//! | [`confirm`] | all of the above | whether the VM is known as it is now, before its pod is created, deleted or reconfigured |
-//! | [`apply`] | `Objects`, `Observed`, `Decision` | what differs is written, and nothing else |
-//! | [`orphans`] | `Observed` | objects of a previous VM with the same name are removed |
-//! | [`report`] | all of the above | status and events: only what differs is written |
+//! | [`observe`] | the VM | [`observe::Observed`]: the VM and its children, from the stores |
+//! | [`plan`] | `Observed`, settings | [`plan::Plan`]: all defaults merged, all values checked; or [`plan::Invalid`] |
+//! | [`objects`] | `Plan` | [`objects::Objects`]: the desired children |
+//! | [`decide`] | `Observed`, `Plan` | [`decide::Decision`]: the action on the pod |
+//! | [`gates::freshness`] | all of the above | whether the VM is known in its newest version, before its pod is created, deleted or changed |
+//! | [`apply`] | `Objects`, `Observed`, `Decision` | only differences are written |
+//! | [`gates::orphans`] | `Observed` | objects of a previous VM with the same name are deleted |
+//! | [`report`] | all of the above | status and events: only differences are written |
 //!
-//! [`fetch`] gets CD images into the image repository; [`ignored`] names fields that have no effect; [`end`] reads how a pod ended;
-//! [`explain`] reads a pod's and its claims' status and reports why the VM does not start.
+//! [`images`] downloads CD images into the image repository. [`diagnose`] finds the blocking condition of a VM that does not start or
+//! stop. [`pod`] reads how a pod ended and what restarts it. [`context`] and [`state`] hold what a reconcile needs.
 
 pub mod apply;
 pub mod context;

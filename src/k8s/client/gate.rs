@@ -8,6 +8,7 @@
 //! Nothing below sends a request twice: what is tried again passes here again.
 
 use crate::k8s::client::connect;
+use crate::k8s::client::request_info::request_info;
 use crate::k8s::client::timeout::Deadlines;
 use crate::k8s::leader::Leadership;
 use crate::telemetry::metrics::Metrics;
@@ -62,47 +63,12 @@ fn is_write(method: &Method) -> bool {
 }
 
 fn count(request: &Request<Body>, metrics: &Metrics) {
-    let (verb, resource) = what(
+    let (verb, resource) = request_info(
         request.method(),
         request.uri().path(),
         request.uri().query().unwrap_or_default(),
     );
     metrics.requested(verb, &resource);
-}
-
-/// Verb and resource of a request, as RBAC names them: `patch`, `vms/status`. `get`, `other` where it is about no
-/// resource. There are as many as there are in the operator's roles: no name of an object is among them.
-pub(super) fn what(method: &Method, path: &str, query: &str) -> (&'static str, String) {
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    let rest = match parts.as_slice() {
-        ["api", _, rest @ ..] | ["apis", _, _, rest @ ..] => rest,
-        _ => &[],
-    };
-    let rest = match rest {
-        ["namespaces", _, rest @ ..] if !rest.is_empty() => rest,
-        rest => rest,
-    };
-    let (resource, named) = match rest {
-        [] => ("other".to_owned(), true),
-        [resource] => ((*resource).to_owned(), false),
-        [resource, _] => ((*resource).to_owned(), true),
-        [resource, _, sub, ..] => (format!("{resource}/{sub}"), true),
-    };
-    let watches = query
-        .split('&')
-        .any(|parameter| matches!(parameter, "watch=true" | "watch=1"));
-    let verb = match *method {
-        Method::GET if watches => "watch",
-        Method::GET if named => "get",
-        Method::GET => "list",
-        Method::POST => "create",
-        Method::PUT => "update",
-        Method::PATCH => "patch",
-        Method::DELETE if named => "delete",
-        Method::DELETE => "deletecollection",
-        _ => "other",
-    };
-    (verb, resource)
 }
 
 #[cfg(test)]
@@ -231,7 +197,7 @@ mod tests {
             (Method::GET, "/version".to_owned(), "", "get", "other"),
         ] {
             assert_eq!(
-                what(&method, &path, query),
+                request_info(&method, &path, query),
                 (verb, resource.to_owned()),
                 "{method} {path}"
             );

@@ -4,4 +4,6 @@ pub mod connect;
 #[cfg(feature = "operator")]
 pub mod gate;
 #[cfg(feature = "operator")]
+mod request_info;
+#[cfg(feature = "operator")]
 pub mod timeout;

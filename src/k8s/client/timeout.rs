@@ -9,7 +9,7 @@
 //!
 //! What was not answered may have been carried out.
 
-use crate::k8s::client::gate::what;
+use crate::k8s::client::request_info::request_info;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{Request, Response};
@@ -85,7 +85,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let uri = request.uri();
-        let (verb, _) = what(
+        let (verb, _) = request_info(
             request.method(),
             uri.path(),
             uri.query().unwrap_or_default(),
