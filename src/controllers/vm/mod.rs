@@ -33,17 +33,21 @@ pub mod ownership;
 pub mod plan;
 pub mod pod;
 pub mod report;
+mod requeue;
 pub mod state;
 pub mod views;
 pub mod watches;
 
 use crate::api::VirtualMachine;
-use crate::api::conditions::{self, Wanted};
+use crate::api::conditions::Wanted;
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{Decision, WaitFor};
 use crate::controllers::vm::diagnose::Problem;
 use crate::controllers::vm::gates::freshness::{self, Confirmed};
+use crate::controllers::vm::objects::Objects;
+use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::plan::{Invalid, Plan};
 use crate::controllers::vm::state::{VmState, VmStates};
 use crate::k8s::cluster::{Cluster, Manager};
 use crate::k8s::controller::{Outcome, Reconciler};
@@ -55,17 +59,8 @@ use kube::runtime::reflector::Store;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// When a service that could not be made is tried again.
-const SERVICE_RECHECK: Duration = Duration::from_secs(300);
-
-/// The shortest time until a rejected request is sent again.
-const REJECTION_RETRY_MIN: Duration = Duration::from_secs(1);
-
 /// When the removal of an orphaned object that nothing waits for is tried again.
 const ORPHAN_RETRY: Duration = Duration::from_secs(60);
-
-/// When a VM is looked at again whose pod was made, if nobody tells of that pod before.
-const AFTER_CREATION: Duration = Duration::from_secs(1);
 
 /// The operator as field manager and as reporter of events.
 pub const MANAGER: Manager = Manager {
@@ -114,14 +109,6 @@ pub fn watch(
     futures::stream::select(watches::vms(ctx), children)
 }
 
-/// Whether the VM waits for nothing but the objects of a previous VM with the same name.
-fn waits_for_orphans<T>(applied: &Result<T, Error>, decision: &Decision) -> bool {
-    match applied {
-        Ok(_) => *decision == Decision::Wait(WaitFor::OtherPod),
-        Err(error) => matches!(error, Error::OfEarlier { .. }),
-    }
-}
-
 /// Brings the objects of one VM in line with it.
 ///
 /// # Errors
@@ -134,116 +121,102 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         ctx.vm_runs(&observed.key(), observed.now);
     }
     if observed.vm.metadata.deletion_timestamp.is_some() {
-        // The garbage collector takes its children away; nothing must bring them back.
+        // The garbage collector deletes its children; nothing must create them again.
         return Ok(Outcome::Done);
     }
-    let mut observed = diagnose::warnings::read(observed, ctx).await;
+    let observed = diagnose::warnings::read(observed, ctx).await;
     let plan = plan::plan(&observed, &ctx.settings.reconciler);
-    let medium = plan.as_ref().ok().and_then(|plan| plan.media.wait);
     let objects = plan.as_ref().ok().map(objects::build);
-    let made_of = || {
-        objects
-            .as_ref()
-            .map(|objects| objects::made_of(&objects.pod))
-    };
-    let decision = decide::decide(&observed, plan.is_ok())
-        .once_there(medium)
-        .unless_outdated(&observed, made_of);
+    let decision = decide_with_objects(&observed, &plan, objects.as_ref());
     let confirmed = freshness::confirmed(&observed, &decision, objects.as_ref(), ctx).await;
     if let Ok(Confirmed::Behind) = confirmed {
         tracing::debug!("the API server has a newer version of the VM; waiting for the watch");
         return Ok(Outcome::Recheck(freshness::ASK_AGAIN));
     }
-    let applied = match (confirmed, objects) {
-        (Err(error), _) => Err(error),
-        // On the heap: objects take kilobytes, and are moved from hand to hand; a build without optimizations runs out of stack.
-        (Ok(_), Some(objects)) => Box::pin(apply::apply(objects, &observed, &decision, ctx)).await,
-        (Ok(_), None) => apply::end_pod(&observed, &decision, ctx)
+    let applied = match confirmed {
+        Ok(_) => apply_all(objects, &observed, &decision, ctx).await,
+        Err(error) => Err(error),
+    };
+    let (applied, orphans) = remove_orphans(applied, &observed, &decision, ctx).await;
+    report_all(&observed, &plan, &decision, applied.as_deref(), ctx).await?;
+    let plan = plan.ok();
+    applied.map(|notes| requeue::outcome(observed, plan, &decision, &notes, orphans, ctx))
+}
+
+/// The decision, with the boot image and the present pod taken into account.
+fn decide_with_objects(
+    observed: &Observed,
+    plan: &Result<Plan, Invalid>,
+    objects: Option<&Objects>,
+) -> Decision {
+    let medium = plan.as_ref().ok().and_then(|plan| plan.media.wait);
+    let template_hash = || objects.map(|objects| objects::made_of(&objects.pod));
+    decide::decide(observed, plan.is_ok())
+        .once_there(medium)
+        .unless_outdated(observed, template_hash)
+}
+
+/// Applies the objects. Without a plan only the decision is carried out.
+async fn apply_all(
+    objects: Option<Objects>,
+    observed: &Observed,
+    decision: &Decision,
+    ctx: &Context,
+) -> Result<Vec<Wanted>, Error> {
+    match objects {
+        // On the heap: objects take kilobytes, and a build without optimizations would need too much stack for their moves.
+        Some(objects) => Box::pin(apply::apply(objects, observed, decision, ctx)).await,
+        None => apply::end_pod(observed, decision, ctx)
             .await
             .map(|()| Vec::new()),
+    }
+}
+
+/// Removes orphans. Returns the result of the reconcile, and when a failed removal is tried again.
+async fn remove_orphans(
+    applied: Result<Vec<Wanted>, Error>,
+    observed: &Observed,
+    decision: &Decision,
+    ctx: &Context,
+) -> (Result<Vec<Wanted>, Error>, Option<Duration>) {
+    let Err(error) = gates::orphans::remove(observed, ctx).await else {
+        return (applied, None);
     };
-    let (applied, removed) = match gates::orphans::remove(&observed, ctx).await {
-        Err(error) if waits_for_orphans(&applied, &decision) => (Err(error), Ok(())),
-        removed => (applied, removed),
+    let waits_for_orphans = match &applied {
+        Ok(_) => *decision == Decision::Wait(WaitFor::OtherPod),
+        Err(error) => matches!(error, Error::OfEarlier { .. }),
     };
-    let problem = match (&plan, &applied) {
+    if waits_for_orphans {
+        return (Err(error), None);
+    }
+    tracing::warn!(%error, "cannot remove an object of a previous VM with the same name");
+    (applied, Some(ORPHAN_RETRY))
+}
+
+/// Reports the blocking condition and the additional conditions.
+async fn report_all(
+    observed: &Observed,
+    plan: &Result<Plan, Invalid>,
+    decision: &Decision,
+    applied: Result<&[Wanted], &Error>,
+    ctx: &Context,
+) -> Result<(), Error> {
+    let problem = match (plan, applied) {
         (Err(invalid), _) => Some(Problem::from(invalid)),
         (_, Err(error)) if error.is_rejection() => Some(Problem::rejected(error)),
-        (_, Err(_)) => None,
+        // A write that failed for another reason says nothing about the VM: its status stays as it is.
+        (_, Err(_)) => return Ok(()),
         (Ok(_), Ok(notes)) => {
-            images::in_the_way(&decision, notes).or_else(|| diagnose::explain(&observed))
+            images::in_the_way(decision, notes).or_else(|| diagnose::explain(observed))
         }
     };
-    // A write that failed for another reason says nothing about the VM: its status stays as it is.
-    if applied.is_ok() || problem.is_some() {
-        // Where not everything was tried, what was told before stays.
-        let notes = applied.as_deref().ok().filter(|_| plan.is_ok());
+    // Where not everything was tried, the additional conditions stay as they are.
+    let notes = applied.ok().filter(|_| plan.is_ok()).map(|notes| {
         let ignored = diagnose::ignored::ignored(&observed.vm.spec);
-        let data = report::data_not_accessible(&observed, &decision);
-        let notes = notes.map(|notes| {
-            notes
-                .iter()
-                .cloned()
-                .chain(ignored)
-                .chain(data)
-                .collect::<Vec<_>>()
-        });
-        let created = decision == Decision::Create && applied.is_ok();
-        report::report(
-            &observed,
-            &decision,
-            problem,
-            notes.as_deref(),
-            created,
-            ctx,
-        )
-        .await?;
-    }
-    // Nobody tells when a name or a quota is free again.
-    let refused = |notes: &[Wanted]| {
-        notes
-            .iter()
-            .any(|note| note.type_ == conditions::SERVICE_IN_SYNC)
-    };
-    let again = applied
-        .as_deref()
-        .is_ok_and(refused)
-        .then_some(SERVICE_RECHECK);
-    let noted = applied.iter().flatten();
-    let of_rejected = |note: &Wanted| {
-        ctx.states
-            .retry_after(&observed.key(), note.type_, (ctx.cluster.instant)())
-    };
-    let rejections = noted
-        .filter_map(of_rejected)
-        .min()
-        .map(|after| after.max(REJECTION_RETRY_MIN));
-    let repository = plan
-        .iter()
-        .find_map(|plan| plan.image_repository.as_ref())
-        .and_then(|_| apply::repository::recheck(ctx));
-    let fetches = plan
-        .iter()
-        .flat_map(|plan| &plan.fetches)
-        .filter_map(|fetch| fetch.recheck)
-        .min();
-    let orphans = removed.err().map(|error| {
-        tracing::warn!(%error, "cannot remove an object of a previous VM with the same name");
-        ORPHAN_RETRY
+        let data = report::data_not_accessible(observed, decision);
+        let notes = notes.iter().cloned().chain(ignored).chain(data);
+        notes.collect::<Vec<_>>()
     });
-    // The pod as the writes have left it: the watch reports nothing new of it.
-    observed.pod = ctx.caches.pods.get(&observed.name());
-    let follows = decision == Decision::Keep && plan.is_ok();
-    applied.map(|_| {
-        decision
-            .outcome(observed.now)
-            .sooner(diagnose::recheck(&observed))
-            .sooner(orphans)
-            .sooner(again)
-            .sooner(rejections)
-            .sooner(fetches)
-            .sooner(repository)
-            .sooner(pod::refresh_volume::recheck(&observed).filter(|_| follows))
-            .sooner((decision == Decision::Create).then_some(AFTER_CREATION))
-    })
+    let created = *decision == Decision::Create && applied.is_ok();
+    report::report(observed, decision, problem, notes.as_deref(), created, ctx).await
 }
