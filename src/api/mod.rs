@@ -1,16 +1,12 @@
-//! What operator and runner agree on: pure data, no I/O.
+//! (pure) The contract of operator and runner, and the kinds.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`virtual_machine`] | the `VirtualMachine` kind: spec, status, schema and its rules |
-//! | [`runner_config`] | the file by which the operator tells the runner what to run |
-//! | [`outcome`] | how the runner tells the operator why it ended |
-//! | [`conditions`] | condition types, reasons, and how a condition changes |
-//! | [`fetch`] | how images get into the image repository |
-//! | [`logging`] | what of Java's way to configure logging has a meaning |
-//! | [`names`] | labels, annotations, field managers, names of children |
+//! | [`vm`] | the kind `VirtualMachine`: spec, status, schema and rules; names of its objects, labels and annotations |
+//! | [`runner`] | the contract between operator and runner: configuration file, outcome, download of images, metrics |
+//! | [`conditions`] | condition types, reasons, and changes of a condition |
+//! | [`logging`] | the parts of Java's logging configuration that have an effect |
 //! | [`quantity`] | sizes |
-//! | [`vm_metrics`] | figures that a runner serves about its machine |
 
 /// Constants, and a list of them: value and documentation of each, of which `docs/reference.md` is made.
 macro_rules! listed {

@@ -1,31 +1,31 @@
 //! The runner: PID 1 of each VM's pod.
 //!
 //! ```text
-//! config.yaml -> config -> spec -> machine -> qemu (arguments) -> process
-//!                  |                                                 |
-//!                watch -> driver <- qmp, agent, signals <-----------+
+//! config.yaml -> config -> resolved -> machine -> qemu (arguments) -> process
+//!                  |                                                     |
+//!                watch -> driver <- qmp, agent, signals <---------------+
 //!                           |  ^
 //!                   desired |  | state (decides)
 //!                           v  |
-//!                       reconcile -> qmp            status -> report -> API server
+//!                         live -> qmp            status -> report -> API server
 //! ```
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | `cli`, `start` | from arguments to an exit code; from the configuration to a running QEMU |
-//! | `config`, `spec`, `machine` | the file as read; every value checked; every path and default settled |
-//! | `qemu` | a machine's command line |
-//! | `tap`, `harden` | host networks for the guest; what is given up once they are there |
-//! | `kvm`, `models` | whether it runs the machine; CPU models that work |
-//! | `metrics` | what QEMU and the kernel count, for Prometheus |
-//! | `process` | QEMU as a child |
-//! | `state`, `driver` | what becomes of the machine (pure); its only owner |
-//! | `desired`, `reconcile` | what a running machine should be (pure); makes it so, one file per aspect |
-//! | `qmp`, `agent` | QEMU's monitor; programs in the guest |
-//! | `console`, `seed` | the serial console; the seed for cloud-init |
-//! | `fetch` | brings images into the repository, in pods of their own |
-//! | `status`, `problem`, `report` | what is told about the machine (pure); tells it |
-//! | `signals` | what asks the process to end |
+//! | `config`, `resolved`, `machine` | the file as it is read; checked values; all paths and defaults |
+//! | `qemu` | QEMU's arguments |
+//! | `taps`, `harden` | host networks for the guest; the rights that are dropped afterwards |
+//! | `kvm` | whether KVM runs the VM; CPU models that work |
+//! | `metrics` | metrics of QEMU and the kernel, for Prometheus |
+//! | `process` | QEMU as a child process |
+//! | `state`, `driver` | the state of the VM (pure); the only task that owns it |
+//! | `desired`, `live` | the desired state of a running VM (pure); changes of the running QEMU, one file per aspect |
+//! | `qmp`, `agent` | QEMU's monitor; agents in the guest |
+//! | `console`, `seed` | the serial console; the cloud-init seed |
+//! | `fetch` | downloads images into the repository, in pods of their own |
+//! | `status`, `problem`, `report` | what is reported about the VM (pure); the reports |
+//! | `signals` | signals that request a shutdown |
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing {

@@ -28,7 +28,7 @@ pub struct DiskPlan {
 /// Where a disk is in the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A block device, [`Place::path`].
+    /// A block device.
     Device,
     /// An image file in a file system of its own.
     File {
