@@ -65,7 +65,7 @@ impl<T: Default> States<T> {
         Some(read(&mut entry.own))
     }
 
-    /// Counts a failed reconcile. Returns the delay before the next one: 1 s, 2 s, 4 s … 5 min, less up to a fifth.
+    /// Counts a failed reconcile. Returns the delay before the next one, see [`Self::backoff`].
     pub fn failed(&self, key: &ObjectKey) -> Duration {
         let failures = {
             let mut content = self.lock();
@@ -75,6 +75,12 @@ impl<T: Default> States<T> {
             content.failing += usize::from(failures == 1);
             failures
         };
+        self.backoff(failures)
+    }
+
+    /// The delay after that many failures in a row: 1 s, 2 s, 4 s … 5 min, less up to a fifth.
+    #[must_use]
+    pub fn backoff(&self, failures: u32) -> Duration {
         let factor = pause(failures).as_secs_f64();
         let delay = self.first_backoff.mul_f64(factor).min(retry::LONGEST);
         delay.mul_f64(1.0 - BACKOFF_JITTER * self.jitter())

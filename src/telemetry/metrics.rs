@@ -80,7 +80,7 @@ impl Default for Metrics {
         );
         registry.register(
             "backoff_objects",
-            "Objects that wait after a failed attempt",
+            "Objects that wait after a failed reconcile",
             backoff.clone(),
         );
         registry.register(
@@ -121,7 +121,7 @@ impl Metrics {
         self.duration.get_or_create(&labels).observe(seconds);
     }
 
-    /// Sets the number of a controller's objects that wait after a failed attempt.
+    /// Sets the number of a controller's objects that wait after a failed reconcile.
     pub fn set_backoff(&self, controller: &'static str, objects: usize) {
         let objects = i64::try_from(objects).unwrap_or(i64::MAX);
         let labels = [("controller", controller)];

@@ -22,6 +22,8 @@ const REJECTION_MESSAGE_MIN_AGE: Duration = Duration::from_secs(60);
 pub struct VmState {
     /// When rejected requests are sent again, by the type of the condition that reports the rejection.
     rejected_until: BTreeMap<&'static str, Instant>,
+    /// Rejected creations of the image repository in a row.
+    repository_rejections: u32,
     /// When a rejection was written into the status.
     rejection_reported: Option<Instant>,
     /// When the pod was created, until the VM runs.
@@ -43,9 +45,18 @@ impl VmStates {
         self.retry_at(vm, condition, self.next_retry(now));
     }
 
-    /// The API server has rejected a request that this condition reports; it is sent again at that time.
-    pub fn retry_at(&self, vm: &ObjectKey, condition: &'static str, until: Instant) {
+    fn retry_at(&self, vm: &ObjectKey, condition: &'static str, until: Instant) {
         self.change(vm, |state| state.rejected_until.insert(condition, until));
+    }
+
+    /// The API server has rejected the creation of the image repository. It is retried after a delay that grows: no VM waits for it,
+    /// so that it counts in no metric of failures.
+    pub fn repository_rejected(&self, claim: &ObjectKey, condition: &'static str, now: Instant) {
+        let rejections = self.change(claim, |state| {
+            state.repository_rejections = state.repository_rejections.saturating_add(1);
+            state.repository_rejections
+        });
+        self.retry_at(claim, condition, now + self.backoff(rejections));
     }
 
     /// Whether it is too early to send a rejected request again. A rejection that another operator has reported is put off from now on.
@@ -58,7 +69,10 @@ impl VmStates {
 
     /// Nothing that this condition reports is rejected any more.
     pub fn accepted(&self, vm: &ObjectKey, condition: &'static str) {
-        self.with(vm, |state| state.rejected_until.remove(condition));
+        self.with(vm, |state| {
+            state.rejected_until.remove(condition);
+            state.repository_rejections = 0;
+        });
     }
 
     /// The time until the rejected request is sent again.

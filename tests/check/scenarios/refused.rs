@@ -141,6 +141,7 @@ async fn an_image_repository_that_cannot_be_made_keeps_only_vms_with_a_cd_drive_
     };
     assert!(is_retried_within(world.reconcile().await.unwrap(), 1));
     assert_eq!(world.api.requests(), [""; 0]);
+    assert_eq!(world.ctx.states.failing(), 0);
     pass(1);
     assert!(is_retried_within(world.reconcile().await.unwrap(), 2));
     assert!(world.api.requests().contains(&made));

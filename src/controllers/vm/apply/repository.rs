@@ -29,8 +29,8 @@ pub(super) async fn ensure(
     }
     match claims::ensure(claim, observed, ctx).await {
         Err(error) if error.is_rejection() => {
-            let retry = (ctx.cluster.instant)() + ctx.states.failed(&key);
-            ctx.states.retry_at(&key, conditions::READY, retry);
+            ctx.states
+                .repository_rejected(&key, conditions::READY, (ctx.cluster.instant)());
             let Problem { reason, message } = Problem::rejected(&error);
             tracing::warn!(%error, "no image repository; VMs without a CD drive do without");
             let note = format!("the image repository, which this VM does without: {message}");
@@ -46,7 +46,6 @@ pub(super) async fn ensure(
             Ok(())
         }
         done => {
-            ctx.states.succeeded(&key);
             ctx.states.accepted(&key, conditions::READY);
             done
         }
