@@ -119,9 +119,7 @@ pub async fn run<R: Reconciler>(
         .for_each(|result| {
             // All else reports itself.
             if let Err(ControllerError::ObjectNotFound(object)) = result {
-                let namespace = object.namespace.as_deref().unwrap_or_default();
-                let key = ObjectKey::new(namespace, &object.name);
-                reconciler.states().forget(&key);
+                reconciler.states().forget(&ObjectKey::from(&*object));
                 set_backoff(&*reconciler);
             }
             futures::future::ready(())

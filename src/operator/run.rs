@@ -31,7 +31,7 @@ use tracing::level_filters::LevelFilter;
 const LAST_RECONCILES: Duration = Duration::from_secs(20);
 
 /// The Lease of the Deployment, whatever controllers it runs.
-pub const LEASE: &str = "vm-operator";
+const LEASE: &str = "vm-operator";
 
 /// The options of `vm-operator run`.
 #[derive(clap::Args)]
@@ -100,10 +100,11 @@ async fn operate_with(
     let namespace = settings.namespace.clone().or_else(own_namespace);
     let namespace = namespace.ok_or(Fatal::NoNamespace)?;
     let leadership = Leadership::waiting();
-    let cluster = connect(process, leadership.clone()).await?;
-    let leases = gate::unguarded(Config::infer().await?, process.metrics.clone())?;
+    let access = Config::infer().await?;
+    let leases = gate::unguarded(access.clone(), process.metrics.clone())?;
     let leases = Api::namespaced(leases, &namespace);
-    let mut candidate = Candidate::new(leases, LEASE, &process.identity, leadership);
+    let mut candidate = Candidate::new(leases, LEASE, &process.identity, leadership.clone());
+    let cluster = cluster(access, leadership, process.metrics.clone())?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace, "starting");
 
     let stop = || stopped(process.stop.clone());
@@ -117,8 +118,9 @@ async fn operate_with(
     };
     let end = end.boxed().shared();
     let mut started = Started::new(cluster);
+    let controllers_stop = end.clone().map(drop).boxed().shared();
     for controller in controllers {
-        let stop = end.clone().map(drop).boxed().shared();
+        let stop = controllers_stop.clone();
         match controller {
             ControllerName::Vm => started.start_vm(&namespace, &settings, stop),
         }
@@ -127,7 +129,6 @@ async fn operate_with(
         pages,
         runs,
         mut tasks,
-        ..
     } = started;
     let registry = pages.registry.clone();
     drop(process.pages.send_replace(pages.router()));
@@ -155,10 +156,13 @@ async fn operate_with(
     Ok(end.await)
 }
 
-async fn connect(process: &Process, leadership: Leadership) -> Result<Cluster, Fatal> {
-    let (metrics, deadlines) = (process.metrics.clone(), Deadlines::default());
-    let config = Config::infer().await?;
-    let client = gate::client(config, metrics.clone(), leadership.clone(), deadlines)?;
+fn cluster(
+    access: Config,
+    leadership: Leadership,
+    metrics: Arc<Metrics>,
+) -> Result<Cluster, Fatal> {
+    let deadlines = Deadlines::default();
+    let client = gate::client(access, metrics.clone(), leadership.clone(), deadlines)?;
     let mut cluster = Cluster::new(client, vm::MANAGER);
     (cluster.leadership, cluster.metrics) = (leadership, metrics);
     Ok(cluster)

@@ -229,18 +229,7 @@ mod exhaustive {
 
             // A new operator looks at all of it again.
             let version = secret(space, "of-my-own").await.unwrap()["metadata"].take();
-            space
-                .kubectl(&["rollout", "restart", "deployment/vm-operator"])
-                .await;
-            space
-                .kubectl(&[
-                    "rollout",
-                    "status",
-                    "deployment/vm-operator",
-                    "--timeout",
-                    "60s",
-                ])
-                .await;
+            space.restart_operator().await;
             vm.patch(&json!({"spec": {"vm": {"currentCpus": 1}}})).await;
             vm.becomes("Running", BOOT).await;
             assert_eq!(

@@ -55,18 +55,7 @@ fn a_guest_that_powers_itself_off_stays_off_where_that_is_wanted() {
         vm.becomes("Stopped", SHUTDOWN).await;
 
         // A new operator looks at everything anew. It has looked when it has seen another VM to its end.
-        space
-            .kubectl(&["rollout", "restart", "deployment/vm-operator"])
-            .await;
-        space
-            .kubectl(&[
-                "rollout",
-                "status",
-                "deployment/vm-operator",
-                "--timeout",
-                "60s",
-            ])
-            .await;
+        space.restart_operator().await;
         let other = space.create("other", json!({})).await;
         other.becomes("Running", BOOT).await;
         assert_eq!(

@@ -1,4 +1,4 @@
-//! (pure) When a VM is reconciled again without a change.
+//! When a VM is reconciled again without a change. Stores and the remembered state are read, and no request is made.
 
 use crate::api::conditions::{self, Wanted};
 use crate::controllers::vm::context::Context;

@@ -171,6 +171,25 @@ impl Space {
         kubectl::must(&[&["--namespace", &self.name], args].concat()).await
     }
 
+    /// Waits until the operator's Deployment is rolled out.
+    pub async fn operator_rolled_out(&self) {
+        self.kubectl(&[
+            "rollout",
+            "status",
+            "deployment/vm-operator",
+            "--timeout",
+            "60s",
+        ])
+        .await;
+    }
+
+    /// Replaces the operator's pod and waits until the new one is ready.
+    pub async fn restart_operator(&self) {
+        self.kubectl(&["rollout", "restart", "deployment/vm-operator"])
+            .await;
+        self.operator_rolled_out().await;
+    }
+
     /// Runs kubectl in the namespace.
     ///
     /// # Errors

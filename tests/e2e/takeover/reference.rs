@@ -158,15 +158,7 @@ impl<'a> Reference<'a> {
         for object in [config, account, claim, installed.deployment()] {
             installed.create(object).await;
         }
-        space
-            .kubectl(&[
-                "rollout",
-                "status",
-                "deployment/vm-operator",
-                "--timeout",
-                "60s",
-            ])
-            .await;
+        space.operator_rolled_out().await;
         installed
     }
 
@@ -382,14 +374,6 @@ impl<'a> Reference<'a> {
                 "pod-security.kubernetes.io/enforce-",
             ])
             .await;
-        self.space
-            .kubectl(&[
-                "rollout",
-                "status",
-                "deployment/vm-operator",
-                "--timeout",
-                "60s",
-            ])
-            .await;
+        self.space.operator_rolled_out().await;
     }
 }

@@ -4,12 +4,15 @@ use crate::api::VirtualMachine;
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::images;
-use crate::controllers::vm::watches::{events, failed};
+use crate::controllers::vm::watches::failed;
 use crate::k8s::store::children::{Cache, Change};
 use crate::k8s::tasks::Tasks;
+use crate::k8s::watch::listed;
 use futures::{FutureExt, Stream, StreamExt};
+use kube::api::Api;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher;
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -47,8 +50,8 @@ pub fn children(
     follow("services", services.boxed());
     let secrets = watch.follow("secrets", &secrets, &caches.secrets, ignore);
     follow("secrets", secrets.boxed());
-    let namespace = ctx.namespace.clone();
-    received(receiver).map(move |vm: String| ObjectRef::new(&vm).within(&namespace))
+    let ctx = ctx.clone();
+    received(receiver).map(move |vm: String| ctx.key(&vm).object_ref())
 }
 
 /// For kinds whose objects have the label of their VM.
@@ -84,7 +87,13 @@ impl Watch {
             + 'static,
     {
         let (watch, cache) = (self.clone(), cache.clone());
-        let events = events::<K>(&self.ctx, labels);
+        let labels = Some(labels.to_owned()).filter(|labels| !labels.is_empty());
+        let config = watcher::Config {
+            label_selector: labels,
+            ..watcher::Config::default()
+        };
+        let api = Api::<K>::namespaced(self.ctx.cluster.client.clone(), &self.ctx.namespace);
+        let events = listed(api, config, self.ctx.cluster.watch_pause);
         async move {
             let mut events = std::pin::pin!(events);
             let mut complete = false;
@@ -151,13 +160,7 @@ impl Watch {
     }
 
     fn looked_at(&self, vm: &str) {
-        if self
-            .ctx
-            .vms
-            .reader()
-            .get(&ObjectRef::new(vm).within(&self.ctx.namespace))
-            .is_some()
-        {
+        if self.ctx.vms.get(&self.ctx.key(vm)).is_some() {
             drop(self.changes.send(vm.to_owned()));
         }
     }
