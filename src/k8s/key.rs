@@ -1,42 +1,63 @@
 //! (pure) The identity of an object among those of its kind.
 
+use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
-use kube::{Resource, ResourceExt};
 use std::fmt;
+use std::sync::Arc;
 
-/// Namespace and name of an object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectKey {
-    /// Namespace; empty for a cluster-scoped object.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
+/// Namespace and name of an object: `namespace/name`, or `name` for a cluster-scoped object. A clone shares the text.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey(Arc<str>);
 
 impl ObjectKey {
-    /// The key of the object of that name in that namespace.
+    /// The key of the object of that name in that namespace, which is empty for a cluster-scoped object.
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
+        match namespace {
+            "" => Self(Arc::from(name)),
+            namespace => Self(format!("{namespace}/{name}").into()),
         }
     }
 
     /// The key of the object.
     #[must_use]
     pub fn of<K: Resource>(object: &K) -> Self {
-        Self {
-            namespace: object.namespace().unwrap_or_default(),
-            name: object.name_any(),
-        }
+        let metadata = object.meta();
+        let namespace = metadata.namespace.as_deref().unwrap_or_default();
+        Self::new(namespace, metadata.name.as_deref().unwrap_or_default())
+    }
+
+    /// The key of the object of another name in the same namespace.
+    #[must_use]
+    pub fn sibling(&self, name: &str) -> Self {
+        Self::new(self.namespace(), name)
+    }
+
+    /// Namespace; empty for a cluster-scoped object.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.0
+            .split_once('/')
+            .map_or("", |(namespace, _)| namespace)
+    }
+
+    /// Name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.split_once('/').map_or(&self.0, |(_, name)| name)
+    }
+
+    /// Whether the namespace is that of the prefix, and the name begins with the name of the prefix.
+    #[must_use]
+    pub fn begins_with(&self, prefix: &Self) -> bool {
+        self.0.starts_with(&*prefix.0)
     }
 
     /// The object of this key, as kube's controller and stores name it.
     #[must_use]
     pub fn object_ref<K: Resource<DynamicType = ()>>(&self) -> ObjectRef<K> {
-        let object = ObjectRef::new(&self.name);
-        match self.namespace.as_str() {
+        let object = ObjectRef::new(self.name());
+        match self.namespace() {
             "" => object,
             namespace => object.within(namespace),
         }
@@ -54,9 +75,36 @@ impl<K: Resource> From<&ObjectRef<K>> for ObjectKey {
 
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.namespace.as_str() {
-            "" => f.write_str(&self.name),
-            namespace => write!(f, "{namespace}/{}", self.name),
-        }
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_has_namespace_and_name() {
+        let key = ObjectKey::new("ns", "a");
+        assert_eq!((key.namespace(), key.name()), ("ns", "a"));
+        assert_eq!(key.to_string(), "ns/a");
+        assert_eq!(key.sibling("b"), ObjectKey::new("ns", "b"));
+        let key = ObjectKey::new("", "a");
+        assert_eq!((key.namespace(), key.name()), ("", "a"));
+        assert_eq!(key.to_string(), "a");
+    }
+
+    #[test]
+    fn prefix_of_another_namespace_does_not_match() {
+        let key = ObjectKey::new("ns", "image-1");
+        assert!(key.begins_with(&ObjectKey::new("ns", "image-")));
+        assert!(!key.begins_with(&ObjectKey::new("n", "image-")));
+        assert!(!ObjectKey::new("", "image-1").begins_with(&ObjectKey::new("ns", "image-")));
     }
 }

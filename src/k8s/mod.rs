@@ -6,7 +6,7 @@
 //! | `cluster` | what all controllers of a process share |
 //! | `controller` | the trait `Reconciler` and the loop that runs it |
 //! | `key`, `state`, `retry` | the identity of an object, what is remembered of it, and delays after failures |
-//! | `watch`, `store`, `registry`, `tasks` | lists and watches, the stores that they fill, and their supervision |
+//! | `watch`, `follow`, `store`, `registry`, `tasks` | lists and watches, the stores that they fill, and their supervision |
 //! | `writer`, `events`, `error` | writes, events, errors |
 //! | `leader` | leader election |
 
@@ -19,6 +19,8 @@ pub mod controller;
 pub mod error;
 #[cfg(feature = "operator")]
 pub mod events;
+#[cfg(feature = "operator")]
+pub mod follow;
 #[cfg(feature = "operator")]
 pub mod key;
 #[cfg(feature = "operator")]

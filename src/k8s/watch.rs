@@ -12,15 +12,18 @@
 //!
 //! A server that never answers is noticed by [`Deadlines`](crate::k8s::client::timeout::Deadlines), a watch without events by kube.
 
+use crate::k8s::cluster::Cluster;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
-use kube::Resource;
 use kube::api::Api;
+use kube::core::NamespaceResourceScope;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher;
 use kube::runtime::watcher::{Error, Event, Result};
+use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
+use std::task::Poll;
 use std::time::Duration;
 
 /// Objects in a page of a list, the same number as in `kubectl` and Kubernetes' own controllers.
@@ -40,6 +43,51 @@ where
         move || watcher(api.clone(), config.clone()).boxed(),
         Pauses::up_to(longest),
     )
+}
+
+/// The namespaces that a controller watches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Namespaces {
+    /// All namespaces of the cluster.
+    All,
+    /// These namespaces, each with requests of its own, so that rights in these namespaces are enough.
+    Only(Vec<String>),
+}
+
+impl Namespaces {
+    fn apis<K>(&self, client: &Client) -> Vec<Api<K>>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        let api = |namespace: &String| Api::namespaced(client.clone(), namespace);
+        match self {
+            Self::All => vec![Api::all(client.clone())],
+            Self::Only(namespaces) => namespaces.iter().map(api).collect(),
+        }
+    }
+}
+
+/// Lists and follows the objects of these namespaces, as if they were one list.
+pub fn listed_in<K>(
+    cluster: &Cluster,
+    namespaces: &Namespaces,
+    config: &watcher::Config,
+) -> impl Stream<Item = Result<Event<K>>> + Send + 'static + use<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
+{
+    let (config, longest) = (config.clone(), cluster.watch_pause);
+    let begin = |api: Api<K>| -> Begin<K> {
+        let config = config.clone();
+        Box::new(move || listed(api.clone(), config.clone(), longest).boxed())
+    };
+    let apis = namespaces.apis(&cluster.client).into_iter();
+    merged(apis.map(begin).collect())
 }
 
 fn restarting<K, F>(
@@ -103,10 +151,8 @@ where
     }
 }
 
-/// The pauses of a watch, but never longer than [`Context::watch_pause`]: an API server that comes back, and a definition
-/// that is installed late, are noticed soon.
-///
-/// [`Context::watch_pause`]: crate::controllers::vm::context::Context::watch_pause
+/// The delays of a watch after errors, at most [`Cluster::watch_pause`]: an API server that comes back, and a definition that is
+/// installed late, are noticed soon.
 struct Pauses {
     pauses: watcher::DefaultBackoff,
     longest: Duration,
@@ -126,6 +172,93 @@ impl Pauses {
 
     fn reset(&mut self) {
         self.pauses.reset();
+    }
+}
+
+/// Makes one list of several: its first event is `Init`, and its `InitDone` follows when all lists are complete.
+///
+/// One list that begins again makes all others begin again, because the receiver replaces everything that it knows by a list. While
+/// lists are read, the changes of those that are complete wait.
+fn merged<K: Send + 'static>(
+    begin: Vec<Begin<K>>,
+) -> impl Stream<Item = Result<Event<K>>> + Send + 'static {
+    let lists = begin.into_iter().map(|begin| (begin(), begin)).collect();
+    let merged = Merged {
+        lists,
+        complete: 0,
+        has_begun: false,
+    };
+    futures::stream::unfold(merged, |mut merged| async move {
+        Some((merged.next().await?, merged))
+    })
+}
+
+/// Begins a list and its watch.
+type Begin<K> = Box<dyn Fn() -> Events<K> + Send>;
+
+/// The events of a list and its watch.
+type Events<K> = BoxStream<'static, Result<Event<K>>>;
+
+struct Merged<K> {
+    /// They are read in this order.
+    lists: Vec<(Events<K>, Begin<K>)>,
+    /// The number of complete lists.
+    complete: usize,
+    /// Whether the first list that is not complete has given `Init`.
+    has_begun: bool,
+}
+
+impl<K> Merged<K> {
+    async fn next(&mut self) -> Option<Result<Event<K>>> {
+        loop {
+            let reading = self.complete;
+            if reading == self.lists.len() {
+                let (place, event) = self.next_change().await?;
+                if matches!(event, Ok(Event::Init)) {
+                    self.restart(place);
+                }
+                return Some(event);
+            }
+            let event = self.lists.get_mut(reading)?.0.next().await?;
+            match event {
+                Ok(Event::Init) if std::mem::replace(&mut self.has_begun, true) => {
+                    self.restart(reading);
+                    return Some(event);
+                }
+                Ok(Event::Init) if reading > 0 => {}
+                Ok(Event::InitDone) => {
+                    self.complete += 1;
+                    self.has_begun = false;
+                    if self.complete == self.lists.len() {
+                        return Some(event);
+                    }
+                }
+                event => return Some(event),
+            }
+        }
+    }
+
+    /// The next event of any list, with the list's place.
+    async fn next_change(&mut self) -> Option<(usize, Result<Event<K>>)> {
+        futures::future::poll_fn(|cx| {
+            for (place, (list, _)) in self.lists.iter_mut().enumerate() {
+                if let Poll::Ready(event) = list.poll_next_unpin(cx) {
+                    return Poll::Ready(event.map(|event| (place, event)));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Begins again with the list at that place, which has given `Init`.
+    fn restart(&mut self, place: usize) {
+        self.lists.swap(0, place);
+        for (list, begin) in self.lists.iter_mut().skip(1) {
+            *list = begin();
+        }
+        self.complete = 0;
+        self.has_begun = true;
     }
 }
 
@@ -153,6 +286,17 @@ mod tests {
 
     type Reported = Vec<Result<Event<u8>>>;
 
+    fn text(event: Result<Event<u8>>) -> String {
+        match event {
+            Ok(Event::Init) => "init".to_owned(),
+            Ok(Event::InitApply(n)) => format!("has {n}"),
+            Ok(Event::InitDone) => "done".to_owned(),
+            Ok(Event::Apply(n)) => format!("now {n}"),
+            Ok(Event::Delete(n)) => format!("without {n}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
     /// What comes of watchers that report this, one after another, and nothing more; and how many were begun.
     async fn reported_of(watchers: Vec<Reported>, take: usize) -> (Vec<String>, usize) {
         let (watchers, begun) = (Mutex::new(watchers.into_iter()), Arc::new(Mutex::new(0)));
@@ -165,19 +309,60 @@ mod tests {
                 .boxed()
         };
         let events = restarting(begin, Pauses::up_to(Duration::from_secs(10)));
-        let reported = events.take(take).map(|event| match event {
-            Ok(Event::Init) => "init".to_owned(),
-            Ok(Event::InitApply(n)) => format!("has {n}"),
-            Ok(Event::InitDone) => "done".to_owned(),
-            Ok(Event::Apply(n)) => format!("now {n}"),
-            Ok(Event::Delete(n)) => format!("without {n}"),
-            Err(error) => error.to_string(),
-        });
+        let reported = events.take(take).map(text);
         let reported = tokio::time::timeout(Duration::from_secs(3600), reported.collect())
             .await
             .expect("nothing more comes");
         let begun = *begun.lock().unwrap();
         (reported, begun)
+    }
+
+    /// The events of merged lists, of which each begins with the next of its scripts when it is read again.
+    async fn merged_of(scripts: Vec<Vec<Reported>>, take: usize) -> Vec<String> {
+        let begin = scripts.into_iter().map(|scripts| -> Begin<u8> {
+            let scripts = Mutex::new(scripts.into_iter());
+            Box::new(move || {
+                let events = futures::stream::iter(scripts.lock().unwrap().next().unwrap());
+                events.chain(futures::stream::pending()).boxed()
+            })
+        });
+        let events = merged(begin.collect()).take(take).map(text);
+        tokio::time::timeout(Duration::from_secs(3600), events.collect())
+            .await
+            .expect("nothing more comes")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_of_two_namespaces_are_one_list() {
+        let first = list(1).into_iter().chain([Ok(Event::Apply(3))]);
+        let second = list(2).into_iter().chain([Ok(Event::Delete(2))]);
+        let events = merged_of(vec![vec![first.collect()], vec![second.collect()]], 6).await;
+        assert_eq!(
+            events,
+            ["init", "has 1", "has 2", "done", "now 3", "without 2"]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn list_that_begins_again_makes_the_others_begin_again() {
+        let second = list(2).into_iter().chain(list(4));
+        let scripts = vec![vec![list(1), list(3)], vec![second.collect()]];
+        let events = merged_of(scripts, 8).await;
+        assert_eq!(
+            events,
+            [
+                "init", "has 1", "has 2", "done", "init", "has 4", "has 3", "done"
+            ]
+        );
+        // The second list fails on its way and begins again.
+        let half = vec![Ok(Event::Init), Ok(Event::InitApply(2))];
+        let second = half.into_iter().chain(list(4));
+        let scripts = vec![vec![list(1), list(3)], vec![second.collect()]];
+        let events = merged_of(scripts, 7).await;
+        assert_eq!(
+            events,
+            ["init", "has 1", "has 2", "init", "has 4", "has 3", "done"]
+        );
     }
 
     fn failed(code: u16) -> kube::Error {

@@ -2,6 +2,7 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`generic`] | two made-up kinds as controllers on the generic layer |
 //! | [`golden`] | what becomes of each example and fixture; what is generated |
 //! | [`layers`] | imports point downwards only |
 //! | [`scenarios`] | a VM's life against a scripted API server |
@@ -16,6 +17,7 @@
     reason = "tests"
 )]
 
+mod generic;
 mod golden;
 mod layers;
 mod model;

@@ -12,9 +12,11 @@ use crate::k8s::key::ObjectKey;
 use crate::k8s::registry::Registry;
 use crate::k8s::store::children::Cache;
 use crate::k8s::store::primary::PrimaryStore;
+use crate::k8s::watch::Namespaces;
 use crate::k8s::writer::Writer;
 use crate::settings::Settings;
 use k8s_openapi::jiff::Timestamp;
+use kube::Resource;
 use kube::core::error_boundary::InvalidObject;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,16 +60,26 @@ pub struct Caches {
 impl Default for Caches {
     fn default() -> Self {
         Self {
-            // A pod has the name of its VM. One that is not ours can have it too, and is then in the way.
-            pods: Arc::new(Cache::new(|pod| pod.metadata.name.clone())),
-            config_maps: Arc::new(Cache::new(vm_of::<ConfigMapView>)),
+            // A pod has the name of its VM. A pod of another program with that name blocks the VM.
+            pods: Arc::new(Cache::new(|pod| Some(ObjectKey::of(pod)))),
+            config_maps: Arc::new(Cache::new(labelled_vm)),
+            // Claims of no VM are kept, too: a VM may name them.
             claims: Arc::new(Cache::new(|claim| {
-                Some(owner_of(claim).unwrap_or_default())
+                Some(sibling(claim, &owner_of(claim).unwrap_or_default()))
             })),
-            secrets: Arc::new(Cache::new(vm_of::<SecretView>)),
-            services: Arc::new(Cache::new(vm_of::<ServiceView>)),
+            secrets: Arc::new(Cache::new(labelled_vm)),
+            services: Arc::new(Cache::new(labelled_vm)),
         }
     }
+}
+
+fn sibling<K: Resource>(object: &K, name: &str) -> ObjectKey {
+    ObjectKey::of(object).sibling(name)
+}
+
+/// The VM that the object's label names.
+fn labelled_vm<K: Resource>(object: &K) -> Option<ObjectKey> {
+    Some(sibling(object, &vm_of(object)?))
 }
 
 impl Context {
@@ -103,6 +115,12 @@ impl Context {
         Writer::new(&self.cluster, &self.namespace)
     }
 
+    /// The namespace that is watched, for the watches.
+    #[must_use]
+    pub fn watched_namespace(&self) -> Namespaces {
+        Namespaces::Only(vec![self.namespace.clone()])
+    }
+
     /// The key of the object of that name in the namespace that is watched.
     #[must_use]
     pub fn key(&self, name: &str) -> ObjectKey {
@@ -122,7 +140,7 @@ impl Context {
             return;
         };
         let seconds = now.duration_since(created).as_secs_f64();
-        tracing::info!(vm = vm.name, seconds, "the VM runs");
+        tracing::info!(vm = vm.name(), seconds, "the VM runs");
         self.cluster.metrics.vm_start.observe(seconds);
     }
 

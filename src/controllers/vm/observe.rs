@@ -221,19 +221,19 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
         let legacy = ctx
             .caches
             .claims
-            .get(&legacy)
+            .get(&ctx.key(&legacy))
             .filter(|view| owner_of(view.as_ref()).is_none_or(|vm| vm == name));
-        let view = legacy.or_else(|| ctx.caches.claims.get(&claim))?;
+        let view = legacy.or_else(|| ctx.caches.claims.get(&ctx.key(&claim)))?;
         Some((view.name_any(), view))
     };
     let claims: BTreeMap<String, Arc<ClaimView>> =
         disks.chain([runner_data]).filter_map(claim).collect();
-    let pod = ctx.caches.pods.get(&name);
+    let pod = ctx.caches.pods.get(&ctx.key(&name));
     let pod_uid = pod.as_ref().and_then(|pod| pod.metadata.uid.as_deref());
     let deleted_by_operator =
         pod_uid.is_some_and(|uid| ctx.states.has_deleted_pod(&ObjectKey::of(&*vm), uid));
     let fetch = |remote: images::Remote| {
-        let pod = ctx.caches.pods.get(&remote.pod_name());
+        let pod = ctx.caches.pods.get(&ctx.key(&remote.pod_name()));
         let ended_for = pod.as_deref().and_then(|pod| ended_for(pod, now));
         (
             remote.pod_name(),
@@ -245,16 +245,19 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
         )
     };
     Observed {
-        config_map: ctx.caches.config_maps.get(&name),
+        config_map: ctx.caches.config_maps.get(&ctx.key(&name)),
         warnings: BTreeMap::new(),
         fetches: images::remotes(&vm).into_iter().map(fetch).collect(),
         images_missing: images_missing(&vm, now),
         pod,
         deleted_by_operator,
         claims,
-        image_repository: ctx.caches.claims.get(names::IMAGE_REPOSITORY_CLAIM),
-        display_secret: display_secret(ctx.caches.secrets.group(&name), &vm),
-        service: ctx.caches.services.get(&name),
+        image_repository: ctx
+            .caches
+            .claims
+            .get(&ctx.key(names::IMAGE_REPOSITORY_CLAIM)),
+        display_secret: display_secret(ctx.caches.secrets.group(&ctx.key(&name)), &vm),
+        service: ctx.caches.services.get(&ctx.key(&name)),
         now,
         vm,
     }

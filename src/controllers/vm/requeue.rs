@@ -28,7 +28,7 @@ pub fn outcome(
     ctx: &Context,
 ) -> Outcome {
     // The pod as the writes have left it: the watch reports nothing new of it.
-    observed.pod = ctx.caches.pods.get(&observed.name());
+    observed.pod = ctx.caches.pods.get(&ctx.key(&observed.name()));
     let is_kept = *decision == Decision::Keep && plan.is_some();
     let is_created = *decision == Decision::Create;
     decision

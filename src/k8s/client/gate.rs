@@ -37,13 +37,7 @@ pub fn client(
 ) -> kube::Result<Client> {
     // kube would send again, up to 15 times and as late as the server wishes, whoever leads by then.
     config.default_retry = false;
-    let layer = FilterLayer::new(move |request: Request<Body>| {
-        if is_write(request.method()) && !leadership.leads() {
-            return Err(NotLeading);
-        }
-        count(&request, &metrics);
-        Ok(request)
-    });
+    let layer = layer(metrics, leadership);
     Ok(connect::builder(config)?
         .with_layer(&deadlines)
         .with_layer(&layer)
@@ -56,6 +50,20 @@ pub fn client(
 /// If the configuration is of no use.
 pub fn unguarded(config: Config, metrics: Arc<Metrics>) -> kube::Result<Client> {
     client(config, metrics, Leadership::alone(), Deadlines::default())
+}
+
+/// Counts requests, and fails the writes of an operator that does not lead.
+pub fn layer(
+    metrics: Arc<Metrics>,
+    leadership: Leadership,
+) -> FilterLayer<impl Fn(Request<Body>) -> Result<Request<Body>, NotLeading> + Clone> {
+    FilterLayer::new(move |request: Request<Body>| {
+        if is_write(request.method()) && !leadership.leads() {
+            return Err(NotLeading);
+        }
+        count(&request, &metrics);
+        Ok(request)
+    })
 }
 
 fn is_write(method: &Method) -> bool {

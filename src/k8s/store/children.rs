@@ -5,6 +5,7 @@
 //! The cache never goes back: of two states the one with the higher `resourceVersion` is kept. Kubernetes defines since 1.35 that
 //! these are rising numbers; with etcd they always were.
 
+use crate::k8s::key::ObjectKey;
 use crate::k8s::registry::Stored;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -20,25 +21,25 @@ pub enum Change {
     /// No change: the object was known in this version or a newer one.
     None,
     /// The object of this group changed. [`Cache::new`] has the function that gives the group.
-    Group(String),
+    Group(ObjectKey),
     /// A new list has replaced the content: anything may have changed.
     Relisted,
 }
 
-/// The objects of one kind, in groups. For most kinds a group is a VM.
+/// The objects of one kind, in groups. A group is the key of the primary object to which they belong.
 pub struct Cache<K> {
-    group_of: fn(&K) -> Option<String>,
+    group_of: fn(&K) -> Option<ObjectKey>,
     content: Mutex<Content<K>>,
     ready: watch::Sender<bool>,
 }
 
 struct Content<K> {
-    /// By group and name.
-    objects: BTreeMap<(Arc<str>, Arc<str>), Arc<K>>,
-    groups: HashMap<Arc<str>, Arc<str>>,
-    /// Names of deleted objects with the version of the deletion: the answer to a write that arrives after the deletion must not
+    /// By group and key.
+    objects: BTreeMap<(ObjectKey, ObjectKey), Arc<K>>,
+    groups: HashMap<ObjectKey, ObjectKey>,
+    /// Keys of deleted objects with the version of the deletion: the answer to a write that arrives after the deletion must not
     /// bring the object back.
-    deleted: HashMap<String, u64>,
+    deleted: HashMap<ObjectKey, u64>,
     /// Objects of a list that is not complete yet.
     listing: Vec<K>,
     /// Number of complete lists.
@@ -67,7 +68,7 @@ impl<K: Resource> Writing<'_, K> {
         let mut content = self.cache.lock();
         let deleted_later = content
             .deleted
-            .get(name(&*object))
+            .get(&ObjectKey::of(&*object))
             .is_some_and(|deleted| *deleted >= version);
         if content.lists == self.lists && !deleted_later {
             content.insert(object.clone(), self.cache.group_of);
@@ -91,14 +92,10 @@ pub fn is_newer<K: Resource>(object: &K, than: &K) -> bool {
         .is_some_and(|(object, than)| object > than)
 }
 
-fn name<K: Resource>(object: &K) -> &str {
-    object.meta().name.as_deref().unwrap_or_default()
-}
-
 impl<K: Resource> Cache<K> {
     /// An empty cache. Objects without a group are not kept.
     #[must_use]
-    pub fn new(group_of: fn(&K) -> Option<String>) -> Self {
+    pub fn new(group_of: fn(&K) -> Option<ObjectKey>) -> Self {
         let content = Content {
             objects: BTreeMap::new(),
             groups: HashMap::new(),
@@ -125,9 +122,10 @@ impl<K: Resource> Cache<K> {
                 .insert(Arc::new(object), self.group_of)
                 .map_or(Change::None, Change::Group),
             Event::Delete(object) => {
-                // The event of an earlier object of this name can arrive after the answer to the creation of the next one.
+                let key = ObjectKey::of(&object);
+                // The event of a previous object with this name can arrive after the answer to the creation of the next one.
                 if content
-                    .known(name(&object))
+                    .known(&key)
                     .is_some_and(|known| is_newer(&**known, &object))
                 {
                     return Change::None;
@@ -135,13 +133,9 @@ impl<K: Resource> Cache<K> {
                 if content.deleted.len() >= DELETIONS_MAX {
                     content.deleted.clear();
                 }
-                content.deleted.insert(
-                    name(&object).to_owned(),
-                    version(&object).unwrap_or(u64::MAX),
-                );
-                content
-                    .remove(name(&object))
-                    .map_or(Change::None, Change::Group)
+                let version = version(&object).unwrap_or(u64::MAX);
+                content.deleted.insert(key.clone(), version);
+                content.remove(&key).map_or(Change::None, Change::Group)
             }
             Event::Init => {
                 content.listing.clear();
@@ -153,12 +147,13 @@ impl<K: Resource> Cache<K> {
             }
             Event::InitDone => {
                 let listed = std::mem::take(&mut content.listing);
-                let newest = listed
-                    .into_iter()
-                    .map(|object| match content.known(name(&object)) {
-                        Some(known) if is_newer(&**known, &object) => known.clone(),
-                        _ => Arc::new(object),
-                    });
+                let newest =
+                    listed
+                        .into_iter()
+                        .map(|object| match content.known(&ObjectKey::of(&object)) {
+                            Some(known) if is_newer(&**known, &object) => known.clone(),
+                            _ => Arc::new(object),
+                        });
                 let newest: Vec<_> = newest.collect();
                 content.lists += 1;
                 content.objects.clear();
@@ -184,34 +179,30 @@ impl<K: Resource> Cache<K> {
         }
     }
 
-    /// The object of that name.
+    /// The object of that key.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<Arc<K>> {
-        self.lock().known(name).cloned()
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.lock().known(key).cloned()
     }
 
-    /// The objects of the group, by name.
+    /// The objects of the group, by key.
     #[must_use]
-    pub fn group(&self, group: &str) -> Vec<Arc<K>> {
-        let content = self.lock();
-        let from = (Arc::from(group), Arc::from(""));
-        let of_group = content
-            .objects
-            .range(from..)
-            .take_while(|((g, _), _)| **g == *group);
-        of_group.map(|(_, object)| object.clone()).collect()
+    pub fn group(&self, group: &ObjectKey) -> Vec<Arc<K>> {
+        self.while_group(group, |found| found == group)
     }
 
-    /// The objects of all groups whose names begin with the prefix.
+    /// The objects of all groups of the namespace whose names begin with that name.
     #[must_use]
-    pub fn groups(&self, prefix: &str) -> Vec<Arc<K>> {
+    pub fn groups(&self, prefix: &ObjectKey) -> Vec<Arc<K>> {
+        self.while_group(prefix, |found| found.begins_with(prefix))
+    }
+
+    fn while_group(&self, first: &ObjectKey, is_meant: impl Fn(&ObjectKey) -> bool) -> Vec<Arc<K>> {
         let content = self.lock();
-        let from = (Arc::from(prefix), Arc::from(""));
-        let groups = content
-            .objects
-            .range(from..)
-            .take_while(|((group, _), _)| group.starts_with(prefix));
-        groups.map(|(_, object)| object.clone()).collect()
+        let from = (first.clone(), ObjectKey::new("", ""));
+        let objects = content.objects.range(from..);
+        let meant = objects.take_while(|((group, _), _)| is_meant(group));
+        meant.map(|(_, object)| object.clone()).collect()
     }
 
     /// The number of known objects.
@@ -243,41 +234,41 @@ impl<K: Resource + Send + Sync> Stored for Cache<K> {
 }
 
 impl<K: Resource> Content<K> {
-    fn known(&self, name: &str) -> Option<&Arc<K>> {
-        let (name, group) = self.groups.get_key_value(name)?;
-        self.objects.get(&(group.clone(), name.clone()))
+    fn known(&self, key: &ObjectKey) -> Option<&Arc<K>> {
+        let (key, group) = self.groups.get_key_value(key)?;
+        self.objects.get(&(group.clone(), key.clone()))
     }
 
     /// Inserts the object unless this version or a newer one is known. Returns the group if anything changed.
-    fn insert(&mut self, object: Arc<K>, group_of: fn(&K) -> Option<String>) -> Option<String> {
-        let name = Arc::<str>::from(name(&*object));
-        let known = self.known(&name).and_then(|known| version(&**known));
+    fn insert(
+        &mut self,
+        object: Arc<K>,
+        group_of: fn(&K) -> Option<ObjectKey>,
+    ) -> Option<ObjectKey> {
+        let key = ObjectKey::of(&*object);
+        let known = self.known(&key).and_then(|known| version(&**known));
         if known
             .zip(version(&*object))
             .is_some_and(|(known, version)| known >= version)
         {
             return None;
         }
-        let before = self.remove(&name);
+        let before = self.remove(&key);
         let Some(group) = group_of(&object) else {
             return before;
         };
-        // Most objects have the name of their group.
-        let key = if group == *name {
-            name.clone()
-        } else {
-            Arc::from(group.as_str())
-        };
-        self.groups.insert(name.clone(), key.clone());
-        self.objects.insert((key, name), object);
+        // Most objects have the name of their group; the two keys share the text then.
+        let group = if group == key { key.clone() } else { group };
+        self.groups.insert(key.clone(), group.clone());
+        self.objects.insert((group.clone(), key), object);
         Some(group)
     }
 
     /// Removes the object and returns its group.
-    fn remove(&mut self, name: &str) -> Option<String> {
-        let (name, group) = self.groups.remove_entry(name)?;
-        self.objects.remove(&(group.clone(), name));
-        Some(group.to_string())
+    fn remove(&mut self, key: &ObjectKey) -> Option<ObjectKey> {
+        let (key, group) = self.groups.remove_entry(key)?;
+        self.objects.remove(&(group.clone(), key));
+        Some(group)
     }
 }
 

@@ -209,6 +209,9 @@ impl State {
     fn store(&mut self, path: &str, mut object: Value) -> Value {
         self.version += 1;
         object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        if path.contains("/namespaces/ns/") {
+            object["metadata"]["namespace"] = "ns".into();
+        }
         self.objects.insert(path.to_owned(), object.clone());
         object
     }

@@ -1,6 +1,6 @@
 //! What must hold at the end: the same objects as without a fault. What must hold at every revision is in `history`.
 
-use crate::played::Cluster;
+use crate::played::{Cluster, MADE_UP};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,12 @@ fn plain(
     let present_ones = present_ones
         .into_iter()
         .filter_map(|(kind, name)| Some((uid(kind)?, name.to_owned())));
-    let names: Vec<(String, String)> = present_ones.chain(gone).collect();
+    let made_up = present.iter().filter_map(|((kind, name), object)| {
+        MADE_UP.iter().find(|(_, _, made_up, _)| made_up == kind)?;
+        let uid = object["metadata"]["uid"].as_str()?.to_owned();
+        Some((uid, format!("UID-OF-{kind}-{name}")))
+    });
+    let names: Vec<(String, String)> = present_ones.chain(gone).chain(made_up).collect();
     let plain = |((kind, name), object): (&(&'static str, String), &Value)| {
         let mut object = object.clone();
         if let Some(annotations) = object

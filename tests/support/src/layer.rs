@@ -95,7 +95,8 @@ impl Layer {
     #[must_use]
     pub fn client(&self, namespace: &str, deadlines: Deadlines) -> Client {
         let layer = self.clone();
-        let service = tower::service_fn(move |request| layer.clone().pass(request));
+        let home: Arc<str> = namespace.into();
+        let service = tower::service_fn(move |request| layer.clone().pass(request, home.clone()));
         Client::new(deadlines.layer(service), namespace)
     }
 
@@ -157,12 +158,12 @@ impl Layer {
         }
     }
 
-    async fn pass(self, request: Request<Body>) -> Result<Answer, BoxError> {
+    async fn pass(self, request: Request<Body>, home: Arc<str>) -> Result<Answer, BoxError> {
         if *self.dead.borrow() {
             return Err("the operator is dead".into());
         }
         let path = request.uri().path().to_owned();
-        let (what, request) = named(request).await?;
+        let (what, request) = named(request, &home).await?;
         let under_way = self.traffic.begins(&what);
         let before_write = self.before_write(&what, &path).await?;
         let fault = self.passes(&what);
@@ -233,13 +234,13 @@ impl Layer {
         let Some((verb, kind)) = what.split_once(' ').filter(|_| is_needed) else {
             return Ok(None);
         };
-        let Some((_, within)) = path
-            .split_once("/namespaces/")
-            .filter(|_| !matches!(verb, "GET" | "LIST" | "WATCH"))
-        else {
+        if matches!(verb, "GET" | "LIST" | "WATCH") {
             return Ok(None);
+        }
+        let namespace = match path.split_once("/namespaces/") {
+            Some((_, within)) => within.split('/').next().unwrap_or_default(),
+            None => "default",
         };
-        let namespace = within.split('/').next().unwrap_or_default();
         let list = Request::get(format!("/api/v1/namespaces/{namespace}/configmaps?limit=1"))
             .body(Body::empty())?;
         let list = self
@@ -423,29 +424,39 @@ fn passed_on(answer: Response<Body>) -> Answer {
     answer.map(|body| body.map_err(BoxError::from).boxed_unsync())
 }
 
-/// What the request is, without names that differ from run to run.
-async fn named(request: Request<Body>) -> Result<(String, Request<Body>), BoxError> {
-    let (parts, mut body) = request.into_parts();
-    let path = parts.uri.path().to_owned();
-    let query = parts.uri.query().unwrap_or_default();
-    let within = path
+/// The namespace of a path, if it has one, and what follows group, version and namespace.
+fn within(path: &str) -> (Option<&str>, &str) {
+    if let Some((namespace, within)) = path
         .split_once("/namespaces/")
         .and_then(|(_, rest)| rest.split_once('/'))
-        .map(|(_, within)| within);
-    let what = match (&parts.method, within) {
-        (_, None) => return Err(format!("{path} is in no namespace").into()),
-        (&Method::GET, Some(kind)) if query.contains("watch=true") => format!("WATCH {kind}"),
-        (&Method::GET, Some(kind)) if !kind.contains('/') => format!("LIST {kind}"),
-        (&Method::POST, Some(kind)) if kind != "events" => {
+    {
+        return (Some(namespace), within);
+    }
+    let of_core = path.strip_prefix("/api/v1/");
+    let of_group = || path.strip_prefix("/apis/")?.splitn(3, '/').nth(2);
+    (None, of_core.or_else(of_group).unwrap_or(path))
+}
+
+/// What the request is, without names that differ from run to run. A namespace that is not `home` is named behind.
+async fn named(request: Request<Body>, home: &str) -> Result<(String, Request<Body>), BoxError> {
+    let (parts, mut body) = request.into_parts();
+    let query = parts.uri.query().unwrap_or_default();
+    let (namespace, kind) = within(parts.uri.path());
+    let other = namespace.filter(|namespace| *namespace != home);
+    let at = other.map_or(String::new(), |namespace| format!("@{namespace}"));
+    let what = match &parts.method {
+        &Method::GET if query.contains("watch=true") => format!("WATCH {kind}"),
+        &Method::GET if !kind.contains('/') => format!("LIST {kind}"),
+        &Method::POST if kind != "events" => {
             let bytes = body.collect().await?.to_bytes();
             let object: Value = serde_json::from_slice(&bytes)?;
             body = Body::from(bytes.to_vec());
             format!(
-                "POST {kind}/{}",
+                "POST {kind}/{}{at}",
                 object["metadata"]["name"].as_str().unwrap_or_default()
             )
         }
-        (method, Some(within)) => format!("{method} {within}"),
+        method => format!("{method} {kind}{at}"),
     };
     Ok((what, Request::from_parts(parts, body)))
 }

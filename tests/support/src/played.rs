@@ -26,16 +26,29 @@ pub const KINDS: [(&str, &str, &str, &str); 6] = [
     ("", "v1", "Service", "services"),
 ];
 
+/// Made-up kinds, with which the generic layer is tested. A real API server does not know them.
+pub const MADE_UP: [(&str, &str, &str, &str); 2] = [
+    ("example.org", "v1", "Note", "notes"),
+    ("example.org", "v1", "Site", "sites"),
+];
+
+/// Kinds whose objects are in no namespace.
+const CLUSTER_SCOPED: [&str; 1] = ["Site"];
+
+/// Kinds whose deleted objects are owners of others.
+const OWNERS: [&str; 3] = ["VirtualMachine", "Note", "Site"];
+
 /// The API of a kind: in that namespace, or in all.
 #[must_use]
 pub fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
     let (group, version, _, plural) = KINDS
         .into_iter()
+        .chain(MADE_UP)
         .find(|(_, _, name, _)| *name == kind)
         .unwrap();
     let resource =
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
-    match namespace {
+    match namespace.filter(|_| !CLUSTER_SCOPED.contains(&kind)) {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
     }
@@ -72,6 +85,8 @@ pub struct Cluster {
     /// Of everybody but the operator.
     pub client: Client,
     seen: Arc<Mutex<Seen>>,
+    /// The only namespace that is asked for; the names of objects in other namespaces begin with these.
+    only: Option<Arc<str>>,
     /// Tells of each change.
     pub changed: Signal,
 }
@@ -79,12 +94,30 @@ pub struct Cluster {
 impl Cluster {
     /// Starts to follow everything, and to play.
     pub async fn start(client: Client) -> Self {
+        Self::follow_kinds(client, None, KINDS.map(|(_, _, kind, _)| kind).to_vec()).await
+    }
+
+    /// The same for a cluster with a single run, whose objects are those of that namespace with all others.
+    pub async fn start_single(client: Client, namespace: &str, kind: &'static str) -> Self {
+        // The definitions of other controllers are not installed.
+        let built_in = KINDS.into_iter().filter(|(group, ..)| group.is_empty());
+        let mut kinds: Vec<_> = built_in.map(|(_, _, kind, _)| kind).collect();
+        kinds.push(kind);
+        Self::follow_kinds(client, Some(namespace.into()), kinds).await
+    }
+
+    async fn follow_kinds(
+        client: Client,
+        only: Option<Arc<str>>,
+        kinds: Vec<&'static str>,
+    ) -> Self {
         let cluster = Self {
             client,
             seen: Arc::default(),
+            only,
             changed: Signal::default(),
         };
-        for (_, _, kind, _) in KINDS {
+        for kind in kinds {
             let list = api(&cluster.client, kind, None)
                 .list(&ListParams::default())
                 .await
@@ -136,14 +169,20 @@ impl Cluster {
                 .unwrap_or_default()
                 .to_owned()
         };
-        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+        let (mut namespace, mut name) = (text("/metadata/namespace"), text("/metadata/name"));
+        if let Some(only) = self.only.as_deref().filter(|only| *only != namespace) {
+            if !namespace.is_empty() {
+                name = format!("{namespace}/{name}");
+            }
+            namespace = only.to_owned();
+        }
         let mut seen = self.seen.lock().unwrap();
         let present = seen.present.entry(namespace.clone()).or_default();
         match entry.deleted {
             true => present.remove(&(entry.kind, name)),
             false => present.insert((entry.kind, name), entry.object.clone()),
         };
-        if entry.deleted && entry.kind == "VirtualMachine" {
+        if entry.deleted && OWNERS.contains(&entry.kind) {
             seen.dead.insert(text("/metadata/uid"));
         }
         seen.history.entry(namespace).or_default().push(entry);
@@ -315,14 +354,12 @@ impl Cluster {
 
     /// What the rest of Kubernetes does about it. What fails is overtaken by another change, which is played again.
     async fn play(self, kind: &'static str, deleted: bool, object: Value) {
-        let Some(namespace) = object["metadata"]["namespace"]
-            .as_str()
-            .map(ToOwned::to_owned)
-        else {
+        let namespace = object["metadata"]["namespace"].as_str();
+        let Some(namespace) = self.only.as_deref().or(namespace).map(ToOwned::to_owned) else {
             return;
         };
         if deleted {
-            if kind == "VirtualMachine" {
+            if OWNERS.contains(&kind) {
                 self.collect_garbage(&namespace).await;
             }
             return;
@@ -361,6 +398,9 @@ impl Cluster {
                     .contains(uid.as_str().unwrap_or_default())
             };
             if !owners.is_empty() && owners.iter().all(|owner| is_dead(&owner["uid"])) {
+                let namespace = object["metadata"]["namespace"]
+                    .as_str()
+                    .unwrap_or(namespace);
                 let _ = self.delete(kind, namespace, &object, 0).await;
             }
         }

@@ -206,7 +206,7 @@ async fn ensure_secret(
     let Some(secret) = secret else {
         return Ok(observed.display_secret.clone());
     };
-    if let Some(there) = ctx.caches.secrets.get(&secret.name_any()) {
+    if let Some(there) = ctx.caches.secrets.get(&ctx.key(&secret.name_any())) {
         ensure_ours("Secret", &*there, is_ours(&*there, observed), observed)?;
     }
     let mut secret = secret.clone();

@@ -26,7 +26,9 @@ pub async fn remove(observed: &Observed, ctx: &Context) -> Result<(), Error> {
     let (vm, caches) = (&*observed.vm, &ctx.caches);
     // A secret that this VM uses is not an orphan.
     let secret = match observed.display_secret {
-        None => caches.secrets.get(&names::display_secret(&observed.name())),
+        None => caches
+            .secrets
+            .get(&ctx.key(&names::display_secret(&observed.name()))),
         Some(_) => None,
     };
     let config_map = observed

@@ -33,7 +33,7 @@ pub async fn sweep(
     before: &BTreeSet<String>,
     ctx: &Context,
 ) -> BTreeSet<String> {
-    let pods = ctx.caches.pods.groups(POD_PREFIX);
+    let pods = ctx.caches.pods.groups(&ctx.key(POD_PREFIX));
     let mut unwanted = BTreeSet::new();
     if pods.is_empty() {
         ctx.progresses.retain(|_| false);
@@ -48,7 +48,10 @@ pub async fn sweep(
         .collect();
     ctx.progresses.retain(|pod| wanted.contains(pod));
     // A pod that has ended keeps its claims from going.
-    let repository = ctx.caches.claims.get(names::IMAGE_REPOSITORY_CLAIM);
+    let repository = ctx
+        .caches
+        .claims
+        .get(&ctx.key(names::IMAGE_REPOSITORY_CLAIM));
     let is_going = repository.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some());
     for pod in pods
         .iter()

@@ -285,7 +285,7 @@ pub struct SecretView {
     pub metadata: ObjectMeta,
 }
 
-/// The VM that an object belongs to, by its label.
+/// The name of the VM to which an object belongs, by its label.
 pub fn vm_of<K: Resource>(object: &K) -> Option<String> {
     object
         .meta()
@@ -295,7 +295,7 @@ pub fn vm_of<K: Resource>(object: &K) -> Option<String> {
         .cloned()
 }
 
-/// The VM that an object belongs to, if it is one of a VM: what deploys applications uses the label, too.
+/// The name of the VM to which an object belongs, if it is a child of a VM: deployment tools use the same label.
 pub fn owner_of<K: Resource>(object: &K) -> Option<String> {
     let name = object.meta().labels.as_ref()?.get(names::LABEL_NAME)?;
     vm_of(object).filter(|_| [names::APP_NAME, names::OLD_APP_NAME].contains(&name.as_str()))

@@ -3,12 +3,11 @@
 use crate::api::VirtualMachine;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::views::VmView;
-use crate::controllers::vm::watches::failed;
 use crate::k8s::events as published;
-use crate::k8s::watch::listed;
+use crate::k8s::follow;
+use crate::k8s::watch::listed_in;
 use futures::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::Api;
 use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
 use kube::runtime::events::EventType;
@@ -21,44 +20,22 @@ use std::sync::Arc;
 /// A VM, or the error and the metadata of one that cannot be decoded.
 type Guarded = DeserializeGuard<VmView>;
 
-/// Watches VMs into [`Context::vms`]. Returns the VMs that were added, changed or deleted: names only, as ten thousand are listed at
-/// once. A VM that cannot be decoded is treated like one that does not exist, and reported by an event.
+/// Watches VMs into [`Context::vms`]. Returns the VMs that were added, changed or deleted. A VM that cannot be decoded is treated like
+/// one that does not exist, and reported by an event.
 pub fn vms(
     ctx: &Arc<Context>,
 ) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
-    let api = Api::<Guarded>::namespaced(ctx.cluster.client.clone(), &ctx.namespace);
-    let events = listed(api, watcher::Config::default(), ctx.cluster.watch_pause);
-    let ctx = ctx.clone();
-    let mut names = Vec::new();
-    events.flat_map(move |event| {
-        ctx.vms.note_definition(&event);
-        let changed = match event {
-            Ok(event) => decoded(event, &ctx).map(|event| {
-                ctx.vms.watched(&event);
-                in_store(event, &mut names)
-            }),
-            // The controller would pause all that it listens to, on top of the pause of this watch.
-            Err(error) => {
-                failed(&ctx, "vms", &error);
-                None
-            }
+    let config = watcher::Config::default();
+    let events = listed_in::<Guarded>(&ctx.cluster, &ctx.watched_namespace(), &config);
+    let (cluster, vms, ctx) = (ctx.cluster.clone(), ctx.vms.clone(), ctx.clone());
+    let events = events.filter_map(move |event| {
+        let decoded = match event {
+            Ok(event) => decoded(event, &ctx).map(Ok),
+            Err(error) => Some(Err(error)),
         };
-        futures::stream::iter(changed.unwrap_or_default())
-    })
-}
-
-/// The VMs that have changed, each when the store has the change. A list gets into the store as a whole at its end.
-fn in_store(
-    event: Event<VirtualMachine>,
-    listed: &mut Vec<ObjectRef<VirtualMachine>>,
-) -> Vec<ObjectRef<VirtualMachine>> {
-    match event {
-        Event::Apply(vm) | Event::Delete(vm) => return vec![ObjectRef::from_obj(&vm)],
-        Event::Init => listed.clear(),
-        Event::InitApply(vm) => listed.push(ObjectRef::from_obj(&vm)),
-        Event::InitDone => return std::mem::take(listed),
-    }
-    Vec::new()
+        futures::future::ready(decoded)
+    });
+    follow::primaries(&cluster, "vms", events, vms)
 }
 
 fn decoded(event: Event<Guarded>, ctx: &Arc<Context>) -> Option<Event<VirtualMachine>> {

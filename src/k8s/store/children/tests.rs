@@ -10,18 +10,22 @@ fn object(name: &str, vm: &str, version: u64) -> ConfigMap {
     object
 }
 
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("", name)
+}
+
 fn cache() -> Cache<ConfigMap> {
     Cache::new(|o| {
-        o.metadata
+        Some(key(o
+            .metadata
             .labels
             .as_ref()?
-            .get(names::LABEL_INSTANCE)
-            .cloned()
+            .get(names::LABEL_INSTANCE)?))
     })
 }
 
 fn version_of(cache: &Cache<ConfigMap>, name: &str) -> Option<u64> {
-    cache.get(name).and_then(|o| version(o.as_ref()))
+    cache.get(&key(name)).and_then(|o| version(o.as_ref()))
 }
 
 #[test]
@@ -30,7 +34,7 @@ fn what_is_known_in_this_version_is_no_change() {
     let watched = |version| cache.watched(Event::Apply(object("a", "vm", version)));
     cache.writing().answered(object("a", "vm", 5));
     assert_eq!([watched(5), watched(5)], [Change::None, Change::None]);
-    assert_eq!(watched(6), Change::Group("vm".to_owned()));
+    assert_eq!(watched(6), Change::Group(key("vm")));
 }
 
 #[test]
@@ -44,7 +48,7 @@ fn an_own_write_is_seen_before_the_watch_tells_and_older_news_does_not_undo_it()
     assert_eq!(version_of(&cache, "a"), Some(7));
     assert_eq!(
         cache.watched(Event::Apply(object("a", "vm", 9))),
-        Change::Group("vm".to_owned())
+        Change::Group(key("vm"))
     );
     assert_eq!(version_of(&cache, "a"), Some(9));
 }
@@ -105,7 +109,7 @@ fn neither_an_older_list_nor_a_late_deletion_takes_a_newer_object_back() {
     assert_eq!(version_of(&cache, "a"), Some(7));
     assert_eq!(
         cache.watched(Event::Delete(object("a", "vm", 8))),
-        Change::Group("vm".to_owned())
+        Change::Group(key("vm"))
     );
 }
 
@@ -133,27 +137,33 @@ fn a_group_holds_its_own_objects_even_after_one_has_moved() {
         cache.watched(Event::Apply(object(name, vm, 1)));
     }
     cache.watched(Event::Apply(object("b", "other", 2)));
-    let names = |group: &str| {
-        cache
-            .group(group)
-            .iter()
-            .map(|o| name(o.as_ref()).to_owned())
-            .collect::<Vec<_>>()
+    let names = |objects: Vec<Arc<ConfigMap>>| {
+        let names = objects.iter().map(|o| o.metadata.name.clone().unwrap());
+        names.collect::<Vec<_>>()
     };
+    let group = |group: &str| names(cache.group(&key(group)));
+    assert_eq!(group("vm"), ["a"]);
+    assert_eq!(group("vm-2"), ["c"]);
+    assert_eq!(group("other"), ["b", "d"]);
+    assert_eq!(names(cache.groups(&key("vm"))), ["a", "c"]);
+}
+
+#[test]
+fn objects_of_one_name_in_two_namespaces_are_two() {
+    let cache = Cache::new(|o: &ConfigMap| Some(ObjectKey::of(o)));
+    let within = |namespace: &str, version| {
+        let mut object = object("a", "vm", version);
+        object.metadata.namespace = Some(namespace.to_owned());
+        object
+    };
+    cache.watched(Event::Apply(within("one", 1)));
+    cache.watched(Event::Apply(within("two", 2)));
+    let (one, two) = (ObjectKey::new("one", "a"), ObjectKey::new("two", "a"));
+    assert_eq!(cache.len(), 2);
     assert_eq!(
-        (names("vm"), names("vm-2"), names("other")),
-        (
-            vec!["a".to_owned()],
-            vec!["c".to_owned()],
-            vec!["b".to_owned(), "d".to_owned()]
-        )
+        cache.watched(Event::Delete(within("one", 3))),
+        Change::Group(one.clone())
     );
-    assert_eq!(
-        cache
-            .groups("vm")
-            .iter()
-            .map(|o| name(o.as_ref()))
-            .collect::<Vec<_>>(),
-        ["a", "c"]
-    );
+    assert!(cache.get(&one).is_none());
+    assert_eq!(cache.group(&two).len(), 1);
 }

@@ -14,7 +14,7 @@
 //!    requires of a history. [`vms::CONTROLLER`](crate::vms::CONTROLLER) is the example.
 //! 2. Write its list of [`Scenario`]s: the steps before the faults, the steps with the faults, and the reason of `Ready` at the
 //!    end. A step that is special to the controller is a function ([`Step::Act`]).
-//! 3. Where the controller makes objects of a kind that is not in [`played::KINDS`](crate::played::KINDS), add it there, and let
+//! 3. Where the controller watches or creates objects of a kind that is not in [`played::KINDS`](crate::played::KINDS), add it there, and let
 //!    [`played`](crate::played) do what the rest of Kubernetes does with it.
 //! 4. Call [`simulated::check`] in a test without a cluster, and [`real::check`] in one with an API server.
 
@@ -29,12 +29,13 @@ use crate::fault::Fault;
 use crate::judge::Content;
 use crate::layer::Layer;
 use crate::played::{Cluster, Entry};
-use crate::timings::Timings;
+use crate::timings::{self, Timings};
 use futures::future::BoxFuture;
 use run::Run;
 use std::fmt;
 use std::str::FromStr;
 use tokio::task::JoinHandle;
+use vm_operator::k8s;
 
 /// A controller under test.
 pub struct Controller {
@@ -60,6 +61,27 @@ pub struct Controller {
     pub reports: fn(&Cluster, &str, &str) -> bool,
     /// What the history of a run violates.
     pub judge: fn(&Life) -> Vec<String>,
+}
+
+/// The cluster as a controller under test sees it.
+#[must_use]
+pub fn cluster(
+    layer: &Layer,
+    namespace: &str,
+    timings: &Timings,
+    manager: k8s::cluster::Manager,
+) -> k8s::cluster::Cluster {
+    let client = layer.client(namespace, timings.deadlines());
+    let mut cluster = k8s::cluster::Cluster::new(client, manager);
+    (cluster.now, cluster.instant) = (timings::now, timings::instant);
+    cluster.jitter = timings::chance;
+    if let Some(shortened) = timings.shortened {
+        cluster.first_backoff = shortened.backoff;
+        cluster.jitter = || 0.0;
+        cluster.deadline = shortened.deadline;
+        cluster.watch_pause = shortened.watch_pause;
+    }
+    cluster
 }
 
 /// A controller that was started.

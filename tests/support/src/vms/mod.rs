@@ -12,14 +12,14 @@ mod scenarios;
 
 pub use scenarios::SCENARIOS;
 
-use crate::enumeration::{Controller, Life, Started};
+use crate::enumeration::{self, Controller, Life, Started};
 use crate::fault::Fault;
 use crate::history::{at_end, broken};
 use crate::install;
 use crate::judge::ready;
 use crate::layer::Layer;
 use crate::played::Cluster;
-use crate::timings::{self, Timings};
+use crate::timings::Timings;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
@@ -28,9 +28,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use vm_operator::controllers::vm;
 use vm_operator::controllers::vm::context::Context;
+use vm_operator::k8s::controller;
 use vm_operator::k8s::registry::Stored;
 use vm_operator::k8s::tasks::Tasks;
-use vm_operator::k8s::{self, controller};
 use vm_operator::settings::{LoadBalancerService, Settings};
 
 /// The controller of VMs.
@@ -77,16 +77,7 @@ fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
     };
-    let client = layer.client(namespace, timings.deadlines());
-    let mut cluster = k8s::cluster::Cluster::new(client, vm::MANAGER);
-    (cluster.now, cluster.instant) = (timings::now, timings::instant);
-    cluster.jitter = timings::chance;
-    if let Some(shortened) = timings.shortened {
-        cluster.first_backoff = shortened.backoff;
-        cluster.jitter = || 0.0;
-        cluster.deadline = shortened.deadline;
-        cluster.watch_pause = shortened.watch_pause;
-    }
+    let cluster = enumeration::cluster(layer, namespace, timings, vm::MANAGER);
     let mut ctx = Context::new(cluster, namespace.to_owned(), settings);
     ctx.random_password = || "secret".to_owned();
     let ctx = Arc::new(ctx);

@@ -1,0 +1,143 @@
+//! (client) Keeps the stores in line with the cluster, and reports the primary objects to reconcile.
+
+use crate::k8s::cluster::Cluster;
+use crate::k8s::key::ObjectKey;
+use crate::k8s::store::children::{Cache, Change};
+use crate::k8s::store::primary::PrimaryStore;
+use crate::k8s::watch::is_unreadable;
+use futures::{Stream, StreamExt};
+use kube::Resource;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher::{self, Event};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Takes the events of primary objects into their store. Returns the objects that were added, changed or deleted, each when the
+/// store has the change: keys only, as ten thousand are listed at once.
+pub fn primaries<K, S>(
+    cluster: &Cluster,
+    resource: &'static str,
+    events: S,
+    store: Arc<PrimaryStore<K>>,
+) -> impl Stream<Item = ObjectRef<K>> + Send + 'static + use<K, S>
+where
+    K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
+    S: Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
+{
+    let cluster = cluster.clone();
+    let mut listed = Vec::new();
+    events.flat_map(move |event| {
+        store.note_definition(&event);
+        let changed = match event {
+            Ok(event) => {
+                store.watched(&event);
+                changed_by(event, &mut listed)
+            }
+            Err(error) => {
+                failed(&cluster, resource, &error);
+                Vec::new()
+            }
+        };
+        futures::stream::iter(changed)
+    })
+}
+
+/// The objects that have changed. A list gets into the store as a whole at its end.
+fn changed_by<K>(event: Event<K>, listed: &mut Vec<ObjectRef<K>>) -> Vec<ObjectRef<K>>
+where
+    K: Resource<DynamicType = ()>,
+{
+    match event {
+        Event::Apply(object) | Event::Delete(object) => return vec![ObjectRef::from_obj(&object)],
+        Event::Init => listed.clear(),
+        Event::InitApply(object) => listed.push(ObjectRef::from_obj(&object)),
+        Event::InitDone => return std::mem::take(listed),
+    }
+    Vec::new()
+}
+
+/// Takes the events of children into their cache. `changed` gets each change, with the key of the object that was added, changed
+/// or deleted. The first list is no change: the controller reconciles all primary objects after it.
+pub async fn children<K: Resource>(
+    cluster: Cluster,
+    resource: &'static str,
+    events: impl Stream<Item = watcher::Result<Event<K>>>,
+    cache: Arc<Cache<K>>,
+    changed: impl Fn(Option<ObjectKey>, Change),
+) {
+    let mut events = std::pin::pin!(events);
+    let mut is_complete = false;
+    while let Some(event) = events.next().await {
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                failed(&cluster, resource, &error);
+                continue;
+            }
+        };
+        let key = match &event {
+            Event::Apply(object) | Event::Delete(object) => Some(ObjectKey::of(object)),
+            Event::Init | Event::InitApply(_) | Event::InitDone => None,
+        };
+        let change = cache.watched(event);
+        let is_first = change == Change::Relisted && !std::mem::replace(&mut is_complete, true);
+        if !is_first {
+            changed(key, change);
+        }
+    }
+}
+
+fn failed(cluster: &Cluster, resource: &'static str, error: &watcher::Error) {
+    if is_unreadable(error) {
+        return tracing::warn!(kind = resource, %error, "cannot read an object; it is treated as if it did not exist");
+    }
+    cluster.metrics.watch_restarts.inc();
+    tracing::warn!(kind = resource, %error, "watch failed; listing again");
+}
+
+/// Reports primary objects whose children have changed.
+pub struct Changes<K: Resource<DynamicType = ()> + Clone + 'static> {
+    store: Arc<PrimaryStore<K>>,
+    sender: mpsc::UnboundedSender<ObjectKey>,
+}
+
+impl<K: Resource<DynamicType = ()> + Clone + 'static> Clone for Changes<K> {
+    fn clone(&self) -> Self {
+        let (store, sender) = (self.store.clone(), self.sender.clone());
+        Self { store, sender }
+    }
+}
+
+impl<K: Resource<DynamicType = ()> + Clone + 'static> Changes<K> {
+    /// Reports objects of that store. They arrive in the stream.
+    pub fn new(store: Arc<PrimaryStore<K>>) -> (Self, impl Stream<Item = ObjectRef<K>> + use<K>) {
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        let changed = futures::stream::poll_fn(move |cx| receiver.poll_recv(cx));
+        let changed = changed.map(|key: ObjectKey| key.object_ref());
+        (Self { store, sender }, changed)
+    }
+
+    /// The object has to be reconciled.
+    pub fn object(&self, key: ObjectKey) {
+        // Nobody receives only while the process ends.
+        drop(self.sender.send(key));
+    }
+
+    /// All objects that are accepted have to be reconciled.
+    pub fn all(&self, is_meant: impl Fn(&K) -> bool) {
+        for object in self.store.reader().state() {
+            if is_meant(&object) {
+                self.object(ObjectKey::of(&*object));
+            }
+        }
+    }
+
+    /// The object of the changed group, or after a new list all objects: deletions may have been missed.
+    pub fn of(&self, change: Change) {
+        match change {
+            Change::Group(key) => self.object(key),
+            Change::Relisted => self.all(|_| true),
+            Change::None => {}
+        }
+    }
+}
