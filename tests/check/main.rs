@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`golden`] | what becomes of each example and fixture; what is generated |
 //! | [`layers`] | imports point downwards only |
+//! | [`prose`] | texts follow the rules for prose |
 //! | [`scenarios`] | a VM's life against a scripted API server |
 //! | [`model`] | at most one QEMU per disk, in every world that can come about |
 //! | [`simulated`] | every fault at every call of the operator, on an API server in memory |
@@ -19,5 +20,6 @@
 mod golden;
 mod layers;
 mod model;
+mod prose;
 mod scenarios;
 mod simulated;
