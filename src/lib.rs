@@ -9,10 +9,10 @@
 //! | 4 | [`runner`] | the program `vm-runner`, PID 1 of each VM's pod: starts QEMU, keeps it as configured, reports |
 //! | 4 | [`device_plugin`] | `vm-operator device-plugin`, once on each node: offers `/dev/kvm` and others to pods |
 //! | 3 | [`k8s`] | everything between a controller and the API server; knows no kind of ours |
-//! | 2 | [`settings`], [`telemetry`], `sys` | configuration; logs and metrics; the only `unsafe` code |
+//! | 2 | [`settings`], [`telemetry`], `sys` | configuration; logs and metrics; the only `unsafe` code, for the runner |
 //! | 1 | [`api`] | pure data: the kinds, and the contract between operator and runner |
 //!
-//! The operator and the runner share [`api`], `k8s::client` and `sys`. The features `operator` and `runner` build each alone.
+//! The operator and the runner share [`api`] and `k8s::client`. The features `operator` and `runner` build each alone.
 
 pub mod api;
 #[cfg(feature = "operator")]

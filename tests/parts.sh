@@ -52,7 +52,7 @@ part_unit() {
     need_rust
     local failed=0
     cargo_test --no-fail-fast --workspace --lib --bins || failed=1
-    cargo_test --no-fail-fast --test check -- generic:: golden:: layers:: scenarios:: || failed=1
+    cargo_test --no-fail-fast --test check -- generic:: golden:: layers:: prose:: scenarios:: || failed=1
     # Prints how many worlds it has looked at.
     cargo_test --no-fail-fast --test check -- model:: --test-threads 1 --nocapture || failed=1
     return "$failed"

@@ -15,26 +15,26 @@ pub struct DevicePlugin {
     /// A device to offer; may be given several times [default: all]
     #[arg(long = "device", value_name = "NAME")]
     devices: Vec<Device>,
-    /// How many containers of this node can have each device at a time
+    /// Number of containers of this node that can have each device at a time
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     slots: u32,
-    /// Offer the slots of kvm also on a node that does not have it: VMs that ask for it are emulated there
+    /// Offer the slots of kvm also on a node without /dev/kvm: VMs that request it are emulated there
     #[arg(long, value_name = "NAME")]
     offer_without_device: Vec<Device>,
-    /// Where the kubelet looks for plugins
+    /// Directory in which the kubelet looks for plugins
     #[arg(
         long,
         value_name = "DIRECTORY",
         default_value = "/var/lib/kubelet/device-plugins"
     )]
     plugin_dir: PathBuf,
-    /// Where the node's /dev is seen
+    /// Directory in which the node's /dev is mounted
     #[arg(long, value_name = "DIRECTORY", default_value = "/dev")]
     host_dev: PathBuf,
-    /// How much to log: error, warn, info, debug or trace
+    /// Level of the log: error, warn, info, debug or trace
     #[arg(long, default_value = "info")]
     log_level: LevelFilter,
-    /// How the log looks: lines for people, or an object a line
+    /// Format of the log: lines for people, or a JSON object in each line
     #[arg(long, value_enum, default_value = "text")]
     log_format: logs::Format,
 }

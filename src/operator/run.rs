@@ -42,13 +42,13 @@ pub(super) struct Run {
     /// The configuration, which is read again when it changes [default: /etc/opt/vmoperator/config.yaml, if it exists]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where to serve /livez, /readyz and /metrics
+    /// Address of /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS", default_value = "[::]:8081")]
     http: SocketAddr,
-    /// How much to log: error, warn, info, debug or trace, where logging.properties beside the configuration has no .level
+    /// Level of the log: error, warn, info, debug or trace; a .level in logging.properties beside the configuration takes precedence
     #[arg(long, default_value = "info")]
     log_level: LevelFilter,
-    /// How the log looks: lines for people, or an object a line
+    /// Format of the log: lines for people, or a JSON object in each line
     #[arg(long, value_enum, default_value = "text")]
     log_format: logs::Format,
 }

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 use tracing_subscriber::filter::LevelFilter;
 
-/// Runs one virtual machine: starts QEMU, keeps it as configured, reports.
+/// Runs one virtual machine: starts QEMU, follows its configuration file, reports.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -25,19 +25,19 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Subcommands {
-    /// Runs the machine (default).
+    /// Runs the VM (default).
     Run,
-    /// Attaches to the serial console of the machine that runs in this container; Ctrl-] detaches.
+    /// Attaches to the serial console of the VM in this container; Ctrl-] detaches.
     Console(ConsoleArguments),
-    /// Ends the machine that runs in this container, as pulling its plug does; QEMU has 10 s at most to write what it still has.
+    /// Powers off the VM in this container without asking its guest; QEMU has at most 10 s to write cached data.
     PowerOff,
-    /// Brings an image from a web server into the image repository.
+    /// Downloads a CD image from a web server into the image repository.
     Fetch(fetch::Arguments),
 }
 
 #[derive(Args)]
 struct ConsoleArguments {
-    /// Prints what the guest has written since it boots, and ends.
+    /// Prints the guest's output since its last boot, and exits.
     #[arg(long)]
     log: bool,
 }

@@ -28,15 +28,15 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     vms: Family<OneLabel, Gauge>,
     objects: Family<OneLabel, Gauge>,
-    /// Seconds from the making of a VM's pod until the VM runs.
+    /// Seconds from the creation of a VM's pod until the VM runs.
     pub vm_start: Histogram,
-    /// Whether this operator leads: 1 or 0.
+    /// 1 if this operator is the leader, else 0.
     pub leader: Gauge,
-    /// Watches that had to begin anew.
+    /// Watches that were restarted.
     pub watch_restarts: Counter,
     /// VMs that cannot be decoded.
     pub undecodable: Gauge,
-    /// Whether the newest version of the settings is in force: 1 or 0.
+    /// 1 if the newest configuration file is in use, 0 if it is invalid.
     pub settings_valid: Gauge,
 }
 
@@ -55,7 +55,11 @@ impl Default for Metrics {
         let (requests, leader) = (Family::default(), Gauge::default());
         let help = "Requests to the API server, by verb and resource as RBAC names them";
         registry.register("api_requests", help, Family::clone(&requests));
-        registry.register("leader", "Whether this operator leads", leader.clone());
+        registry.register(
+            "leader",
+            "1 if this operator is the leader, else 0",
+            leader.clone(),
+        );
         let (vms, objects) = (Family::default(), Family::default());
         let help = "VMs, by the reason of their condition Ready";
         registry.register("vms", help, Family::clone(&vms));
@@ -64,13 +68,13 @@ impl Default for Metrics {
         let vm_start = Histogram::new([
             0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0,
         ]);
-        let help = "Time from the making of a VM's pod until the VM runs";
+        let help = "Time from the creation of a VM's pod until the VM runs";
         registry.register("vm_start_seconds", help, vm_start.clone());
         let settings_valid = Gauge::default();
         settings_valid.set(1);
         registry.register(
             "reconciles",
-            "Reconciles, by how they ended",
+            "Reconciles, by controller and outcome",
             reconciles.clone(),
         );
         registry.register(
@@ -85,7 +89,7 @@ impl Default for Metrics {
         );
         registry.register(
             "watch_restarts",
-            "Watches that had to begin anew",
+            "Watches that were restarted",
             watch_restarts.clone(),
         );
         registry.register(
@@ -93,7 +97,7 @@ impl Default for Metrics {
             "VMs that cannot be decoded",
             undecodable.clone(),
         );
-        let help = "Whether the newest version of the settings is in force";
+        let help = "1 if the newest configuration file is in use, 0 if it is invalid";
         registry.register("settings_valid", help, settings_valid.clone());
         Self {
             vms,

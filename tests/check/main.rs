@@ -5,6 +5,7 @@
 //! | [`generic`] | two made-up kinds as controllers on the generic layer |
 //! | [`golden`] | what becomes of each example and fixture; what is generated |
 //! | [`layers`] | imports point downwards only |
+//! | [`prose`] | texts follow the rules for prose |
 //! | [`scenarios`] | a VM's life against a scripted API server |
 //! | [`model`] | at most one QEMU per disk, in every world that can come about |
 //! | [`simulated`] | every fault at every call of the operator, on an API server in memory |
@@ -21,5 +22,6 @@ mod generic;
 mod golden;
 mod layers;
 mod model;
+mod prose;
 mod scenarios;
 mod simulated;

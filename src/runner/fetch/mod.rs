@@ -42,7 +42,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// What to fetch, as typed.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Where the image is.
+    /// URL of the image.
     #[arg(long)]
     url: String,
     /// The file that it becomes; an absolute path.
@@ -57,13 +57,13 @@ pub struct Arguments {
     /// Seconds after which an unfinished fetch ends.
     #[arg(long, value_name = "SECONDS")]
     deadline: Option<u64>,
-    /// Seconds without a byte after which a connection is given up.
+    /// Seconds without a byte after which a connection is closed.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     silence: u64,
-    /// Schemes that the URL, and each that a server sends on to, may have.
+    /// Schemes that are allowed for the URL and for redirects.
     #[arg(long, value_delimiter = ',', default_values = SCHEMES)]
     schemes: Vec<String>,
-    /// A file with certificate authorities in PEM that are trusted besides those that are anyway; an absolute path.
+    /// A file with further certificate authorities in PEM; an absolute path.
     #[arg(long, value_name = "FILE", value_parser = absolute)]
     authorities: Option<PathBuf>,
 }

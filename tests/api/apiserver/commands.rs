@@ -10,7 +10,14 @@ use kube::api::{Api, PostParams};
 use serde_json::json;
 use vm_operator::api::VirtualMachine;
 
-const SHOWN: &[&str] = &["README.md", "docs/nodes.md", "docs/takeover.md"];
+const SHOWN: &[&str] = &[
+    "README.md",
+    "docs/install.md",
+    "docs/operations.md",
+    "docs/upgrade.md",
+    "docs/nodes.md",
+    "docs/takeover.md",
+];
 
 /// Commands that have no dry run because they need a running pod or a named node; the end-to-end tests and the demo run them.
 const WITHOUT_DRY_RUN: &[&str] = &["kubectl exec ", "kubectl port-forward ", "kubectl drain "];
@@ -38,8 +45,7 @@ fn commands(text: &str) -> Vec<String> {
             );
         }
     }
-    // The picture begins with one, too.
-    commands.retain(|command| command.starts_with("kubectl ") && !command.contains('►'));
+    commands.retain(|command| command.starts_with("kubectl "));
     commands
 }
 
