@@ -22,9 +22,9 @@
 use crate::api::conditions;
 use crate::api::vm::{POD_DELETED, Restarts, State, names};
 use crate::controllers::vm::observe::Observed;
-use crate::controllers::vm::pod::exit::{self, End, RAN_WELL};
 use crate::controllers::vm::pod::restart;
 use crate::controllers::vm::views::PodView;
+use crate::controllers::vm::views::exit::{self, End, RAN_WELL};
 use crate::k8s::controller::Outcome;
 use crate::k8s::retry;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

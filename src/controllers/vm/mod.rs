@@ -16,13 +16,14 @@
 //! | [`gates::orphans`] | `Observed` | objects of a previous VM with the same name are deleted |
 //! | [`report`] | all of the above | status and events: only differences are written |
 //!
-//! [`images`] downloads CD images into the image repository. [`diagnose`] finds the blocking condition of a VM that does not start or
-//! stop. [`pod`] reads how a pod ended and what restarts it. [`context`] and [`state`] hold what a reconcile needs.
+//! [`fetch`] downloads CD images into the image repository. [`diagnose`] finds the blocking condition of a VM that does not start or
+//! stop. [`pod`] finds what restarts a pod. [`context`] and [`state`] hold what a reconcile needs.
 
 pub mod apply;
 pub mod context;
 pub mod decide;
 pub mod diagnose;
+pub mod fetch;
 #[cfg(test)]
 mod fixtures;
 pub mod gates;
@@ -104,7 +105,7 @@ pub fn watch(
     tasks: &mut Tasks,
 ) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
     let children = watches::children(ctx, tasks);
-    let sweep = images::sweep::forever(ctx.clone());
+    let sweep = fetch::sweep::forever(ctx.clone());
     tasks.spawn("removal of unused download pods".to_owned(), sweep);
     futures::stream::select(watches::vms(ctx), children)
 }
@@ -116,7 +117,7 @@ pub fn watch(
 pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome, Error> {
     let observed = observe::observe(vm, ctx);
     let observed = report::take_back(observed, ctx).await?;
-    let observed = images::progress::read(observed, ctx).await;
+    let observed = fetch::progress::read(observed, ctx).await;
     if observed.is_running() {
         ctx.vm_runs(&observed.key(), observed.now);
     }
@@ -207,7 +208,7 @@ async fn report_all(
         // A write that failed for another reason says nothing about the VM: its status stays as it is.
         (_, Err(_)) => return Ok(()),
         (Ok(_), Ok(notes)) => {
-            images::in_the_way(decision, notes).or_else(|| diagnose::explain(observed))
+            diagnose::media::explain(decision, notes).or_else(|| diagnose::explain(observed))
         }
     };
     // Where not everything was tried, the additional conditions stay as they are.

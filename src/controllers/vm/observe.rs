@@ -3,16 +3,16 @@
 use crate::api::vm::names;
 use crate::api::{VirtualMachine, conditions};
 use crate::controllers::vm::context::Context;
-use crate::controllers::vm::diagnose::warnings::Warning;
 use crate::controllers::vm::images;
-use crate::controllers::vm::pod::exit::End;
+use crate::controllers::vm::ownership::{is_earlier, is_of_earlier};
+use crate::controllers::vm::views::exit::End;
 use crate::controllers::vm::views::{
-    ClaimView, ConfigMapView, PodView, SecretView, ServiceView, owner_of,
+    ClaimView, ConfigMapView, PodView, SecretView, ServiceView, Warning, owner_of,
 };
 use crate::k8s::key::ObjectKey;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -147,23 +147,6 @@ pub fn disk_names(vm: &VirtualMachine) -> Vec<(String, String)> {
         (disk, claim)
     });
     disks.collect()
-}
-
-/// Whether the object goes with an earlier VM of this name: two VMs cannot control it, and the garbage collector is about to
-/// take it away.
-pub(super) fn is_of_earlier<K: Resource>(view: &K, vm: &VirtualMachine) -> bool {
-    view.owner_references()
-        .iter()
-        .any(|owner| owner.controller == Some(true) && is_earlier(owner, vm))
-}
-
-/// Whether that is an earlier VM of this name. A later one looks the same, to who does not know of it yet.
-pub(super) fn is_earlier(owner: &OwnerReference, vm: &VirtualMachine) -> bool {
-    let is_vm = owner.kind == VirtualMachine::kind(&())
-        && owner.api_version.split('/').next() == Some(names::GROUP);
-    is_vm
-        && Some(&owner.name) == vm.metadata.name.as_ref()
-        && Some(&owner.uid) != vm.metadata.uid.as_ref()
 }
 
 /// The display secret: the user's own before the generated one, else the first by name.

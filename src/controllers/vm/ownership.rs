@@ -3,6 +3,7 @@
 use crate::api::VirtualMachine;
 use crate::api::vm::names;
 use crate::controllers::vm::views::owner_of;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
 /// The owner of the object by owner references and labels, as messages name it; none if it is unknown or the VM `not`.
@@ -45,6 +46,49 @@ pub fn next_step(owner: Option<&str>, kind: &str, name: &str) -> String {
             )
         }
     }
+}
+
+/// Whether the object goes with an earlier VM of this name: two VMs cannot control it, and the garbage collector is about to
+/// take it away.
+#[must_use]
+pub fn is_of_earlier<K: Resource>(view: &K, vm: &VirtualMachine) -> bool {
+    view.owner_references()
+        .iter()
+        .any(|owner| owner.controller == Some(true) && is_earlier(owner, vm))
+}
+
+/// Whether that is an earlier VM of this name. A later one looks the same, to who does not know of it yet.
+#[must_use]
+pub fn is_earlier(owner: &OwnerReference, vm: &VirtualMachine) -> bool {
+    let is_vm = owner.kind == VirtualMachine::kind(&())
+        && owner.api_version.split('/').next() == Some(names::GROUP);
+    is_vm
+        && Some(&owner.name) == vm.metadata.name.as_ref()
+        && Some(&owner.uid) != vm.metadata.uid.as_ref()
+}
+
+/// What happens to an object that a previous VM with the same name controls: it is being removed, or will be.
+#[must_use]
+pub fn orphan_next_step<K: Resource>(object: &K, vm: &VirtualMachine) -> Option<String> {
+    match (
+        object.meta().deletion_timestamp.is_some(),
+        object.finalizers(),
+    ) {
+        (true, []) => Some("it is being removed".to_owned()),
+        (true, finalizers) => Some(format!(
+            "it is being removed, and held by its finalizers: {}",
+            finalizers.join(", ")
+        )),
+        (false, _) => is_orphan(object, vm).then(|| "the operator removes it".to_owned()),
+    }
+}
+
+/// Whether all owners of the object are previous VMs, and it is not being deleted.
+#[must_use]
+pub fn is_orphan<K: Resource>(object: &K, vm: &VirtualMachine) -> bool {
+    let owners = object.owner_references();
+    let is_orphan = !owners.is_empty() && owners.iter().all(|owner| is_earlier(owner, vm));
+    is_orphan && object.meta().deletion_timestamp.is_none()
 }
 
 #[cfg(test)]

@@ -6,9 +6,8 @@ use crate::api::vm::{POD_DELETED, Restarts, State, VirtualMachineStatus, names};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{self, Decision, DeleteReason, WaitFor};
 use crate::controllers::vm::diagnose::Problem;
-use crate::controllers::vm::gates::orphans;
 use crate::controllers::vm::observe::Observed;
-use crate::controllers::vm::ownership::{next_step, owner};
+use crate::controllers::vm::ownership::{next_step, orphan_next_step, owner};
 use crate::controllers::vm::pod::restart;
 use crate::controllers::vm::views::{PodView, VmView};
 use crate::k8s::error::Error;
@@ -221,7 +220,7 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>)
                             "it is ending, and its guest has time to shut down; {}",
                             pull_its_plug(&name)
                         ),
-                        false => orphans::next_step(pod, &observed.vm).unwrap_or_else(|| {
+                        false => orphan_next_step(pod, &observed.vm).unwrap_or_else(|| {
                             next_step(owner(pod, &name).as_deref(), "pod", &name)
                         }),
                     };

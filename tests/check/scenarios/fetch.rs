@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use vm_operator::api::VirtualMachine;
 use vm_operator::api::runner::fetch;
-use vm_operator::controllers::vm::images::sweep::sweep;
+use vm_operator::controllers::vm::fetch::sweep::sweep;
 use vm_operator::controllers::vm::reconcile;
 use vm_operator::settings::Settings;
 

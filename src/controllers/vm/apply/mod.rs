@@ -11,7 +11,7 @@
 //!
 //! What ends a pod comes first, so that no other write keeps a VM from being stopped; then what a pod refers to, all
 //! at once; then the pod. An object that is another's is never taken over, whatever its name; what an earlier VM of this name
-//! has left is removed by [`orphans`].
+//! has left is removed by [`crate::controllers::vm::gates::orphans`].
 
 mod claims;
 pub(super) mod config_map;
@@ -24,11 +24,10 @@ use crate::api::conditions::Wanted;
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{Decision, DeleteReason};
-use crate::controllers::vm::gates::orphans;
-use crate::controllers::vm::images;
+use crate::controllers::vm::fetch;
 use crate::controllers::vm::objects::{self, Objects};
-use crate::controllers::vm::observe::{Observed, is_of_earlier};
-use crate::controllers::vm::ownership::owner;
+use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::ownership::{is_of_earlier, orphan_next_step, owner};
 use crate::controllers::vm::pod::{refresh_volume, restart};
 use crate::controllers::vm::views::{PodView, SecretView, VmView, vm_of};
 use crate::k8s::error::Error;
@@ -88,7 +87,7 @@ pub async fn apply(
         .into_iter()
         .chain(repository)
         .collect::<Result<(), Error>>()?;
-    let media = images::apply::follow(fetches, ctx).await?;
+    let media = fetch::apply::follow(fetches, ctx).await?;
     let of_pod = match decision {
         Decision::Create => {
             pod.annotations_mut().extend(versions.annotations());
@@ -250,7 +249,7 @@ fn ensure_ours<K: Resource>(
     if is_ours && !view.owner_references().iter().any(controls) {
         return Ok(());
     }
-    let next = orphans::next_step(view, vm).filter(|_| is_ours && is_of_earlier(view, vm));
+    let next = orphan_next_step(view, vm).filter(|_| is_ours && is_of_earlier(view, vm));
     match next {
         Some(next) => Err(Error::OfEarlier { kind, name, next }),
         None => Err(Error::Foreign {

@@ -5,10 +5,13 @@
 //! | `starting` | (pure) a pod that does not start |
 //! | `scheduling` | (pure) a pod that no node takes |
 //! | `ending` | (pure) a pod that does not end, or whose node does not answer |
+//! | [`media`] | (pure) a start that waits for an image |
+//! | [`ignored`] | (pure) fields that have no effect |
 //! | [`warnings`] | (client) events about a pod that does not start |
 
 mod ending;
 pub mod ignored;
+pub mod media;
 mod scheduling;
 mod starting;
 pub mod warnings;
@@ -17,7 +20,6 @@ use crate::api::conditions::ReadyReason;
 use crate::api::vm::State;
 use crate::controllers::vm::observe::{Observed, since};
 use crate::controllers::vm::ownership::{next_step, owner};
-use crate::controllers::vm::plan::Invalid;
 use crate::controllers::vm::views::{ClaimView, PodView};
 use crate::k8s::error::Error;
 use k8s_openapi::jiff::Timestamp;
@@ -39,20 +41,6 @@ pub struct Problem {
     pub reason: ReadyReason,
     /// What is wrong, where, and what to do.
     pub message: String,
-}
-
-impl From<&Invalid> for Problem {
-    fn from(invalid: &Invalid) -> Self {
-        let Invalid {
-            field,
-            why,
-            next_step,
-        } = invalid;
-        Self {
-            reason: ReadyReason::InvalidSpec,
-            message: format!("{field}: {why}; {next_step}"),
-        }
-    }
 }
 
 /// The next step where Pod Security rejects a pod. VMs comply with `restricted`, except for these features.

@@ -2,12 +2,11 @@
 //! node and its claims.
 
 use crate::api::conditions::{self, ConditionReason, ReadyReason as Reason};
-use crate::controllers::vm::diagnose::warnings::Warning;
 use crate::controllers::vm::diagnose::{
     EXPLAIN_DELAY, Problem, SILENCE_TIMEOUT, ending, scheduling,
 };
 use crate::controllers::vm::observe::{Observed, since};
-use crate::controllers::vm::views::{ClaimView, PodConditionView, PodView};
+use crate::controllers::vm::views::{ClaimView, PodConditionView, PodView, Warning};
 use k8s_openapi::jiff::Timestamp;
 
 /// The blocking condition of a pod that has not started, with the claims that it uses.

@@ -1,7 +1,7 @@
 use crate::api::conditions::ReadyReason as Reason;
-use crate::controllers::vm::diagnose::warnings::Warning;
 use crate::controllers::vm::diagnose::*;
 use crate::controllers::vm::fixtures::{alone, now, pod, vm, with_pod};
+use crate::controllers::vm::views::Warning;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};

@@ -4,18 +4,10 @@
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::diagnose::suspects;
 use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::views::Warning;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams};
 use std::time::Duration;
-
-/// A warning about an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warning {
-    /// Reason of the event.
-    pub reason: String,
-    /// Text of the event.
-    pub note: String,
-}
 
 /// Reasons of warnings that occur in normal starts, or that the pod's own status explains better.
 const IRRELEVANT: [&str; 6] = [

@@ -4,11 +4,11 @@
 //! owners by UID and follows them by name. The new VM waits for the names of these objects, and the pod of the previous VM may still
 //! run on its disks. So objects all of whose owners are previous VMs of this name are deleted here.
 
-use crate::api::VirtualMachine;
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::gates::freshness::live;
-use crate::controllers::vm::observe::{Observed, is_earlier};
+use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::ownership::is_orphan;
 use crate::k8s::error::Error;
 use crate::k8s::store::children::Cache;
 use crate::k8s::writer::only;
@@ -55,29 +55,6 @@ pub async fn remove(observed: &Observed, ctx: &Context) -> Result<(), Error> {
         .and(of_config_map)
         .and(of_secret)
         .and(delete::<Service, _>(service, &caches.services, ctx).await)
-}
-
-/// What happens to an object that a previous VM with the same name controls: it is being removed, or will be.
-#[must_use]
-pub fn next_step<K: Resource>(object: &K, vm: &VirtualMachine) -> Option<String> {
-    match (
-        object.meta().deletion_timestamp.is_some(),
-        object.finalizers(),
-    ) {
-        (true, []) => Some("it is being removed".to_owned()),
-        (true, finalizers) => Some(format!(
-            "it is being removed, and held by its finalizers: {}",
-            finalizers.join(", ")
-        )),
-        (false, _) => is_orphan(object, vm).then(|| "the operator removes it".to_owned()),
-    }
-}
-
-/// Whether all owners of the object are previous VMs, and it is not being deleted.
-fn is_orphan<K: Resource>(object: &K, vm: &VirtualMachine) -> bool {
-    let owners = object.owner_references();
-    let is_orphan = !owners.is_empty() && owners.iter().all(|owner| is_earlier(owner, vm));
-    is_orphan && object.meta().deletion_timestamp.is_none()
 }
 
 async fn delete<K, V>(object: Option<&V>, cache: &Cache<V>, ctx: &Context) -> Result<(), Error>

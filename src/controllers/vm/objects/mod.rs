@@ -2,13 +2,13 @@
 //! the same objects, byte for byte.
 
 mod claims;
+mod fetch_pod;
 mod pod;
 
 pub use pod::{made_of, marked};
-pub(super) use pod::{pod_security, restricted};
 
 use crate::api::vm::names;
-use crate::controllers::vm::images::{self, Fetch, Step};
+use crate::controllers::vm::fetch::{self, Fetch, Step};
 use crate::controllers::vm::plan::{ClaimChange, Plan, ServicePlan};
 use k8s_openapi::api::core::v1::{
     ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServicePort, ServiceSpec,
@@ -24,7 +24,7 @@ pub struct Objects {
     /// The namespace's image repository, if it has to be made.
     pub image_repository: Option<PersistentVolumeClaim>,
     /// The images given by URL, and the pods that fetch them where such are made.
-    pub fetches: Vec<images::apply::Prepared>,
+    pub fetches: Vec<fetch::apply::Prepared>,
     /// The runner's configuration.
     pub config_map: ConfigMap,
     /// The claim for what the runner keeps.
@@ -173,16 +173,16 @@ fn service(plan: &Plan, service: &ServicePlan) -> Service {
 }
 
 /// An image, and its pod where one has to be made.
-fn prepared(fetch: &Fetch, plan: &Plan) -> images::apply::Prepared {
+fn prepared(fetch: &Fetch, plan: &Plan) -> fetch::apply::Prepared {
     let attempt = match &fetch.step {
         Step::Create(attempt) | Step::Retry(_, attempt) => Some(attempt),
         Step::None | Step::Record(_) | Step::Remove(_) => None,
     };
     let pod = attempt.zip(plan.fetch_settings.as_deref());
     let pod = pod.map(|(attempt, settings)| {
-        images::build(&fetch.remote, attempt, &plan.namespace, settings)
+        fetch_pod::build(&fetch.remote, attempt, &plan.namespace, settings)
     });
-    images::apply::Prepared {
+    fetch::apply::Prepared {
         fetch: fetch.clone(),
         pod,
     }
@@ -207,7 +207,7 @@ fn kept(plan: &Plan, name: String) -> ObjectMeta {
 }
 
 /// The annotation that says which operator wrote the object.
-pub(super) fn version_annotation() -> (String, String) {
+fn version_annotation() -> (String, String) {
     (
         names::ANNOTATION_VERSION.to_owned(),
         env!("CARGO_PKG_VERSION").to_owned(),

@@ -173,7 +173,7 @@ fn container(plan: &Plan) -> Container {
 }
 
 /// What a container of ours may do that needs nothing beyond.
-pub(in crate::controllers::vm) fn restricted() -> SecurityContext {
+pub(super) fn restricted() -> SecurityContext {
     container_security(&Rights::default())
 }
 
@@ -202,7 +202,7 @@ fn container_security(rights: &Rights) -> SecurityContext {
 
 /// Root has the runner's group, so that both can use what the other has written: the kubelet opens to the group what is on
 /// a volume, and root's files are open to it from the start.
-pub(in crate::controllers::vm) fn pod_security(rights: &Rights) -> PodSecurityContext {
+pub(super) fn pod_security(rights: &Rights) -> PodSecurityContext {
     let (user, change_policy) = if rights.root {
         (0, "Always")
     } else {

@@ -20,9 +20,12 @@ pub use seed::KeptInstance;
 pub use service::ServicePlan;
 
 use crate::api::VirtualMachine;
+use crate::api::conditions::ReadyReason;
 use crate::api::runner::config::RunnerConfig;
 use crate::api::vm::{Forward, SecretKeyRef, names};
-use crate::controllers::vm::images::{self, Fetch, Media};
+use crate::controllers::vm::diagnose::Problem;
+use crate::controllers::vm::fetch::{self, Fetch, Media};
+use crate::controllers::vm::images;
 use crate::controllers::vm::observe::{self, Observed};
 use crate::settings;
 use k8s_openapi::api::core::v1::{LocalObjectReference, ResourceRequirements};
@@ -111,6 +114,20 @@ pub struct Invalid {
     pub next_step: String,
 }
 
+impl From<&Invalid> for Problem {
+    fn from(invalid: &Invalid) -> Self {
+        let Invalid {
+            field,
+            why,
+            next_step,
+        } = invalid;
+        Self {
+            reason: ReadyReason::InvalidSpec,
+            message: format!("{field}: {why}; {next_step}"),
+        }
+    }
+}
+
 fn invalid<T>(
     field: impl Into<String>,
     why: impl Into<String>,
@@ -143,9 +160,9 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     let kept_instance = seed::kept_instance(observed);
     let fetches: Vec<Fetch> = images::remotes(vm)
         .into_iter()
-        .map(|remote| images::look(remote, observed, settings))
+        .map(|remote| fetch::look(remote, observed, settings))
         .collect();
-    let media = images::media(&fetches, observed, &settings.image_repository.fetch);
+    let media = fetch::media(&fetches, observed, &settings.image_repository.fetch);
     let fetch_settings = (!fetches.is_empty()).then(|| Box::new(settings.clone()));
     let seed = seed::seed(vm, kept_instance.as_ref());
     let rights = Rights::of(&spec.vm, &image, settings);

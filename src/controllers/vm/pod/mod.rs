@@ -1,5 +1,4 @@
-//! What becomes of a VM's pod.
+//! (pure) Changes of a VM's pod while it runs, and its restart.
 
-pub mod exit;
 pub mod refresh_volume;
 pub mod restart;

@@ -2,6 +2,7 @@
 //! so that ten thousand pods fit in a few megabytes.
 
 mod config_map;
+pub mod exit;
 
 pub use config_map::{ConfigDigest, ConfigMapView, ConfigView, config_digest, logging_digest};
 
@@ -249,6 +250,15 @@ impl PodView {
                 .container()
                 .is_some_and(|container| container.state.terminated.is_some())
     }
+}
+
+/// A warning about an object that Kubernetes has published as an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// Reason of the event.
+    pub reason: String,
+    /// Text of the event.
+    pub note: String,
 }
 
 /// A service.

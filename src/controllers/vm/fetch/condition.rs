@@ -1,18 +1,16 @@
 //! (pure) The condition `MediaFetched`: all images that the VM names by URL, in one condition.
 
-use crate::api::conditions::{self, ConditionReason, ReadyReason, Wanted};
+use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::api::quantity::Bytes;
 use crate::api::runner::fetch::{Progress, shown};
-use crate::controllers::vm::decide::{Decision, WaitFor};
-use crate::controllers::vm::diagnose::Problem;
-use crate::controllers::vm::images::{Fetch, State};
+use crate::controllers::vm::fetch::{Fetch, State};
 
 /// The progress is told in steps of so many percent, as each is a write.
 const STEP: u64 = 5;
 
 /// The condition, if the VM names an image by URL and somebody waits for it.
 #[must_use]
-pub fn tell(fetches: &[Fetch]) -> Option<Wanted> {
+pub fn condition(fetches: &[Fetch]) -> Option<Wanted> {
     if fetches.is_empty() || fetches.iter().any(|fetch| fetch.state == State::NotWanted) {
         return None;
     }
@@ -79,24 +77,4 @@ fn rounded(size: u64) -> String {
     };
     let tenths = (u128::from(size) * 10) >> shift;
     format!("{}.{} {unit}", tenths / 10, tenths % 10)
-}
-
-/// What is in the way of a VM whose start waits for an image. Nothing while the image is on its way.
-#[must_use]
-pub fn in_the_way(decision: &Decision, notes: &[Wanted]) -> Option<Problem> {
-    let Decision::Wait(WaitFor::Medium { until }) = decision else {
-        return None;
-    };
-    let note = notes
-        .iter()
-        .find(|note| note.type_ == conditions::MEDIA_FETCHED)?;
-    let reason = match note.reason {
-        ConditionReason::Fetching => ReadyReason::Starting,
-        _ => ReadyReason::MediaFetchFailed,
-    };
-    let message = format!(
-        "the start waits for {}; the VM starts without it at {until}",
-        note.message
-    );
-    Some(Problem { reason, message })
 }

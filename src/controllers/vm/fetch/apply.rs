@@ -5,7 +5,7 @@ use crate::api::runner::fetch::shown;
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::diagnose::Problem;
-use crate::controllers::vm::images::{Fetch, State, Step, tell};
+use crate::controllers::vm::fetch::{Fetch, State, Step, condition};
 use crate::k8s::error::Error;
 use crate::k8s::writer::only;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -41,7 +41,7 @@ pub async fn follow(images: Vec<Prepared>, ctx: &Context) -> Result<Option<Wante
         }
         fetches.push(fetch);
     }
-    Ok(tell(&fetches))
+    Ok(condition(&fetches))
 }
 
 async fn one(fetch: &Fetch, pod: Option<&Pod>, ctx: &Context) -> Result<(), Error> {

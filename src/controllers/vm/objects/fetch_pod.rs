@@ -3,8 +3,10 @@
 
 use crate::api::runner::fetch::{Request, shown};
 use crate::api::vm::names;
-use crate::controllers::vm::images::{Attempt, Remote};
-use crate::controllers::vm::objects::{pod_security, restricted, version_annotation};
+use crate::controllers::vm::fetch::Attempt;
+use crate::controllers::vm::images::Remote;
+use crate::controllers::vm::objects::pod::{pod_security, restricted};
+use crate::controllers::vm::objects::version_annotation;
 use crate::controllers::vm::plan::Rights;
 use crate::settings::{self, Authorities, FetchSettings};
 use k8s_openapi::api::core::v1::{
@@ -25,8 +27,7 @@ const AUTHORITIES: &str = "authorities";
 const AUTHORITIES_FILE: &str = "ca.crt";
 
 /// The pod.
-#[must_use]
-pub fn build(
+pub(super) fn build(
     remote: &Remote,
     attempt: &Attempt,
     namespace: &str,

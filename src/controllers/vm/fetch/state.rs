@@ -18,7 +18,7 @@ use crate::controllers::vm::diagnose;
 use crate::controllers::vm::images::{Remote, Seen, is_fetch_pod};
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::ownership::owner;
-use crate::controllers::vm::pod::exit::End;
+use crate::controllers::vm::views::exit::End;
 use crate::controllers::vm::views::{ClaimView, PodView};
 use crate::k8s::retry::pause;
 use crate::settings;

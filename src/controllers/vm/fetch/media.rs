@@ -9,7 +9,7 @@
 //! | none | the guest boots from it, and the deadline is over | nothing |
 
 use crate::api::vm::Disk;
-use crate::controllers::vm::images::{Fetch, State};
+use crate::controllers::vm::fetch::{Fetch, State};
 use crate::controllers::vm::observe::{Observed, images_missing_since};
 use crate::settings;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};

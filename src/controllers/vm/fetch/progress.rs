@@ -2,7 +2,7 @@
 
 use crate::api::runner::fetch::Progress;
 use crate::controllers::vm::context::Context;
-use crate::controllers::vm::images::state::PROGRESS_PAUSE;
+use crate::controllers::vm::fetch::state::PROGRESS_PAUSE;
 use crate::controllers::vm::images::{Seen, is_fetch_pod};
 use crate::controllers::vm::observe::Observed;
 use k8s_openapi::api::core::v1::Pod;
