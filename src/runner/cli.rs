@@ -117,7 +117,7 @@ fn console_socket(config: &Path) -> Result<PathBuf, Failure> {
         .as_ref()
         .map(|vm| vm.name.clone())
         .unwrap_or_default();
-    Ok(Directories::locate(&config, &name, &Environment::of_process()).file(console::SOCKET))
+    Ok(Directories::locate(&config, &name, &Environment::of_process()).file(machine::CONSOLE_SOCKET))
 }
 
 fn log_to_stdout(config: &Path) {

@@ -17,8 +17,8 @@ use crate::runner::agent::vmop;
 use crate::runner::config::RunnerConfig;
 use crate::runner::desired::Desired;
 use crate::runner::live::{self, Progress};
-use crate::runner::machine::{Directories, Held};
-use crate::runner::process::{self, Child};
+use crate::runner::machine::{self, Directories, Held};
+use crate::runner::process::Child;
 use crate::runner::qmp::{self, Client, Command, Signal};
 use crate::runner::report::Reporter;
 use crate::runner::resolved::Spec;
@@ -172,7 +172,7 @@ impl Driver {
         };
         let user = setup.spec.live.logged_in_user.clone();
         tokio::spawn(vmop::run(
-            setup.dirs.file(process::VMOP_AGENT),
+            setup.dirs.file(machine::VMOP_AGENT_SOCKET),
             user,
             inputs,
             tell,
@@ -196,7 +196,7 @@ impl Driver {
             process_began,
             began: Instant::now(),
             state: State::new(Duration::ZERO, setup.spec.live.powerdown_timeout),
-            agent: GuestAgent::new(setup.dirs.file(process::GUEST_AGENT)),
+            agent: GuestAgent::new(setup.dirs.file(machine::GUEST_AGENT_SOCKET)),
             spec: setup.spec,
             configured: setup.configured,
             config: setup.config,

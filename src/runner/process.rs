@@ -25,12 +25,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::unix::pipe;
 
-/// Names of the sockets in the runtime directory.
-/// The guest agent's socket.
-pub const GUEST_AGENT: &str = "guest-agent.sock";
-/// The desktop agent's socket.
-pub const VMOP_AGENT: &str = "vmop-agent.sock";
-
 /// The TPM's program.
 const TPM_PROGRAM: &str = "/usr/bin/swtpm";
 /// The number that its control channel has in the TPM.
@@ -153,8 +147,8 @@ fn start_qemu(
     let mut mappings = vec![
         mapping(qemus_monitor.into(), numbers.monitor),
         mapping(guest_line.into(), numbers.serial),
-        mapping(listen(GUEST_AGENT)?, numbers.guest_agent),
-        mapping(listen(VMOP_AGENT)?, numbers.vmop_agent),
+        mapping(listen(machine::GUEST_AGENT_SOCKET)?, numbers.guest_agent),
+        mapping(listen(machine::VMOP_AGENT_SOCKET)?, numbers.vmop_agent),
     ];
     mappings.extend(tpm.map(|tpm| mapping(tpm, numbers.tpm)));
     let Inherited { taps, claims } = inherited;

@@ -12,8 +12,6 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Name of the image in the runtime directory.
-pub const IMAGE: &str = "seed.img";
 /// Room for the file system's own tables and for the rounding of files to clusters.
 const OVERHEAD: u64 = 256 << 10;
 const SMALLEST: u64 = 1 << 20;
@@ -196,7 +194,7 @@ mod tests {
     }
 
     fn write_to(dir: &Path, cloud_init: &CloudInit) -> (String, Vec<(String, String)>) {
-        let path = dir.join(IMAGE);
+        let path = dir.join("seed.img");
         write(&path, cloud_init, "test-vm", "uid").unwrap();
         let volume = FileSystem::new(
             File::options().read(true).write(true).open(path).unwrap(),
@@ -298,7 +296,7 @@ mod tests {
         };
         assert_ne!(id("one"), id("two"));
         cloud_init.network_config_file = Some("/none/network-config".to_owned());
-        let failure = write(&dir.path().join(IMAGE), &cloud_init, "t", "u").unwrap_err();
+        let failure = write(&dir.path().join("seed.img"), &cloud_init, "t", "u").unwrap_err();
         assert!(
             failure
                 .message

@@ -121,7 +121,7 @@ async fn prepare(path: PathBuf) -> Result<Prepared, Failure> {
             program: qemu::PROGRAM,
             device: Path::new(kvm::DEVICE),
             reach: Reach::of_any(),
-            guest: dirs.file(kvm::GUEST),
+            guest: dirs.file(machine::KVM_PROBE_IMAGE),
             time: kvm::IN_ALL,
         };
         let acceleration = kvm::settle(&spec, trial, signals.end.asked()).await?;
@@ -201,7 +201,7 @@ fn start(
     mut inherited: Inherited,
 ) -> Result<Setup, Failure> {
     let ticketing = spec.vm.display.spice.is_some() && files.password.clone()?.is_some();
-    let seed = config.cloud_init.as_ref().map(|_| dirs.file(seed::IMAGE));
+    let seed = config.cloud_init.as_ref().map(|_| dirs.file(machine::SEED_IMAGE));
     let certificate = match &spec.vm.display.spice {
         Some(_) => Certificate::find(path.parent().unwrap_or(Path::new(".")))?,
         None => None,
@@ -249,7 +249,7 @@ fn start(
     let observed = observed(config, &machine);
     let reporter = Reporter::start(identity(config, &machine.spec.vm.name), observed.clone());
     let unusable = |error: io::Error| dirs.unusable(&error);
-    let console = tokio::net::UnixListener::bind(dirs.file(console::SOCKET)).map_err(unusable)?;
+    let console = tokio::net::UnixListener::bind(dirs.file(machine::CONSOLE_SOCKET)).map_err(unusable)?;
     let reach = Reach::of(&machine, dirs, repository.as_deref());
     let mut counted = counted(config, &machine, &inherited.taps);
     for device in &held {

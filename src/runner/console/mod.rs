@@ -22,8 +22,6 @@ use tokio_util::bytes::Bytes;
 
 /// How much of the guest's output is kept.
 const KEPT: usize = 64 << 10;
-/// Name of the socket in the runtime directory.
-pub const SOCKET: &str = "console.sock";
 /// Time for a viewer to say what it wants.
 const HELLO_TIME: Duration = Duration::from_secs(5);
 /// Time for who wants the power off to go: the machine's end kills whatever is left in its container.
@@ -192,7 +190,7 @@ mod tests {
 
     fn rig() -> Rig {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(SOCKET);
+        let path = dir.path().join("console.sock");
         let (guest, line) = UnixStream::pair().unwrap();
         let log = Log::default();
         let is_off = Arc::new(AtomicBool::new(false));

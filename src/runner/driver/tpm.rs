@@ -6,6 +6,7 @@
 use crate::api::conditions::ConditionReason;
 use crate::runner::driver::{Driver, News};
 use crate::runner::failure::{ending, with_words};
+use crate::runner::machine;
 use crate::runner::problem::Problem;
 use crate::runner::process::{self, Child};
 use crate::runner::state::Phase;
@@ -18,8 +19,6 @@ const STEPS: u32 = 40;
 const STEP: Duration = Duration::from_millis(50);
 /// Time for QEMU's end to be known after the TPM's.
 const A_MOMENT: Duration = Duration::from_millis(500);
-/// Its state in the VM's data.
-const STATE: &str = "tpm2-00.permall";
 /// How QEMU names its side of the TPM.
 const QEMUS_SIDE: &str = "tpm-emulator";
 
@@ -91,7 +90,7 @@ impl Driver {
             "the machine's TPM (swtpm) has ended with {}; if its state, {}, is damaged, bring back a copy of it, or remove \
              it with the keys that the guest has there",
             with_words(&ending(status), &words),
-            self.dirs.data.join(STATE).display()
+            self.dirs.data.join(machine::TPM_STATE_FILE).display()
         );
         [qemus, tpms]
             .into_iter()

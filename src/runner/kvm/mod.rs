@@ -28,8 +28,6 @@ use tokio::time::Instant;
 pub const DEVICE: &str = "/dev/kvm";
 /// Its number, everywhere (Linux' list of devices: 10 is "misc").
 const NUMBER: (u32, u32) = (10, 232);
-/// Name of the guest's program in the runtime directory.
-pub const GUEST: &str = "kvm-probe.bin";
 /// Time for all that is tried, one after the other; each of them has [`probe::TIME`] at most.
 pub const IN_ALL: Duration = Duration::from_secs(10);
 /// The model that each host has.

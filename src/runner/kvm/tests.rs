@@ -2,6 +2,7 @@ use crate::api::conditions::ConditionReason;
 use crate::runner::config;
 use crate::runner::harden::Reach;
 use crate::runner::kvm::*;
+use crate::runner::machine::KVM_PROBE_IMAGE;
 use std::future::pending;
 use std::os::unix::fs::PermissionsExt;
 
@@ -26,7 +27,7 @@ impl Fake {
         reach.extend(
             [Access::Program, Access::Keep].map(|access| (self.dir.path().to_owned(), access)),
         );
-        let guest = self.dir.path().join(GUEST);
+        let guest = self.dir.path().join(KVM_PROBE_IMAGE);
         Trial {
             program: self.program,
             device: Path::new(device),
@@ -115,7 +116,7 @@ async fn a_qemu_that_aborts_is_told_with_its_words() {
         "{}",
         problem.message
     );
-    assert!(!qemu.dir.path().join(GUEST).exists());
+    assert!(!qemu.dir.path().join(KVM_PROBE_IMAGE).exists());
 }
 
 #[tokio::test]

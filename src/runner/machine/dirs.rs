@@ -46,25 +46,37 @@ pub struct Directories {
     pub runtime: PathBuf,
 }
 
-/// Names in the runtime directory.
-const FILES: [&str; 6] = [
+/// Socket of the guest agent's channel, in the runtime directory.
+pub const GUEST_AGENT_SOCKET: &str = "guest-agent.sock";
+/// Socket of the desktop agent's channel, in the runtime directory.
+pub const VMOP_AGENT_SOCKET: &str = "vmop-agent.sock";
+/// Socket of the serial console, in the runtime directory.
+pub const CONSOLE_SOCKET: &str = "console.sock";
+/// Image with the cloud-init seed, in the runtime directory.
+pub const SEED_IMAGE: &str = "seed.img";
+/// Program of the guest that tests KVM, in the runtime directory.
+pub const KVM_PROBE_IMAGE: &str = "kvm-probe.bin";
+
+/// All files in the runtime directory. Versions before the inherited descriptor had a socket for QMP.
+const RUNTIME_FILES: [&str; 6] = [
     "monitor.sock",
-    "guest-agent.sock",
-    "vmop-agent.sock",
-    "console.sock",
-    "seed.img",
-    crate::runner::kvm::GUEST,
+    GUEST_AGENT_SOCKET,
+    VMOP_AGENT_SOCKET,
+    CONSOLE_SOCKET,
+    SEED_IMAGE,
+    KVM_PROBE_IMAGE,
 ];
 
-/// What the TPM keeps, in the data directory.
-const TPM_STATE: &str = "tpm2-00.permall";
+/// State of the TPM, in the data directory. swtpm gives it this name.
+pub const TPM_STATE_FILE: &str = "tpm2-00.permall";
 
 /// Files of the data directory, and whether they are written in place; the others are replaced.
-const KEPT: [(&str, bool); 5] = [
+const DATA_FILES: [(&str, bool); 5] = [
     ("uuid.txt", false),
     ("machine.json", false),
     ("fw-vars.fd", true),
-    (TPM_STATE, false),
+    (TPM_STATE_FILE, false),
+    // The lock file of swtpm.
     (".lock", true),
 ];
 
@@ -122,7 +134,7 @@ impl Directories {
 
     /// What a runner with another user has left, on a volume that does not follow `fsGroup`.
     fn data_is_ours(&self) -> Result<(), Failure> {
-        for (name, written) in KEPT {
+        for (name, written) in DATA_FILES {
             let path = self.data.join(name);
             let need = if written {
                 Access::READ_OK | Access::WRITE_OK
@@ -147,7 +159,7 @@ impl Directories {
     /// The TPM sets the mode of its state at each start, which only the owner may. What another user has left and this one
     /// can read, it can make its own.
     fn own_tpm_state(&self) -> Result<(), Failure> {
-        let path = self.data.join(TPM_STATE);
+        let path = self.data.join(TPM_STATE_FILE);
         let is_anothers = |metadata: fs::Metadata| metadata.uid() != uid();
         if !fs::metadata(&path).is_ok_and(is_anothers) {
             return Ok(());
@@ -160,7 +172,7 @@ impl Directories {
 
     fn socket_paths_fit(&self) -> Result<(), Failure> {
         // The kernel's limit for the path of a socket is 108 bytes with the final zero.
-        match self.file("guest-agent.sock").as_os_str().len() {
+        match self.file(GUEST_AGENT_SOCKET).as_os_str().len() {
             0..108 => Ok(()),
             _ => Err(Failure::data(format!(
                 "{} is too long for the path of a socket; set runtimeDir to a shorter path",
@@ -181,7 +193,7 @@ impl Directories {
 
     /// Removes what the runner made in the runtime directory.
     fn clear(&self) {
-        for name in FILES {
+        for name in RUNTIME_FILES {
             let _ = fs::remove_file(self.file(name));
         }
     }

@@ -18,7 +18,10 @@ mod record;
 mod screen;
 
 pub use claim::Claims;
-pub use dirs::{Directories, Environment};
+pub use dirs::{
+    CONSOLE_SOCKET, Directories, Environment, GUEST_AGENT_SOCKET, KVM_PROBE_IMAGE, SEED_IMAGE,
+    TPM_STATE_FILE, VMOP_AGENT_SOCKET,
+};
 pub use display::{Certificate, password};
 pub use drives::{Disk, DiskKind, Held};
 pub use firmware::FirmwareFiles;
@@ -30,7 +33,7 @@ pub use layout::{Fixed, Layout};
 pub use looks::Find;
 pub use looks::{Looks, answers};
 pub use media::image;
-pub use screen::Screen;
+pub use record::Screen;
 
 use crate::api::runner::config::MacAddr;
 use crate::api::runner::outcome::EndReason;

@@ -5,7 +5,6 @@
 use crate::runner::failure::Failure;
 use crate::runner::machine::access::User;
 use crate::runner::machine::durable;
-use crate::runner::machine::screen::Screen;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -44,6 +43,17 @@ pub struct Places {
     /// Slots of networks and disks, also of those that are not there at the moment.
     #[serde(default)]
     pub slots: BTreeMap<String, u8>,
+}
+
+/// What shows the guest's picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Screen {
+    /// A screen without a driver of its own; it has one head.
+    #[serde(rename = "VGA")]
+    Vga,
+    /// The reference's, of several heads.
+    #[serde(rename = "virtio-vga")]
+    VirtioVga,
 }
 
 /// QEMU's name for its newest machine of this kind.

@@ -6,19 +6,7 @@
 //! that began with a virtio-vga gets it back as soon as it is not emulated any more.
 
 use crate::runner::machine::Acceleration;
-use crate::runner::machine::record::Record;
-use serde::{Deserialize, Serialize};
-
-/// What shows the guest's picture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Screen {
-    /// A screen without a driver of its own; it has one head.
-    #[serde(rename = "VGA")]
-    Vga,
-    /// The reference's, of several heads.
-    #[serde(rename = "virtio-vga")]
-    VirtioVga,
-}
+use crate::runner::machine::record::{Record, Screen};
 
 /// The machine's screen. What it has at its first start is recorded; a machine of the reference had the reference's. One that
 /// has started before (`is_old`) without that being recorded had what its acceleration gave it each time, and goes on so while

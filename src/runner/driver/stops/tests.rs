@@ -98,7 +98,7 @@ async fn starting() -> Rig {
         runtime: dir.path().to_owned(),
     };
     let (monitor, qemus) = UnixStream::pair().unwrap();
-    let desktop = UnixListener::bind(dirs.file(process::VMOP_AGENT)).unwrap();
+    let desktop = UnixListener::bind(dirs.file(machine::VMOP_AGENT_SOCKET)).unwrap();
     let (driver, inbox) = Driver::new(
         setup(dirs, monitor),
         Signals::receive().unwrap(),
