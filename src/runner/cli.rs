@@ -1,10 +1,10 @@
-//! (io) The program's arguments, and the way from them to an exit code.
+//! (io) Command line of `vm-runner`, and its exit code.
 
 use crate::api::runner::outcome;
 use crate::api::vm::names;
 use crate::runner::failure::Failure;
 use crate::runner::machine::{self, Directories, Environment};
-use crate::runner::{config, console, fetch, resolved, start};
+use crate::runner::{config, console, fetch, spec, start};
 use clap::{Args, Parser, Subcommand};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use tracing_subscriber::filter::LevelFilter;
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// Configuration file.
+    /// Path of the configuration file.
     #[arg(short, long, global = true, default_value_os_t = default_config())]
     config: PathBuf,
     #[command(subcommand)]
@@ -46,13 +46,13 @@ fn default_config() -> PathBuf {
     Path::new(names::CONFIG_DIR).join(names::CONFIG_FILE)
 }
 
-/// Does what the arguments say.
+/// Runs the command.
 #[must_use]
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.command.unwrap_or(Subcommands::Run) {
         Subcommands::Run => run_machine(arguments.config),
-        Subcommands::Console(options) => reach(
+        Subcommands::Console(options) => run_console_command(
             &arguments.config,
             if options.log {
                 console::log
@@ -60,31 +60,41 @@ pub fn run() -> ExitCode {
                 console::attach
             },
         ),
-        Subcommands::PowerOff => reach(&arguments.config, console::power_off),
+        Subcommands::PowerOff => run_console_command(&arguments.config, console::power_off),
         Subcommands::Fetch(options) => fetch::run(options),
     }
 }
 
 fn run_machine(config: PathBuf) -> ExitCode {
-    let began = Instant::now();
-    log_to_stdout(&config);
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(machine::kept_from_others()));
+    let process_start = Instant::now();
+    init_logging(&config);
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(machine::umask_for_files()));
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
     {
         Ok(runtime) => runtime,
-        Err(error) => return end(&Failure::start(format!("no runtime: {error}")).outcome()),
+        Err(error) => {
+            return exit_code(
+                &Failure::start(format!(
+                    "the runtime for tasks cannot be created: {error}; \
+            check the limit of processes of the pod"
+                ))
+                .outcome(),
+            );
+        }
     };
-    let outcome = runtime.block_on(start::run(config, began));
+    let outcome = runtime.block_on(start::run(config, process_start));
     runtime.shutdown_background();
-    end(&outcome)
+    exit_code(&outcome)
 }
 
-/// The exit code. The termination message was written by then, where there is a machine that took time to end.
-fn end(outcome: &outcome::Outcome) -> ExitCode {
+/// Logs the outcome and returns its exit code. `start` has written the termination message before.
+fn exit_code(outcome: &outcome::Outcome) -> ExitCode {
     match outcome.message.as_str() {
-        "" => tracing::info!(reason = ?outcome.reason, qemu_exit = outcome.qemu_exit, "end"),
+        "" => {
+            tracing::info!(reason = ?outcome.reason, qemu_exit = outcome.qemu_exit, "the runner exits")
+        }
         message => {
             tracing::error!(reason = ?outcome.reason, qemu_exit = outcome.qemu_exit, "{message}")
         }
@@ -92,8 +102,8 @@ fn end(outcome: &outcome::Outcome) -> ExitCode {
     ExitCode::from(outcome.reason.exit_code())
 }
 
-/// Does something with the console of the machine that runs in this container.
-fn reach(config: &Path, what: fn(&Path) -> io::Result<()>) -> ExitCode {
+/// Connects to the console of the VM in this container.
+fn run_console_command(config: &Path, command: fn(&Path) -> io::Result<()>) -> ExitCode {
     let socket = match console_socket(config) {
         Ok(socket) => socket,
         Err(failure) => {
@@ -101,7 +111,7 @@ fn reach(config: &Path, what: fn(&Path) -> io::Result<()>) -> ExitCode {
             return ExitCode::from(failure.reason.exit_code());
         }
     };
-    match what(&socket) {
+    match command(&socket) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("vm-runner: {error}");
@@ -117,10 +127,10 @@ fn console_socket(config: &Path) -> Result<PathBuf, Failure> {
         .as_ref()
         .map(|vm| vm.name.clone())
         .unwrap_or_default();
-    Ok(Directories::locate(&config, &name, &Environment::of_process()).file(console::SOCKET))
+    Ok(Directories::locate(&config, &name, &Environment::current()).file(machine::CONSOLE_SOCKET))
 }
 
-fn log_to_stdout(config: &Path) {
+fn init_logging(config: &Path) {
     let verbose = std::env::var_os("VMRUNNER_DEBUG").is_some();
     let level = if verbose {
         LevelFilter::DEBUG
@@ -134,9 +144,9 @@ fn log_to_stdout(config: &Path) {
         .init();
 }
 
-/// The level that the configuration gives. One that cannot be used is told of later.
+/// The configured level. An invalid one is reported when the configuration is checked.
 fn configured_level(config: &Path) -> Option<LevelFilter> {
-    resolved::log_level(&config::read(config).ok()?.config).ok()?
+    spec::log_level(&config::read(config).ok()?.config).ok()?
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! (io) The configuration file: found, read, and brought into the shape of [`RunnerConfig`].
+//! (io) Reads the configuration file into a [`RunnerConfig`].
 //!
-//! In: a path. Out: the configuration, and the keys that nobody reads, each once. What always holds: a file that
-//! only repeats itself or has keys of a newer operator is accepted, and an unusable one is explained in one line.
+//! Unknown keys are collected, not rejected, so that a newer operator can configure an older
+//! runner. The message for an invalid file has one line.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -14,51 +14,55 @@ use serde_json::{Map, Value};
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Most values that YAML's aliases may stand for.
-const REPEATED: usize = 10_000;
+/// Number of YAML events that aliases may expand to.
+const ALIAS_EVENTS_MAX: usize = 10_000;
 
-/// A configuration as read.
 #[derive(Debug, PartialEq)]
-pub struct Parsed {
-    /// The configuration.
+pub struct ParsedConfig {
     pub config: RunnerConfig,
-    /// Keys that are not ours, as `vm.watchdog`.
+    /// Unknown keys, such as `vm.watchdog`.
     pub unknown: Vec<String>,
 }
 
-/// Keys of the reference that have no effect here, and why.
-const OF_THE_REFERENCE: [(&str, &str); 9] = [
+/// Keys of the Java VM-Operator that have no effect, with the reason.
+const LEGACY_KEYS: [(&str, &str); 9] = [
     (
         "template",
-        "QEMU's arguments are made of the machine's own keys",
+        "the runner builds QEMU's arguments from the other keys of vm",
     ),
     (
         "updateTemplate",
-        "QEMU's arguments are made of the machine's own keys",
+        "the runner builds QEMU's arguments from the other keys of vm",
     ),
-    ("swtpmSocket", "the TPM's socket has no path"),
-    ("monitorSocket", "QEMU's monitor has no path"),
+    (
+        "swtpmSocket",
+        "the runner connects to the TPM without a socket file",
+    ),
+    (
+        "monitorSocket",
+        "the runner connects to QEMU without a socket file",
+    ),
     (
         "vm.display.spice.ticket",
-        "a display asks for the password in the file display-password, beside the configuration",
+        "the display uses the password in the file display-password, beside the configuration",
     ),
-    ("firmwareRom", "vm.firmware chooses it"),
-    ("firmwareVars", "they are fw-vars.fd in dataDir"),
+    ("firmwareRom", "vm.firmware selects it"),
+    (
+        "firmwareVars",
+        "the variables are in the file fw-vars.fd in dataDir",
+    ),
     (
         "hasDisplayPassword",
-        "there is one where there is the file display-password, beside the configuration",
+        "the display has a password if the file display-password exists beside the configuration",
     ),
-    ("asOf", "the reference's runner has it for itself"),
+    ("asOf", "only the runner of the Java VM-Operator uses it"),
 ];
 
-impl Parsed {
-    /// What to say of keys that are not ours: one line for those of the reference each, one for all others.
-    pub fn about_unknown(&self) -> Vec<String> {
-        let why = |key: &String| {
-            OF_THE_REFERENCE
-                .iter()
-                .find(|(of_reference, _)| of_reference == key)
-        };
+impl ParsedConfig {
+    /// Warnings about unknown keys: one line for each known key of the Java VM-Operator, and one
+    /// for all others.
+    pub fn unknown_key_warnings(&self) -> Vec<String> {
+        let why = |key: &String| LEGACY_KEYS.iter().find(|(legacy_key, _)| legacy_key == key);
         let (known, unknown): (Vec<&String>, Vec<&String>) =
             self.unknown.iter().partition(|key| why(key).is_some());
         let known = known.into_iter().filter_map(why);
@@ -67,14 +71,18 @@ impl Parsed {
             .collect();
         if !unknown.is_empty() {
             let keys: Vec<&str> = unknown.into_iter().map(String::as_str).collect();
-            all.push(format!("keys that nobody reads: {}", keys.join(", ")));
+            all.push(format!(
+                "unknown keys, which have no effect: {}",
+                keys.join(", ")
+            ));
         }
         all
     }
 }
 
-/// Keys beside the machine's that a start takes, and whose values differ. What the operator alone acts on is not among them.
-pub fn other_keys(one: &RunnerConfig, other: &RunnerConfig) -> Vec<&'static str> {
+/// Top-level keys with different values that need a restart. Keys that only the operator uses are
+/// not included.
+pub fn changed_keys(one: &RunnerConfig, other: &RunnerConfig) -> Vec<&'static str> {
     let differs = [
         ("dataDir", one.data_dir != other.data_dir),
         ("runtimeDir", one.runtime_dir != other.runtime_dir),
@@ -91,36 +99,35 @@ pub fn other_keys(one: &RunnerConfig, other: &RunnerConfig) -> Vec<&'static str>
         .collect()
 }
 
-/// Reads the file.
-pub fn read(path: &Path) -> Result<Parsed, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
-    parse(&text).map_err(|invalid| in_file(path, &invalid))
+pub fn read(path: &Path) -> Result<ParsedConfig, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| read_failure(path, &error))?;
+    parse(&text).map_err(|invalid| failure_in_file(path, &invalid))
 }
 
-/// The file's text; none where there is no file, which is about to be replaced then.
+/// The text of the file. A missing file is not an error, because editors and the kubelet replace
+/// files.
 pub fn text(path: &Path) -> Result<Option<String>, Failure> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(unreadable(path, &error)),
+        Err(error) => Err(read_failure(path, &error)),
     }
 }
 
-/// The failure for an invalid value, with the file's name.
-pub fn in_file(path: &Path, invalid: &Invalid) -> Failure {
+pub fn failure_in_file(path: &Path, invalid: &Invalid) -> Failure {
     Failure::new(
         EndReason::InvalidConfig,
         format!("{}: {invalid}", path.display()),
     )
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+fn read_failure(path: &Path, error: &std::io::Error) -> Failure {
     let (path, uid) = (path.display(), rustix::process::getuid().as_raw());
     let message = match error.kind() {
-        ErrorKind::InvalidData => format!("{path} is not text in UTF-8; write it anew"),
+        ErrorKind::InvalidData => format!("{path} is not UTF-8 text; write the file again"),
         ErrorKind::PermissionDenied => {
             format!(
-                "{path} cannot be read by uid {uid}: {error}; let that user read it, and the file itself be in its folder"
+                "{path} cannot be read by uid {uid}: {error}; let that user read the file and its directory"
             )
         }
         _ => format!("{path} cannot be read: {error}; name the file with --config"),
@@ -128,18 +135,19 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(EndReason::InvalidConfig, message)
 }
 
-/// Brings the text of the file into shape.
-pub fn parse(text: &str) -> Result<Parsed, Invalid> {
+/// Parses the text of the file.
+pub fn parse(text: &str) -> Result<ParsedConfig, Invalid> {
     let one_line = |error: String| error.lines().next().unwrap_or_default().to_owned();
-    // The operator writes JSON. A reader of YAML would take some of its numbers and characters for something else.
+    // The operator writes JSON. A YAML parser would read some of its numbers and characters
+    // differently.
     let json = serde_json::from_str(text);
-    // A file of a few lines can repeat itself to billions of values.
-    let repeated = serde_saphyr::alias_limits! { max_total_replayed_events: REPEATED };
+    // Nested aliases can expand a few lines to billions of values.
+    let repeated = serde_saphyr::alias_limits! { max_total_replayed_events: ALIAS_EVENTS_MAX };
     let value = json.or_else(|_| {
         serde_saphyr::from_str_with_options(text, serde_saphyr::options! { alias_limits: repeated })
     });
     let mut value: Value =
-        value.map_err(|e| Invalid::new("the file is not YAML", one_line(e.to_string())))?;
+        value.map_err(|e| Invalid::new("the file is not valid YAML", one_line(e.to_string())))?;
     let root = value
         .as_object_mut()
         .and_then(|file| file.get_mut("/Runner"))
@@ -147,19 +155,22 @@ pub fn parse(text: &str) -> Result<Parsed, Invalid> {
     let Some(root) = root else {
         return Err(Invalid::new(
             "/Runner",
-            "missing; everything is below this root key",
+            "missing; all other keys belong below this key",
         ));
     };
-    tolerate(root);
+    normalize_nulls(root);
     let mut unknown = Vec::new();
     let mut track = serde_path_to_error::Track::new();
     let deserializer = serde_path_to_error::Deserializer::new(&value, &mut track);
     let file: Result<ConfigFile, _> =
         serde_ignored::deserialize(deserializer, |path| unknown.push(path.to_string()));
     let file = file.map_err(|error| {
-        let (key, error) = (key(&track.path().to_string()), one_line(error.to_string()));
+        let (key, error) = (
+            user_key(&track.path().to_string()),
+            one_line(error.to_string()),
+        );
         let problem = if is_secret(&key) {
-            without_value(&error)
+            redact_value(&error)
         } else {
             error
         };
@@ -168,21 +179,22 @@ pub fn parse(text: &str) -> Result<Parsed, Invalid> {
     let unknown = unknown
         .iter()
         .filter(|path| path.starts_with("/Runner"))
-        .map(|path| key(path))
+        .map(|path| user_key(path))
         .collect();
-    Ok(Parsed {
+    Ok(ParsedConfig {
         config: file.runner,
         unknown,
     })
 }
 
-/// Whether the values of that key are for nobody but the guest: its users' passwords are among them.
+/// Whether the values of that key are secret. `cloudInit` can contain passwords of the guest's
+/// users.
 fn is_secret(key: &str) -> bool {
     key.split(['.', '[']).next() == Some("cloudInit")
 }
 
-/// What is wrong with a value, without the value, which comes first.
-fn without_value(error: &str) -> String {
+/// The message of an error without the value, which comes first in it.
+fn redact_value(error: &str) -> String {
     match error.rsplit_once(", expected ") {
         Some((_, expected)) => {
             format!("the value, which is not shown, has another type; use {expected}")
@@ -192,15 +204,15 @@ fn without_value(error: &str) -> String {
 }
 
 /// The path of a key without the root and without the marks of optional values.
-fn key(path: &str) -> String {
+fn user_key(path: &str) -> String {
     path.trim_start_matches("/Runner")
         .replace(".?", "")
         .trim_start_matches('.')
         .to_owned()
 }
 
-/// Reads null as the reference does: it means absent, but for `network` no network at all.
-fn tolerate(root: &mut Map<String, Value>) {
+/// Treats null as the Java VM-Operator does: as an absent key. `network: null` means no network.
+fn normalize_nulls(root: &mut Map<String, Value>) {
     let cloud_init = root.remove("cloudInit").filter(|value| !value.is_null());
     if let Some(network) = root
         .get_mut("vm")
@@ -284,21 +296,21 @@ mod tests {
     #[test]
     fn keys_of_the_reference_are_told_for_what_they_are() {
         let text = "\"/Runner\": {template: a, monitorSocket: /m, x: 1, vm: {name: t, display: {spice: {ticket: secret}}, y: 1}}";
-        let told = parse(text).unwrap().about_unknown();
+        let reported = parse(text).unwrap().unknown_key_warnings();
         let [socket, template, ticket, others] =
-            &told.iter().map(String::as_str).collect::<Vec<_>>()[..]
+            &reported.iter().map(String::as_str).collect::<Vec<_>>()[..]
         else {
-            panic!("{told:?}")
+            panic!("{reported:?}")
         };
         assert!(ticket.starts_with(
-            "vm.display.spice.ticket has no effect: a display asks for the password in the file"
+            "vm.display.spice.ticket has no effect: the display uses the password in the file"
         ));
         assert!(
             socket.starts_with("monitorSocket has no effect")
                 && template.starts_with("template has no effect")
         );
-        assert_eq!(*others, "keys that nobody reads: vm.y, x");
-        assert!(!told.concat().contains("secret"));
+        assert_eq!(*others, "unknown keys, which have no effect: vm.y, x");
+        assert!(!reported.concat().contains("secret"));
     }
 
     #[test]
@@ -356,31 +368,31 @@ mod tests {
                 "cloudInit.userDataFile",
             ),
         ] {
-            let told = parse(&file(&value)).unwrap_err();
-            assert_eq!(told.key, key);
+            let reported = parse(&file(&value)).unwrap_err();
+            assert_eq!(reported.key, key);
             assert!(
-                !told.problem.contains("hunter2") && told.problem.contains("not shown"),
-                "{told}"
+                !reported.problem.contains("hunter2") && reported.problem.contains("not shown"),
+                "{reported}"
             );
         }
-        let told = parse(&file("{\"userData\": \"x\"}"))
+        let reported = parse(&file("{\"userData\": \"x\"}"))
             .unwrap_err()
             .to_string();
         assert_eq!(
-            told,
+            reported,
             "cloudInit.userData: the value, which is not shown, has another type; use a map"
         );
-        // What is no YAML is told with its place only.
+        // Invalid YAML is reported with its position only.
         for broken in [
             "    userData: {password: hunter2",
             "    userData:\n      password: hunter2\n     x: 1\n\ty",
             "    userData: *hunter2\n",
         ] {
-            let told = parse(&format!(
+            let reported = parse(&format!(
                 "\"/Runner\":\n  vm: {{name: t}}\n  cloudInit:\n{broken}"
             ))
             .unwrap_err();
-            assert!(!told.to_string().contains("hunter2"), "{told}");
+            assert!(!reported.to_string().contains("hunter2"), "{reported}");
         }
     }
 

@@ -1,12 +1,12 @@
-//! (io) The only owner of a running machine's state: takes everything that happens, one after the other, lets
-//! [`State`] decide, and does what it says.
+//! (io) Owner of a running VM's state. It receives all inputs one after the other, passes them to
+//! [`State`] as events, and carries out the resulting actions.
 //!
-//! What always holds: nothing here waits for QEMU, the guest or the API server; whatever takes time is a task that
-//! comes back as an event.
+//! Invariant: nothing here waits for QEMU, the guest or the API server. Each request to them is a
+//! task that sends its result to the driver.
 
+mod guest_stop;
 mod observe;
 mod reload;
-mod stops;
 mod storage;
 mod tpm;
 
@@ -15,17 +15,17 @@ use crate::runner::agent::guest::GuestAgent;
 use crate::runner::agent::login::Desktop;
 use crate::runner::agent::vmop;
 use crate::runner::config::RunnerConfig;
-use crate::runner::desired::Desired;
+use crate::runner::desired::DesiredState;
 use crate::runner::live::{self, Progress};
-use crate::runner::machine::{Directories, Held};
-use crate::runner::process::{self, Child};
-use crate::runner::qmp::{self, Client, Command, Signal};
+use crate::runner::machine::{self, Directories, HeldDevice};
+use crate::runner::process::Child;
+use crate::runner::qmp::{self, Client, Command, QmpSignal};
 use crate::runner::report::Reporter;
-use crate::runner::resolved::Spec;
 use crate::runner::signals::Signals;
+use crate::runner::spec::Spec;
 use crate::runner::state::{Action, Event, Phase, State};
-use crate::runner::status::{Note, Observed};
-use crate::runner::watch::Files;
+use crate::runner::status::{Announcement, Observed};
+use crate::runner::watch::ConfigFiles;
 use crate::runner::{console, metrics};
 use rustix::process::Signal as ProcessSignal;
 use serde_json::{Map, Value};
@@ -36,61 +36,58 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tpm::Tpm;
 
-/// What a task comes back with.
-enum News {
+/// Result of a task.
+enum TaskResult {
     Event(Event),
     PowerOff,
     Osinfo(Map<String, Value>),
     MachineType(String),
     DiskGrown(usize, u64),
     Addresses(Vec<String>),
-    Stopped(stops::Stop),
-    MonitorGone,
+    GuestStopped(guest_stop::StopCause),
+    MonitorLossConfirmed,
     Desktop(Desktop),
-    TpmEnded,
+    TpmCheckDue,
 }
 
-/// What the driver takes over from the start.
+/// Values that `start` passes to the driver.
 pub struct Setup {
     /// The checked configuration that QEMU was started with.
     pub spec: Spec,
-    /// The same as it was read.
+    /// The same configuration as it was read.
     pub configured: RunnerConfig,
-    /// The path of its file, and what it and its neighbours hold.
+    /// The path of the configuration file.
     pub config: PathBuf,
-    /// Content of the followed files.
-    pub files: Files,
-    /// The directories.
+    /// Contents of the watched files.
+    pub files: ConfigFiles,
     pub dirs: Directories,
-    /// Whether the machine's type has still to be found out.
+    /// Whether QEMU was started with the alias of a machine type. The driver then queries and
+    /// records the machine type.
     pub type_is_alias: bool,
-    /// Whether the display asks for a password.
+    /// Whether the display requires a password.
     pub ticketing: bool,
-    /// QEMU.
     pub qemu: Child,
-    /// The TPM, if the machine has one.
+    /// The TPM, if the VM has one.
     pub tpm: Option<Child>,
-    /// The runner's end of QEMU's monitor.
+    /// The runner's end of the QMP connection.
     pub monitor: tokio::net::UnixStream,
     /// The runner's end of the serial line.
     pub line: tokio::net::UnixStream,
-    /// Where the console is offered.
+    /// The console's socket.
     pub console: tokio::net::UnixListener,
-    /// Block devices, kept open so that no other machine of this node opens them.
-    pub held: Vec<Held>,
-    /// Where `/metrics` is, and what it needs, if it is wanted.
-    pub metrics: Option<(u16, metrics::Machine)>,
-    /// What the machine was started with.
-    pub start: live::Start,
+    /// Block devices, opened exclusively so that no other VM of this node opens them.
+    pub held_devices: Vec<HeldDevice>,
+    /// The port of `/metrics` and the values that the metrics need, if the port is configured.
+    pub metrics: Option<(u16, metrics::VmMetrics)>,
+    /// The state that the VM was started with.
+    pub start: live::StartState,
     /// The first status.
     pub observed: Observed,
-    /// Takes what is to be told.
     pub reporter: Reporter,
 }
 
-/// A running machine.
 pub struct Driver {
-    process_began: Instant,
+    process_start: Instant,
     began: Instant,
     state: State,
     spec: Spec,
@@ -99,43 +96,43 @@ pub struct Driver {
     dirs: Directories,
     type_is_alias: bool,
     ticketing: bool,
-    /// The display's certificate at the start.
+    /// Digests of the display's certificate at the start.
     certificate: [Option<[u8; 32]>; 3],
     qemu: Child,
     tpm: Option<Tpm>,
     monitor: Client,
-    /// Whether the guest has run since this process began.
+    /// Whether the guest has run.
     guest_ran: bool,
     agent: GuestAgent,
-    question: Option<JoinHandle<()>>,
+    agent_request: Option<JoinHandle<()>>,
     desktop: mpsc::UnboundedSender<vmop::Input>,
     log: console::Log,
-    wishes: watch::Sender<Desired>,
+    desired_state: watch::Sender<DesiredState>,
     observed: Observed,
     reporter: Reporter,
-    news: mpsc::UnboundedSender<News>,
+    task_results: mpsc::UnboundedSender<TaskResult>,
     outcome: Option<Outcome>,
 }
 
-/// Everything that the driver waits for.
+/// All inputs of the driver.
 struct Inbox {
     signals: Signals,
-    monitor: mpsc::UnboundedReceiver<Signal>,
+    monitor: mpsc::UnboundedReceiver<QmpSignal>,
     progress: mpsc::UnboundedReceiver<Progress>,
-    files: mpsc::UnboundedReceiver<Files>,
-    news: mpsc::UnboundedReceiver<News>,
+    files: mpsc::UnboundedReceiver<ConfigFiles>,
+    task_results: mpsc::UnboundedReceiver<TaskResult>,
 }
 
 impl Driver {
-    fn new(setup: Setup, signals: Signals, process_began: Instant) -> (Self, Inbox) {
-        let (news, news_inbox) = mpsc::unbounded_channel();
+    fn new(setup: Setup, signals: Signals, process_start: Instant) -> (Self, Inbox) {
+        let (task_results, task_results_receiver) = mpsc::unbounded_channel();
         let (monitor_signals, monitor_inbox) = mpsc::unbounded_channel();
         let (monitor, connection) = qmp::connect(setup.monitor, monitor_signals);
         tokio::spawn(connection);
         if let Some((port, machine)) = setup.metrics {
             tokio::spawn(metrics::serve(port, machine, monitor.clone()));
         }
-        let desired = Desired {
+        let desired = DesiredState {
             generation: setup.configured.generation,
             live: setup.spec.live.clone(),
             ram: setup.spec.ram,
@@ -151,12 +148,17 @@ impl Driver {
                 .filter(|_| setup.ticketing),
             booted: false,
             reboots: 0,
-            refused: BTreeMap::new(),
+            unplug_rejections: BTreeMap::new(),
             attempt: 0,
         };
-        let (wishes, wish) = watch::channel(desired);
+        let (desired_state, desired_receiver) = watch::channel(desired);
         let (progress, progress_inbox) = mpsc::unbounded_channel();
-        tokio::spawn(live::run(monitor.clone(), setup.start, wish, progress));
+        tokio::spawn(live::run(
+            monitor.clone(),
+            setup.start,
+            desired_receiver,
+            progress,
+        ));
         let (changes, files_inbox) = mpsc::unbounded_channel();
         let certificate = setup.files.certificate;
         tokio::spawn(crate::runner::watch::follow(
@@ -164,23 +166,23 @@ impl Driver {
             setup.files,
             changes,
         ));
-        tokio::spawn(storage::follow(setup.held, news.clone()));
+        tokio::spawn(storage::follow(setup.held_devices, task_results.clone()));
         let (desktop, inputs) = mpsc::unbounded_channel();
         let tell = {
-            let news = news.clone();
-            move |desktop| drop(news.send(News::Desktop(desktop)))
+            let task_results = task_results.clone();
+            move |desktop| drop(task_results.send(TaskResult::Desktop(desktop)))
         };
         let user = setup.spec.live.logged_in_user.clone();
         tokio::spawn(vmop::run(
-            setup.dirs.file(process::VMOP_AGENT),
+            setup.dirs.file(machine::VMOP_AGENT_SOCKET),
             user,
             inputs,
             tell,
         ));
         let log = console::Log::default();
         let power_off = {
-            let news = news.clone();
-            move || drop(news.send(News::PowerOff))
+            let task_results = task_results.clone();
+            move || drop(task_results.send(TaskResult::PowerOff))
         };
         tokio::spawn(console::serve(
             setup.line,
@@ -189,14 +191,14 @@ impl Driver {
             power_off,
         ));
         tracing::info!(
-            ms_since_start = process_began.elapsed().as_millis() as u64,
-            "QEMU is started"
+            ms_since_start = process_start.elapsed().as_millis() as u64,
+            "QEMU was started"
         );
         let driver = Self {
-            process_began,
+            process_start,
             began: Instant::now(),
             state: State::new(Duration::ZERO, setup.spec.live.powerdown_timeout),
-            agent: GuestAgent::new(setup.dirs.file(process::GUEST_AGENT)),
+            agent: GuestAgent::new(setup.dirs.file(machine::GUEST_AGENT_SOCKET)),
             spec: setup.spec,
             configured: setup.configured,
             config: setup.config,
@@ -208,13 +210,13 @@ impl Driver {
             tpm: setup.tpm.map(Tpm::new),
             monitor,
             guest_ran: false,
-            question: None,
+            agent_request: None,
             desktop,
             log,
-            wishes,
+            desired_state,
             observed: setup.observed,
             reporter: setup.reporter,
-            news,
+            task_results,
             outcome: None,
         };
         let inbox = Inbox {
@@ -222,7 +224,7 @@ impl Driver {
             monitor: monitor_inbox,
             progress: progress_inbox,
             files: files_inbox,
-            news: news_inbox,
+            task_results: task_results_receiver,
         };
         (driver, inbox)
     }
@@ -231,12 +233,11 @@ impl Driver {
         self.began.elapsed()
     }
 
-    /// Milliseconds since this process began.
     fn ms_since_start(&self) -> u64 {
-        self.process_began.elapsed().as_millis() as u64
+        self.process_start.elapsed().as_millis() as u64
     }
 
-    /// Lets the state decide, and does what it says.
+    /// Passes an event to the state and carries out the resulting actions.
     fn step(&mut self, event: Event) {
         let before = self.state.phase();
         let (state, actions) = self.state.clone().step(self.now(), event);
@@ -246,10 +247,10 @@ impl Driver {
             tracing::info!(from = ?before, to = ?phase, ms_since_start = self.ms_since_start(), "machine");
             self.observed.phase = phase;
             self.guest_ran |= phase == Phase::Booting;
-            self.judge_tpm_soon();
-            self.reporter.announce(Note::Phase(phase));
+            self.schedule_tpm_check();
+            self.reporter.announce(Announcement::Phase(phase));
             if matches!(phase, Phase::Booting | Phase::Booted) {
-                self.wish(|desired| desired.booted = phase == Phase::Booted);
+                self.change_desired(|desired| desired.booted = phase == Phase::Booted);
             }
         }
         for action in actions {
@@ -260,13 +261,13 @@ impl Driver {
 
     fn act(&mut self, action: Action) {
         match action {
-            Action::Configure => self.wish(|desired| desired.attempt += 1),
+            Action::Configure => self.change_desired(|desired| desired.attempt += 1),
             Action::Continue => {
-                let (monitor, news) = (self.monitor.clone(), self.news.clone());
+                let (monitor, task_results) = (self.monitor.clone(), self.task_results.clone());
                 tokio::spawn(async move {
                     let continued = monitor.execute(Command::cont()).await;
                     let failed = |error: qmp::Error| Event::ContinueFailed(error.to_string());
-                    news.send(News::Event(
+                    task_results.send(TaskResult::Event(
                         continued.map_or_else(failed, |_| Event::Continued),
                     ))
                 });
@@ -275,72 +276,75 @@ impl Driver {
             Action::ForgetGuest => self.forget_guest(),
             Action::ForgetAgent => self.forget_agent(),
             Action::ShutDownByAgent => self.shut_down_by_agent(),
-            Action::PressPowerButton => self.give(Command::system_powerdown()),
-            Action::Quit => self.give(Command::quit()),
+            Action::PressPowerButton => self.send_command(Command::system_powerdown()),
+            Action::Quit => self.send_command(Command::quit()),
             Action::Terminate => self.qemu.signal(ProcessSignal::TERM),
             Action::Kill => self.qemu.signal(ProcessSignal::KILL),
             Action::Finish(outcome) => self.outcome = Some(outcome),
         }
     }
 
-    /// Changes what the machine should be.
-    fn wish(&self, change: impl FnOnce(&mut Desired)) {
-        self.wishes.send_if_modified(|desired| {
+    /// Changes the desired state.
+    fn change_desired(&self, change: impl FnOnce(&mut DesiredState)) {
+        self.desired_state.send_if_modified(|desired| {
             let before = desired.clone();
             change(desired);
             *desired != before
         });
     }
 
-    /// Gives a command whose effect is seen elsewhere.
-    fn give(&self, command: Command) {
+    /// Sends a QMP command. A later event shows its effect.
+    fn send_command(&self, command: Command) {
         let monitor = self.monitor.clone();
         tokio::spawn(async move {
             if let Err(error) = monitor.execute(command).await {
-                tracing::warn!(%error, "monitor");
+                tracing::warn!(%error, "a QMP command has failed");
             }
         });
     }
 
     fn ask_agent(&mut self) {
-        let (agent, news) = (self.agent.clone(), self.news.clone());
-        self.ask(async move {
+        let (agent, task_results) = (self.agent.clone(), self.task_results.clone());
+        self.start_agent_request(async move {
             match agent.osinfo().await {
                 Ok(osinfo) => {
-                    let _ = news.send(News::Osinfo(osinfo));
+                    let _ = task_results.send(TaskResult::Osinfo(osinfo));
                     agent
-                        .follow_addresses(|addresses| drop(news.send(News::Addresses(addresses))))
+                        .follow_addresses(|addresses| {
+                            drop(task_results.send(TaskResult::Addresses(addresses)))
+                        })
                         .await;
                 }
                 Err(error) => {
-                    tracing::info!(%error, "the guest's agent does not answer yet");
-                    let _ = news.send(News::Event(Event::AgentSilent));
+                    tracing::info!(%error, "the guest agent does not answer yet");
+                    let _ = task_results.send(TaskResult::Event(Event::AgentSilent));
                 }
             }
         });
     }
 
     fn shut_down_by_agent(&mut self) {
-        let (agent, news) = (self.agent.clone(), self.news.clone());
-        self.ask(async move {
+        let (agent, task_results) = (self.agent.clone(), self.task_results.clone());
+        self.start_agent_request(async move {
             if let Err(error) = agent.shutdown().await {
-                tracing::warn!(%error, "the guest's agent does not shut down");
-                let _ = news.send(News::Event(Event::AgentSilent));
+                tracing::warn!(%error, "the guest agent does not shut the guest down");
+                let _ = task_results.send(TaskResult::Event(Event::AgentSilent));
             }
         });
     }
 
-    /// One question to the agent at a time: a newer one makes the older pointless.
-    fn ask(&mut self, question: impl Future<Output = ()> + Send + 'static) {
-        if let Some(before) = self.question.replace(tokio::spawn(question)) {
+    /// Starts a request to the guest agent. It replaces the previous one, because its answer is not needed any more.
+    fn start_agent_request(&mut self, agent_request: impl Future<Output = ()> + Send + 'static) {
+        if let Some(before) = self.agent_request.replace(tokio::spawn(agent_request)) {
             before.abort();
         }
     }
 
-    /// What the agent has told is known no longer than it is there: nobody would tell of a change.
+    /// Discards the agent's answers. They would become stale, because a disconnected agent reports
+    /// no change.
     fn forget_agent(&mut self) {
-        if let Some(question) = self.question.take() {
-            question.abort();
+        if let Some(agent_request) = self.agent_request.take() {
+            agent_request.abort();
         }
         self.observed.osinfo = None;
         self.observed.addresses.clear();
@@ -350,16 +354,18 @@ impl Driver {
         self.forget_agent();
         self.observed.disk_error = None;
         let _ = self.desktop.send(vmop::Input::Reset);
-        self.wish(Desired::reboot);
+        self.change_desired(DesiredState::record_reboot);
         self.log.clear();
     }
 }
 
-/// Follows the machine, whose QEMU was just started, until that has ended. This process began then. Gives the outcome, and who
-/// tells the last status.
-pub async fn run(setup: Setup, signals: Signals, process_began: Instant) -> (Outcome, Reporter) {
-    let (mut driver, mut inbox) = Driver::new(setup, signals, process_began);
-    driver.reporter.announce(Note::Phase(Phase::Starting));
+/// Follows the VM until QEMU has exited. Returns the outcome, and the reporter for the last status.
+/// `process_start` is the start of this process.
+pub async fn run(setup: Setup, signals: Signals, process_start: Instant) -> (Outcome, Reporter) {
+    let (mut driver, mut inbox) = Driver::new(setup, signals, process_start);
+    driver
+        .reporter
+        .announce(Announcement::Phase(Phase::Starting));
     loop {
         let deadline = driver
             .state
@@ -372,16 +378,16 @@ pub async fn run(setup: Setup, signals: Signals, process_began: Instant) -> (Out
             }
         };
         tokio::select! {
-            () = inbox.signals.end.asked() => driver.asked_to_end(),
-            Some(_) = inbox.signals.child.recv() => driver.children_ended().await,
-            Some(signal) = inbox.monitor.recv() => driver.monitor_signal(signal),
-            Some(progress) = inbox.progress.recv() => driver.progressed(progress),
+            () = inbox.signals.shutdown.requested() => driver.shutdown_requested(),
+            Some(_) = inbox.signals.child.recv() => driver.reap_children().await,
+            Some(signal) = inbox.monitor.recv() => driver.handle_qmp_signal(signal),
+            Some(progress) = inbox.progress.recv() => driver.handle_progress(progress),
             Some(files) = inbox.files.recv() => driver.files_changed(files),
-            Some(news) = inbox.news.recv() => driver.heard(news),
+            Some(result) = inbox.task_results.recv() => driver.task_finished(result),
             () = tick => driver.step(Event::Tick),
         }
         if let Some(outcome) = driver.outcome.take() {
-            driver.end_tpm().await;
+            driver.stop_tpm().await;
             return (outcome, driver.reporter);
         }
     }

@@ -1,19 +1,21 @@
-//! (pure) Why the runner cannot go on: what ends in the termination message and as the exit code.
+//! (pure) The errors of the runner: [`Failure`] ends the VM, [`Problem`] becomes a condition of a
+//! running VM, and [`Invalid`] is a value of the configuration that cannot be used.
 
+use crate::api::conditions::ConditionReason;
 use crate::api::runner::outcome::{EndReason, Outcome};
 
-/// Something that the VM cannot be without. The message says what is wrong, where, and what to do next.
+/// An error that ends the VM or prevents its start. It becomes the termination message and the exit
+/// code.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// Which of the closed list of reasons it is.
+    /// The reason, from a closed list.
     pub reason: EndReason,
-    /// One line for the user.
+    /// One line: the defect, its place, and the next step.
     pub message: String,
 }
 
 impl Failure {
-    /// A failure for that reason.
     pub fn new(reason: EndReason, message: impl Into<String>) -> Self {
         Self {
             reason,
@@ -21,7 +23,7 @@ impl Failure {
         }
     }
 
-    /// Something that the VM needs cannot be read or written.
+    /// Data that the VM needs cannot be read or written.
     pub fn data(message: impl Into<String>) -> Self {
         Self::new(EndReason::DataNotAccessible, message)
     }
@@ -31,7 +33,7 @@ impl Failure {
         Self::new(EndReason::StartFailed, message)
     }
 
-    /// The outcome where QEMU never ran.
+    /// The outcome if QEMU never ran.
     pub fn outcome(&self) -> Outcome {
         Outcome {
             reason: self.reason,
@@ -42,21 +44,39 @@ impl Failure {
     }
 }
 
-/// How a program ended, by its exit code or minus its signal.
-pub fn ending(status: i32) -> String {
+/// A defect of a VM that keeps running. It becomes a condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The condition's reason.
+    pub reason: ConditionReason,
+    /// The defect, its place, and the next step.
+    pub message: String,
+}
+
+impl Problem {
+    pub fn new(reason: ConditionReason, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// Describes the exit of a program, given its exit code or its negative signal.
+pub fn describe_exit(status: i32) -> String {
     match status {
-        -9 => "signal 9; somebody killed it, or it was out of memory".to_owned(),
+        -9 => "signal 9; it was killed, or the pod was out of memory".to_owned(),
         signal if signal < 0 => format!("signal {}", -signal),
         code => format!("exit code {code}"),
     }
 }
 
-/// The message, and what a program has said last, if it has.
-pub fn with_words(message: &str, words: &str) -> String {
-    if words.is_empty() {
+/// The message, followed by a program's last output if there is any.
+pub fn with_output(message: &str, output: &str) -> String {
+    if output.is_empty() {
         message.to_owned()
     } else {
-        format!("{message}: {words}")
+        format!("{message}: {output}")
     }
 }
 
@@ -64,14 +84,13 @@ pub fn with_words(message: &str, words: &str) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {problem}")]
 pub struct Invalid {
-    /// Where in the file, as `vm.drives[0].file`.
+    /// The key, such as `vm.drives[0].file`.
     pub key: String,
-    /// The value, what is wrong with it and what is allowed.
+    /// The value, the defect and the allowed values.
     pub problem: String,
 }
 
 impl Invalid {
-    /// An invalid value of that key.
     pub fn new(key: impl Into<String>, problem: impl Into<String>) -> Self {
         Self {
             key: key.into(),
@@ -79,7 +98,7 @@ impl Invalid {
         }
     }
 
-    /// The value is not among the allowed ones, which the second text describes.
+    /// A value that is not allowed. `allowed` describes the allowed values.
     pub fn value(key: impl Into<String>, value: &str, allowed: &str) -> Self {
         Self::new(key, format!("{value:?} is not allowed; use {allowed}"))
     }

@@ -1,98 +1,99 @@
-//! (client) Makes the running machine what it should be: asks the pure [`desired`](crate::runner::desired) for commands, gives
-//! them, tells what came of it.
+//! (client) Brings the running VM to its desired state: gets commands from the pure
+//! [`desired`](crate::runner::desired), sends them over QMP, and reports the results.
 //!
-//! One task; newest wish wins. What always holds: a wish that QEMU refuses is tried once; one that could not be brought to
-//! QEMU is tried again; what goes wrong with one aspect keeps no other from being followed.
+//! Invariants: one task, and only the newest desired state counts. A change that QEMU rejects is
+//! tried once. A change that could not be sent is retried. A failed change does not prevent the
+//! others.
 
 mod cpus;
 mod media;
 mod memory;
 mod password;
 
-pub use media::Tray;
+pub use media::CdDrive;
 
 use crate::api::quantity::Bytes;
-use crate::runner::desired::Desired;
-use crate::runner::machine::Looks;
-use crate::runner::problem::Problem;
+use crate::runner::desired::DesiredState;
+use crate::runner::failure::Problem;
+use crate::runner::machine::ImageLookup;
 use crate::runner::qemu::disk_node;
 use crate::runner::qmp::{Client, Command, Error};
-use password::Display;
+use password::PasswordState;
 use serde_json::Value;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-/// Pause before commands are tried again that could not be brought to QEMU.
-const TRY_AGAIN: Duration = Duration::from_secs(5);
-/// Pause between looks at what the guest, or somebody who brings an image, has still to do.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// Delay before commands that could not be sent are retried.
+const FAILED_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Delay between two checks while the guest or an image is not ready yet.
+const INCOMPLETE_RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// Least time between two attempts to go on after a disk error: each that fails is an event.
+/// Minimum time between two attempts to continue the guest after a disk error. Each failed attempt
+/// causes an event.
 const CONTINUE_INTERVAL_MIN: Duration = Duration::from_secs(5);
 
-/// What came of it.
+/// A result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// How many CPUs there are, and why not as many as wanted.
+    /// The number of CPUs.
     Cpus {
-        /// How many there are.
+        /// The present number.
         count: u32,
-        /// Why there are not as many as wanted.
+        /// The reason for a difference from the wanted number.
         problem: Option<Problem>,
     },
-    /// How much memory the guest has, and why not as much as wanted.
+    /// The guest's memory.
     Memory {
-        /// Bytes.
+        /// In bytes.
         actual: u64,
-        /// Why it is not as much as wanted.
+        /// The reason for a difference from the wanted size.
         problem: Option<String>,
     },
-    /// Why a CD drive has not the medium that it should have.
+    /// The reason why a CD drive does not have its configured image.
     Media(Option<Problem>),
-    /// The guest goes on after a disk could not.
+    /// The guest runs again after a disk error.
     Resumed,
-    /// The last request for a reset that was carried out.
+    /// The newest reset request that was carried out.
     Reset(Option<i64>),
     /// The display has a new password.
     PasswordSet,
-    /// Why the display has not the password that it should have.
+    /// The reason why the display does not have its configured password.
     Password(Option<Problem>),
-    /// All of the wish of that generation was brought to QEMU.
+    /// All changes up to that generation of the configuration were sent to QEMU.
     Complete(Option<i64>),
 }
 
-/// What a machine was started with.
-pub struct Start {
-    /// Finds CD images; with what has not been found yet.
-    pub looks: Looks,
-    /// The CD drives.
-    pub trays: Vec<Tray>,
+/// The state that a VM was started with.
+pub struct StartState {
+    /// Finds CD images, including those that were not found at the start.
+    pub image_lookup: ImageLookup,
+    pub cd_drives: Vec<CdDrive>,
     /// Sizes of the disks, in bytes.
     pub sizes: Vec<u64>,
-    /// Request for a reset that the start has fulfilled.
+    /// The reset request that the start has fulfilled.
     pub reset: Option<i64>,
 }
 
-/// Follows the wishes until nobody has any more.
+/// Follows the desired state until its sender is dropped.
 pub async fn run(
     client: Client,
-    start: Start,
-    mut wishes: watch::Receiver<Desired>,
+    start: StartState,
+    mut wishes: watch::Receiver<DesiredState>,
     progress: mpsc::UnboundedSender<Progress>,
 ) {
-    let mut machine = Machine {
+    let mut machine = LiveUpdater {
         client,
         progress,
-        display: Display::default(),
-        looks: start.looks,
+        display: PasswordState::default(),
+        image_lookup: start.image_lookup,
         balloon: None,
         cpus: None,
         waits_since: None,
-        trays: start.trays,
+        cd_drives: start.cd_drives,
         sizes: start.sizes.into_iter().map(|size| (size, size)).collect(),
         stalls: 0,
-        tried_to_go_on: None,
+        continued_at: None,
         reset: start.reset,
     };
     loop {
@@ -102,11 +103,11 @@ pub async fn run(
                 let _ = machine
                     .progress
                     .send(Progress::Complete(desired.generation));
-                (!complete).then_some(LOOK_AGAIN)
+                (!complete).then_some(INCOMPLETE_RETRY_DELAY)
             }
             Err(error) => {
-                tracing::warn!(%error, "the machine is not as configured yet");
-                Some(TRY_AGAIN)
+                tracing::warn!(%error, "the VM is not as configured yet");
+                Some(FAILED_RETRY_DELAY)
             }
         };
         let changed = match pause {
@@ -121,34 +122,33 @@ pub async fn run(
     }
 }
 
-/// The machine as far as it is known what it was asked.
-struct Machine {
+/// The running VM, as far as QEMU has confirmed it.
+struct LiveUpdater {
     client: Client,
     progress: mpsc::UnboundedSender<Progress>,
-    /// What finds CD images.
-    looks: Looks,
-    /// What the balloon was asked for, and when.
+    image_lookup: ImageLookup,
+    /// The newest target of the balloon, and the time of the request.
     balloon: Option<(Bytes, Instant)>,
-    display: Display,
-    /// The number of CPUs that was asked for last, where there is another.
-    cpus: Option<cpus::Asked>,
-    /// Since when CPUs wait for the guest, and in which of its boots.
+    display: PasswordState,
+    /// The newest request for another number of CPUs.
+    cpus: Option<cpus::CpuRequest>,
+    /// The time since which CPUs wait for the guest to boot, and the number of that boot.
     waits_since: Option<(u64, Instant)>,
-    trays: Vec<Tray>,
-    /// Sizes of the disks: as QEMU knows them, and as it was asked for last.
+    cd_drives: Vec<CdDrive>,
+    /// Sizes of the disks: the size in QEMU, and the newest requested size.
     sizes: Vec<(u64, u64)>,
-    /// How many of the guest's stops by a disk are over, and when it was tried last to end one.
+    /// Number of guest stops by disks that are over, and the time of the newest attempt to end one.
     stalls: u64,
-    tried_to_go_on: Option<Instant>,
-    /// The last request for a reset that was carried out.
+    continued_at: Option<Instant>,
+    /// The newest reset request that was carried out.
     reset: Option<i64>,
 }
 
-impl Machine {
-    /// Follows the wish; says whether it need not be looked at again before something happens. Where something goes wrong,
-    /// the rest is followed all the same, as long as QEMU can be reached.
-    async fn follow(&mut self, desired: &Desired) -> Result<bool, Error> {
-        let mut all = All::default();
+impl LiveUpdater {
+    /// Applies the desired state. Returns whether no further check is needed before the next event.
+    /// A failed change does not prevent the others as long as QMP is connected.
+    async fn follow(&mut self, desired: &DesiredState) -> Result<bool, Error> {
+        let mut all = FollowResult::default();
         all.take(
             self.follow_password(desired.password.as_ref())
                 .await
@@ -159,18 +159,20 @@ impl Machine {
         all.take(self.follow_memory(desired).await)?;
         all.take(self.follow_cpus(desired).await)?;
         all.take(self.follow_media(&desired.live.media).await)?;
-        // Last, so that the guest boots with all of the above.
+        // Last, so that the guest boots with all other changes.
         all.take(self.follow_reset(desired.reset).await.map(|()| true))?;
         all.result()
     }
 
-    /// Resets the machine where that was asked for anew, once: what QEMU may have done already is not done again.
+    /// Resets the VM for a new request, once. A reset without an answer may have been carried out and is not repeated.
     async fn follow_reset(&mut self, wanted: Option<i64>) -> Result<(), Error> {
         if wanted > self.reset && wanted.is_some() {
             match self.client.execute(Command::system_reset()).await {
                 Err(error @ Error::Lost(_)) => return Err(error),
-                Err(error) => tracing::warn!(%error, "the reset counts as done"),
-                Ok(_) => tracing::info!(request = wanted, "the machine is reset"),
+                Err(error) => {
+                    tracing::warn!(%error, "the reset may have failed and is not repeated")
+                }
+                Ok(_) => tracing::info!(request = wanted, "the VM was reset"),
             }
         }
         if wanted.is_some() && wanted != self.reset {
@@ -180,18 +182,20 @@ impl Machine {
         Ok(())
     }
 
-    /// Tells QEMU of each disk that has to be larger than it is, once; what it refuses leaves the disk as it is.
-    async fn follow_sizes(&mut self, desired: &Desired) -> Result<(), Error> {
+    /// Resizes each disk that must grow, once. If QEMU rejects the size, the disk keeps its size.
+    async fn follow_sizes(&mut self, desired: &DesiredState) -> Result<(), Error> {
         for n in 0..self.sizes.len() {
-            let (Some((have, asked)), Some(want)) =
+            let (Some((have, requested)), Some(want)) =
                 (self.sizes.get(n).copied(), desired.sizes.get(n).copied())
             else {
                 continue;
             };
-            if want <= have || want == asked {
+            if want <= have || want == requested {
                 continue;
             }
-            let taken = self.give(Command::resize(&disk_node(n), want)).await?;
+            let taken = self
+                .try_command(Command::resize(&disk_node(n), want))
+                .await?;
             if taken {
                 tracing::info!(disk = n, bytes = want, "the disk has grown");
             }
@@ -202,22 +206,22 @@ impl Machine {
         Ok(())
     }
 
-    /// Lets a guest go on that was stopped by a disk; where the disk still cannot, QEMU stops it again. Says whether the
-    /// guest runs.
-    async fn follow_stall(&mut self, desired: &Desired) -> Result<bool, Error> {
+    /// Continues a guest that was stopped by a disk error. If the error persists, QEMU stops the
+    /// guest again. Returns whether the guest runs.
+    async fn follow_stall(&mut self, desired: &DesiredState) -> Result<bool, Error> {
         if desired.stalls == self.stalls {
             return Ok(true);
         }
         if self
-            .tried_to_go_on
+            .continued_at
             .is_some_and(|at| at.elapsed() < CONTINUE_INTERVAL_MIN)
         {
             return Ok(false);
         }
         let status = self.client.execute(Command::query_status()).await?;
         if status.get("status").and_then(Value::as_str) == Some("io-error") {
-            self.tried_to_go_on = Some(Instant::now());
-            self.give(Command::cont()).await?;
+            self.continued_at = Some(Instant::now());
+            self.try_command(Command::cont()).await?;
             return Ok(false);
         }
         self.stalls = desired.stalls;
@@ -225,12 +229,13 @@ impl Machine {
         Ok(true)
     }
 
-    /// Gives the command; says whether QEMU has taken it. Only what did not reach QEMU is an error.
-    async fn give(&self, command: Command) -> Result<bool, Error> {
+    /// Sends the command and returns whether QEMU has accepted it. Only a command that was not
+    /// answered is an error.
+    async fn try_command(&self, command: Command) -> Result<bool, Error> {
         match self.client.execute(command).await {
             Ok(_) => Ok(true),
-            Err(error @ Error::Refused { .. }) => {
-                tracing::warn!(%error, "configuration");
+            Err(error @ Error::Rejected { .. }) => {
+                tracing::warn!(%error, "QEMU has rejected a change");
                 Ok(false)
             }
             Err(error) => Err(error),
@@ -238,13 +243,13 @@ impl Machine {
     }
 }
 
-/// What comes of all aspects of a wish.
-struct All {
+/// Combined result of all changes.
+struct FollowResult {
     complete: bool,
     error: Option<Error>,
 }
 
-impl Default for All {
+impl Default for FollowResult {
     fn default() -> Self {
         Self {
             complete: true,
@@ -253,8 +258,9 @@ impl Default for All {
     }
 }
 
-impl All {
-    /// Takes what comes of one; fails where the others would too.
+impl FollowResult {
+    /// Adds the result of one change. Returns an error if the connection is lost, because all
+    /// others would fail too.
     fn take(&mut self, result: Result<bool, Error>) -> Result<(), Error> {
         match result {
             Ok(complete) => self.complete &= complete,
@@ -264,7 +270,7 @@ impl All {
         Ok(())
     }
 
-    /// The first error, or whether all is as it should be.
+    /// The first error, or whether all changes are complete.
     fn result(self) -> Result<bool, Error> {
         self.error.map_or(Ok(self.complete), Err)
     }

@@ -1,8 +1,9 @@
-//! (io) `/metrics` of one machine, in the text format of Prometheus.
+//! (io) Serves `/metrics` of one VM in the Prometheus text format.
 //!
-//! In: requests to a port. Out: the counters of QEMU and the kernel, with KubeVirt's names where the meaning is the same. Both
-//! are read once per request, so nothing is counted while nobody looks. What always holds: a request is answered within two
-//! seconds, whatever QEMU does; then `vmoperator_qemu_answers` is 0 and the figures that only QEMU knows are left out.
+//! The values come from QEMU and the kernel, with KubeVirt's names if the meaning is the same. They
+//! are read once for each request, so a VM without requests has no overhead. Invariant: each
+//! request is answered within two seconds. If QEMU does not answer, `vmoperator_qemu_answers` is 0
+//! and QEMU's values are missing.
 
 use crate::api::runner::metrics;
 use crate::k8s::client::connect;
@@ -27,37 +28,36 @@ use std::{fmt, fs};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// Time for a request to arrive, and for its answer to be taken.
+/// Time for receiving a request and sending its response.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Requests at the same time; a further one waits.
-const CONCURRENT_REQUESTS: usize = 4;
-/// The longest request that is read, in bytes.
+/// Number of requests at the same time. Further ones wait.
+const CONCURRENT_REQUESTS_MAX: usize = 4;
+/// Size of a request in bytes.
 const REQUEST_SIZE_MAX: usize = 8 << 10;
-/// Time for all of QEMU's answers together.
+/// Time for all of QEMU's answers together. A response needs less than 2 s with it.
 const QEMU_TIMEOUT: Duration = Duration::from_millis(1500);
-/// How often the guest's balloon driver reports the guest's memory after the first request, in seconds.
+/// Interval in seconds at which the guest's balloon driver reports memory, after the first request.
 const GUEST_STATS_INTERVAL: u64 = 10;
-/// QEMU's path of the balloon.
-const BALLOON: &str = "/machine/peripheral/balloon0";
+/// QOM path of the balloon.
+const BALLOON_PATH: &str = "/machine/peripheral/balloon0";
 
-/// What is known without asking.
+/// Values that do not change while the VM runs.
 #[derive(Clone, Debug, Default)]
-pub struct Machine {
-    /// Labels of all samples: KubeVirt's `node`, `namespace`, `name`.
+pub struct VmMetrics {
+    /// Labels of all samples: KubeVirt's `node`, `namespace` and `name`.
     pub labels: Vec<(&'static str, String)>,
-    /// Whether the processor runs the guest, where that is known.
+    /// Whether KVM runs the guest. None if QEMU selects the accelerator.
     pub accelerated: Option<bool>,
     /// Process id of QEMU.
     pub qemu: i32,
-    /// Memory that the machine was started with, in bytes.
+    /// Memory that the VM was started with, in bytes.
     pub ram: u64,
-    /// Paths of the disks, each with what it is read and written with.
+    /// Paths of the disks, each with its method of asynchronous I/O.
     pub disks: Vec<(String, &'static str)>,
-    /// Taps of networks.
+    /// Taps of the networks.
     pub taps: Vec<Tap>,
 }
 
-/// A tap of a network.
 #[derive(Clone, Debug)]
 pub struct Tap {
     /// The number of the network.
@@ -66,15 +66,17 @@ pub struct Tap {
     pub name: String,
 }
 
-/// Serves until the process ends. A port that cannot be had costs the metrics, not the machine.
-pub async fn serve(port: u16, machine: Machine, monitor: Client) {
+/// Serves until the process exits. Without a free port the VM has no metrics.
+pub async fn serve(port: u16, machine: VmMetrics, monitor: Client) {
     let listener = match connect::listen((Ipv6Addr::UNSPECIFIED, port).into()).await {
         Ok(listener) => listener,
-        Err(error) => return tracing::warn!(port, %error, "there are no metrics"),
+        Err(error) => {
+            return tracing::warn!(port, %error, "the VM has no metrics, because the port cannot be opened");
+        }
     };
     let (machine, places) = (
         Arc::new(machine),
-        Arc::new(Semaphore::new(CONCURRENT_REQUESTS)),
+        Arc::new(Semaphore::new(CONCURRENT_REQUESTS_MAX)),
     );
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
@@ -86,7 +88,7 @@ pub async fn serve(port: u16, machine: Machine, monitor: Client) {
                 tokio::spawn(async move {
                     let (machine, monitor) = (&*machine, &monitor);
                     let service = service_fn(move |request| async move {
-                        Ok::<_, Infallible>(answer(&request, machine, monitor).await)
+                        Ok::<_, Infallible>(respond(&request, machine, monitor).await)
                     });
                     let mut server = http1::Builder::new();
                     let server = server.keep_alive(false).max_buf_size(REQUEST_SIZE_MAX);
@@ -99,23 +101,23 @@ pub async fn serve(port: u16, machine: Machine, monitor: Client) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "metrics");
+                tracing::warn!(%error, "the metrics endpoint cannot accept a connection");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
     }
 }
 
-async fn answer(
+async fn respond(
     request: &Request<Incoming>,
-    machine: &Machine,
+    machine: &VmMetrics,
     monitor: &Client,
 ) -> Response<String> {
     let found = request.method() == Method::GET && request.uri().path() == "/metrics";
     let body = if found {
-        gather(machine, monitor).await
+        collect_samples(machine, monitor).await
     } else {
-        "only GET /metrics is here\n".to_owned()
+        "only GET /metrics is available\n".to_owned()
     };
     let mut response = Response::new(body);
     *response.status_mut() = if found {
@@ -128,15 +130,15 @@ async fn answer(
     response
 }
 
-/// The labels that a sample has besides those of the machine.
+/// Labels of a sample besides those of the VM.
 type Labels = Vec<(&'static str, String)>;
 
-/// The samples of a request: of each metric its name, and each sample's labels and value.
+/// Samples of one request: the name of each metric, and the labels and value of each sample.
 #[derive(Debug, Default)]
 struct Samples(Vec<(String, Vec<(Labels, f64)>)>);
 
 impl Samples {
-    /// Adds one value without labels of its own, if it is known.
+    /// Adds a value without labels, if it is known.
     fn add(&mut self, name: impl Into<String>, value: Option<f64>) {
         self.add_each(name, value.map(|value| (Vec::new(), value)));
     }
@@ -170,7 +172,8 @@ impl Collector for Samples {
             let mut metric =
                 encoder.encode_descriptor(figure.name, figure.what, None, figure.kind)?;
             for (labels, value) in samples {
-                // As a gauge also where it is a counter: to that, the library adds a suffix that KubeVirt's names have or lack.
+                // Counters are encoded as gauges too: the library would add a suffix to counters
+                // that KubeVirt's names do not have.
                 metric.encode_family(labels)?.encode_gauge(value)?;
             }
         }
@@ -178,7 +181,7 @@ impl Collector for Samples {
     }
 }
 
-/// QEMU's answers, as far as it gave them in time.
+/// QEMU's answers. Those that did not arrive in time are missing.
 #[derive(Default)]
 struct Answers {
     balloon: Option<Value>,
@@ -187,11 +190,11 @@ struct Answers {
     cpus: Option<Value>,
 }
 
-/// All metrics of the machine.
-async fn gather(machine: &Machine, monitor: &Client) -> String {
+/// All metrics of the VM, as text.
+async fn collect_samples(machine: &VmMetrics, monitor: &Client) -> String {
     let mut answers = Answers::default();
-    // What came in time is kept.
-    let complete = timeout(QEMU_TIMEOUT, ask(monitor, &mut answers))
+    // A timeout keeps the answers that have arrived.
+    let complete = timeout(QEMU_TIMEOUT, query_qemu(monitor, &mut answers))
         .await
         .unwrap_or(false);
     let mut samples = Samples::default();
@@ -210,22 +213,25 @@ async fn gather(machine: &Machine, monitor: &Client) -> String {
     samples.into_text(machine.labels.clone())
 }
 
-async fn ask(monitor: &Client, answers: &mut Answers) -> bool {
+async fn query_qemu(monitor: &Client, answers: &mut Answers) -> bool {
     answers.blocks = monitor.execute(Command::query_block_stats()).await.ok();
     answers.cpus = monitor.execute(Command::query_cpus()).await.ok();
     answers.balloon = monitor.execute(Command::query_balloon()).await.ok();
     let _ = monitor
         .execute(Command::set_guest_stats_interval(
-            BALLOON,
+            BALLOON_PATH,
             GUEST_STATS_INTERVAL,
         ))
         .await;
-    answers.guest = monitor.execute(Command::guest_stats(BALLOON)).await.ok();
+    answers.guest = monitor
+        .execute(Command::guest_stats(BALLOON_PATH))
+        .await
+        .ok();
     answers.blocks.is_some() && answers.cpus.is_some()
 }
 
-fn cpu(samples: &mut Samples, machine: &Machine, cpus: Option<&Value>) {
-    let times = self::times(&format!("/proc/{}/stat", machine.qemu));
+fn cpu(samples: &mut Samples, machine: &VmMetrics, cpus: Option<&Value>) {
+    let times = cpu_times(&format!("/proc/{}/stat", machine.qemu));
     samples.add(
         "kubevirt_vmi_cpu_usage_seconds_total",
         times.map(|(user, system)| user + system),
@@ -253,7 +259,7 @@ fn cpu(samples: &mut Samples, machine: &Machine, cpus: Option<&Value>) {
             ))
         });
     let ran = threads.clone().filter_map(|(id, path)| {
-        let (user, system) = self::times(&format!("{path}/stat"))?;
+        let (user, system) = cpu_times(&format!("{path}/stat"))?;
         Some((id, user + system))
     });
     samples.add_each("kubevirt_vmi_vcpu_seconds_total", ran);
@@ -261,10 +267,10 @@ fn cpu(samples: &mut Samples, machine: &Machine, cpus: Option<&Value>) {
     samples.add_each("kubevirt_vmi_vcpu_delay_seconds_total", waited);
 }
 
-/// Seconds in user mode and in the kernel, of a `stat` file.
-fn times(path: &str) -> Option<(f64, f64)> {
+/// Seconds in user mode and in the kernel, from a `stat` file.
+fn cpu_times(path: &str) -> Option<(f64, f64)> {
     let stat = fs::read_to_string(path).ok()?;
-    // The name, in parentheses, may hold anything; the times are the 14th and the 15th field.
+    // The name, in parentheses, may contain spaces and parentheses. The times are fields 14 and 15.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let ticks = clock_ticks_per_second() as f64;
     let mut seconds = || Some(fields.next()?.parse::<f64>().ok()? / ticks);
@@ -276,7 +282,7 @@ fn delay(path: &str) -> Option<f64> {
     Some(stat.split_whitespace().nth(1)?.parse::<f64>().ok()? / 1e9)
 }
 
-fn memory(samples: &mut Samples, machine: &Machine, answers: &Answers) {
+fn memory(samples: &mut Samples, machine: &VmMetrics, answers: &Answers) {
     let name = |what: &str| format!("kubevirt_vmi_memory_{what}");
     let resident = fs::read_to_string(format!("/proc/{}/statm", machine.qemu)).ok();
     let resident = resident.and_then(|statm| statm.split_whitespace().nth(1)?.parse::<f64>().ok());
@@ -291,7 +297,7 @@ fn memory(samples: &mut Samples, machine: &Machine, answers: &Answers) {
         .and_then(|balloon| balloon.get("actual")?.as_f64());
     samples.add(name("actual_balloon_bytes"), actual);
     let stats = answers.guest.as_ref().and_then(|guest| guest.get("stats"));
-    // What the guest does not tell is all ones.
+    // A value with all bits set is unknown.
     let stat = |key: &str| {
         let value = stats?.get(key)?.as_u64()?;
         (value != u64::MAX).then_some(value as f64)
@@ -310,7 +316,7 @@ fn memory(samples: &mut Samples, machine: &Machine, answers: &Answers) {
     }
 }
 
-fn storage(samples: &mut Samples, machine: &Machine, blocks: Option<&Value>) {
+fn storage(samples: &mut Samples, machine: &VmMetrics, blocks: Option<&Value>) {
     let aio = |(path, aio): &(String, &str)| {
         (
             vec![("drive", path.clone()), ("aio", (*aio).to_owned())],
@@ -347,8 +353,9 @@ fn storage(samples: &mut Samples, machine: &Machine, blocks: Option<&Value>) {
     }
 }
 
-/// What a tap sends, the guest receives. Networks behind the pod's address are counted with the pod.
-fn network(samples: &mut Samples, machine: &Machine) {
+/// The guest receives what its tap sends. Networks behind the pod's address are counted with the
+/// pod.
+fn network(samples: &mut Samples, machine: &VmMetrics) {
     for (guest, tap) in [("receive", "tx"), ("transmit", "rx")] {
         for (what, file) in [
             ("bytes", "bytes"),

@@ -1,18 +1,19 @@
-//! (io) QEMU and its TPM as child processes: started with their descriptors, their output logged, their end noticed.
+//! (io) QEMU and its TPM as child processes: starts them with their descriptors, logs their output,
+//! and reaps them.
 //!
-//! What always holds: every child is reaped, also those that a container's other processes leave behind; a signal goes
-//! to a child only while its process id is the child's; no child outlives this process by more than it takes to end.
+//! Invariants: every child is reaped, including orphaned processes of the container. A signal is
+//! sent only while the process id belongs to the child. Children exit soon after this process.
 
 mod output;
 
 use crate::runner::failure::Failure;
-use crate::runner::harden::{self, Access, Reach};
+use crate::runner::harden::{self, Access, FileAccess};
 use crate::runner::machine::{self, Directories};
 use crate::runner::qemu;
 use crate::sys::child;
 use crate::sys::tap::Tap;
 use command_fds::{CommandFdExt, FdMapping};
-use output::Words;
+use output::ChildOutput;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
 use std::io;
@@ -25,76 +26,69 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::unix::pipe;
 
-/// Names of the sockets in the runtime directory.
-/// The guest agent's socket.
-pub const GUEST_AGENT: &str = "guest-agent.sock";
-/// The desktop agent's socket.
-pub const VMOP_AGENT: &str = "vmop-agent.sock";
-
-/// The TPM's program.
 const TPM_PROGRAM: &str = "/usr/bin/swtpm";
-/// The number that its control channel has in the TPM.
-const TPM_CONTROL: i32 = 3;
+/// Number of the control channel's descriptor in the TPM.
+const TPM_CONTROL_FD: i32 = 3;
 
-/// Time for the last of a child's output to arrive after its end.
-const OUTPUT_TIME: Duration = Duration::from_millis(200);
-/// Time for a killed child to end, and the pause between looks.
-const KILL_TIME: Duration = Duration::from_secs(1);
-const KILL_STEP: Duration = Duration::from_millis(3);
+/// Time for reading the last output of a child that has exited.
+const OUTPUT_DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
+/// Time for a killed child to exit, and the delay between two checks.
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
+const KILL_POLL_INTERVAL: Duration = Duration::from_millis(3);
 
-/// A program that was started.
+/// A child process.
 pub struct Child {
     program: &'static str,
     pid: Pid,
-    ended: bool,
-    words: Arc<Mutex<Words>>,
-    output: tokio::task::JoinHandle<()>,
+    exited: bool,
+    output: Arc<Mutex<ChildOutput>>,
+    output_task: tokio::task::JoinHandle<()>,
 }
 
-/// A machine's programs.
-pub struct Started {
-    /// QEMU.
+/// The programs of a VM.
+pub struct StartedPrograms {
     pub qemu: Child,
-    /// The TPM, if the machine has one.
+    /// The TPM, if the VM has one.
     pub tpm: Option<Child>,
-    /// The runner's end of QEMU's monitor.
+    /// The runner's end of the QMP connection.
     pub monitor: UnixStream,
-    /// The runner's end of the machine's serial line.
+    /// The runner's end of the serial line.
     pub line: UnixStream,
 }
 
-/// What QEMU inherits.
-pub struct Inherited {
-    /// Taps, each with the number of its network; QEMU alone has them then.
+/// Descriptors that QEMU inherits.
+pub struct InheritedDescriptors {
+    /// Taps with the numbers of their networks. Only QEMU has their descriptors then.
     pub taps: Vec<(usize, Tap)>,
-    /// What is the machine's alone, by being open: as long as QEMU lives, whoever has started it.
-    pub claims: Vec<OwnedFd>,
+    /// Locked directories and block devices. They stay locked until QEMU exits, even if the runner
+    /// exits before.
+    pub locks: Vec<OwnedFd>,
 }
 
-/// Starts the machine's programs, each where it can reach its own files only.
+/// Starts the VM's programs. Each can access its own files only.
 pub fn start(
     arguments: &[String],
     dirs: &Directories,
     with_tpm: bool,
-    reach: &Reach,
-    inherited: Inherited,
-) -> Result<Started, Failure> {
-    let problem = |program: &'static str| {
+    files: &FileAccess,
+    inherited: InheritedDescriptors,
+) -> Result<StartedPrograms, Failure> {
+    let failure = |program: &'static str| {
         move |error: io::Error| {
             Failure::start(format!(
-                "{program} cannot be started: {error}; is it in the image?"
+                "{program} cannot be started: {error}; check that the image contains it"
             ))
         }
     };
     let (tpm, control) = match with_tpm {
-        true => start_tpm(dirs, &reach.tpm)
+        true => start_tpm(dirs, &files.tpm)
             .map(|(tpm, control)| (Some(tpm), Some(control)))
-            .map_err(problem(TPM_PROGRAM))?,
+            .map_err(failure(TPM_PROGRAM))?,
         false => (None, None),
     };
-    let (qemu, monitor, line) = start_qemu(arguments, dirs, &reach.qemu, control, inherited)
-        .map_err(problem(qemu::PROGRAM))?;
-    Ok(Started {
+    let (qemu, monitor, line) = start_qemu(arguments, dirs, &files.qemu, control, inherited)
+        .map_err(failure(qemu::PROGRAM))?;
+    Ok(StartedPrograms {
         qemu,
         tpm,
         monitor,
@@ -102,15 +96,16 @@ pub fn start(
     })
 }
 
-/// Starts the TPM, which ends with its only connection. Gives QEMU's end of that.
-fn start_tpm(dirs: &Directories, reach: &[(PathBuf, Access)]) -> io::Result<(Child, OwnedFd)> {
-    let (control, qemus) = UnixStream::pair()?;
+/// Starts the TPM, which exits when its only connection is closed. Returns QEMU's end of the
+/// connection.
+fn start_tpm(dirs: &Directories, files: &[(PathBuf, Access)]) -> io::Result<(Child, OwnedFd)> {
+    let (control, qemu_end) = UnixStream::pair()?;
     let state = format!(
         "dir={},mode=0{:o}",
         dirs.data.display(),
-        0o666 & !machine::kept_from_others()
+        0o666 & !machine::umask_for_files()
     );
-    let channel = format!("type=unixio,clientfd={TPM_CONTROL}");
+    let channel = format!("type=unixio,clientfd={TPM_CONTROL_FD}");
     let arguments = [
         "socket",
         "--tpm2",
@@ -122,28 +117,28 @@ fn start_tpm(dirs: &Directories, reach: &[(PathBuf, Access)]) -> io::Result<(Chi
     ];
     let mapping = FdMapping {
         parent_fd: control.into(),
-        child_fd: TPM_CONTROL,
+        child_fd: TPM_CONTROL_FD,
     };
     Ok((
         spawn(
             TPM_PROGRAM,
             &arguments.map(str::to_owned),
-            reach,
+            files,
             vec![mapping],
         )?,
-        qemus.into(),
+        qemu_end.into(),
     ))
 }
 
 fn start_qemu(
     arguments: &[String],
     dirs: &Directories,
-    reach: &[(PathBuf, Access)],
+    files: &[(PathBuf, Access)],
     tpm: Option<OwnedFd>,
-    inherited: Inherited,
+    inherited: InheritedDescriptors,
 ) -> io::Result<(Child, UnixStream, UnixStream)> {
     let listen = |name: &str| UnixListener::bind(dirs.file(name)).map(OwnedFd::from);
-    let (monitor, qemus_monitor) = UnixStream::pair()?;
+    let (monitor, qemu_monitor) = UnixStream::pair()?;
     let (line, guest_line) = UnixStream::pair()?;
     let numbers = qemu::DESCRIPTORS;
     let mapping = |parent_fd: OwnedFd, child_fd: i32| FdMapping {
@@ -151,32 +146,32 @@ fn start_qemu(
         child_fd,
     };
     let mut mappings = vec![
-        mapping(qemus_monitor.into(), numbers.monitor),
+        mapping(qemu_monitor.into(), numbers.monitor),
         mapping(guest_line.into(), numbers.serial),
-        mapping(listen(GUEST_AGENT)?, numbers.guest_agent),
-        mapping(listen(VMOP_AGENT)?, numbers.vmop_agent),
+        mapping(listen(machine::GUEST_AGENT_SOCKET)?, numbers.guest_agent),
+        mapping(listen(machine::VMOP_AGENT_SOCKET)?, numbers.vmop_agent),
     ];
     mappings.extend(tpm.map(|tpm| mapping(tpm, numbers.tpm)));
-    let Inherited { taps, claims } = inherited;
-    let behind_taps = taps.iter().map(|(n, _)| n + 1).max().unwrap_or_default();
+    let InheritedDescriptors { taps, locks } = inherited;
+    let taps_end = taps.iter().map(|(n, _)| n + 1).max().unwrap_or_default();
     mappings.extend(
         taps.into_iter()
             .map(|(n, tap)| mapping(tap.fd, qemu::tap_descriptor(n))),
     );
-    let claim = |(n, claim)| mapping(claim, qemu::tap_descriptor(behind_taps + n));
-    mappings.extend(claims.into_iter().enumerate().map(claim));
+    let lock = |(n, lock)| mapping(lock, qemu::tap_descriptor(taps_end + n));
+    mappings.extend(locks.into_iter().enumerate().map(lock));
     Ok((
-        spawn(qemu::PROGRAM, arguments, reach, mappings)?,
+        spawn(qemu::PROGRAM, arguments, files, mappings)?,
         monitor,
         line,
     ))
 }
 
-/// Starts a program that can reach these files, with these descriptors.
+/// Starts a program that can access these files, with these descriptors.
 pub fn spawn(
     program: &'static str,
     arguments: &[String],
-    reach: &[(PathBuf, Access)],
+    files: &[(PathBuf, Access)],
     mappings: Vec<FdMapping>,
 ) -> io::Result<Child> {
     let (reader, writer) = io::pipe()?;
@@ -189,33 +184,33 @@ pub fn spawn(
     command
         .env_clear()
         .envs(std::env::vars_os().filter(|(name, _)| name == "TZ" || name == "PATH"));
-    // A terminal's Ctrl-C is for the runner alone.
+    // Ctrl-C in a terminal must reach the runner only.
     command.process_group(0);
     command.fd_mappings(mappings).map_err(io::Error::other)?;
     child::terminate_with_parent(&mut command);
-    let pid = harden::confined(reach.to_vec(), move |tell| {
+    let pid = harden::run_confined(files.to_vec(), move |tell| {
         let pid = command.spawn().and_then(|child| pid(&child));
-        // What is inherited is the child's alone from here on.
+        // Closes the inherited descriptors in this process.
         drop(command);
         let started = pid.as_ref().ok().copied();
         tell(pid);
-        started.into_iter().for_each(wait_for_end);
+        started.into_iter().for_each(wait_for_exit);
     })?;
-    let words = Arc::default();
+    let output = Arc::default();
     let name = program.rsplit('/').next().unwrap_or(program);
     let reader = pipe::Receiver::from_owned_fd(reader.into())?;
-    let output = tokio::spawn(output::log(name, reader, Arc::clone(&words)));
+    let output_task = tokio::spawn(output::log(name, reader, Arc::clone(&output)));
     Ok(Child {
         program,
         pid,
-        ended: false,
-        words,
+        exited: false,
         output,
+        output_task,
     })
 }
 
-/// Waits until that child has ended, without reaping it.
-fn wait_for_end(child: Pid) {
+/// Waits until that child has exited, without reaping it.
+fn wait_for_exit(child: Pid) {
     loop {
         match rustix::process::waitid(
             WaitId::Pid(child),
@@ -223,7 +218,7 @@ fn wait_for_end(child: Pid) {
         ) {
             Ok(Some(_)) | Err(Errno::CHILD) => return,
             Ok(None) | Err(Errno::INTR) => {}
-            // The thread must not end because of that.
+            // The thread is the child's parent for the kernel, so it must outlive the child.
             Err(_) => std::thread::park(),
         }
     }
@@ -237,75 +232,74 @@ fn pid(child: &std::process::Child) -> io::Result<Pid> {
 }
 
 impl Child {
-    /// Its process id.
     pub fn id(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Whether this process is the child.
-    pub fn is(&self, pid: Pid) -> bool {
+    /// Whether the child has that process id.
+    pub fn has_pid(&self, pid: Pid) -> bool {
         self.pid == pid
     }
 
-    /// Whether the child has ended.
-    pub fn has_ended(&self) -> bool {
-        self.ended
+    pub fn has_exited(&self) -> bool {
+        self.exited
     }
 
-    /// Sends the signal, unless the child has ended.
+    /// Sends the signal, unless the child has exited.
     pub fn signal(&self, signal: Signal) {
-        if !self.ended
+        if !self.exited
             && let Err(error) = rustix::process::kill_process(self.pid, signal)
         {
-            tracing::warn!(%error, ?signal, program = self.program, "not signalled");
+            tracing::warn!(%error, ?signal, program = self.program, "the signal was not sent");
         }
     }
 
-    /// Reaps the child if it has ended: its exit code or minus its signal. Only before anybody reaps all.
-    pub fn reaped(&mut self) -> Option<i32> {
+    /// Reaps the child if it has exited: its exit code or its negative signal. Must not be used
+    /// after [`reap`], which reaps all children.
+    pub fn try_reap(&mut self) -> Option<i32> {
         let (_, status) = rustix::process::waitpid(Some(self.pid), WaitOptions::NOHANG).ok()??;
-        self.ended = true;
+        self.exited = true;
         status
             .exit_status()
             .or_else(|| status.terminating_signal().map(|signal| -signal))
     }
 
-    /// Waits for the end of a child that was killed, unless it was reaped; for a moment only, because one that is stuck in the
-    /// kernel ends when that lets it, and whoever reaps all reaps it then.
+    /// Waits for the exit of a killed child, for [`KILL_TIMEOUT`] at most. A child that is stuck in
+    /// the kernel exits later, and [`reap`] reaps it.
     pub fn wait(&mut self) {
-        let began = Instant::now();
-        while !self.ended && self.reaped().is_none() {
-            if began.elapsed() > KILL_TIME {
+        let started = Instant::now();
+        while !self.exited && self.try_reap().is_none() {
+            if started.elapsed() > KILL_TIMEOUT {
                 tracing::warn!(
                     pid = self.id(),
                     program = self.program,
-                    "killed, and has not ended"
+                    "the program was killed and has not exited yet"
                 );
                 return;
             }
-            std::thread::sleep(KILL_STEP);
+            std::thread::sleep(KILL_POLL_INTERVAL);
         }
     }
 
-    /// What QEMU has said if KVM has brought a CPU of the guest to a halt.
-    pub fn halted(&self) -> Option<String> {
-        self.words
+    /// QEMU's message if KVM has stopped a CPU of the guest.
+    pub fn kvm_error(&self) -> Option<String> {
+        self.output
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .halted
+            .kvm_error
             .clone()
     }
 
-    /// The child was reaped. Gives what it said last.
-    pub async fn ended(&mut self) -> String {
-        self.ended = true;
-        let _ = tokio::time::timeout(OUTPUT_TIME, &mut self.output).await;
-        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        words.last()
+    /// Reads the last output of a reaped child.
+    pub async fn finish_output(&mut self) -> String {
+        self.exited = true;
+        let _ = tokio::time::timeout(OUTPUT_DRAIN_TIMEOUT, &mut self.output_task).await;
+        let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        output.last()
     }
 }
 
-/// Reaps all children that have ended: their ids, and their exit codes or minus their signals.
+/// Reaps all children that have exited: process id, and exit code or negative signal.
 pub fn reap() -> Vec<(Pid, i32)> {
     let mut ended = Vec::new();
     while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
@@ -327,19 +321,19 @@ mod tests {
         let mut child = spawn(
             "/bin/sleep",
             &["20".to_owned()],
-            &Reach::of_any(),
+            &FileAccess::of_programs(),
             Vec::new(),
         )
         .unwrap();
-        let began = Instant::now();
+        let started = Instant::now();
         child.wait();
         assert!(
-            began.elapsed() < Duration::from_secs(10) && !child.has_ended(),
+            started.elapsed() < Duration::from_secs(10) && !child.has_exited(),
             "{:?}",
-            began.elapsed()
+            started.elapsed()
         );
         child.signal(Signal::KILL);
         child.wait();
-        assert!(child.has_ended());
+        assert!(child.has_exited());
     }
 }

@@ -1,13 +1,13 @@
-//! (client) Tells the API server what the machine is: the newest status wins, and nobody waits for it.
+//! (client) Reports the VM's status to the API server. Only the newest status counts, and no other task waits for it.
 //!
-//! One task with its own queue. What always holds: it writes the runner's own fields only, to the VM whose UID the
-//! configuration names; an API server that is away delays nothing but the report.
+//! Invariants: it writes the runner's own fields only, to the VM with the configured UID. An unreachable API server delays
+//! the report and nothing else.
 
 use crate::api::VirtualMachine;
 use crate::api::vm::names;
 use crate::k8s::client::connect;
 use crate::runner::state::Phase;
-use crate::runner::status::{Identity, Note, Observed};
+use crate::runner::status::{Announcement, Identity, Observed};
 use http::header::{ACCEPT, HeaderValue};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -39,15 +39,15 @@ const MEMORY_SPACING: Duration = Duration::from_secs(5);
 const BACKOFF_MIN: Duration = Duration::from_millis(300);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// Takes what is to be told.
+/// Takes what is to be reported.
 pub struct Reporter {
     newest: watch::Sender<Observed>,
-    notes: mpsc::Sender<Note>,
+    notes: mpsc::Sender<Announcement>,
     task: JoinHandle<()>,
 }
 
 impl Reporter {
-    /// Starts with a first status. Without an identity nothing is told to anybody.
+    /// Starts with a first status. Without an identity nothing is reported to anybody.
     pub fn start(identity: Option<Identity>, first: Observed) -> Self {
         let (newest, statuses) = watch::channel(first);
         let (notes, queue) = mpsc::channel(16);
@@ -71,7 +71,7 @@ impl Reporter {
         }
     }
 
-    /// Replaces what is to be told.
+    /// Replaces what is to be reported.
     pub fn publish(&self, observed: &Observed) {
         self.newest.send_if_modified(|newest| {
             let changed = newest != observed;
@@ -81,7 +81,7 @@ impl Reporter {
     }
 
     /// Makes an event of it.
-    pub fn announce(&self, note: Note) {
+    pub fn announce(&self, note: Announcement) {
         let _ = self.notes.try_send(note);
     }
 
@@ -111,17 +111,17 @@ enum Error {
     #[error("{0}")]
     Kubeconfig(#[from] kube::config::KubeconfigError),
     #[error("the VM of that name is another one by now")]
-    Namesake,
+    PreviousVm,
 }
 
 impl Error {
     /// Whether the VM's object is no more: deleted, or another one of the same name.
     fn is_gone(&self) -> bool {
-        matches!(self, Self::Namesake) || self.code() == Some(404)
+        matches!(self, Self::PreviousVm) || self.code() == Some(404)
     }
 
     /// Whether somebody else has written to the object in between.
-    fn is_overtaken(&self) -> bool {
+    fn is_conflict(&self) -> bool {
         self.code() == Some(409)
     }
 
@@ -136,7 +136,7 @@ impl Error {
 struct Task {
     identity: Identity,
     statuses: watch::Receiver<Observed>,
-    queue: mpsc::Receiver<Note>,
+    queue: mpsc::Receiver<Announcement>,
     client: Option<Client>,
     written: Vec<Condition>,
 }
@@ -209,7 +209,7 @@ impl Task {
         for attempt in 1.. {
             let seen = self.read_metadata(&client).await?;
             if self.identity.uid.is_some() && seen.uid != self.identity.uid {
-                return Err(Error::Namesake);
+                return Err(Error::PreviousVm);
             }
             if let Some(metadata) = object
                 .get_mut("metadata")
@@ -219,7 +219,7 @@ impl Task {
             }
             let patch = Patch::Apply(&object);
             match in_time(api.patch_status(&self.identity.name, &parameters, &patch)).await {
-                Err(error) if error.is_overtaken() && attempt < CONFLICT_ATTEMPTS => {}
+                Err(error) if error.is_conflict() && attempt < CONFLICT_ATTEMPTS => {}
                 answer => return answer.map(drop),
             }
         }
@@ -251,7 +251,7 @@ impl Task {
     }
 
     /// An event is a courtesy: it is tried once.
-    async fn note(&mut self, note: &Note) {
+    async fn note(&mut self, note: &Announcement) {
         let event = event(&self.identity, note, Timestamp::now());
         let Ok(client) = self.client().await else {
             return;
@@ -305,7 +305,7 @@ async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Re
         .map_err(|_| Error::Timeout)??)
 }
 
-fn event(identity: &Identity, note: &Note, now: Timestamp) -> Event {
+fn event(identity: &Identity, note: &Announcement, now: Timestamp) -> Event {
     let type_ = if note.is_warning() {
         "Warning"
     } else {

@@ -1,6 +1,5 @@
-//! (io) The seed for cloud-init: a vfat image with the label `CIDATA` (cloud-init's NoCloud).
-//!
-//! Documents are written as JSON that each reader of YAML reads as it is meant.
+//! (io) The cloud-init seed: a vfat image with the label `CIDATA`, as cloud-init's NoCloud source
+//! expects it.
 
 use crate::api::hex;
 use crate::api::runner::config::CloudInit;
@@ -12,18 +11,16 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Name of the image in the runtime directory.
-pub const IMAGE: &str = "seed.img";
-/// Room for the file system's own tables and for the rounding of files to clusters.
-const OVERHEAD: u64 = 256 << 10;
-const SMALLEST: u64 = 1 << 20;
+/// Size of the file system's tables, and of rounding files to clusters, in bytes.
+const FILESYSTEM_OVERHEAD: u64 = 256 << 10;
+const IMAGE_SIZE_UNIT: u64 = 1 << 20;
 
-/// Makes the image. `who` is what makes the machine itself: the UID of its object, or its UUID.
-pub fn write(path: &Path, cloud_init: &CloudInit, vm: &str, who: &str) -> Result<(), Failure> {
-    let files = files(cloud_init, vm, who)?;
+/// Writes the image. `instance` identifies the VM: the UID of its object, or its UUID.
+pub fn write(path: &Path, cloud_init: &CloudInit, vm: &str, instance: &str) -> Result<(), Failure> {
+    let files = files(cloud_init, vm, instance)?;
     image(path, &files).map_err(|error| {
         Failure::data(format!(
-            "the seed for cloud-init cannot be written to {}: {error}",
+            "the cloud-init seed cannot be written to {}: {error}",
             path.display()
         ))
     })
@@ -33,19 +30,24 @@ pub fn write(path: &Path, cloud_init: &CloudInit, vm: &str, who: &str) -> Result
 pub fn files(
     cloud_init: &CloudInit,
     vm: &str,
-    who: &str,
+    instance: &str,
 ) -> Result<Vec<(&'static str, String)>, Failure> {
-    Ok(documents(cloud_init, &Mounted::read(cloud_init)?, vm, who))
+    Ok(documents(
+        cloud_init,
+        &MountedFiles::read(cloud_init)?,
+        vm,
+        instance,
+    ))
 }
 
-/// What files hold that were mounted for it; it is used as it is, and shown to nobody.
+/// Contents of mounted files. They replace inline data unchanged and are never logged.
 #[derive(Default)]
-struct Mounted {
+struct MountedFiles {
     user_data: Option<String>,
     network_config: Option<String>,
 }
 
-impl Mounted {
+impl MountedFiles {
     fn read(cloud_init: &CloudInit) -> Result<Self, Failure> {
         let read = |key: &str, path: &Option<String>| {
             let content = path.as_ref().map(|path| {
@@ -62,10 +64,10 @@ impl Mounted {
     }
 }
 
-/// The files of the seed.
-/// JSON that readers of YAML 1.1, such as cloud-init's, read as it is meant: YAML takes some characters that JSON need not escape
-/// for line ends (U+0085, U+2028) and refuses others (U+007F to U+009F). All strings are quoted, so that `on`, `0644` and
-/// `2024-01-01` stay strings (B35). Not covered: numbers such as `1e20`, which YAML 1.1 takes for strings.
+/// Encodes a value as JSON that YAML 1.1 parsers, such as cloud-init's, read unchanged. YAML treats
+/// some characters that JSON need not escape as line ends (U+0085, U+2028), and rejects others
+/// (U+007F to U+009F). All strings are quoted, so that `on`, `0644` and `2024-01-01` stay strings
+/// (B35). Limit: YAML 1.1 reads numbers such as `1e20` as strings.
 fn yaml(value: &Value) -> String {
     let mut text = String::new();
     for character in value.to_string().chars() {
@@ -79,9 +81,9 @@ fn yaml(value: &Value) -> String {
 
 fn documents(
     cloud_init: &CloudInit,
-    mounted: &Mounted,
+    mounted: &MountedFiles,
     vm: &str,
-    who: &str,
+    instance: &str,
 ) -> Vec<(&'static str, String)> {
     let empty = Map::new();
     let mut meta_data = cloud_init.meta_data.clone().unwrap_or_default();
@@ -90,7 +92,7 @@ fn documents(
     if missing(&meta_data, "instance-id") {
         meta_data.insert(
             "instance-id".to_owned(),
-            json!(instance_id(cloud_init, mounted, who)),
+            json!(instance_id(cloud_init, mounted, instance)),
         );
     }
     if missing(&meta_data, "local-hostname") {
@@ -120,11 +122,11 @@ fn documents(
     files
 }
 
-/// Changes when, and only when, what cloud-init is to do has changed, or the machine is another one: a restart does
-/// not make it run its once-per-instance parts again.
-fn instance_id(cloud_init: &CloudInit, mounted: &Mounted, who: &str) -> String {
+/// The instance id. It changes exactly if the seed's content or the VM changes. After a restart,
+/// cloud-init therefore does not repeat its once-per-instance modules.
+fn instance_id(cloud_init: &CloudInit, mounted: &MountedFiles, instance: &str) -> String {
     let mut content = json!([
-        who,
+        instance,
         cloud_init.meta_data,
         cloud_init.user_data,
         cloud_init.network_config
@@ -141,9 +143,9 @@ fn instance_id(cloud_init: &CloudInit, mounted: &Mounted, who: &str) -> String {
 
 fn image(path: &Path, files: &[(&str, String)]) -> io::Result<()> {
     let content: u64 = files.iter().map(|(_, text)| text.len() as u64).sum();
-    let size = (content + content / 16 + OVERHEAD)
-        .max(SMALLEST)
-        .next_multiple_of(SMALLEST);
+    let size = (content + content / 16 + FILESYSTEM_OVERHEAD)
+        .max(IMAGE_SIZE_UNIT)
+        .next_multiple_of(IMAGE_SIZE_UNIT);
     let mut image = OpenOptions::new()
         .read(true)
         .write(true)
@@ -196,7 +198,7 @@ mod tests {
     }
 
     fn write_to(dir: &Path, cloud_init: &CloudInit) -> (String, Vec<(String, String)>) {
-        let path = dir.join(IMAGE);
+        let path = dir.join("seed.img");
         write(&path, cloud_init, "test-vm", "uid").unwrap();
         let volume = FileSystem::new(
             File::options().read(true).write(true).open(path).unwrap(),
@@ -255,8 +257,9 @@ mod tests {
     #[test]
     fn b07_the_instance_changes_with_its_content_and_its_machine_only() {
         let (one, two) = (cloud_init(json!({"a": 1})), cloud_init(json!({"a": 2})));
-        let id =
-            |cloud_init: &CloudInit, who: &str| instance_id(cloud_init, &Mounted::default(), who);
+        let id = |cloud_init: &CloudInit, instance: &str| {
+            instance_id(cloud_init, &MountedFiles::default(), instance)
+        };
         assert_eq!(id(&one, "uid"), id(&one.clone(), "uid"));
         assert_ne!(id(&one, "uid"), id(&two, "uid"));
         assert_ne!(id(&one, "uid"), id(&one, "other"));
@@ -270,7 +273,7 @@ mod tests {
             ..CloudInit::default()
         };
         assert_eq!(
-            documents(&cloud_init, &Mounted::default(), "t", "u")[0].1,
+            documents(&cloud_init, &MountedFiles::default(), "t", "u")[0].1,
             "{\"instance-id\":\"v3\",\"local-hostname\":\"h\"}\n"
         );
     }
@@ -294,11 +297,15 @@ mod tests {
         );
         let id = |text: &str| {
             std::fs::write(&path, text).unwrap();
-            instance_id(&cloud_init, &Mounted::read(&cloud_init).unwrap(), "uid")
+            instance_id(
+                &cloud_init,
+                &MountedFiles::read(&cloud_init).unwrap(),
+                "uid",
+            )
         };
         assert_ne!(id("one"), id("two"));
         cloud_init.network_config_file = Some("/none/network-config".to_owned());
-        let failure = write(&dir.path().join(IMAGE), &cloud_init, "t", "u").unwrap_err();
+        let failure = write(&dir.path().join("seed.img"), &cloud_init, "t", "u").unwrap_err();
         assert!(
             failure
                 .message

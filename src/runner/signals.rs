@@ -5,50 +5,50 @@ use crate::runner::failure::Failure;
 use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// All of them. Made before the first child, so that none is missed.
+/// All signals. Must be created before the first child process, so that no signal is missed.
 pub struct Signals {
-    /// Those that ask the process to end.
-    pub end: EndSignals,
-    /// A child has ended.
+    /// Signals that request a shutdown.
+    pub shutdown: ShutdownSignals,
+    /// A child process has exited.
     pub child: Signal,
 }
 
-/// Signals that ask the process to end.
-pub struct EndSignals {
+/// Signals that request a shutdown.
+pub struct ShutdownSignals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
 }
 
 impl Signals {
-    /// Receives them from now on.
+    /// Starts to receive the signals.
     pub fn receive() -> io::Result<Self> {
-        let end = EndSignals {
+        let shutdown = ShutdownSignals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
         };
         Ok(Self {
-            end,
+            shutdown,
             child: signal(SignalKind::child())?,
         })
     }
 }
 
-impl EndSignals {
-    /// What comes of the work, unless somebody asks for the end before.
-    pub async fn unless_asked<T>(
+impl ShutdownSignals {
+    /// Returns the result of the work, or a failure if a shutdown is requested before.
+    pub async fn unless_requested<T>(
         &mut self,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
         tokio::select! {
             done = work => done,
-            () = self.asked() => Err(Failure::new(EndReason::Stopped, String::new())),
+            () = self.requested() => Err(Failure::new(EndReason::Stopped, String::new())),
         }
     }
 
-    /// Comes back when the process is asked to end; loses no signal where it is given up before.
-    pub async fn asked(&mut self) {
+    /// Returns when a shutdown is requested. Dropping the future loses no signal.
+    pub async fn requested(&mut self) {
         tokio::select! {
             Some(()) = self.terminate.recv() => {}
             Some(()) = self.interrupt.recv() => {}

@@ -1,4 +1,4 @@
-//! (io) From the configuration file to a running QEMU, then along with it to its end.
+//! (io) Starts a VM from its configuration file, and follows it until QEMU exits.
 //!
 //! ```text
 //! config -> spec -> machine -> arguments -> QEMU -> driver -> outcome
@@ -10,25 +10,24 @@ use crate::api::vm::names;
 use crate::runner::agent::login::Desktop;
 use crate::runner::config::{self, RunnerConfig};
 use crate::runner::driver::{self, Setup};
-use crate::runner::failure::Failure;
-use crate::runner::harden::{self, Places, Reach};
-use crate::runner::kvm::models::Chosen;
-use crate::runner::kvm::{self, Trial};
-use crate::runner::live::{self, Tray};
+use crate::runner::failure::{Failure, Problem};
+use crate::runner::harden::{self, FileAccess, RunnerPaths};
+use crate::runner::kvm::models::SelectedModel;
+use crate::runner::kvm::{self, KvmTest};
+use crate::runner::live::{self, CdDrive};
 use crate::runner::machine::{
-    self, Acceleration, Around, Certificate, Claims, Directories, Environment, Looks, Machine,
-    Resolved,
+    self, Acceleration, Certificate, Directories, DirectoryLocks, Environment, ImageLookup,
+    Machine, MachineInputs, PreparedMachine,
 };
-use crate::runner::problem::Problem;
-use crate::runner::process::{self, Inherited, Started};
+use crate::runner::process::{self, InheritedDescriptors, StartedPrograms};
 use crate::runner::report::Reporter;
-use crate::runner::resolved::{self, NetworkConfig, NetworkType, Spec};
 use crate::runner::signals::Signals;
+use crate::runner::spec::{self, NetworkConfig, NetworkType, Spec};
 use crate::runner::state::Phase;
 use crate::runner::status::{Identity, Observed};
 use crate::runner::taps;
-use crate::runner::watch::Files;
-use crate::runner::{console, metrics, qemu, seed};
+use crate::runner::watch::ConfigFiles;
+use crate::runner::{metrics, qemu, seed};
 use crate::sys::tap::Tap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,109 +35,114 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Environment variable that replaces the path of the termination message.
-const ENV_TERMINATION_LOG: &str = "VMRUNNER_TERMINATION_LOG";
+const TERMINATION_LOG_VARIABLE: &str = "VMRUNNER_TERMINATION_LOG";
 /// Environment variable that replaces the directory of the CD images.
-const ENV_IMAGE_REPOSITORY: &str = "VMRUNNER_IMAGE_REPOSITORY";
+const IMAGE_REPOSITORY_VARIABLE: &str = "VMRUNNER_IMAGE_REPOSITORY";
 /// Environment variable with the path of a kubeconfig.
-const ENV_KUBECONFIG: &str = "KUBECONFIG";
-/// Where a pod finds its namespace.
+const KUBECONFIG_VARIABLE: &str = "KUBECONFIG";
+/// File with the pod's namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// Runs the machine of that configuration file until its end. This process began then.
-pub async fn run(config: PathBuf, began: Instant) -> Outcome {
-    match prepare(config).await {
-        Ok(Prepared {
+/// Runs the VM of that configuration file until QEMU exits. `process_start` is the start of this
+/// process.
+pub async fn run(config: PathBuf, process_start: Instant) -> Outcome {
+    match start_machine(config).await {
+        Ok(StartedMachine {
             setup,
             signals,
             dirs,
-            claims,
+            locks,
         }) => {
             let (file, model) = (setup.config.clone(), setup.spec.vm.cpu_model.clone());
             let accelerator = setup.observed.acceleration.name();
             let hugepages = setup.spec.vm.hugepages;
-            let (outcome, reporter) = driver::run(setup, signals, began).await;
-            let chosen = Chosen {
+            let (outcome, reporter) = driver::run(setup, signals, process_start).await;
+            let selected = SelectedModel {
                 program: qemu::PROGRAM,
                 file: &file,
                 model: &model,
                 accelerator,
             };
-            let outcome = resolved::explain(chosen.explain(outcome).await, hugepages);
-            leave_message(&outcome.to_message());
+            let outcome = spec::add_possible_causes(selected.explain(outcome).await, hugepages);
+            write_termination_message(&outcome.to_message());
             reporter.finish().await;
             dirs.remove_runtime();
-            drop(claims);
+            drop(locks);
             outcome
         }
         Err(failure) => {
             let outcome = failure.outcome();
-            leave_message(&outcome.to_message());
+            write_termination_message(&outcome.to_message());
             outcome
         }
     }
 }
 
-/// A machine whose QEMU was started.
-struct Prepared {
+/// A VM with a running QEMU.
+struct StartedMachine {
     setup: Setup,
     signals: Signals,
     dirs: Directories,
-    /// Its directories, which are nobody else's until they are given up.
-    claims: Claims,
+    /// Its locked directories.
+    locks: DirectoryLocks,
 }
 
-async fn prepare(path: PathBuf) -> Result<Prepared, Failure> {
-    let mut signals =
-        Signals::receive().map_err(|error| Failure::start(format!("no signals: {error}")))?;
-    let files = Files::read(&path);
+async fn start_machine(path: PathBuf) -> Result<StartedMachine, Failure> {
+    let mut signals = Signals::receive()
+        .map_err(|error| Failure::start(format!("signal handlers cannot be installed: {error}")))?;
+    let files = ConfigFiles::read(&path);
     let parsed = config::read(&path)?;
-    let mut remarks = parsed.about_unknown();
+    let mut warnings = parsed.unknown_key_warnings();
     let config = parsed.config;
-    let spec = Spec::from_config(&config).map_err(|invalid| config::in_file(&path, &invalid))?;
-    remarks.extend(resolved::remark(&config));
-    remarks
+    let spec =
+        Spec::from_config(&config).map_err(|invalid| config::failure_in_file(&path, &invalid))?;
+    warnings.extend(spec::warning(&config));
+    warnings
         .iter()
-        .for_each(|remark| tracing::warn!("{}: {remark}", path.display()));
-    let dirs = Directories::locate(&config, &spec.vm.name, &Environment::of_process());
+        .for_each(|warning| tracing::warn!("{}: {warning}", path.display()));
+    let dirs = Directories::locate(&config, &spec.vm.name, &Environment::current());
     let taps = taps(&spec)?;
-    harden::give_up()?;
-    // From here on, everything is tried with the rights that are left.
-    let claims = signals.end.unless_asked(dirs.make()).await?;
+    harden::drop_privileges()?;
+    // All following steps run with the reduced rights, so that a missing right is detected early.
+    let locks = signals.shutdown.unless_requested(dirs.create()).await?;
     let started = async {
-        let repository = repository();
-        let answers = signals
-            .end
-            .unless_asked(async { Ok(machine::answers(&repository).await) })
+        let repository = repository_dir();
+        let is_reachable = signals
+            .shutdown
+            .unless_requested(async { Ok(machine::is_reachable(&repository).await) })
             .await?;
-        let repository = Some(repository).filter(|_| answers);
-        let places = Places {
-            read: read(&config, &path),
+        let repository = Some(repository).filter(|_| is_reachable);
+        let paths = RunnerPaths {
+            read: configuration_files(&config, &path),
             repository,
-            termination: make_termination(),
+            termination: create_termination_file(),
         };
-        harden::confine(&Reach::of_runner(&spec, &dirs, &places))?;
-        let trial = Trial {
+        harden::confine_process(&FileAccess::of_runner(&spec, &dirs, &paths))?;
+        let kvm_test = KvmTest {
             program: qemu::PROGRAM,
             device: Path::new(kvm::DEVICE),
-            reach: Reach::of_any(),
-            guest: dirs.file(kvm::GUEST),
-            time: kvm::IN_ALL,
+            files: FileAccess::of_programs(),
+            guest: dirs.file(machine::KVM_PROBE_IMAGE),
+            time: kvm::KVM_TEST_TIMEOUT,
         };
-        let acceleration = kvm::settle(&spec, trial, signals.end.asked()).await?;
-        let found = signals
-            .end
-            .unless_asked(async { Ok(Found::look(&spec, places.repository).await) })
+        let acceleration =
+            kvm::select_acceleration(&spec, kvm_test, signals.shutdown.requested()).await?;
+        let cd_images = signals
+            .shutdown
+            .unless_requested(async { Ok(CdImages::find(&spec, paths.repository).await) })
             .await?;
-        let inherited = Inherited {
+        let inherited = InheritedDescriptors {
             taps,
-            claims: claims.shared().map_err(|error| dirs.unusable(&error))?,
+            locks: locks
+                .duplicate_descriptors()
+                .map_err(|error| dirs.failure(&error))?,
         };
         start(
             &config,
             spec,
-            Host {
+            HostFacts {
                 acceleration,
-                found,
+                cd_images,
             },
             &path,
             files,
@@ -147,11 +151,11 @@ async fn prepare(path: PathBuf) -> Result<Prepared, Failure> {
         )
     };
     match started.await {
-        Ok(setup) => Ok(Prepared {
+        Ok(setup) => Ok(StartedMachine {
             setup,
             signals,
             dirs,
-            claims,
+            locks,
         }),
         Err(failure) => {
             dirs.remove_runtime();
@@ -160,32 +164,34 @@ async fn prepare(path: PathBuf) -> Result<Prepared, Failure> {
     }
 }
 
-/// What a look at the host has given.
-struct Host {
+/// Facts about the node that the runner has looked up.
+struct HostFacts {
     acceleration: Acceleration,
-    found: Found,
+    cd_images: CdImages,
 }
 
-/// The CD images of a start.
-struct Found {
-    /// Where they are, if that has answered.
+/// The CD images at the start.
+struct CdImages {
+    /// The image repository, if it is reachable.
     repository: Option<PathBuf>,
-    /// Looks for those that come later.
-    looks: Looks,
-    /// What was found for each drive.
+    /// Finds images that are added later.
+    image_lookup: ImageLookup,
+    /// The result for each drive.
     images: Vec<Option<Result<PathBuf, Problem>>>,
 }
 
-impl Found {
-    async fn look(spec: &Spec, repository: Option<PathBuf>) -> Self {
-        let mut looks = match &repository {
-            Some(repository) => Looks::new(repository.clone(), Arc::new(machine::image)),
-            None => Looks::in_vain(self::repository()),
+impl CdImages {
+    async fn find(spec: &Spec, repository: Option<PathBuf>) -> Self {
+        let mut image_lookup = match &repository {
+            Some(repository) => {
+                ImageLookup::new(repository.clone(), Arc::new(machine::find_cd_image))
+            }
+            None => ImageLookup::unreachable(self::repository_dir()),
         };
-        let images = looks.look_for_all(&spec.live.media).await;
+        let images = image_lookup.find_all(&spec.live.media).await;
         Self {
             repository,
-            looks,
+            image_lookup,
             images,
         }
     }
@@ -194,27 +200,31 @@ impl Found {
 fn start(
     config: &RunnerConfig,
     spec: Spec,
-    host: Host,
+    host: HostFacts,
     path: &Path,
-    files: Files,
+    files: ConfigFiles,
     dirs: &Directories,
-    mut inherited: Inherited,
+    mut inherited: InheritedDescriptors,
 ) -> Result<Setup, Failure> {
     let ticketing = spec.vm.display.spice.is_some() && files.password.clone()?.is_some();
-    let seed = config.cloud_init.as_ref().map(|_| dirs.file(seed::IMAGE));
+    let seed = config
+        .cloud_init
+        .as_ref()
+        .map(|_| dirs.file(machine::SEED_IMAGE));
     let certificate = match &spec.vm.display.spice {
         Some(_) => Certificate::find(path.parent().unwrap_or(Path::new(".")))?,
         None => None,
     };
-    let Host {
+    let HostFacts {
         acceleration,
-        found: Found {
-            repository,
-            looks,
-            images,
-        },
+        cd_images:
+            CdImages {
+                repository,
+                image_lookup,
+                images,
+            },
     } = host;
-    let around = Around {
+    let inputs = MachineInputs {
         uid: config.uid.as_deref(),
         acceleration,
         ticketing,
@@ -222,11 +232,11 @@ fn start(
         seed,
         images,
     };
-    let Resolved {
+    let PreparedMachine {
         machine,
-        held,
+        held_devices,
         warnings,
-    } = machine::resolve(spec, dirs, around)?;
+    } = machine::prepare(spec, dirs, inputs)?;
     warnings
         .iter()
         .for_each(|warning| tracing::warn!("{warning}"));
@@ -238,32 +248,41 @@ fn start(
             config.uid.as_deref().unwrap_or(&machine.uuid),
         )?;
     }
-    let trays = machine.cds.iter().zip(&machine.spec.cds).enumerate();
-    let trays = trays.map(|(n, (cd, configured))| {
-        Tray::at_start(n, configured.file.clone().filter(|_| cd.file.is_some()))
+    let cd_drives = machine.cds.iter().zip(&machine.spec.cds).enumerate();
+    let cd_drives = cd_drives.map(|(n, (cd, configured))| {
+        CdDrive::at_start(n, configured.file.clone().filter(|_| cd.file.is_some()))
     });
-    let trays = trays.collect();
+    let cd_drives = cd_drives.collect();
     let sizes = machine.disks.iter().map(|disk| disk.size).collect();
     let arguments = qemu::arguments(&machine, qemu::DESCRIPTORS);
     tracing::info!("{} {}", qemu::PROGRAM, arguments.join(" "));
     let observed = observed(config, &machine);
     let reporter = Reporter::start(identity(config, &machine.spec.vm.name), observed.clone());
-    let unusable = |error: io::Error| dirs.unusable(&error);
-    let console = tokio::net::UnixListener::bind(dirs.file(console::SOCKET)).map_err(unusable)?;
-    let reach = Reach::of(&machine, dirs, repository.as_deref());
-    let mut counted = counted(config, &machine, &inherited.taps);
-    for device in &held {
-        inherited.claims.push(device.shared().map_err(unusable)?);
+    let unusable = |error: io::Error| dirs.failure(&error);
+    let console =
+        tokio::net::UnixListener::bind(dirs.file(machine::CONSOLE_SOCKET)).map_err(unusable)?;
+    let file_access = FileAccess::of_machine(&machine, dirs, repository.as_deref());
+    let mut vm_metrics = vm_metrics(config, &machine, &inherited.taps);
+    for device in &held_devices {
+        inherited
+            .locks
+            .push(device.duplicate_descriptor().map_err(unusable)?);
     }
-    let Started {
+    let StartedPrograms {
         qemu,
         tpm,
         monitor,
         line,
-    } = process::start(&arguments, dirs, machine.spec.vm.use_tpm, &reach, inherited)?;
+    } = process::start(
+        &arguments,
+        dirs,
+        machine.spec.vm.use_tpm,
+        &file_access,
+        inherited,
+    )?;
     monitor.set_nonblocking(true).map_err(unusable)?;
     line.set_nonblocking(true).map_err(unusable)?;
-    counted.qemu = qemu.id();
+    vm_metrics.qemu = qemu.id();
     Ok(Setup {
         type_is_alias: !machine.machine_type.starts_with("pc-"),
         spec: machine.spec,
@@ -277,11 +296,11 @@ fn start(
         monitor: tokio::net::UnixStream::from_std(monitor).map_err(unusable)?,
         line: tokio::net::UnixStream::from_std(line).map_err(unusable)?,
         console,
-        held,
-        metrics: config.metrics_port.map(|port| (port, counted)),
-        start: live::Start {
-            looks,
-            trays,
+        held_devices,
+        metrics: config.metrics_port.map(|port| (port, vm_metrics)),
+        start: live::StartState {
+            image_lookup,
+            cd_drives,
             sizes,
             reset: config.reset_counter,
         },
@@ -290,7 +309,7 @@ fn start(
     })
 }
 
-/// The taps of a machine, each with the number of its network.
+/// Creates the VM's taps, each with the number of its network.
 fn taps(spec: &Spec) -> Result<Vec<(usize, Tap)>, Failure> {
     let tap = |(n, network): (usize, &NetworkConfig)| match network.type_ {
         NetworkType::Tap => {
@@ -301,12 +320,16 @@ fn taps(spec: &Spec) -> Result<Vec<(usize, Tap)>, Failure> {
     spec.vm.network.iter().enumerate().filter_map(tap).collect()
 }
 
-/// What `/metrics` needs of the machine, but for QEMU's process id.
-fn counted(config: &RunnerConfig, machine: &Machine, taps: &[(usize, Tap)]) -> metrics::Machine {
+/// The values for `/metrics`, without QEMU's process id.
+fn vm_metrics(
+    config: &RunnerConfig,
+    machine: &Machine,
+    taps: &[(usize, Tap)],
+) -> metrics::VmMetrics {
     let node = std::env::var(names::ENV_NODE_NAME).unwrap_or_default();
     let namespace = config.namespace.clone().unwrap_or_default();
     let disk = |disk: &machine::Disk| (disk.path.display().to_string(), disk.aio());
-    metrics::Machine {
+    metrics::VmMetrics {
         labels: vec![
             ("node", node),
             ("namespace", namespace),
@@ -356,7 +379,7 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
     }
 }
 
-/// Whose status is reported; nobody's without a namespace.
+/// The object of the reported status. None without a namespace.
 fn identity(config: &RunnerConfig, name: &str) -> Option<Identity> {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let of_pod = || {
@@ -366,7 +389,9 @@ fn identity(config: &RunnerConfig, name: &str) -> Option<Identity> {
     };
     let namespace = config.namespace.clone().or_else(of_pod);
     if namespace.is_none() {
-        tracing::warn!("no namespace, neither configured nor the pod's; nothing is reported");
+        tracing::warn!(
+            "nothing is reported, because the configuration has no namespace and this is not a pod; set the key namespace"
+        );
     }
     Some(Identity {
         name: name.to_owned(),
@@ -377,8 +402,8 @@ fn identity(config: &RunnerConfig, name: &str) -> Option<Identity> {
     })
 }
 
-/// The configuration file and what it is a link to, what it names, and the kubeconfig.
-fn read(config: &RunnerConfig, path: &Path) -> Vec<PathBuf> {
+/// The configuration file and its target, the files that it names, and the kubeconfig.
+fn configuration_files(config: &RunnerConfig, path: &Path) -> Vec<PathBuf> {
     let parts = |seed: &CloudInit| {
         [
             seed.user_data_file.clone(),
@@ -390,7 +415,7 @@ fn read(config: &RunnerConfig, path: &Path) -> Vec<PathBuf> {
         .iter()
         .flat_map(parts)
         .map(|file| file.map(PathBuf::from));
-    let kubeconfig = std::env::var_os(ENV_KUBECONFIG).map(PathBuf::from);
+    let kubeconfig = std::env::var_os(KUBECONFIG_VARIABLE).map(PathBuf::from);
     [Some(path.to_owned()), path.canonicalize().ok(), kubeconfig]
         .into_iter()
         .chain(seed)
@@ -398,20 +423,21 @@ fn read(config: &RunnerConfig, path: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Where CD images are.
-fn repository() -> PathBuf {
-    std::env::var_os(ENV_IMAGE_REPOSITORY)
+/// The directory of the CD images.
+fn repository_dir() -> PathBuf {
+    std::env::var_os(IMAGE_REPOSITORY_VARIABLE)
         .map_or_else(|| names::IMAGE_REPOSITORY_DIR.into(), PathBuf::from)
 }
 
-/// The file for the outcome, if another than that of a pod is configured.
-fn configured_termination() -> Option<PathBuf> {
-    std::env::var_os(ENV_TERMINATION_LOG).map(PathBuf::from)
+/// The configured path of the termination message, outside of pods.
+fn configured_termination_file() -> Option<PathBuf> {
+    std::env::var_os(TERMINATION_LOG_VARIABLE).map(PathBuf::from)
 }
 
-/// The file for the outcome. One that is configured is made, so that it can be written when nothing else can be any more.
-pub fn make_termination() -> PathBuf {
-    let Some(path) = configured_termination() else {
+/// The path of the termination message. A configured file is created now, because file access is
+/// restricted later.
+pub fn create_termination_file() -> PathBuf {
+    let Some(path) = configured_termination_file() else {
         return TERMINATION_MESSAGE_PATH.into();
     };
     let _ = std::fs::OpenOptions::new()
@@ -421,14 +447,15 @@ pub fn make_termination() -> PathBuf {
     path
 }
 
-/// Leaves the outcome where the kubelet looks for it. Outside a pod there is no such file, and none is made.
-pub fn leave_message(message: &str) {
-    let path = match configured_termination() {
+/// Writes the termination message for the kubelet. Outside of pods, a message is written only to a
+/// configured file.
+pub fn write_termination_message(message: &str) {
+    let path = match configured_termination_file() {
         Some(path) => path,
         None if Path::new(TERMINATION_MESSAGE_PATH).exists() => TERMINATION_MESSAGE_PATH.into(),
         None => return,
     };
     if let Err(error) = std::fs::write(&path, message) {
-        tracing::warn!(%error, "{} cannot be written", path.display());
+        tracing::warn!(%error, "the termination message cannot be written to {}", path.display());
     }
 }

@@ -1,189 +1,193 @@
-//! (pure) What becomes of the machine: one function over everything that can happen.
+//! (pure) State machine of a VM: an event leads to the next state and to actions.
 //!
 //! ```text
-//!            monitor ready, configured, continued          guest's agent answers
+//!            QMP ready, configured, continued              guest agent answers
 //!  Starting ------------------------------------> Booting <=====================> Booted
-//!     |                                              |     reset, agent gone         |
-//!     | asked to end: quit                           | asked to end, or guest off    |
+//!     |                                              |  reset, agent disconnected    |
+//!     | shutdown requested: quit                     | shutdown requested, guest off |
 //!     | deadline: fail                               v                               |
 //!     +----------------------------------------> Terminating <-----------------------+
-//!     |                                              |  agent, power button (again and again),
-//!     |                                              |  at the time limit: quit, SIGTERM, SIGKILL
-//!     v     QEMU has ended, or cannot be ended       v
+//!     |                                              |  agent, power button (repeated),
+//!     |                                              |  after the timeout: quit, SIGTERM, SIGKILL
+//!     v     QEMU has exited, or cannot be ended      v
 //!   Stopped <----------------------------------------+
 //! ```
 //!
-//! What always holds: QEMU's end leads to Stopped from every state at once, and nothing else does but a QEMU that does not
-//! end when it is killed; from Terminating there is no way back, and each of its waits has an end; a monitor that is lost ends
-//! nothing but a start, at that one's deadline.
+//! Invariants: the exit of QEMU leads to Stopped from every state. Nothing else does, except a QEMU
+//! that still runs after SIGKILL. Terminating leads to Stopped only, and each of its waits has a
+//! timeout. A lost QMP connection ends a VM only while it starts, at the deadline.
 
-mod ending;
+mod shutdown;
 
 use crate::api::runner::outcome::{EndReason, Outcome};
 use crate::runner::failure::Failure;
-use ending::Ending;
+use shutdown::Shutdown;
 use std::time::Duration;
 
-/// Time for QEMU to greet, and for its first configuration.
-const START_TIME: Duration = Duration::from_secs(30);
-/// Pauses before a silent agent is asked again: doubled from the first to the last.
-const ASK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Time for QEMU to accept the QMP connection, and then to be configured.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Delay before a silent agent is queried again. It doubles up to the maximum.
+const AGENT_RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
+const AGENT_RETRY_DELAY_MAX: Duration = Duration::from_secs(60);
 
-/// Where the machine is.
+/// Phase of the VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// QEMU starts; the guest has not run yet.
+    /// QEMU starts. The guest has not run yet.
     Starting,
     /// The guest runs.
     Booting,
-    /// The guest runs, and its agent has answered.
+    /// The guest runs and its agent has answered.
     Booted,
-    /// The guest is shut down, then QEMU.
+    /// The guest and then QEMU are shut down.
     Terminating,
-    /// QEMU has ended.
+    /// QEMU has exited.
     Stopped,
 }
 
-/// What can happen.
+/// An event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// QEMU's monitor has answered for the first time.
+    /// QEMU has accepted the QMP connection.
     MonitorReady,
-    /// The monitor cannot be used any more.
+    /// The QMP connection has ended.
     MonitorLost,
-    /// The machine is as configured.
+    /// The VM is in the desired state.
     Configured,
     /// The guest runs.
     Continued,
-    /// QEMU does not let the guest run.
+    /// QEMU has refused to run the guest.
     ContinueFailed(String),
-    /// The guest's agent has opened or closed its channel.
+    /// The guest agent has opened or closed its channel.
     AgentChannel(bool),
-    /// The guest's agent has told what the guest is.
+    /// The guest agent has reported the guest's operating system.
     AgentAnswered,
-    /// The guest's agent has not told what the guest is, or not taken the request to shut down.
+    /// The guest agent has not answered a query, or has rejected a shutdown.
     AgentSilent,
-    /// The machine was reset.
+    /// The VM was reset.
     Reset,
     /// The guest has powered itself off.
     GuestOff,
-    /// QEMU has stopped the guest by itself, for good, and why.
-    Halted(String),
-    /// Somebody asks for the end.
+    /// QEMU has stopped the guest permanently, for that reason.
+    GuestHalted(String),
+    /// A shutdown is requested.
     Stop,
-    /// Somebody asks for the end at once, whatever becomes of the guest.
+    /// A power-off is requested: an immediate end without the guest.
     PowerOff,
-    /// The configured time to shut down has changed.
+    /// The configured shutdown timeout has changed.
     PowerdownTimeout(Duration),
-    /// QEMU has ended.
-    QemuEnded {
-        /// Exit code, or minus the signal.
+    /// QEMU has exited.
+    QemuExited {
+        /// Exit code or negative signal.
         status: i32,
-        /// What it said last.
-        last_words: String,
+        /// The last lines of its output.
+        last_output: String,
     },
-    /// Time has passed.
+    /// The deadline has passed.
     Tick,
 }
 
-/// What to do.
+/// An action of the driver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Make the machine as configured.
+    /// Bring the VM to its desired state.
     Configure,
-    /// Let the guest run.
+    /// Run the guest.
     Continue,
-    /// Ask the guest's agent what the guest is.
+    /// Query the guest's operating system from its agent.
     AskAgent,
-    /// Forget what is known of the guest: it boots anew.
+    /// Discard all knowledge of the guest, because it reboots.
     ForgetGuest,
-    /// Forget what the guest's agent has told: it is gone.
+    /// Discard the agent's answers, because it has disconnected.
     ForgetAgent,
-    /// Ask the guest's agent to shut down.
+    /// Request a shutdown from the guest agent.
     ShutDownByAgent,
     /// Press the power button.
     PressPowerButton,
-    /// End QEMU through its monitor.
+    /// End QEMU by QMP.
     Quit,
     /// End QEMU by SIGTERM.
     Terminate,
     /// End QEMU by SIGKILL.
     Kill,
-    /// The runner's own end.
+    /// End the runner.
     Finish(Outcome),
 }
 
-/// QEMU's monitor.
+/// State of the QMP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Monitor {
-    /// It has not answered yet.
+enum MonitorState {
+    /// QEMU has not accepted it yet.
     Silent,
-    /// It can be used.
+    /// Commands can be sent.
     Ready,
     /// The connection has ended.
     Lost,
 }
 
-/// Everything that decisions depend on.
+/// The state that decisions depend on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     phase: Phase,
-    monitor: Monitor,
-    /// Whether QEMU is being told to let the guest run.
+    monitor: MonitorState,
+    /// Whether QEMU was requested to run the guest.
     continuing: bool,
     agent_open: bool,
     powerdown_timeout: Duration,
-    /// Starting: when it has failed. Booting: when the agent is asked again.
+    /// Starting: the time at which the start has failed. Booting: the time of the next query to the
+    /// agent.
     deadline: Option<Duration>,
-    ask_again: Duration,
-    ending: Option<Ending>,
+    agent_retry_delay: Duration,
+    shutdown: Option<Shutdown>,
 }
 
 impl State {
-    /// QEMU was started at `now`; times count from any common point.
+    /// The state after QEMU was started at `now`. All times count from the same point.
     pub fn new(now: Duration, powerdown_timeout: Duration) -> Self {
         Self {
             phase: Phase::Starting,
-            monitor: Monitor::Silent,
+            monitor: MonitorState::Silent,
             continuing: false,
             agent_open: false,
             powerdown_timeout,
-            deadline: Some(now + START_TIME),
-            ask_again: ASK_AGAIN.0,
-            ending: None,
+            deadline: Some(now + START_TIMEOUT),
+            agent_retry_delay: AGENT_RETRY_DELAY_MIN,
+            shutdown: None,
         }
     }
 
-    /// Where the machine is.
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// When [`Event::Tick`] must come at the latest.
+    /// The latest time of the next [`Event::Tick`].
     pub fn deadline(&self) -> Option<Duration> {
-        let ending = self
-            .ending
+        let shutdown = self
+            .shutdown
             .as_ref()
             .filter(|_| self.phase == Phase::Terminating);
-        let force = ending.map(|ending| ending.force_at);
-        let press = ending.and_then(|ending| ending.press_at);
+        let force = shutdown.map(|shutdown| shutdown.force_at);
+        let press = shutdown.and_then(|shutdown| shutdown.press_at);
         [self.deadline, force, press].into_iter().flatten().min()
     }
 
-    /// What the event at `now` makes of the state, and what is to be done about it.
+    /// The next state after the event at `now`, and the actions.
     #[must_use]
     pub fn step(mut self, now: Duration, event: Event) -> (Self, Vec<Action>) {
         let actions = match event {
             _ if self.phase == Phase::Stopped => Vec::new(),
-            Event::QemuEnded { status, last_words } => self.ended(Some(status), &last_words),
+            Event::QemuExited {
+                status,
+                last_output,
+            } => self.qemu_exited(Some(status), &last_output),
             Event::MonitorReady => self.monitor_ready(now),
             Event::MonitorLost => {
-                self.monitor = Monitor::Lost;
+                self.monitor = MonitorState::Lost;
                 Vec::new()
             }
             Event::Configured
                 if self.phase == Phase::Starting
-                    && self.monitor == Monitor::Ready
+                    && self.monitor == MonitorState::Ready
                     && !self.continuing =>
             {
                 self.continuing = true;
@@ -192,14 +196,14 @@ impl State {
             Event::Continued if self.phase == Phase::Starting => self.continued(),
             Event::ContinueFailed(why) if self.phase == Phase::Starting => self.fail(
                 now,
-                Failure::start(format!("QEMU does not start the guest: {why}")),
+                Failure::start(format!("QEMU does not run the guest: {why}")),
             ),
             Event::AgentChannel(open) => self.agent_channel(open),
             Event::AgentAnswered => self.agent_answered(),
             Event::AgentSilent => self.agent_silent(now),
             Event::Reset => self.reset(),
             Event::GuestOff => self.guest_off(now),
-            Event::Halted(why) => self.halted(now, why),
+            Event::GuestHalted(why) => self.guest_halted(now, why),
             Event::Stop => self.stop(now),
             Event::PowerOff => self.power_off(now),
             Event::PowerdownTimeout(timeout) => self.timeout_changed(timeout),
@@ -211,9 +215,9 @@ impl State {
 
     fn monitor_ready(&mut self, now: Duration) -> Vec<Action> {
         if self.phase == Phase::Starting {
-            self.deadline = Some(now + START_TIME);
+            self.deadline = Some(now + START_TIMEOUT);
         }
-        self.monitor = Monitor::Ready;
+        self.monitor = MonitorState::Ready;
         if self.phase == Phase::Terminating {
             Vec::new()
         } else {
@@ -233,7 +237,7 @@ impl State {
 
     fn agent_channel(&mut self, open: bool) -> Vec<Action> {
         self.agent_open = open;
-        self.ask_again = ASK_AGAIN.0;
+        self.agent_retry_delay = AGENT_RETRY_DELAY_MIN;
         match (self.phase, open) {
             (Phase::Booting, true) => vec![Action::AskAgent],
             (Phase::Booting | Phase::Booted, false) => {
@@ -241,8 +245,8 @@ impl State {
                 self.deadline = None;
                 vec![Action::ForgetAgent]
             }
-            // A guest that was still booting when it was asked to shut down can now be asked properly.
-            (Phase::Terminating, true) => self.ask_to_shut_down(),
+            // A guest that was booting at the request can now be shut down by its agent.
+            (Phase::Terminating, true) => self.request_agent_shutdown(),
             _ => Vec::new(),
         }
     }
@@ -256,13 +260,13 @@ impl State {
     }
 
     fn agent_silent(&mut self, now: Duration) -> Vec<Action> {
-        match (self.phase, &mut self.ending) {
+        match (self.phase, &mut self.shutdown) {
             (Phase::Booting, _) if self.agent_open => {
-                self.deadline = Some(now + self.ask_again);
-                self.ask_again = (self.ask_again * 2).min(ASK_AGAIN.1);
+                self.deadline = Some(now + self.agent_retry_delay);
+                self.agent_retry_delay = (self.agent_retry_delay * 2).min(AGENT_RETRY_DELAY_MAX);
             }
-            (Phase::Terminating, Some(ending)) if ending.press_at.is_some() => {
-                ending.press_at = Some(now)
+            (Phase::Terminating, Some(shutdown)) if shutdown.press_at.is_some() => {
+                shutdown.press_at = Some(now)
             }
             _ => {}
         }
@@ -282,36 +286,39 @@ impl State {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.deadline = None;
             return match self.phase {
-                Phase::Starting => self.late(now),
+                Phase::Starting => self.start_timed_out(now),
                 Phase::Booting if self.agent_open => vec![Action::AskAgent],
                 _ => Vec::new(),
             };
         }
-        let Some(ending) = &mut self.ending else {
+        let Some(shutdown) = &mut self.shutdown else {
             return Vec::new();
         };
-        if ending.force_at <= now {
+        if shutdown.force_at <= now {
             return self.escalate(now);
         }
-        if ending.press_at.is_some_and(|press_at| press_at <= now) {
-            // Guests miss the button while they boot, and some ask a person first.
-            ending.press_at = Some(now + (self.powerdown_timeout / 6).max(Duration::from_secs(1)));
+        if shutdown.press_at.is_some_and(|press_at| press_at <= now) {
+            // Guests ignore the button while they boot, and some ask their user first.
+            shutdown.press_at =
+                Some(now + (self.powerdown_timeout / 6).max(Duration::from_secs(1)));
             return vec![Action::PressPowerButton];
         }
         Vec::new()
     }
 
-    /// The start has taken too long.
-    fn late(&mut self, now: Duration) -> Vec<Action> {
-        let seconds = START_TIME.as_secs();
+    /// The start has timed out.
+    fn start_timed_out(&mut self, now: Duration) -> Vec<Action> {
+        let seconds = START_TIMEOUT.as_secs();
         let failure = match self.monitor {
-            Monitor::Ready => Failure::start(format!("QEMU was not configured within {seconds} s")),
-            Monitor::Silent => Failure::start(format!(
-                "QEMU's monitor has not answered within {seconds} s"
+            MonitorState::Ready => {
+                Failure::start(format!("QEMU was not configured within {seconds} s"))
+            }
+            MonitorState::Silent => Failure::start(format!(
+                "QEMU has not accepted the QMP connection within {seconds} s"
             )),
-            Monitor::Lost => Failure::new(
+            MonitorState::Lost => Failure::new(
                 EndReason::MonitorLost,
-                "the connection to QEMU's monitor has ended before the guest ran".to_owned(),
+                "the QMP connection to QEMU has ended before the guest ran".to_owned(),
             ),
         };
         self.fail(now, failure)

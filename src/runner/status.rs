@@ -1,4 +1,4 @@
-//! (pure) The runner's part of the VM's status, made of what is observed.
+//! (pure) The runner's part of the VM's status, built from the observed state.
 
 mod parts;
 
@@ -6,102 +6,99 @@ use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::api::quantity::Bytes;
 use crate::api::vm::names;
 use crate::runner::agent::login::Desktop;
+use crate::runner::failure::Problem;
 use crate::runner::machine::Acceleration;
-use crate::runner::problem::Problem;
 use crate::runner::state::Phase;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// Whose status it is.
+/// The VM of the reported status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The VM's name.
     pub name: String,
-    /// Its namespace.
     pub namespace: String,
-    /// Its UID, so that nothing is reported to a namesake.
+    /// Its UID, so that no other VM with the same name gets the status.
     pub uid: Option<String>,
-    /// The node that it runs on.
+    /// Name of its node.
     pub node_name: Option<String>,
-    /// Its pod's address.
+    /// IP address of its pod.
     pub pod_ip: Option<String>,
 }
 
-/// What is known of the machine.
+/// The observed state of the VM.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
-    /// Where the machine is.
     pub phase: Phase,
-    /// Generation of the configuration that the machine has.
+    /// Generation of the configuration that is in effect.
     pub generation: Option<i64>,
     /// Number of CPUs.
     pub cpus: u32,
-    /// Memory that the guest has.
+    /// The guest's memory.
     pub ram: Bytes,
-    /// What the guest is.
+    /// The guest's operating system.
     pub osinfo: Option<Map<String, Value>>,
-    /// Which addresses the guest has.
+    /// The guest's IP addresses.
     pub addresses: Vec<String>,
     /// Address and port of the connected console.
     pub console: Option<(String, String)>,
-    /// Counts the display's passwords; -1 where there is none.
+    /// Number of times that the display's password was set. -1 if the display has none.
     pub password_serial: i64,
-    /// What runs the guest's instructions.
     pub acceleration: Acceleration,
-    /// The user that is to be logged in.
+    /// The wanted user of the guest's desktop.
     pub login_wanted: Option<String>,
-    /// What is known of the guest's desktop.
+    /// State of the guest's desktop.
     pub desktop: Desktop,
-    /// Why there are not as many CPUs as wanted.
+    /// The reason why the number of CPUs is not as configured.
     pub cpu_problem: Option<Problem>,
-    /// Why the guest has not as much memory as wanted.
+    /// The reason why the guest's memory is not as configured.
     pub memory_problem: Option<String>,
-    /// Which disk cannot go on, so that the guest waits.
+    /// The disk error that has stopped the guest.
     pub stalled: Option<Problem>,
-    /// Which disk has given the guest an error since it boots, and not long ago.
+    /// A disk error that was reported to the guest since it booted.
     pub disk_error: Option<Problem>,
-    /// Whether the machine has CD drives, and why one has not the medium that it should have.
+    /// None without a CD drive. The inner value is the reason why a drive does not have its image.
     pub media: Option<Option<Problem>>,
-    /// Whether the machine has a TPM, and why it has it no longer.
+    /// None without a TPM. The inner value is the reason why the TPM does not run.
     pub tpm: Option<Option<Problem>>,
-    /// The last request for a reset that was carried out.
+    /// The newest reset request that was carried out.
     pub reset_request: Option<i64>,
-    /// Why the configuration is not in effect.
+    /// The reason why the configuration is not in effect.
     pub config_problem: Option<ConfigProblem>,
-    /// Why the display has not the password that it should have.
+    /// The reason why the display does not have its configured password.
     pub password_problem: Option<Problem>,
-    /// Whether QEMU goes on without its monitor, so that nothing can be brought to it.
+    /// Whether QEMU runs without a QMP connection, so that no change can be applied.
     pub monitor_lost: bool,
 }
 
-/// Why a configuration is not in effect.
+/// The reason why a configuration is not in effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigProblem {
-    /// It cannot be used.
+    /// The configuration is invalid.
     Invalid(String),
-    /// It takes effect at the next start.
+    /// Changes need a restart.
     RestartNeeded(String),
 }
 
 impl Observed {
-    fn runs(&self) -> bool {
+    fn is_running(&self) -> bool {
         matches!(
             self.phase,
             Phase::Booting | Phase::Booted | Phase::Terminating
         )
     }
 
-    /// The conditions that the runner writes. Those beyond the reference's exist only while there is a machine.
+    /// The conditions that the runner reports. Those that the Java VM-Operator does not have exist
+    /// only while the VM runs.
     pub fn conditions(&self) -> Vec<Wanted> {
-        let (reason, message) = announcement(self.phase);
+        let (reason, message) = phase_reason(self.phase);
         let wanted = |type_, status, reason, message: &str| Wanted {
             type_,
             status,
             reason,
             message: message.to_owned(),
         };
-        let running = wanted(conditions::RUNNING, self.runs(), reason, message);
+        let running = wanted(conditions::RUNNING, self.is_running(), reason, message);
         let mut all = vec![
             running,
             wanted(
@@ -111,8 +108,8 @@ impl Observed {
                 message,
             ),
         ];
-        let stopped = (ConditionReason::VmStopped, "the machine does not run");
-        let console = match (&self.console, self.runs()) {
+        let stopped = (ConditionReason::VmStopped, "the VM does not run");
+        let console = match (&self.console, self.is_running()) {
             (Some((host, _)), true) => wanted(
                 conditions::CONSOLE_CONNECTED,
                 true,
@@ -127,9 +124,9 @@ impl Observed {
             ),
             (_, false) => wanted(conditions::CONSOLE_CONNECTED, false, stopped.0, stopped.1),
         };
-        let (agent, login) = self.of_desktop();
+        let (agent, login) = self.desktop_conditions();
         all.extend([agent, login, console]);
-        if self.runs() {
+        if self.is_running() {
             all.extend([
                 self.accelerated(),
                 self.cpus_in_sync(),
@@ -143,7 +140,8 @@ impl Observed {
         all
     }
 
-    /// The object to apply at `now`, and its conditions; `present` are those of the one before.
+    /// The object to apply at `now`, and its conditions. `present` are the conditions of the
+    /// previous one.
     pub fn object(
         &self,
         identity: &Identity,
@@ -155,7 +153,7 @@ impl Observed {
             .iter()
             .map(|wanted| wanted.at(present, self.generation, now))
             .collect();
-        let runs = self.runs();
+        let runs = self.is_running();
         let mut status = json!({
             "runnerVersion": env!("CARGO_PKG_VERSION"),
             "cpus": if self.phase == Phase::Stopped { 0 } else { self.cpus },
@@ -210,25 +208,25 @@ impl Observed {
     }
 }
 
-/// What is worth an event.
+/// A change that is reported by a Kubernetes Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Note {
-    /// The machine is somewhere else.
+pub enum Announcement {
+    /// The VM has entered a phase.
     Phase(Phase),
     /// A console was connected from that host.
     ConsoleConnected(String),
-    /// The console from that host is gone.
+    /// The console from that host was disconnected.
     ConsoleDisconnected(String),
-    /// The machine's TPM has ended before it.
+    /// The TPM has exited before QEMU.
     TpmEnded(String),
 }
 
-impl Note {
-    /// Action, reason and note of the event; addresses are in the note alone (B42).
+impl Announcement {
+    /// Action, reason and note of the Event. Addresses are in the note only (B42).
     pub fn texts(&self) -> (&'static str, &'static str, String) {
         match self {
             Self::Phase(phase) => {
-                let (reason, note) = announcement(*phase);
+                let (reason, note) = phase_reason(*phase);
                 ("StatusUpdate", reason.as_str(), note.to_owned())
             }
             Self::ConsoleConnected(host) => (
@@ -239,7 +237,7 @@ impl Note {
             Self::ConsoleDisconnected(host) => (
                 "ConsoleConnectionUpdate",
                 "ConsoleDisconnected",
-                format!("the console from {host} is gone"),
+                format!("the console from {host} is disconnected"),
             ),
             Self::TpmEnded(what) => (
                 "StatusUpdate",
@@ -249,23 +247,21 @@ impl Note {
         }
     }
 
-    /// Whether somebody should look at it.
+    /// Whether the Event is a warning.
     pub fn is_warning(&self) -> bool {
         matches!(self, Self::TpmEnded(_))
     }
 }
 
-/// Running, in one word and one sentence; also reason and note of an event.
-pub fn announcement(phase: Phase) -> (ConditionReason, &'static str) {
+/// Reason and message of the condition `Running` in that phase. The Event of the phase has the same
+/// texts.
+pub fn phase_reason(phase: Phase) -> (ConditionReason, &'static str) {
     match phase {
-        Phase::Starting => (ConditionReason::RunnerStarted, "QEMU is being started"),
+        Phase::Starting => (ConditionReason::RunnerStarted, "QEMU starts"),
         Phase::Booting => (ConditionReason::VmStarted, "QEMU runs the guest"),
-        Phase::Booted => (ConditionReason::VmBooted, "the guest's agent has answered"),
-        Phase::Terminating => (
-            ConditionReason::VmTerminating,
-            "the guest is being shut down",
-        ),
-        Phase::Stopped => (ConditionReason::VmStopped, "the machine is shut down"),
+        Phase::Booted => (ConditionReason::VmBooted, "the guest agent has answered"),
+        Phase::Terminating => (ConditionReason::VmTerminating, "the guest shuts down"),
+        Phase::Stopped => (ConditionReason::VmStopped, "the VM is shut down"),
     }
 }
 
@@ -356,18 +352,18 @@ pub mod tests {
     #[test]
     fn each_reason_why_a_configuration_is_not_in_effect_is_told_and_the_worst_is_first() {
         let mut observed = observed(Phase::Booted);
-        let told = |observed: &Observed| {
-            let told = observed.config_in_sync();
-            (told.status, told.reason, told.message)
+        let reported = |observed: &Observed| {
+            let reported = observed.config_in_sync();
+            (reported.status, reported.reason, reported.message)
         };
         assert_eq!(
-            told(&observed),
+            reported(&observed),
             (true, ConditionReason::Applied, String::new())
         );
         observed.config_problem = Some(ConfigProblem::RestartNeeded("later".to_owned()));
         observed.password_problem = Some(Problem::new(ConditionReason::PasswordNotSet, "refused"));
         assert_eq!(
-            told(&observed),
+            reported(&observed),
             (
                 false,
                 ConditionReason::PasswordNotSet,
@@ -376,20 +372,20 @@ pub mod tests {
         );
         observed.config_problem = Some(ConfigProblem::Invalid("wrong".to_owned()));
         observed.monitor_lost = true;
-        let (status, reason, message) = told(&observed);
+        let (status, reason, message) = reported(&observed);
         assert!(
             !status
                 && reason == ConditionReason::InvalidConfig
-                && message.starts_with("wrong; refused; the connection to QEMU's monitor"),
+                && message.starts_with("wrong; refused; the QMP connection to QEMU"),
             "{message}"
         );
         (observed.config_problem, observed.password_problem) = (None, None);
-        assert_eq!(told(&observed).1, ConditionReason::MonitorLost);
+        assert_eq!(reported(&observed).1, ConditionReason::MonitorLost);
     }
 
     #[test]
     fn b42_the_reason_of_an_event_is_one_of_a_closed_list() {
-        let (action, reason, note) = Note::ConsoleConnected("10.0.0.9".to_owned()).texts();
+        let (action, reason, note) = Announcement::ConsoleConnected("10.0.0.9".to_owned()).texts();
         assert_eq!(
             (action, reason),
             ("ConsoleConnectionUpdate", "ConsoleConnected")
@@ -408,7 +404,7 @@ pub mod tests {
                 user: user.map(str::to_owned),
                 problem: problem.map(str::to_owned),
             };
-            let wanted = observed.of_desktop().1;
+            let wanted = observed.desktop_conditions().1;
             (wanted.status, wanted.reason)
         };
         assert_eq!(

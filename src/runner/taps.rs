@@ -16,30 +16,26 @@ pub fn open(key: &str, bridge: &str) -> Result<Tap, Failure> {
                 format!("{key}: {TUN} cannot be opened by uid {user}: {error}; {}", device_hint(error))
             }
             TapError::Create(error) => format!(
-                "{key}: no tap can be made: {error}; the pod needs the capability NET_ADMIN, and has to start {}, to which \
-                 the image gives it",
+                "{key}: no tap can be created: {error}; the pod needs the capability NET_ADMIN and must start {}, to \
+                 which the image gives it",
                 names::TAP_RUNNER
             ),
             TapError::Attach(error) => {
-                let hint = "make the bridge on the node, or let the VM run where it is (spec.nodeSelector)";
-                format!("{key}: no tap can be put on the bridge {bridge}: {error}; {hint}")
+                let hint = "create the bridge on the node, or select a node that has it (spec.nodeSelector)";
+                format!("{key}: no tap can be attached to the bridge {bridge}: {error}; {hint}")
             }
         })
     })
 }
 
-/// What helps where the device cannot be opened.
+/// The step that helps if the device cannot be opened.
 fn device_hint(error: Errno) -> &'static str {
     match error {
-        Errno::NOENT => {
-            "a pod gets it by the resource that the setting tap.tunResource names, or by tap.hostPath"
-        }
-        Errno::NODEV | Errno::NXIO => "load the kernel's module on the node: modprobe tun",
+        Errno::NOENT => "give it to the pod by the setting tap.tunResource or tap.hostPath",
+        Errno::NODEV | Errno::NXIO => "load the kernel module on the node: modprobe tun",
         Errno::ACCESS => {
-            "let everybody use it on the node (chmod 666), or let a device plugin give it to the pod's user"
+            "give all users access to it on the node (chmod 666), or use a device plugin (setting tap.tunResource)"
         }
-        _ => {
-            "let the container runtime give it to the pod, by a device plugin's resource (setting tap.tunResource)"
-        }
+        _ => "give it to the pod by a device plugin (setting tap.tunResource)",
     }
 }

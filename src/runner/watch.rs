@@ -1,11 +1,12 @@
-//! (io) Follows the files of the configuration directory: the configuration, the display's password and its certificate.
+//! (io) Watches the files of the configuration directory: configuration, display password and
+//! certificate.
 //!
-//! Looks four times a second at what a `stat` tells; that works alike for a volume that the kubelet swaps, a file that
-//! an editor replaces and one that is written in place, and costs a few microseconds. What always holds: files whose
-//! content is the same are no change.
+//! It compares the files' attributes four times a second, which costs a few microseconds. This
+//! works for volumes that the kubelet swaps, files that an editor replaces, and files that are
+//! written in place. Invariant: an unchanged content is not reported as a change.
 
 use crate::api::vm::names;
-use crate::runner::desired::display::Password;
+use crate::runner::desired::display_password::DisplayPassword;
 use crate::runner::failure::Failure;
 use crate::runner::{config, machine};
 use sha2::{Digest, Sha256};
@@ -15,22 +16,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Pause between looks.
-const PAUSE: Duration = Duration::from_millis(250);
+/// Delay between two checks.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What the files hold. A certificate that is not readable is not there.
+/// Contents of the files. An unreadable certificate counts as missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Files {
-    /// The configuration's text, if there is a file, or why it cannot be used.
+pub struct ConfigFiles {
+    /// The configuration's text, if there is a file, or the reason why it cannot be read.
     pub config: Result<Option<String>, Failure>,
-    /// The display's password, or why it cannot be used.
-    pub password: Result<Option<Password>, Failure>,
-    /// What its certificate, key and authority are known by; nothing of the key is kept.
+    /// The display's password, or the reason why it cannot be read.
+    pub password: Result<Option<DisplayPassword>, Failure>,
+    /// Digests of certificate, key and authority. The key itself is not stored.
     pub certificate: [Option<[u8; 32]>; 3],
 }
 
-impl Files {
-    /// Reads them.
+impl ConfigFiles {
     pub fn read(config: &Path) -> Self {
         let [.., chain, key, authority] = paths(config);
         let digest = |path| {
@@ -40,18 +40,18 @@ impl Files {
         };
         Self {
             config: config::text(config),
-            password: machine::password(folder(config)),
+            password: machine::password(directory(config)),
             certificate: [chain, key, authority].map(digest),
         }
     }
 }
 
-fn folder(config: &Path) -> &Path {
+fn directory(config: &Path) -> &Path {
     config.parent().unwrap_or(Path::new("."))
 }
 
 fn paths(config: &Path) -> [PathBuf; 6] {
-    let beside = |name| folder(config).join(name);
+    let beside = |name| directory(config).join(name);
     let [password, expiry] = [names::SECRET_PASSWORD, names::SECRET_EXPIRY].map(beside);
     let [certificate, key, authority] = [
         names::SECRET_TLS_CERTIFICATE,
@@ -69,10 +69,10 @@ fn paths(config: &Path) -> [PathBuf; 6] {
     ]
 }
 
-/// What tells that a file may have changed, or who may read it.
-type Mark = Option<(u64, u64, (i64, i64), (i64, i64), u64)>;
+/// Attributes that change with a file's content or its permissions.
+type FileStamp = Option<(u64, u64, (i64, i64), (i64, i64), u64)>;
 
-fn marks(config: &Path) -> [Mark; 6] {
+fn file_stamps(config: &Path) -> [FileStamp; 6] {
     paths(config).map(|path| {
         let metadata = fs::metadata(path).ok()?;
         let written = (metadata.mtime(), metadata.mtime_nsec());
@@ -87,15 +87,19 @@ fn marks(config: &Path) -> [Mark; 6] {
     })
 }
 
-/// Sends the files' content whenever it has changed from the one given.
-pub async fn follow(config: PathBuf, mut known: Files, changes: mpsc::UnboundedSender<Files>) {
+/// Sends the files' contents whenever they differ from the previous ones, starting with `known`.
+pub async fn follow(
+    config: PathBuf,
+    mut known: ConfigFiles,
+    changes: mpsc::UnboundedSender<ConfigFiles>,
+) {
     let mut seen = [None; 6];
     loop {
-        let now = marks(&config);
+        let now = file_stamps(&config);
         if now != seen {
             seen = now;
-            let files = Files::read(&config);
-            // A file that is not there is about to be replaced; nobody configures a machine by that.
+            let files = ConfigFiles::read(&config);
+            // A missing file is about to be replaced. It is not a change of the configuration.
             if files.config != Ok(None) && files != known {
                 known = files.clone();
                 if changes.send(files).is_err() {
@@ -103,7 +107,7 @@ pub async fn follow(config: PathBuf, mut known: Files, changes: mpsc::UnboundedS
                 }
             }
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -133,7 +137,7 @@ mod tests {
             "one",
             &[("config.yaml", "a"), ("display-password", "p")],
         );
-        let known = Files::read(&config);
+        let known = ConfigFiles::read(&config);
         assert_eq!(known.password.clone().unwrap().unwrap().text, "p");
         let (sender, mut changes) = mpsc::unbounded_channel();
         tokio::spawn(follow(config, known, sender));
@@ -142,7 +146,7 @@ mod tests {
             "two",
             &[("config.yaml", "a"), ("display-password", "p")],
         );
-        tokio::time::sleep(PAUSE * 2).await;
+        tokio::time::sleep(POLL_INTERVAL * 2).await;
         assert!(changes.try_recv().is_err());
         swap(
             dir.path(),
@@ -171,16 +175,19 @@ mod tests {
         let config = dir.path().join("config.yaml");
         fs::write(&config, "a").unwrap();
         let (sender, mut changes) = mpsc::unbounded_channel();
-        tokio::spawn(follow(config.clone(), Files::read(&config), sender));
+        tokio::spawn(follow(config.clone(), ConfigFiles::read(&config), sender));
         let mut next = async || changes.recv().await.unwrap().config;
         fs::write(&config, [b'a', 0xff]).unwrap();
         let failure = next().await.unwrap_err();
         assert_eq!(
             failure.message,
-            format!("{} is not text in UTF-8; write it anew", config.display())
+            format!(
+                "{} is not UTF-8 text; write the file again",
+                config.display()
+            )
         );
         fs::remove_file(&config).unwrap();
-        tokio::time::sleep(PAUSE * 2).await;
+        tokio::time::sleep(POLL_INTERVAL * 2).await;
         fs::create_dir(&config).unwrap();
         let failure = next().await.unwrap_err();
         assert!(

@@ -20,6 +20,6 @@ pub fn terminate_with_parent(command: &mut Command) {
             Err(io::Error::from(Errno::SRCH))
         }
     };
-    // SAFETY: two system calls, which allocate nothing and take no lock.
+    // SAFETY: the closure makes two system calls, which neither allocate nor take a lock.
     unsafe { command.pre_exec(request) };
 }

@@ -3,7 +3,7 @@
 pub mod child;
 pub mod tap;
 
-/// Makes a system call whose one argument is 0, and returns its result and the error number.
+/// Makes a system call with one argument, 0. Returns its result and the error number.
 #[cfg(test)]
 #[allow(unsafe_code)]
 pub fn syscall(number: libc::c_long) -> (libc::c_long, Option<i32>) {

@@ -1,7 +1,9 @@
-//! (io) Taps: a network interface of the host on a bridge, whose other end is a descriptor that QEMU gets.
+//! (io) Taps: network interfaces of the node that are attached to a bridge. QEMU gets the
+//! descriptor of the other end.
 //!
-//! What always holds: no other program is started for it, and an interface is gone with the last process that has its
-//! descriptor. The kernel has no safe wrapper for these requests; each is one call with one structure.
+//! Invariants: no other program is started. The kernel deletes the interface when the last process
+//! with its descriptor exits. There is no safe wrapper for these requests; each is one call with
+//! one structure.
 #![allow(unsafe_code)]
 
 use rustix::fs::{Mode, OFlags};
@@ -10,12 +12,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// From linux/sockios.h: puts an interface on a bridge.
+/// From linux/sockios.h: attaches an interface to a bridge.
 const SIOCBRADDIF: libc::Ioctl = 0x89a2 as libc::Ioctl;
 
 /// A tap on a bridge.
 pub struct Tap {
-    /// QEMU's end.
+    /// The descriptor for QEMU.
     pub fd: OwnedFd,
     /// The name of the interface.
     pub name: String,
@@ -39,11 +41,11 @@ pub enum TapError {
 pub fn open(device: &str, pattern: &str, bridge: &str) -> Result<Tap, TapError> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let tap = rustix::fs::open(device, flags, Mode::empty()).map_err(TapError::Open)?;
-    let mut request = Request::named(pattern);
+    let mut request = InterfaceRequest::named(pattern);
     request.0.ifr_ifru.ifru_flags =
         (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
     request
-        .give(&tap, libc::TUNSETIFF as libc::Ioctl)
+        .ioctl(&tap, libc::TUNSETIFF as libc::Ioctl)
         .map_err(TapError::Create)?;
     attach(&mut request, bridge).map_err(TapError::Attach)?;
     Ok(Tap {
@@ -52,41 +54,43 @@ pub fn open(device: &str, pattern: &str, bridge: &str) -> Result<Tap, TapError> 
     })
 }
 
-/// Puts the tap on the bridge and brings it up.
-fn attach(tap: &mut Request, bridge: &str) -> io::Result<()> {
+/// Attaches the tap to the bridge and brings it up.
+fn attach(tap: &mut InterfaceRequest, bridge: &str) -> io::Result<()> {
     let socket = rustix::net::socket_with(
         AddressFamily::INET,
         SocketType::DGRAM,
         SocketFlags::CLOEXEC,
         None,
     )?;
-    let mut bridge = Request::named(bridge);
-    bridge.give(&socket, libc::SIOCGIFMTU as libc::Ioctl)?;
+    let mut bridge = InterfaceRequest::named(bridge);
+    bridge.ioctl(&socket, libc::SIOCGIFMTU as libc::Ioctl)?;
     // SAFETY: the kernel has filled this member.
     let mtu = unsafe { bridge.0.ifr_ifru.ifru_mtu };
     tap.0.ifr_ifru.ifru_mtu = mtu;
-    tap.give(&socket, libc::SIOCSIFMTU as libc::Ioctl)?;
-    // A bridge takes the lowest address of its interfaces; this one must not change it.
-    tap.give(&socket, libc::SIOCGIFHWADDR as libc::Ioctl)?;
+    tap.ioctl(&socket, libc::SIOCSIFMTU as libc::Ioctl)?;
+    // A bridge takes the lowest MAC address of its interfaces. The first byte 0xfe keeps the tap's
+    // address from being the lowest.
+    tap.ioctl(&socket, libc::SIOCGIFHWADDR as libc::Ioctl)?;
     // SAFETY: the kernel has filled this member, and it is plain data.
     unsafe { tap.0.ifr_ifru.ifru_hwaddr.sa_data[0] = 0xfe_u8 as libc::c_char };
-    tap.give(&socket, libc::SIOCSIFHWADDR as libc::Ioctl)?;
-    tap.give(&socket, libc::SIOCGIFINDEX as libc::Ioctl)?;
+    tap.ioctl(&socket, libc::SIOCSIFHWADDR as libc::Ioctl)?;
+    tap.ioctl(&socket, libc::SIOCGIFINDEX as libc::Ioctl)?;
     // SAFETY: the kernel has filled this member.
     bridge.0.ifr_ifru.ifru_ifindex = unsafe { tap.0.ifr_ifru.ifru_ifindex };
-    bridge.give(&socket, SIOCBRADDIF)?;
-    tap.give(&socket, libc::SIOCGIFFLAGS as libc::Ioctl)?;
+    bridge.ioctl(&socket, SIOCBRADDIF)?;
+    tap.ioctl(&socket, libc::SIOCGIFFLAGS as libc::Ioctl)?;
     // SAFETY: the kernel has filled this member.
     tap.0.ifr_ifru.ifru_flags =
         unsafe { tap.0.ifr_ifru.ifru_flags } | libc::IFF_UP as libc::c_short;
-    tap.give(&socket, libc::SIOCSIFFLAGS as libc::Ioctl)
+    tap.ioctl(&socket, libc::SIOCSIFFLAGS as libc::Ioctl)
 }
 
-/// What the kernel takes and gives about an interface.
-struct Request(libc::ifreq);
+/// Argument of the kernel's requests for an interface.
+struct InterfaceRequest(libc::ifreq);
 
-impl Request {
-    /// One of the interface of that name; a name that is too long is cut, and then unknown.
+impl InterfaceRequest {
+    /// A request for the interface of that name. A name of more than 15 bytes is cut, and the
+    /// kernel then does not find it.
     fn named(name: &str) -> Self {
         // SAFETY: all zeros is a value of this plain structure.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -96,7 +100,7 @@ impl Request {
         Self(request)
     }
 
-    /// The name, which the kernel completes when it makes the interface.
+    /// The name of the interface. The kernel completes the pattern when it creates the interface.
     fn name(&self) -> String {
         let letters = self
             .0
@@ -107,7 +111,7 @@ impl Request {
         String::from_utf8_lossy(&letters.collect::<Vec<_>>()).into_owned()
     }
 
-    fn give(&mut self, to: &impl AsFd, request: libc::Ioctl) -> io::Result<()> {
+    fn ioctl(&mut self, to: &impl AsFd, request: libc::Ioctl) -> io::Result<()> {
         // SAFETY: each of the requests reads and writes one such structure, which outlives the call.
         let result = unsafe { libc::ioctl(to.as_fd().as_raw_fd(), request, &raw mut self.0) };
         if result < 0 {

@@ -61,7 +61,7 @@ fn vms_on_a_bridge_of_their_node_reach_each_other() {
         // A bridge that is not there is told of, with what helps, and tried again.
         two.until("says that there is no such bridge", BOOT, |vm| {
             let message = condition(vm, "Ready")["message"].to_string();
-            message.contains("no tap can be put on the bridge vmop-e2e1")
+            message.contains("no tap can be attached to the bridge vmop-e2e1")
                 && message.contains("spec.nodeSelector")
         })
         .await;

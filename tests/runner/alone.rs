@@ -40,7 +40,7 @@ fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
         (json!({}), "/tmp/data is in use by another vm-runner"),
         (
             json!({"runtimeDir": "/tmp/run2"}),
-            "give this VM a dataDir of its own",
+            "give this VM a different dataDir",
         ),
         (
             json!({"dataDir": "/tmp/data2"}),

@@ -6,7 +6,7 @@ use serde_json::json;
 use std::fs;
 use std::os::unix::fs::symlink;
 
-const NO_LANDLOCK: &str = "this kernel has no Landlock";
+const NO_LANDLOCK: &str = "kernel has no Landlock";
 
 #[test]
 fn a_runner_does_not_follow_its_configuration_out_of_its_folder() {

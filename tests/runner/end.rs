@@ -174,7 +174,7 @@ fn a_qemu_that_may_be_writing_is_not_killed_before_its_time_however_often_somebo
     for n in 1..=5 {
         vm.signal("-TERM");
         vm.until("a request", || {
-            (rig.log().matches("asked to end").count() >= n).then_some(())
+            (rig.log().matches("shutdown requested").count() >= n).then_some(())
         });
     }
     let end = vm.end();
@@ -278,7 +278,7 @@ fn what_qemu_would_refuse_is_told_with_its_key_or_in_its_own_words() {
             cds,
             invalid,
             "vm.drives[1].bootindex: ",
-            "give each its own",
+            "give each drive a different one",
         ),
         (
             user(json!({"net": "10.0.2.0/30"})),

@@ -218,7 +218,7 @@ fn a_tpm_that_cannot_use_its_state_is_a_failed_start_that_tells_why() {
         "{message}"
     );
     assert!(
-        api.warnings().is_empty() && !end.log.contains("runs on without it"),
+        api.warnings().is_empty() && !end.log.contains("continues without a TPM"),
         "{}",
         end.log
     );
@@ -245,7 +245,7 @@ fn b24_a_tpm_that_ends_is_told_and_the_guest_goes_on() {
     );
     let healthy = told("False");
     assert_eq!(healthy["reason"], "TpmEnded");
-    for word in ["signal 9", "runs on without it", "restartRequest"] {
+    for word in ["signal 9", "continues without a TPM", "restartRequest"] {
         assert!(
             healthy["message"].as_str().unwrap().contains(word),
             "{healthy}"

@@ -259,7 +259,7 @@ fn a_machine_type_that_qemu_no_longer_has_is_explained() {
     );
     let message = end.outcome["message"].as_str().unwrap();
     assert!(
-        message.contains("machine type that this image's QEMU does not have")
+        message.contains("machine type that this image's QEMU no longer has")
             && message.contains("pc-q35-2.3")
     );
 }

@@ -240,7 +240,7 @@ fn a_configuration_that_is_no_text_or_cannot_be_read_changes_nothing_and_is_told
     told("True", 1, "");
     let path = rig.path("config/config.yaml");
     fs::write(&path, [b'{', 0xff, 0xfe, b'}']).unwrap();
-    told("False", 1, "/tmp/config/config.yaml is not text in UTF-8");
+    told("False", 1, "/tmp/config/config.yaml is not UTF-8 text");
     configure(2);
     told("True", 2, "");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();

@@ -141,5 +141,5 @@ fn b01_b25_a_request_resets_the_guest_once_and_it_boots_again() {
     let vm = rig.start(Some(&api));
     vm.console().wait("TINY boot=3");
     vm.reaches("Booted");
-    assert_eq!(rig.log().matches("the machine is reset").count(), 0);
+    assert_eq!(rig.log().matches("the VM was reset").count(), 0);
 }

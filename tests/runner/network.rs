@@ -176,7 +176,9 @@ fn a_tap_that_cannot_be_made_is_explained() {
     let end = rig.start_with_taps(&network).end();
     let message = end.outcome["message"].as_str().unwrap();
     assert!(
-        message.starts_with("vm.network[0]: no tap can be put on the bridge none: No such device"),
+        message.starts_with(
+            "vm.network[0]: no tap can be attached to the bridge none: No such device"
+        ),
         "{message}"
     );
 }

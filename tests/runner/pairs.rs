@@ -188,7 +188,7 @@ fn each_two_values_of_options_are_started_together_by_qemu() {
             end.log
         );
         let refused =
-            |line: &&str| line.contains("qemu-system-x86_64:") || line.contains("QEMU refuses");
+            |line: &&str| line.contains("qemu-system-x86_64:") || line.contains("QEMU rejects");
         assert_eq!(end.log.lines().find(refused), None, "{}", end.log);
     }
     println!("{} machines", choices.len());

@@ -136,7 +136,7 @@ fn a_sector_that_cannot_be_read_is_told_the_guest_which_goes_on_and_forgotten_wh
     assert_eq!(healthy["reason"], "DiskError");
     for word in [
         "/dev/system-disk could not be read",
-        "the guest was told so",
+        "the error was reported to the guest",
     ] {
         assert!(
             healthy["message"].as_str().unwrap().contains(word),
@@ -183,7 +183,7 @@ fn a_full_volume_pauses_the_guest_says_so_and_the_guest_goes_on_when_there_is_ro
     storage("True");
     let log = rig.log();
     assert!(
-        log.matches("there is no room left").count() == 1 && log.contains("the guest goes on"),
+        log.matches("there is no room left").count() == 1 && log.contains("the guest runs again"),
         "{log}"
     );
 }

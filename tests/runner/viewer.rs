@@ -96,7 +96,7 @@ fn announced(api: &Api) -> Vec<(String, String)> {
 
 const CONNECTED: [&str; 4] = ["True", "Connected", "from 127.0.0.1", "127.0.0.1"];
 const ALONE: [&str; 4] = ["False", "Disconnected", "no console is connected", ""];
-const STOPPED: [&str; 4] = ["False", "VmStopped", "the machine does not run", ""];
+const STOPPED: [&str; 4] = ["False", "VmStopped", "the VM does not run", ""];
 
 fn until_told(vm: &Vm<'_>, api: &Api, expected: [&str; 4]) {
     vm.until(&format!("{expected:?}"), || {

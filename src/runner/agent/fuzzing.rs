@@ -1,7 +1,7 @@
 //! Fuzz targets: messages of the agents in the guest.
 
 use crate::runner::agent::login::{Desktop, Login};
-use crate::runner::agent::{Lines, TooLong, guest, vmop};
+use crate::runner::agent::{LineBuffer, TooLong, guest, vmop};
 use serde_json::{Value, json};
 
 /// Small, so that the fuzzer reaches it. Bytes.
@@ -18,16 +18,16 @@ fn reads(input: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.chunks(size.max(1))
 }
 
-type NextLine = fn(&mut Lines) -> Option<Result<Vec<u8>, TooLong>>;
+type NextLine = fn(&mut LineBuffer) -> Option<Result<Vec<u8>, TooLong>>;
 
 /// The lines do not depend on the sizes of the reads.
 pub fn check_lines(input: &[u8]) {
-    check_lines_of(input, Lines::next);
+    check_lines_of(input, LineBuffer::next);
 }
 
 fn check_lines_of(input: &[u8], next: NextLine) {
     let bytes = input.get(1..).unwrap_or_default();
-    let mut lines = Lines::new(LINE_SIZE_MAX);
+    let mut lines = LineBuffer::new(LINE_SIZE_MAX);
     let mut seen = Vec::new();
     for read in reads(input) {
         lines.push(read);
@@ -48,19 +48,19 @@ fn check_lines_of(input: &[u8], next: NextLine) {
     assert_eq!(seen, expected);
 }
 
-type Hear = fn(&mut Lines, &mut Login) -> Option<String>;
+type ProcessLines = fn(&mut LineBuffer, &mut Login) -> Option<String>;
 
 /// The desktop's state and the requests do not depend on the sizes of the reads. No request names another user.
 pub fn check_desktop(input: &[u8]) {
-    check_desktop_of(input, vmop::hear);
+    check_desktop_of(input, vmop::process_lines);
 }
 
-fn check_desktop_of(input: &[u8], hear: Hear) {
+fn check_desktop_of(input: &[u8], process_lines: ProcessLines) {
     let bytes = input.get(1..).unwrap_or_default();
-    let (requests, desktop) = desktop_after(&mut reads(input), hear);
+    let (requests, desktop) = desktop_after(&mut reads(input), process_lines);
     assert_eq!(
         (requests.clone(), desktop.clone()),
-        desktop_after(&mut std::iter::once(bytes), hear)
+        desktop_after(&mut std::iter::once(bytes), process_lines)
     );
     assert!(
         requests.lines().all(|line| line == "login anna"),
@@ -76,15 +76,18 @@ fn check_desktop_of(input: &[u8], hear: Hear) {
 }
 
 /// The requests to the agent of a desktop for the user anna, and the desktop's state.
-fn desktop_after(reads: &mut dyn Iterator<Item = &[u8]>, hear: Hear) -> (String, Desktop) {
+fn desktop_after(
+    reads: &mut dyn Iterator<Item = &[u8]>,
+    process_lines: ProcessLines,
+) -> (String, Desktop) {
     let (mut lines, mut login) = (
-        Lines::new(vmop::MAXIMUM),
+        LineBuffer::new(vmop::LINE_SIZE_MAX),
         Login::new(Some("anna".to_owned())),
     );
     let mut requests = String::new();
     for read in reads {
         lines.push(read);
-        requests.extend(hear(&mut lines, &mut login));
+        requests.extend(process_lines(&mut lines, &mut login));
     }
     (requests, login.desktop().clone())
 }
@@ -93,7 +96,7 @@ type Repeats = fn(&[u8], &Value) -> bool;
 
 /// A reply repeats the mark only if it contains that mark and nothing follows it.
 pub fn check_guest(input: &[u8]) {
-    check_guest_of(input, guest::repeats);
+    check_guest_of(input, guest::is_sync_reply);
 }
 
 fn check_guest_of(input: &[u8], repeats: Repeats) {
@@ -126,12 +129,12 @@ mod tests {
     #[test]
     #[should_panic(expected = "left == right")]
     fn desktop_that_depends_on_the_sizes_of_reads_is_detected() {
-        check_desktop_of(b"\x00220 Hello\n201 in\n", vmop::hear);
+        check_desktop_of(b"\x00220 Hello\n201 in\n", vmop::process_lines);
         // Handles the first line of each read and drops the others.
         check_desktop_of(b"\x0a220 Hello\n201 in\n", |lines, login| {
             let line = lines.next()?.ok()?;
             lines.clear();
-            login.heard(&String::from_utf8_lossy(&line))
+            login.receive_line(&String::from_utf8_lossy(&line))
         });
     }
 

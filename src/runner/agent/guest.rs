@@ -1,9 +1,9 @@
-//! (io) QEMU's guest agent: JSON lines over a channel of the machine.
+//! (io) Client of the QEMU guest agent: JSON lines over a virtio-serial channel.
 //!
-//! What always holds: a reply is that to the question, because each exchange begins with a mark that the agent must
-//! repeat; nothing waits for a silent agent longer than its time.
+//! Invariants: each exchange starts with a synchronization that the agent must answer, so a late
+//! reply is never taken for another one. Each wait has a timeout.
 
-use crate::runner::agent::{Lines, TooLong};
+use crate::runner::agent::{LineBuffer, TooLong};
 use serde_json::{Map, Value, json};
 use std::io;
 use std::net::IpAddr;
@@ -15,21 +15,24 @@ use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 
-/// Time for the agent to repeat the mark, and to answer a question.
-const REPLY_TIME: Duration = Duration::from_secs(5);
-/// Time in which an agent that does not want to shut down says so; one that does says nothing.
-const REFUSAL_TIME: Duration = Duration::from_secs(1);
-/// Pauses between questions for the addresses: short at first, as networks come up after the agent.
-const ADDRESS_PAUSE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
-/// Longest reply.
-pub(super) const MAXIMUM: usize = 256 << 10;
-/// Whatever a guest says, what is kept of it is short: that many entries of a list, and bytes of a text.
-const KEPT_ENTRIES: usize = 16;
-const KEPT_BYTES: usize = 256;
-/// Ends whatever was half said, in both directions.
+/// Time for the agent to answer a synchronization, and then a command.
+const AGENT_REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for the agent to reject a shutdown. An agent that shuts the guest down sends no reply.
+const SHUTDOWN_ERROR_TIMEOUT: Duration = Duration::from_secs(1);
+/// Delay between two address queries. It starts short because networks come up after the agent, and
+/// doubles up to the maximum.
+const ADDRESS_POLL_INTERVAL_MIN: Duration = Duration::from_secs(2);
+const ADDRESS_POLL_INTERVAL_MAX: Duration = Duration::from_secs(60);
+/// Size of a reply in bytes.
+pub(super) const LINE_SIZE_MAX: usize = 256 << 10;
+/// Limits for the parts of a guest's reply that are stored: entries of a list, and bytes of a text.
+const LIST_ENTRIES_MAX: usize = 16;
+const TEXT_SIZE_MAX: usize = 256;
+/// Byte that discards a partial message, in both directions.
 const DELIMITER: u8 = 0xFF;
 
-/// The agent at the other end of a channel. The connection is kept: without one the agent keeps looking for it.
+/// Client of one guest agent. The connection stays open. Without one, QEMU reports the channel as
+/// closed to the agent.
 #[derive(Clone)]
 pub struct GuestAgent {
     path: PathBuf,
@@ -38,12 +41,12 @@ pub struct GuestAgent {
 
 struct Connection {
     stream: UnixStream,
-    lines: Lines,
-    mark: u64,
+    lines: LineBuffer,
+    sync_id: u64,
 }
 
 impl GuestAgent {
-    /// The agent behind the socket at that path.
+    /// A client for the socket at that path. It does not connect yet.
     pub fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -51,24 +54,24 @@ impl GuestAgent {
         }
     }
 
-    /// Takes the socket, so that the guest's side finds somebody there.
+    /// Connects, unless there is a connection.
     pub async fn connect(&self) -> io::Result<()> {
         let mut connection = self.connection.lock().await;
         if connection.is_none() {
             let stream = UnixStream::connect(&self.path).await?;
             *connection = Some(Connection {
                 stream,
-                lines: Lines::new(MAXIMUM),
-                mark: 0,
+                lines: LineBuffer::new(LINE_SIZE_MAX),
+                sync_id: 0,
             });
         }
         Ok(())
     }
 
-    /// What the guest is.
+    /// The guest's operating system.
     pub async fn osinfo(&self) -> io::Result<Map<String, Value>> {
         let reply = self
-            .exchange("guest-get-osinfo", &json!({}), REPLY_TIME)
+            .exchange("guest-get-osinfo", &json!({}), AGENT_REPLY_TIMEOUT)
             .await?;
         match reply {
             Some(Value::Object(osinfo)) => Ok(short_osinfo(osinfo)),
@@ -76,20 +79,23 @@ impl GuestAgent {
         }
     }
 
-    /// The guest's addresses.
     pub async fn addresses(&self) -> io::Result<Vec<String>> {
         let reply = self
-            .exchange("guest-network-get-interfaces", &json!({}), REPLY_TIME)
+            .exchange(
+                "guest-network-get-interfaces",
+                &json!({}),
+                AGENT_REPLY_TIMEOUT,
+            )
             .await?;
         reply
             .map(|interfaces| usable_addresses(&interfaces))
             .ok_or_else(|| io::ErrorKind::TimedOut.into())
     }
 
-    /// Tells the guest's addresses, and each change of them, which nothing announces. Ends where the agent does not know
-    /// them.
+    /// Reports the guest's addresses and each change. The agent sends no event for a change, so
+    /// this polls. Returns if the agent does not support the query.
     pub async fn follow_addresses(&self, tell: impl Fn(Vec<String>)) {
-        let (mut known, mut pause) = (Vec::new(), ADDRESS_PAUSE.0);
+        let (mut known, mut pause) = (Vec::new(), ADDRESS_POLL_INTERVAL_MIN);
         loop {
             match self.addresses().await {
                 Ok(addresses) if addresses != known => {
@@ -98,27 +104,29 @@ impl GuestAgent {
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Other => {
-                    return tracing::debug!(%error, "the guest's addresses");
+                    return tracing::debug!(%error, "the guest agent does not report the guest's addresses");
                 }
-                // The guest is busy, or boots.
-                Err(error) => tracing::debug!(%error, "the guest's addresses"),
+                // The guest is busy or boots.
+                Err(error) => {
+                    tracing::debug!(%error, "the guest agent does not report the guest's addresses")
+                }
             }
             sleep(pause).await;
-            pause = (pause * 2).min(ADDRESS_PAUSE.1);
+            pause = (pause * 2).min(ADDRESS_POLL_INTERVAL_MAX);
         }
     }
 
-    /// Asks the guest to power off. An agent that does it does not answer.
+    /// Requests a shutdown. An agent that carries it out sends no reply.
     pub async fn shutdown(&self) -> io::Result<()> {
         match self
             .exchange(
                 "guest-shutdown",
                 &json!({"mode": "powerdown"}),
-                REFUSAL_TIME,
+                SHUTDOWN_ERROR_TIMEOUT,
             )
             .await
         {
-            // A guest that is off has no agent any more.
+            // A guest that is off has closed the channel.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
             result => result.map(|_| ()),
         }
@@ -136,7 +144,8 @@ impl GuestAgent {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let result = connection.exchange(command, arguments, time).await;
-        // A late reply to a question that was given up is told by its mark; a broken connection is made again.
+        // After a timeout, the synchronization of the next exchange skips the late reply. After any
+        // other error, the next exchange connects again.
         if result
             .as_ref()
             .is_err_and(|error| error.kind() != io::ErrorKind::TimedOut)
@@ -154,35 +163,35 @@ impl Connection {
         arguments: &Value,
         time: Duration,
     ) -> io::Result<Option<Value>> {
-        timeout(REPLY_TIME, self.synchronize()).await??;
-        self.say(&json!({"execute": command, "arguments": arguments}), false)
+        timeout(AGENT_REPLY_TIMEOUT, self.synchronize()).await??;
+        self.send(&json!({"execute": command, "arguments": arguments}), false)
             .await?;
-        let Ok(reply) = timeout(time, self.line()).await else {
+        let Ok(reply) = timeout(time, self.read_line()).await else {
             return Ok(None);
         };
         let reply: Value = serde_json::from_slice(&reply?)?;
         match reply.get("error") {
             Some(error) => Err(io::Error::other(format!(
-                "the guest's agent refuses {command}: {error}"
+                "the guest agent rejects {command}: {error}"
             ))),
             None => Ok(reply.get("return").cloned()),
         }
     }
 
     async fn synchronize(&mut self) -> io::Result<()> {
-        self.mark += 1;
+        self.sync_id += 1;
         self.lines.clear();
-        let mark = json!(self.mark);
-        self.say(
-            &json!({"execute": "guest-sync-delimited", "arguments": {"id": mark}}),
+        let sync_id = json!(self.sync_id);
+        self.send(
+            &json!({"execute": "guest-sync-delimited", "arguments": {"id": sync_id}}),
             true,
         )
         .await?;
-        while !repeats(&self.line().await?, &mark) {}
+        while !is_sync_reply(&self.read_line().await?, &sync_id) {}
         Ok(())
     }
 
-    async fn say(&mut self, message: &Value, delimited: bool) -> io::Result<()> {
+    async fn send(&mut self, message: &Value, delimited: bool) -> io::Result<()> {
         let mut bytes = if delimited {
             vec![DELIMITER]
         } else {
@@ -190,18 +199,16 @@ impl Connection {
         };
         bytes.extend(message.to_string().bytes());
         bytes.push(b'\n');
-        timeout(REPLY_TIME, self.stream.write_all(&bytes)).await?
+        timeout(AGENT_REPLY_TIMEOUT, self.stream.write_all(&bytes)).await?
     }
 
-    async fn line(&mut self) -> io::Result<Vec<u8>> {
+    async fn read_line(&mut self) -> io::Result<Vec<u8>> {
         let mut bytes = [0; 4096];
         loop {
             match self.lines.next() {
                 Some(Ok(line)) => return Ok(line),
                 Some(Err(TooLong)) => {
-                    return Err(io::Error::other(
-                        "the guest's agent says more than anybody wants to know",
-                    ));
+                    return Err(io::Error::other("the reply of the guest agent is too long"));
                 }
                 None => {}
             }
@@ -213,28 +220,33 @@ impl Connection {
     }
 }
 
-/// Whether the line ends with the reply that repeats the mark. Before it may be what was said to somebody else.
-pub(super) fn repeats(line: &[u8], mark: &Value) -> bool {
+/// Whether the line ends with the reply to that synchronization. A reply to an earlier connection
+/// may precede it.
+pub(super) fn is_sync_reply(line: &[u8], sync_id: &Value) -> bool {
     let after = line
         .iter()
         .rposition(|byte| *byte == DELIMITER)
         .map_or(0, |at| at + 1);
     let reply: Option<Value> = serde_json::from_slice(line.get(after..).unwrap_or_default()).ok();
-    reply.is_some_and(|reply| reply.get("return") == Some(mark))
+    reply.is_some_and(|reply| reply.get("return") == Some(sync_id))
 }
 
-/// What the guest's system is: names and short texts, which is all that `guest-get-osinfo` has.
+/// The entries with short names and texts. `guest-get-osinfo` has no others.
 fn short_osinfo(said: Map<String, Value>) -> Map<String, Value> {
     let is_short = |name: &str, value: &Value| {
-        name.len() <= 64 && value.as_str().is_some_and(|text| text.len() <= KEPT_BYTES)
+        name.len() <= 64
+            && value
+                .as_str()
+                .is_some_and(|text| text.len() <= TEXT_SIZE_MAX)
     };
     said.into_iter()
         .filter(|(name, value)| is_short(name, value))
-        .take(KEPT_ENTRIES)
+        .take(LIST_ENTRIES_MAX)
         .collect()
 }
 
-/// The addresses of all interfaces, in their order, each once; without those that only the guest itself can use.
+/// The addresses of all interfaces, in their order and without duplicates. Addresses that only the
+/// guest itself can use are left out.
 fn usable_addresses(interfaces: &Value) -> Vec<String> {
     let interfaces = interfaces.as_array().into_iter().flatten();
     let entries = interfaces
@@ -247,7 +259,7 @@ fn usable_addresses(interfaces: &Value) -> Vec<String> {
         .filter(is_usable)
     {
         let text = address.to_string();
-        if !addresses.contains(&text) && addresses.len() < KEPT_ENTRIES {
+        if !addresses.contains(&text) && addresses.len() < LIST_ENTRIES_MAX {
             addresses.push(text);
         }
     }
@@ -268,7 +280,7 @@ mod tests {
     use tokio::io::{AsyncBufReadExt, BufReader};
     use tokio::net::UnixListener;
 
-    /// An agent that answers a mark and then each question by the next of the replies, if there is one.
+    /// An agent that answers a sync_id and then each question by the next of the replies, if there is one.
     fn agent(
         replies: &'static [&'static str],
         before: &'static [u8],
@@ -399,7 +411,7 @@ mod tests {
             .collect();
         assert_eq!(
             usable_addresses(&json!([{"ip-addresses": many}])).len(),
-            KEPT_ENTRIES
+            LIST_ENTRIES_MAX
         );
         let mut said = json!({"id": "tiny", "name": "x".repeat(1 << 16), "nested": {"a": [1]}});
         assert_eq!(
@@ -411,7 +423,7 @@ mod tests {
         }
         assert_eq!(
             short_osinfo(said.as_object().unwrap().clone()).len(),
-            KEPT_ENTRIES
+            LIST_ENTRIES_MAX
         );
     }
 }

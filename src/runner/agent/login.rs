@@ -1,30 +1,33 @@
-//! (pure) Who should be logged in at the guest's desktop, and what its agent says about it.
+//! (pure) State of the desktop agent's protocol: the wanted user, the logged-in user, and pending
+//! requests.
 //!
-//! The agent greets with `220` when it starts, takes `login <user>` and `logout`, answers `201` and `202` when that is done,
-//! anything from `400` on when it is not, and says `1xx` in between. What always holds: one request is under way at a time, and
-//! not for ever; answers are taken in the order of the requests, also late ones; nobody is logged out whom we have not logged in, and nothing is asked twice (B19); a login is one when the agent has
-//! said so, and no earlier (B18).
+//! The agent sends `220` when it starts. It accepts `login <user>` and `logout`, and answers `201`
+//! and `202` on success, `400` and above on failure, and `1xx` for progress.
+//!
+//! Invariants: at most one request is waited for, with a timeout. Answers are matched to requests
+//! in their order, late ones included. Only a user that this runner has logged in is logged out,
+//! and no request is repeated without a reason (B19). A user counts as logged in only after the
+//! agent has confirmed it (B18).
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Time for the agent to answer a request. A `1xx` gives it that time again.
-pub const ANSWER_TIME: Duration = Duration::from_secs(30);
-/// Pause before a login is tried again that has failed for the moment.
-pub const TRY_AGAIN: Duration = Duration::from_secs(60);
+/// Time for the agent to answer a request. A `1xx` answer restarts it.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Delay before a login that failed temporarily is repeated.
+pub const LOGIN_RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// What is known of the desktop.
+/// State of the desktop as the agent has reported it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Desktop {
-    /// Whether the agent has greeted, and is there.
+    /// Whether the agent has sent its greeting and is connected.
     pub connected: bool,
-    /// Who is logged in, as the agent has confirmed.
+    /// The logged-in user, confirmed by the agent.
     pub user: Option<String>,
-    /// Why the wanted user could not be logged in.
+    /// The reason why the wanted user could not be logged in.
     pub problem: Option<String>,
 }
 
-/// A request to the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Request {
     Login(String),
@@ -47,23 +50,23 @@ impl Request {
     }
 }
 
-/// A conversation with the agent.
+/// State of the conversation with the agent.
 #[derive(Clone, Debug, Default)]
 pub struct Login {
     desktop: Desktop,
     wanted: Option<String>,
-    /// What the agent was asked for and has not answered, the oldest first.
-    asked: VecDeque<Request>,
-    /// Whether the newest of them is not waited for any more.
-    overdue: bool,
-    /// The request that has failed, and is not made again by itself.
-    failed: Option<Request>,
-    /// Whether it may be made again later.
-    again: bool,
+    /// Requests without an answer, the oldest first.
+    pending: VecDeque<Request>,
+    /// Whether the newest of them has timed out.
+    is_overdue: bool,
+    /// The request that has failed. It is not repeated automatically.
+    failed_request: Option<Request>,
+    /// Whether the failed request is repeated after a delay.
+    is_retryable: bool,
 }
 
 impl Login {
-    /// Nothing is known yet, and that user is wanted.
+    /// The state before the agent has sent anything.
     pub fn new(wanted: Option<String>) -> Self {
         Self {
             wanted,
@@ -71,64 +74,64 @@ impl Login {
         }
     }
 
-    /// What is known.
     pub fn desktop(&self) -> &Desktop {
         &self.desktop
     }
 
-    /// Whether a failed request should be tried again after [`TRY_AGAIN`].
-    pub fn waits_to_try_again(&self) -> bool {
-        self.again && self.desktop.connected && !self.waits_for_answer()
+    /// Whether a failed request is to be repeated after [`LOGIN_RETRY_DELAY`].
+    pub fn is_waiting_for_retry(&self) -> bool {
+        self.is_retryable && self.desktop.connected && !self.is_waiting_for_answer()
     }
 
-    /// Whether an answer is waited for, which should come within [`ANSWER_TIME`].
-    pub fn waits_for_answer(&self) -> bool {
-        !self.asked.is_empty() && !self.overdue
+    /// Whether an answer is expected within [`ANSWER_TIMEOUT`].
+    pub fn is_waiting_for_answer(&self) -> bool {
+        !self.pending.is_empty() && !self.is_overdue
     }
 
-    /// No answer has come in time. It is asked for no more, until something else is wanted or the agent comes anew.
-    pub fn late(&mut self) {
-        let Some(request) = self.asked.back() else {
+    /// The answer has timed out. The request is not repeated before another user is wanted or the
+    /// agent restarts.
+    pub fn answer_timed_out(&mut self) {
+        let Some(request) = self.pending.back() else {
             return;
         };
-        let (what, seconds) = (request.name(), ANSWER_TIME.as_secs());
+        let (what, seconds) = (request.name(), ANSWER_TIMEOUT.as_secs());
         self.desktop.problem = Some(format!(
-            "the agent in the guest has not answered the request for {what} within {seconds} s; it is asked again when another \
-             user is wanted, or when it has started anew: see its log in the guest, and restart it there"
+            "the desktop agent in the guest has not answered the request for {what} within {seconds} s. Read its log in the guest and \
+             restart it there; the request is then repeated"
         ));
-        self.failed = Some(request.clone());
-        (self.overdue, self.again) = (true, false);
+        self.failed_request = Some(request.clone());
+        (self.is_overdue, self.is_retryable) = (true, false);
     }
 
-    /// Another user is wanted, or none. Gives the line to say, if there is one.
-    pub fn want(&mut self, user: Option<String>) -> Option<String> {
+    /// Sets the wanted user. Returns the line to send.
+    pub fn set_wanted_user(&mut self, user: Option<String>) -> Option<String> {
         self.wanted = user;
-        self.next()
+        self.next_request()
     }
 
-    /// Time has passed since a failure.
-    pub fn try_again(&mut self) -> Option<String> {
-        if std::mem::take(&mut self.again) {
-            self.failed = None;
+    /// The delay after a failure is over. Returns the line to send.
+    pub fn retry(&mut self) -> Option<String> {
+        if std::mem::take(&mut self.is_retryable) {
+            self.failed_request = None;
         }
-        self.next()
+        self.next_request()
     }
 
-    /// The agent has gone. Who was logged in may still be.
-    pub fn closed(&mut self) {
+    /// The agent has disconnected. The user may still be logged in.
+    pub fn agent_closed(&mut self) {
         self.desktop.connected = false;
-        self.asked.clear();
+        self.pending.clear();
     }
 
-    /// The guest boots anew: nobody is logged in.
+    /// The guest reboots: no user is logged in.
     pub fn reset(&mut self) {
-        self.closed();
+        self.agent_closed();
         self.desktop = Desktop::default();
-        (self.failed, self.again) = (None, false);
+        (self.failed_request, self.is_retryable) = (None, false);
     }
 
-    /// The agent has said something. Gives the line to say, if there is one.
-    pub fn heard(&mut self, line: &str) -> Option<String> {
+    /// Handles a line from the agent. Returns the line to send.
+    pub fn receive_line(&mut self, line: &str) -> Option<String> {
         let code = line.get(..3).and_then(|code| code.parse::<u16>().ok());
         match code {
             Some(220) => {
@@ -137,66 +140,66 @@ impl Login {
                     problem: None,
                     user: self.desktop.user.take(),
                 };
-                self.asked.clear();
-                (self.failed, self.again) = (None, false);
+                self.pending.clear();
+                (self.failed_request, self.is_retryable) = (None, false);
             }
-            Some(240) => self.closed(),
-            Some(201) if matches!(self.asked.front(), Some(Request::Login(_))) => {
-                if let Some(Request::Login(user)) = self.asked.pop_front() {
+            Some(240) => self.agent_closed(),
+            Some(201) if matches!(self.pending.front(), Some(Request::Login(_))) => {
+                if let Some(Request::Login(user)) = self.pending.pop_front() {
                     self.desktop.user = Some(user);
                 }
             }
-            Some(202) if self.asked.front() == Some(&Request::Logout) => {
-                self.asked.pop_front();
+            Some(202) if self.pending.front() == Some(&Request::Logout) => {
+                self.pending.pop_front();
                 self.desktop.user = None;
             }
-            Some(400..) => self.refused(line),
-            Some(201 | 202) => unexpected(line),
+            Some(400..) => self.request_failed(line),
+            Some(201 | 202) => log_unexpected(line),
             Some(100..400) => {}
-            _ => tracing::debug!(line, "the desktop's agent says what nobody understands"),
+            _ => tracing::debug!(line, "the desktop agent has sent an unknown message"),
         }
-        self.next()
+        self.next_request()
     }
 
-    fn refused(&mut self, line: &str) {
-        let Some(request) = self.asked.pop_front() else {
-            return unexpected(line);
+    fn request_failed(&mut self, line: &str) {
+        let Some(request) = self.pending.pop_front() else {
+            return log_unexpected(line);
         };
         self.desktop.problem = Some(format!(
             "{} has failed in the guest: {}",
             request.name(),
             line.trim()
         ));
-        // As in other protocols of lines: 4xx is for now, 5xx for good.
-        self.again = line.starts_with('4');
-        self.failed = Some(request);
+        // As in SMTP, 4xx is a temporary and 5xx a permanent failure.
+        self.is_retryable = line.starts_with('4');
+        self.failed_request = Some(request);
     }
 
-    fn next(&mut self) -> Option<String> {
-        if !self.desktop.connected || self.waits_for_answer() {
+    fn next_request(&mut self) -> Option<String> {
+        if !self.desktop.connected || self.is_waiting_for_answer() {
             return None;
         }
         let request = match (&self.wanted, &self.desktop.user) {
             (Some(wanted), user) if user.as_ref() != Some(wanted) => Request::Login(wanted.clone()),
             (None, Some(_)) => Request::Logout,
             _ => {
-                (self.desktop.problem, self.failed) = (None, None);
+                (self.desktop.problem, self.failed_request) = (None, None);
                 return None;
             }
         };
-        if self.failed.as_ref() == Some(&request) {
+        if self.failed_request.as_ref() == Some(&request) {
             return None;
         }
-        (self.failed, self.desktop.problem) = (None, None);
+        (self.failed_request, self.desktop.problem) = (None, None);
         let line = request.line();
-        self.asked.push_back(request);
-        self.overdue = false;
+        self.pending.push_back(request);
+        self.is_overdue = false;
         Some(line)
     }
 }
 
-fn unexpected(line: &str) {
-    tracing::debug!(line, "nobody has asked the desktop's agent for that");
+fn log_unexpected(line: &str) {
+    tracing::debug!(line, "the desktop agent has answered without a request");
 }
 
 #[cfg(test)]
@@ -211,30 +214,43 @@ mod tests {
     #[test]
     fn b18_a_user_is_logged_in_when_the_agent_has_said_so() {
         let mut login = Login::new(user("anna"));
-        assert_eq!(login.heard("220 Hello").as_deref(), Some("login anna\n"));
-        assert_eq!(login.heard("101 working on it"), None);
+        assert_eq!(
+            login.receive_line("220 Hello").as_deref(),
+            Some("login anna\n")
+        );
+        assert_eq!(login.receive_line("101 working on it"), None);
         assert!(login.desktop().connected && login.desktop().user.is_none());
-        assert_eq!(login.heard("201 done"), None);
+        assert_eq!(login.receive_line("201 done"), None);
         assert_eq!(login.desktop().user, user("anna"));
     }
 
     #[test]
     fn b19_nobody_is_logged_out_whom_we_did_not_log_in_and_nothing_is_asked_twice() {
         let mut login = Login::new(None);
-        assert_eq!(login.heard("220 Hello"), None);
-        assert_eq!(login.want(None), None);
-        assert_eq!(login.want(user("anna")).as_deref(), Some("login anna\n"));
-        assert_eq!(login.want(user("anna")), None);
+        assert_eq!(login.receive_line("220 Hello"), None);
+        assert_eq!(login.set_wanted_user(None), None);
         assert_eq!(
-            login.heard("220 Hello again").as_deref(),
+            login.set_wanted_user(user("anna")).as_deref(),
+            Some("login anna\n")
+        );
+        assert_eq!(login.set_wanted_user(user("anna")), None);
+        assert_eq!(
+            login.receive_line("220 Hello again").as_deref(),
             Some("login anna\n"),
             "it has forgotten the question"
         );
-        login.heard("201 done");
-        assert_eq!(login.want(user("anna")), None);
-        assert_eq!(login.want(None).as_deref(), Some("logout\n"));
-        assert_eq!(login.want(user("berta")), None, "one after the other");
-        assert_eq!(login.heard("202 done").as_deref(), Some("login berta\n"));
+        login.receive_line("201 done");
+        assert_eq!(login.set_wanted_user(user("anna")), None);
+        assert_eq!(login.set_wanted_user(None).as_deref(), Some("logout\n"));
+        assert_eq!(
+            login.set_wanted_user(user("berta")),
+            None,
+            "one after the other"
+        );
+        assert_eq!(
+            login.receive_line("202 done").as_deref(),
+            Some("login berta\n")
+        );
     }
 
     #[test]
@@ -250,7 +266,7 @@ mod tests {
             "999",
             "220",
         ] {
-            login.heard(line);
+            login.receive_line(line);
         }
         assert_eq!(
             *login.desktop(),
@@ -259,33 +275,33 @@ mod tests {
                 ..Desktop::default()
             }
         );
-        login.want(user("anna"));
-        assert_eq!(login.heard("202 out"), None);
-        assert_eq!(login.heard("201 in"), None);
+        login.set_wanted_user(user("anna"));
+        assert_eq!(login.receive_line("202 out"), None);
+        assert_eq!(login.receive_line("201 in"), None);
         assert_eq!(login.desktop().user, user("anna"));
     }
 
     #[test]
     fn b25_an_agent_that_goes_is_not_connected_and_a_reboot_logs_everybody_out() {
         let mut login = Login::new(user("anna"));
-        login.heard("220");
-        login.heard("201");
-        login.closed();
+        login.receive_line("220");
+        login.receive_line("201");
+        login.agent_closed();
         assert_eq!(
             (login.desktop().connected, login.desktop().user.clone()),
             (false, user("anna"))
         );
-        assert_eq!(login.heard("220"), None, "the same desktop");
+        assert_eq!(login.receive_line("220"), None, "the same desktop");
         login.reset();
         assert_eq!(*login.desktop(), Desktop::default());
-        assert_eq!(login.heard("220").as_deref(), Some("login anna\n"));
+        assert_eq!(login.receive_line("220").as_deref(), Some("login anna\n"));
     }
 
     #[test]
     fn a_failure_is_told_and_tried_again_later_if_that_may_help() {
         let mut login = Login::new(user("root"));
-        login.heard("220");
-        assert_eq!(login.heard("504 not root"), None);
+        login.receive_line("220");
+        assert_eq!(login.receive_line("504 not root"), None);
         assert!(
             login
                 .desktop()
@@ -294,13 +310,16 @@ mod tests {
                 .unwrap()
                 .contains("504 not root")
         );
-        assert!(!login.waits_to_try_again());
-        assert_eq!(login.want(user("root")), None);
-        assert_eq!(login.want(user("anna")).as_deref(), Some("login anna\n"));
-        assert_eq!(login.heard("451 gdm"), None);
-        assert!(login.waits_to_try_again());
-        assert_eq!(login.try_again().as_deref(), Some("login anna\n"));
-        login.heard("201");
+        assert!(!login.is_waiting_for_retry());
+        assert_eq!(login.set_wanted_user(user("root")), None);
+        assert_eq!(
+            login.set_wanted_user(user("anna")).as_deref(),
+            Some("login anna\n")
+        );
+        assert_eq!(login.receive_line("451 gdm"), None);
+        assert!(login.is_waiting_for_retry());
+        assert_eq!(login.retry().as_deref(), Some("login anna\n"));
+        login.receive_line("201");
         assert_eq!(login.desktop().problem, None);
     }
 
@@ -308,25 +327,31 @@ mod tests {
     fn an_agent_that_does_not_answer_is_told_and_asked_again_for_something_else_or_when_it_comes_anew()
      {
         let mut login = Login::new(user("anna"));
-        login.heard("220");
-        assert!(login.waits_for_answer());
-        login.late();
-        assert!(!login.waits_for_answer() && !login.waits_to_try_again());
+        login.receive_line("220");
+        assert!(login.is_waiting_for_answer());
+        login.answer_timed_out();
+        assert!(!login.is_waiting_for_answer() && !login.is_waiting_for_retry());
         let problem = login.desktop().problem.clone().unwrap();
         assert!(problem.contains("the login within 30 s"), "{problem}");
-        assert_eq!(login.want(user("anna")), None);
-        assert_eq!(login.want(user("berta")).as_deref(), Some("login berta\n"));
+        assert_eq!(login.set_wanted_user(user("anna")), None);
         assert_eq!(
-            (login.desktop().problem.clone(), login.waits_for_answer()),
+            login.set_wanted_user(user("berta")).as_deref(),
+            Some("login berta\n")
+        );
+        assert_eq!(
+            (
+                login.desktop().problem.clone(),
+                login.is_waiting_for_answer()
+            ),
             (None, true)
         );
         // Late, but in its turn: that was not berta.
-        assert_eq!(login.heard("201"), None);
+        assert_eq!(login.receive_line("201"), None);
         assert_eq!(login.desktop().user, user("anna"));
-        login.heard("201");
+        login.receive_line("201");
         assert_eq!(login.desktop().user, user("berta"));
-        login.want(None);
-        login.late();
+        login.set_wanted_user(None);
+        login.answer_timed_out();
         assert!(
             login
                 .desktop()
@@ -335,9 +360,9 @@ mod tests {
                 .unwrap()
                 .contains("the logout")
         );
-        assert_eq!(login.heard("220").as_deref(), Some("logout\n"));
-        login.late();
-        login.heard("202");
+        assert_eq!(login.receive_line("220").as_deref(), Some("logout\n"));
+        login.answer_timed_out();
+        login.receive_line("202");
         assert_eq!(
             *login.desktop(),
             Desktop {
@@ -353,7 +378,7 @@ mod tests {
             let mut login = Login::new(user("anna"));
             let mut confirmed = false;
             for line in &lines {
-                login.heard(line);
+                login.receive_line(line);
                 confirmed |= line == "201";
             }
             prop_assert!(login.desktop().user.is_none() || confirmed);

@@ -1,7 +1,7 @@
-//! Programs in the guest that the runner talks to, and their bytes, split into lines.
+//! Clients of the agents in the guest, and a buffer that splits their bytes into lines.
 //!
-//! What always holds of the lines: however the bytes come in pieces, they are the same; no more than one line and one piece
-//! is kept.
+//! Invariants of the buffer: the lines do not depend on the sizes of the reads. It stores at most
+//! one line and one read.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -12,20 +12,20 @@ pub mod vmop;
 use tokio_util::bytes::BytesMut;
 use tokio_util::codec::{AnyDelimiterCodec, Decoder};
 
-/// A line that is longer than any that makes sense. All of it is left out.
+/// A line exceeds the maximum size. All of it is discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TooLong;
 
-/// Bytes that are not lines yet.
+/// Bytes that were read and do not form a line yet.
 #[derive(Debug)]
-struct Lines {
+struct LineBuffer {
     buffer: BytesMut,
     codec: AnyDelimiterCodec,
     maximum: usize,
 }
 
-impl Lines {
-    /// None yet; a line is of that many bytes at most.
+impl LineBuffer {
+    /// An empty buffer; `maximum` is the size of a line in bytes.
     fn new(maximum: usize) -> Self {
         let codec = AnyDelimiterCodec::new_with_max_length(b"\n".to_vec(), Vec::new(), maximum);
         Self {
@@ -35,23 +35,23 @@ impl Lines {
         }
     }
 
-    /// More bytes.
+    /// Appends bytes that were read.
     fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Forgets what is there; a new line begins.
+    /// Discards the content.
     fn clear(&mut self) {
         *self = Self::new(self.maximum);
     }
 }
 
-/// The lines that are there, without their ends.
-impl Iterator for Lines {
+/// The complete lines, without their line ends.
+impl Iterator for LineBuffer {
     type Item = Result<Vec<u8>, TooLong>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // There is no other error: nothing is read.
+        // The codec has no other error, because it does no I/O.
         self.codec
             .decode(&mut self.buffer)
             .map(|line| line.map(|line| line.to_vec()))
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     fn lines(pieces: &[&str]) -> Vec<Result<String, TooLong>> {
-        let mut lines = Lines::new(5);
+        let mut lines = LineBuffer::new(5);
         let mut seen = Vec::new();
         for piece in pieces {
             lines.push(piece.as_bytes());

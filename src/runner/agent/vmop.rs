@@ -1,10 +1,10 @@
-//! (io) The agent of the guest's desktop: lines over a channel of the machine.
+//! (io) Client of the agent of the guest's desktop: lines over a virtio-serial channel.
 //!
-//! What always holds: the channel's end is taken from the start, so that the agent's greeting is heard; nothing is said
-//! before it.
+//! Invariants: the runner connects before the guest starts, so it receives the agent's greeting. It
+//! sends nothing before the greeting.
 
-use crate::runner::agent::Lines;
-use crate::runner::agent::login::{ANSWER_TIME, Desktop, Login, TRY_AGAIN};
+use crate::runner::agent::LineBuffer;
+use crate::runner::agent::login::{ANSWER_TIMEOUT, Desktop, LOGIN_RETRY_DELAY, Login};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,77 +12,81 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Longest line.
-pub(super) const MAXIMUM: usize = 4096;
-/// Pause before the channel is taken again.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Size of a line in bytes.
+pub(super) const LINE_SIZE_MAX: usize = 4096;
+/// Delay before the channel's socket is connected again.
+const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
-/// What the agent's owner knows.
+/// Inputs from the driver.
 #[derive(Debug)]
 pub enum Input {
-    /// That user should be logged in.
-    Want(Option<String>),
+    /// The wanted user has changed.
+    SetUser(Option<String>),
     /// The guest has closed the channel.
     Closed,
-    /// The guest boots anew.
+    /// The guest reboots.
     Reset,
 }
 
-/// Talks to the agent behind the socket until nobody has anything to tell; each change of the desktop is told.
+/// Talks to the agent until the sender of inputs is dropped. Reports each change of the desktop.
 pub async fn run(
     path: PathBuf,
     wanted: Option<String>,
     mut inputs: mpsc::UnboundedReceiver<Input>,
-    tell: impl Fn(Desktop),
+    report: impl Fn(Desktop),
 ) {
     let mut login = Login::new(wanted);
     loop {
         match UnixStream::connect(&path).await {
             Ok(stream) => {
-                if talk(stream, &mut login, &mut inputs, &tell).await.is_none() {
+                if run_connection(stream, &mut login, &mut inputs, &report)
+                    .await
+                    .is_none()
+                {
                     return;
                 }
-                login.closed();
-                tell(login.desktop().clone());
+                login.agent_closed();
+                report(login.desktop().clone());
             }
-            Err(error) => tracing::debug!(%error, "the desktop agent's channel"),
+            Err(error) => tracing::debug!(%error, "the desktop agent's channel cannot be opened"),
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RECONNECT_DELAY).await;
     }
 }
 
-/// One connection: until it is lost, or nobody has anything to tell (nothing).
-async fn talk(
+/// Runs one connection. Returns `None` if the sender of inputs is dropped, and `Some` if the
+/// connection is lost.
+async fn run_connection(
     mut stream: UnixStream,
     login: &mut Login,
     inputs: &mut mpsc::UnboundedReceiver<Input>,
-    tell: &impl Fn(Desktop),
+    report: &impl Fn(Desktop),
 ) -> Option<()> {
-    let (mut lines, mut bytes) = (Lines::new(MAXIMUM), [0; 512]);
-    // Since the agent was asked, or has said something.
+    let (mut lines, mut bytes) = (LineBuffer::new(LINE_SIZE_MAX), [0; 512]);
+    // Time of the last line in either direction.
     let mut since = Instant::now();
     loop {
         let before = login.desktop().clone();
-        let (again, waits) = (login.waits_to_try_again(), login.waits_for_answer());
+        let (retries, waits) = (login.is_waiting_for_retry(), login.is_waiting_for_answer());
         let answer = tokio::select! {
             input = inputs.recv() => match input? {
-                Input::Want(user) => login.want(user),
-                Input::Closed => { lines.clear(); login.closed(); None }
+                Input::SetUser(user) => login.set_wanted_user(user),
+                Input::Closed => { lines.clear(); login.agent_closed(); None }
                 Input::Reset => { lines.clear(); login.reset(); None }
             },
-            () = tokio::time::sleep(TRY_AGAIN), if again => login.try_again(),
-            () = tokio::time::sleep_until(since + ANSWER_TIME), if waits => { login.late(); None }
+            () = tokio::time::sleep(LOGIN_RETRY_DELAY), if retries => login.retry(),
+            () = tokio::time::sleep_until(since + ANSWER_TIMEOUT), if waits => { login.answer_timed_out(); None }
             read = stream.read(&mut bytes) => match read {
                 Ok(n @ 1..) => {
                     since = Instant::now();
                     lines.push(bytes.get(..n).unwrap_or_default());
-                    hear(&mut lines, login)
+                    process_lines(&mut lines, login)
                 }
                 _ => return Some(()),
             },
         };
         if login.desktop() != &before {
-            tell(login.desktop().clone());
+            report(login.desktop().clone());
         }
         if let Some(line) = answer {
             since = Instant::now();
@@ -93,11 +97,11 @@ async fn talk(
     }
 }
 
-/// Takes all whole lines; gives what is to be said to them.
-pub(super) fn hear(lines: &mut Lines, login: &mut Login) -> Option<String> {
+/// Handles all complete lines. Returns the lines to send.
+pub(super) fn process_lines(lines: &mut LineBuffer, login: &mut Login) -> Option<String> {
     let heard = lines.filter_map(Result::ok);
     let answers: String = heard
-        .filter_map(|line| login.heard(String::from_utf8_lossy(&line).trim()))
+        .filter_map(|line| login.receive_line(String::from_utf8_lossy(&line).trim()))
         .collect();
     (!answers.is_empty()).then_some(answers)
 }
@@ -114,7 +118,7 @@ mod tests {
         let path = dir.path().join("vmop.sock");
         let listener = UnixListener::bind(&path).unwrap();
         let (inputs, inbox) = mpsc::unbounded_channel();
-        let (sender, mut told) = mpsc::unbounded_channel();
+        let (sender, mut reported) = mpsc::unbounded_channel();
         tokio::spawn(run(path, Some("anna".to_owned()), inbox, move |desktop| {
             drop(sender.send(desktop))
         }));
@@ -125,11 +129,11 @@ mod tests {
         guest.write_all(b"ne\n220 Hello\r\n").await.unwrap();
         guest.read_line(&mut line).await.unwrap();
         assert_eq!(line, "login anna\n");
-        assert!(told.recv().await.unwrap().connected);
+        assert!(reported.recv().await.unwrap().connected);
         guest.write_all(b"102 stopping\n201 ok\n").await.unwrap();
-        assert_eq!(told.recv().await.unwrap().user.as_deref(), Some("anna"));
+        assert_eq!(reported.recv().await.unwrap().user.as_deref(), Some("anna"));
         inputs.send(Input::Reset).unwrap();
-        assert_eq!(told.recv().await.unwrap(), Desktop::default());
+        assert_eq!(reported.recv().await.unwrap(), Desktop::default());
         drop(guest);
         let (stream, _) = listener.accept().await.unwrap();
         let mut guest = BufReader::new(stream);
@@ -140,7 +144,7 @@ mod tests {
         // It says nothing more.
         tokio::time::pause();
         let problem = loop {
-            if let Some(problem) = told.recv().await.unwrap().problem {
+            if let Some(problem) = reported.recv().await.unwrap().problem {
                 break problem;
             }
         };

@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::api::runner::config::ConfigFile;
-use crate::runner::config::{Parsed, in_file, parse};
+use crate::runner::config::{ParsedConfig, failure_in_file, parse};
 use crate::runner::failure::Invalid;
-use crate::runner::resolved::Spec;
+use crate::runner::spec::Spec;
 use std::path::Path;
 
-type Parse = fn(&str) -> Result<Parsed, Invalid>;
+type Parse = fn(&str) -> Result<ParsedConfig, Invalid>;
 
 /// An accepted file, printed again, is the same configuration. A rejected one has a message of one line with its key.
 pub fn check_config(input: &[u8]) {
@@ -23,7 +23,7 @@ fn check(input: &[u8], parse: Parse) {
                 !invalid.key.is_empty() && !invalid.problem.is_empty(),
                 "{invalid:?}"
             );
-            let message = in_file(Path::new("/config.yaml"), &invalid).message;
+            let message = failure_in_file(Path::new("/config.yaml"), &invalid).message;
             assert!(
                 message.starts_with("/config.yaml: ") && message.lines().count() == 1,
                 "{message:?}"
@@ -48,7 +48,7 @@ fn check(input: &[u8], parse: Parse) {
 }
 
 /// The two steps of a start and of a reload.
-fn parse_and_validate(text: &str, parse: Parse) -> Result<(Parsed, Spec), Invalid> {
+fn parse_and_validate(text: &str, parse: Parse) -> Result<(ParsedConfig, Spec), Invalid> {
     let parsed = parse(text)?;
     let spec = Spec::from_config(&parsed.config)?;
     Ok((parsed, spec))

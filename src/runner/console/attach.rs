@@ -1,4 +1,4 @@
-//! (io) `vm-runner console` and `vm-runner power-off`: the viewer's side of the console.
+//! (io) `vm-runner console` and `vm-runner power-off`: clients of the console's socket.
 
 use crate::runner::console::{ATTACH, LOG, OFF};
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
@@ -11,33 +11,34 @@ use std::thread;
 /// Ctrl-], as in telnet and virsh.
 const DETACH: u8 = 0x1d;
 
-/// Prints what the guest has written since it boots.
+/// Prints the guest's output since it started to boot.
 pub fn log(socket: &Path) -> io::Result<()> {
     let mut stream = open(socket, LOG)?;
     io::copy(&mut stream, &mut stdout().lock())?;
     Ok(())
 }
 
-/// Switches the machine's power off. Comes back when the runner has taken that: the machine ends once who asked is gone.
+/// Requests a power-off. Returns after the runner has accepted it. The runner powers the VM off
+/// after this process has exited.
 pub fn power_off(socket: &Path) -> io::Result<()> {
     let mut stream = open(socket, OFF)?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
-    let has_understood = answer == OFF;
-    has_understood
+    let is_accepted = answer == OFF;
+    is_accepted
         .then_some(())
-        .ok_or_else(|| io::Error::other("the runner has not answered; see its log"))
+        .ok_or_else(|| io::Error::other("the runner has not confirmed the power-off; read its log"))
 }
 
-/// Connects the terminal to the guest until Ctrl-] or the machine's end. The end of an input that is no terminal
-/// only ends the typing.
+/// Connects the terminal to the guest until Ctrl-] or the end of the VM. If the input is not a
+/// terminal, its end stops the input only.
 pub fn attach(socket: &Path) -> io::Result<()> {
     let mut stream = open(socket, ATTACH)?;
-    let _terminal = Raw::enter();
-    eprint!("attached; Ctrl-] detaches, `console --log` shows what was written before\r\n");
+    let _terminal = RawTerminal::enter();
+    eprint!("attached; Ctrl-] detaches, `console --log` shows the previous output\r\n");
     let typing = stream.try_clone()?;
     thread::spawn(move || {
-        if let Ok(true) = type_into(&typing) {
+        if let Ok(true) = forward_input(&typing) {
             let _ = typing.shutdown(Shutdown::Both);
         }
     });
@@ -55,8 +56,8 @@ pub fn attach(socket: &Path) -> io::Result<()> {
     }
 }
 
-/// Passes the input on; says whether it ended by the wish to detach.
-fn type_into(mut stream: &UnixStream) -> io::Result<bool> {
+/// Sends the input to the guest. Returns whether the user has detached.
+fn forward_input(mut stream: &UnixStream) -> io::Result<bool> {
     let mut buffer = [0; 1024];
     loop {
         let n = stdin().lock().read(&mut buffer)?;
@@ -72,8 +73,8 @@ fn type_into(mut stream: &UnixStream) -> io::Result<bool> {
     }
 }
 
-fn open(socket: &Path, hello: &[u8]) -> io::Result<UnixStream> {
-    let explain = |error: io::Error| {
+fn open(socket: &Path, request: &[u8]) -> io::Result<UnixStream> {
+    let failure = |error: io::Error| {
         io::Error::new(
             error.kind(),
             format!(
@@ -82,15 +83,15 @@ fn open(socket: &Path, hello: &[u8]) -> io::Result<UnixStream> {
             ),
         )
     };
-    let mut stream = UnixStream::connect(socket).map_err(explain)?;
-    stream.write_all(hello)?;
+    let mut stream = UnixStream::connect(socket).map_err(failure)?;
+    stream.write_all(request)?;
     Ok(stream)
 }
 
-/// A terminal that passes every key on, until this is dropped.
-struct Raw(Option<Termios>);
+/// A terminal in raw mode. Dropping it restores the previous mode.
+struct RawTerminal(Option<Termios>);
 
-impl Raw {
+impl RawTerminal {
     fn enter() -> Self {
         let before = Some(stdin())
             .filter(|stdin| isatty(stdin))
@@ -104,7 +105,7 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
             let _ = tcsetattr(stdin(), OptionalActions::Now, before);

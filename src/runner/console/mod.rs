@@ -1,10 +1,11 @@
-//! (io) The serial console: what the guest writes goes to everybody who looks, what they type goes to the guest, and
-//! the last of it is kept for those who come later.
+//! (io) The serial console: sends the guest's output to all viewers and their input to the guest,
+//! and stores the end of the output.
 //!
-//! In: the runner's end of the machine's serial line, and connections to a socket of the runtime directory. A viewer
-//! begins with one line: `attach` or `log`; or it is `off`: that is answered, and the machine's power is switched off as soon as
-//! who asked is gone. What always holds: the guest's output is always taken, whether anybody looks or not, and a viewer that does not keep up loses
-//! output instead of holding up the guest.
+//! A viewer connects to a socket in the runtime directory and sends one line: `attach`, `log` or
+//! `off`. The runner answers `off` and powers the VM off after the client has disconnected.
+//!
+//! Invariants: the guest's output is always read, so the guest never blocks. A viewer that reads
+//! too slowly loses output.
 
 mod attach;
 
@@ -20,57 +21,56 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc};
 use tokio_util::bytes::Bytes;
 
-/// How much of the guest's output is kept.
-const KEPT: usize = 64 << 10;
-/// Name of the socket in the runtime directory.
-pub const SOCKET: &str = "console.sock";
-/// Time for a viewer to say what it wants.
-const HELLO_TIME: Duration = Duration::from_secs(5);
-/// Time for who wants the power off to go: the machine's end kills whatever is left in its container.
-const LEAVE_TIME: Duration = Duration::from_secs(2);
+/// Size of the stored output in bytes.
+const LOG_SIZE_MAX: usize = 64 << 10;
+/// Time for a viewer to send its request.
+const VIEWER_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for the client of a power-off to disconnect. The end of the VM kills all processes of its
+/// container, and the client must exit successfully before.
+const POWER_OFF_CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// First lines of viewers.
+/// Requests of viewers.
 const ATTACH: &[u8] = b"attach\n";
 const LOG: &[u8] = b"log\n";
 const OFF: &[u8] = b"off\n";
 
-/// The last of what the guest has written.
+/// The end of the guest's output.
 #[derive(Clone, Debug, Default)]
 pub struct Log(Arc<Mutex<VecDeque<u8>>>);
 
 impl Log {
-    /// Forgets everything: the guest boots anew.
+    /// Discards the output, because the guest reboots.
     pub fn clear(&self) {
-        self.with(VecDeque::clear);
+        self.with_buffer(VecDeque::clear);
     }
 
     fn push(&self, bytes: &[u8]) {
-        self.with(|kept| {
+        self.with_buffer(|kept| {
             kept.extend(bytes);
-            let surplus = kept.len().saturating_sub(KEPT);
+            let surplus = kept.len().saturating_sub(LOG_SIZE_MAX);
             kept.drain(..surplus);
         });
     }
 
     fn content(&self) -> Vec<u8> {
-        self.with(|kept| kept.iter().copied().collect())
+        self.with_buffer(|kept| kept.iter().copied().collect())
     }
 
-    fn with<T>(&self, f: impl FnOnce(&mut VecDeque<u8>) -> T) -> T {
+    fn with_buffer<T>(&self, f: impl FnOnce(&mut VecDeque<u8>) -> T) -> T {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// What viewers find.
+/// Handles that a viewer's connection needs.
 #[derive(Clone)]
-struct Offer {
+struct ConsoleServer {
     output: broadcast::Sender<Bytes>,
     input: mpsc::Sender<Bytes>,
     log: Log,
     power_off: Arc<dyn Fn() + Send + Sync>,
 }
 
-/// Serves the console until the machine closes its end of the line.
+/// Serves the console until QEMU closes the serial line.
 pub async fn serve(
     line: UnixStream,
     listener: UnixListener,
@@ -81,13 +81,13 @@ pub async fn serve(
     let (output, _) = broadcast::channel(64);
     let (input, typed) = mpsc::channel(16);
     tokio::spawn(write(writer, typed));
-    let offer = Offer {
+    let server = ConsoleServer {
         output: output.clone(),
         input,
         log: log.clone(),
         power_off: Arc::new(power_off),
     };
-    let accept = accept(listener, offer);
+    let accept = accept(listener, server);
     tokio::select! {
         () = read(reader, output, log) => {}
         () = accept => {}
@@ -113,45 +113,45 @@ async fn write(mut line: OwnedWriteHalf, mut typed: mpsc::Receiver<Bytes>) {
     }
 }
 
-async fn accept(listener: UnixListener, offer: Offer) {
+async fn accept(listener: UnixListener, server: ConsoleServer) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let offer = offer.clone();
+                let server = server.clone();
                 tokio::spawn(async move {
-                    if let Err(error) = viewer(stream, offer).await {
-                        tracing::debug!(%error, "console viewer");
+                    if let Err(error) = serve_viewer(stream, server).await {
+                        tracing::debug!(%error, "the connection of a console viewer has failed");
                     }
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "console");
+                tracing::warn!(%error, "the console cannot accept a connection");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
     }
 }
 
-async fn viewer(mut stream: UnixStream, offer: Offer) -> io::Result<()> {
-    let mut hello = Vec::new();
-    while !hello.ends_with(b"\n") && hello.len() < ATTACH.len() {
-        hello.push(tokio::time::timeout(HELLO_TIME, stream.read_u8()).await??);
+async fn serve_viewer(mut stream: UnixStream, server: ConsoleServer) -> io::Result<()> {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\n") && request.len() < ATTACH.len() {
+        request.push(tokio::time::timeout(VIEWER_REQUEST_TIMEOUT, stream.read_u8()).await??);
     }
-    match hello.as_slice() {
-        LOG => stream.write_all(&offer.log.content()).await,
-        ATTACH => attached(stream, offer.output.subscribe(), offer.input).await,
+    match request.as_slice() {
+        LOG => stream.write_all(&server.log.content()).await,
+        ATTACH => attach_viewer(stream, server.output.subscribe(), server.input).await,
         OFF => {
-            let told = stream.write_all(OFF).await;
+            let answered = stream.write_all(OFF).await;
             let _ = stream.shutdown().await;
-            let _ = tokio::time::timeout(LEAVE_TIME, stream.read_u8()).await;
-            (offer.power_off)();
-            told
+            let _ = tokio::time::timeout(POWER_OFF_CLIENT_TIMEOUT, stream.read_u8()).await;
+            (server.power_off)();
+            answered
         }
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
-async fn attached(
+async fn attach_viewer(
     stream: UnixStream,
     mut output: broadcast::Receiver<Bytes>,
     input: mpsc::Sender<Bytes>,
@@ -192,7 +192,7 @@ mod tests {
 
     fn rig() -> Rig {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(SOCKET);
+        let path = dir.path().join("console.sock");
         let (guest, line) = UnixStream::pair().unwrap();
         let log = Log::default();
         let is_off = Arc::new(AtomicBool::new(false));
@@ -270,7 +270,7 @@ mod tests {
             .unwrap()
             .unwrap();
         is_off(&rig).await;
-        // One that takes the wish and does not answer has not understood it.
+        // A runner that accepts the request and does not answer does not support it.
         let silent = UnixListener::bind(rig.path.with_extension("silent")).unwrap();
         let path = rig.path.with_extension("silent");
         let asking = tokio::task::spawn_blocking(move || power_off(&path));
@@ -306,10 +306,10 @@ mod tests {
     #[test]
     fn only_the_last_of_the_output_is_kept() {
         let log = Log::default();
-        log.push(&vec![b'a'; KEPT]);
+        log.push(&vec![b'a'; LOG_SIZE_MAX]);
         log.push(b"the end");
         let content = log.content();
-        assert_eq!(content.len(), KEPT);
+        assert_eq!(content.len(), LOG_SIZE_MAX);
         assert!(content.ends_with(b"the end"));
     }
 

@@ -1,74 +1,78 @@
-//! (pure) CPUs: plugged in from the lowest place up, taken out from the highest down.
+//! (pure) Plans CPU hotplug: adds CPUs at the lowest free position, and removes them from the
+//! highest one.
 
-use crate::runner::desired::Desired;
+use crate::runner::desired::DesiredState;
 use crate::runner::qmp::{Command, CpuSlot};
 
-/// Where QEMU shows the devices that can be taken out again, and what our CPUs are called there.
-const PLUGGED: &str = "/machine/peripheral/";
-const PREFIX: &str = "cpu-";
+/// QOM path of removable devices, and the prefix of the ids of CPUs that the runner has added.
+const PERIPHERAL_PATH: &str = "/machine/peripheral/";
+const CPU_ID_PREFIX: &str = "cpu-";
 
-/// What is to be done about the CPUs.
+/// The next step towards the wanted number of CPUs.
 #[derive(Debug, PartialEq)]
-pub enum Plan {
-    /// There are as many as wanted.
+pub enum CpuPlan {
+    /// The number is reached.
     Equal,
-    /// These commands, in this order, up to the first that fails.
+    /// The commands to run, in this order, up to the first one that fails.
     Run(Vec<Command>),
-    /// Not now: the guest has to be up to give CPUs back.
+    /// CPUs can be removed only after the guest has booted.
     WaitForGuest,
-    /// Not at all, for that reason.
+    /// The number cannot be reached, for that reason.
     Impossible(String),
 }
 
-/// How many CPUs there are.
+/// The number of present CPUs.
 pub fn count(slots: &[CpuSlot]) -> u32 {
     u32::try_from(slots.iter().filter(|slot| slot.qom_path.is_some()).count()).unwrap_or(u32::MAX)
 }
 
-/// The CPUs that the guest was asked for and keeps, each with what it says about it.
-pub fn refusals(desired: &Desired, slots: &[CpuSlot]) -> Vec<String> {
+/// The CPUs that the guest was asked to release and still has, each with the guest's reason.
+pub fn rejected_by_guest(desired: &DesiredState, slots: &[CpuSlot]) -> Vec<String> {
     let there = slots
         .iter()
         .filter_map(plugged_id)
-        .filter_map(|id| desired.refused.get_key_value(id));
+        .filter_map(|id| desired.unplug_rejections.get_key_value(id));
     let mut words: Vec<String> = there.map(|(id, why)| format!("{id} and {why}")).collect();
     words.sort();
     words
 }
 
-/// What takes the machine from the CPUs that it has to those that it should have.
-pub fn plan(desired: &Desired, slots: &[CpuSlot]) -> Plan {
+/// The step from the present to the wanted number of CPUs.
+pub fn plan(desired: &DesiredState, slots: &[CpuSlot]) -> CpuPlan {
     let (have, want) = (count(slots), desired.live.cpus);
-    let mut ordered: Vec<&CpuSlot> = slots.iter().collect();
-    ordered.sort_by_key(|slot| place(slot));
+    let mut slots_by_position: Vec<&CpuSlot> = slots.iter().collect();
+    slots_by_position.sort_by_key(|slot| topology_position(slot));
     if want > have {
-        add(&ordered, want - have)
+        add(&slots_by_position, want - have)
     } else if want == have {
-        Plan::Equal
+        CpuPlan::Equal
     } else if desired.booted {
-        remove(&ordered, have - want)
+        remove(&slots_by_position, have - want)
     } else {
-        Plan::WaitForGuest
+        CpuPlan::WaitForGuest
     }
 }
 
-fn add(ordered: &[&CpuSlot], missing: u32) -> Plan {
-    let free: Vec<&&CpuSlot> = ordered
+fn add(slots_by_position: &[&CpuSlot], missing: u32) -> CpuPlan {
+    let free: Vec<&&CpuSlot> = slots_by_position
         .iter()
         .filter(|slot| slot.qom_path.is_none())
         .collect();
     let missing = missing as usize;
     if free.len() < missing {
-        let maximum = ordered.len();
-        return Plan::Impossible(format!(
-            "the machine was started with room for {maximum} CPUs; a new start takes more"
+        let maximum = slots_by_position.len();
+        return CpuPlan::Impossible(format!(
+            "the VM was started with at most {maximum} CPUs; restart it to get more"
         ));
     }
-    let used: Vec<&str> = ordered.iter().filter_map(|slot| plugged_id(slot)).collect();
+    let used: Vec<&str> = slots_by_position
+        .iter()
+        .filter_map(|slot| plugged_id(slot))
+        .collect();
     let ids = (1..)
-        .map(|n| format!("{PREFIX}{n}"))
+        .map(|n| format!("{CPU_ID_PREFIX}{n}"))
         .filter(|id| !used.contains(&id.as_str()));
-    Plan::Run(
+    CpuPlan::Run(
         free.iter()
             .take(missing)
             .zip(ids)
@@ -77,30 +81,30 @@ fn add(ordered: &[&CpuSlot], missing: u32) -> Plan {
     )
 }
 
-fn remove(ordered: &[&CpuSlot], surplus: u32) -> Plan {
+fn remove(slots_by_position: &[&CpuSlot], surplus: u32) -> CpuPlan {
     let surplus = surplus as usize;
-    let ids: Vec<&str> = ordered
+    let ids: Vec<&str> = slots_by_position
         .iter()
         .rev()
         .filter_map(|slot| plugged_id(slot))
         .take(surplus)
         .collect();
     if ids.len() < surplus {
-        return Plan::Impossible("the first CPU cannot be taken out".to_owned());
+        return CpuPlan::Impossible("the first CPU cannot be removed".to_owned());
     }
-    Plan::Run(ids.into_iter().map(Command::remove_device).collect())
+    CpuPlan::Run(ids.into_iter().map(Command::remove_device).collect())
 }
 
-/// The id of a CPU that was plugged in.
+/// The id of a CPU that the runner has added.
 fn plugged_id(slot: &CpuSlot) -> Option<&str> {
     slot.qom_path
         .as_deref()?
-        .strip_prefix(PLUGGED)
-        .filter(|id| id.starts_with(PREFIX))
+        .strip_prefix(PERIPHERAL_PATH)
+        .filter(|id| id.starts_with(CPU_ID_PREFIX))
 }
 
-/// The place of a CPU, as a guest counts.
-fn place(slot: &CpuSlot) -> [u64; 6] {
+/// The position of a CPU in the topology, in the order in which guests count.
+fn topology_position(slot: &CpuSlot) -> [u64; 6] {
     let part = |key| {
         slot.props
             .get(key)
@@ -122,14 +126,14 @@ fn place(slot: &CpuSlot) -> [u64; 6] {
 pub mod tests {
     use super::*;
     use crate::api::quantity::Bytes;
-    use crate::runner::resolved::Live;
+    use crate::runner::spec::Live;
     use proptest::prelude::*;
     use serde_json::json;
     use std::collections::BTreeMap;
     use std::time::Duration;
 
     /// A machine of that many CPUs that should be there.
-    pub fn desired(cpus: u32) -> Desired {
+    pub fn desired(cpus: u32) -> DesiredState {
         let live = Live {
             cpus,
             ram: None,
@@ -137,7 +141,7 @@ pub mod tests {
             logged_in_user: None,
             media: Vec::new(),
         };
-        Desired {
+        DesiredState {
             generation: None,
             live,
             ram: Bytes(1 << 30),
@@ -147,7 +151,7 @@ pub mod tests {
             password: None,
             booted: true,
             reboots: 0,
-            refused: BTreeMap::new(),
+            unplug_rejections: BTreeMap::new(),
             attempt: 0,
         }
     }
@@ -172,14 +176,17 @@ pub mod tests {
 
     #[test]
     fn b02_as_many_as_wanted_is_nothing_to_do() {
-        assert_eq!(plan(&desired(1), &slots(4, &[])), Plan::Equal);
-        assert_eq!(plan(&desired(2), &slots(4, &[(1, "cpu-1")])), Plan::Equal);
+        assert_eq!(plan(&desired(1), &slots(4, &[])), CpuPlan::Equal);
+        assert_eq!(
+            plan(&desired(2), &slots(4, &[(1, "cpu-1")])),
+            CpuPlan::Equal
+        );
     }
 
     #[test]
     fn the_lowest_free_places_are_filled_with_unused_names() {
         let slots = slots(5, &[(2, "cpu-1")]);
-        let Plan::Run(commands) = plan(&desired(4), &slots) else {
+        let CpuPlan::Run(commands) = plan(&desired(4), &slots) else {
             panic!()
         };
         let what: Vec<_> = commands
@@ -200,19 +207,19 @@ pub mod tests {
             Command::remove_device("cpu-2"),
             Command::remove_device("cpu-3"),
         ];
-        assert_eq!(plan(&desired(2), &slots), Plan::Run(expected.into()));
-        assert!(matches!(plan(&desired(0), &slots), Plan::Impossible(_)));
+        assert_eq!(plan(&desired(2), &slots), CpuPlan::Run(expected.into()));
+        assert!(matches!(plan(&desired(0), &slots), CpuPlan::Impossible(_)));
     }
 
     #[test]
     fn a_guest_that_is_not_up_gives_nothing_back() {
-        let wanted = Desired {
+        let wanted = DesiredState {
             booted: false,
             ..desired(1)
         };
         assert_eq!(
             plan(&wanted, &slots(2, &[(1, "cpu-1")])),
-            Plan::WaitForGuest
+            CpuPlan::WaitForGuest
         );
     }
 
@@ -223,27 +230,30 @@ pub mod tests {
             .into_iter()
             .map(|(id, why)| (id.to_owned(), why.to_owned()))
             .collect();
-        let wanted = Desired {
-            refused,
+        let wanted = DesiredState {
+            unplug_rejections: refused,
             ..desired(1)
         };
         assert_eq!(
-            refusals(&wanted, &slots(4, &[(1, "cpu-1"), (2, "cpu-3")])),
+            rejected_by_guest(&wanted, &slots(4, &[(1, "cpu-1"), (2, "cpu-3")])),
             ["cpu-1 and says no"]
         );
         let mut next = wanted.clone();
-        next.take(wanted.live.clone());
-        assert_eq!(next.refused, wanted.refused);
-        next.take(desired(2).live);
-        assert!(next.refused.is_empty(), "that was another question");
+        next.set_live(wanted.live.clone());
+        assert_eq!(next.unplug_rejections, wanted.unplug_rejections);
+        next.set_live(desired(2).live);
+        assert!(
+            next.unplug_rejections.is_empty(),
+            "that was another question"
+        );
     }
 
     #[test]
     fn more_than_there_is_room_for_says_so() {
-        let Plan::Impossible(why) = plan(&desired(5), &slots(4, &[])) else {
+        let CpuPlan::Impossible(why) = plan(&desired(5), &slots(4, &[])) else {
             panic!()
         };
-        assert!(why.contains("room for 4 CPUs"), "{why}");
+        assert!(why.contains("at most 4 CPUs"), "{why}");
     }
 
     proptest! {
@@ -253,10 +263,10 @@ pub mod tests {
             let plugged: Vec<(u64, &str)> = ids.iter().enumerate().map(|(n, id)| (n as u64 + 1, id.as_str())).collect();
             let slots = slots(total, &plugged);
             match plan(&desired(want), &slots) {
-                Plan::Run(commands) => prop_assert_eq!(commands.len() as u32, count(&slots).abs_diff(want)),
-                Plan::Equal => prop_assert_eq!(count(&slots), want),
-                Plan::Impossible(_) => prop_assert!(u64::from(want) > total),
-                Plan::WaitForGuest => prop_assert!(false),
+                CpuPlan::Run(commands) => prop_assert_eq!(commands.len() as u32, count(&slots).abs_diff(want)),
+                CpuPlan::Equal => prop_assert_eq!(count(&slots), want),
+                CpuPlan::Impossible(_) => prop_assert!(u64::from(want) > total),
+                CpuPlan::WaitForGuest => prop_assert!(false),
             }
         }
     }

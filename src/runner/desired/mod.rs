@@ -1,62 +1,64 @@
-//! (pure) What a running machine should be, and the commands for CPUs and the display's password.
+//! (pure) The desired state of a running VM, and the commands for CPUs and the display's password.
 //!
-//! What always holds: where the machine is as it should be there is nothing to do; a command that QEMU has refused is not
-//! repeated until what is wanted has changed.
+//! Invariants: no command is planned if the VM is in the desired state. A command that QEMU has
+//! rejected is not repeated before the desired state changes.
 
 pub mod cpus;
-pub mod display;
+pub mod display_password;
 
 use crate::api::quantity::Bytes;
-use crate::runner::resolved::Live;
-use display::Password;
+use crate::runner::spec::Live;
+use display_password::DisplayPassword;
 use std::collections::BTreeMap;
 
-/// What a running machine should be.
+/// The desired state of a running VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Desired {
+pub struct DesiredState {
     /// Generation of the configuration.
     pub generation: Option<i64>,
-    /// The configuration's part.
+    /// Values of the configuration that can change while the VM runs.
     pub live: Live,
-    /// Size of the memory, which the balloon takes from.
+    /// Memory that the VM was started with. The balloon can take from it.
     pub ram: Bytes,
-    /// The last request for a reset.
+    /// The newest reset request.
     pub reset: Option<i64>,
-    /// Least size of each disk, in bytes.
+    /// Minimum size of each disk, in bytes.
     pub sizes: Vec<u64>,
-    /// Counts how often the guest was stopped because a disk could not go on.
+    /// Number of times that QEMU has stopped the guest because of a disk error.
     pub stalls: u64,
-    /// The display's password, if the display asks for one.
-    pub password: Option<Password>,
-    /// Whether the guest is up, and can give CPUs back.
+    /// The display's password, if the display requires one.
+    pub password: Option<DisplayPassword>,
+    /// Whether the guest has booted and can release CPUs.
     pub booted: bool,
-    /// Counts the guest's boots after the first.
+    /// Number of reboots.
     pub reboots: u64,
-    /// Devices that the guest, since it boots, was asked for and does not let go: their ids, and what it says.
-    pub refused: BTreeMap<String, String>,
-    /// Counts the occasions to look again at what the machine is.
+    /// Devices that the guest has refused to release since it booted: id and reason.
+    pub unplug_rejections: BTreeMap<String, String>,
+    /// Number of times that the VM has to be compared with the desired state again.
     pub attempt: u64,
 }
 
-impl Desired {
-    /// Takes the sizes of the machine's disks, in their order; what is not given stays. No disk shrinks by that.
-    pub fn grow(&mut self, sizes: &[Option<Bytes>]) {
+impl DesiredState {
+    /// Sets the minimum sizes of the disks, in their order. An entry without a value leaves its
+    /// disk unchanged. Disks never shrink.
+    pub fn set_disk_sizes(&mut self, sizes: &[Option<Bytes>]) {
         for (have, want) in self.sizes.iter_mut().zip(sizes) {
             *have = want.map_or(*have, |want| want.0);
         }
     }
 
-    /// Takes another configuration; what the guest has refused of the one before is another question then.
-    pub fn take(&mut self, live: Live) {
+    /// Sets new values. A new number of CPUs resets the guest's rejections, because they were
+    /// answers to another request.
+    pub fn set_live(&mut self, live: Live) {
         if live.cpus != self.live.cpus {
-            self.refused.clear();
+            self.unplug_rejections.clear();
         }
         self.live = live;
     }
 
-    /// The guest boots anew, and has refused nothing yet.
-    pub fn reboot(&mut self) {
+    /// The guest reboots. A rebooted guest has rejected nothing yet.
+    pub fn record_reboot(&mut self) {
         self.reboots += 1;
-        self.refused.clear();
+        self.unplug_rejections.clear();
     }
 }

@@ -1,69 +1,79 @@
-//! (io) What reaches the driver, taken into what is observed and turned into events of the state.
+//! (io) Stores the driver's inputs in the observed state and turns them into events.
 
 use crate::api::quantity::Bytes;
 use crate::runner::agent::vmop;
-use crate::runner::driver::{Driver, News};
+use crate::runner::driver::{Driver, TaskResult};
 use crate::runner::live::Progress;
 use crate::runner::qemu::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
-use crate::runner::qmp::{Command, Event as QemuEvent, Signal};
+use crate::runner::qmp::{Command, QmpEvent, QmpSignal};
 use crate::runner::state::{Event, Phase};
-use crate::runner::status::Note;
+use crate::runner::status::Announcement;
 use crate::runner::{machine, process};
 use rustix::process::Pid;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Time for QEMU's exit to be known, which is the usual cause of a lost monitor.
+/// Delay before a lost QMP connection is reported. Its usual cause is an exit of QEMU, which is
+/// reported instead.
 const MONITOR_LOST_DELAY: Duration = Duration::from_secs(30);
 
 impl Driver {
-    /// SIGTERM, or what a terminal sends.
-    pub(super) fn asked_to_end(&mut self) {
-        tracing::info!("asked to end");
+    /// SIGTERM, SIGINT or SIGHUP was received.
+    pub(super) fn shutdown_requested(&mut self) {
+        tracing::info!("shutdown requested");
         self.step(Event::Stop);
     }
 
-    /// Children have ended, QEMU or its TPM or what other processes of the container have left behind.
-    pub(super) async fn children_ended(&mut self) {
-        self.have_ended(&process::reap()).await;
+    /// Reaps all child processes that have exited: QEMU, the TPM, and orphaned processes of the
+    /// container.
+    pub(super) async fn reap_children(&mut self) {
+        self.handle_exits(&process::reap()).await;
     }
 
-    /// Those have ended, each with that exit code or minus that signal.
-    pub(super) async fn have_ended(&mut self, ended: &[(Pid, i32)]) {
-        self.tpm_among(ended).await;
-        let Some((_, status)) = ended.iter().copied().find(|(pid, _)| self.qemu.is(*pid)) else {
+    /// Handles exits, each with the exit code or the negative signal.
+    pub(super) async fn handle_exits(&mut self, ended: &[(Pid, i32)]) {
+        self.record_tpm_exit(ended).await;
+        let Some((_, status)) = ended
+            .iter()
+            .copied()
+            .find(|(pid, _)| self.qemu.has_pid(*pid))
+        else {
             return;
         };
-        let mut last_words = self.qemu.ended().await;
+        let mut last_output = self.qemu.finish_output().await;
         if !self.guest_ran {
-            last_words = self.words_of_start(last_words).await;
+            last_output = self.start_output(last_output).await;
         }
-        tracing::info!(status, "QEMU has ended");
-        self.step(Event::QemuEnded { status, last_words });
+        tracing::info!(status, "QEMU has exited");
+        self.step(Event::QemuExited {
+            status,
+            last_output,
+        });
     }
 
-    /// QEMU says something, or is gone.
-    pub(super) fn monitor_signal(&mut self, signal: Signal) {
+    pub(super) fn handle_qmp_signal(&mut self, signal: QmpSignal) {
         match signal {
-            Signal::Ready => self.monitor_ready(),
-            Signal::Lost(why) => self.monitor_lost(&why),
-            Signal::Event(event) => self.qemu_event(event),
+            QmpSignal::Ready => self.monitor_ready(),
+            QmpSignal::Lost(why) => self.monitor_lost(&why),
+            QmpSignal::Event(event) => self.qemu_event(event),
         }
     }
 
     fn monitor_lost(&mut self, why: &str) {
-        tracing::info!(why, "the connection to QEMU's monitor has ended");
-        let news = self.news.clone();
+        tracing::info!(why, "the QMP connection to QEMU has ended");
+        let task_results = self.task_results.clone();
         tokio::spawn(async move {
             tokio::time::sleep(MONITOR_LOST_DELAY).await;
-            let _ = news.send(News::MonitorGone);
+            let _ = task_results.send(TaskResult::MonitorLossConfirmed);
         });
         self.step(Event::MonitorLost);
     }
 
-    /// QEMU goes on without its monitor.
-    fn monitor_gone(&mut self) {
-        tracing::error!("QEMU goes on without its monitor");
+    /// QEMU runs without a QMP connection.
+    fn report_lost_monitor(&mut self) {
+        tracing::error!(
+            "QEMU still runs without a QMP connection; restart the VM to apply changes"
+        );
         self.observed.monitor_lost = true;
         self.reporter.publish(&self.observed);
     }
@@ -71,70 +81,73 @@ impl Driver {
     fn monitor_ready(&mut self) {
         tracing::info!(
             ms_since_start = self.ms_since_start(),
-            "QEMU's monitor has answered"
+            "QEMU has accepted the QMP connection"
         );
-        self.take_agents_channel();
+        self.connect_guest_agent();
         if std::mem::take(&mut self.type_is_alias) {
-            let (monitor, news) = (self.monitor.clone(), self.news.clone());
+            let (monitor, task_results) = (self.monitor.clone(), self.task_results.clone());
             tokio::spawn(async move {
                 if let Ok(Value::String(type_)) = monitor.execute(Command::machine_type()).await {
-                    let _ = news.send(News::MachineType(type_));
+                    let _ = task_results.send(TaskResult::MachineType(type_));
                 }
             });
         }
         self.step(Event::MonitorReady);
     }
 
-    fn take_agents_channel(&self) {
+    fn connect_guest_agent(&self) {
         let agent = self.agent.clone();
         tokio::spawn(async move {
             if let Err(error) = agent.connect().await {
-                tracing::warn!(%error, "the guest agent's channel");
+                tracing::warn!(%error, "the guest agent's channel cannot be opened");
             }
         });
     }
 
-    fn qemu_event(&mut self, event: QemuEvent) {
+    fn qemu_event(&mut self, event: QmpEvent) {
         match event {
-            QemuEvent::Shutdown { guest: true, .. } => self.step(Event::GuestOff),
-            QemuEvent::Shutdown {
+            QmpEvent::Shutdown { guest: true, .. } => self.step(Event::GuestOff),
+            QmpEvent::Shutdown {
                 guest: false,
                 reason,
-            } => self.shut_down_by(&reason),
-            QemuEvent::Stopped => self.ask_why_it_stopped(),
-            QemuEvent::Reset => self.step(Event::Reset),
-            QemuEvent::Channel { id, open } if id == GUEST_AGENT_CHANNEL => {
+            } => self.qemu_shut_down(&reason),
+            QmpEvent::Stopped => self.query_stop_cause(),
+            QmpEvent::Reset => self.step(Event::Reset),
+            QmpEvent::Channel { id, open } if id == GUEST_AGENT_CHANNEL => {
                 self.step(Event::AgentChannel(open))
             }
-            QemuEvent::Channel { id, open: false } if id == VMOP_AGENT_CHANNEL => {
+            QmpEvent::Channel { id, open: false } if id == VMOP_AGENT_CHANNEL => {
                 let _ = self.desktop.send(vmop::Input::Closed);
             }
-            QemuEvent::Channel { .. } => {}
-            QemuEvent::Balloon { actual } => self.observed.ram = Bytes(actual),
-            QemuEvent::ConsoleConnected { host, port } => {
-                self.reporter.announce(Note::ConsoleConnected(host.clone()));
+            QmpEvent::Channel { .. } => {}
+            QmpEvent::Balloon { actual } => self.observed.ram = Bytes(actual),
+            QmpEvent::ConsoleConnected { host, port } => {
+                self.reporter
+                    .announce(Announcement::ConsoleConnected(host.clone()));
                 self.observed.console = Some((host, port));
             }
-            QemuEvent::ConsoleDisconnected { host, port } => {
-                // A client has several channels; it is gone with its main one.
+            QmpEvent::ConsoleDisconnected { host, port } => {
+                // A client has several channels. It has disconnected when its main channel is
+                // closed.
                 if self.observed.console == Some((host.clone(), port)) {
                     self.observed.console = None;
-                    self.reporter.announce(Note::ConsoleDisconnected(host));
+                    self.reporter
+                        .announce(Announcement::ConsoleDisconnected(host));
                 }
             }
-            QemuEvent::IoError(error) => self.io_error(&error),
-            QemuEvent::TrayMoved => self.wish(|desired| desired.attempt += 1),
-            QemuEvent::DeviceUnplugged { device } => {
-                tracing::info!(device, "the guest has given a device back");
-                self.wish(|desired| {
-                    desired.refused.remove(&device);
+            QmpEvent::IoError(error) => self.io_error(&error),
+            QmpEvent::TrayMoved => self.change_desired(|desired| desired.attempt += 1),
+            QmpEvent::DeviceUnplugged { device } => {
+                tracing::info!(device, "the guest has released a device");
+                self.change_desired(|desired| {
+                    desired.unplug_rejections.remove(&device);
                     desired.attempt += 1;
                 });
             }
-            QemuEvent::UnplugRefused { device, why } => {
+            QmpEvent::UnplugRejected { device, why } => {
                 tracing::warn!("the guest keeps {device} and {why}");
-                self.wish(|desired| {
-                    desired.refused.insert(device, why);
+                self.change_desired(|desired| {
+                    desired.unplug_rejections.insert(device, why);
                     desired.attempt += 1;
                 });
             }
@@ -142,8 +155,8 @@ impl Driver {
         self.reporter.publish(&self.observed);
     }
 
-    /// The machine has come closer to what it should be.
-    pub(super) fn progressed(&mut self, progress: Progress) {
+    /// Stores the result of a change to the running VM.
+    pub(super) fn handle_progress(&mut self, progress: Progress) {
         match progress {
             Progress::Cpus { count, problem } => {
                 if let Some(problem) = problem
@@ -175,7 +188,7 @@ impl Driver {
                 self.observed.media = self.observed.media.take().map(|_| problem);
             }
             Progress::Resumed => {
-                tracing::info!("the guest goes on");
+                tracing::info!("the guest runs again");
                 self.observed.stalled = None;
             }
             Progress::Reset(request) => self.observed.reset_request = request,
@@ -194,30 +207,29 @@ impl Driver {
         self.reporter.publish(&self.observed);
     }
 
-    /// A task has come back.
-    pub(super) fn heard(&mut self, news: News) {
-        match news {
-            News::Event(event) => self.step(event),
-            News::PowerOff => {
-                tracing::warn!("the power is switched off");
+    pub(super) fn task_finished(&mut self, result: TaskResult) {
+        match result {
+            TaskResult::Event(event) => self.step(event),
+            TaskResult::PowerOff => {
+                tracing::warn!("power-off requested");
                 self.step(Event::PowerOff);
             }
-            News::Osinfo(osinfo) => {
+            TaskResult::Osinfo(osinfo) => {
                 self.observed.osinfo = Some(osinfo);
                 self.step(Event::AgentAnswered);
                 if self.state.phase() != Phase::Booted {
                     self.observed.osinfo = None;
                 }
             }
-            News::Addresses(addresses) => {
+            TaskResult::Addresses(addresses) => {
                 self.observed.addresses = addresses;
                 self.reporter.publish(&self.observed);
             }
-            News::DiskGrown(disk, size) => self.disk_grown(disk, size),
-            News::Stopped(by) => self.stopped(by),
-            News::MonitorGone => self.monitor_gone(),
-            News::TpmEnded => self.judge_tpm(),
-            News::Desktop(desktop) => {
+            TaskResult::DiskGrown(disk, size) => self.disk_grown(disk, size),
+            TaskResult::GuestStopped(by) => self.guest_stopped(by),
+            TaskResult::MonitorLossConfirmed => self.report_lost_monitor(),
+            TaskResult::TpmCheckDue => self.check_tpm(),
+            TaskResult::Desktop(desktop) => {
                 tracing::info!(
                     connected = desktop.connected,
                     user = desktop.user,
@@ -226,13 +238,13 @@ impl Driver {
                 self.observed.desktop = desktop;
                 self.reporter.publish(&self.observed);
             }
-            News::MachineType(type_) => self.record_machine_type(&type_),
+            TaskResult::MachineType(type_) => self.record_machine_type(&type_),
         }
     }
 
     fn record_machine_type(&self, type_: &str) {
         match machine::record_machine_type(&self.dirs.data, type_) {
-            Ok(()) => tracing::info!(type_, "this machine type is kept for the VM"),
+            Ok(()) => tracing::info!(type_, "the machine type is recorded for the VM"),
             Err(error) => tracing::warn!(%error, "the machine type is not recorded"),
         }
     }

@@ -1,35 +1,39 @@
-//! (io) What becomes of disks while the guest runs: volumes that grow, and errors.
+//! (io) Handles growing volumes and disk errors while the guest runs.
 
 use crate::api::conditions::ConditionReason;
 use crate::api::quantity::Bytes;
-use crate::runner::driver::{Driver, News};
-use crate::runner::machine::Held;
-use crate::runner::problem::Problem;
+use crate::runner::driver::{Driver, TaskResult};
+use crate::runner::failure::Problem;
+use crate::runner::machine::HeldDevice;
 use crate::runner::qmp::IoError;
-use crate::runner::resolved::{Disk, Spec};
+use crate::runner::spec::{Disk, Spec};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How often the size of a device is looked at; nobody tells.
-const LOOK: Duration = Duration::from_secs(5);
+/// Delay between two checks of the devices' sizes. The kernel sends no event for a change.
+const DEVICE_SIZE_POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Tells when a device has grown, and keeps it open until nobody listens.
-pub(super) async fn follow(held: Vec<Held>, news: mpsc::UnboundedSender<News>) {
-    let mut sizes: Vec<u64> = held.iter().map(Held::size).collect();
-    while !news.is_closed() {
-        tokio::time::sleep(LOOK).await;
-        for (device, known) in held.iter().zip(&mut sizes) {
+/// Reports devices that have grown. Keeps the devices open until the driver is dropped.
+pub(super) async fn follow(
+    devices: Vec<HeldDevice>,
+    task_results: mpsc::UnboundedSender<TaskResult>,
+) {
+    let mut sizes: Vec<u64> = devices.iter().map(HeldDevice::size).collect();
+    while !task_results.is_closed() {
+        tokio::time::sleep(DEVICE_SIZE_POLL_INTERVAL).await;
+        for (device, known) in devices.iter().zip(&mut sizes) {
             let size = device.size();
             if size > *known {
                 *known = size;
-                let _ = news.send(News::DiskGrown(device.disk, size));
+                let _ = task_results.send(TaskResult::DiskGrown(device.disk, size));
             }
         }
     }
 }
 
 impl Driver {
-    /// The sizes that a configuration gives to the machine's disks, which it may have in another order, or not at all.
+    /// The configured size of each disk of the running VM. The configuration may list the disks in
+    /// another order, or omit some.
     pub(super) fn sizes(&self, spec: &Spec) -> Vec<Option<Bytes>> {
         let same = |disk: &Disk| spec.disks.iter().find(|other| other.source == disk.source);
         self.spec
@@ -41,7 +45,7 @@ impl Driver {
 
     pub(super) fn disk_grown(&mut self, disk: usize, size: u64) {
         tracing::info!(disk, size, "the disk's device has grown");
-        self.wish(|desired| {
+        self.change_desired(|desired| {
             if let Some(known) = desired.sizes.get_mut(disk) {
                 *known = size.max(*known);
             }
@@ -59,19 +63,23 @@ impl Driver {
         let problem = match (error.full, error.stopped) {
             (true, _) => Problem::new(
                 ConditionReason::DiskFull,
-                format!("there is no room left for disk {disk}; the guest waits for it"),
+                format!(
+                    "there is no room left for disk {disk}; the guest is stopped until its volume has free space"
+                ),
             ),
             (_, true) => Problem::new(
                 ConditionReason::DiskError,
-                format!("disk {disk} cannot be read: {why}; the guest waits for it"),
+                format!(
+                    "disk {disk} cannot be read: {why}; the guest is stopped until the disk works"
+                ),
             ),
             _ => {
                 let what = if write { "written" } else { "read" };
                 Problem::new(
                     ConditionReason::DiskError,
                     format!(
-                        "disk {disk} could not be {what}: {why}; the guest was told so, look there for what it has made of it; \
-                         this is told until the guest boots anew"
+                        "disk {disk} could not be {what}: {why}; the error was reported to the guest, so check its \
+                         log. This condition remains until the guest reboots"
                     ),
                 )
             }
@@ -86,18 +94,18 @@ impl Driver {
             *known = Some(problem);
         }
         if error.stopped {
-            self.stalled();
+            self.disk_stalled();
         }
     }
 
-    /// The guest was stopped because a disk could not go on.
-    pub(super) fn stalled(&mut self) {
+    /// QEMU has stopped the guest because of a disk error.
+    pub(super) fn disk_stalled(&mut self) {
         if self.observed.stalled.is_none() {
             self.observed.stalled = Some(Problem::new(
                 ConditionReason::DiskError,
-                "a disk cannot go on; the guest waits for it",
+                "a disk reports errors; the guest is stopped until the disk works",
             ));
         }
-        self.wish(|desired| desired.stalls += 1);
+        self.change_desired(|desired| desired.stalls += 1);
     }
 }

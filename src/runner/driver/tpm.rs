@@ -1,117 +1,116 @@
-//! (io) The machine's TPM, a process beside QEMU: its end, and what that means.
+//! (io) Handles the exit of the VM's TPM, a process beside QEMU.
 //!
-//! It ends with QEMU's connection, which a QEMU that ends closes before its own end is known: which of both is reaped first
-//! says nothing.
+//! The TPM exits when QEMU closes its connection. An exiting QEMU closes it before its own exit is
+//! known, so the order in which both are reaped has no meaning.
 
 use crate::api::conditions::ConditionReason;
-use crate::runner::driver::{Driver, News};
-use crate::runner::failure::{ending, with_words};
-use crate::runner::problem::Problem;
+use crate::runner::driver::{Driver, TaskResult};
+use crate::runner::failure::{Problem, describe_exit, with_output};
+use crate::runner::machine;
 use crate::runner::process::{self, Child};
 use crate::runner::state::Phase;
-use crate::runner::status::Note;
+use crate::runner::status::Announcement;
 use rustix::process::{Pid, Signal};
 use std::time::Duration;
 
-/// How often, and in which steps, the end of the TPM is looked for.
-const STEPS: u32 = 40;
-const STEP: Duration = Duration::from_millis(50);
-/// Time for QEMU's end to be known after the TPM's.
-const A_MOMENT: Duration = Duration::from_millis(500);
-/// Its state in the VM's data.
-const STATE: &str = "tpm2-00.permall";
-/// How QEMU names its side of the TPM.
-const QEMUS_SIDE: &str = "tpm-emulator";
+/// Number of checks whether the TPM has exited, and the delay between them. The TPM has 2 s in
+/// total.
+const EXIT_POLLS_MAX: u32 = 40;
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Delay between the exit of the TPM and the check whether QEMU still runs.
+const QEMU_EXIT_DELAY: Duration = Duration::from_millis(500);
+/// QEMU's name for its side of the TPM, as it occurs in QEMU's error messages.
+const QEMU_TPM_MODEL: &str = "tpm-emulator";
 
-/// The TPM.
 pub(super) struct Tpm {
     child: Child,
-    /// Its exit code or minus its signal, and what it said last, until somebody is told.
-    end: Option<(i32, String)>,
+    /// The exit code or negative signal and the last output, until they are reported.
+    exit: Option<(i32, String)>,
 }
 
 impl Tpm {
     pub(super) fn new(child: Child) -> Self {
-        Self { child, end: None }
+        Self { child, exit: None }
     }
 }
 
 impl Driver {
-    /// Takes note of the TPM's end, if it is among those.
-    pub(super) async fn tpm_among(&mut self, ended: &[(Pid, i32)]) {
+    /// Stores the exit of the TPM, if the list contains it.
+    pub(super) async fn record_tpm_exit(&mut self, ended: &[(Pid, i32)]) {
         let Some(tpm) = &mut self.tpm else { return };
-        let Some((_, status)) = ended.iter().find(|(pid, _)| tpm.child.is(*pid)) else {
+        let Some((_, status)) = ended.iter().find(|(pid, _)| tpm.child.has_pid(*pid)) else {
             return;
         };
-        tpm.end = Some((*status, tpm.child.ended().await));
-        self.judge_tpm_soon();
+        tpm.exit = Some((*status, tpm.child.finish_output().await));
+        self.schedule_tpm_check();
     }
 
-    /// Has it found out in a moment whether QEMU goes on without its TPM, if that has ended.
-    pub(super) fn judge_tpm_soon(&self) {
-        if self.tpm.as_ref().is_some_and(|tpm| tpm.end.is_some()) {
-            let news = self.news.clone();
+    /// Schedules a check whether QEMU runs without its TPM, if the TPM has exited.
+    pub(super) fn schedule_tpm_check(&self) {
+        if self.tpm.as_ref().is_some_and(|tpm| tpm.exit.is_some()) {
+            let task_results = self.task_results.clone();
             tokio::spawn(async move {
-                tokio::time::sleep(A_MOMENT).await;
-                let _ = news.send(News::TpmEnded);
+                tokio::time::sleep(QEMU_EXIT_DELAY).await;
+                let _ = task_results.send(TaskResult::TpmCheckDue);
             });
         }
     }
 
-    /// Tells of a TPM that has ended while QEMU goes on, which cannot be given another one.
-    pub(super) fn judge_tpm(&mut self) {
-        if self.qemu.has_ended() || !matches!(self.state.phase(), Phase::Booting | Phase::Booted) {
+    /// Reports a TPM that has exited while QEMU runs. QEMU cannot be connected to a new one.
+    pub(super) fn check_tpm(&mut self) {
+        if self.qemu.has_exited() || !matches!(self.state.phase(), Phase::Booting | Phase::Booted) {
             return;
         }
-        let Some((status, words)) = self.tpm.as_mut().and_then(|tpm| tpm.end.take()) else {
+        let Some((status, output)) = self.tpm.as_mut().and_then(|tpm| tpm.exit.take()) else {
             return;
         };
         let message = format!(
-            "the machine's TPM (swtpm) has ended with {}; the guest runs on without it, and what needs it there fails \
-             until the VM is started anew (spec.vm.restartRequest); what the TPM had stored is kept",
-            with_words(&ending(status), &words)
+            "the VM's TPM (swtpm) has exited with {}; the guest continues without a TPM. \
+             Restart the VM (spec.vm.restartRequest); the TPM's stored data is retained",
+            with_output(&describe_exit(status), &output)
         );
         tracing::error!("{message}");
-        self.reporter.announce(Note::TpmEnded(message.clone()));
+        self.reporter
+            .announce(Announcement::TpmEnded(message.clone()));
         self.observed.tpm = Some(Some(Problem::new(ConditionReason::TpmEnded, message)));
         self.reporter.publish(&self.observed);
     }
 
-    /// What QEMU has said before the guest ran, and what the TPM has, where it is why.
-    pub(super) async fn words_of_start(&mut self, qemus: String) -> String {
-        let failed = |tpm: &Tpm| tpm.end.as_ref().is_some_and(|(status, _)| *status != 0);
-        if !qemus.contains(QEMUS_SIDE) && !self.tpm.as_ref().is_some_and(failed) {
-            return qemus;
+    /// QEMU's output before the guest ran, with that of the TPM if the TPM may be the cause.
+    pub(super) async fn start_output(&mut self, qemu_output: String) -> String {
+        let failed = |tpm: &Tpm| tpm.exit.as_ref().is_some_and(|(status, _)| *status != 0);
+        if !qemu_output.contains(QEMU_TPM_MODEL) && !self.tpm.as_ref().is_some_and(failed) {
+            return qemu_output;
         }
-        self.end_tpm().await;
-        let Some((status, words)) = self.tpm.as_mut().and_then(|tpm| tpm.end.take()) else {
-            return qemus;
+        self.stop_tpm().await;
+        let Some((status, output)) = self.tpm.as_mut().and_then(|tpm| tpm.exit.take()) else {
+            return qemu_output;
         };
-        let tpms = format!(
-            "the machine's TPM (swtpm) has ended with {}; if its state, {}, is damaged, bring back a copy of it, or remove \
-             it with the keys that the guest has there",
-            with_words(&ending(status), &words),
-            self.dirs.data.join(STATE).display()
+        let tpm_output = format!(
+            "the VM's TPM (swtpm) has exited with {}. If its state file {} is damaged, \
+             restore a copy; removing the file loses the guest's keys",
+            with_output(&describe_exit(status), &output),
+            self.dirs.data.join(machine::TPM_STATE_FILE).display()
         );
-        [qemus, tpms]
+        [qemu_output, tpm_output]
             .into_iter()
-            .filter(|words| !words.is_empty())
+            .filter(|output| !output.is_empty())
             .collect::<Vec<_>>()
             .join("; ")
     }
 
-    /// The TPM ends with QEMU's connection; it has a moment to write its state.
-    pub(super) async fn end_tpm(&mut self) {
-        for left in (0..STEPS).rev() {
-            let Some(tpm) = self.tpm.as_ref().filter(|tpm| !tpm.child.has_ended()) else {
+    /// Waits for the exit of the TPM, and kills it after the time that it has to write its state.
+    pub(super) async fn stop_tpm(&mut self) {
+        for left in (0..EXIT_POLLS_MAX).rev() {
+            let Some(tpm) = self.tpm.as_ref().filter(|tpm| !tpm.child.has_exited()) else {
                 return;
             };
             if left == 0 {
                 tpm.child.signal(Signal::KILL);
             }
-            self.tpm_among(&process::reap()).await;
-            if self.tpm.as_ref().is_some_and(|tpm| !tpm.child.has_ended()) {
-                tokio::time::sleep(STEP).await;
+            self.record_tpm_exit(&process::reap()).await;
+            if self.tpm.as_ref().is_some_and(|tpm| !tpm.child.has_exited()) {
+                tokio::time::sleep(EXIT_POLL_INTERVAL).await;
             }
         }
     }

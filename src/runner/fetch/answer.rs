@@ -101,7 +101,8 @@ fn all(headers: &HeaderMap, asked: Asked<'_>) -> Result<Answer, Problem> {
     let chunked =
         text(headers, &header::TRANSFER_ENCODING).is_some_and(|value| value.contains("chunked"));
     if total.is_none() && !chunked && !asked.has_checksum {
-        let message = "the server doesn't say how long it is, so that its end and a cut connection are the same; give its checksum";
+        let message = "the server doesn't say how long it is, so that its end and a cut connection are the same; give \
+            its checksum";
         return Err(Problem::new(FetchReason::ServerRefused, message));
     }
     Ok(Answer::Bytes {
@@ -130,7 +131,7 @@ fn rest(headers: &HeaderMap, asked: Asked<'_>) -> Result<Answer, Problem> {
     if first != asked.offset || is_other || other_total {
         return Ok(Answer::Changed);
     }
-    // Without the whole size, nobody knows whether this answer's end is the image's.
+    // Without the total size, the end of this answer may not be the end of the image.
     let Some(total) = total.or(asked.total) else {
         return Ok(Answer::Changed);
     };
@@ -194,12 +195,12 @@ fn extent(headers: &HeaderMap) -> Option<Extent> {
 
 /// How long the server wants to be left alone: seconds, or a date by its own clock. RFC 9110, 10.2.3.
 fn again_after(headers: &HeaderMap) -> Option<Duration> {
-    let told = text(headers, &header::RETRY_AFTER)?.trim();
-    if let Ok(seconds) = told.parse() {
+    let reported = text(headers, &header::RETRY_AFTER)?.trim();
+    if let Ok(seconds) = reported.parse() {
         return Some(Duration::from_secs(seconds));
     }
     let date = |text: &str| jiff::fmt::rfc2822::parse(text.trim()).ok();
-    let (now, then) = (date(text(headers, &header::DATE)?)?, date(told)?);
+    let (now, then) = (date(text(headers, &header::DATE)?)?, date(reported)?);
     Some(Duration::try_from(now.duration_until(&then)).unwrap_or_default())
 }
 

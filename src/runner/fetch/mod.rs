@@ -20,7 +20,7 @@ mod simulation;
 mod transfer;
 
 use crate::api::runner::fetch::{FetchOutcome, FetchReason, SCHEMES, is_sha256};
-use crate::runner::harden::{self, Reach};
+use crate::runner::harden::{self, FileAccess};
 use crate::runner::start;
 use address::Address;
 use client::Client;
@@ -108,7 +108,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             bytes: 0,
         },
     };
-    start::leave_message(&outcome.to_message());
+    start::write_termination_message(&outcome.to_message());
     let FetchOutcome {
         reason,
         message,
@@ -123,7 +123,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
 }
 
 fn prepare(arguments: &Arguments) -> Result<tokio::runtime::Runtime, String> {
-    harden::give_up().map_err(|failure| failure.message)?;
+    harden::drop_privileges().map_err(|failure| failure.message)?;
     // The folder may have to be made.
     let there = arguments
         .to
@@ -141,8 +141,12 @@ fn prepare(arguments: &Arguments) -> Result<tokio::runtime::Runtime, String> {
         .iter()
         .filter_map(|file| Some(file.parent()?.to_owned()));
     let trusted = trusted.chain(given);
-    harden::confine(&Reach::of_fetch(there, trusted, &start::make_termination()))
-        .map_err(|failure| failure.message)?;
+    harden::confine_process(&FileAccess::of_fetch(
+        there,
+        trusted,
+        &start::create_termination_file(),
+    ))
+    .map_err(|failure| failure.message)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -202,7 +206,7 @@ fn late(seconds: u64) -> Problem {
 async fn left(part: Option<&Shared>) -> u64 {
     let Some(part) = part else { return 0 };
     let save = transfer::with(part, |part| {
-        // What cannot be gone on with is only in the way.
+        // A part that cannot be continued only occupies space.
         if part.bytes() == 0 || part.validator().is_none() {
             part.discard();
         }

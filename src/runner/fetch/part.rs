@@ -138,7 +138,7 @@ impl Part {
         self.file.seek(SeekFrom::Start(self.written)).map(drop)
     }
 
-    /// Begins anew with an image that is known by that.
+    /// Starts again with an image that has that identity.
     pub fn begin(
         &mut self,
         validator: Option<Validator>,
@@ -344,8 +344,8 @@ fn problem(target: &Path, error: &io::Error) -> Problem {
         _ => {
             let gid = rustix::process::getgid().as_raw();
             let message = format!(
-                "{folder} cannot be written by uid {uid}: {error}; on the volume, run `chown -R {uid}:{gid}` there, or use one \
-                 whose driver follows fsGroup"
+                "{folder} cannot be written by uid {uid}: {error}; on the volume, run `chown -R {uid}:{gid}` there, or use a \
+                 volume with a driver that follows fsGroup"
             );
             Problem::new(FetchReason::RepositoryNotWritable, message)
         }

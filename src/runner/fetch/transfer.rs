@@ -279,7 +279,7 @@ impl Transfer {
         {
             if std::mem::take(&mut self.is_patched) {
                 tracing::warn!(
-                    "{}: the parts don't make the whole; all of it is fetched anew",
+                    "{}: the checksum of the continued download is wrong; the whole image is downloaded again",
                     self.address
                 );
                 with(&self.part, |part| part.begin(None, None)).await??;

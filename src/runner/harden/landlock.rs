@@ -1,10 +1,12 @@
-//! (io) Landlock: the process can reach a few files only, and the programs that it starts fewer still.
+//! (io) Landlock: restricts the files that the runner can access, and those of the programs that it
+//! starts even more.
 //!
-//! The kernel confines the calling thread and all that it starts, never the rest of the process. So a process with one thread
-//! confines itself for good, and a program is started from a thread of its own: no code runs between fork and exec.
+//! The kernel restricts the calling thread and its children, not the rest of the process. The
+//! runner therefore restricts itself while it has one thread. It starts each program from a
+//! separate thread, so that no code has to run between fork and exec.
 
 use crate::runner::failure::Failure;
-use crate::runner::harden::reach::Access;
+use crate::runner::harden::file_access::Access;
 use landlock::{
     ABI, Access as _, AccessFs, BitFlags, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
     RulesetStatus, path_beneath_rules,
@@ -13,64 +15,71 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc;
 
-/// The newest version of Landlock that this code is tested with. The library leaves out the rights that a kernel does not know.
-const VERSION: ABI = ABI::V5;
+/// The newest version of Landlock that this code is tested with. The library omits rights that the
+/// kernel does not know.
+const LANDLOCK_ABI: ABI = ABI::V5;
 
-/// Runs `start` in a thread of its own, where only those files can be reached, by it and by what it starts. Gives what `start`
-/// tells, which can go on then. Where the kernel has no Landlock, it just runs.
-pub fn confined<T: Send + 'static>(
-    reach: Vec<(PathBuf, Access)>,
+/// Runs `start` in a separate thread that can access only these files. Returns the result that
+/// `start` sends; `start` may continue after that. Without Landlock in the kernel, `start` runs
+/// unrestricted.
+pub fn run_confined<T: Send + 'static>(
+    files: Vec<(PathBuf, Access)>,
     start: impl FnOnce(&dyn Fn(io::Result<T>)) + Send + 'static,
 ) -> io::Result<T> {
-    let (told, tells) = mpsc::channel();
-    let tell = move |result| drop(told.send(result));
-    let confine_and_start = move || match confine_thread(&reach) {
-        Ok(_) => start(&tell),
-        Err(error) => tell(Err(io::Error::other(error))),
+    let (sender, receiver) = mpsc::channel();
+    let send = move |result| drop(sender.send(result));
+    let confine_and_start = move || match confine_thread(&files) {
+        Ok(_) => start(&send),
+        Err(error) => send(Err(io::Error::other(error))),
     };
     std::thread::Builder::new()
         .name("start".to_owned())
         .spawn(confine_and_start)?;
-    tells
-        .recv()
-        .unwrap_or_else(|_| Err(io::Error::other("the thread that starts programs has died")))
+    receiver.recv().unwrap_or_else(|_| {
+        Err(io::Error::other(
+            "the thread that starts programs has panicked",
+        ))
+    })
 }
 
-/// Gives up all other files, for this process and all that it will start. Before the second thread.
-pub fn confine(reach: &[(PathBuf, Access)]) -> Result<(), Failure> {
-    match confine_thread(reach) {
+/// Restricts this process and all its future children to these files. Must be called while the
+/// process has one thread.
+pub fn confine_process(files: &[(PathBuf, Access)]) -> Result<(), Failure> {
+    match confine_thread(files) {
         Ok(RulesetStatus::NotEnforced) => {
             tracing::info!(
-                "this kernel has no Landlock; files are guarded by their permissions alone"
+                "the node's kernel has no Landlock; only file permissions protect files"
             );
             Ok(())
         }
         Ok(_) => Ok(()),
-        Err(error) => Err(Failure::start(format!("files cannot be given up: {error}"))),
+        Err(error) => Err(Failure::start(format!(
+            "file access cannot be restricted by Landlock: {error}"
+        ))),
     }
 }
 
-/// A path that does not exist is left out: it cannot be reached anyway.
-fn confine_thread(reach: &[(PathBuf, Access)]) -> Result<RulesetStatus, RulesetError> {
-    let rules = reach
+/// The library skips a path that does not exist.
+fn confine_thread(files: &[(PathBuf, Access)]) -> Result<RulesetStatus, RulesetError> {
+    let rules = files
         .iter()
         .flat_map(|(path, access)| path_beneath_rules([path], rights(*access)));
     let rules = Ruleset::default()
-        .handle_access(AccessFs::from_all(VERSION))?
+        .handle_access(AccessFs::from_all(LANDLOCK_ABI))?
         .create()?
         .add_rules(rules)?;
     Ok(rules.restrict_self()?.ruleset)
 }
 
-/// For a directory; of these, the library takes for a file those that a file can have.
+/// The rights for a directory. For a file, the library keeps those that apply to files.
 fn rights(access: Access) -> BitFlags<AccessFs> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     match access {
-        Access::Program => AccessFs::from_read(VERSION),
+        Access::Execute => AccessFs::from_read(LANDLOCK_ABI),
         Access::Read => read,
         Access::Write => read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev,
-        Access::Keep => read | (AccessFs::from_write(VERSION) & !AccessFs::Refer),
-        Access::Leave => AccessFs::RemoveDir.into(),
+        Access::Manage => read | (AccessFs::from_write(LANDLOCK_ABI) & !AccessFs::Refer),
+        Access::RemoveDir => AccessFs::RemoveDir.into(),
     }
 }
 
@@ -88,14 +97,14 @@ mod tests {
             fs::write(path(name), "x").unwrap();
         }
         fs::create_dir(path("keep")).unwrap();
-        let reach = [
+        let files = [
             (path("read"), Access::Read),
             (path("write"), Access::Write),
-            (path("keep"), Access::Keep),
+            (path("keep"), Access::Manage),
             (path("missing"), Access::Write),
         ];
         let of_thread = path.clone();
-        confined(reach.into(), move |tell| {
+        run_confined(files.into(), move |send| {
             let path = of_thread;
             assert!(fs::read(path("read")).is_ok() && fs::write(path("read"), "y").is_err());
             assert!(fs::write(path("write"), "y").is_ok());
@@ -105,7 +114,7 @@ mod tests {
                     && fs::rename(path("keep/a"), path("keep/b")).is_ok()
             );
             assert!(fs::write(path("new"), "y").is_err());
-            tell(Ok(()));
+            send(Ok(()));
         })
         .unwrap();
         assert!(

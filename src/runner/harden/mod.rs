@@ -1,17 +1,17 @@
-//! (io) What this process, and all that it starts, gives up for good once it has what it needs.
+//! (io) Rights that this process and its children drop before QEMU starts.
 //!
 //! | | runner | QEMU, TPM |
 //! |---|---|---|
-//! | capabilities, ever to gain one | none | none |
-//! | `filter`: system calls that none of them ever needs | refused | refused, besides QEMU's own sandbox |
-//! | `landlock`: files | what `reach` lists | less: its own program, and what it has of the machine |
+//! | capabilities, and the ability to gain one | none | none |
+//! | `seccomp`: system calls that no program of the VM needs | denied | denied, besides QEMU's own sandbox |
+//! | `landlock`: files | those of `file_access` | fewer: programs, libraries and the VM's files |
 
-mod filter;
+mod file_access;
 mod landlock;
-mod reach;
+mod seccomp;
 
-pub use landlock::{confine, confined};
-pub use reach::{Access, Places, Reach};
+pub use file_access::{Access, FileAccess, RunnerPaths};
+pub use landlock::{confine_process, run_confined};
 
 use crate::runner::failure::Failure;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -19,14 +19,15 @@ use rustix::thread::{
     CapabilitySet, capabilities, clear_ambient_capability_set, set_capabilities, set_no_new_privs,
 };
 
-/// Gives up every capability, whoever gave it, and ever to gain another. Before the first thread and the first child.
-pub fn give_up() -> Result<(), Failure> {
-    let problem = |error: rustix::io::Errno| {
-        Failure::start(format!("privileges cannot be given up: {error}"))
+/// Drops all capabilities, and the ability to gain new ones. Must be called before the first thread
+/// and the first child process.
+pub fn drop_privileges() -> Result<(), Failure> {
+    let failure = |error: rustix::io::Errno| {
+        Failure::start(format!("capabilities cannot be dropped: {error}"))
     };
-    let mut sets = capabilities(None).map_err(problem)?;
+    let mut sets = capabilities(None).map_err(failure)?;
     if !(sets.permitted | sets.inheritable).is_empty() {
-        clear_ambient_capability_set().map_err(problem)?;
+        clear_ambient_capability_set().map_err(failure)?;
         for set in [
             &mut sets.effective,
             &mut sets.permitted,
@@ -34,11 +35,12 @@ pub fn give_up() -> Result<(), Failure> {
         ] {
             *set = CapabilitySet::empty();
         }
-        set_capabilities(None, sets).map_err(problem)?;
+        set_capabilities(None, sets).map_err(failure)?;
     }
-    set_no_new_privs(true).map_err(problem)?;
-    // QEMU has the same user: it must not look into this process, which knows the display's password and the token.
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(problem)?;
-    filter::install()
-        .map_err(|error| Failure::start(format!("system calls cannot be given up: {error}")))
+    set_no_new_privs(true).map_err(failure)?;
+    // QEMU runs as the same user. It must not read this process's memory, which contains the
+    // display's password and the token.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(failure)?;
+    seccomp::install()
+        .map_err(|error| Failure::start(format!("the seccomp filter cannot be installed: {error}")))
 }

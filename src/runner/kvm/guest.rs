@@ -1,14 +1,14 @@
-//! (io) The guest that KVM is tried with: it takes the way of every operating system, from real mode over protected mode,
-//! with a return from an interrupt, to pages and 64 bits, and ends QEMU with a code that nothing else gives.
+//! (io) The guest that tests KVM. Like every operating system, it changes from real mode to protected mode, returns from an
+//! interrupt, and enables paging and 64 bits. It ends QEMU with a unique exit code.
 //!
-//! A processor does all of that by itself. A KVM that emulates what its host's processor cannot run, inside of another
-//! virtual machine for instance, may stop at the return.
+//! A processor executes all of these instructions. A KVM that emulates some of them, for example in a nested VM, may fail at
+//! the return from the interrupt.
 
 use std::io;
 use std::path::Path;
 
-/// QEMU's exit code when the guest is through: `isa-debug-exit` doubles what the guest writes, and adds one.
-pub const THROUGH: i32 = 2 * 0x2a + 1;
+/// QEMU's exit code after success: `isa-debug-exit` doubles the value that the guest writes, and adds one.
+pub const SUCCESS_EXIT_CODE: i32 = 2 * 0x2a + 1;
 
 /// QEMU takes a BIOS of whole 64 KiB. It ends at 1 MiB, and at 4 GiB, where the processor begins 16 bytes before.
 const SIZE: usize = 0x10000;
@@ -94,7 +94,6 @@ pub fn bios() -> Vec<u8> {
     bios
 }
 
-/// Writes it to that file.
 pub fn write(path: &Path) -> io::Result<()> {
     std::fs::write(path, bios())
 }

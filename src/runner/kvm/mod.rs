@@ -1,59 +1,55 @@
-//! (io) Whether KVM runs this machine: tried before QEMU is started for good.
+//! (io) Tests before the start of QEMU whether KVM can run the VM.
 //!
-//! That `/dev/kvm` opens says little: a KVM may give no virtual CPU the state that its model needs, or not carry out what
-//! every guest begins with. So a QEMU with the machine's CPU model runs a guest of a few dozen instructions to its end.
-//! Nothing is tried where there is no device.
+//! Opening `/dev/kvm` is not sufficient: KVM may be unable to set up the CPU model, or to execute the first instructions of a
+//! guest. A QEMU with the VM's CPU model therefore runs a guest of a few dozen instructions. Without the device there is no test.
 
 pub mod guest;
 pub mod models;
 mod probe;
 
-pub use probe::{Running, TIME};
+pub use probe::{KillOnDrop, QEMU_TEST_TIMEOUT};
 
 use crate::api::conditions::ConditionReason;
 use crate::api::runner::outcome::EndReason;
-use crate::runner::failure::Failure;
+use crate::runner::failure::{Failure, Problem};
 use crate::runner::harden::Access;
 use crate::runner::machine::Acceleration;
-use crate::runner::problem::Problem;
 use crate::runner::qemu;
-use crate::runner::resolved::{Accelerator, Spec};
+use crate::runner::spec::{Accelerator, Spec};
 use probe::Finding;
 use rustix::fs::{FileType, Mode, OFlags};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Where KVM is.
+/// The device of KVM.
 pub const DEVICE: &str = "/dev/kvm";
-/// Its number, everywhere (Linux' list of devices: 10 is "misc").
-const NUMBER: (u32, u32) = (10, 232);
-/// Name of the guest's program in the runtime directory.
-pub const GUEST: &str = "kvm-probe.bin";
-/// Time for all that is tried, one after the other; each of them has [`probe::TIME`] at most.
-pub const IN_ALL: Duration = Duration::from_secs(10);
-/// The model that each host has.
+/// Major and minor number of the device, which are the same on all systems.
+const DEVICE_NUMBER: (u32, u32) = (10, 232);
+/// Time for all tests. Each has [`probe::QEMU_TEST_TIMEOUT`] at most.
+pub const KVM_TEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The CPU model that every node supports.
 const HOST_MODEL: &str = "host";
 
-/// What KVM is tried with.
-pub struct Trial<'a> {
+/// Inputs of the test.
+pub struct KvmTest<'a> {
     /// QEMU.
     pub program: &'static str,
     /// The device.
     pub device: &'a Path,
-    /// Files that QEMU can reach.
-    pub reach: Vec<(PathBuf, Access)>,
-    /// Where the guest's program can be for a moment.
+    /// Files that QEMU can access.
+    pub files: Vec<(PathBuf, Access)>,
+    /// Temporary file for the guest's program.
     pub guest: PathBuf,
-    /// Time for all of it: [`IN_ALL`].
+    /// Time for all tests: [`KVM_TEST_TIMEOUT`].
     pub time: Duration,
 }
 
-/// What runs the guest's instructions. `asked` is when somebody wants the end.
-pub async fn settle(
+/// Selects the accelerator. `shutdown_request` completes when a shutdown is requested.
+pub async fn select_acceleration(
     spec: &Spec,
-    trial: Trial<'_>,
-    asked: impl Future<Output = ()>,
+    kvm_test: KvmTest<'_>,
+    shutdown_request: impl Future<Output = ()>,
 ) -> Result<Acceleration, Failure> {
     match spec.vm.accelerator {
         Accelerator::Tcg => return Ok(Acceleration::Tcg),
@@ -61,21 +57,19 @@ pub async fn settle(
         Accelerator::Auto | Accelerator::Kvm => {}
     }
     let problem = tokio::select! {
-        problem = trial.problem(spec) => problem,
-        () = asked => return Err(Failure::new(EndReason::Stopped, String::new())),
+        problem = kvm_test.problem(spec) => problem,
+        () = shutdown_request => return Err(Failure::new(EndReason::Stopped, String::new())),
     };
     match problem {
         None => Ok(Acceleration::Kvm),
         Some(problem) if spec.vm.accelerator == Accelerator::Auto => {
             tracing::warn!("the guest is emulated: {}", problem.message);
-            Ok(Acceleration::TcgForWantOfKvm(problem))
+            Ok(Acceleration::TcgFallback(problem))
         }
         Some(problem) => {
             let ways = match problem.reason {
                 ConditionReason::CpuModelRefused => "",
-                _ => {
-                    "; mend the node, or use accelerator auto or tcg, with which the guest is emulated"
-                }
+                _ => "; repair the node, or use accelerator auto or tcg for an emulated guest",
             };
             let message = format!("vm.accelerator is kvm, but {}{ways}", problem.message);
             Err(Failure::new(EndReason::AcceleratorUnavailable, message))
@@ -83,8 +77,8 @@ pub async fn settle(
     }
 }
 
-impl Trial<'_> {
-    /// Why KVM does not run the machine, if it does not.
+impl KvmTest<'_> {
+    /// The reason why KVM cannot run the VM.
     async fn problem(&self, spec: &Spec) -> Option<Problem> {
         match usable(self.device) {
             Ok(()) => self.of_guest(spec).await,
@@ -92,7 +86,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Why no guest runs, if none does.
+    /// The reason why the test guest fails.
     async fn of_guest(&self, spec: &Spec) -> Option<Problem> {
         let began = Instant::now();
         let finding = self.run(&spec.vm.cpu_model, spec).await;
@@ -101,7 +95,7 @@ impl Trial<'_> {
             took_ms,
             model = spec.vm.cpu_model,
             ?finding,
-            "KVM was tried"
+            "KVM was tested"
         );
         let broken = |why: &str| {
             let device = self.device.display();
@@ -116,12 +110,13 @@ impl Trial<'_> {
             Finding::Hangs => {
                 return broken(&format!(
                     "a hundred instructions were not done within {} s",
-                    probe::TIME.as_secs()
+                    probe::QEMU_TEST_TIMEOUT.as_secs()
                 ));
             }
         };
         if spec.vm.cpu_model != HOST_MODEL && self.run(HOST_MODEL, spec).await == Finding::Works {
-            let models = models::that_work(self.program, Acceleration::Kvm.name(), &self.reach);
+            let models =
+                models::working_models(self.program, Acceleration::Kvm.name(), &self.files);
             let models = tokio::time::timeout_at(began + self.time, models)
                 .await
                 .unwrap_or_default();
@@ -140,16 +135,16 @@ impl Trial<'_> {
                 self.guest.display()
             ));
         }
-        let mut reach = self.reach.clone();
-        reach.push((self.guest.clone(), Access::Read));
+        let mut files = self.files.clone();
+        files.push((self.guest.clone(), Access::Read));
         let arguments = qemu::probe(model, spec.vm.firmware.is_secure(), &self.guest);
-        let finding = probe::run(self.program, &arguments, &reach).await;
+        let finding = probe::run(self.program, &arguments, &files).await;
         let _ = std::fs::remove_file(&self.guest);
         finding
     }
 }
 
-/// Whether that is a KVM which this process may open.
+/// Checks that the device is KVM and that this process can open it.
 fn usable(device: &Path) -> Result<(), String> {
     use rustix::io::Errno;
     let (path, uid) = (device.display(), rustix::process::getuid().as_raw());
@@ -163,13 +158,13 @@ fn usable(device: &Path) -> Result<(), String> {
         error => format!("{path} cannot be opened: {error}"),
     })?;
     let stat =
-        rustix::fs::fstat(&file).map_err(|error| format!("{path} cannot be looked at: {error}"))?;
+        rustix::fs::fstat(&file).map_err(|error| format!("{path} cannot be examined: {error}"))?;
     let number = (
         rustix::fs::major(stat.st_rdev),
         rustix::fs::minor(stat.st_rdev),
     );
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::CharacterDevice if number == NUMBER => Ok(()),
+        FileType::CharacterDevice if number == DEVICE_NUMBER => Ok(()),
         FileType::CharacterDevice => Err(format!(
             "{path} is device {}:{} and not KVM's, 10:232",
             number.0, number.1

@@ -1,9 +1,9 @@
-//! (io) Which CPU models QEMU has that work here, and what to say of one that does not.
+//! (io) Lists the CPU models that work on this node, and explains a model that does not.
 
 use crate::api::runner::outcome::{EndReason, Outcome};
 use crate::runner::failure::Invalid;
-use crate::runner::harden::{Access, Reach};
-use crate::runner::kvm::{Running, TIME};
+use crate::runner::harden::{Access, FileAccess};
+use crate::runner::kvm::{KillOnDrop, QEMU_TEST_TIMEOUT};
 use crate::runner::{config, process, qemu};
 use command_fds::FdMapping;
 use serde_json::Value;
@@ -13,22 +13,22 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 /// The number that the monitor has in QEMU.
-const MONITOR: i32 = 3;
-/// So many models are named.
-const NAMED: usize = 12;
-const QUESTIONS: &[u8] =
+const QMP_FD: i32 = 3;
+/// Number of models in a message.
+const LISTED_MODELS_MAX: usize = 12;
+const QMP_COMMANDS: &[u8] =
     b"{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"query-cpu-definitions\"}\n{\"execute\":\"quit\"}\n";
 
-/// The models that work with that accelerator, best first as QEMU has them; none where it does not tell.
-pub async fn that_work(
+/// The models that work with that accelerator, the best first. Empty if QEMU does not answer.
+pub async fn working_models(
     program: &'static str,
     accelerator: Option<&str>,
-    reach: &[(PathBuf, Access)],
+    files: &[(PathBuf, Access)],
 ) -> Vec<String> {
-    match tokio::time::timeout(TIME, ask(program, accelerator, reach)).await {
+    match tokio::time::timeout(QEMU_TEST_TIMEOUT, ask(program, accelerator, files)).await {
         Ok(Ok(answers)) => usable(&answers),
         Ok(Err(error)) => {
-            tracing::warn!(%error, "QEMU does not tell its CPU models");
+            tracing::warn!(%error, "QEMU does not list its CPU models");
             Vec::new()
         }
         Err(_) => Vec::new(),
@@ -38,27 +38,27 @@ pub async fn that_work(
 async fn ask(
     program: &'static str,
     accelerator: Option<&str>,
-    reach: &[(PathBuf, Access)],
+    files: &[(PathBuf, Access)],
 ) -> io::Result<String> {
     let (ours, qemus) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let mut stream = UnixStream::from_std(ours)?;
     let mapping = FdMapping {
         parent_fd: qemus.into(),
-        child_fd: MONITOR,
+        child_fd: QMP_FD,
     };
-    let arguments = qemu::asked_for_models(accelerator, MONITOR);
-    let _running = Running(process::spawn(program, &arguments, reach, vec![mapping])?);
+    let arguments = qemu::cpu_model_query(accelerator, QMP_FD);
+    let _running = KillOnDrop(process::spawn(program, &arguments, files, vec![mapping])?);
     let mut answers = Vec::new();
-    stream.write_all(QUESTIONS).await?;
-    // QEMU closes it as soon as it has read the last word, which can look like a broken connection.
+    stream.write_all(QMP_COMMANDS).await?;
+    // QEMU closes the connection after the last command, which can cause a connection error.
     match stream.read_to_end(&mut answers).await {
         Err(error) if answers.is_empty() => Err(error),
         _ => Ok(String::from_utf8_lossy(&answers).into_owned()),
     }
 }
 
-/// Those of which the host lacks no feature, but for the pseudo-models that are another's name.
+/// The models with all features on this node, without aliases of other models.
 fn usable(answers: &str) -> Vec<String> {
     let lists = answers
         .lines()
@@ -91,7 +91,7 @@ fn usable(answers: &str) -> Vec<String> {
     models
 }
 
-/// What a user should know of a model that the host refuses.
+/// The message for a model that KVM rejects.
 pub fn refused(model: &str, why: &str, models: &[String]) -> String {
     let others = others(models);
     format!("this node's KVM does not run the CPU model {model:?} (vm.cpuModel): {why}; {others}")
@@ -100,7 +100,9 @@ pub fn refused(model: &str, why: &str, models: &[String]) -> String {
 fn others(models: &[String]) -> String {
     match models {
         [] => "host works".to_owned(),
-        _ if models.len() > NAMED => format!("among those that work: {}", names(models)),
+        _ if models.len() > LISTED_MODELS_MAX => {
+            format!("among those that work: {}", names(models))
+        }
         _ => format!("those that work: {}", names(models)),
     }
 }
@@ -108,37 +110,39 @@ fn others(models: &[String]) -> String {
 fn names(models: &[String]) -> String {
     models
         .iter()
-        .take(NAMED)
+        .take(LISTED_MODELS_MAX)
         .map(String::as_str)
         .collect::<Vec<_>>()
         .join(", ")
 }
 
-/// What QEMU says of a model that it does not have, or not with all of its features.
+/// QEMU's messages for a model that it does not have, or not with all features.
 const NO_MODEL: [&str; 2] = ["unable to find CPU model", "support requested feature"];
-/// What QEMU says of a feature or of its value: the class of the model.
+/// Part of QEMU's messages for an invalid feature: the class of the model.
 const NO_FEATURE: &str = "-x86_64-cpu.";
 
 /// The CPU model that a machine is started with.
-pub struct Chosen<'a> {
+pub struct SelectedModel<'a> {
     /// QEMU.
     pub program: &'static str,
     /// The configuration file.
     pub file: &'a Path,
-    /// The model as it stands there.
+    /// The model in that file.
     pub model: &'a str,
-    /// QEMU's name for what runs the guest's instructions.
+    /// QEMU's name of the accelerator.
     pub accelerator: Option<&'static str>,
 }
 
-impl Chosen<'_> {
-    /// The outcome, where QEMU did not start because of the CPU model: that of a wrong configuration, with models that
-    /// work. Any other stays as it is.
+impl SelectedModel<'_> {
+    /// Replaces the outcome of a start that failed because of the CPU model: an invalid configuration, with models that
+    /// work. Any other outcome is unchanged.
     pub async fn explain(&self, outcome: Outcome) -> Outcome {
         let says = |sign: &str| outcome.message.contains(sign);
         let hint = match outcome.reason {
             EndReason::StartFailed if NO_MODEL.iter().any(|sign| says(sign)) => {
-                let models = that_work(self.program, self.accelerator, &Reach::of_any()).await;
+                let models =
+                    working_models(self.program, self.accelerator, &FileAccess::of_programs())
+                        .await;
                 others(&nearest_first(models, self.model))
             }
             EndReason::StartFailed if says(NO_FEATURE) => {
@@ -150,7 +154,7 @@ impl Chosen<'_> {
             "{:?} does not work: {}; {hint}",
             self.model, outcome.message
         );
-        let failure = config::in_file(self.file, &Invalid::new("vm.cpuModel", why));
+        let failure = config::failure_in_file(self.file, &Invalid::new("vm.cpuModel", why));
         Outcome {
             qemu_exit: outcome.qemu_exit,
             ..failure.outcome()
@@ -158,12 +162,17 @@ impl Chosen<'_> {
     }
 }
 
-/// So many first letters make a name look like another.
-const ALIKE: usize = 3;
+/// Length of a prefix that makes two names similar.
+const SIMILAR_PREFIX_LENGTH: usize = 3;
 
-/// Models that the wanted one may be a slip of come first, behind the two that always work.
+/// Sorts models that are similar to the configured one first, after the two that always work.
 fn nearest_first(mut models: Vec<String>, wanted: &str) -> Vec<String> {
-    let start = |name: &str| name.chars().take(ALIKE).collect::<String>().to_lowercase();
+    let start = |name: &str| {
+        name.chars()
+            .take(SIMILAR_PREFIX_LENGTH)
+            .collect::<String>()
+            .to_lowercase()
+    };
     let wanted = start(wanted);
     models.sort_by_key(|name| !["host", "max"].contains(&name.as_str()) && start(name) != wanted);
     models
@@ -188,7 +197,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_has_nothing_to_do_with_the_cpu_model_stays_as_it_is() {
-        let chosen = Chosen {
+        let chosen = SelectedModel {
             program: "/none",
             file: Path::new("/c.yaml"),
             model: "x",
@@ -237,10 +246,10 @@ mod tests {
             .replace("},\n", "},");
         let models = usable(&answers);
         assert_eq!(models, ["host", "EPYC", "EPYC-v2"]);
-        let told = refused("Haswell", "QEMU ended with exit code 1", &models);
+        let reported = refused("Haswell", "QEMU ended with exit code 1", &models);
         assert!(
-            told.ends_with("those that work: host, EPYC, EPYC-v2"),
-            "{told}"
+            reported.ends_with("those that work: host, EPYC, EPYC-v2"),
+            "{reported}"
         );
         assert!(refused("Haswell", "x", &[]).ends_with("host works"));
         assert_eq!(usable("nothing"), Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! (io) Runs a QEMU that should end soon, and says what came of it.
+//! (io) Runs QEMU with the test guest.
 
 use crate::runner::failure;
 use crate::runner::harden::Access;
@@ -9,57 +9,57 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time for QEMU to start, run the guest and end.
-pub const TIME: Duration = Duration::from_secs(5);
-/// How often its end is looked for.
-const STEP: Duration = Duration::from_millis(3);
+/// Time for QEMU to start, run the guest and exit.
+pub const QEMU_TEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Delay between two checks whether QEMU has exited.
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(3);
 
-/// What came of it.
+/// Result of the test.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// The guest has come to its end.
+    /// The guest has run to its end.
     Works,
-    /// It has not, and why.
+    /// The guest has failed, for that reason.
     Failed(String),
-    /// It has not in time.
+    /// The test has timed out.
     Hangs,
 }
 
-/// Runs that QEMU with the guest. Given up, it is killed.
+/// Runs QEMU with the guest. Dropping the future kills QEMU.
 pub async fn run(
     program: &'static str,
     arguments: &[String],
-    reach: &[(PathBuf, Access)],
+    files: &[(PathBuf, Access)],
 ) -> Finding {
-    let mut running = match start(program, arguments, reach) {
-        Ok(child) => Running(child),
+    let mut running = match start(program, arguments, files) {
+        Ok(child) => KillOnDrop(child),
         Err(error) => return Finding::Failed(format!("{program} cannot be started: {error}")),
     };
-    let deadline = Instant::now() + TIME;
+    let deadline = Instant::now() + QEMU_TEST_TIMEOUT;
     while Instant::now() < deadline {
-        if let Some(status) = running.0.reaped() {
-            let words = running.0.ended().await;
+        if let Some(status) = running.0.try_reap() {
+            let words = running.0.finish_output().await;
             return match status {
-                guest::THROUGH => Finding::Works,
-                _ => Finding::Failed(failure::with_words(
-                    &format!("QEMU ended with {}", failure::ending(status)),
+                guest::SUCCESS_EXIT_CODE => Finding::Works,
+                _ => Finding::Failed(failure::with_output(
+                    &format!("QEMU ended with {}", failure::describe_exit(status)),
                     &words,
                 )),
             };
         }
-        if let Some(line) = running.0.halted() {
-            return Finding::Failed(format!("it has brought the guest's CPU to a halt: {line}"));
+        if let Some(line) = running.0.kvm_error() {
+            return Finding::Failed(format!("it has stopped the guest's CPU: {line}"));
         }
-        tokio::time::sleep(STEP).await;
+        tokio::time::sleep(EXIT_POLL_INTERVAL).await;
     }
     Finding::Hangs
 }
 
-/// Starts it so that its failure leaves no core dump.
+/// Starts QEMU without core dumps.
 fn start(
     program: &'static str,
     arguments: &[String],
-    reach: &[(PathBuf, Access)],
+    files: &[(PathBuf, Access)],
 ) -> std::io::Result<Child> {
     let usual = getrlimit(Resource::Core);
     let _ = setrlimit(
@@ -69,15 +69,15 @@ fn start(
             ..usual
         },
     );
-    let child = process::spawn(program, arguments, reach, Vec::new());
+    let child = process::spawn(program, arguments, files, Vec::new());
     let _ = setrlimit(Resource::Core, usual);
     child
 }
 
-/// Ends with its owner, and leaves no zombie.
-pub struct Running(pub Child);
+/// Kills and reaps the child when it is dropped.
+pub struct KillOnDrop(pub Child);
 
-impl Drop for Running {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         self.0.signal(Signal::KILL);
         self.0.wait();

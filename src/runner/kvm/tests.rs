@@ -1,7 +1,8 @@
 use crate::api::conditions::ConditionReason;
 use crate::runner::config;
-use crate::runner::harden::Reach;
+use crate::runner::harden::FileAccess;
 use crate::runner::kvm::*;
+use crate::runner::machine::KVM_PROBE_IMAGE;
 use std::future::pending;
 use std::os::unix::fs::PermissionsExt;
 
@@ -21,30 +22,30 @@ impl Fake {
         Self { dir, program }
     }
 
-    fn trial<'a>(&self, device: &'a str) -> Trial<'a> {
-        let mut reach = Reach::of_any();
-        reach.extend(
-            [Access::Program, Access::Keep].map(|access| (self.dir.path().to_owned(), access)),
+    fn kvm_test<'a>(&self, device: &'a str) -> KvmTest<'a> {
+        let mut files = FileAccess::of_programs();
+        files.extend(
+            [Access::Execute, Access::Manage].map(|access| (self.dir.path().to_owned(), access)),
         );
-        let guest = self.dir.path().join(GUEST);
-        Trial {
+        let guest = self.dir.path().join(KVM_PROBE_IMAGE);
+        KvmTest {
             program: self.program,
             device: Path::new(device),
-            reach,
+            files,
             guest,
-            time: IN_ALL,
+            time: KVM_TEST_TIMEOUT,
         }
     }
 
-    async fn settle(&self, device: &str, vm: &str) -> Result<Acceleration, Failure> {
-        settle(&spec(vm), self.trial(device), pending()).await
+    async fn select_acceleration(&self, device: &str, vm: &str) -> Result<Acceleration, Failure> {
+        select_acceleration(&spec(vm), self.kvm_test(device), pending()).await
     }
 
     /// The problem that the file of KVM's own device has with it.
     async fn problem(&self, vm: &str) -> Option<Problem> {
         let spec = spec(vm);
         // As if the device were there.
-        self.trial("/dev/null").of_guest(&spec).await
+        self.kvm_test("/dev/null").of_guest(&spec).await
     }
 }
 
@@ -55,7 +56,7 @@ fn spec(vm: &str) -> Spec {
 
 fn instead(settled: Result<Acceleration, Failure>) -> Problem {
     match settled.unwrap() {
-        Acceleration::TcgForWantOfKvm(problem) => problem,
+        Acceleration::TcgFallback(problem) => problem,
         other => panic!("{other:?}"),
     }
 }
@@ -71,10 +72,13 @@ async fn without_a_device_that_is_kvms_nothing_is_tried_and_the_guest_is_emulate
         ("/dev/null", "device 1:3 and not KVM's"),
         (&file, "is no device"),
     ] {
-        let problem = instead(qemu.settle(device, "accelerator: auto").await);
+        let problem = instead(qemu.select_acceleration(device, "accelerator: auto").await);
         assert_eq!(problem.reason, ConditionReason::KvmNotAvailable);
         assert!(problem.message.contains(word), "{}", problem.message);
-        let failure = qemu.settle(device, "accelerator: kvm").await.unwrap_err();
+        let failure = qemu
+            .select_acceleration(device, "accelerator: kvm")
+            .await
+            .unwrap_err();
         assert_eq!(failure.reason, EndReason::AcceleratorUnavailable);
         assert!(
             failure.message.contains(word) && failure.message.contains("use accelerator auto"),
@@ -82,11 +86,13 @@ async fn without_a_device_that_is_kvms_nothing_is_tried_and_the_guest_is_emulate
         );
     }
     assert_eq!(
-        qemu.settle("/none/kvm", "accelerator: tcg").await,
+        qemu.select_acceleration("/none/kvm", "accelerator: tcg")
+            .await,
         Ok(Acceleration::Tcg)
     );
     assert_eq!(
-        qemu.settle("/none/kvm", "accelerator: none").await,
+        qemu.select_acceleration("/none/kvm", "accelerator: none")
+            .await,
         Ok(Acceleration::Unset)
     );
     assert!(!qemu.dir.path().join("started").exists());
@@ -115,7 +121,7 @@ async fn a_qemu_that_aborts_is_told_with_its_words() {
         "{}",
         problem.message
     );
-    assert!(!qemu.dir.path().join(GUEST).exists());
+    assert!(!qemu.dir.path().join(KVM_PROBE_IMAGE).exists());
 }
 
 #[tokio::test]
@@ -125,11 +131,11 @@ async fn a_cpu_that_comes_to_a_halt_is_not_waited_for() {
         "echo 'KVM internal error. Suberror: 1' >&2; {registers}"
     ));
     let problem = qemu.problem("accelerator: auto").await.unwrap();
-    // A QEMU that is waited for is told as one that hangs.
+    // A QEMU that is waited for is reported as one that hangs.
     assert!(
         problem
             .message
-            .ends_with("to a halt: KVM internal error. Suberror: 1"),
+            .ends_with("guest's CPU: KVM internal error. Suberror: 1"),
         "{}",
         problem.message
     );
@@ -149,7 +155,10 @@ async fn a_qemu_that_hangs_is_ended_after_5_seconds() {
         "{}",
         problem.message
     );
-    assert!(took >= probe::TIME && took < probe::TIME * 2, "{took:?}");
+    assert!(
+        took >= probe::QEMU_TEST_TIMEOUT && took < probe::QEMU_TEST_TIMEOUT * 2,
+        "{took:?}"
+    );
 }
 
 #[tokio::test]
@@ -157,10 +166,10 @@ async fn a_trial_that_is_given_up_kills_and_reaps_its_qemu() {
     let qemu = Fake::new(
         "echo $$ > $(dirname $0)/part; mv $(dirname $0)/part $(dirname $0)/pid; exec sleep 600",
     );
-    let (path, spec, trial) = (
+    let (path, spec, kvm_test) = (
         qemu.dir.path().join("pid"),
         spec("accelerator: kvm"),
-        qemu.trial("/dev/null"),
+        qemu.kvm_test("/dev/null"),
     );
     let runs = async {
         while !path.exists() {
@@ -168,7 +177,7 @@ async fn a_trial_that_is_given_up_kills_and_reaps_its_qemu() {
         }
     };
     tokio::select! {
-        problem = trial.of_guest(&spec) => panic!("{problem:?}"),
+        problem = kvm_test.of_guest(&spec) => panic!("{problem:?}"),
         () = runs => {}
     }
     let pid = std::fs::read_to_string(path).unwrap();
@@ -213,11 +222,11 @@ async fn all_that_is_tried_has_one_end() {
 *) echo "qemu: Host doesn't support requested features" >&2; exit 1;;
 esac"#;
     let qemu = Fake::new(script);
-    let trial = Trial {
+    let kvm_test = KvmTest {
         time: Duration::ZERO,
-        ..qemu.trial("/dev/null")
+        ..qemu.kvm_test("/dev/null")
     };
-    let problem = trial
+    let problem = kvm_test
         .of_guest(&spec("accelerator: kvm, cpuModel: EPYC"))
         .await
         .unwrap();

@@ -1,17 +1,18 @@
-//! (client) Changes the media of the CD drives.
+//! (client) Changes the images of the CD drives.
 //!
-//! A drive that has its configured image belongs to the guest: what the guest then does with the tray is not undone.
+//! A drive that has its configured image belongs to the guest: the runner does not undo what the
+//! guest does with the tray.
 
 use crate::api::conditions::ConditionReason;
-use crate::runner::live::{Machine, Progress};
-use crate::runner::problem::Problem;
+use crate::runner::failure::Problem;
+use crate::runner::live::{LiveUpdater, Progress};
 use crate::runner::qemu::{cd_device, cd_image, cd_node};
 use crate::runner::qmp::{Command, Error};
 use std::path::PathBuf;
 
 /// A CD drive.
 #[derive(Debug)]
-pub struct Tray {
+pub struct CdDrive {
     /// The configured image that was inserted last.
     image: Option<PathBuf>,
     /// Whether the drive has it, as far as QEMU has answered.
@@ -20,7 +21,7 @@ pub struct Tray {
     start_node: Option<String>,
 }
 
-impl Tray {
+impl CdDrive {
     /// A drive as QEMU was started with: with the configured image, or empty.
     pub fn at_start(n: usize, image: Option<PathBuf>) -> Self {
         Self {
@@ -31,15 +32,15 @@ impl Tray {
     }
 }
 
-impl Machine {
+impl LiveUpdater {
     /// Changes the medium of each drive, and returns whether all have theirs.
     pub(super) async fn follow_media(&mut self, wanted: &[Option<PathBuf>]) -> Result<bool, Error> {
-        if wanted.is_empty() || self.trays.is_empty() {
+        if wanted.is_empty() || self.cd_drives.is_empty() {
             return Ok(true);
         }
         let (mut problem, mut result) = (None, Ok(()));
-        let mut trays = std::mem::take(&mut self.trays);
-        for (n, (tray, image)) in trays.iter_mut().zip(wanted).enumerate() {
+        let mut cd_drives = std::mem::take(&mut self.cd_drives);
+        for (n, (tray, image)) in cd_drives.iter_mut().zip(wanted).enumerate() {
             match self.change_medium(n, tray, image).await {
                 Ok(Some(why)) if problem.is_none() => {
                     problem = Some(Problem::new(
@@ -51,7 +52,7 @@ impl Machine {
                 Err(error) => result = result.and(Err(error)),
             }
         }
-        self.trays = trays;
+        self.cd_drives = cd_drives;
         result?;
         let complete = problem.is_none();
         let _ = self.progress.send(Progress::Media(problem));
@@ -62,7 +63,7 @@ impl Machine {
     async fn change_medium(
         &mut self,
         n: usize,
-        tray: &mut Tray,
+        tray: &mut CdDrive,
         image: &Option<PathBuf>,
     ) -> Result<Option<Problem>, Error> {
         if tray.known && tray.image == *image {
@@ -70,7 +71,7 @@ impl Machine {
         }
         let device = cd_device(n);
         let command = match image {
-            Some(image) => match self.looks.look(image).await {
+            Some(image) => match self.image_lookup.find(image).await {
                 Ok(path) => Command::change_medium(&device, &cd_image(&path)),
                 Err(problem) => return Ok(Some(problem)),
             },
@@ -79,29 +80,30 @@ impl Machine {
         let was_known = std::mem::replace(&mut tray.known, false);
         let mut changed = self.client.execute(command).await;
         // A rejected command leaves the drive as it was. QEMU may carry out an unanswered one later.
-        tray.known = was_known && matches!(changed, Err(Error::Refused { .. }));
+        tray.known = was_known && matches!(changed, Err(Error::Rejected { .. }));
         if changed.is_ok() && image.is_none() {
             changed = self.client.execute(Command::close_tray(&device)).await;
         }
-        if let Err(Error::Refused { description, .. }) = changed {
-            return Ok(Some(unchanged(image.is_some(), description)));
+        if let Err(Error::Rejected { description, .. }) = changed {
+            return Ok(Some(change_problem(image.is_some(), description)));
         }
         changed?;
         (tray.known, tray.image) = (true, image.clone());
-        tracing::info!(drive = n, ?image, "the CD drive has its medium");
+        tracing::info!(drive = n, ?image, "the image of the CD drive was changed");
         if let Some(node) = tray.start_node.take() {
-            self.give(Command::remove_node(&node)).await?;
+            self.try_command(Command::remove_node(&node)).await?;
         }
         Ok(None)
     }
 }
 
-/// Why QEMU has not changed the medium. A drive that the guest has locked is tried again when its tray moves.
-fn unchanged(inserts: bool, description: String) -> Problem {
+/// The reason why QEMU has not changed the medium. A drive that the guest has locked is retried
+/// when its tray moves.
+fn change_problem(inserts: bool, description: String) -> Problem {
     // QEMU has one error class for both: it opens the image first, and then asks the guest to release the medium.
     if description.contains("is locked") {
         let message = format!(
-            "the guest holds the medium and was asked to release it; unmount or eject it there ({description})"
+            "the guest has locked the CD image and was asked to release it; unmount or eject it there ({description})"
         );
         return Problem::new(ConditionReason::GuestHoldsMedium, message);
     }

@@ -1,57 +1,57 @@
-//! (client) Brings the balloon to its target, and looks whether the guest follows.
+//! (client) Sets the balloon's target and checks whether the guest follows.
 
 use crate::api::quantity::Bytes;
-use crate::runner::desired::Desired;
-use crate::runner::live::{Machine, Progress};
+use crate::runner::desired::DesiredState;
+use crate::runner::live::{LiveUpdater, Progress};
 use crate::runner::qmp::{Command, Error};
 use serde::Deserialize;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time for a guest to follow: a booting one has no driver yet.
-const FOLLOW_TIME: Duration = Duration::from_secs(120);
+/// Time for the guest to reach the target. The balloon driver loads late in the boot.
+const BALLOON_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Deserialize)]
 struct Balloon {
     actual: u64,
 }
 
-impl Machine {
-    /// Follows the balloon; says whether it is at its target.
-    pub(super) async fn follow_memory(&mut self, desired: &Desired) -> Result<bool, Error> {
-        let asked = self.balloon.map(|(target, _)| target);
-        if let Some((target, command)) = command(desired, asked) {
-            self.give(command).await?;
+impl LiveUpdater {
+    /// Applies the balloon's target. Returns whether the guest has reached it.
+    pub(super) async fn follow_memory(&mut self, desired: &DesiredState) -> Result<bool, Error> {
+        let requested = self.balloon.map(|(target, _)| target);
+        if let Some((target, command)) = command(desired, requested) {
+            self.try_command(command).await?;
             self.balloon = Some((target, Instant::now()));
         }
         let Some((target, since)) = self.balloon else {
             return Ok(true);
         };
-        // One that was never moved has nothing to tell.
+        // A balloon that was never changed is not queried.
         let Balloon { actual } = self.client.query(Command::query_balloon()).await?;
-        let problem = problem(actual, target, since.elapsed() > FOLLOW_TIME);
+        let problem = problem(actual, target, since.elapsed() > BALLOON_TIMEOUT);
         let _ = self.progress.send(Progress::Memory { actual, problem });
-        Ok(is_there(actual, target))
+        Ok(is_at_target(actual, target))
     }
 }
 
-/// What the balloon should leave to the guest, and the command for it; none where nothing was ever taken, or the
-/// same was asked before.
-fn command(desired: &Desired, asked: Option<Bytes>) -> Option<(Bytes, Command)> {
+/// The balloon's target and its command. None if the target equals the whole memory or the previous
+/// request.
+fn command(desired: &DesiredState, requested: Option<Bytes>) -> Option<(Bytes, Command)> {
     let target = desired.live.ram.unwrap_or(desired.ram);
-    (target != asked.unwrap_or(desired.ram)).then(|| (target, Command::balloon(target.0)))
+    (target != requested.unwrap_or(desired.ram)).then(|| (target, Command::balloon(target.0)))
 }
 
-/// Whether the balloon is at its target, but for less than a MiB.
-fn is_there(actual: u64, target: Bytes) -> bool {
+/// Whether the balloon is at its target, with a tolerance of 1 MiB.
+fn is_at_target(actual: u64, target: Bytes) -> bool {
     actual.abs_diff(target.0) < 1 << 20
 }
 
-/// Why the guest does not have what it should, once it had time for it.
-fn problem(actual: u64, target: Bytes, had_time: bool) -> Option<String> {
-    (had_time && !is_there(actual, target)).then(|| {
+/// The reason why the guest is not at its target after the timeout.
+fn problem(actual: u64, target: Bytes, is_overdue: bool) -> Option<String> {
+    (is_overdue && !is_at_target(actual, target)).then(|| {
         let (has, wanted) = (Bytes(actual).to_quantity(), target.to_quantity());
-        format!("the guest has {has} instead of {wanted}: it has no balloon driver, or cannot spare more")
+        format!("the guest has {has} instead of {wanted}: it has no balloon driver, or cannot release more memory")
     })
 }
 
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(problem(1 << 30, Bytes(1 << 29), false), None);
         let problem = problem(1 << 30, Bytes(1 << 29), true).unwrap();
         assert!(problem.contains("has 1Gi instead of 512Mi"), "{problem}");
-        assert!(is_there((1 << 29) + 4096, Bytes(1 << 29)));
+        assert!(is_at_target((1 << 29) + 4096, Bytes(1 << 29)));
     }
 
     #[test]
@@ -73,10 +73,10 @@ mod tests {
         let mut wanted = desired(1);
         assert_eq!(command(&wanted, None), None);
         wanted.live.ram = Some(Bytes(1 << 29));
-        let asked = command(&wanted, None).unwrap();
-        assert_eq!(asked, (Bytes(1 << 29), Command::balloon(1 << 29)));
-        assert_eq!(command(&wanted, Some(asked.0)), None);
+        let requested = command(&wanted, None).unwrap();
+        assert_eq!(requested, (Bytes(1 << 29), Command::balloon(1 << 29)));
+        assert_eq!(command(&wanted, Some(requested.0)), None);
         wanted.live.ram = None;
-        assert_eq!(command(&wanted, Some(asked.0)).unwrap().0, wanted.ram);
+        assert_eq!(command(&wanted, Some(requested.0)).unwrap().0, wanted.ram);
     }
 }

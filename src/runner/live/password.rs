@@ -4,37 +4,40 @@
 //! password never applies to the previous one.
 
 use crate::api::conditions::ConditionReason;
-use crate::runner::desired::display::{self, NOW, Password};
-use crate::runner::live::{Machine, Progress};
-use crate::runner::problem::Problem;
+use crate::runner::desired::display_password::{self, DisplayPassword, EXPIRY_NOW};
+use crate::runner::failure::Problem;
+use crate::runner::live::{LiveUpdater, Progress};
 use crate::runner::qmp::{Command, Error};
 
 /// The state of the display's password.
 #[derive(Default)]
-pub(super) struct Display {
+pub(super) struct PasswordState {
     /// The password in effect; unknown if QEMU did not answer.
-    applied: Option<Password>,
+    applied: Option<DisplayPassword>,
     /// The password that QEMU rejected, or that is invalid: it is tried once.
-    refused: Option<Password>,
+    rejected: Option<DisplayPassword>,
 }
 
-impl Machine {
+impl LiveUpdater {
     /// Sets the password, unless it is set already or was rejected.
-    pub(super) async fn follow_password(&mut self, wanted: Option<&Password>) -> Result<(), Error> {
+    pub(super) async fn follow_password(
+        &mut self,
+        wanted: Option<&DisplayPassword>,
+    ) -> Result<(), Error> {
         let Some(password) =
-            wanted.filter(|password| self.display.refused.as_ref() != Some(password))
+            wanted.filter(|password| self.display.rejected.as_ref() != Some(password))
         else {
             return Ok(());
         };
-        match display::commands(Some(password), self.display.applied.as_ref()) {
+        match display_password::commands(Some(password), self.display.applied.as_ref()) {
             Some(commands) if commands.is_empty() => self.settle_password(None, None),
             Some(commands) => self.set_password(password, commands).await?,
             None => {
-                let end = password.expiry.as_deref().unwrap_or_default();
+                let expiry = password.expiry.as_deref().unwrap_or_default();
                 let why = format!(
-                    "password-expiry in the display's secret: {end:?} is not allowed; use now, never, +<seconds>, or seconds \
+                    "password-expiry in the display's secret: {expiry:?} is not allowed; use now, never, +<seconds>, or seconds \
                      since 1970; {}",
-                    self.display.stays()
+                    self.display.consequence()
                 );
                 self.settle_password(
                     Some(password),
@@ -48,7 +51,7 @@ impl Machine {
     /// Runs the commands for a password. If QEMU does not answer one, all are run again.
     async fn set_password(
         &mut self,
-        password: &Password,
+        password: &DisplayPassword,
         commands: Vec<Command>,
     ) -> Result<(), Error> {
         let before = self.display.applied.take();
@@ -59,15 +62,15 @@ impl Machine {
             let Err(error) = self.client.execute(command).await else {
                 continue;
             };
-            let Error::Refused { description, .. } = error else {
+            let Error::Rejected { description, .. } = error else {
                 return Err(error);
             };
             if is_new && n > 0 {
                 // The display has the new password by now, with an unknown expiry.
-                let end = Command::expire_password(NOW);
-                self.client.execute(end).await?;
-                self.display.applied = Some(Password {
-                    expiry: Some(NOW.to_owned()),
+                let expiry = Command::expire_password(EXPIRY_NOW);
+                self.client.execute(expiry).await?;
+                self.display.applied = Some(DisplayPassword {
+                    expiry: Some(EXPIRY_NOW.to_owned()),
                     ..password.clone()
                 });
             } else {
@@ -78,10 +81,10 @@ impl Machine {
             } else {
                 "password-expiry"
             };
-            let stays = self.display.stays();
+            let consequence = self.display.consequence();
             let why = format!(
-                "{field} in the display's secret: QEMU refuses it ({description}); change it there, a password has at most 60 \
-                 characters; {stays}"
+                "{field} in the display's secret: QEMU rejects it ({description}). Change it there, with \
+                 at most 60 characters; {consequence}"
             );
             self.settle_password(
                 Some(password),
@@ -95,22 +98,22 @@ impl Machine {
         Ok(())
     }
 
-    /// Notes which password is not tried again, and reports why if that changes.
-    fn settle_password(&mut self, refused: Option<&Password>, problem: Option<Problem>) {
-        if refused.is_some() || self.display.refused.is_some() {
-            self.display.refused = refused.cloned();
+    /// Stores a rejected password, which is not retried, and reports the reason if it changes.
+    fn settle_password(&mut self, rejected: Option<&DisplayPassword>, problem: Option<Problem>) {
+        if rejected.is_some() || self.display.rejected.is_some() {
+            self.display.rejected = rejected.cloned();
             let _ = self.progress.send(Progress::Password(problem));
         }
     }
 }
 
-impl Display {
-    fn stays(&self) -> &'static str {
+impl PasswordState {
+    fn consequence(&self) -> &'static str {
         match &self.applied {
-            Some(applied) if applied.end() != Some(NOW) => {
-                "until then the display has the password before, and its end"
+            Some(applied) if applied.valid_expiry() != Some(EXPIRY_NOW) => {
+                "until then the display has the previous password with its expiry"
             }
-            _ => "until then the display lets nobody in",
+            _ => "until then the display accepts no password",
         }
     }
 }

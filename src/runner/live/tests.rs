@@ -3,9 +3,9 @@ mod password;
 
 use crate::api::conditions::ConditionReason;
 use crate::runner::desired::cpus::tests::desired;
-use crate::runner::desired::display::Password;
+use crate::runner::desired::display_password::DisplayPassword;
 use crate::runner::live::*;
-use crate::runner::machine::Find;
+use crate::runner::machine::FindImage;
 use crate::runner::qmp;
 use crate::runner::qmp::testing::Peer;
 use serde_json::{Value, json};
@@ -19,15 +19,15 @@ const LIMIT: Duration = Duration::from_secs(60);
 struct Rig {
     dir: tempfile::TempDir,
     peer: Peer,
-    wishes: watch::Sender<Desired>,
+    wishes: watch::Sender<DesiredState>,
     progress: mpsc::UnboundedReceiver<Progress>,
 }
 
-async fn rig(first: Desired) -> Rig {
-    rig_with(first, Arc::new(crate::runner::machine::image)).await
+async fn rig(first: DesiredState) -> Rig {
+    rig_with(first, Arc::new(crate::runner::machine::find_cd_image)).await
 }
 
-async fn rig_with(first: Desired, find: Find) -> Rig {
+async fn rig_with(first: DesiredState, find: FindImage) -> Rig {
     let dir = tempfile::tempdir().unwrap();
     let (monitor, qemus) = UnixStream::pair().unwrap();
     let (signals, _) = mpsc::unbounded_channel();
@@ -36,9 +36,9 @@ async fn rig_with(first: Desired, find: Find) -> Rig {
     let peer = Peer::greet(qemus).await;
     let (wishes, wish) = watch::channel(first);
     let (sender, progress) = mpsc::unbounded_channel();
-    let start = Start {
-        looks: Looks::new(dir.path().to_owned(), find),
-        trays: vec![Tray::at_start(0, Some("start.iso".into()))],
+    let start = StartState {
+        image_lookup: ImageLookup::new(dir.path().to_owned(), find),
+        cd_drives: vec![CdDrive::at_start(0, Some("start.iso".into()))],
         sizes: vec![1 << 20],
         reset: Some(3),
     };
@@ -109,15 +109,15 @@ impl FakeDrive {
                 .is_some_and(|medium| medium.ends_with(image))
     }
 
-    /// Answers until all of a wish was followed; gives what was told of the media.
+    /// Answers until all of a wish was followed; gives what was reported of the media.
     async fn play(&mut self, rig: &mut Rig) -> Option<Problem> {
-        let mut told = None;
+        let mut reported = None;
         loop {
             tokio::select! {
                 () = rig.peer.answer(|command, arguments| self.answer(command, arguments)) => {}
                 progress = rig.progress.recv() => match progress.unwrap() {
-                    Progress::Media(problem) => told = problem,
-                    Progress::Complete(_) => return told,
+                    Progress::Media(problem) => reported = problem,
+                    Progress::Complete(_) => return reported,
                     _ => {}
                 }
             }
@@ -146,7 +146,7 @@ async fn b05_each_drive_gets_its_medium_once_and_is_then_the_guests() {
         ["drive-cdrom0"],
         "only the medium of the start has a node of ours"
     );
-    // The guest ejects it, and nobody brings it back.
+    // The guest ejects it. The runner does not insert it again.
     (drive.open, drive.medium) = (true, None);
     rig.wishes.send_modify(|desired| desired.attempt += 1);
     assert_eq!(drive.play(&mut rig).await, None);
@@ -216,13 +216,13 @@ async fn a_repository_that_does_not_answer_delays_nothing_else() {
     let answers = std::sync::Mutex::new((answers, 0));
     let begun = Arc::new(tokio::sync::Notify::new());
     let begins = Arc::clone(&begun);
-    let find: Find = Arc::new(move |repository, file| {
-        let mut looks = answers.lock().unwrap();
-        looks.1 += 1;
-        assert_eq!(looks.1, 1, "one look at a time");
+    let find: FindImage = Arc::new(move |repository, file| {
+        let mut image_lookup = answers.lock().unwrap();
+        image_lookup.1 += 1;
+        assert_eq!(image_lookup.1, 1, "one look at a time");
         begins.notify_one();
-        let _ = looks.0.recv();
-        crate::runner::machine::image(repository, file)
+        let _ = image_lookup.0.recv();
+        crate::runner::machine::find_cd_image(repository, file)
     });
     let (mut rig, mut drive) = (rig_with(desired(1), find).await, FakeDrive::default());
     drive.play(&mut rig).await;
@@ -235,25 +235,25 @@ async fn a_repository_that_does_not_answer_delays_nothing_else() {
         begun.notified().await;
         tokio::time::advance(Duration::from_secs(6)).await;
     };
-    let (told, ()) = tokio::join!(drive.play(&mut rig), time_passes);
+    let (reported, ()) = tokio::join!(drive.play(&mut rig), time_passes);
     tokio::time::resume();
-    let told = told.unwrap();
+    let reported = reported.unwrap();
     assert!(
-        told.reason == ConditionReason::ImageNotReadable
-            && told.message.contains("has not answered"),
-        "{told:?}"
+        reported.reason == ConditionReason::ImageNotReadable
+            && reported.message.contains("has not answered"),
+        "{reported:?}"
     );
     // All of that is done while the repository has not answered yet.
     let others = async {
         rig.wishes.send_modify(|desired| {
-            desired.password = Password::of_files(Some("p".to_owned()), None)
+            desired.password = DisplayPassword::from_files(Some("p".to_owned()), None)
         });
         for expected in ["set_password", "expire_password"] {
             rig.peer
                 .answer(|command, _| (command == expected).then(|| json!({})).ok_or("?"))
                 .await;
         }
-        assert_eq!(drive.play(&mut rig).await, Some(told));
+        assert_eq!(drive.play(&mut rig).await, Some(reported));
     };
     tokio::time::timeout(LIMIT, others)
         .await
@@ -351,7 +351,7 @@ async fn b39_memory_is_what_the_guest_has_and_not_what_was_asked_for() {
         "balloon" => Ok(json!({})),
         _ => places(command, arguments),
     };
-    let told = loop {
+    let reported = loop {
         tokio::select! {
             () = rig.peer.answer(&mut balloon) => {}
             progress = rig.progress.recv() => match progress.unwrap() {
@@ -362,8 +362,8 @@ async fn b39_memory_is_what_the_guest_has_and_not_what_was_asked_for() {
         }
     };
     assert!(
-        told.0 == 1 << 30 && told.1.contains("balloon driver"),
-        "{told:?}"
+        reported.0 == 1 << 30 && reported.1.contains("balloon driver"),
+        "{reported:?}"
     );
 }
 
@@ -371,7 +371,7 @@ async fn b39_memory_is_what_the_guest_has_and_not_what_was_asked_for() {
 async fn a_guest_that_a_disk_has_stopped_goes_on_when_there_is_room_and_not_in_a_hurry() {
     let mut rig = rig(desired(1)).await;
     rig.wishes.send_modify(|desired| desired.stalls = 1);
-    let (mut tries, mut told, begin) = (0, 0, tokio::time::Instant::now());
+    let (mut tries, mut reported, begin) = (0, 0, tokio::time::Instant::now());
     loop {
         let mut answer = |command: &str, arguments: &Value| match command {
             "query-status" => Ok(json!({"status": if tries < 4 { "io-error" } else { "running" }})),
@@ -384,9 +384,9 @@ async fn a_guest_that_a_disk_has_stopped_goes_on_when_there_is_room_and_not_in_a
         tokio::select! {
             () = rig.peer.answer(&mut answer) => {}
             progress = rig.progress.recv() => match progress.unwrap() {
-                // Each attempt that fails is told by QEMU at once.
-                Progress::Complete(_) if told < tries => {
-                    told = tries;
+                // Each attempt that fails is reported by QEMU at once.
+                Progress::Complete(_) if reported < tries => {
+                    reported = tries;
                     rig.wishes.send_modify(|desired| desired.stalls += 1);
                 }
                 Progress::Resumed => break,
@@ -408,7 +408,7 @@ async fn a_disk_that_has_grown_is_told_once_and_none_shrinks() {
     let mut rig = rig(first).await;
     rig.peer.answer(places).await;
     rig.wishes
-        .send_modify(|desired| desired.grow(&[Some(Bytes(2 << 20))]));
+        .send_modify(|desired| desired.set_disk_sizes(&[Some(Bytes(2 << 20))]));
     rig.peer
         .answer(|command, arguments| {
             assert_eq!(
@@ -421,7 +421,7 @@ async fn a_disk_that_has_grown_is_told_once_and_none_shrinks() {
         .await;
     rig.peer.answer(places).await;
     rig.wishes.send_modify(|desired| {
-        desired.grow(&[Some(Bytes(1 << 20))]);
+        desired.set_disk_sizes(&[Some(Bytes(1 << 20))]);
         desired.attempt += 1;
     });
     rig.peer.answer(places).await;
@@ -434,7 +434,7 @@ async fn a_disk_that_qemu_does_not_let_grow_is_as_large_as_before_and_can_grow_b
     let mut rig = rig(first).await;
     rig.peer.answer(places).await;
     rig.wishes
-        .send_modify(|desired| desired.grow(&[Some(Bytes(9 << 20))]));
+        .send_modify(|desired| desired.set_disk_sizes(&[Some(Bytes(9 << 20))]));
     rig.peer
         .answer(|command, _| {
             (command != "block_resize")
@@ -447,7 +447,7 @@ async fn a_disk_that_qemu_does_not_let_grow_is_as_large_as_before_and_can_grow_b
     rig.wishes.send_modify(|desired| desired.attempt += 1);
     rig.peer.answer(places).await;
     rig.wishes
-        .send_modify(|desired| desired.grow(&[Some(Bytes(2 << 20))]));
+        .send_modify(|desired| desired.set_disk_sizes(&[Some(Bytes(2 << 20))]));
     rig.peer
         .answer(|command, arguments| {
             assert_eq!(
@@ -461,9 +461,9 @@ async fn a_disk_that_qemu_does_not_let_grow_is_as_large_as_before_and_can_grow_b
 }
 
 impl Rig {
-    /// Answers until all of a wish was followed; gives the names of the commands, and what was told.
+    /// Answers until all of a wish was followed; gives the names of the commands, and what was reported.
     async fn play(&mut self) -> (Vec<String>, Vec<Progress>) {
-        let (mut heard, mut told) = (Vec::new(), Vec::new());
+        let (mut heard, mut reported) = (Vec::new(), Vec::new());
         loop {
             let answer = |command: &str, arguments: &Value| {
                 heard.push(command.to_owned());
@@ -476,8 +476,8 @@ impl Rig {
             tokio::select! {
                 () = self.peer.answer(answer) => {}
                 progress = self.progress.recv() => match progress.unwrap() {
-                    Progress::Complete(_) => return (heard, told),
-                    progress => told.push(progress),
+                    Progress::Complete(_) => return (heard, reported),
+                    progress => reported.push(progress),
                 }
             }
         }
@@ -492,13 +492,13 @@ async fn b01_a_reset_that_was_given_to_qemu_is_not_given_again_where_it_is_not_a
     rig.peer.answer(places).await;
     assert_eq!(rig.peer.hear().await["execute"], "system_reset");
     tokio::time::pause();
-    let (mut heard, mut told) = rig.play().await;
+    let (mut heard, mut reported) = rig.play().await;
     rig.wishes.send_modify(|desired| desired.attempt += 1);
     let (more, also) = rig.play().await;
     heard.extend(more);
-    told.extend(also);
+    reported.extend(also);
     assert!(!heard.contains(&"system_reset".to_owned()), "{heard:?}");
-    assert!(told.contains(&Progress::Reset(Some(4))), "{told:?}");
+    assert!(reported.contains(&Progress::Reset(Some(4))), "{reported:?}");
 }
 
 #[tokio::test]

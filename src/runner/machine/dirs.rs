@@ -1,16 +1,17 @@
-//! (io) The two directories of a VM: what outlives it (data) and what does not (sockets, seed).
+//! (io) The two directories of a VM. The data directory outlives the pod. The runtime directory
+//! contains sockets and the cloud-init seed.
 
 use crate::runner::config::RunnerConfig;
 use crate::runner::failure::Failure;
-use crate::runner::machine::access::User;
-use crate::runner::machine::{Claims, durable, uid, writable};
+use crate::runner::machine::path_failure::ProcessUser;
+use crate::runner::machine::{DirectoryLocks, atomic_file, check_writable, uid};
 use rustix::fs::Access;
 use rustix::io::Errno;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// What the environment says about directories.
+/// Environment variables that select directories.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     /// `$XDG_RUNTIME_DIR`
@@ -22,8 +23,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// The process's own.
-    pub fn of_process() -> Self {
+    /// The variables of this process.
+    pub fn current() -> Self {
         let path = |name| {
             std::env::var_os(name)
                 .filter(|value| !value.is_empty())
@@ -40,36 +41,48 @@ impl Environment {
 /// The directories of a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directories {
-    /// Outlives the VM's pod: UUID, firmware variables.
+    /// Outlives the VM's pod: UUID, firmware variables, TPM state.
     pub data: PathBuf,
-    /// Goes with the VM's pod.
+    /// Is removed with the VM's pod.
     pub runtime: PathBuf,
 }
 
-/// Names in the runtime directory.
-const FILES: [&str; 6] = [
+/// Socket of the guest agent's channel, in the runtime directory.
+pub const GUEST_AGENT_SOCKET: &str = "guest-agent.sock";
+/// Socket of the desktop agent's channel, in the runtime directory.
+pub const VMOP_AGENT_SOCKET: &str = "vmop-agent.sock";
+/// Socket of the serial console, in the runtime directory.
+pub const CONSOLE_SOCKET: &str = "console.sock";
+/// Image with the cloud-init seed, in the runtime directory.
+pub const SEED_IMAGE: &str = "seed.img";
+/// Program of the guest that tests KVM, in the runtime directory.
+pub const KVM_PROBE_IMAGE: &str = "kvm-probe.bin";
+
+/// All files in the runtime directory. Earlier versions had a socket for QMP there.
+const RUNTIME_FILES: [&str; 6] = [
     "monitor.sock",
-    "guest-agent.sock",
-    "vmop-agent.sock",
-    "console.sock",
-    "seed.img",
-    crate::runner::kvm::GUEST,
+    GUEST_AGENT_SOCKET,
+    VMOP_AGENT_SOCKET,
+    CONSOLE_SOCKET,
+    SEED_IMAGE,
+    KVM_PROBE_IMAGE,
 ];
 
-/// What the TPM keeps, in the data directory.
-const TPM_STATE: &str = "tpm2-00.permall";
+/// State of the TPM, in the data directory. swtpm gives it this name.
+pub const TPM_STATE_FILE: &str = "tpm2-00.permall";
 
-/// Files of the data directory, and whether they are written in place; the others are replaced.
-const KEPT: [(&str, bool); 5] = [
+/// Files of the data directory, and whether they are written in place. All others are replaced.
+const DATA_FILES: [(&str, bool); 5] = [
     ("uuid.txt", false),
     ("machine.json", false),
     ("fw-vars.fd", true),
-    (TPM_STATE, false),
+    (TPM_STATE_FILE, false),
+    // The lock file of swtpm.
     (".lock", true),
 ];
 
 impl Directories {
-    /// Where they are; nothing is looked at or made.
+    /// The paths of the directories. The file system is not accessed.
     pub fn locate(config: &RunnerConfig, name: &str, environment: &Environment) -> Self {
         let own = |base: PathBuf| base.join("vmrunner").join(name);
         let home_data = || {
@@ -95,41 +108,43 @@ impl Directories {
         }
     }
 
-    /// Makes them where they are missing, and takes them: nothing in them is touched as long as they are somebody else's.
-    pub async fn make(&self) -> Result<Claims, Failure> {
+    /// Creates and locks the directories. A directory that another runner has locked is not
+    /// changed.
+    pub async fn create(&self) -> Result<DirectoryLocks, Failure> {
         let mut private = DirBuilder::new();
         private.recursive(true).mode(0o700);
-        let problem = |path: &Path, error: std::io::Error| {
-            User::of_process().cannot("is not writable", path, path, &error)
+        let failure = |path: &Path, error: std::io::Error| {
+            ProcessUser::current().access_failure("is not writable", path, path, &error)
         };
-        let mut claims = Claims::default();
+        let mut locks = DirectoryLocks::default();
         for (path, key) in [(&self.data, "dataDir"), (&self.runtime, "runtimeDir")] {
             let made = if path.is_dir() {
                 Ok(())
             } else {
                 private.create(path)
             };
-            made.map_err(|error| problem(path, error))?;
-            writable(path).map_err(|error| problem(path, error.into()))?;
-            claims.take(path, key).await?;
+            made.map_err(|error| failure(path, error))?;
+            check_writable(path).map_err(|error| failure(path, error.into()))?;
+            locks.acquire(path, key).await?;
         }
-        self.data_is_ours()?;
-        self.own_tpm_state()?;
-        self.clear();
-        self.socket_paths_fit()?;
-        Ok(claims)
+        self.check_data_access()?;
+        self.take_over_tpm_state()?;
+        self.remove_runtime_files();
+        self.check_socket_path_length()?;
+        Ok(locks)
     }
 
-    /// What a runner with another user has left, on a volume that does not follow `fsGroup`.
-    fn data_is_ours(&self) -> Result<(), Failure> {
-        for (name, written) in KEPT {
+    /// Checks access to files of a runner with another user. They exist on volumes that do not
+    /// follow `fsGroup`.
+    fn check_data_access(&self) -> Result<(), Failure> {
+        for (name, is_written_in_place) in DATA_FILES {
             let path = self.data.join(name);
-            let need = if written {
+            let access = if is_written_in_place {
                 Access::READ_OK | Access::WRITE_OK
             } else {
                 Access::READ_OK
             };
-            let Err(error) = rustix::fs::access(&path, need) else {
+            let Err(error) = rustix::fs::access(&path, access) else {
                 continue;
             };
             if error == Errno::NOENT {
@@ -138,29 +153,39 @@ impl Directories {
             let owner = fs::metadata(&path)
                 .map(|metadata| metadata.uid())
                 .unwrap_or_default();
-            let what = format!("belongs to uid {owner} and cannot be used");
-            return Err(User::of_process().cannot(&what, &path, &self.data, &error.into()));
+            let usage = format!("belongs to uid {owner} and cannot be used");
+            return Err(ProcessUser::current().access_failure(
+                &usage,
+                &path,
+                &self.data,
+                &error.into(),
+            ));
         }
         Ok(())
     }
 
-    /// The TPM sets the mode of its state at each start, which only the owner may. What another user has left and this one
-    /// can read, it can make its own.
-    fn own_tpm_state(&self) -> Result<(), Failure> {
-        let path = self.data.join(TPM_STATE);
-        let is_anothers = |metadata: fs::Metadata| metadata.uid() != uid();
-        if !fs::metadata(&path).is_ok_and(is_anothers) {
+    /// swtpm sets the mode of its state file at each start, which only the owner may do. A readable
+    /// file of another owner is replaced by a copy.
+    fn take_over_tpm_state(&self) -> Result<(), Failure> {
+        let path = self.data.join(TPM_STATE_FILE);
+        let has_other_owner = |metadata: fs::Metadata| metadata.uid() != uid();
+        if !fs::metadata(&path).is_ok_and(has_other_owner) {
             return Ok(());
         }
-        let problem = |error| {
-            User::of_process().cannot("cannot be made one's own", &path, &self.data, &error)
+        let failure = |error| {
+            ProcessUser::current().access_failure(
+                "belongs to another user and cannot be replaced",
+                &path,
+                &self.data,
+                &error,
+            )
         };
-        durable::copy(&path, &path).map_err(problem)
+        atomic_file::copy(&path, &path).map_err(failure)
     }
 
-    fn socket_paths_fit(&self) -> Result<(), Failure> {
-        // The kernel's limit for the path of a socket is 108 bytes with the final zero.
-        match self.file("guest-agent.sock").as_os_str().len() {
+    fn check_socket_path_length(&self) -> Result<(), Failure> {
+        // The kernel limits the path of a socket to 108 bytes, including the final zero.
+        match self.file(GUEST_AGENT_SOCKET).as_os_str().len() {
             0..108 => Ok(()),
             _ => Err(Failure::data(format!(
                 "{} is too long for the path of a socket; set runtimeDir to a shorter path",
@@ -169,26 +194,26 @@ impl Directories {
         }
     }
 
-    /// A file in the runtime directory.
+    /// The path of a file in the runtime directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.runtime.join(name)
     }
 
-    /// The failure of something that is made there at the start.
-    pub fn unusable(&self, error: &std::io::Error) -> Failure {
+    /// The failure to create a file in the runtime directory.
+    pub fn failure(&self, error: &std::io::Error) -> Failure {
         Failure::data(format!("{}: {error}", self.runtime.display()))
     }
 
-    /// Removes what the runner made in the runtime directory.
-    fn clear(&self) {
-        for name in FILES {
+    /// Removes the runner's files from the runtime directory.
+    fn remove_runtime_files(&self) {
+        for name in RUNTIME_FILES {
             let _ = fs::remove_file(self.file(name));
         }
     }
 
-    /// Removes the runtime directory, unless somebody else keeps something there.
+    /// Removes the runtime directory, unless it contains other files.
     pub fn remove_runtime(&self) {
-        self.clear();
+        self.remove_runtime_files();
         let _ = fs::remove_dir(&self.runtime);
     }
 }
@@ -226,7 +251,7 @@ mod tests {
             data: base.path().join("data"),
             runtime: base.path().join("a/run"),
         };
-        dirs.make().await.unwrap();
+        dirs.create().await.unwrap();
         assert_eq!(
             fs::metadata(&dirs.runtime).unwrap().permissions().mode() & 0o777,
             0o700
@@ -242,7 +267,7 @@ mod tests {
             data: "/proc/nothing".into(),
             runtime: "/proc/nothing".into(),
         };
-        let message = dirs.make().await.unwrap_err().message;
+        let message = dirs.create().await.unwrap_err().message;
         assert!(
             message.starts_with("/proc/nothing is not writable by uid"),
             "{message}"

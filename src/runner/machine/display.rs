@@ -1,21 +1,23 @@
-//! (io) The display's password and certificate: files beside the configuration, as the display's secret has them.
+//! (io) The display's password and certificate: files beside the configuration, from the display
+//! Secret.
 
 use crate::api::runner::outcome::EndReason;
 use crate::api::vm::names;
-use crate::runner::desired::display::Password;
+use crate::runner::desired::display_password::DisplayPassword;
 use crate::runner::failure::Failure;
-use crate::runner::machine::access::User;
+use crate::runner::machine::path_failure::ProcessUser;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The password in that folder, if there is one. A file that is there and cannot be used is an error: a display that should
-/// ask for a password must never come up open, and one that ends must not last for ever.
-pub fn password(folder: &Path) -> Result<Option<Password>, Failure> {
+/// The password in that directory, if there is one. An unreadable file is an error: a display that
+/// requires a password must never start without one, and a password with an expiry must never be
+/// valid forever.
+pub fn password(folder: &Path) -> Result<Option<DisplayPassword>, Failure> {
     let Some(text) = text(&folder.join(names::SECRET_PASSWORD))? else {
         return Ok(None);
     };
-    Ok(Password::of_files(
+    Ok(DisplayPassword::from_files(
         Some(text),
         self::text(&folder.join(names::SECRET_EXPIRY))?,
     ))
@@ -27,28 +29,30 @@ fn text(path: &Path) -> Result<Option<String>, Failure> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) if error.kind() == ErrorKind::InvalidData => {
             let message = format!(
-                "{} is not text in UTF-8; write it anew in the display's secret",
+                "{} is not UTF-8 text; write it again in the display's secret",
                 path.display()
             );
             Err(Failure::new(EndReason::InvalidConfig, message))
         }
-        Err(error) => Err(User::of_process().cannot("cannot be read", path, path, &error)),
+        Err(error) => {
+            Err(ProcessUser::current().access_failure("cannot be read", path, path, &error))
+        }
     }
 }
 
 /// Files of a certificate, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// The certificate, and those between it and its authority.
+    /// The certificate and intermediate certificates.
     pub chain: PathBuf,
-    /// Its key.
     pub key: PathBuf,
-    /// Its authority; itself, if none is given.
+    /// The certificate authority. Without one, the certificate itself.
     pub authority: PathBuf,
 }
 
 impl Certificate {
-    /// The one in that folder, if there is one. A display that should be encrypted must never come up without.
+    /// The certificate in that directory, if there is one. An incomplete one is an error: an
+    /// encrypted display must never start without encryption.
     pub fn find(folder: &Path) -> Result<Option<Self>, Failure> {
         let file = |name: &str| Some(folder.join(name)).filter(|path| path.exists());
         let found = [names::SECRET_TLS_CERTIFICATE, names::SECRET_TLS_KEY].map(file);
@@ -61,15 +65,16 @@ impl Certificate {
                     None => (names::SECRET_TLS_KEY, names::SECRET_TLS_CERTIFICATE),
                 };
                 let message = format!(
-                    "the display's secret has {there} and no {missing}; give both, and the display is encrypted, or none"
+                    "the display's secret has {there} and no {missing}; add {missing} for an encrypted display, or remove {there}"
                 );
                 return Err(Failure::new(EndReason::InvalidConfig, message));
             }
         };
         let authority = file(names::SECRET_TLS_AUTHORITY).unwrap_or_else(|| chain.clone());
         for path in [&chain, &key, &authority] {
-            File::open(path)
-                .map_err(|error| User::of_process().cannot("cannot be read", path, path, &error))?;
+            File::open(path).map_err(|error| {
+                ProcessUser::current().access_failure("cannot be read", path, path, &error)
+            })?;
         }
         Ok(Some(Self {
             chain,
@@ -78,7 +83,6 @@ impl Certificate {
         }))
     }
 
-    /// All of its files.
     pub fn files(&self) -> [&PathBuf; 3] {
         [&self.chain, &self.key, &self.authority]
     }
@@ -125,13 +129,15 @@ mod tests {
         let failure = read().unwrap_err();
         assert_eq!(failure.reason, EndReason::InvalidConfig);
         assert!(
-            failure.message.contains("password-expiry is not text"),
+            failure
+                .message
+                .contains("password-expiry is not UTF-8 text"),
             "{failure}"
         );
         fs::write(path("password-expiry"), "now").unwrap();
         assert_eq!(
             read(),
-            Ok(Password::of_files(
+            Ok(DisplayPassword::from_files(
                 Some("geheim".to_owned()),
                 Some("now".to_owned())
             ))
@@ -141,7 +147,7 @@ mod tests {
             read()
                 .unwrap_err()
                 .message
-                .contains("display-password is not text")
+                .contains("display-password is not UTF-8 text")
         );
         fs::remove_file(path("display-password")).unwrap();
         fs::create_dir(path("display-password")).unwrap();

@@ -1,11 +1,10 @@
-//! (io) What disks and CD drives are made of, after a look at the host.
+//! (io) Disks and CD drives, with the properties of their files and devices on the node.
 
 use crate::api::runner::outcome::EndReason;
-use crate::runner::failure::Failure;
-use crate::runner::machine::access::User;
+use crate::runner::failure::{Failure, Problem};
+use crate::runner::machine::path_failure::ProcessUser;
 use crate::runner::machine::uid;
-use crate::runner::problem::Problem;
-use crate::runner::resolved::{self, Cd, Source};
+use crate::runner::spec::{self, Cd, Source};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
@@ -14,30 +13,29 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// A disk whose kind is known.
+/// A disk with known properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// Image file or block device.
+    /// Path of the image file or block device.
     pub path: PathBuf,
-    /// Which of both.
+    /// Whether it is a file or a block device.
     pub kind: DiskKind,
-    /// Place in the boot order.
+    /// Position in the boot order.
     pub bootindex: Option<u32>,
     /// Size in bytes at the start.
     pub size: u64,
-    /// Whether it is read and written past the page cache.
+    /// Whether QEMU bypasses the page cache (`O_DIRECT`).
     pub direct: bool,
 }
 
 impl Disk {
-    /// QEMU's name for the way in which it reads and writes: Linux' own asynchronous I/O works only past the page cache. Where the
-    /// kernel refuses it, QEMU itself uses threads.
+    /// QEMU's name for the method of asynchronous I/O. Linux's native AIO requires `O_DIRECT`. If
+    /// the kernel rejects native AIO, QEMU falls back to threads itself.
     pub fn aio(&self) -> &'static str {
         if self.direct { "native" } else { "threads" }
     }
 }
 
-/// What a disk is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum DiskKind {
@@ -45,15 +43,20 @@ pub enum DiskKind {
     Device,
 }
 
-/// The disks, and the block devices among them opened exclusively: QEMU's own lock guards image files only.
-pub fn disks(configured: &[resolved::Disk]) -> Result<(Vec<Disk>, Vec<Held>), Failure> {
-    let (mut disks, mut held) = (Vec::new(), Vec::new());
+/// Prepares the disks and opens the block devices exclusively. QEMU locks image files only.
+pub fn disks(configured: &[spec::Disk]) -> Result<(Vec<Disk>, Vec<HeldDevice>), Failure> {
+    let (mut disks, mut held_devices) = (Vec::new(), Vec::new());
     for (n, disk) in configured.iter().enumerate() {
         let path = disk.source.path().clone();
         if let Some(size) = disk.size {
             enlarge(&path, size.0).map_err(|error| {
-                let what = format!("cannot be made or enlarged to {} bytes", size.0);
-                User::of_process().cannot(&what, &path, path.parent().unwrap_or(&path), &error)
+                let what = format!("cannot be created or enlarged to {} bytes", size.0);
+                ProcessUser::current().access_failure(
+                    &what,
+                    &path,
+                    path.parent().unwrap_or(&path),
+                    &error,
+                )
             })?;
         }
         let kind = kind(&disk.source)?;
@@ -62,16 +65,16 @@ pub fn disks(configured: &[resolved::Disk]) -> Result<(Vec<Disk>, Vec<Held>), Fa
                 .map(|metadata| metadata.len())
                 .unwrap_or_default(),
             DiskKind::Device => {
-                let device = Held {
+                let device = HeldDevice {
                     disk: n,
-                    file: hold(&path)?,
+                    file: open_exclusively(&path)?,
                 };
                 let size = device.size();
-                held.push(device);
+                held_devices.push(device);
                 size
             }
         };
-        let direct = kind == DiskKind::Device || goes_past_the_cache(&path);
+        let direct = kind == DiskKind::Device || supports_direct_io(&path);
         disks.push(Disk {
             path,
             kind,
@@ -80,32 +83,32 @@ pub fn disks(configured: &[resolved::Disk]) -> Result<(Vec<Disk>, Vec<Held>), Fa
             direct,
         });
     }
-    Ok((disks, held))
+    Ok((disks, held_devices))
 }
 
-/// A block device that is kept open, so that no second machine of this node opens it.
+/// A block device, opened exclusively so that no second VM of this node opens it.
 #[derive(Debug)]
-pub struct Held {
-    /// Which of the disks it is.
+pub struct HeldDevice {
+    /// The number of the disk.
     pub disk: usize,
     file: File,
 }
 
-impl Held {
-    /// The same for another process, as long as that lives.
-    pub fn shared(&self) -> io::Result<OwnedFd> {
+impl HeldDevice {
+    /// The descriptor for another process, which keeps the device open until it exits.
+    pub fn duplicate_descriptor(&self) -> io::Result<OwnedFd> {
         self.file.try_clone().map(OwnedFd::from)
     }
 
-    /// Its size at the moment.
+    /// The present size in bytes.
     pub fn size(&self) -> u64 {
         (&self.file).seek(SeekFrom::End(0)).unwrap_or_default()
     }
 }
 
-/// Whether the file's file system lets it be read and written past the page cache, which the pod would pay for and which
-/// native AIO needs.
-fn goes_past_the_cache(path: &Path) -> bool {
+/// Whether the file system supports `O_DIRECT`. Native AIO requires it, and the page cache would
+/// count as memory of the pod.
+fn supports_direct_io(path: &Path) -> bool {
     rustix::fs::open(
         path,
         OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC,
@@ -114,7 +117,7 @@ fn goes_past_the_cache(path: &Path) -> bool {
     .is_ok()
 }
 
-/// Makes the image file at its first use, and enlarges it where it is smaller: sparse, so that it costs what is written.
+/// Creates the image file if it is missing, and enlarges it if it is too small. The file is sparse.
 fn enlarge(path: &Path, size: u64) -> io::Result<()> {
     let file = OpenOptions::new()
         .write(true)
@@ -130,15 +133,16 @@ fn enlarge(path: &Path, size: u64) -> io::Result<()> {
 
 fn kind(source: &Source) -> Result<DiskKind, Failure> {
     let path = source.path();
-    let problem =
-        |error: io::Error| User::of_process().cannot("cannot be used", path, path, &error);
-    let metadata = fs::metadata(path).map_err(problem)?;
+    let failure = |error: io::Error| {
+        ProcessUser::current().access_failure("cannot be used", path, path, &error)
+    };
+    let metadata = fs::metadata(path).map_err(failure)?;
     let is_device = metadata.file_type().is_block_device();
     match source {
         Source::Device(_) | Source::Either(_) if is_device => Ok(DiskKind::Device),
         Source::File(_) | Source::Either(_) if metadata.is_file() => {
-            let both = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
-            rustix::fs::access(path, both).map_err(|error| problem(error.into()))?;
+            let read_write = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
+            rustix::fs::access(path, read_write).map_err(|error| failure(error.into()))?;
             Ok(DiskKind::File)
         }
         Source::Device(_) => Err(Failure::data(format!(
@@ -152,7 +156,7 @@ fn kind(source: &Source) -> Result<DiskKind, Failure> {
     }
 }
 
-fn hold(path: &Path) -> Result<File, Failure> {
+fn open_exclusively(path: &Path) -> Result<File, Failure> {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map(File::from).map_err(|error| match error {
         Errno::BUSY => Failure::new(
@@ -162,8 +166,8 @@ fn hold(path: &Path) -> Result<File, Failure> {
         error => Failure::new(
             EndReason::DeviceNotPermitted,
             format!(
-                "disk {} cannot be opened by uid {}: {error}; the node's container runtime must give block devices to \
-                 the pod's user (device_ownership_from_security_context), or VMs run as root (setting deviceAccess: root)",
+                "disk {} cannot be opened by uid {}: {error}. Configure the node's container runtime to give block \
+                 devices to the pod's user (device_ownership_from_security_context), or set deviceAccess: root",
                 path.display(),
                 uid()
             ),
@@ -171,8 +175,8 @@ fn hold(path: &Path) -> Result<File, Failure> {
     })
 }
 
-/// The CD drives, with what was found for each. One whose image is not there is empty, because a machine without its
-/// installation medium still has its disks.
+/// The CD drives with their images. A drive without its image is empty, because a VM without its
+/// installation image can still boot from its disks.
 pub fn cds(
     configured: &[Cd],
     images: Vec<Option<Result<PathBuf, Problem>>>,
@@ -231,7 +235,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk.img");
         let size = |size: u64| {
-            let disk = resolved::Disk {
+            let disk = spec::Disk {
                 source: Source::File(path.clone()),
                 size: Some(Bytes(size)),
                 bootindex: None,
@@ -244,7 +248,7 @@ mod tests {
         );
         use std::os::unix::fs::MetadataExt;
         assert_eq!(fs::metadata(&path).unwrap().blocks(), 0, "sparse");
-        let disk = resolved::Disk {
+        let disk = spec::Disk {
             source: Source::File("/none/disk.img".into()),
             size: Some(Bytes(512)),
             bootindex: None,
@@ -253,7 +257,7 @@ mod tests {
             disks(&[disk])
                 .unwrap_err()
                 .message
-                .contains("/none/disk.img cannot be made")
+                .contains("/none/disk.img cannot be created")
         );
     }
 
@@ -261,8 +265,8 @@ mod tests {
     fn a_file_goes_past_the_page_cache_where_its_file_system_can() {
         let dir = tempfile::tempdir_in(".").unwrap();
         fs::write(dir.path().join("disk.img"), "x").unwrap();
-        assert!(goes_past_the_cache(&dir.path().join("disk.img")));
-        assert!(!goes_past_the_cache(Path::new("/proc/version")));
+        assert!(supports_direct_io(&dir.path().join("disk.img")));
+        assert!(!supports_direct_io(Path::new("/proc/version")));
     }
 
     #[test]

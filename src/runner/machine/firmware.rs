@@ -1,32 +1,32 @@
-//! (io) The firmware's code and variables, always as a pair that belongs together.
+//! (io) Selects the firmware's code and variables. They are always a matching pair.
 
 use crate::api::runner::outcome::EndReason;
 use crate::runner::failure::Failure;
-use crate::runner::machine::access::User;
-use crate::runner::machine::durable;
-use crate::runner::resolved::Firmware;
+use crate::runner::machine::atomic_file;
+use crate::runner::machine::path_failure::ProcessUser;
+use crate::runner::spec::Firmware;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the reference keeps a VM's variables.
+/// The VM's variables, under the name that the Java VM-Operator uses.
 const VARS_FILE: &str = "fw-vars.fd";
 
-/// Firmware files of a machine.
+/// Firmware files of a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirmwareFiles {
     /// The code, shared by all VMs.
     pub rom: PathBuf,
-    /// The VM's own variables.
+    /// The VM's variables.
     pub vars: PathBuf,
-    /// Whether variables are protected by system management mode.
+    /// Whether system management mode protects the variables.
     pub secure: bool,
 }
 
-/// Size of the variables in the layout of 4 MiB.
-const VARS_OF_4M: u64 = 528 << 10;
+/// Size of the variables in the 4 MiB layout, in bytes.
+const VARS_SIZE_4M: u64 = 528 << 10;
 
-/// Pairs of code and variables in the order of preference: those of the reference (Fedora, Arch, and what Debian and Alpine
-/// call alike), then Debian's others.
+/// Pairs of code and variables in the order of preference: first those of the Java VM-Operator
+/// (Fedora, Arch, and identical names of Debian and Alpine), then others of Debian.
 fn candidates(firmware: Firmware) -> &'static [(&'static str, &'static str)] {
     match firmware {
         Firmware::Bios => &[],
@@ -69,7 +69,8 @@ fn candidates(firmware: Firmware) -> &'static [(&'static str, &'static str)] {
                 "/usr/share/OVMF/OVMF_CODE_4M.fd",
                 "/usr/share/OVMF/OVMF_VARS_4M.fd",
             ),
-            // Alpine's; Debian 12 has the layout of 2 MiB there.
+            // Alpine has the 4 MiB layout there. Debian 12 has the 2 MiB layout, which is filtered
+            // out by its size.
             (
                 "/usr/share/OVMF/OVMF_CODE.fd",
                 "/usr/share/OVMF/OVMF_VARS.fd",
@@ -110,18 +111,19 @@ fn candidates(firmware: Firmware) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// Finds the firmware among the files below `root`, and gives the VM its own variables if it has none yet, or none that fit
-/// (B30). Variables of another layout are renamed, and used again when a firmware of their layout is chosen.
-pub fn settle(
+/// Selects the firmware among the files below `root`. Copies the variables' template for a VM that
+/// has no variables, or variables of another layout (B30). Variables of another layout are renamed,
+/// and used again if the firmware changes back.
+pub fn install(
     firmware: Firmware,
     root: &Path,
     data: &Path,
     warnings: &mut Vec<String>,
 ) -> Result<Option<FirmwareFiles>, Failure> {
     let below = |path: &str| root.join(path.trim_start_matches('/'));
-    // Distributions give one name to either layout.
+    // Distributions use the same name for both layouts.
     let only_4m = matches!(firmware, Firmware::Uefi4m | Firmware::Secure4m);
-    let fits = |vars: &Path| !only_4m || size(vars).is_none_or(|size| size == VARS_OF_4M);
+    let fits = |vars: &Path| !only_4m || size(vars).is_none_or(|size| size == VARS_SIZE_4M);
     let pairs = candidates(firmware)
         .iter()
         .map(|(rom, vars)| (below(rom), below(vars)));
@@ -129,10 +131,10 @@ pub fn settle(
     if firmware == Firmware::Bios {
         return Ok(None);
     }
-    choose(&pairs, firmware, data, warnings).map(Some)
+    install_pair(&pairs, firmware, data, warnings).map(Some)
 }
 
-fn choose(
+fn install_pair(
     pairs: &[(PathBuf, PathBuf)],
     firmware: Firmware,
     data: &Path,
@@ -143,19 +145,20 @@ fn choose(
         .filter(|(rom, vars)| rom.is_file() && vars.is_file())
         .collect();
     let Some((first_rom, template)) = present.first() else {
-        let looked: Vec<String> = pairs
+        let searched: Vec<String> = pairs
             .iter()
             .map(|(rom, _)| rom.display().to_string())
             .collect();
         let message = format!(
-            "the image has no firmware {}; looked for {}",
+            "the image has no firmware {}; use another image or spec.vm.firmware; searched for {}",
             firmware.as_str(),
-            looked.join(", ")
+            searched.join(", ")
         );
         return Err(Failure::new(EndReason::FirmwareMissing, message));
     };
     let own = data.join(VARS_FILE);
-    let unusable = |error| User::of_process().cannot("cannot be written", &own, data, &error);
+    let failure =
+        |error| ProcessUser::current().access_failure("cannot be written", &own, data, &error);
     let files = |rom: &PathBuf| FirmwareFiles {
         rom: rom.clone(),
         vars: own.clone(),
@@ -163,7 +166,8 @@ fn choose(
     };
     let renamed = |size: u64| data.join(format!("fw-vars-{size}.fd"));
     if let Some(own_size) = size(&own) {
-        // Code of one layout with variables of another does not boot; the size tells the layouts apart.
+        // Code of one layout does not boot with variables of another. The size identifies the
+        // layout.
         if let Some((rom, _)) = present
             .iter()
             .find(|(_, vars)| size(vars) == Some(own_size))
@@ -171,19 +175,19 @@ fn choose(
             return Ok(files(rom));
         }
         let kept = renamed(own_size);
-        fs::rename(&own, &kept).map_err(unusable)?;
+        fs::rename(&own, &kept).map_err(failure)?;
         warnings.push(format!(
-            "the firmware's variables, such as boot entries and keys, of {own_size} bytes do not fit the firmware {} of this \
-             image; they are kept as {}",
+            "the firmware variables (boot entries, keys) of {own_size} bytes do not fit the firmware {} of this \
+             image. They are retained as {}",
             firmware.as_str(),
             kept.display()
         ));
     }
     match size(template).map(renamed).filter(|kept| kept.is_file()) {
         Some(kept) => fs::rename(kept, &own),
-        None => durable::copy(template, &own),
+        None => atomic_file::copy(template, &own),
     }
-    .map_err(unusable)?;
+    .map_err(failure)?;
     Ok(files(first_rom))
 }
 

@@ -1,37 +1,35 @@
-//! (io) What a guest knows its machine by: the UUID and the machine type, which outlive the pod and QEMU's versions.
+//! (io) The VM's UUID and machine type, which outlive the pod and updates of QEMU.
 
 use crate::runner::failure::Failure;
-use crate::runner::machine::access::User;
-use crate::runner::machine::durable;
+use crate::runner::machine::atomic_file;
+use crate::runner::machine::path_failure::ProcessUser;
 use crate::runner::machine::record::{Record, newest_machine};
 use std::path::Path;
 use std::{fs, io};
 
-/// Where the reference keeps the UUID.
+/// The UUID, under the name that the Java VM-Operator uses.
 const UUID_FILE: &str = "uuid.txt";
-/// Where the reference keeps the machine's template, which names the machine type.
-const TEMPLATE_FILE: &str = "VM.ftl.yaml";
-/// What tells a VM of the reference; it kept no UUID where one was configured.
-const TRACES_OF_REFERENCE: [&str; 3] = [UUID_FILE, TEMPLATE_FILE, "fw-vars.fd"];
-/// The machine type of every VM of the reference with its own template.
-const MACHINE_OF_REFERENCE: &str = "pc-q35-9.2";
-/// QEMU's names for machines of this kind begin so.
-const KIND: &str = "pc-q35-";
+/// Template of the Java VM-Operator, which contains the machine type.
+const LEGACY_TEMPLATE_FILE: &str = "VM.ftl.yaml";
+/// Files that identify a VM of the Java VM-Operator. It stored no UUID if one was configured.
+const LEGACY_FILES: [&str; 3] = [UUID_FILE, LEGACY_TEMPLATE_FILE, "fw-vars.fd"];
+/// The machine type of all VMs of the Java VM-Operator without their own template.
+const LEGACY_MACHINE_TYPE: &str = "pc-q35-9.2";
+const MACHINE_TYPE_PREFIX: &str = "pc-q35-";
 
-/// The machine's record, or its first. That is kept at once: what a new machine leaves later would look like the
-/// reference's.
-pub fn settle(data: &Path) -> Result<Record, Failure> {
+/// The VM's record, or a new one. A new record is written immediately, because the files of a new
+/// VM would later identify it as one of the Java VM-Operator.
+pub fn read_or_create_record(data: &Path) -> Result<Record, Failure> {
     if let Some(record) = Record::read(data)? {
         return Ok(record);
     }
-    // Looked at before a UUID is made: a UUID without a record means a VM of the reference.
-    let of_reference = TRACES_OF_REFERENCE
-        .iter()
-        .any(|name| data.join(name).exists());
-    let record = if of_reference {
-        let template = fs::read_to_string(data.join(TEMPLATE_FILE)).unwrap_or_default();
+    // Checked before a UUID is stored: a UUID without a record identifies a VM of the Java
+    // VM-Operator.
+    let is_legacy = LEGACY_FILES.iter().any(|name| data.join(name).exists());
+    let record = if is_legacy {
+        let template = fs::read_to_string(data.join(LEGACY_TEMPLATE_FILE)).unwrap_or_default();
         Record::new(
-            &machine_of(&template).unwrap_or_else(|| MACHINE_OF_REFERENCE.to_owned()),
+            &machine_type_in_template(&template).unwrap_or_else(|| LEGACY_MACHINE_TYPE.to_owned()),
             true,
         )
     } else {
@@ -41,27 +39,27 @@ pub fn settle(data: &Path) -> Result<Record, Failure> {
     Ok(record)
 }
 
-/// The machine type that a template of the reference names.
-fn machine_of(template: &str) -> Option<String> {
+/// The machine type in a template of the Java VM-Operator.
+fn machine_type_in_template(template: &str) -> Option<String> {
     let line = |line: &str| {
-        let version = line.split('#').next()?.split_once(KIND)?.1;
+        let version = line.split('#').next()?.split_once(MACHINE_TYPE_PREFIX)?.1;
         let end = version
             .find(|c: char| !c.is_ascii_digit() && c != '.')
             .unwrap_or(version.len());
         version
             .get(..end)
             .filter(|version| version.contains('.'))
-            .map(|version| format!("{KIND}{version}"))
+            .map(|version| format!("{MACHINE_TYPE_PREFIX}{version}"))
     };
     template.lines().find_map(line)
 }
 
-/// The machine's UUID. A configured one wins and is not kept.
+/// The VM's UUID. A configured one has priority and is not stored.
 pub fn uuid(data: &Path, configured: Option<&str>) -> Result<String, Failure> {
     match configured {
         Some(uuid) => Ok(uuid.to_owned()),
         None => stored_uuid(data).map_err(|error| {
-            User::of_process().cannot(
+            ProcessUser::current().access_failure(
                 "cannot be read or written",
                 &data.join(UUID_FILE),
                 data,
@@ -79,19 +77,19 @@ fn stored_uuid(data: &Path) -> io::Result<String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    // The kernel's own generator makes a random UUID of version 4 at each reading.
+    // The kernel returns a new random UUID (version 4) at each read.
     let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid")?
         .trim()
         .to_owned();
-    durable::write(&path, format!("{uuid}\n").as_bytes())?;
+    atomic_file::write(&path, format!("{uuid}\n").as_bytes())?;
     Ok(uuid)
 }
 
-/// Keeps the machine type that QEMU's alias stood for at the first start, so that a newer QEMU does not change the
-/// guest's machine. `type_` is QEMU's name of the class, as `pc-q35-10.0-machine`.
+/// Records the machine type behind QEMU's alias at the first start, so that a newer QEMU does not
+/// change the guest's hardware. `type_` is QEMU's class name, such as `pc-q35-10.0-machine`.
 pub fn record_machine_type(data: &Path, type_: &str) -> Result<(), Failure> {
     let name = type_.strip_suffix("-machine").unwrap_or(type_);
-    Record::change(data, |record| record.machine_type = name.to_owned())
+    Record::update(data, |record| record.machine_type = name.to_owned())
 }
 
 #[cfg(test)]
@@ -101,11 +99,14 @@ mod tests {
     #[test]
     fn a_new_machine_keeps_what_its_first_start_made() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(settle(dir.path()).unwrap(), Record::new("q35", false));
+        assert_eq!(
+            read_or_create_record(dir.path()).unwrap(),
+            Record::new("q35", false)
+        );
         let first = uuid(dir.path(), None).unwrap();
         record_machine_type(dir.path(), "pc-q35-10.0-machine").unwrap();
         assert_eq!(
-            settle(dir.path()).unwrap(),
+            read_or_create_record(dir.path()).unwrap(),
             Record::new("pc-q35-10.0", false)
         );
         assert_eq!((first.len(), uuid(dir.path(), None).unwrap()), (36, first));
@@ -119,7 +120,10 @@ mod tests {
             "2f3c1f9e-8e6e-4d6e-9f0e-0d5f6f2d9b11\n",
         )
         .unwrap();
-        assert_eq!(settle(dir.path()).unwrap(), Record::new("pc-q35-9.2", true));
+        assert_eq!(
+            read_or_create_record(dir.path()).unwrap(),
+            Record::new("pc-q35-9.2", true)
+        );
         assert_eq!(
             uuid(dir.path(), None).unwrap(),
             "2f3c1f9e-8e6e-4d6e-9f0e-0d5f6f2d9b11"
@@ -128,15 +132,18 @@ mod tests {
         let template = "    - [ \"-global\", \"x\" ]\n    # once pc-q35-5.2\n    - - \"-machine\"\n      \
             - \"pc-q35-8.1,usb=off,vmport=off\"\n";
         fs::write(dir.path().join("VM.ftl.yaml"), template).unwrap();
-        assert_eq!(settle(dir.path()).unwrap().machine_type, "pc-q35-8.1");
+        assert_eq!(
+            read_or_create_record(dir.path()).unwrap().machine_type,
+            "pc-q35-8.1"
+        );
     }
 
     #[test]
     fn a_template_that_names_no_machine_leaves_the_references() {
-        assert_eq!(machine_of("- \"q35,usb=off\""), None);
-        assert_eq!(machine_of("- \"pc-q35-,usb=off\""), None);
+        assert_eq!(machine_type_in_template("- \"q35,usb=off\""), None);
+        assert_eq!(machine_type_in_template("- \"pc-q35-,usb=off\""), None);
         assert_eq!(
-            machine_of("machine: pc-q35-10.0.1"),
+            machine_type_in_template("machine: pc-q35-10.0.1"),
             Some("pc-q35-10.0.1".to_owned())
         );
     }
@@ -145,7 +152,7 @@ mod tests {
     fn a_machine_of_the_reference_with_a_configured_uuid_is_known_by_its_firmware_variables() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("fw-vars.fd"), "x").unwrap();
-        assert!(settle(dir.path()).unwrap().of_reference);
+        assert!(read_or_create_record(dir.path()).unwrap().is_legacy);
         assert_eq!(uuid(dir.path(), Some("configured")).unwrap(), "configured");
         assert!(!dir.path().join("uuid.txt").exists());
     }

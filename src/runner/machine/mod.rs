@@ -1,155 +1,157 @@
-//! (io) The machine, with every path and default settled: all that QEMU's command line is made of.
+//! (io) The VM with all paths and defaults. QEMU's command line is built from it.
 //!
-//! In: a checked [`Spec`], the host's directories. Out: [`Machine`], and warnings about what it does without. What
-//! always holds: whatever this leaves in the data directory is whole, and is the same at the next start.
+//! Input: a checked [`Spec`] and the VM's directories. Output: [`Machine`] and warnings about
+//! missing parts. Invariant: each file in the data directory is written completely, and the next
+//! start finds the same values.
 
-mod access;
-mod claim;
+mod atomic_file;
+mod cd_image;
+mod directory_lock;
 mod dirs;
 mod display;
 mod drives;
-mod durable;
 mod firmware;
 mod identity;
-mod layout;
-mod looks;
-mod media;
+mod image_lookup;
+mod path_failure;
+mod pci_slots;
 mod record;
 mod screen;
 
-pub use claim::Claims;
-pub use dirs::{Directories, Environment};
+pub use cd_image::find_cd_image;
+pub use directory_lock::DirectoryLocks;
+pub use dirs::{
+    CONSOLE_SOCKET, Directories, Environment, GUEST_AGENT_SOCKET, KVM_PROBE_IMAGE, SEED_IMAGE,
+    TPM_STATE_FILE, VMOP_AGENT_SOCKET,
+};
 pub use display::{Certificate, password};
-pub use drives::{Disk, DiskKind, Held};
+pub use drives::{Disk, DiskKind, HeldDevice};
 pub use firmware::FirmwareFiles;
 pub use identity::record_machine_type;
 #[cfg(test)]
-pub use layout::testing;
-pub use layout::{Fixed, Layout};
+pub use image_lookup::FindImage;
+pub use image_lookup::{ImageLookup, is_reachable};
 #[cfg(test)]
-pub use looks::Find;
-pub use looks::{Looks, answers};
-pub use media::image;
-pub use screen::Screen;
+pub use pci_slots::testing;
+pub use pci_slots::{PciSlots, StandardDevice};
+pub use record::Screen;
 
 use crate::api::runner::config::MacAddr;
 use crate::api::runner::outcome::EndReason;
-use crate::runner::failure::Failure;
-use crate::runner::problem::Problem;
-use crate::runner::resolved::{Cd, NetworkConfig, Spec};
+use crate::runner::failure::{Failure, Problem};
+use crate::runner::spec::{Cd, NetworkConfig, Spec};
 use record::Record;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
-/// A machine that can be started.
+/// A VM that can be started.
 #[derive(Debug)]
 pub struct Machine {
-    /// The checked configuration; what is settled below replaces its counterpart there.
+    /// The checked configuration. The other fields replace their counterparts in it.
     pub spec: Spec,
     /// SMBIOS UUID.
     pub uuid: String,
-    /// QEMU's machine type, or the alias `q35` at the first start.
+    /// QEMU's machine type. At the first start this is the alias `q35`.
     pub machine_type: String,
-    /// What runs the guest's instructions.
     pub acceleration: Acceleration,
-    /// CPU model.
     pub cpu_model: String,
-    /// Firmware; none for BIOS, which QEMU finds itself.
+    /// Firmware files. None for BIOS, which QEMU finds itself.
     pub firmware: Option<FirmwareFiles>,
     /// MAC addresses, one for each network.
     pub macs: Vec<String>,
-    /// CD drives; one whose image is not there is empty.
+    /// CD drives. A drive without its image is empty.
     pub cds: Vec<Cd>,
-    /// Disks.
     pub disks: Vec<Disk>,
-    /// Image with the seed for cloud-init.
+    /// Image with the cloud-init seed.
     pub seed: Option<PathBuf>,
-    /// Where the devices are on the PCI bus.
-    pub layout: Layout,
-    /// What shows the guest's picture.
+    /// PCI slots of the devices.
+    pub pci_slots: PciSlots,
+    /// The graphics device.
     pub screen: Screen,
-    /// Whether the display asks for a password.
+    /// Whether the display requires a password.
     pub ticketing: bool,
-    /// With what the display is encrypted; without, it is not.
+    /// The certificate of an encrypted display.
     pub certificate: Option<Certificate>,
 }
 
-/// What runs the guest's instructions, after a look at the host.
+/// The accelerator that executes the guest's instructions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acceleration {
-    /// The processor.
+    /// KVM works.
     Kvm,
-    /// Emulation, because it was asked for.
+    /// Emulation is configured.
     Tcg,
-    /// Emulation, because KVM cannot be used, and why.
-    TcgForWantOfKvm(Problem),
-    /// Whatever QEMU takes by itself.
+    /// Emulation, because KVM does not work, with the reason.
+    TcgFallback(Problem),
+    /// QEMU selects the accelerator.
     Unset,
 }
 
 impl Acceleration {
-    /// QEMU's name for it; none where QEMU chooses.
+    /// QEMU's name of the accelerator, or None if QEMU selects it.
     pub fn name(&self) -> Option<&'static str> {
         match self {
             Self::Kvm => Some("kvm"),
-            Self::Tcg | Self::TcgForWantOfKvm(_) => Some("tcg"),
+            Self::Tcg | Self::TcgFallback(_) => Some("tcg"),
             Self::Unset => None,
         }
     }
 
-    /// Whether QEMU runs the guest's instructions.
+    /// Whether QEMU emulates the guest's instructions.
     pub fn is_emulation(&self) -> bool {
-        matches!(self, Self::Tcg | Self::TcgForWantOfKvm(_))
+        matches!(self, Self::Tcg | Self::TcgFallback(_))
     }
 }
 
-/// A machine and what must be kept while it runs.
+/// A VM and resources that must be held while it runs.
 #[derive(Debug)]
-pub struct Resolved {
-    /// The machine.
+pub struct PreparedMachine {
     pub machine: Machine,
-    /// Block devices, opened so that no second machine of this node opens them.
-    pub held: Vec<Held>,
-    /// What the machine does without.
+    /// Block devices, opened exclusively.
+    pub held_devices: Vec<HeldDevice>,
+    /// Warnings about missing or replaced parts.
     pub warnings: Vec<String>,
 }
 
-/// What is known besides the machine's own configuration.
+/// Values besides the VM's configuration.
 #[derive(Clone, Debug)]
-pub struct Around<'a> {
-    /// UID of the VM's object, if there is one.
+pub struct MachineInputs<'a> {
+    /// UID of the VirtualMachine, if there is one.
     pub uid: Option<&'a str>,
-    /// What runs the guest's instructions.
     pub acceleration: Acceleration,
-    /// Whether the display asks for a password.
+    /// Whether the display requires a password.
     pub ticketing: bool,
-    /// With what the display is encrypted.
+    /// The certificate of an encrypted display.
     pub certificate: Option<Certificate>,
-    /// What a look for the image of each CD drive has given, where one is configured.
+    /// For each CD drive with a configured image, the result of the lookup.
     pub images: Vec<Option<Result<PathBuf, Problem>>>,
-    /// Path of the seed for cloud-init, if there is to be one.
+    /// Path of the cloud-init seed, if there is one.
     pub seed: Option<PathBuf>,
 }
 
-/// Settles everything.
-pub fn resolve(spec: Spec, dirs: &Directories, around: Around) -> Result<Resolved, Failure> {
-    let mut record = identity::settle(&dirs.data)?;
+/// Determines all values of the VM, and writes those that later starts need.
+pub fn prepare(
+    spec: Spec,
+    dirs: &Directories,
+    inputs: MachineInputs,
+) -> Result<PreparedMachine, Failure> {
+    let mut record = identity::read_or_create_record(&dirs.data)?;
     let before = record.clone();
     let uuid = identity::uuid(&dirs.data, spec.vm.uuid.as_deref())?;
     let mut warnings = Vec::new();
-    let firmware = firmware::settle(spec.vm.firmware, Path::new("/"), &dirs.data, &mut warnings)?;
-    let (disks, held) = drives::disks(&spec.disks)?;
-    let cds = drives::cds(&spec.cds, around.images, &mut warnings);
+    let firmware = firmware::install(spec.vm.firmware, Path::new("/"), &dirs.data, &mut warnings)?;
+    let (disks, held_devices) = drives::disks(&spec.disks)?;
+    let cds = drives::cds(&spec.cds, inputs.images, &mut warnings);
     let macs = macs(
         &spec.vm.network,
-        around.uid.unwrap_or(&uuid),
-        record.of_reference,
+        inputs.uid.unwrap_or(&uuid),
+        record.is_legacy,
     );
-    let layout = settle_layout(&mut record, &macs, &disks, around.seed.is_some())?;
-    let screen = screen::settle(
+    let pci_slots = assign_pci_slots(&mut record, &macs, &disks, inputs.seed.is_some())?;
+    let screen = screen::select(
         &mut record,
         before.pci.is_some(),
-        &around.acceleration,
+        &inputs.acceleration,
         spec.vm.display.outputs,
         &mut warnings,
     );
@@ -159,47 +161,47 @@ pub fn resolve(spec: Spec, dirs: &Directories, around: Around) -> Result<Resolve
     let machine = Machine {
         uuid,
         machine_type: record.machine_type,
-        cpu_model: cpu_model(&spec.vm.cpu_model, &around.acceleration),
-        acceleration: around.acceleration,
+        cpu_model: cpu_model(&spec.vm.cpu_model, &inputs.acceleration),
+        acceleration: inputs.acceleration,
         firmware,
         macs,
         cds,
         disks,
-        seed: around.seed,
-        layout,
+        seed: inputs.seed,
+        pci_slots,
         screen,
-        ticketing: around.ticketing,
-        certificate: around.certificate,
+        ticketing: inputs.ticketing,
+        certificate: inputs.certificate,
         spec,
     };
-    Ok(Resolved {
+    Ok(PreparedMachine {
         machine,
-        held,
+        held_devices,
         warnings,
     })
 }
 
-fn settle_layout(
+fn assign_pci_slots(
     record: &mut Record,
     macs: &[String],
     disks: &[Disk],
     seed: bool,
-) -> Result<Layout, Failure> {
-    let first = layout::first(record.of_reference, !macs.is_empty());
+) -> Result<PciSlots, Failure> {
+    let first = pci_slots::initial_slots(record.is_legacy, !macs.is_empty());
     let disks: Vec<String> = disks
         .iter()
         .map(|disk| disk.path.display().to_string())
         .collect();
-    let devices = layout::Devices {
+    let devices = pci_slots::SlotOwners {
         macs,
         disks: &disks,
         seed,
     };
-    layout::settle(record.pci.get_or_insert(first), &devices)
+    pci_slots::assign(record.pci.get_or_insert(first), &devices)
         .map_err(|invalid| Failure::new(EndReason::InvalidConfig, invalid.to_string()))
 }
 
-/// The processor's own model exists only where the processor runs the guest.
+/// The CPU model for QEMU. The model `host` requires KVM, so an emulated VM gets `max`.
 pub fn cpu_model(wanted: &str, acceleration: &Acceleration) -> String {
     let (model, features) = wanted
         .split_once(',')
@@ -215,28 +217,29 @@ pub fn cpu_model(wanted: &str, acceleration: &Acceleration) -> String {
     )
 }
 
-/// An address for each interface: the configured one, else one that stays. The reference left that to QEMU, which
-/// counts from the same address in every VM; a guest that was installed with it may know its interface by it.
-fn macs(networks: &[NetworkConfig], seed: &str, of_reference: bool) -> Vec<String> {
+/// A MAC address for each interface: the configured one, or a stable one. The Java VM-Operator left
+/// the choice to QEMU, which counts from the same address in every VM. Its guests may identify the
+/// interface by that address, so they keep it.
+fn macs(networks: &[NetworkConfig], seed: &str, is_legacy: bool) -> Vec<String> {
     let configured: Vec<String> = networks
         .iter()
         .filter_map(|network| network.mac.as_ref())
         .map(MacAddr::normalized)
         .collect();
-    let mut of_qemu = (0x56u8..=0xff)
+    let mut legacy_addresses = (0x56u8..=0xff)
         .map(|n| format!("52:54:00:12:34:{n:02x}"))
         .filter(|mac| !configured.contains(mac));
     let mac = |(n, network): (usize, &NetworkConfig)| match &network.mac {
         Some(mac) => mac.normalized(),
-        None => of_qemu
+        None => legacy_addresses
             .next()
-            .filter(|_| of_reference)
+            .filter(|_| is_legacy)
             .unwrap_or_else(|| derived_mac(seed, n)),
     };
     networks.iter().enumerate().map(mac).collect()
 }
 
-/// A locally administered address that is the same at each start and differs between VMs.
+/// A locally administered MAC address that is stable and differs between VMs.
 fn derived_mac(seed: &str, n: usize) -> String {
     let hash = Sha256::digest(format!("{seed}/{n}").as_bytes());
     let octets: Vec<String> = hash
@@ -247,14 +250,14 @@ fn derived_mac(seed: &str, n: usize) -> String {
     format!("52:54:00:{}", octets.join(":"))
 }
 
-/// The user that this process runs as, for messages.
 fn uid() -> u32 {
     rustix::process::getuid().as_raw()
 }
 
-/// What others may not do with sockets, seed, firmware variables and disk images, as a mode: nothing. Root in a pod has the
-/// group that the VM has where it does not run as root (setting `deviceAccess`), to which it leaves what it writes.
-pub fn kept_from_others() -> u32 {
+/// The umask for sockets, seed, firmware variables and disk images. Others have no access. A VM
+/// that runs as root may later run as its group (setting `deviceAccess`), so root leaves access to
+/// that group.
+pub fn umask_for_files() -> u32 {
     use rustix::process::{getgid, getuid};
     if getuid().is_root() && !getgid().is_root() {
         0o007
@@ -263,8 +266,8 @@ pub fn kept_from_others() -> u32 {
     }
 }
 
-/// Whether this process may read and write there.
-fn writable(dir: &Path) -> Result<(), rustix::io::Errno> {
+/// Whether this process may read and write in that directory.
+fn check_writable(dir: &Path) -> Result<(), rustix::io::Errno> {
     use rustix::fs::Access;
     rustix::fs::access(dir, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)
 }
@@ -280,7 +283,7 @@ mod tests {
         assert_eq!(
             cpu_model(
                 "host,-svm",
-                &Acceleration::TcgForWantOfKvm(Problem::new(ConditionReason::KvmNotAvailable, ""))
+                &Acceleration::TcgFallback(Problem::new(ConditionReason::KvmNotAvailable, ""))
             ),
             "max,-svm"
         );

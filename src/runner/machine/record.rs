@@ -1,69 +1,82 @@
-//! (io) What a machine must not forget between its starts: one small file in the data directory.
+//! (io) Choices of the first start that must not change later: a JSON file in the data directory.
 //!
-//! What always holds: the file is whole; keys of a newer runner stay where an older one writes.
+//! Invariants: the file is written atomically. Keys of a newer runner are retained.
 
 use crate::runner::failure::Failure;
-use crate::runner::machine::access::User;
-use crate::runner::machine::durable;
-use crate::runner::machine::screen::Screen;
+use crate::runner::machine::atomic_file;
+use crate::runner::machine::path_failure::ProcessUser;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fs, io};
 
-/// Its name.
-const FILE: &str = "machine.json";
+const RECORD_FILE: &str = "machine.json";
 
-/// What is remembered.
+/// Recorded choices.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// QEMU's machine type; none if it was taken out, so that the newest is taken.
+    /// QEMU's machine type. A user can remove the key to get the newest one.
     #[serde(default = "newest_machine")]
     pub machine_type: String,
-    /// Whether the VM's first start was one by the reference's runner.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub of_reference: bool,
-    /// Places of the devices on the PCI bus.
+    /// Whether the Java VM-Operator has created the VM.
+    #[serde(
+        rename = "ofReference",
+        default,
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub is_legacy: bool,
+    /// PCI slots of the devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pci: Option<Places>,
-    /// What shows the guest's picture; none before the first start, or with an older runner.
+    pub pci: Option<RecordedPciSlots>,
+    /// The graphics device. None before the first start, or if an older runner has written the
+    /// file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub screen: Option<Screen>,
-    /// What a newer runner keeps.
+    /// Keys of a newer runner.
     #[serde(flatten)]
     other: Map<String, Value>,
 }
 
-/// Slots of the PCI bus, as the guest knows its devices by them.
+/// Recorded PCI slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Places {
-    /// Slot of the first of the devices that every machine has.
+pub struct RecordedPciSlots {
+    /// Slot of the first standard device.
     pub first: u8,
-    /// Slots of networks and disks, also of those that are not there at the moment.
+    /// Slots of networks and disks, including absent ones.
     #[serde(default)]
     pub slots: BTreeMap<String, u8>,
 }
 
-/// QEMU's name for its newest machine of this kind.
+/// A graphics device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Screen {
+    /// Works without a driver in the guest, and has one output.
+    #[serde(rename = "VGA")]
+    Vga,
+    /// The device of the Java VM-Operator, with several outputs.
+    #[serde(rename = "virtio-vga")]
+    VirtioVga,
+}
+
+/// QEMU's alias for its newest machine type of this kind.
 pub fn newest_machine() -> String {
     "q35".to_owned()
 }
 
 impl Record {
-    /// A first record.
-    pub fn new(machine_type: &str, of_reference: bool) -> Self {
+    pub fn new(machine_type: &str, is_legacy: bool) -> Self {
         Self {
             machine_type: machine_type.to_owned(),
-            of_reference,
+            is_legacy,
             ..Self::default()
         }
     }
 
-    /// The machine's record, if it has one yet.
+    /// Reads the VM's record, if there is one.
     pub fn read(data: &Path) -> Result<Option<Self>, Failure> {
-        let path = data.join(FILE);
+        let path = data.join(RECORD_FILE);
         let parsed = match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text)
                 .map(Some)
@@ -71,20 +84,23 @@ impl Record {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         };
-        parsed.map_err(|error| User::of_process().cannot("cannot be read", &path, data, &error))
+        parsed.map_err(|error| {
+            ProcessUser::current().access_failure("cannot be read", &path, data, &error)
+        })
     }
 
-    /// Keeps it.
     pub fn write(&self, data: &Path) -> Result<(), Failure> {
-        let path = data.join(FILE);
+        let path = data.join(RECORD_FILE);
         let written = serde_json::to_vec(self)
             .map_err(io::Error::from)
-            .and_then(|text| durable::write(&path, &text));
-        written.map_err(|error| User::of_process().cannot("cannot be written", &path, data, &error))
+            .and_then(|text| atomic_file::write(&path, &text));
+        written.map_err(|error| {
+            ProcessUser::current().access_failure("cannot be written", &path, data, &error)
+        })
     }
 
-    /// Changes what is kept.
-    pub fn change(data: &Path, change: impl FnOnce(&mut Self)) -> Result<(), Failure> {
+    /// Reads, changes and writes the record.
+    pub fn update(data: &Path, change: impl FnOnce(&mut Self)) -> Result<(), Failure> {
         let mut record = Self::read(data)?.unwrap_or_else(|| Self::new(&newest_machine(), false));
         let before = record.clone();
         change(&mut record);
@@ -104,15 +120,15 @@ mod tests {
     fn what_a_newer_runner_keeps_survives_an_older_one() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(
-            dir.path().join(FILE),
+            dir.path().join(RECORD_FILE),
             r#"{"machineType": "pc-q35-10.0", "tomorrow": {"a": 1}}"#,
         )
         .unwrap();
-        Record::change(dir.path(), |record| {
+        Record::update(dir.path(), |record| {
             record.machine_type = "pc-q35-11.0".to_owned()
         })
         .unwrap();
-        let text = fs::read_to_string(dir.path().join(FILE)).unwrap();
+        let text = fs::read_to_string(dir.path().join(RECORD_FILE)).unwrap();
         assert!(
             text.contains(r#""tomorrow":{"a":1}"#) && text.contains("pc-q35-11.0"),
             "{text}"
@@ -122,7 +138,7 @@ mod tests {
     #[test]
     fn a_broken_record_is_an_explained_failure() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(FILE), "{").unwrap();
+        fs::write(dir.path().join(RECORD_FILE), "{").unwrap();
         assert!(
             Record::read(dir.path())
                 .unwrap_err()

@@ -1,43 +1,34 @@
-//! (pure) Which screen a machine has: the reference's, but where that can stop QEMU for good.
+//! (pure) Selects the graphics device: virtio-vga as in the Java VM-Operator, except where it can
+//! hang QEMU.
 //!
-//! Emulated, QEMU (10.0) comes to a standstill about once in ten boots when the guest's driver resets a virtio-vga: the guest's
-//! CPU waits for the main loop, which is drawing what the firmware left and waits for that CPU. So an emulated machine has a
-//! plain VGA, and keeps that: a guest whose first start was emulated finds the same screen when KVM runs it one day. One
-//! that began with a virtio-vga gets it back as soon as it is not emulated any more.
+//! Under emulation, QEMU 10.0 hangs in about one of ten boots when the guest's driver resets a
+//! virtio-vga. The guest's CPU waits for the main loop, which draws the firmware's picture and
+//! waits for that CPU. An emulated VM therefore gets a plain VGA. The choice of the first start is
+//! recorded: a VM that starts emulated keeps VGA even if KVM works later. A VM that starts with
+//! virtio-vga gets it back when it is not emulated any more.
 
 use crate::runner::machine::Acceleration;
-use crate::runner::machine::record::Record;
-use serde::{Deserialize, Serialize};
+use crate::runner::machine::record::{Record, Screen};
 
-/// What shows the guest's picture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Screen {
-    /// A screen without a driver of its own; it has one head.
-    #[serde(rename = "VGA")]
-    Vga,
-    /// The reference's, of several heads.
-    #[serde(rename = "virtio-vga")]
-    VirtioVga,
-}
-
-/// The machine's screen. What it has at its first start is recorded; a machine of the reference had the reference's. One that
-/// has started before (`is_old`) without that being recorded had what its acceleration gave it each time, and goes on so while
-/// it is emulated for want of KVM: that may be this node's alone.
-pub fn settle(
+/// The graphics device. The choice of the first start is recorded, and VMs of the Java VM-Operator
+/// have virtio-vga. An older runner recorded no choice and followed the acceleration at each start.
+/// Such a VM (`has_started_before`) continues so while it is emulated for lack of KVM, because that
+/// may apply to this node only.
+pub fn select(
     record: &mut Record,
-    is_old: bool,
+    has_started_before: bool,
     acceleration: &Acceleration,
     heads: u32,
     warnings: &mut Vec<String>,
 ) -> Screen {
     let emulated = acceleration.is_emulation();
-    let for_now = is_old
+    let is_unrecorded_fallback = has_started_before
         && record.screen.is_none()
-        && matches!(acceleration, Acceleration::TcgForWantOfKvm(_));
-    if for_now && heads == 1 {
+        && matches!(acceleration, Acceleration::TcgFallback(_));
+    if is_unrecorded_fallback && heads == 1 {
         return Screen::Vga;
     }
-    let first = if emulated && heads == 1 && !record.of_reference {
+    let first = if emulated && heads == 1 && !record.is_legacy {
         Screen::Vga
     } else {
         Screen::VirtioVga
@@ -46,8 +37,8 @@ pub fn settle(
     match own {
         _ if heads > 1 => Screen::VirtioVga,
         Screen::VirtioVga if emulated => {
-            let why = "the guest is emulated, and finds a plain VGA for a screen instead of its virtio-vga, whose reset could \
-                       stop it for good; with KVM it has its own again";
+            let why = "the guest is emulated and gets a plain VGA instead of virtio-vga, which can hang under \
+                emulation; with KVM it has virtio-vga again";
             warnings.push(why.to_owned());
             Screen::Vga
         }
@@ -59,33 +50,39 @@ pub fn settle(
 mod tests {
     use super::*;
     use crate::api::conditions::ConditionReason;
-    use crate::runner::problem::Problem;
+    use crate::runner::failure::Problem;
 
     /// The screens of a machine that is started with each of these in turn.
     fn screens_from(
-        is_old: bool,
-        of_reference: bool,
+        has_started_before: bool,
+        is_legacy: bool,
         starts: &[(Acceleration, u32)],
     ) -> Vec<(Screen, usize)> {
-        let mut record = Record::new("q35", of_reference);
+        let mut record = Record::new("q35", is_legacy);
         let start = |(acceleration, heads): &(Acceleration, u32)| {
             let mut warnings = Vec::new();
-            let screen = settle(&mut record, is_old, acceleration, *heads, &mut warnings);
+            let screen = select(
+                &mut record,
+                has_started_before,
+                acceleration,
+                *heads,
+                &mut warnings,
+            );
             record = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
             (screen, warnings.len())
         };
         starts.iter().map(start).collect()
     }
 
-    fn screens(of_reference: bool, starts: &[(Acceleration, u32)]) -> Vec<(Screen, usize)> {
-        screens_from(false, of_reference, starts)
+    fn screens(is_legacy: bool, starts: &[(Acceleration, u32)]) -> Vec<(Screen, usize)> {
+        screens_from(false, is_legacy, starts)
     }
 
     #[test]
     fn a_machine_from_before_screens_were_recorded_loses_its_own_to_no_node_without_kvm() {
         let for_want = || {
             (
-                Acceleration::TcgForWantOfKvm(Problem::new(ConditionReason::KvmNotAvailable, "")),
+                Acceleration::TcgFallback(Problem::new(ConditionReason::KvmNotAvailable, "")),
                 1,
             )
         };
@@ -102,7 +99,7 @@ mod tests {
     #[test]
     fn an_emulated_machine_has_no_screen_whose_reset_can_stop_it_for_good() {
         let for_want =
-            || Acceleration::TcgForWantOfKvm(Problem::new(ConditionReason::KvmNotAvailable, ""));
+            || Acceleration::TcgFallback(Problem::new(ConditionReason::KvmNotAvailable, ""));
         let (tcg, kvm) = (|| (Acceleration::Tcg, 1), || (Acceleration::Kvm, 1));
         use Screen::{Vga, VirtioVga};
         assert_eq!(screens(false, &[tcg()]), [(Vga, 0)]);

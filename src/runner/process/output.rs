@@ -1,25 +1,25 @@
-//! (io) What a child says: logged line by line, and its last words kept.
+//! (io) Logs the output of a child line by line, and stores the last lines.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
-/// How many lines are kept for messages, and how long each can be.
-const LAST_LINES: usize = 10;
-const LONGEST_LINE: u64 = 1000;
-/// What QEMU says where KVM has brought a CPU to a halt; it does not end then, and many lines follow.
-const HALTED: [&str; 2] = ["KVM internal error", "kvm run failed"];
+/// Number of stored lines, and the size of a line in bytes.
+const KEPT_LINES_MAX: usize = 10;
+const LINE_SIZE_MAX: u64 = 1000;
+/// QEMU's messages if KVM has stopped a CPU. QEMU does not exit then, and many more lines follow.
+const KVM_ERRORS: [&str; 2] = ["KVM internal error", "kvm run failed"];
 
-/// What a child has said.
+/// Stored output of a child.
 #[derive(Default)]
-pub struct Words {
+pub struct ChildOutput {
     last: VecDeque<String>,
-    /// What it has said where it cannot run the guest any further.
-    pub halted: Option<String>,
+    /// The first line that reports a KVM error.
+    pub kvm_error: Option<String>,
 }
 
-impl Words {
-    /// Its last words.
+impl ChildOutput {
+    /// The last lines, joined.
     pub fn last(&self) -> String {
         self.last
             .iter()
@@ -28,36 +28,36 @@ impl Words {
             .join("; ")
     }
 
-    fn hear(&mut self, text: String) {
-        if self.halted.is_none() && HALTED.iter().any(|sign| text.contains(sign)) {
-            self.halted = Some(text.clone());
+    fn record(&mut self, text: String) {
+        if self.kvm_error.is_none() && KVM_ERRORS.iter().any(|sign| text.contains(sign)) {
+            self.kvm_error = Some(text.clone());
         }
         self.last.push_back(text);
-        if self.last.len() > LAST_LINES {
+        if self.last.len() > KEPT_LINES_MAX {
             self.last.pop_front();
         }
     }
 }
 
-/// Logs what comes out of the pipe until its end, and keeps the last of it. Longer lines come in pieces.
+/// Logs the lines of the pipe until its end, and stores the last ones. A longer line is split.
 pub async fn log(
     name: &'static str,
     pipe: impl AsyncRead + Unpin,
-    words: impl std::ops::Deref<Target = Mutex<Words>>,
+    output: impl std::ops::Deref<Target = Mutex<ChildOutput>>,
 ) {
     let (mut reader, mut line) = (BufReader::with_capacity(512, pipe), Vec::new());
     while let Ok(1..) = (&mut reader)
-        .take(LONGEST_LINE)
+        .take(LINE_SIZE_MAX)
         .read_until(b'\n', &mut line)
         .await
     {
         let text = String::from_utf8_lossy(&line).trim().to_owned();
         line.clear();
         tracing::info!("{name}: {text}");
-        words
+        output
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .hear(text);
+            .record(text);
     }
 }
 
@@ -65,10 +65,10 @@ pub async fn log(
 mod tests {
     use super::*;
 
-    async fn said(output: &str) -> Words {
-        let words = Mutex::default();
-        log("test", output.as_bytes(), &words).await;
-        words.into_inner().unwrap()
+    async fn said(text: &str) -> ChildOutput {
+        let output = Mutex::default();
+        log("test", text.as_bytes(), &output).await;
+        output.into_inner().unwrap()
     }
 
     #[tokio::test]
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(
             said("KVM internal error. Suberror: 1")
                 .await
-                .halted
+                .kvm_error
                 .as_deref(),
             Some("KVM internal error. Suberror: 1")
         );
@@ -88,11 +88,11 @@ mod tests {
     #[tokio::test]
     async fn a_halt_is_known_though_many_lines_follow() {
         let many: String = (0..1000).map(|n| format!("line {n}\n")).collect();
-        let words = said(&format!("kvm run failed\n{many}{}", "x".repeat(1500))).await;
-        assert_eq!(words.halted.as_deref(), Some("kvm run failed"));
-        assert_eq!(words.last.len(), LAST_LINES);
+        let output = said(&format!("kvm run failed\n{many}{}", "x".repeat(1500))).await;
+        assert_eq!(output.kvm_error.as_deref(), Some("kvm run failed"));
+        assert_eq!(output.last.len(), KEPT_LINES_MAX);
         assert_eq!(
-            words
+            output
                 .last
                 .iter()
                 .rev()

@@ -1,33 +1,34 @@
-//! (pure) The list of arguments, and the only two ways to put a value into it.
+//! (pure) The list of QEMU's arguments. A value is added as JSON, or as text with doubled commas.
 
 use serde_json::Value;
 
-/// Arguments in the making.
+/// Arguments.
 #[derive(Debug, Default)]
 pub struct Args(Vec<String>);
 
 impl Args {
-    /// An option without a value.
+    /// Adds an option without a value.
     pub fn flag(&mut self, option: &str) {
         self.0.push(option.to_owned());
     }
 
-    /// An option in QEMU's own syntax; values in it that are not constants went through [`escape`].
+    /// Adds an option in QEMU's own syntax. Values that are not constants must be escaped by
+    /// [`escape`].
     pub fn plain(&mut self, option: &str, value: &str) {
         self.0.extend([option.to_owned(), value.to_owned()]);
     }
 
-    /// An option as JSON.
+    /// Adds an option as JSON.
     pub fn json(&mut self, option: &str, value: &Value) {
         self.0.extend([option.to_owned(), value.to_string()]);
     }
 
-    /// `-device`
+    /// Adds `-device`.
     pub fn device(&mut self, value: &Value) {
         self.json("-device", value);
     }
 
-    /// `-device` at that slot of the PCI bus.
+    /// Adds `-device` in that PCI slot.
     pub fn pci_device(&mut self, slot: u8, mut value: Value) {
         if let Some(fields) = value.as_object_mut() {
             fields.insert("bus".to_owned(), "pcie.0".into());
@@ -36,13 +37,12 @@ impl Args {
         self.device(&value);
     }
 
-    /// The arguments.
     pub fn into_vec(self) -> Vec<String> {
         self.0
     }
 }
 
-/// A value for QEMU's own syntax, where a comma ends it unless it is doubled.
+/// Escapes a value for QEMU's own syntax, in which a single comma ends a value.
 pub fn escape(value: &str) -> String {
     value.replace(',', ",,")
 }

@@ -1,12 +1,12 @@
-//! (pure) What a machine is before anything is plugged in: type, firmware, memory, processors, clock.
+//! (pure) The board: machine type, firmware, memory, CPUs, TPM and clock.
 
 use crate::api::runner::config::VmConfig;
-use crate::runner::machine::{Acceleration, Fixed, Machine};
+use crate::runner::machine::{Acceleration, Machine, StandardDevice};
 use crate::runner::qemu::Descriptors;
 use crate::runner::qemu::args::{Args, escape};
 use serde_json::{Value, json};
 
-/// Who the machine is.
+/// Name, UUID and machine type.
 pub fn identity(args: &mut Args, machine: &Machine) {
     args.plain(
         "-name",
@@ -24,7 +24,7 @@ pub fn identity(args: &mut Args, machine: &Machine) {
         options.push_str(",pflash0=fw-rom-device,pflash1=fw-eeprom-device");
     }
     args.plain("-machine", &options);
-    // Suspend needs somebody who wakes the guest up again.
+    // Nothing could wake a suspended guest.
     args.plain("-global", "ICH9-LPC.disable_s3=1");
     args.plain("-global", "ICH9-LPC.disable_s4=1");
     if machine.acceleration == Acceleration::Kvm {
@@ -32,7 +32,6 @@ pub fn identity(args: &mut Args, machine: &Machine) {
     }
 }
 
-/// Firmware and boot menu.
 pub fn firmware(args: &mut Args, machine: &Machine) {
     if let Some(firmware) = &machine.firmware {
         for (name, path, read_only) in [
@@ -58,7 +57,7 @@ pub fn firmware(args: &mut Args, machine: &Machine) {
     }
 }
 
-/// Memory, and the balloon that takes it away again; it gives way before the guest runs out of memory.
+/// Memory and the balloon. The balloon deflates before the guest runs out of memory.
 pub fn memory(args: &mut Args, machine: &Machine) {
     let bytes = machine.spec.ram.0;
     args.json("-object", &backend(&machine.spec.vm, bytes));
@@ -66,11 +65,11 @@ pub fn memory(args: &mut Args, machine: &Machine) {
     let balloon = json!({
         "driver": "virtio-balloon-pci", "id": "balloon0", "deflate-on-oom": true, "free-page-reporting": true,
     });
-    args.pci_device(machine.layout.fixed(Fixed::Balloon), balloon);
+    args.pci_device(machine.pci_slots.standard(StandardDevice::Balloon), balloon);
 }
 
-/// Where the memory comes from. What is huge or shared is a file without a name, so that no volume has to be mounted for it;
-/// huge pages are set aside for such a file at once, or QEMU does not start.
+/// The memory backend. Huge pages and shared memory use a memfd, so that no volume has to be
+/// mounted. Huge pages are reserved when QEMU starts; QEMU does not start without them.
 fn backend(vm: &VmConfig, bytes: u64) -> Value {
     if vm.hugepages.is_none() && !vm.shared_memory {
         return json!({"qom-type": "memory-backend-ram", "id": "pc.ram", "size": bytes});
@@ -84,7 +83,7 @@ fn backend(vm: &VmConfig, bytes: u64) -> Value {
     file
 }
 
-/// The TPM, which is another process at the end of that descriptor.
+/// The TPM: swtpm at the other end of that descriptor.
 pub fn tpm(args: &mut Args, machine: &Machine, descriptors: Descriptors) {
     if machine.spec.vm.use_tpm {
         args.plain(
@@ -96,7 +95,7 @@ pub fn tpm(args: &mut Args, machine: &Machine, descriptors: Descriptors) {
     }
 }
 
-/// One processor and room for the others: only those that are plugged in later can be unplugged.
+/// One CPU, and slots for the others. QEMU can remove only CPUs that were added later.
 pub fn processors(args: &mut Args, machine: &Machine) {
     args.plain("-cpu", &machine.cpu_model);
     let vm = &machine.spec.vm;
@@ -117,7 +116,6 @@ pub fn processors(args: &mut Args, machine: &Machine) {
     args.device(&json!({"driver": "intel-iommu", "device-iotlb": true}));
 }
 
-/// The clock.
 pub fn clock(args: &mut Args, machine: &Machine) {
     let (base, clock) = (
         escape(&machine.spec.vm.rtc_base),

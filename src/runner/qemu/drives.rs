@@ -1,4 +1,4 @@
-//! (pure) CD drives, then disks, then the seed for cloud-init.
+//! (pure) CD drives, disks and the cloud-init seed, in this order.
 
 use crate::runner::machine::{DiskKind, Machine};
 use crate::runner::qemu::args::Args;
@@ -6,10 +6,9 @@ use crate::runner::qemu::bootable;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// More queues than this gain nothing.
-const MAXIMUM_QUEUES: u32 = 16;
+/// Number of queues of a disk. More do not increase the throughput.
+const QUEUES_MAX: u32 = 16;
 
-/// CD drives.
 pub fn cds(args: &mut Args, machine: &Machine) {
     for (n, cd) in machine.cds.iter().enumerate() {
         let mut device = json!({"driver": "ide-cd", "id": cd_device(n), "bus": format!("ide.{n}")});
@@ -26,7 +25,6 @@ pub fn cds(args: &mut Args, machine: &Machine) {
     }
 }
 
-/// QEMU's id of a CD drive.
 pub fn cd_device(n: usize) -> String {
     format!("cd{n}")
 }
@@ -44,8 +42,8 @@ pub fn cd_image(file: &Path) -> Value {
     })
 }
 
-/// Disks, past the page cache where that is possible. Each has a thread of its own, so that neither QEMU's main loop nor
-/// another disk holds it up.
+/// Disks, with `O_DIRECT` if possible. Each has its own thread, so that it is independent of QEMU's
+/// main loop and of other disks.
 pub fn disks(args: &mut Args, machine: &Machine) {
     for (n, disk) in machine.disks.iter().enumerate() {
         let driver = match disk.kind {
@@ -57,19 +55,19 @@ pub fn disks(args: &mut Args, machine: &Machine) {
             "aio": disk.aio(), "cache": {"direct": disk.direct, "no-flush": false},
             "auto-read-only": true, "discard": "unmap",
         });
-        let slot = machine.layout.disks.get(n).copied().unwrap_or_default();
+        let slot = machine.pci_slots.disks.get(n).copied().unwrap_or_default();
         blk(args, machine, slot, n, &resource, false, disk.bootindex);
     }
 }
 
-/// The seed, behind the disks.
+/// The cloud-init seed, after the disks.
 pub fn seed(args: &mut Args, machine: &Machine) {
     if let Some(path) = &machine.seed {
         let n = machine.disks.len();
         blk(
             args,
             machine,
-            machine.layout.seed,
+            machine.pci_slots.seed,
             n,
             &seed_resource(n, path),
             true,
@@ -82,7 +80,7 @@ fn seed_resource(n: usize, path: &Path) -> Value {
     json!({"driver": "file", "node-name": resource(n), "filename": path, "read-only": true})
 }
 
-/// Node of a disk, as the guest's device has it.
+/// The block node that the guest's disk uses.
 pub fn disk_node(n: usize) -> String {
     format!("drive-{n}-backend")
 }
@@ -103,7 +101,7 @@ fn blk(
     args.json("-blockdev", resource);
     let backend = disk_node(n);
     let mut node = json!({"driver": "raw", "node-name": backend, "file": self::resource(n), "read-only": read_only});
-    // What the guest gives back, or fills with zeros, takes no room: each node on the way must let it through.
+    // Discarded and zeroed blocks free space. Each node in the chain must pass them on.
     if let (Some(fields), false) = (node.as_object_mut(), read_only) {
         fields.insert("discard".to_owned(), json!("unmap"));
         fields.insert("detect-zeroes".to_owned(), json!("unmap"));
@@ -111,10 +109,11 @@ fn blk(
     args.json("-blockdev", &node);
     let thread = format!("iothread-{n}");
     args.json("-object", &json!({"qom-type": "iothread", "id": thread}));
-    // By itself QEMU takes as many queues as there are CPUs at its start, and that is one.
-    let queues = machine.spec.maximum_cpus.min(MAXIMUM_QUEUES);
-    // A full volume stops the guest until there is room. Any other error is the guest's own: it knows what the sector is
-    // good for, while one that is bad for good would stop it for ever.
+    // QEMU's default is the number of CPUs at its start, which is one.
+    let queues = machine.spec.maximum_cpus.min(QUEUES_MAX);
+    // A full volume stops the guest until there is space. Other errors are reported to the guest:
+    // it knows the importance of the sector, and a permanent error would otherwise stop the guest
+    // forever.
     let device = json!({
         "driver": "virtio-blk-pci", "drive": backend, "num-queues": queues, "iothread": thread, "werror": "enospc",
         "rerror": "report",

@@ -1,27 +1,26 @@
-//! (pure) QEMU's command line, made of a [`Machine`].
+//! (pure) QEMU's command line, built from a [`Machine`].
 //!
-//! What always holds: devices are at the places that the reference's order gives them, because a guest knows them by that;
-//! the same machine gives the same arguments; no secret is among them. Structured options are JSON, in which nothing
-//! can be smuggled; where QEMU takes none, commas are doubled.
+//! Invariants: devices have the slots of the Java VM-Operator, because guests identify devices by
+//! them. The same VM gives the same arguments. The arguments contain no secret. Structured options
+//! are JSON, so that a value cannot add options. Other options have doubled commas.
 
 mod args;
 mod board;
 mod drives;
+mod kvm_test;
 mod peripherals;
-mod trial;
 
 pub use drives::{cd_device, cd_image, cd_node, disk_node};
+pub use kvm_test::{cpu_model_query, probe};
 pub use peripherals::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
-pub use trial::{asked_for_models, probe};
 
 use crate::runner::machine::Machine;
 use args::Args;
 use serde_json::json;
 
-/// QEMU's program.
 pub const PROGRAM: &str = "/usr/bin/qemu-system-x86_64";
 
-/// No privilege, no program, no resource beyond what it starts with.
+/// Denies new privileges, new programs, and changes of resource limits.
 const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
 /// File descriptors that QEMU inherits.
@@ -35,7 +34,7 @@ pub struct Descriptors {
     pub tpm: i32,
 }
 
-/// The numbers that descriptors have in QEMU.
+/// The numbers of the descriptors in QEMU.
 pub const DESCRIPTORS: Descriptors = Descriptors {
     monitor: 3,
     serial: 4,
@@ -44,12 +43,12 @@ pub const DESCRIPTORS: Descriptors = Descriptors {
     tpm: 7,
 };
 
-/// The number that the tap of that network has in QEMU, behind all others that it uses.
+/// The number of a tap's descriptor in QEMU. Taps come after all other descriptors.
 pub fn tap_descriptor(n: usize) -> i32 {
     DESCRIPTORS.tpm + 1 + i32::try_from(n).unwrap_or_default()
 }
 
-/// All arguments but the program.
+/// All arguments without the program.
 pub fn arguments(machine: &Machine, descriptors: Descriptors) -> Vec<String> {
     let mut args = Args::default();
     process(&mut args, descriptors);
@@ -71,8 +70,8 @@ pub fn arguments(machine: &Machine, descriptors: Descriptors) -> Vec<String> {
     args.into_vec()
 }
 
-/// QEMU as a process: paused until told, without anything that it would add by itself, confined, and staying when the
-/// guest powers off, so that its end is decided in one place.
+/// Options of the process: starts paused and sandboxed, without default devices, and pauses when
+/// the guest powers off, so that only the runner ends QEMU.
 fn process(args: &mut Args, descriptors: Descriptors) {
     for flag in ["-S", "-nodefaults", "-no-user-config"] {
         args.flag(flag);
@@ -87,12 +86,13 @@ fn process(args: &mut Args, descriptors: Descriptors) {
     args.plain("-mon", "chardev=charmonitor,id=monitor,mode=control");
 }
 
-/// A character device behind a socket that listens already: nobody has to wait for a file to appear.
+/// A character device on a listening socket. QEMU inherits the socket, so no client has to wait
+/// until it exists.
 fn listener(id: &str, descriptor: i32) -> String {
     format!("socket,id={id},fd={descriptor},server=on,wait=off")
 }
 
-/// A device with a place in the boot order, if it has one.
+/// Adds the position in the boot order, if there is one.
 fn bootable(mut device: serde_json::Value, bootindex: Option<u32>) -> serde_json::Value {
     if let (Some(fields), Some(index)) = (device.as_object_mut(), bootindex) {
         fields.insert("bootindex".to_owned(), json!(index));

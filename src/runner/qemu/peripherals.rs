@@ -1,24 +1,25 @@
-//! (pure) What is plugged in besides drives: serial line, agents' channels, input, screen, sound, networks, SPICE.
+//! (pure) Devices other than drives: serial line, agents' channels, input, graphics, sound,
+//! networks, SPICE.
 
 use crate::api::runner::config::{ForwardConfig, NetworkConfig, NetworkType, Protocol};
-use crate::runner::machine::{Certificate, Fixed, Machine, Screen};
+use crate::runner::machine::{Certificate, Machine, Screen, StandardDevice};
 use crate::runner::qemu::args::{Args, escape};
 use crate::runner::qemu::{Descriptors, listener, tap_descriptor};
 use serde_json::{Value, json};
 
-/// Memory of one screen.
-const SCREEN_MEMORY: u64 = 256 << 20;
+/// Video memory of one output, in bytes.
+const SCREEN_MEMORY_SIZE: u64 = 256 << 20;
 
-/// Channel of the guest's agent.
+/// Id of the guest agent's channel.
 pub const GUEST_AGENT_CHANNEL: &str = "channel0";
-/// Channel of the agent of the guest's desktop.
+/// Id of the desktop agent's channel.
 pub const VMOP_AGENT_CHANNEL: &str = "channel1";
-/// The runner's end of the first, as QEMU names it.
+/// QEMU's name for the guest agent's socket.
 const GUEST_AGENT_SOCKET: &str = "guest-agent-socket";
-/// The runner's end of the second.
+/// QEMU's name for the desktop agent's socket.
 const VMOP_AGENT_SOCKET: &str = "vmop-agent-socket";
 
-/// The serial line; its other end is the runner's console.
+/// The serial line. The runner's console is at its other end.
 pub fn serial(args: &mut Args, descriptors: Descriptors) {
     args.plain(
         "-chardev",
@@ -32,7 +33,7 @@ pub fn serial(args: &mut Args, descriptors: Descriptors) {
 /// Channels between agents in the guest and the runner.
 pub fn agents(args: &mut Args, machine: &Machine, descriptors: Descriptors) {
     let bus = json!({"driver": "virtio-serial-pci", "id": "virtio-serial0"});
-    args.pci_device(machine.layout.fixed(Fixed::Serial), bus);
+    args.pci_device(machine.pci_slots.standard(StandardDevice::Serial), bus);
     let channels = [
         (
             GUEST_AGENT_CHANNEL,
@@ -55,24 +56,26 @@ pub fn agents(args: &mut Args, machine: &Machine, descriptors: Descriptors) {
     }
 }
 
-/// USB with a tablet, and random numbers.
+/// USB with a tablet, and a random number generator.
 pub fn input_and_entropy(args: &mut Args, machine: &Machine) {
     let usb = json!({"driver": "qemu-xhci", "p2": 15, "p3": 15, "id": "usb"});
-    args.pci_device(machine.layout.fixed(Fixed::Usb), usb);
+    args.pci_device(machine.pci_slots.standard(StandardDevice::Usb), usb);
     args.device(&json!({"driver": "usb-tablet"}));
     args.json(
         "-object",
         &json!({"qom-type": "rng-random", "id": "objrng0", "filename": "/dev/urandom"}),
     );
     let entropy = json!({"driver": "virtio-rng-pci", "rng": "objrng0", "id": "rng0"});
-    args.pci_device(machine.layout.fixed(Fixed::Entropy), entropy);
+    args.pci_device(machine.pci_slots.standard(StandardDevice::Entropy), entropy);
 }
 
-/// Screens and the sound card.
 pub fn screen_and_sound(args: &mut Args, machine: &Machine) {
-    args.pci_device(machine.layout.fixed(Fixed::Screen), screen(machine));
+    args.pci_device(
+        machine.pci_slots.standard(StandardDevice::Screen),
+        screen(machine),
+    );
     let sound = json!({"driver": "ich9-intel-hda", "id": "sound0"});
-    args.pci_device(machine.layout.fixed(Fixed::Sound), sound);
+    args.pci_device(machine.pci_slots.standard(StandardDevice::Sound), sound);
 }
 
 fn screen(machine: &Machine) -> Value {
@@ -81,12 +84,11 @@ fn screen(machine: &Machine) -> Value {
         Screen::Vga => json!({"driver": "VGA", "id": "video0"}),
         Screen::VirtioVga => json!({
             "driver": "virtio-vga", "id": "video0", "max_outputs": outputs,
-            "max_hostmem": u64::from(outputs) * SCREEN_MEMORY,
+            "max_hostmem": u64::from(outputs) * SCREEN_MEMORY_SIZE,
         }),
     }
 }
 
-/// Network interfaces.
 pub fn networks(args: &mut Args, machine: &Machine) {
     let networks = machine
         .spec
@@ -94,7 +96,7 @@ pub fn networks(args: &mut Args, machine: &Machine) {
         .network
         .iter()
         .zip(&machine.macs)
-        .zip(&machine.layout.networks);
+        .zip(&machine.pci_slots.networks);
     for (n, ((network, mac), slot)) in networks.enumerate() {
         let id = format!("hostnet{n}");
         args.json("-netdev", &backend(&id, n, network));
@@ -107,32 +109,33 @@ pub fn networks(args: &mut Args, machine: &Machine) {
     }
 }
 
-/// QEMU's names for its virtio card.
-const VIRTIO: [&str; 4] = [
+/// QEMU's names of its virtio network cards.
+const VIRTIO_MODELS: [&str; 4] = [
     "virtio-net",
     "virtio-net-pci",
     "virtio-net-pci-transitional",
     "virtio-net-pci-non-transitional",
 ];
-/// A pair of queues of so many descriptors each: what QEMU (10.0) and the reference's guests have. Spelled out, so that no
-/// guest finds another card when QEMU changes its mind.
+/// Descriptors in each queue: the default of QEMU 10.0 and of the Java VM-Operator. The value is
+/// explicit, so that a new default does not change the guest's hardware.
 const QUEUE_SIZE: u16 = 256;
-/// Interrupts of the card: one for each queue, the control queue and its configuration.
-const VECTORS: u16 = 4;
+/// Interrupts of the card: one for each of the two queues, the control queue, and the
+/// configuration.
+const INTERRUPT_VECTORS: u16 = 4;
 
 fn nic(network: &NetworkConfig, id: &str, mac: &str) -> Value {
     let mut device = json!({"driver": network.device, "netdev": id, "mac": mac});
     if let Some(fields) = device
         .as_object_mut()
-        .filter(|_| VIRTIO.contains(&network.device.as_str()))
+        .filter(|_| VIRTIO_MODELS.contains(&network.device.as_str()))
     {
-        let own = json!({"mq": false, "rx_queue_size": QUEUE_SIZE, "tx_queue_size": QUEUE_SIZE, "vectors": VECTORS});
+        let own = json!({"mq": false, "rx_queue_size": QUEUE_SIZE, "tx_queue_size": QUEUE_SIZE, "vectors": INTERRUPT_VECTORS});
         fields.extend(own.as_object().cloned().unwrap_or_default());
     }
     device
 }
 
-/// Whether QEMU's device model is one for the PCI bus; of its network cards, few are not.
+/// Whether QEMU's network card is a PCI device.
 fn is_on_pci(model: &str) -> bool {
     !model.starts_with("usb-") && !model.contains("isa")
 }
@@ -140,7 +143,7 @@ fn is_on_pci(model: &str) -> bool {
 fn backend(id: &str, n: usize, network: &NetworkConfig) -> Value {
     match network.type_ {
         NetworkType::User => user_backend(id, network),
-        // Made and put on its bridge by the runner.
+        // The runner has created the tap and attached it to its bridge.
         NetworkType::Tap => {
             json!({"type": "tap", "id": id, "fd": tap_descriptor(n).to_string(), "vhost": false})
         }
@@ -171,8 +174,8 @@ fn user_backend(id: &str, network: &NetworkConfig) -> Value {
     backend
 }
 
-/// The SPICE server, its agent's channel, sound and USB redirection. Its password comes through the monitor. With a
-/// certificate its port is encrypted; there is none beside it that is not.
+/// The SPICE server, its agent's channel, sound and USB redirection. The runner sends the password
+/// over QMP. With a certificate, the only port is encrypted.
 pub fn spice(args: &mut Args, machine: &Machine) {
     let Some(spice) = &machine.spec.vm.display.spice else {
         return;

@@ -8,7 +8,7 @@ use crate::runner::machine::{
     Acceleration, Certificate, Disk, DiskKind, FirmwareFiles, Screen, testing,
 };
 use crate::runner::qemu::*;
-use crate::runner::resolved::Spec;
+use crate::runner::spec::Spec;
 use std::path::PathBuf;
 
 fn machine(vm: &str) -> Machine {
@@ -26,7 +26,7 @@ fn machine(vm: &str) -> Machine {
         cds: spec.cds.clone(),
         disks: Vec::new(),
         seed: None,
-        layout: testing::layout(&[], &[]),
+        pci_slots: testing::layout(&[], &[]),
         screen: Screen::Vga,
         ticketing: false,
         certificate: None,
@@ -97,7 +97,7 @@ fn b32_the_fullest_machine() {
     ];
     machine.seed = Some(PathBuf::from("/run/seed.img"));
     machine.ticketing = true;
-    machine.layout = testing::layout(&machine.macs, &["a", "b"]);
+    machine.pci_slots = testing::layout(&machine.macs, &["a", "b"]);
     insta::assert_snapshot!(lines(&machine));
 }
 

@@ -1,11 +1,12 @@
-//! (io) The connection to QEMU's monitor, a pair of sockets of which QEMU inherits one: one task owns ours, everybody else holds a
-//! [`Client`].
+//! (io) The QMP connection to QEMU. QEMU inherits one end of a socket pair. One task owns the other
+//! end, and all users hold a [`Client`].
 //!
-//! What always holds: each command gets exactly one answer, at its time limit at the latest; one that nobody waits for any more
-//! is not given; a connection that has ended fails what waits and what comes, and never ends QEMU.
+//! Invariants: each command gets exactly one result, at its timeout at the latest. A command that
+//! no caller waits for any more is not sent. The end of a connection fails all pending and later
+//! commands, and never ends QEMU.
 
 use crate::runner::qmp::codec::{Codec, Message};
-use crate::runner::qmp::{Command, Event};
+use crate::runner::qmp::{Command, QmpEvent};
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -16,36 +17,34 @@ use tokio::time::timeout;
 use tokio_util::codec::Framed;
 
 /// Time for QEMU to answer a command.
-const COMMAND_TIME: Duration = Duration::from_secs(10);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a command did not work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The connection has ended. If QEMU was given the command, it may have carried it out.
-    #[error("the connection to QEMU's monitor has ended; {0} was not answered")]
+    /// The connection has ended. QEMU may have carried out the command.
+    #[error("the QMP connection to QEMU has ended; {0} was not answered")]
     Lost(&'static str),
-    /// QEMU has not answered in time: it may still carry the command out.
-    #[error("QEMU has not answered {0} within {limit} s", limit = COMMAND_TIME.as_secs())]
+    /// QEMU did not answer in time. It may still carry out the command.
+    #[error("QEMU has not answered {0} within {limit} s", limit = COMMAND_TIMEOUT.as_secs())]
     Timeout(&'static str),
-    /// QEMU has refused.
-    #[error("QEMU refuses {command}: {description}")]
-    Refused {
-        /// The command.
+    /// QEMU has rejected the command.
+    #[error("QEMU rejects {command}: {description}")]
+    Rejected {
         command: &'static str,
-        /// What QEMU says about it.
+        /// QEMU's message.
         description: String,
     },
 }
 
-/// What the connection tells its owner.
+/// Events of the connection.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// QEMU has answered for the first time.
+pub enum QmpSignal {
+    /// QEMU has accepted the connection.
     Ready,
-    /// The connection has ended, for good.
+    /// The connection has ended, for that reason. It is not restored.
     Lost(String),
-    /// Something has happened in QEMU.
-    Event(Event),
+    /// An event of QEMU.
+    Event(QmpEvent),
 }
 
 type Reply = oneshot::Sender<Result<Value, Error>>;
@@ -55,15 +54,15 @@ struct Request {
     reply: Reply,
 }
 
-/// Gives commands to QEMU.
+/// Sends commands to QEMU.
 #[derive(Clone)]
 pub struct Client(mpsc::Sender<Request>);
 
 impl Client {
-    /// Gives the command and waits for its answer.
+    /// Sends the command and waits for its result.
     pub async fn execute(&self, command: Command) -> Result<Value, Error> {
         let name = command.name;
-        tracing::debug!(?command, "monitor");
+        tracing::debug!(?command, "QMP command");
         let (reply, answer) = oneshot::channel();
         let exchange = async {
             self.0
@@ -72,19 +71,19 @@ impl Client {
                 .map_err(|_| Error::Lost(name))?;
             answer.await.unwrap_or(Err(Error::Lost(name)))
         };
-        timeout(COMMAND_TIME, exchange)
+        timeout(COMMAND_TIMEOUT, exchange)
             .await
             .unwrap_or(Err(Error::Timeout(name)))
     }
 
-    /// Gives the command; an answer of the wrong shape is an error.
+    /// Sends the command and parses its result. A result of another type counts as a rejection.
     pub async fn query<T: serde::de::DeserializeOwned>(
         &self,
         command: Command,
     ) -> Result<T, Error> {
         let name = command.name;
         let value = self.execute(command).await?;
-        let refused = |e: serde_json::Error| Error::Refused {
+        let refused = |e: serde_json::Error| Error::Rejected {
             command: name,
             description: format!("unreadable: {e}"),
         };
@@ -92,11 +91,11 @@ impl Client {
     }
 }
 
-/// The client for the monitor at the other end, and the task that must run for it. The task ends with the connection, or when all
-/// clients are gone.
+/// A client for the connection, and the task that must run for it. The task ends with the
+/// connection, or when all clients are dropped.
 pub fn connect(
     stream: UnixStream,
-    signals: mpsc::UnboundedSender<Signal>,
+    signals: mpsc::UnboundedSender<QmpSignal>,
 ) -> (Client, impl Future<Output = ()>) {
     let (sender, requests) = mpsc::channel(16);
     (Client(sender), run(stream, requests, signals))
@@ -105,26 +104,26 @@ pub fn connect(
 async fn run(
     stream: UnixStream,
     mut requests: mpsc::Receiver<Request>,
-    signals: mpsc::UnboundedSender<Signal>,
+    signals: mpsc::UnboundedSender<QmpSignal>,
 ) {
     let lost = match open(stream).await {
         Ok(framed) => {
-            let _ = signals.send(Signal::Ready);
+            let _ = signals.send(QmpSignal::Ready);
             serve(framed, &mut requests, &signals).await
         }
         Err(error) => Some(error),
     };
     if let Some(why) = lost {
-        let _ = signals.send(Signal::Lost(why));
+        let _ = signals.send(QmpSignal::Lost(why));
     }
 }
 
 type Connection = Framed<UnixStream, Codec>;
 
-/// Waits for QEMU's greeting, without a time limit: who starts QEMU has one.
+/// Waits for QEMU's greeting. The caller has a timeout for the whole start.
 async fn open(stream: UnixStream) -> Result<Connection, String> {
     let mut framed = Framed::new(stream, Codec::default());
-    let closed = || "QEMU has closed its monitor".to_owned();
+    let closed = || "QEMU has closed the QMP connection".to_owned();
     loop {
         match framed
             .next()
@@ -133,7 +132,7 @@ async fn open(stream: UnixStream) -> Result<Connection, String> {
             .map_err(|error| error.to_string())?
         {
             Message::Greeting => break,
-            other => tracing::debug!(?other, "before the monitor's greeting"),
+            other => tracing::debug!(?other, "a QMP message before the greeting"),
         }
     }
     framed
@@ -158,15 +157,16 @@ fn encode(id: u64, command: &Command) -> Value {
     json!({"execute": command.name, "arguments": command.arguments, "id": id})
 }
 
-/// Commands and events of one connection: until it is lost (why), or nobody needs it any more (nothing).
+/// Exchanges commands and events. Returns the reason if the connection is lost, or None if all
+/// clients are dropped.
 async fn serve(
     mut framed: Connection,
     requests: &mut mpsc::Receiver<Request>,
-    signals: &mpsc::UnboundedSender<Signal>,
+    signals: &mpsc::UnboundedSender<QmpSignal>,
 ) -> Option<String> {
     let mut waiting: HashMap<u64, (&'static str, Reply)> = HashMap::new();
     let mut id = 0;
-    // Those that wait when this ends are told by their channels.
+    // Pending commands fail because their channels are dropped.
     let lost = loop {
         tokio::select! {
             request = requests.recv() => {
@@ -190,20 +190,20 @@ async fn serve(
                 Some(Ok(Message::Error { id, class, description })) => {
                     match id.and_then(|id| waiting.remove(&id)) {
                         Some((command, reply)) => {
-                            let _ = reply.send(Err(Error::Refused { command, description }));
+                            let _ = reply.send(Err(Error::Rejected { command, description }));
                         }
-                        None => tracing::warn!(class, description, "QEMU's monitor"),
+                        None => tracing::warn!(class, description, "QMP error without a command"),
                     }
                 }
                 Some(Ok(Message::Event { name, data })) => {
-                    tracing::debug!(name, "event of QEMU");
-                    if let Some(event) = Event::of(&name, &data) {
-                        let _ = signals.send(Signal::Event(event));
+                    tracing::debug!(name, "QMP event");
+                    if let Some(event) = QmpEvent::of(&name, &data) {
+                        let _ = signals.send(QmpSignal::Event(event));
                     }
                 }
                 Some(Ok(Message::Greeting | Message::Other)) => {}
                 Some(Err(error)) => break error.to_string(),
-                None => break "QEMU has closed its monitor".to_owned(),
+                None => break "QEMU has closed the QMP connection".to_owned(),
             }
         }
     };

@@ -1,7 +1,7 @@
-//! (pure) The monitor's bytes: one JSON value a line in both directions.
+//! (pure) Codec of QMP: one JSON value in each line, in both directions.
 //!
-//! What always holds: no byte sequence makes the decoder fail other than by an error, and it keeps no more than one
-//! message's worth of bytes.
+//! Invariants: invalid bytes cause an error and nothing else. The decoder stores at most one
+//! message.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -12,38 +12,38 @@ use std::io;
 use tokio_util::bytes::{BufMut, BytesMut};
 use tokio_util::codec::{AnyDelimiterCodec, Decoder, Encoder};
 
-/// The largest message that QEMU sends is its own schema, of about 300 KiB.
-const MAXIMUM: usize = 4 << 20;
+/// Size of a message in bytes. QEMU's largest message, its schema, has about 300 KiB.
+const MESSAGE_SIZE_MAX: usize = 4 << 20;
 
-/// What QEMU says.
+/// A message from QEMU.
 #[derive(Debug, PartialEq)]
 pub enum Message {
-    /// First of all.
+    /// The first message of a connection.
     Greeting,
-    /// A command has worked.
+    /// The result of a command.
     Return {
-        /// The command's.
+        /// Id of the command.
         id: u64,
-        /// What it gives back.
+        /// The returned value.
         value: Value,
     },
     /// A command has failed.
     Error {
-        /// The command's; none if QEMU could not even read it.
+        /// Id of the command. None if QEMU could not parse it.
         id: Option<u64>,
-        /// Kind, as `GenericError`.
+        /// The error class, such as `GenericError`.
         class: String,
-        /// For people.
+        /// The text for users.
         description: String,
     },
-    /// Something has happened.
+    /// An event.
     Event {
-        /// As `SHUTDOWN`.
+        /// The name, such as `SHUTDOWN`.
         name: String,
-        /// What belongs to it.
+        /// The event's data.
         data: Map<String, Value>,
     },
-    /// Something that we do not know.
+    /// An unknown message.
     Other,
 }
 
@@ -98,7 +98,7 @@ impl From<Raw> for Message {
     }
 }
 
-/// Splits and joins lines of JSON.
+/// Splits bytes into messages and joins them.
 #[derive(Debug)]
 pub struct Codec(AnyDelimiterCodec);
 
@@ -114,7 +114,7 @@ impl Codec {
 
 impl Default for Codec {
     fn default() -> Self {
-        Self::of(MAXIMUM)
+        Self::of(MESSAGE_SIZE_MAX)
     }
 }
 
@@ -126,10 +126,9 @@ impl Decoder for Codec {
         while let Some(line) = self.0.decode(buffer).map_err(io::Error::other)? {
             let line = line.trim_ascii();
             if !line.is_empty() {
-                // The line is not shown: replies can hold anything.
-                let raw = serde_json::from_slice::<Raw>(line).map_err(|error| {
-                    io::Error::other(format!("a message that is not the monitor's: {error}"))
-                })?;
+                // The message is not logged, because it can contain any data.
+                let raw = serde_json::from_slice::<Raw>(line)
+                    .map_err(|error| io::Error::other(format!("a message is not QMP: {error}")))?;
                 return Ok(Some(raw.into()));
             }
         }
@@ -193,7 +192,7 @@ mod tests {
     #[test]
     fn an_endless_message_is_refused() {
         let (mut codec, mut buffer) = (Codec::default(), BytesMut::new());
-        buffer.resize(MAXIMUM + 1, b'{');
+        buffer.resize(MESSAGE_SIZE_MAX + 1, b'{');
         assert!(codec.decode(&mut buffer).is_err());
     }
 

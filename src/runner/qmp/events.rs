@@ -1,82 +1,66 @@
-//! (pure) The events that the runner acts on.
+//! (pure) The QMP events that the runner handles.
 
 use serde_json::{Map, Value};
 
-/// What has happened in QEMU.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The machine was shut down: by the guest, or by QEMU's own end.
+pub enum QmpEvent {
+    /// The VM was shut down by the guest or by QEMU.
     Shutdown {
-        /// Whether the guest did it.
+        /// Whether the guest caused it.
         guest: bool,
-        /// QEMU's word for the cause.
+        /// QEMU's name of the cause.
         reason: String,
     },
-    /// The guest was stopped; why, only the run state tells.
+    /// The guest was stopped. Only the run state contains the cause.
     Stopped,
-    /// The machine was reset.
+    /// The VM was reset.
     Reset,
     /// The guest has opened or closed a channel.
     Channel {
-        /// The channel's device.
+        /// Id of the channel's device.
         id: String,
         /// Whether it is open.
         open: bool,
     },
-    /// The balloon has moved.
+    /// The balloon's size has changed.
     Balloon {
-        /// Bytes that the guest has.
+        /// The guest's memory in bytes.
         actual: u64,
     },
     /// A SPICE client has connected its main channel.
-    ConsoleConnected {
-        /// The client's address.
-        host: String,
-        /// The client's port.
-        port: String,
-    },
-    /// A SPICE client has gone.
-    ConsoleDisconnected {
-        /// The client's address.
-        host: String,
-        /// The client's port.
-        port: String,
-    },
+    ConsoleConnected { host: String, port: String },
+    /// A SPICE client has closed a channel.
+    ConsoleDisconnected { host: String, port: String },
     /// A disk could not be read or written.
     IoError(IoError),
     /// The tray of a CD drive has moved.
     TrayMoved,
-    /// A device is unplugged.
-    DeviceUnplugged {
-        /// Its id.
+    /// A device was removed.
+    DeviceUnplugged { device: String },
+    /// The guest does not release a device.
+    UnplugRejected {
         device: String,
-    },
-    /// The guest does not let a device go.
-    UnplugRefused {
-        /// Its id.
-        device: String,
-        /// What the guest says, for people.
+        /// The guest's reason, as a part of a message.
         why: String,
     },
 }
 
-/// An error of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IoError {
     /// The disk's block node.
     pub node: String,
-    /// Whether it was written, not read.
+    /// Whether the failed operation is a write.
     pub write: bool,
-    /// Whether the guest was stopped.
+    /// Whether QEMU has stopped the guest.
     pub stopped: bool,
-    /// Whether there is no room left.
+    /// Whether the volume is full.
     pub full: bool,
-    /// For people.
+    /// The text for users.
     pub reason: String,
 }
 
 impl IoError {
-    /// Which of the disks it is; its node is named `drive-<n>-…`.
+    /// The number of the disk, from its node's name `drive-<n>-…`.
     pub fn disk(&self) -> Option<usize> {
         self.node
             .strip_prefix("drive-")?
@@ -87,11 +71,11 @@ impl IoError {
     }
 }
 
-/// SPICE's number of the channel that each client has exactly once.
+/// SPICE's number of the main channel. Each client has exactly one.
 const SPICE_MAIN: u64 = 1;
 
-impl Event {
-    /// The event of that name; none if the runner does nothing about it.
+impl QmpEvent {
+    /// The event of that name, or None if the runner does not handle it.
     pub fn of(name: &str, data: &Map<String, Value>) -> Option<Self> {
         let flag = |key| data.get(key).and_then(Value::as_bool).unwrap_or(false);
         let text = |key| {
@@ -144,38 +128,38 @@ impl Event {
             "DEVICE_DELETED" => Some(Self::DeviceUnplugged {
                 device: text("device"),
             }),
-            "DEVICE_UNPLUG_GUEST_ERROR" => Some(Self::UnplugRefused {
+            "DEVICE_UNPLUG_GUEST_ERROR" => Some(Self::UnplugRejected {
                 device: text("device"),
                 why: "gives no reason".to_owned(),
             }),
-            "ACPI_DEVICE_OST" => refused(data.get("info")?),
+            "ACPI_DEVICE_OST" => unplug_rejected(data.get("info")?),
             _ => None,
         }
     }
 }
 
-/// By what a guest can be asked for a device, as it names that in its answer (ACPI, `_OST`): by a notification, and its
-/// processing.
-const EJECT: [u64; 2] = [0x03, 0x103];
+/// Sources of the answer to an eject request (ACPI `_OST`): the notification and its processing.
+const OST_EJECT_SOURCES: [u64; 2] = [0x03, 0x103];
 
-/// The device that a guest does not let go, if its answer says that. While it works on it, it says so too.
-fn refused(info: &Value) -> Option<Event> {
+/// The device that the guest does not release. A guest that is still working on the request reports
+/// that too.
+fn unplug_rejected(info: &Value) -> Option<QmpEvent> {
     let number = |key| info.get(key).and_then(Value::as_u64);
     let status = number("status")
-        .filter(|_| number("source").is_some_and(|source| EJECT.contains(&source)))?;
-    let words = match status {
+        .filter(|_| number("source").is_some_and(|source| OST_EJECT_SOURCES.contains(&source)))?;
+    let answer = match status {
         0x00 | 0x84 => return None,
-        0x80 => "it cannot give such a device back",
-        0x81 => "a program of it uses the device",
+        0x80 => "it cannot release such a device",
+        0x81 => "one of its programs uses the device",
         0x82 => "the device is busy",
         0x83 => "a device that depends on it is busy",
-        _ => "it could not",
+        _ => "it failed",
     };
-    // A place without a device has none to lose.
+    // An empty slot has no device.
     let device = info.get("device")?.as_str()?.to_owned();
-    Some(Event::UnplugRefused {
+    Some(QmpEvent::UnplugRejected {
         device,
-        why: format!("says that {words} (_OST status {status:#x})"),
+        why: format!("says that {answer} (_OST status {status:#x})"),
     })
 }
 
@@ -184,8 +168,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn event(name: &str, data: Value) -> Option<Event> {
-        Event::of(name, data.as_object().unwrap())
+    fn event(name: &str, data: Value) -> Option<QmpEvent> {
+        QmpEvent::of(name, data.as_object().unwrap())
     }
 
     #[test]
@@ -196,21 +180,21 @@ mod tests {
         let off = json!({"guest": true, "reason": reason});
         assert_eq!(
             event("SHUTDOWN", off),
-            Some(Event::Shutdown {
+            Some(QmpEvent::Shutdown {
                 guest: true,
                 reason
             })
         );
         assert_eq!(
             event("VSERPORT_CHANGE", json!({"id": "channel0", "open": true})),
-            Some(Event::Channel {
+            Some(QmpEvent::Channel {
                 id: "channel0".to_owned(),
                 open: true
             })
         );
         assert_eq!(
             event("SPICE_INITIALIZED", client.clone()),
-            Some(Event::ConsoleConnected { host, port })
+            Some(QmpEvent::ConsoleConnected { host, port })
         );
         assert_eq!(
             event("SPICE_INITIALIZED", json!({"client": {"channel-type": 2}})),
@@ -222,18 +206,18 @@ mod tests {
         let device = "cpu-1".to_owned();
         assert_eq!(
             event("DEVICE_DELETED", gone.clone()),
-            Some(Event::DeviceUnplugged {
+            Some(QmpEvent::DeviceUnplugged {
                 device: device.clone()
             })
         );
         let why = "gives no reason".to_owned();
         assert_eq!(
             event("DEVICE_UNPLUG_GUEST_ERROR", gone),
-            Some(Event::UnplugRefused { device, why })
+            Some(QmpEvent::UnplugRejected { device, why })
         );
         let full = json!({"device": "", "node-name": "drive-12-host-resource", "operation": "write", "action": "stop",
             "nospace": true, "reason": "No space left on device"});
-        let Some(Event::IoError(error)) = event("BLOCK_IO_ERROR", full) else {
+        let Some(QmpEvent::IoError(error)) = event("BLOCK_IO_ERROR", full) else {
             panic!()
         };
         assert_eq!(
@@ -251,10 +235,10 @@ mod tests {
         for (source, status, word) in [
             (3, 0x80, "cannot"),
             (0x103, 0x82, "busy"),
-            (3, 1, "could not"),
+            (3, 1, "failed"),
             (3, 0x99, "0x99"),
         ] {
-            let Some(Event::UnplugRefused { device, why }) = answer(source, status) else {
+            let Some(QmpEvent::UnplugRejected { device, why }) = answer(source, status) else {
                 panic!("{status:#x}")
             };
             assert!(

@@ -1,14 +1,15 @@
-//! QEMU's monitor: bytes ([`codec`]), meaning ([`types`], [`events`]) and the connection ([`client`]) apart.
+//! QMP, the protocol of QEMU's monitor: the [`codec`], [`commands`], [`events`] and the connection
+//! of the [`client`].
 
 mod client;
 mod codec;
+mod commands;
 mod events;
 #[cfg(test)]
 pub mod testing;
-mod types;
 
-pub use client::{Client, Error, Signal, connect};
+pub use client::{Client, Error, QmpSignal, connect};
 #[cfg(any(test, feature = "fuzzing"))]
 pub use codec::fuzzing::check_qmp;
-pub use events::{Event, IoError};
-pub use types::{Command, CpuSlot};
+pub use commands::{Command, CpuSlot};
+pub use events::{IoError, QmpEvent};

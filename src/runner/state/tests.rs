@@ -52,9 +52,9 @@ fn booted() -> Vec<(u64, Event)> {
 }
 
 fn ended(status: i32) -> Event {
-    Event::QemuEnded {
+    Event::QemuExited {
         status,
-        last_words: "last words".to_owned(),
+        last_output: "last words".to_owned(),
     }
 }
 
@@ -104,7 +104,7 @@ fn a_reset_makes_it_boot_again() {
 fn an_agent_that_goes_is_no_booted_guest() {
     let (state, actions) = play(&[booted(), vec![(9, Event::AgentChannel(false))]].concat());
     assert_eq!(state.phase(), Phase::Booting);
-    // What it has told is not known to be so any more.
+    // What it has reported is not known to be so any more.
     assert_eq!(actions.last(), Some(&(9, Action::ForgetAgent)));
 }
 
@@ -249,7 +249,7 @@ fn a_qemu_that_ends_by_itself_has_crashed_and_its_last_words_are_kept() {
 
 #[test]
 fn b37_b38_a_qemu_that_is_gone_ends_every_wait() {
-    // While its agent seems to be connected, whose shutdown would be waited for.
+    // While its agent seems to be connected: the runner would wait for the agent's shutdown.
     let (state, actions) = play(&[booted(), vec![(9, Event::Stop), (10, ended(0))]].concat());
     assert!(
         matches!(actions.last(), Some((10, Action::Finish(_)))),
@@ -268,13 +268,13 @@ fn b04_a_qemu_that_ends_before_the_guest_ran_has_failed_to_start() {
     assert_eq!(outcome.reason, EndReason::StartFailed);
     assert_eq!(
         outcome.message,
-        "QEMU ended with exit code 1 before the guest ran: last words"
+        "QEMU exited with exit code 1 before the guest ran: last words"
     );
 }
 
 #[test]
 fn a_guest_that_qemu_has_stopped_for_good_ends_the_machine_and_says_why() {
-    let halted = || Event::Halted("KVM internal error".to_owned());
+    let halted = || Event::GuestHalted("KVM internal error".to_owned());
     let (state, actions) =
         play(&[booted(), vec![(9, halted()), (9, halted()), (9, ended(0))]].concat());
     assert_eq!(
@@ -288,7 +288,7 @@ fn a_guest_that_qemu_has_stopped_for_good_ends_the_machine_and_says_why() {
         (EndReason::GuestHalted, "KVM internal error: last words")
     );
     assert!(!end.by_guest);
-    // It was asked to shut down, and does not any more: nobody waits for it.
+    // A shutdown was requested, and a stopped guest cannot carry it out: the runner does not wait.
     let (_, actions) = play(
         &[
             booted(),
@@ -305,14 +305,14 @@ fn a_guest_that_qemu_has_stopped_for_good_ends_the_machine_and_says_why() {
 
 #[test]
 fn a_machine_type_that_qemu_no_longer_has_is_explained() {
-    let last_words =
+    let last_output =
         "qemu-system-x86_64: unsupported machine type: \"pc-q35-2.1\"; Use -machine help"
             .to_owned();
     let (_, actions) = play(&[(
         0,
-        Event::QemuEnded {
+        Event::QemuExited {
             status: 1,
-            last_words,
+            last_output,
         },
     )]);
     let outcome = outcome(&actions);
@@ -334,7 +334,7 @@ fn b15_each_part_of_the_start_has_its_deadline() {
     };
     assert_eq!(
         outcome.message,
-        "QEMU's monitor has not answered within 30 s: last words"
+        "QEMU has not accepted the QMP connection within 30 s: last words"
     );
     let (state, _) = play(&[(20, Event::MonitorReady)]);
     assert_eq!(wait(state).1.first(), Some(&(50, Action::Quit)));
@@ -364,7 +364,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         Just(Event::AgentSilent),
         Just(Event::Reset),
         Just(Event::GuestOff),
-        Just(Event::Halted(String::new())),
+        Just(Event::GuestHalted(String::new())),
         Just(Event::Stop),
         Just(Event::PowerOff),
         (0u64..1000).prop_map(|seconds| Event::PowerdownTimeout(secs(seconds))),
@@ -380,7 +380,7 @@ proptest! {
         let (mut state, mut now) = (State::new(Duration::ZERO, secs(T)), 0);
         // A QEMU that writes is not killed as long as its guest could have shut down.
         let kills_too_early = |before: &State, now: u64, actions: &[Action]| {
-            let ending = before.ending.as_ref();
+            let ending = before.shutdown.as_ref();
             actions.contains(&Action::Kill) && ending.is_some_and(|ending| secs(now) < ending.since + ending.time)
         };
         for (gap, event) in before {
@@ -397,14 +397,14 @@ proptest! {
             prop_assert_eq!(next.phase(), Phase::Terminating);
             state = next;
         }
-        let ending = state.ending.clone().unwrap();
+        let ending = state.shutdown.clone().unwrap();
         let time = ending.time.as_secs();
         // A guest that does nothing and a QEMU that does not end: every way is used, in time, and then it is over.
         let (state, later) = wait(state);
         prop_assert_eq!((state.phase(), state.deadline()), (Phase::Stopped, None));
         prop_assert!(matches!(later.last(), Some((_, Action::Finish(_)))));
         prop_assert!(later.iter().all(|(second, _)| *second <= now.max(ending.since.as_secs() + time) + 6));
-        // But none of them as long as a guest may still do it by itself, and nobody is in a hurry.
+        // But none of them while the guest may still shut down and no second request has come.
         let force_from = if requests == 1 && runs { now + time } else { 0 };
         let kill_from = ending.since.as_secs() + time;
         let too_early = later.iter().find(|(second, action)| match action {

@@ -5,13 +5,13 @@ use crate::runner::agent::login::Desktop;
 use crate::runner::machine::Acceleration;
 use crate::runner::status::{ConfigProblem, Observed};
 
-const MONITOR_IS_LOST: &str = "the connection to QEMU's monitor has ended; the guest goes on, but nothing that changes reaches \
-                               it; see kubectl logs of the pod, shut the guest down from inside, and start the VM anew \
-                               (spec.vm.restartRequest)";
+const MONITOR_LOST_MESSAGE: &str = "the QMP connection to QEMU has ended; the guest continues, but changes do not \
+    reach it. Shut the guest down from inside and restart the VM (spec.vm.restartRequest); \
+    kubectl logs of the pod shows the cause";
 
 impl Observed {
-    /// Whether the desktop's agent is connected, and whether the wanted user is logged in.
-    pub(super) fn of_desktop(&self) -> (Wanted, Wanted) {
+    /// The conditions `VmopAgentConnected` and `UserLoggedIn`.
+    pub(super) fn desktop_conditions(&self) -> (Wanted, Wanted) {
         let agent = |status, reason, message: &str| Wanted {
             type_: conditions::VMOP_AGENT_CONNECTED,
             status,
@@ -24,8 +24,8 @@ impl Observed {
             reason,
             message,
         };
-        if !self.runs() {
-            let (reason, message) = (ConditionReason::VmStopped, "the machine does not run");
+        if !self.is_running() {
+            let (reason, message) = (ConditionReason::VmStopped, "the VM does not run");
             return (
                 agent(false, reason, message),
                 login(false, reason, message.to_owned()),
@@ -33,13 +33,13 @@ impl Observed {
         }
         let gone = (
             ConditionReason::VmopAgentDisconnected,
-            "the desktop's agent in the guest is not connected",
+            "the desktop agent in the guest is not connected",
         );
         let connected = match self.desktop.connected {
             true => agent(
                 true,
                 ConditionReason::VmopAgentStarted,
-                "the desktop's agent in the guest is connected",
+                "the desktop agent in the guest is connected",
             ),
             false => agent(false, gone.0, gone.1),
         };
@@ -49,7 +49,7 @@ impl Observed {
                 login(
                     false,
                     ConditionReason::NotRequested,
-                    "no user is to be logged in".to_owned(),
+                    "no user is configured to be logged in".to_owned(),
                 ),
             );
         };
@@ -81,7 +81,7 @@ impl Observed {
 
     pub(super) fn accelerated(&self) -> Wanted {
         let (status, reason, message) = match &self.acceleration {
-            Acceleration::Kvm => (true, ConditionReason::Kvm, "the processor runs the guest"),
+            Acceleration::Kvm => (true, ConditionReason::Kvm, "KVM runs the guest"),
             Acceleration::Tcg => (
                 false,
                 ConditionReason::TcgRequested,
@@ -90,9 +90,9 @@ impl Observed {
             Acceleration::Unset => (
                 false,
                 ConditionReason::Unset,
-                "the accelerator is left to QEMU",
+                "QEMU selects the accelerator",
             ),
-            Acceleration::TcgForWantOfKvm(problem) => {
+            Acceleration::TcgFallback(problem) => {
                 let message = format!("the guest is emulated and slow: {}", problem.message);
                 return Wanted {
                     type_: conditions::ACCELERATED,
@@ -154,7 +154,7 @@ impl Observed {
         }
     }
 
-    /// There is nothing to say about media where there is no drive.
+    /// None for a VM without a CD drive.
     pub(super) fn media_ready(&self) -> Option<Wanted> {
         let problem = self.media.as_ref()?;
         let (reason, message) = problem
@@ -170,7 +170,7 @@ impl Observed {
         })
     }
 
-    /// There is nothing to say about a TPM where there is none.
+    /// None for a VM without a TPM.
     pub(super) fn tpm_healthy(&self) -> Option<Wanted> {
         let problem = self.tpm.as_ref()?;
         let (reason, message) = problem
@@ -186,7 +186,7 @@ impl Observed {
         })
     }
 
-    /// The reason is that of the first problem, the message has all.
+    /// The reason is that of the first problem. The message contains all problems.
     pub(super) fn config_in_sync(&self) -> Wanted {
         let of_file = self.config_problem.as_ref().map(|problem| match problem {
             ConfigProblem::Invalid(why) => (ConditionReason::InvalidConfig, why.as_str()),
@@ -198,7 +198,7 @@ impl Observed {
             .map(|problem| (problem.reason, problem.message.as_str()));
         let of_monitor = self
             .monitor_lost
-            .then_some((ConditionReason::MonitorLost, MONITOR_IS_LOST));
+            .then_some((ConditionReason::MonitorLost, MONITOR_LOST_MESSAGE));
         let mut problems: Vec<(ConditionReason, &str)> = [of_file, of_password, of_monitor]
             .into_iter()
             .flatten()

@@ -88,7 +88,7 @@ fn where_devices_belong_to_root_a_vm_says_what_to_set_and_runs_as_root_and_privi
         vm.booted().await;
         if Path::new("/dev/kvm").exists() {
             let log = space.kubectl(&["logs", "vm"]).await;
-            assert!(log.contains("KVM was tried"), "{log}");
+            assert!(log.contains("KVM was tested"), "{log}");
             let accelerated = condition(&vm.now(), "Accelerated");
             assert!(
                 ["Kvm", "KvmDoesNotWork"].contains(&accelerated["reason"].as_str().unwrap()),

@@ -13,22 +13,22 @@ async fn b03_a_refused_cpu_is_tried_once_and_told() {
     rig.peer.answer(places).await;
     rig.peer.answer(no_more).await;
     rig.peer.answer(places).await;
-    let told = rig.progress.recv().await.unwrap();
+    let reported = rig.progress.recv().await.unwrap();
     assert!(
         matches!(
-            told,
+            reported,
             Progress::Cpus {
                 count: 1,
                 problem: Some(_)
             }
         ),
-        "{told:?}"
+        "{reported:?}"
     );
     assert_eq!(rig.progress.recv().await, Some(Progress::Complete(None)));
     // Another look is no other wish.
     rig.wishes.send_modify(|desired| desired.attempt += 1);
     rig.peer.answer(places).await;
-    assert_eq!(rig.progress.recv().await, Some(told));
+    assert_eq!(rig.progress.recv().await, Some(reported));
     assert_eq!(rig.progress.recv().await, Some(Progress::Complete(None)));
     // Another number is.
     rig.wishes.send_modify(|desired| desired.live.cpus = 1);
@@ -60,9 +60,9 @@ impl Keeper {
         }
     }
 
-    /// Answers until all of a wish was followed; gives what was told of the CPUs last.
+    /// Answers until all of a wish was followed; gives what was reported of the CPUs last.
     async fn play(&mut self) -> Problem {
-        let mut told = None;
+        let mut reported = None;
         loop {
             let answer = |command: &str, arguments: &Value| match command {
                 "query-hotpluggable-cpus" => Ok(json!([
@@ -79,18 +79,18 @@ impl Keeper {
             tokio::select! {
                 () = self.rig.peer.answer(answer) => {}
                 progress = self.rig.progress.recv() => match progress.unwrap() {
-                    Progress::Cpus { count: 2, problem } => told = problem,
-                    Progress::Complete(_) => return told.unwrap(),
+                    Progress::Cpus { count: 2, problem } => reported = problem,
+                    Progress::Complete(_) => return reported.unwrap(),
                     other => panic!("{other:?}"),
                 }
             }
         }
     }
 
-    /// The guest says that it keeps the CPU; gives what is told then.
+    /// The guest says that it keeps the CPU; gives what is reported then.
     async fn refuse(&mut self) -> Problem {
         self.rig.wishes.send_modify(|desired| {
-            desired.refused = BTreeMap::from([(
+            desired.unplug_rejections = BTreeMap::from([(
                 "cpu-1".to_owned(),
                 "says that the device is busy".to_owned(),
             )]);
@@ -103,23 +103,24 @@ impl Keeper {
 #[tokio::test(start_paused = true)]
 async fn a_cpu_that_the_guest_keeps_is_told_with_what_it_says_and_not_asked_for_without_end() {
     let mut keeper = Keeper::new().await;
-    let told = keeper.play().await;
+    let reported = keeper.play().await;
     assert!(
-        told.reason == ConditionReason::NotFollowed && told.message.contains("has not answered"),
-        "{told:?}"
+        reported.reason == ConditionReason::NotFollowed
+            && reported.message.contains("has not answered"),
+        "{reported:?}"
     );
-    let told = keeper.refuse().await;
-    assert_eq!(told.reason, ConditionReason::RefusedByGuest);
+    let reported = keeper.refuse().await;
+    assert_eq!(reported.reason, ConditionReason::RefusedByGuest);
     for word in [
         "keeps cpu-1 and says that the device is busy",
-        "after 10 minutes",
-        "has 1 CPUs",
+        "or 10 minutes",
+        "get 1 CPUs",
     ] {
-        assert!(told.message.contains(word), "{told:?}");
+        assert!(reported.message.contains(word), "{reported:?}");
     }
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(500) {
-        assert_eq!(keeper.play().await, told);
+        assert_eq!(keeper.play().await, reported);
     }
     assert_eq!(keeper.asked, 1);
     while begin.elapsed() < Duration::from_secs(1000) {
@@ -134,7 +135,7 @@ async fn a_guest_that_has_booted_anew_is_asked_again_for_what_it_has_kept_before
     keeper.play().await;
     keeper.refuse().await;
     keeper.rig.wishes.send_modify(|desired| {
-        desired.reboot();
+        desired.record_reboot();
         desired.booted = false;
     });
     assert!(
@@ -142,7 +143,7 @@ async fn a_guest_that_has_booted_anew_is_asked_again_for_what_it_has_kept_before
             .play()
             .await
             .message
-            .contains("when its agent has answered")
+            .contains("after its agent has answered")
     );
     assert_eq!(keeper.asked, 1);
     keeper
@@ -177,6 +178,6 @@ async fn a_guest_without_an_agent_is_asked_two_minutes_after_each_boot() {
             "{:?} after boot {asked}",
             begin.elapsed()
         );
-        keeper.rig.wishes.send_modify(Desired::reboot);
+        keeper.rig.wishes.send_modify(DesiredState::record_reboot);
     }
 }

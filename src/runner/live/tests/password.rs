@@ -2,8 +2,8 @@
 
 use crate::runner::live::tests::*;
 
-fn password(text: &str, expiry: Option<&str>) -> Option<Password> {
-    Password::of_files(Some(text.to_owned()), expiry.map(str::to_owned))
+fn password(text: &str, expiry: Option<&str>) -> Option<DisplayPassword> {
+    DisplayPassword::from_files(Some(text.to_owned()), expiry.map(str::to_owned))
 }
 
 /// Answers until all of a wish was followed, all but that command; gives the commands that were about the password.
@@ -50,9 +50,9 @@ async fn an_old_password_does_not_get_the_time_of_one_that_was_refused() {
     }
 }
 
-/// The same as [`play`], for what was told of the password.
-async fn told(rig: &mut Rig, refused: &str) -> Vec<Progress> {
-    let mut told = Vec::new();
+/// The same as [`play`], for what was reported of the password.
+async fn reported(rig: &mut Rig, refused: &str) -> Vec<Progress> {
+    let mut reported = Vec::new();
     loop {
         let answer = |command: &str, arguments: &Value| match command {
             "query-hotpluggable-cpus" => places(command, arguments),
@@ -62,9 +62,9 @@ async fn told(rig: &mut Rig, refused: &str) -> Vec<Progress> {
         tokio::select! {
             () = rig.peer.answer(answer) => {}
             progress = rig.progress.recv() => match progress.unwrap() {
-                Progress::Complete(_) => return told,
+                Progress::Complete(_) => return reported,
                 Progress::Cpus { .. } => {}
-                progress => told.push(progress),
+                progress => reported.push(progress),
             }
         }
     }
@@ -73,12 +73,12 @@ async fn told(rig: &mut Rig, refused: &str) -> Vec<Progress> {
 #[tokio::test]
 async fn what_is_wrong_with_a_password_is_told_until_it_is_mended() {
     let mut rig = rig(desired(1)).await;
-    assert_eq!(told(&mut rig, "").await, []);
-    let mut after = async |wanted: Option<Password>, refused: &str| {
+    assert_eq!(reported(&mut rig, "").await, []);
+    let mut after = async |wanted: Option<DisplayPassword>, refused: &str| {
         rig.wishes.send_modify(|desired| desired.password = wanted);
-        told(&mut rig, refused).await
+        reported(&mut rig, refused).await
     };
-    let problem = |told: &[Progress]| match told {
+    let problem = |reported: &[Progress]| match reported {
         [Progress::Password(Some(problem))] => (problem.reason.as_str(), problem.message.clone()),
         other => panic!("{other:?}"),
     };
@@ -88,7 +88,7 @@ async fn what_is_wrong_with_a_password_is_told_until_it_is_mended() {
         "password-expiry",
         "\"tomorrow\"",
         "+<seconds>",
-        "lets nobody in",
+        "accepts no password",
     ] {
         assert!(message.contains(word), "{message}");
     }
@@ -101,7 +101,7 @@ async fn what_is_wrong_with_a_password_is_told_until_it_is_mended() {
         reason == "PasswordNotSet" && message.contains("display-password"),
         "{message}"
     );
-    assert!(message.contains("the password before"), "{message}");
+    assert!(message.contains("the previous password"), "{message}");
     // Somebody changes his mind: it is in effect already.
     assert_eq!(
         after(password("a", None), "").await,
@@ -138,7 +138,7 @@ async fn a_new_password_whose_end_qemu_refuses_lets_nobody_in() {
             progress = rig.progress.recv() => match progress.unwrap() {
                 Progress::Password(problem) => {
                     let problem = problem.unwrap();
-                    assert!(problem.message.contains("lets nobody in"), "{problem:?}");
+                    assert!(problem.message.contains("accepts no password"), "{problem:?}");
                     break;
                 }
                 Progress::PasswordSet => panic!("it is not as it should be"),

@@ -27,7 +27,7 @@ fn chosen(
     data: &Path,
 ) -> (FirmwareFiles, Option<String>) {
     let mut warnings = Vec::new();
-    let files = choose(pairs, firmware, data, &mut warnings).unwrap();
+    let files = install_pair(pairs, firmware, data, &mut warnings).unwrap();
     assert!(warnings.len() < 2, "{warnings:?}");
     (files, warnings.pop())
 }
@@ -63,10 +63,10 @@ fn b30_variables_that_fit_no_firmware_are_kept_and_come_back_with_theirs() {
     let content = |name: &str| fs::read(data.path().join(name)).ok();
     fs::write(data.path().join("fw-vars.fd"), vec![1; 128]).unwrap();
     let only_4m = &pairs[2..];
-    let told = chosen(only_4m, Firmware::Uefi4m, data.path()).1.unwrap();
+    let reported = chosen(only_4m, Firmware::Uefi4m, data.path()).1.unwrap();
     assert!(
-        told.contains("fw-vars-128.fd") && told.contains("uefi-4m"),
-        "{told}"
+        reported.contains("fw-vars-128.fd") && reported.contains("uefi-4m"),
+        "{reported}"
     );
     assert_eq!(
         (content("fw-vars.fd"), content("fw-vars-128.fd")),
@@ -92,7 +92,7 @@ fn b30_variables_that_fit_no_firmware_are_kept_and_come_back_with_theirs() {
 fn an_image_without_the_firmware_says_where_it_looked() {
     let data = tempfile::tempdir().unwrap();
     let pairs = [("/none/CODE".into(), "/none/VARS".into())];
-    let failure = choose(&pairs, Firmware::Secure, data.path(), &mut Vec::new()).unwrap_err();
+    let failure = install_pair(&pairs, Firmware::Secure, data.path(), &mut Vec::new()).unwrap_err();
     assert_eq!(failure.reason, EndReason::FirmwareMissing);
     assert!(failure.message.contains("/none/CODE"), "{failure}");
     assert_eq!(fs::read_dir(data.path()).unwrap().count(), 0);
@@ -118,7 +118,7 @@ fn every_kind_but_bios_has_pairs_of_code_and_variables() {
 const KIB: u64 = 1 << 10;
 /// Sizes of code and variables in the two layouts.
 const OF_2M: (u64, u64) = (1920 * KIB, 128 * KIB);
-const OF_4M: (u64, u64) = (3568 * KIB, VARS_OF_4M);
+const OF_4M: (u64, u64) = (3568 * KIB, VARS_SIZE_4M);
 
 /// The files of a distribution's package: directory, and the names in it with their sizes.
 type Package = (&'static str, &'static [(&'static str, u64)]);
@@ -214,7 +214,7 @@ fn origin(path: &Path) -> String {
 fn first_start(package: Package, firmware: Firmware) -> Result<(String, String), String> {
     let (root, data) = (installed(package), tempfile::tempdir().unwrap());
     let mut warnings = Vec::new();
-    let files = settle(firmware, root.path(), data.path(), &mut warnings)
+    let files = install(firmware, root.path(), data.path(), &mut warnings)
         .map_err(|failure| failure.message)?
         .unwrap();
     assert_eq!(
@@ -267,7 +267,7 @@ fn b30_each_firmware_is_found_where_arch_alpine_and_debian_have_it() {
     for (missing, name) in [(secure, "secure"), (secure_4m, "secure-4m")] {
         let message = missing.unwrap_err();
         assert!(
-            message.starts_with(&format!("the image has no firmware {name}; looked for ")),
+            message.starts_with(&format!("the image has no firmware {name}; ")),
             "{message}"
         );
         assert!(
@@ -278,7 +278,7 @@ fn b30_each_firmware_is_found_where_arch_alpine_and_debian_have_it() {
     for package in PACKAGES {
         let (root, data) = (installed(package), tempfile::tempdir().unwrap());
         assert_eq!(
-            settle(Firmware::Bios, root.path(), data.path(), &mut Vec::new()),
+            install(Firmware::Bios, root.path(), data.path(), &mut Vec::new()),
             Ok(None)
         );
         assert_eq!(fs::read_dir(data.path()).unwrap().count(), 0);
@@ -295,20 +295,23 @@ fn a_vm_keeps_its_variables_from_image_to_image_where_there_is_firmware_for_them
             let (before, after, data) =
                 (installed(from), installed(to), tempfile::tempdir().unwrap());
             let mut warnings = Vec::new();
-            let Ok(Some(files)) = settle(firmware, before.path(), data.path(), &mut warnings)
+            let Ok(Some(files)) = install(firmware, before.path(), data.path(), &mut warnings)
             else {
                 continue;
             };
             let (layout, seeded) = (size(&files.vars), origin(&files.vars));
-            let told = format!("{firmware:?} from {from:?} to {to:?}");
-            match settle(firmware, after.path(), data.path(), &mut warnings) {
-                Err(failure) => assert!(to == ALPINE && firmware.is_secure(), "{told}: {failure}"),
-                Ok(None) => panic!("{told}: no firmware"),
+            let reported = format!("{firmware:?} from {from:?} to {to:?}");
+            match install(firmware, after.path(), data.path(), &mut warnings) {
+                Err(failure) => assert!(
+                    to == ALPINE && firmware.is_secure(),
+                    "{reported}: {failure}"
+                ),
+                Ok(None) => panic!("{reported}: no firmware"),
                 Ok(Some(files)) if warnings.is_empty() => {
                     assert_eq!(
                         (size(&files.vars), origin(&files.vars)),
                         (layout, seeded),
-                        "{told}"
+                        "{reported}"
                     );
                     let rom = if layout == Some(OF_4M.1) {
                         OF_4M.0
@@ -318,19 +321,19 @@ fn a_vm_keeps_its_variables_from_image_to_image_where_there_is_firmware_for_them
                     assert_eq!(
                         size(&files.rom),
                         Some(rom),
-                        "{told}: code of the variables' layout"
+                        "{reported}: code of the variables' layout"
                     );
                 }
                 Ok(Some(files)) => {
                     // What has only the other layout, or the other layout of what asks for Secure Boot.
                     assert!(
                         layout == Some(OF_2M.1) && size(&files.vars) == Some(OF_4M.1),
-                        "{told}"
+                        "{reported}"
                     );
                     assert_eq!(
                         origin(&data.path().join("fw-vars-131072.fd")),
                         seeded,
-                        "{told}"
+                        "{reported}"
                     );
                 }
             }
@@ -353,8 +356,8 @@ fn firmware_of_2_mib_is_never_taken_for_one_of_4() {
     // Of a VM that was uefi before.
     let (root, data) = (installed(DEBIAN_12), tempfile::tempdir().unwrap());
     let mut warnings = Vec::new();
-    settle(Firmware::Uefi, root.path(), data.path(), &mut warnings).unwrap();
-    let files = settle(Firmware::Uefi4m, root.path(), data.path(), &mut warnings)
+    install(Firmware::Uefi, root.path(), data.path(), &mut warnings).unwrap();
+    let files = install(Firmware::Uefi4m, root.path(), data.path(), &mut warnings)
         .unwrap()
         .unwrap();
     assert_eq!(

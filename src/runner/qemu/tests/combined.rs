@@ -17,7 +17,7 @@ static MACHINES: LazyLock<Vec<(Choice, Vec<Line>)>> = LazyLock::new(|| {
 });
 
 /// For messages.
-fn told(choice: &Choice) -> String {
+fn reported(choice: &Choice) -> String {
     OPTIONS
         .map(|(name, _)| format!("{name}={}", value(choice, name)))
         .join(" ")
@@ -129,12 +129,12 @@ fn no_value_begins_an_option_of_its_own() {
             assert!(
                 once.len() == has.len(),
                 "{line:?} has something twice; {}",
-                told(choice)
+                reported(choice)
             );
             assert!(
                 has.iter().all(|key| keys.contains(&key.as_str())),
                 "{line:?}; {}",
-                told(choice)
+                reported(choice)
             );
         }
     }
@@ -148,11 +148,11 @@ fn b28_qemu_adds_nothing_by_itself_and_starts_nothing() {
             let mut of = lines.iter().filter(|line| line.option == option);
             let first = of
                 .next()
-                .unwrap_or_else(|| panic!("no {option}; {}", told(choice)));
+                .unwrap_or_else(|| panic!("no {option}; {}", reported(choice)));
             assert!(
                 of.next().is_none(),
                 "more than one {option}; {}",
-                told(choice)
+                reported(choice)
             );
             first
         };
@@ -178,7 +178,7 @@ fn b28_qemu_adds_nothing_by_itself_and_starts_nothing() {
             assert!(
                 keys.iter().all(|key| expected.contains(&key.as_str())),
                 "{netdev:?}; {}",
-                told(choice)
+                reported(choice)
             );
         }
         let listens = |line: &&Line| line.option == "-chardev" && line.parts[0] == "socket";
@@ -188,7 +188,7 @@ fn b28_qemu_adds_nothing_by_itself_and_starts_nothing() {
                 .filter(listens)
                 .all(|line| line.part("fd").is_some()),
             "{}",
-            told(choice)
+            reported(choice)
         );
     }
 }
@@ -220,7 +220,7 @@ fn each_pci_device_has_a_place_of_its_own() {
                 device.field("bus"),
                 Some("pcie.0"),
                 "{device:?}; {}",
-                told(choice)
+                reported(choice)
             );
             let slot = device
                 .field("addr")
@@ -229,15 +229,15 @@ fn each_pci_device_has_a_place_of_its_own() {
             assert!(
                 slot.is_some_and(|slot| (1..31).contains(&slot)),
                 "{device:?}; {}",
-                told(choice)
+                reported(choice)
             );
             assert!(
                 slots.insert(slot),
                 "{device:?} is where another is; {}",
-                told(choice)
+                reported(choice)
             );
         }
-        assert!(slots.len() >= 6, "{}", told(choice));
+        assert!(slots.len() >= 6, "{}", reported(choice));
     }
 }
 
@@ -274,7 +274,7 @@ fn what_an_option_names_is_there_once_and_is_used() {
         assert!(
             unique.len() == defined.len(),
             "{defined:?}; {}",
-            told(choice)
+            reported(choice)
         );
         let mut used = BTreeSet::new();
         for line in lines {
@@ -286,18 +286,18 @@ fn what_an_option_names_is_there_once_and_is_used() {
                 let there = defined
                     .iter()
                     .any(|(option, id)| options.contains(option) && id == named);
-                assert!(there, "{line:?} names {named}; {}", told(choice));
+                assert!(there, "{line:?} names {named}; {}", reported(choice));
                 assert!(
                     used.insert(named.to_owned()),
                     "{named} is used twice; {}",
-                    told(choice)
+                    reported(choice)
                 );
             }
         }
         let needless = |(option, id): &&(&str, String)| {
             !["-device", "-mon"].contains(option) && !used.contains(id)
         };
-        assert_eq!(defined.iter().find(needless), None, "{}", told(choice));
+        assert_eq!(defined.iter().find(needless), None, "{}", reported(choice));
     }
 }
 
@@ -310,7 +310,7 @@ fn each_disk_has_a_thread_of_its_own_and_each_descriptor_one_use() {
                 .filter(|line| line.field("driver") == Some("virtio-blk-pci"))
         };
         let threads: BTreeSet<&str> = disks().filter_map(|disk| disk.field("iothread")).collect();
-        assert_eq!(threads.len(), disks().count(), "{}", told(choice));
+        assert_eq!(threads.len(), disks().count(), "{}", reported(choice));
         let of_json = |line: &Line| line.field("fd").map(str::to_owned);
         let descriptor = |line: &Line| of_json(line).or_else(|| line.part("fd").map(str::to_owned));
         let descriptors: Vec<String> = lines.iter().filter_map(descriptor).collect();
@@ -330,6 +330,11 @@ fn the_machine_has_all_the_memory_that_is_set_aside_for_it() {
             .unwrap();
         let of_machine = lines.iter().find(|line| line.option == "-m").unwrap();
         let bytes = backend.json.get("size").and_then(Value::as_u64).unwrap();
-        assert_eq!(of_machine.parts, [format!("{bytes}B")], "{}", told(choice));
+        assert_eq!(
+            of_machine.parts,
+            [format!("{bytes}B")],
+            "{}",
+            reported(choice)
+        );
     }
 }

@@ -2,12 +2,12 @@
 
 use crate::api::conditions::ConditionReason;
 use crate::runner::config;
+use crate::runner::failure::Problem;
 use crate::runner::machine::{
     Acceleration, Certificate, Disk, DiskKind, FirmwareFiles, Screen, cpu_model, testing,
 };
-use crate::runner::problem::Problem;
 use crate::runner::qemu::*;
-use crate::runner::resolved::{self, Firmware, Source, Spec};
+use crate::runner::spec::{self, Firmware, Source, Spec};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -166,7 +166,7 @@ pub fn machine(choice: &Choice) -> Machine {
         "kvm" => Acceleration::Kvm,
         "tcg" => Acceleration::Tcg,
         "none" => Acceleration::Unset,
-        _ => Acceleration::TcgForWantOfKvm(Problem::new(ConditionReason::KvmNotAvailable, "")),
+        _ => Acceleration::TcgFallback(Problem::new(ConditionReason::KvmNotAvailable, "")),
     };
     let certificate = (chosen("spice") == "tls").then(|| {
         let [chain, key, authority] =
@@ -184,7 +184,7 @@ pub fn machine(choice: &Choice) -> Machine {
         cpu_model: cpu_model(&spec.vm.cpu_model, &acceleration),
         acceleration,
         firmware: firmware(spec.vm.firmware),
-        layout: testing::layout(&macs, &names.iter().map(String::as_str).collect::<Vec<_>>()),
+        pci_slots: testing::layout(&macs, &names.iter().map(String::as_str).collect::<Vec<_>>()),
         macs,
         cds: spec.cds.clone(),
         disks,
@@ -201,7 +201,7 @@ pub fn machine(choice: &Choice) -> Machine {
 }
 
 /// A file is where the page cache cannot be passed by.
-fn disk(disk: &resolved::Disk) -> Disk {
+fn disk(disk: &spec::Disk) -> Disk {
     let (kind, direct) = match &disk.source {
         Source::Device(_) => (DiskKind::Device, true),
         _ => (DiskKind::File, false),

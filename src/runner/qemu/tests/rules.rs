@@ -43,16 +43,16 @@ pub fn table(machines: &[(Choice, Vec<Line>)]) -> String {
             .into_iter()
             .partition(|(_, when)| when.is_empty());
         let always: String = always.iter().map(|(part, _)| format!(" {part}")).collect();
-        writeln!(text, "{name}{always}{}", told(&condition(name, &all))).unwrap();
+        writeln!(text, "{name}{always}{}", reported(&condition(name, &all))).unwrap();
         sometimes.sort();
         for (part, when) in sometimes {
-            writeln!(text, "    {part}{}", told(&when)).unwrap();
+            writeln!(text, "    {part}{}", reported(&when)).unwrap();
         }
     }
     text
 }
 
-fn told(condition: &str) -> String {
+fn reported(condition: &str) -> String {
     if condition.is_empty() {
         String::new()
     } else {
@@ -163,12 +163,12 @@ fn told_by(options: &[usize], tried: &[(&Choice, bool)]) -> Option<String> {
             format!("{values} and {when}")
         }
     };
-    let told: Vec<String> = groups.iter().map(tell).collect();
-    (!told.is_empty()).then(|| {
-        if told.len() == 1 {
-            told.concat()
+    let reported: Vec<String> = groups.iter().map(tell).collect();
+    (!reported.is_empty()).then(|| {
+        if reported.len() == 1 {
+            reported.concat()
         } else {
-            format!("({})", told.join(" or "))
+            format!("({})", reported.join(" or "))
         }
     })
 }

@@ -4,7 +4,7 @@ use crate::runner::qmp::testing::Peer;
 struct Rig {
     peer: Peer,
     client: Client,
-    signals: mpsc::UnboundedReceiver<Signal>,
+    signals: mpsc::UnboundedReceiver<QmpSignal>,
 }
 
 async fn rig() -> Rig {
@@ -26,7 +26,7 @@ async fn answers_find_their_commands_whatever_comes_between() {
         client,
         mut signals,
     } = rig().await;
-    assert_eq!(signals.recv().await, Some(Signal::Ready));
+    assert_eq!(signals.recv().await, Some(QmpSignal::Ready));
     let status = tokio::spawn({
         let client = client.clone();
         async move { client.execute(Command::query_status()).await }
@@ -49,12 +49,15 @@ async fn answers_find_their_commands_whatever_comes_between() {
     assert_eq!(status.await.unwrap().unwrap()["status"], "running");
     assert_eq!(
         quit.await.unwrap(),
-        Err(Error::Refused {
+        Err(Error::Rejected {
             command: "quit",
             description: "no".to_owned()
         })
     );
-    assert_eq!(signals.recv().await, Some(Signal::Event(Event::Reset)));
+    assert_eq!(
+        signals.recv().await,
+        Some(QmpSignal::Event(QmpEvent::Reset))
+    );
 }
 
 #[tokio::test]
@@ -72,8 +75,8 @@ async fn b17_a_connection_that_ends_fails_what_waits_and_what_comes() {
     peer.say_part(r#"{"return": {"status": "runn"#).await;
     drop(peer);
     assert_eq!(waiting.await.unwrap(), Err(Error::Lost("cont")));
-    assert_eq!(signals.recv().await, Some(Signal::Ready));
-    assert!(matches!(signals.recv().await, Some(Signal::Lost(_))));
+    assert_eq!(signals.recv().await, Some(QmpSignal::Ready));
+    assert!(matches!(signals.recv().await, Some(QmpSignal::Lost(_))));
     assert_eq!(
         client.execute(Command::query_status()).await,
         Err(Error::Lost("query-status"))
@@ -99,9 +102,9 @@ async fn nonsense_ends_the_connection_and_not_the_program() {
         client,
         mut signals,
     } = rig().await;
-    assert_eq!(signals.recv().await, Some(Signal::Ready));
+    assert_eq!(signals.recv().await, Some(QmpSignal::Ready));
     peer.say("not json").await;
-    assert!(matches!(signals.recv().await, Some(Signal::Lost(_))));
+    assert!(matches!(signals.recv().await, Some(QmpSignal::Lost(_))));
     assert_eq!(
         client.execute(Command::cont()).await,
         Err(Error::Lost("cont"))

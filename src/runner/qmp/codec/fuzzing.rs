@@ -1,6 +1,6 @@
 //! Fuzz target: messages of QMP.
 
-use crate::runner::qmp::Event;
+use crate::runner::qmp::QmpEvent;
 use crate::runner::qmp::codec::{Codec, Message};
 use std::io;
 use tokio_util::bytes::BytesMut;
@@ -27,7 +27,7 @@ fn check<D: Decoder<Item = Message, Error = io::Error>>(input: &[u8], new: impl 
     for message in &messages {
         if let Message::Event { name, data } = message {
             // Any result is valid; it must not panic.
-            let _ = Event::of(name, data);
+            let _ = QmpEvent::of(name, data);
         }
     }
     let lines = bytes

@@ -13,7 +13,7 @@ fn kills(actions: &[(u64, Action)]) -> Vec<u64> {
 #[test]
 fn a_qemu_that_flushes_is_not_killed_before_the_time_to_shut_down_is_over() {
     let by = |events: Vec<(u64, Event)>| kills(&wait(play(&[booted(), events].concat()).0).1);
-    let halted = || Event::Halted("KVM internal error".to_owned());
+    let halted = || Event::GuestHalted("KVM internal error".to_owned());
     assert_eq!(by(vec![(100, Event::Stop)]), [164]);
     assert_eq!(
         by(vec![(100, Event::Stop), (110, Event::GuestOff)]),
@@ -73,7 +73,7 @@ fn who_switches_the_power_off_waits_for_no_guest_and_ten_seconds_for_qemu() {
     assert_eq!(
         forced([booted(), off(100)].concat()),
         ways(100, 0),
-        "one that nobody has asked to end"
+        "one without a request"
     );
     assert_eq!(
         forced([booted(), stop.clone(), off(130)].concat()),
@@ -139,6 +139,6 @@ fn a_qemu_that_does_not_end_when_it_is_killed_is_told_and_not_waited_for() {
         (EndReason::Stopped, None)
     );
     assert!(outcome.message.contains("killed"), "{}", outcome.message);
-    // By then nobody is there to hear it.
+    // The runner does not handle it any more.
     assert_eq!(state.step(secs(170), ended(-9)).1, []);
 }

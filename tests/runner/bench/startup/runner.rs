@@ -8,8 +8,11 @@ use std::path::Path;
 
 /// What is in the line of the log that ends a step.
 const STEPS: [(&str, &str); 3] = [
-    ("QEMU is started", "QEMU is started"),
-    ("QEMU's monitor has answered", "QEMU's monitor has answered"),
+    ("QEMU was started", "QEMU was started"),
+    (
+        "QEMU has accepted the QMP connection",
+        "QEMU has accepted the QMP connection",
+    ),
     ("the guest is let run", "to=Booting"),
 ];
 

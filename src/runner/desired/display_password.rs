@@ -3,24 +3,24 @@
 use crate::runner::qmp::Command;
 use std::fmt;
 
-/// A password and when it ends.
+/// A password and its expiry.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Password {
-    /// The password itself.
+pub struct DisplayPassword {
     pub text: String,
-    /// In the syntax of `expire_password`; none means never.
+    /// In the syntax of QMP's `expire_password`. None means never.
     pub expiry: Option<String>,
 }
 
-impl fmt::Debug for Password {
+impl fmt::Debug for DisplayPassword {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Password(not shown, expiry {:?})", self.expiry)
     }
 }
 
-impl Password {
-    /// From the contents of the two files. Editors and `echo` end a file with a line end, which is no part of it.
-    pub fn of_files(password: Option<String>, expiry: Option<String>) -> Option<Self> {
+impl DisplayPassword {
+    /// From the contents of the two files. A line end at the end of a file, which editors and
+    /// `echo` add, is removed.
+    pub fn from_files(password: Option<String>, expiry: Option<String>) -> Option<Self> {
         let expiry = expiry
             .map(|text| text.trim().to_owned())
             .filter(|text| !text.is_empty());
@@ -31,34 +31,38 @@ impl Password {
     }
 }
 
-impl Password {
-    /// When it ends, as QEMU takes it; none where that is no time. QEMU itself takes more, and makes of it what nobody means:
-    /// what is beyond its range ends at once.
-    pub fn end(&self) -> Option<&str> {
-        let end = self.expiry.as_deref().unwrap_or(NEVER);
+impl DisplayPassword {
+    /// The expiry for QEMU, or None if it is invalid. QEMU itself accepts more: it takes a number
+    /// beyond its range for a time in the past.
+    pub fn valid_expiry(&self) -> Option<&str> {
+        let end = self.expiry.as_deref().unwrap_or(EXPIRY_NEVER);
         let seconds = end.strip_prefix('+').unwrap_or(end);
         let is_number = !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit());
         let is_time = is_number
             && seconds
                 .parse::<u64>()
-                .is_ok_and(|seconds| seconds <= LATEST);
-        (is_time || [NOW, NEVER].contains(&end)).then_some(end)
+                .is_ok_and(|seconds| seconds <= EXPIRY_MAX);
+        (is_time || [EXPIRY_NOW, EXPIRY_NEVER].contains(&end)).then_some(end)
     }
 }
 
-/// Ends of a password that are no numbers.
-pub const NOW: &str = "now";
-const NEVER: &str = "never";
-/// Latest end in seconds, from now or since 1970, that QEMU does not take for one in the past: half of its range.
-const LATEST: u64 = 1 << 62;
+/// Expiries that are not numbers.
+pub const EXPIRY_NOW: &str = "now";
+const EXPIRY_NEVER: &str = "never";
+/// The latest expiry in seconds that QEMU does not take for a time in the past: half of its range.
+const EXPIRY_MAX: u64 = 1 << 62;
 
-/// The commands that take the display from what it has to what it should have, or nothing where that cannot be. The end goes
-/// along with each new password: a relative one counts from there, and that of the one before stays otherwise.
-pub fn commands(desired: Option<&Password>, applied: Option<&Password>) -> Option<Vec<Command>> {
+/// The commands that change the display from the applied to the desired password, or None if the
+/// expiry is invalid. Each new password is sent with its expiry: a relative expiry counts from
+/// then, and QEMU would otherwise keep the previous one.
+pub fn commands(
+    desired: Option<&DisplayPassword>,
+    applied: Option<&DisplayPassword>,
+) -> Option<Vec<Command>> {
     let Some(password) = desired.filter(|password| Some(*password) != applied) else {
         return Some(Vec::new());
     };
-    let end = Command::expire_password(password.end()?);
+    let end = Command::expire_password(password.valid_expiry()?);
     let is_new = applied.is_none_or(|applied| applied.text != password.text);
     Some(
         is_new
@@ -73,8 +77,8 @@ pub fn commands(desired: Option<&Password>, applied: Option<&Password>) -> Optio
 mod tests {
     use super::*;
 
-    fn password(text: &str, expiry: Option<&str>) -> Option<Password> {
-        Password::of_files(Some(text.to_owned()), expiry.map(str::to_owned))
+    fn password(text: &str, expiry: Option<&str>) -> Option<DisplayPassword> {
+        DisplayPassword::from_files(Some(text.to_owned()), expiry.map(str::to_owned))
     }
 
     #[test]
@@ -84,13 +88,16 @@ mod tests {
             (password.text.as_str(), password.expiry.as_deref()),
             ("pass word ", Some("+10"))
         );
-        assert_eq!(Password::of_files(None, Some("now".to_owned())), None);
+        assert_eq!(
+            DisplayPassword::from_files(None, Some("now".to_owned())),
+            None
+        );
     }
 
     #[test]
     fn a_password_is_set_with_its_expiry_and_only_when_something_changes() {
         let (one, two) = (password("a", Some("now")), password("b", Some("now")));
-        let commands = |desired: &Option<Password>, applied: Option<&Password>| {
+        let commands = |desired: &Option<DisplayPassword>, applied: Option<&DisplayPassword>| {
             commands(desired.as_ref(), applied).unwrap()
         };
         assert_eq!(
@@ -116,7 +123,7 @@ mod tests {
     #[test]
     fn a_password_whose_end_is_no_time_gives_no_command() {
         for end in ["now", "never", "+0", "+86400", "1900000000", "0"] {
-            assert_eq!(password("a", Some(end)).unwrap().end(), Some(end));
+            assert_eq!(password("a", Some(end)).unwrap().valid_expiry(), Some(end));
         }
         for end in [
             "tomorrow",
@@ -133,7 +140,7 @@ mod tests {
             let password = password("a", Some(end));
             assert_eq!(
                 (
-                    password.as_ref().unwrap().end(),
+                    password.as_ref().unwrap().valid_expiry(),
                     commands(password.as_ref(), None)
                 ),
                 (None, None),

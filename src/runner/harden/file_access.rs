@@ -1,51 +1,49 @@
-//! (pure) Which files the programs of a machine can reach: what they are made of, and the machine's own. The pod's token,
-//! the configuration with the display's password and the termination message are the runner's alone.
+//! (pure) The files that the VM's programs can access: programs, libraries and the VM's own files.
+//! Only the runner can access the service account's token, the configuration with the display's
+//! password, and the termination message.
 
 use crate::runner::machine::{Directories, Machine};
-use crate::runner::resolved::Spec;
+use crate::runner::spec::Spec;
 use std::path::{Path, PathBuf};
 
-/// What may be done below a path.
+/// Access to a path and everything below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Read and execute.
-    Program,
-    /// Read.
+    Execute,
     Read,
-    /// Read and write what is there.
+    /// Read and write existing files.
     Write,
-    /// The same, make and remove.
-    Keep,
+    /// Read, write, create and remove files.
+    Manage,
     /// Remove empty directories.
-    Leave,
+    RemoveDir,
 }
 
-/// Files that programs can reach.
+/// Files that the VM's programs can access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
-    /// QEMU.
+pub struct FileAccess {
     pub qemu: Vec<(PathBuf, Access)>,
-    /// The TPM.
     pub tpm: Vec<(PathBuf, Access)>,
 }
 
-/// What the runner reads and writes besides what its machine has.
+/// Paths that the runner needs besides those of the VM.
 #[derive(Clone, Debug)]
-pub struct Places {
-    /// Files of configuration; their neighbours are read too.
+pub struct RunnerPaths {
+    /// Configuration files. Their directories are readable.
     pub read: Vec<PathBuf>,
-    /// Where CD images are, if that can be reached.
+    /// The image repository, if it is reachable.
     pub repository: Option<PathBuf>,
-    /// The file for the outcome.
+    /// The file for the termination message.
     pub termination: PathBuf,
 }
 
-/// Where a pod finds what it needs to talk to the API server.
-const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// The service account's token, namespace and certificate authority.
+const SERVICE_ACCOUNT_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// What every program is made of, and what its libraries read.
-const PROGRAMS: [&str; 4] = ["/usr", "/lib", "/lib64", "/bin"];
-const READ: [&str; 14] = [
+/// Programs and libraries, and the files that libraries read.
+const PROGRAM_DIRS: [&str; 4] = ["/usr", "/lib", "/lib64", "/bin"];
+const LIBRARY_FILES: [&str; 14] = [
     "/etc/ld.so.cache",
     "/etc/localtime",
     "/etc/passwd",
@@ -53,7 +51,7 @@ const READ: [&str; 14] = [
     "/etc/nsswitch.conf",
     "/etc/host.conf",
     "/etc/hosts",
-    // QEMU's user network hands on names to the servers there.
+    // QEMU's user network forwards DNS queries to these servers.
     "/etc/resolv.conf",
     "/etc/ssl",
     "/etc/pki",
@@ -72,9 +70,9 @@ const DEVICES: [&str; 7] = [
     "/dev/vhost-net",
 ];
 
-impl Reach {
-    /// What each program is made of, and nothing of a machine.
-    pub fn of_any() -> Vec<(PathBuf, Access)> {
+impl FileAccess {
+    /// Files that every program needs.
+    pub fn of_programs() -> Vec<(PathBuf, Access)> {
         let all = |paths: &[&str], access| {
             paths
                 .iter()
@@ -82,62 +80,68 @@ impl Reach {
                 .collect::<Vec<_>>()
         };
         [
-            all(&PROGRAMS, Access::Program),
-            all(&READ, Access::Read),
+            all(&PROGRAM_DIRS, Access::Execute),
+            all(&LIBRARY_FILES, Access::Read),
             all(&DEVICES, Access::Write),
         ]
         .concat()
     }
 
-    /// That of the runner, which is never less than that of the programs it starts.
-    pub fn of_runner(spec: &Spec, dirs: &Directories, places: &Places) -> Vec<(PathBuf, Access)> {
+    /// Files of the runner. They include those of all programs that it starts, because a child
+    /// process cannot gain access.
+    pub fn of_runner(
+        spec: &Spec,
+        dirs: &Directories,
+        paths: &RunnerPaths,
+    ) -> Vec<(PathBuf, Access)> {
         let parent = |path: &Path| path.parent().map(Path::to_path_buf);
-        let mut all = Self::of_any();
-        all.extend([&dirs.data, &dirs.runtime].map(|dir| (dir.clone(), Access::Keep)));
-        all.extend(parent(&dirs.runtime).map(|dir| (dir, Access::Leave)));
+        let mut all = Self::of_programs();
+        all.extend([&dirs.data, &dirs.runtime].map(|dir| (dir.clone(), Access::Manage)));
+        all.extend(parent(&dirs.runtime).map(|dir| (dir, Access::RemoveDir)));
         all.extend(
-            places
+            paths
                 .repository
                 .clone()
                 .map(|repository| (repository, Access::Read)),
         );
-        all.push((TOKEN.into(), Access::Read));
+        all.push((SERVICE_ACCOUNT_DIR.into(), Access::Read));
         all.extend(
-            places
+            paths
                 .read
                 .iter()
                 .filter_map(|file| Some((parent(file)?, Access::Read))),
         );
-        all.push((places.termination.clone(), Access::Write));
+        all.push((paths.termination.clone(), Access::Write));
         for disk in &spec.disks {
             let path = disk.source.path();
             all.push((path.clone(), Access::Write));
-            // An image file with a size may have to be made.
+            // An image file with a configured size may have to be created.
             all.extend(
                 disk.size
                     .and_then(|_| parent(path))
-                    .map(|dir| (dir, Access::Keep)),
+                    .map(|dir| (dir, Access::Manage)),
             );
         }
         all
     }
 
-    /// That of a fetch: where images are kept, and whom to trust.
+    /// Files of a download: the image repository and trusted certificates.
     pub fn of_fetch(
         images: &Path,
         trusted: impl Iterator<Item = PathBuf>,
         termination: &Path,
     ) -> Vec<(PathBuf, Access)> {
-        let mut all = Self::of_any();
-        all.push((images.to_owned(), Access::Keep));
+        let mut all = Self::of_programs();
+        all.push((images.to_owned(), Access::Manage));
         all.extend(trusted.map(|path| (path, Access::Read)));
         all.push((termination.to_owned(), Access::Write));
         all
     }
 
-    /// That of the machine's programs; `repository` is where CD images are, also those that come later, if it can be reached.
-    pub fn of(machine: &Machine, dirs: &Directories, repository: Option<&Path>) -> Self {
-        let common = Self::of_any();
+    /// Files of the VM's programs. `repository` is the image repository, if it is reachable. QEMU
+    /// can access all its images, because CD images can change while the VM runs.
+    pub fn of_machine(machine: &Machine, dirs: &Directories, repository: Option<&Path>) -> Self {
+        let common = Self::of_programs();
         let mut qemu = common.clone();
         qemu.extend(repository.map(|repository| (repository.to_owned(), Access::Read)));
         qemu.extend(machine.seed.iter().map(|seed| (seed.clone(), Access::Read)));
@@ -157,7 +161,7 @@ impl Reach {
             .flat_map(|certificate| certificate.files());
         qemu.extend(certificate.map(|file| (file.clone(), Access::Read)));
         let mut tpm = common;
-        tpm.push((dirs.data.clone(), Access::Keep));
+        tpm.push((dirs.data.clone(), Access::Manage));
         Self { qemu, tpm }
     }
 }
@@ -166,15 +170,15 @@ impl Reach {
 mod tests {
     use super::*;
     use crate::runner::config;
-    use crate::runner::harden::confined;
-    use crate::runner::machine::{self, Acceleration, Around};
+    use crate::runner::harden::run_confined;
+    use crate::runner::machine::{self, Acceleration, MachineInputs};
     use std::fs;
     use std::process::{Command, Stdio};
 
     /// Which of those files a program can read that reaches only that.
-    fn read(reach: &[(PathBuf, Access)], files: &[PathBuf]) -> Vec<bool> {
-        let (reach, files) = (reach.to_vec(), files.to_vec());
-        confined(reach, move |tell| {
+    fn read(access: &[(PathBuf, Access)], files: &[PathBuf]) -> Vec<bool> {
+        let (access, files) = (access.to_vec(), files.to_vec());
+        run_confined(access, move |tell| {
             let cat = |file: &PathBuf| {
                 Command::new("/bin/cat")
                     .arg(file)
@@ -219,13 +223,13 @@ mod tests {
             data: path("data"),
             runtime: path("run"),
         };
-        let places = Places {
+        let paths = RunnerPaths {
             read: vec![path("config/config.yaml")],
             repository: Some(path("images")),
             termination: path("end"),
         };
-        let of_runner = Reach::of_runner(&spec, &dirs, &places);
-        let around = Around {
+        let of_runner = FileAccess::of_runner(&spec, &dirs, &paths);
+        let inputs = MachineInputs {
             uid: None,
             acceleration: Acceleration::Tcg,
             ticketing: true,
@@ -233,8 +237,8 @@ mod tests {
             images: Vec::new(),
             seed: None,
         };
-        let machine = machine::resolve(spec, &dirs, around).unwrap().machine;
-        let reach = Reach::of(&machine, &dirs, Some(&path("images")));
+        let machine = machine::prepare(spec, &dirs, inputs).unwrap().machine;
+        let access = FileAccess::of_machine(&machine, &dirs, Some(&path("images")));
         let files = all.map(path);
         if !read(&[], &files[..1]).contains(&true) {
             assert_eq!(
@@ -243,26 +247,29 @@ mod tests {
                 "its token is elsewhere"
             );
             assert_eq!(
-                read(&reach.qemu, &files),
+                read(&access.qemu, &files),
                 [true, true, false, false, false, false, false],
                 "QEMU"
             );
             assert_eq!(
-                read(&reach.tpm, &files),
+                read(&access.tpm, &files),
                 [false, false, false, false, false, true, false],
                 "the TPM"
             );
         } else {
             println!("this kernel has no Landlock: nothing was tried");
         }
-        // Where the real ones are in a pod.
+        // The paths in a pod.
         for place in [
-            TOKEN,
+            SERVICE_ACCOUNT_DIR,
             crate::api::vm::names::CONFIG_DIR,
             crate::api::runner::outcome::TERMINATION_MESSAGE_PATH,
         ] {
             let reaches = |(path, _): &(PathBuf, Access)| Path::new(place).starts_with(path);
-            assert!(!reach.qemu.iter().chain(&reach.tpm).any(reaches), "{place}");
+            assert!(
+                !access.qemu.iter().chain(&access.tpm).any(reaches),
+                "{place}"
+            );
         }
     }
 }

@@ -1,11 +1,11 @@
-//! (io) A filter of system calls, for this process and all that it starts. Container runtimes have one of their own; this
-//! one is there also where it is switched off.
+//! (io) A seccomp filter for this process and its children. It also applies if the container
+//! runtime's own filter is disabled.
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, sock_filter};
 
-/// Nobody here changes what is mounted, looks into other processes, loads code into the kernel, sets clocks or leaves
-/// a namespace.
-const REFUSED: [libc::c_long; 42] = [
+/// System calls that no program of the VM needs: mounts, access to other processes, kernel modules,
+/// clocks and namespaces.
+const DENIED_SYSCALLS: [libc::c_long; 42] = [
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -50,19 +50,19 @@ const REFUSED: [libc::c_long; 42] = [
     libc::SYS_ioperm,
 ];
 
-/// Installs it for good.
+/// Installs the filter. It cannot be removed.
 pub fn install() -> Result<(), seccompiler::Error> {
     /// From linux/audit.h.
     const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
-    /// Numbers from here on are those of the x32 calling convention, which the library does not know. By these, every call of the
-    /// list could be made.
-    const X32: u32 = 0x4000_0000;
-    let refuse = SeccompAction::Errno(libc::EPERM as u32);
-    let rules = REFUSED.map(|number| (number, Vec::new())).into();
+    /// First number of the x32 calling convention, which the library does not handle. Each denied
+    /// call is also available under such a number.
+    const X32_SYSCALL_BIT: u32 = 0x4000_0000;
+    let deny = SeccompAction::Errno(libc::EPERM as u32);
+    let rules = DENIED_SYSCALLS.map(|number| (number, Vec::new())).into();
     let filter = SeccompFilter::new(
         rules,
         SeccompAction::Allow,
-        refuse.clone(),
+        deny.clone(),
         TargetArch::x86_64,
     )?;
     let statement = |code: u32, k: u32, jt: u8, jf: u8| sock_filter {
@@ -72,8 +72,9 @@ pub fn install() -> Result<(), seccompiler::Error> {
         k,
     };
     let load = |offset: u32| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0);
-    let refused = statement(libc::BPF_RET | libc::BPF_K, refuse.into(), 0, 0);
-    // The kernel's `seccomp_data`: the number, then the architecture. The library would kill a program of another architecture.
+    let denied = statement(libc::BPF_RET | libc::BPF_K, deny.into(), 0, 0);
+    // Offsets in the kernel's `seccomp_data`: the number, then the architecture. The library alone
+    // would kill a program of another architecture.
     let mut program = vec![
         load(4),
         statement(
@@ -82,10 +83,15 @@ pub fn install() -> Result<(), seccompiler::Error> {
             1,
             0,
         ),
-        refused.clone(),
+        denied.clone(),
         load(0),
-        statement(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, X32, 0, 1),
-        refused,
+        statement(
+            libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K,
+            X32_SYSCALL_BIT,
+            0,
+            1,
+        ),
+        denied,
     ];
     program.extend(BpfProgram::try_from(filter)?);
     seccompiler::apply_filter(&program)
@@ -99,7 +105,7 @@ mod tests {
     #[test]
     fn what_is_refused_fails_and_everything_else_goes_on() {
         // A thread of its own, as the filter stays with it.
-        let refused = std::thread::spawn(|| {
+        let denied = std::thread::spawn(|| {
             install().unwrap();
             assert!(std::fs::read_dir("/").unwrap().count() > 0);
             let host = std::process::Command::new("true").status().unwrap();
@@ -107,6 +113,6 @@ mod tests {
             // Changes nothing: unsharing nothing is allowed to everybody. The second number is that of x32.
             [libc::SYS_unshare, libc::SYS_unshare | 0x4000_0000].map(syscall)
         });
-        assert_eq!(refused.join().unwrap(), [(-1, Some(libc::EPERM)); 2]);
+        assert_eq!(denied.join().unwrap(), [(-1, Some(libc::EPERM)); 2]);
     }
 }

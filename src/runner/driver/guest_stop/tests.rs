@@ -1,18 +1,18 @@
-//! A driver whose QEMU is a test: its monitor says what the test wants, and its process only talks and waits.
+//! A driver with a simulated QEMU: the test answers QMP commands, and a script is the process.
 
 use crate::api::runner::outcome::EndReason;
-use crate::runner::driver::stops::*;
+use crate::runner::driver::guest_stop::*;
 use crate::runner::driver::{Inbox, Setup, Tpm};
-use crate::runner::harden::Reach;
+use crate::runner::harden::FileAccess;
 use crate::runner::machine::{self, Directories};
 use crate::runner::qmp::testing::Peer;
 use crate::runner::report::Reporter;
-use crate::runner::resolved::Spec;
 use crate::runner::signals::Signals;
+use crate::runner::spec::Spec;
 use crate::runner::state::Phase;
 use crate::runner::status::ConfigProblem;
 use crate::runner::status::tests::observed;
-use crate::runner::watch::Files;
+use crate::runner::watch::ConfigFiles;
 use crate::runner::{config, live, process};
 use rustix::process::{Pid, Signal};
 use serde_json::json;
@@ -55,23 +55,26 @@ fn setup(dirs: Directories, monitor: UnixStream) -> Setup {
         spec: Spec::from_config(&config).unwrap(),
         configured: config,
         config: dirs.file("config.yaml"),
-        files: Files {
+        files: ConfigFiles {
             config: Ok(None),
             password: Ok(None),
             certificate: [None; 3],
         },
         type_is_alias: false,
         ticketing: false,
-        qemu: process::spawn("/bin/sh", &script, &Reach::of_any(), Vec::new()).unwrap(),
+        qemu: process::spawn("/bin/sh", &script, &FileAccess::of_programs(), Vec::new()).unwrap(),
         tpm: None,
         monitor,
         line: UnixStream::from_std(line).unwrap(),
         console: UnixListener::bind(dirs.file("console.sock")).unwrap(),
-        held: Vec::new(),
+        held_devices: Vec::new(),
         metrics: None,
-        start: live::Start {
-            looks: machine::Looks::new(dirs.data.clone(), Arc::new(machine::image)),
-            trays: Vec::new(),
+        start: live::StartState {
+            image_lookup: machine::ImageLookup::new(
+                dirs.data.clone(),
+                Arc::new(machine::find_cd_image),
+            ),
+            cd_drives: Vec::new(),
             sizes: Vec::new(),
             reset: None,
         },
@@ -81,7 +84,7 @@ fn setup(dirs: Directories, monitor: UnixStream) -> Setup {
     }
 }
 
-/// A machine whose guest runs.
+/// A VM with a running guest.
 async fn rig() -> Rig {
     let mut rig = starting().await;
     rig.driver.step(Event::Configured);
@@ -98,7 +101,7 @@ async fn starting() -> Rig {
         runtime: dir.path().to_owned(),
     };
     let (monitor, qemus) = UnixStream::pair().unwrap();
-    let desktop = UnixListener::bind(dirs.file(process::VMOP_AGENT)).unwrap();
+    let desktop = UnixListener::bind(dirs.file(machine::VMOP_AGENT_SOCKET)).unwrap();
     let (driver, inbox) = Driver::new(
         setup(dirs, monitor),
         Signals::receive().unwrap(),
@@ -114,10 +117,10 @@ async fn starting() -> Rig {
         heard: Vec::new(),
     };
     let ready = rig.inbox.monitor.recv().await.unwrap();
-    rig.driver.monitor_signal(ready);
+    rig.driver.handle_qmp_signal(ready);
     // A busy machine takes its time until it has said what it is to say.
     let said = async {
-        while rig.driver.qemu.halted().is_none() {
+        while rig.driver.qemu.kvm_error().is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -141,9 +144,9 @@ impl Rig {
         let work = async {
             while !holds(&self.driver, &self.heard) {
                 tokio::select! {
-                    Some(signal) = self.inbox.monitor.recv() => self.driver.monitor_signal(signal),
-                    Some(progress) = self.inbox.progress.recv() => self.driver.progressed(progress),
-                    Some(news) = self.inbox.news.recv() => self.driver.heard(news),
+                    Some(signal) = self.inbox.monitor.recv() => self.driver.handle_qmp_signal(signal),
+                    Some(progress) = self.inbox.progress.recv() => self.driver.handle_progress(progress),
+                    Some(task_results) = self.inbox.task_results.recv() => self.driver.task_finished(task_results),
                     command = self.peer.hear() => {
                         self.heard.extend(command["execute"].as_str().map(str::to_owned));
                         let answer = match command["execute"].as_str() {
@@ -167,7 +170,8 @@ impl Rig {
     /// Gives the machine a TPM that has said that and ended; gives its process id.
     fn take_tpm(&mut self, words: &str) -> Pid {
         let script = ["-c".to_owned(), format!("echo '{words}' >&2")];
-        let tpm = process::spawn("/bin/sh", &script, &Reach::of_any(), Vec::new()).unwrap();
+        let tpm =
+            process::spawn("/bin/sh", &script, &FileAccess::of_programs(), Vec::new()).unwrap();
         let pid = Pid::from_raw(tpm.id()).unwrap();
         self.driver.tpm = Some(Tpm::new(tpm));
         pid
@@ -185,9 +189,9 @@ impl Rig {
 
     /// The outcome, when QEMU has ended.
     fn outcome(&mut self) -> crate::api::runner::outcome::Outcome {
-        self.driver.step(Event::QemuEnded {
+        self.driver.step(Event::QemuExited {
             status: 0,
-            last_words: String::new(),
+            last_output: String::new(),
         });
         self.driver.outcome.take().unwrap()
     }
@@ -200,7 +204,7 @@ fn terminates(driver: &Driver) -> bool {
 #[tokio::test]
 async fn a_guest_that_kvm_cannot_run_any_further_ends_the_machine_with_qemus_words() {
     let mut rig = rig().await;
-    while rig.driver.qemu.halted().is_none() {
+    while rig.driver.qemu.kvm_error().is_none() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     rig.stop().await;
@@ -224,7 +228,7 @@ async fn a_guest_that_has_crashed_ends_the_machine_and_is_no_shutdown_by_the_gue
         (EndReason::GuestHalted, false)
     );
     assert!(
-        outcome.message.contains("has crashed"),
+        outcome.message.contains("has reported a crash"),
         "{}",
         outcome.message
     );
@@ -283,10 +287,10 @@ async fn a_qemu_that_crashes_takes_its_tpm_along_whichever_is_reaped_first() {
         let (tpm, qemu) = (rig.take_tpm("Data client disconnected"), rig.qemu());
         rig.driver.qemu.signal(Signal::KILL);
         match apart {
-            false => rig.driver.have_ended(&[(tpm, 0), (qemu, -11)]).await,
+            false => rig.driver.handle_exits(&[(tpm, 0), (qemu, -11)]).await,
             true => {
-                rig.driver.have_ended(&[(tpm, 0)]).await;
-                rig.driver.have_ended(&[(qemu, -11)]).await;
+                rig.driver.handle_exits(&[(tpm, 0)]).await;
+                rig.driver.handle_exits(&[(qemu, -11)]).await;
             }
         }
         assert_eq!(
@@ -305,7 +309,7 @@ async fn a_qemu_that_crashes_takes_its_tpm_along_whichever_is_reaped_first() {
 async fn a_tpm_that_ends_before_the_guest_runs_is_told_when_it_does() {
     let mut rig = starting().await;
     let tpm = rig.take_tpm("killed");
-    rig.driver.have_ended(&[(tpm, -9)]).await;
+    rig.driver.handle_exits(&[(tpm, -9)]).await;
     let nothing = tokio::time::timeout(
         Duration::from_secs(1),
         rig.until("running", |d| d.observed.tpm.is_some()),
@@ -325,7 +329,7 @@ async fn a_request_to_end_before_the_guest_runs_ends_qemu_and_lets_nothing_run()
             // QEMU is asked to let the guest run, and has not answered.
             rig.driver.step(Event::Configured);
         }
-        rig.driver.asked_to_end();
+        rig.driver.shutdown_requested();
         assert!(terminates(&rig.driver));
         let quit = async {
             loop {
@@ -351,8 +355,8 @@ async fn a_start_that_fails_for_its_tpm_is_told_with_the_tpms_words() {
     let mut rig = starting().await;
     let (tpm, qemu) = (rig.take_tpm("libtpms: bad magic"), rig.qemu());
     rig.driver.qemu.signal(Signal::KILL);
-    rig.driver.have_ended(&[(tpm, 1)]).await;
-    rig.driver.have_ended(&[(qemu, 1)]).await;
+    rig.driver.handle_exits(&[(tpm, 1)]).await;
+    rig.driver.handle_exits(&[(qemu, 1)]).await;
     let outcome = rig.driver.outcome.take().unwrap();
     assert_eq!(outcome.reason, EndReason::StartFailed);
     for words in [WORDS, "libtpms: bad magic", "tpm2-00.permall"] {
@@ -368,8 +372,8 @@ async fn a_start_that_its_deadline_ends_has_the_tpms_words_too() {
     rig.driver
         .step(Event::ContinueFailed("too late".to_owned()));
     rig.driver.qemu.signal(Signal::KILL);
-    rig.driver.have_ended(&[(tpm, 1)]).await;
-    rig.driver.have_ended(&[(qemu, -9)]).await;
+    rig.driver.handle_exits(&[(tpm, 1)]).await;
+    rig.driver.handle_exits(&[(qemu, -9)]).await;
     let outcome = rig.driver.outcome.take().unwrap();
     assert!(
         outcome.message.contains("libtpms: bad magic"),
@@ -378,7 +382,7 @@ async fn a_start_that_its_deadline_ends_has_the_tpms_words_too() {
     );
 }
 
-fn told(rig: &Rig, type_: &str) -> (bool, &'static str) {
+fn reported(rig: &Rig, type_: &str) -> (bool, &'static str) {
     let conditions = rig.driver.observed.conditions();
     let condition = conditions
         .iter()
@@ -396,8 +400,8 @@ async fn a_guest_goes_on_without_its_monitor_and_that_is_told() {
     let began = tokio::time::Instant::now();
     while !rig.driver.observed.monitor_lost {
         tokio::select! {
-            Some(signal) = rig.inbox.monitor.recv() => rig.driver.monitor_signal(signal),
-            Some(news) = rig.inbox.news.recv() => rig.driver.heard(news),
+            Some(signal) = rig.inbox.monitor.recv() => rig.driver.handle_qmp_signal(signal),
+            Some(task_results) = rig.inbox.task_results.recv() => rig.driver.task_finished(task_results),
         }
     }
     assert!(
@@ -406,7 +410,7 @@ async fn a_guest_goes_on_without_its_monitor_and_that_is_told() {
         began.elapsed()
     );
     assert_eq!(
-        (told(&rig, "ConfigInSync"), rig.driver.state.phase()),
+        (reported(&rig, "ConfigInSync"), rig.driver.state.phase()),
         ((false, "MonitorLost"), Phase::Booting)
     );
 }
@@ -420,24 +424,24 @@ async fn an_error_that_a_disk_has_given_the_guest_is_forgotten_when_it_boots_ane
     rig.peer.say(&error).await;
     rig.until("running", |driver| driver.observed.disk_error.is_some())
         .await;
-    assert_eq!(told(&rig, "StorageHealthy"), (false, "DiskError"));
+    assert_eq!(reported(&rig, "StorageHealthy"), (false, "DiskError"));
     rig.peer
         .say(r#"{"event": "RESET", "data": {"guest": true}}"#)
         .await;
     rig.until("running", |driver| driver.observed.disk_error.is_none())
         .await;
-    assert_eq!(told(&rig, "StorageHealthy"), (true, "Healthy"));
+    assert_eq!(reported(&rig, "StorageHealthy"), (true, "Healthy"));
 }
 
 #[tokio::test]
 async fn what_the_guests_agent_has_told_goes_with_it() {
     let mut rig = rig().await;
     rig.driver.step(Event::AgentChannel(true));
-    rig.driver.heard(News::Osinfo(
+    rig.driver.task_finished(TaskResult::Osinfo(
         json!({"id": "debian"}).as_object().unwrap().clone(),
     ));
     rig.driver
-        .heard(News::Addresses(vec!["10.0.2.15".to_owned()]));
+        .task_finished(TaskResult::Addresses(vec!["10.0.2.15".to_owned()]));
     assert_eq!(
         (
             rig.driver.state.phase(),
@@ -458,11 +462,11 @@ async fn what_the_guests_agent_has_told_goes_with_it() {
 #[tokio::test]
 async fn what_only_a_start_takes_is_told_by_name_until_it_is_as_it_was() {
     let mut rig = rig().await;
-    let mut told = |keys: &str| {
+    let mut reported = |keys: &str| {
         let text = format!(
             r#"{{"/Runner": {{{keys} "vm": {{"name": "test-vm", "display": {{"spice": {{}}}}}}}}}}"#
         );
-        let files = Files {
+        let files = ConfigFiles {
             config: Ok(Some(text)),
             password: Ok(None),
             certificate: [None; 3],
@@ -471,30 +475,30 @@ async fn what_only_a_start_takes_is_told_by_name_until_it_is_as_it_was() {
         rig.driver.observed.config_problem.clone()
     };
     let waits = |keys: &str| {
-        let why = format!("changed, and used from the next start of the VM on: {keys}");
+        let why = format!("changed keys that need a restart of the VM: {keys}");
         Some(ConfigProblem::RestartNeeded(why))
     };
     let seed = r#""cloudInit": {"userData": {"password": "x"}},"#;
     assert_eq!(
-        told(&format!(
+        reported(&format!(
             r#"{seed} "metricsPort": 9000, "logLevel": "debug","#
         )),
         waits("logLevel, metricsPort, cloudInit")
     );
     assert_eq!(
-        told(r#""dataDir": "/d", "runtimeDir": "/r", "uid": "u","#),
+        reported(r#""dataDir": "/d", "runtimeDir": "/r", "uid": "u","#),
         waits("dataDir, runtimeDir, uid")
     );
     assert_eq!(
-        told(r#""generation": 7, "resetCounter": 1, "guestShutdownStops": true,"#),
+        reported(r#""generation": 7, "resetCounter": 1, "guestShutdownStops": true,"#),
         None,
-        "these it follows, or nobody reads"
+        "the runner follows these keys or does not read them"
     );
-    let invalid = told(r#""logLevel": "loud","#);
+    let invalid = reported(r#""logLevel": "loud","#);
     let is_told = |why: &String| why.contains("logLevel: \"loud\" is not allowed");
     assert!(
         matches!(&invalid, Some(ConfigProblem::Invalid(why)) if is_told(why)),
         "{invalid:?}"
     );
-    assert_eq!(told(""), None);
+    assert_eq!(reported(""), None);
 }

@@ -1,10 +1,10 @@
-//! (pure) Command lines of QEMUs that are gone before the machine's own is started.
+//! (pure) Command lines of short-lived QEMU processes that test KVM and list CPU models.
 
 use crate::runner::machine::Acceleration;
 use crate::runner::qemu::args::Args;
 use std::path::Path;
 
-/// The machine of both: like the real one where KVM makes a difference.
+/// The machine of both: like the VM's own in all options that matter to KVM.
 fn machine(args: &mut Args, secure: bool, accelerator: Option<&str>) {
     for flag in ["-nodefaults", "-no-user-config", "-no-reboot"] {
         args.flag(flag);
@@ -24,23 +24,21 @@ fn machine(args: &mut Args, secure: bool, accelerator: Option<&str>) {
     args.plain("-m", "16M");
 }
 
-/// One with that guest in place of a BIOS, and the port by which the guest ends it.
+/// Runs that guest as the BIOS. The guest ends QEMU through an I/O port.
 pub fn probe(model: &str, secure: bool, guest: &Path) -> Vec<String> {
     let mut args = Args::default();
     machine(&mut args, secure, Acceleration::Kvm.name());
     args.plain("-cpu", model);
     args.plain("-bios", &guest.display().to_string());
-    args.device(
-        &serde_json::json!({"driver": "isa-debug-exit", "iobase": GUEST_PORT, "iosize": 4}),
-    );
+    args.device(&serde_json::json!({"driver": "isa-debug-exit", "iobase": EXIT_PORT, "iosize": 4}));
     args.into_vec()
 }
 
-/// The port by which the guest ends QEMU.
-const GUEST_PORT: u16 = 0xf4;
+/// The port through which the guest ends QEMU.
+const EXIT_PORT: u16 = 0xf4;
 
-/// One that runs nothing and answers questions at that descriptor.
-pub fn asked_for_models(accelerator: Option<&str>, monitor: i32) -> Vec<String> {
+/// Runs no guest, and answers QMP commands on that descriptor.
+pub fn cpu_model_query(accelerator: Option<&str>, monitor: i32) -> Vec<String> {
     let mut args = Args::default();
     machine(&mut args, false, accelerator);
     args.flag("-S");

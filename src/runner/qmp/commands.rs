@@ -1,15 +1,13 @@
-//! (pure) The commands that the runner gives, and the replies that it reads.
+//! (pure) The QMP commands that the runner sends, and the results that it parses.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// A command. Shown without its arguments where they hold a secret.
+/// A command. `Debug` hides the arguments if they contain a secret.
 #[derive(Clone, PartialEq)]
 pub struct Command {
-    /// Name.
     pub name: &'static str,
-    /// Arguments.
     pub arguments: Value,
     secret: bool,
 }
@@ -32,12 +30,12 @@ impl Command {
         }
     }
 
-    /// First command of a connection.
+    /// The first command of a connection.
     pub fn capabilities() -> Self {
         Self::new("qmp_capabilities", json!({}))
     }
 
-    /// Lets the guest run.
+    /// Runs the guest.
     pub fn cont() -> Self {
         Self::new("cont", json!({}))
     }
@@ -52,22 +50,22 @@ impl Command {
         Self::new("system_powerdown", json!({}))
     }
 
-    /// Whether the guest runs.
+    /// The run state of the guest.
     pub fn query_status() -> Self {
         Self::new("query-status", json!({}))
     }
 
-    /// QEMU's name for the class of the machine, as `pc-q35-10.0-machine`.
+    /// QEMU's class name of the machine type, such as `pc-q35-10.0-machine`.
     pub fn machine_type() -> Self {
         Self::new("qom-get", json!({"path": "/machine", "property": "type"}))
     }
 
-    /// The places for CPUs; see [`CpuSlot`].
+    /// The CPU slots; see [`CpuSlot`].
     pub fn query_cpu_slots() -> Self {
         Self::new("query-hotpluggable-cpus", json!({}))
     }
 
-    /// Plugs a CPU in.
+    /// Adds a CPU.
     pub fn add_cpu(id: &str, slot: &CpuSlot) -> Self {
         let mut arguments = slot.props.clone();
         arguments.insert("driver".to_owned(), json!(slot.type_));
@@ -75,22 +73,22 @@ impl Command {
         Self::new("device_add", Value::Object(arguments))
     }
 
-    /// Asks the guest to give a device back.
+    /// Asks the guest to release a device.
     pub fn remove_device(id: &str) -> Self {
         Self::new("device_del", json!({"id": id}))
     }
 
-    /// Sets what the balloon leaves to the guest.
+    /// Sets the guest's memory by the balloon.
     pub fn balloon(bytes: u64) -> Self {
         Self::new("balloon", json!({"value": bytes}))
     }
 
-    /// What the balloon leaves to the guest.
+    /// The guest's memory, as set by the balloon.
     pub fn query_balloon() -> Self {
         Self::new("query-balloon", json!({}))
     }
 
-    /// What the disks have done.
+    /// Statistics of the disks.
     pub fn query_block_stats() -> Self {
         Self::new("query-blockstats", json!({}))
     }
@@ -100,7 +98,7 @@ impl Command {
         Self::new("query-cpus-fast", json!({}))
     }
 
-    /// Has the guest's balloon driver tell about the guest's memory that often, in seconds.
+    /// Sets the interval in seconds at which the guest's balloon driver reports memory.
     pub fn set_guest_stats_interval(balloon: &str, seconds: u64) -> Self {
         let property = "guest-stats-polling-interval";
         Self::new(
@@ -109,7 +107,7 @@ impl Command {
         )
     }
 
-    /// What the guest's balloon driver has told last.
+    /// The last report of the guest's balloon driver.
     pub fn guest_stats(balloon: &str) -> Self {
         Self::new(
             "qom-get",
@@ -122,7 +120,7 @@ impl Command {
         Self::new("system_reset", json!({}))
     }
 
-    /// Deletes a block node that no device has.
+    /// Deletes an unused block node.
     pub fn remove_node(node: &str) -> Self {
         Self::new("blockdev-del", json!({"node-name": node}))
     }
@@ -145,7 +143,7 @@ impl Command {
         Self::new("blockdev-close-tray", json!({"id": device}))
     }
 
-    /// Tells the guest that a disk has grown, and makes an image file grow.
+    /// Sets the size of a disk and reports it to the guest. An image file is enlarged.
     pub fn resize(node: &str, size: u64) -> Self {
         Self::new("block_resize", json!({"node-name": node, "size": size}))
     }
@@ -160,7 +158,8 @@ impl Command {
         }
     }
 
-    /// Sets when the display's password ends: `now`, `never`, `+<seconds>` or seconds since 1970.
+    /// Sets the expiry of the display's password: `now`, `never`, `+<seconds>` or seconds since
+    /// 1970.
     pub fn expire_password(time: &str) -> Self {
         Self::new(
             "expire_password",
@@ -169,16 +168,16 @@ impl Command {
     }
 }
 
-/// A place for a CPU.
+/// A slot for a CPU.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct CpuSlot {
-    /// What goes there.
+    /// The type of CPU.
     #[serde(rename = "type")]
     pub type_: String,
-    /// Where it is: `socket-id`, `die-id`, `core-id`, `thread-id` and so on.
+    /// Its position: `socket-id`, `die-id`, `core-id`, `thread-id` and so on.
     pub props: Map<String, Value>,
-    /// The CPU that is there.
+    /// QOM path of the CPU in the slot.
     #[serde(default)]
     pub qom_path: Option<String>,
 }

@@ -1,4 +1,5 @@
-//! (pure) Checks of the values that their types do not limit. Texts that pass can be put on QEMU's command line.
+//! (pure) Checks values that their types do not restrict. Texts that pass are safe on QEMU's
+//! command line.
 
 use crate::api::quantity::Bytes;
 use crate::api::runner::config::{
@@ -10,39 +11,42 @@ use std::fmt::Display;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
-/// What a CPU model is made of besides letters and digits: its features are behind commas, and one can be a text.
+/// Characters of a CPU model besides letters and digits. Features follow after commas, and the
+/// value of a feature can be a text.
 const CPU_MODEL: &str = "-_.,+=:@()/* ";
-/// The addresses of x86 programs have 47 bits.
+/// x86-64 programs have 47 address bits.
 const RAM_RANGE: RangeInclusive<Bytes> = Bytes(1 << 20)..=Bytes(127 << 40);
 const CPUS_RANGE: RangeInclusive<u32> = 1..=4096;
 const PORT_RANGE: RangeInclusive<u16> = 1..=u16::MAX;
-/// A year, in seconds.
+/// One year in seconds.
 const POWERDOWN_TIMEOUT_MAX: u64 = 365 * 24 * 3600;
-/// The USB controller's ports, less the one of the tablet.
+/// The USB controller's ports, minus one for the tablet.
 const USB_REDIRECTS_MAX: u32 = 14;
-/// The machine's SATA controller has this many ports.
+/// Ports of the SATA controller.
 const CDS_MAX: usize = 6;
 
-/// Checks the machine's values one by one, and those that must differ from each other.
-pub fn values(vm: &VmConfig) -> Result<(), Invalid> {
-    word("vm.name", &vm.name, "-_.")?;
-    vm.uuid.as_ref().map_or(Ok(()), |id| uuid("vm.uuid", id))?;
-    word("vm.cpuModel", &vm.cpu_model, CPU_MODEL)?;
-    rtc_base("vm.rtcBase", &vm.rtc_base)?;
-    range("vm.maximumRam", vm.maximum_ram, RAM_RANGE)?;
-    range(
+/// Checks single values, and values that must be different.
+pub fn check_values(vm: &VmConfig) -> Result<(), Invalid> {
+    check_characters("vm.name", &vm.name, "-_.")?;
+    vm.uuid
+        .as_ref()
+        .map_or(Ok(()), |id| check_uuid("vm.uuid", id))?;
+    check_characters("vm.cpuModel", &vm.cpu_model, CPU_MODEL)?;
+    check_rtc_base("vm.rtcBase", &vm.rtc_base)?;
+    check_range("vm.maximumRam", vm.maximum_ram, RAM_RANGE)?;
+    check_range(
         "vm.currentRam",
         vm.current_ram.unwrap_or(vm.maximum_ram),
         *RAM_RANGE.start()..=Bytes(1 << 63),
     )?;
-    range("vm.currentCpus", vm.current_cpus.unwrap_or(1), CPUS_RANGE)?;
-    range(
+    check_range("vm.currentCpus", vm.current_cpus.unwrap_or(1), CPUS_RANGE)?;
+    check_range(
         "vm.powerdownTimeout",
         vm.powerdown_timeout,
         0..=POWERDOWN_TIMEOUT_MAX,
     )?;
-    range("vm.display.outputs", vm.display.outputs, 1..=16)?;
-    // The agent receives the name in a line. Whether the guest has such a user is for the agent to say.
+    check_range("vm.display.outputs", vm.display.outputs, 1..=16)?;
+    // The agent receives the name in a line. Only the guest knows whether the user exists.
     if let Some(user) = vm
         .display
         .logged_in_user
@@ -55,11 +59,11 @@ pub fn values(vm: &VmConfig) -> Result<(), Invalid> {
             "a name without line ends",
         ));
     }
-    // A port of the pod leads to one place; UDP has ports of its own.
+    // Each port of the pod has one destination. TCP and UDP ports are independent.
     let mut ports = BTreeMap::new();
     if let Some(spice) = &vm.display.spice {
-        range("vm.display.spice.port", spice.port, PORT_RANGE)?;
-        range(
+        check_range("vm.display.spice.port", spice.port, PORT_RANGE)?;
+        check_range(
             "vm.display.spice.usbRedirects",
             spice.usb_redirects,
             0..=USB_REDIRECTS_MAX,
@@ -70,7 +74,7 @@ pub fn values(vm: &VmConfig) -> Result<(), Invalid> {
         );
     }
     for (n, config) in vm.network.iter().enumerate() {
-        network(&format!("vm.network[{n}]"), config)?;
+        check_network(&format!("vm.network[{n}]"), config)?;
         let forwards = config
             .forward
             .iter()
@@ -78,44 +82,46 @@ pub fn values(vm: &VmConfig) -> Result<(), Invalid> {
             .filter(|_| config.type_ == NetworkType::User);
         for (i, forward) in forwards {
             let key = format!("vm.network[{n}].forward[{i}]");
-            range(format!("{key}.guestPort"), forward.guest_port, PORT_RANGE)?;
+            check_range(format!("{key}.guestPort"), forward.guest_port, PORT_RANGE)?;
             let key = format!("{key}.port");
-            range(&key, forward.port, PORT_RANGE)?;
+            check_range(&key, forward.port, PORT_RANGE)?;
             if let Some(other) = ports.insert((forward.protocol, forward.port), key.clone()) {
                 let problem = format!(
-                    "{} is in use by {other} already; give each a port of its own",
+                    "{} is already in use by {other}; give each a different port",
                     forward.port
                 );
                 return Err(Invalid::new(key, problem));
             }
         }
     }
-    drives(&vm.drives)
+    check_drives(&vm.drives)
 }
 
-fn network(key: &str, config: &NetworkConfig) -> Result<(), Invalid> {
-    word(&format!("{key}.device"), &config.device, "-_.")?;
+fn check_network(key: &str, config: &NetworkConfig) -> Result<(), Invalid> {
+    check_characters(&format!("{key}.device"), &config.device, "-_.")?;
     match config.type_ {
-        NetworkType::Tap => interface(&format!("{key}.bridge"), config.bridge()),
+        NetworkType::Tap => check_interface_name(&format!("{key}.bridge"), config.bridge()),
         NetworkType::User => config
             .net
             .as_ref()
-            .map_or(Ok(()), |net| self::net(&format!("{key}.net"), net)),
+            .map_or(Ok(()), |net| check_ipv4_network(&format!("{key}.net"), net)),
     }
 }
 
-fn drives(drives: &[DriveConfig]) -> Result<(), Invalid> {
+fn check_drives(drives: &[DriveConfig]) -> Result<(), Invalid> {
     let mut taken = BTreeMap::new();
     for (n, drive) in drives.iter().enumerate() {
         let Some(index) = drive.bootindex else {
             continue;
         };
         let key = format!("vm.drives[{n}].bootindex");
-        range(&key, index, 0..=i32::MAX.unsigned_abs())?;
+        check_range(&key, index, 0..=i32::MAX.unsigned_abs())?;
         if let Some(other) = taken.insert(index, n) {
             return Err(Invalid::new(
                 key,
-                format!("{index} is that of vm.drives[{other}] already; give each its own"),
+                format!(
+                    "{index} is already in use by vm.drives[{other}]; give each drive a different one"
+                ),
             ));
         }
     }
@@ -126,15 +132,15 @@ fn drives(drives: &[DriveConfig]) -> Result<(), Invalid> {
         .nth(CDS_MAX)
     {
         Some((n, _)) => {
-            let problem = format!("the machine has room for {CDS_MAX} CD drives only");
+            let problem = format!("a VM has at most {CDS_MAX} CD drives; remove some");
             Err(Invalid::new(format!("vm.drives[{n}].type"), problem))
         }
         None => Ok(()),
     }
 }
 
-/// The value is within the range.
-pub fn range<T: PartialOrd + Display>(
+/// Checks that the value is within the range.
+pub fn check_range<T: PartialOrd + Display>(
     key: impl Into<String>,
     value: T,
     allowed: RangeInclusive<T>,
@@ -150,8 +156,8 @@ pub fn range<T: PartialOrd + Display>(
     Err(Invalid::new(key, problem))
 }
 
-/// All characters of the value are letters, digits or among `more`, and it is not empty.
-fn word(key: &str, value: &str, more: &str) -> Result<(), Invalid> {
+/// Checks that the value is not empty and has only letters, digits and characters of `more`.
+fn check_characters(key: &str, value: &str, more: &str) -> Result<(), Invalid> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || more.contains(c);
     if value.is_empty() || value.len() > 1024 || !value.chars().all(allowed) {
         return Err(Invalid::value(
@@ -163,8 +169,8 @@ fn word(key: &str, value: &str, more: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// A UUID in its usual form.
-fn uuid(key: &str, value: &str) -> Result<(), Invalid> {
+/// Checks that the value is a UUID in the usual notation.
+fn check_uuid(key: &str, value: &str) -> Result<(), Invalid> {
     let dashes = [8, 13, 18, 23];
     let fits = |(i, c): (usize, char)| {
         if dashes.contains(&i) {
@@ -183,9 +189,9 @@ fn uuid(key: &str, value: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// The name of a network interface of the host. Only the kernel is given it, which takes all but blanks, slashes and
-/// colons; commas are QEMU's.
-fn interface(key: &str, value: &str) -> Result<(), Invalid> {
+/// Checks the name of a network interface of the node. The kernel accepts all characters except
+/// blanks, slashes and colons. The comma is reserved by QEMU.
+fn check_interface_name(key: &str, value: &str) -> Result<(), Invalid> {
     let is_of_a_name = |c: char| c.is_ascii_graphic() && !"/:,".contains(c);
     if (1..=15).contains(&value.len())
         && ![".", ".."].contains(&value)
@@ -200,8 +206,9 @@ fn interface(key: &str, value: &str) -> Result<(), Invalid> {
     ))
 }
 
-/// An IPv4 network: with a number of bits, with a mask, or of the size that its class has.
-fn net(key: &str, value: &str) -> Result<(), Invalid> {
+/// Checks an IPv4 network: with a prefix length, with a mask, or with the size of its address
+/// class.
+fn check_ipv4_network(key: &str, value: &str) -> Result<(), Invalid> {
     let (address, mask) = value
         .split_once('/')
         .map_or((value, None), |(address, mask)| (address, Some(mask)));
@@ -210,7 +217,7 @@ fn net(key: &str, value: &str) -> Result<(), Invalid> {
         Ok(bits) => of_bits(bits),
         Err(_) => mask.parse::<Ipv4Addr>().ok().map(u32::from),
     };
-    // What QEMU puts there: the pod, a name server, the guest. It takes masks with holes, too.
+    // QEMU assigns three addresses: pod, name server and guest. It accepts masks with holes too.
     let has_room = |mask: u32| {
         let [pod, names, guest] = [0x0202, 0x0203, 0x020f].map(|host: u32| host & !mask);
         pod != names && names != guest && guest != pod
@@ -227,8 +234,8 @@ fn net(key: &str, value: &str) -> Result<(), Invalid> {
     ))
 }
 
-/// Where the clock starts: `utc`, `localtime`, or a date whose parts need no leading zeros.
-fn rtc_base(key: &str, value: &str) -> Result<(), Invalid> {
+/// Checks the start of the clock: `utc`, `localtime`, or a date. Its parts need no leading zeros.
+fn check_rtc_base(key: &str, value: &str) -> Result<(), Invalid> {
     let numbers = |text: &str, separator: char| {
         let part =
             |part: &str| (1..=4).contains(&part.len()) && part.chars().all(|c| c.is_ascii_digit());
@@ -248,8 +255,8 @@ fn rtc_base(key: &str, value: &str) -> Result<(), Invalid> {
     ))
 }
 
-/// An absolute path without surprises.
-pub fn path(key: &str, value: &str) -> Result<std::path::PathBuf, Invalid> {
+/// Checks that the path is absolute and has one line.
+pub fn absolute_path(key: &str, value: &str) -> Result<std::path::PathBuf, Invalid> {
     if !value.starts_with('/') || value.contains('\0') || value.contains('\n') {
         return Err(Invalid::value(key, value, "an absolute path"));
     }
@@ -293,28 +300,37 @@ mod tests {
             "2026-01-31T12:00:00",
             "2026-1-3T1:2:3Z",
         ] {
-            assert!(rtc_base("r", good).is_ok(), "{good}");
+            assert!(check_rtc_base("r", good).is_ok(), "{good}");
         }
         for bad in ["", "UTC", "2026-01-31T12", "utc,clock=vm", "tomorrow!!"] {
-            assert!(rtc_base("r", bad).is_err(), "{bad}");
+            assert!(check_rtc_base("r", bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn networks_and_uuids_are_what_they_look_like() {
-        assert!(net("n", "10.0.2.0/24").is_ok());
-        assert!(net("n", "10.0.2.0").is_ok() && net("n", "10.0.2.0/255.255.255.0").is_ok());
-        assert!(net("n", "10.0.2.0/29").is_ok() && net("n", "10.0.2.0/255.255.255.248").is_ok());
+        assert!(check_ipv4_network("n", "10.0.2.0/24").is_ok());
+        assert!(
+            check_ipv4_network("n", "10.0.2.0").is_ok()
+                && check_ipv4_network("n", "10.0.2.0/255.255.255.0").is_ok()
+        );
+        assert!(
+            check_ipv4_network("n", "10.0.2.0/29").is_ok()
+                && check_ipv4_network("n", "10.0.2.0/255.255.255.248").is_ok()
+        );
         // There QEMU has no room for the pod, a name server and the guest.
         assert!(
             ["30", "31", "32", "3", "255.255.255.252", "0.0.0.255"]
-                .map(|mask| net("n", &format!("10.0.2.0/{mask}")).is_err())
+                .map(|mask| check_ipv4_network("n", &format!("10.0.2.0/{mask}")).is_err())
                 .iter()
                 .all(|is| *is)
         );
-        assert!(net("n", "10.0.2").is_err() && net("n", "10.0.2.0/24,hostfwd=x").is_err());
-        assert!(uuid("u", "7A37e3b4-5bd0-4f7b-8a0c-b0e2a1b2c3d4").is_ok());
-        assert!(uuid("u", "7a37e3b45bd04f7b8a0cb0e2a1b2c3d4").is_err());
+        assert!(
+            check_ipv4_network("n", "10.0.2").is_err()
+                && check_ipv4_network("n", "10.0.2.0/24,hostfwd=x").is_err()
+        );
+        assert!(check_uuid("u", "7A37e3b4-5bd0-4f7b-8a0c-b0e2a1b2c3d4").is_ok());
+        assert!(check_uuid("u", "7a37e3b45bd04f7b8a0cb0e2a1b2c3d4").is_err());
     }
 
     proptest! {
@@ -329,20 +345,20 @@ mod tests {
             id in admitted("spec.vm.machineUuid"),
         ) {
             prop_assert!(mac(&address).is_ok(), "{}", address);
-            prop_assert!(interface("b", &bridge).is_ok(), "{}", bridge);
+            prop_assert!(check_interface_name("b", &bridge).is_ok(), "{}", bridge);
             // Of the rest, how many bits of a network are left to its hosts.
-            prop_assert!(net("n", &network).is_ok() || network.contains('/'), "{}", network);
-            prop_assert!(word("d", &device, "-_.").is_ok(), "{}", device);
-            prop_assert!(word("c", &model, CPU_MODEL).is_ok(), "{}", model);
-            prop_assert!(rtc_base("r", &base).is_ok(), "{}", base);
-            prop_assert!(uuid("u", &id).is_ok(), "{}", id);
+            prop_assert!(check_ipv4_network("n", &network).is_ok() || network.contains('/'), "{}", network);
+            prop_assert!(check_characters("d", &device, "-_.").is_ok(), "{}", device);
+            prop_assert!(check_characters("c", &model, CPU_MODEL).is_ok(), "{}", model);
+            prop_assert!(check_rtc_base("r", &base).is_ok(), "{}", base);
+            prop_assert!(check_uuid("u", &id).is_ok(), "{}", id);
         }
     }
 
     #[test]
     fn a_word_holds_nothing_that_qemu_takes_apart() {
-        assert!(word("w", "virtio-net", "-_.").is_ok());
-        assert!(word("w", "e1000,romfile=/etc/passwd", "-_.").is_err());
-        assert!(word("w", "", "-_.").is_err());
+        assert!(check_characters("w", "virtio-net", "-_.").is_ok());
+        assert!(check_characters("w", "e1000,romfile=/etc/passwd", "-_.").is_err());
+        assert!(check_characters("w", "", "-_.").is_err());
     }
 }

@@ -1,15 +1,16 @@
-//! (io) Files that are there whole or not at all, whatever happens in between.
+//! (io) Writes files atomically: after a crash, a file has its old or its new content, never a part
+//! of it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Writes the file so that it has its old content, or all of the new.
+/// Replaces the content of the file.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     replace(path, |file| file.write_all(content))
 }
 
-/// Copies `from` to `to`, which is there whole or not at all.
+/// Copies `from` to `to`. The paths may be equal: the copy then belongs to this process's user.
 pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
     replace(to, |file| {
         io::copy(&mut File::open(from)?, file).map(|_| ())

@@ -1,9 +1,10 @@
-//! (pure) The configuration with every value checked, and what follows from several of its values.
+//! (pure) The configuration with all values checked, and values that follow from several others.
 //!
-//! In: [`RunnerConfig`]. Out: [`Spec`], or the first value that cannot be used. A start and a reload go through the
-//! same check, so that nothing reaches a running machine that a start would refuse.
+//! Input: [`RunnerConfig`]. Output: [`Spec`], or the first value that cannot be used. A start and a
+//! reload use the same check, so that a running VM never gets a value that would prevent its next
+//! start.
 
-mod check;
+mod validation;
 
 use crate::api::quantity::Bytes;
 pub use crate::api::runner::config::{Accelerator, NetworkConfig, NetworkType};
@@ -15,71 +16,63 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tracing_subscriber::filter::LevelFilter;
 
-/// A checked configuration of a machine.
+/// A checked configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// The configuration, without what the other fields have of it.
+    /// The configuration without the values of the other fields.
     pub vm: VmConfig,
-    /// Size of the memory; whole MiB, because QEMU refuses anything else.
+    /// Memory in bytes. QEMU requires whole MiB.
     pub ram: Bytes,
-    /// How many CPUs the machine can have.
+    /// Maximum number of CPUs.
     pub maximum_cpus: u32,
-    /// CD drives.
     pub cds: Vec<Cd>,
-    /// Disks.
     pub disks: Vec<Disk>,
-    /// What can change while the guest runs.
+    /// Values that can change while the guest runs.
     pub live: Live,
 }
 
-/// What a running machine follows.
+/// Values that a running VM follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Live {
-    /// How many CPUs the guest should have.
+    /// Number of CPUs.
     pub cpus: u32,
-    /// What the balloon leaves to the guest, if it is given.
+    /// Target of the balloon, if it is configured.
     pub ram: Option<Bytes>,
-    /// How long the guest may take to shut down.
+    /// Time for the guest to shut down.
     pub powerdown_timeout: Duration,
-    /// User whom the agent in the guest logs in.
+    /// User that the desktop agent logs in.
     pub logged_in_user: Option<String>,
-    /// The image in each CD drive.
+    /// The image of each CD drive.
     pub media: Vec<Option<PathBuf>>,
 }
 
-/// A CD drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cd {
-    /// The image, if one is in the drive.
+    /// The image, if the drive is not empty.
     pub file: Option<PathBuf>,
-    /// Place in the boot order.
+    /// Position in the boot order.
     pub bootindex: Option<u32>,
 }
 
-/// A disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// What it is made of.
     pub source: Source,
-    /// Least size of an image file, which is made or enlarged to it.
+    /// Minimum size of an image file. The runner creates or enlarges the file.
     pub size: Option<Bytes>,
-    /// Place in the boot order.
+    /// Position in the boot order.
     pub bootindex: Option<u32>,
 }
 
-/// What a disk is made of.
+/// The file or device of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// An image file.
     File(PathBuf),
-    /// A block device.
     Device(PathBuf),
-    /// One of both.
+    /// A file or a device.
     Either(PathBuf),
 }
 
 impl Source {
-    /// Its path.
     pub fn path(&self) -> &PathBuf {
         match self {
             Self::File(path) | Self::Device(path) | Self::Either(path) => path,
@@ -88,8 +81,8 @@ impl Source {
 }
 
 const MIB: u64 = 1 << 20;
-/// What a disk's size is counted in.
-const SECTOR: Bytes = Bytes(512);
+/// Unit of a disk's size.
+const SECTOR_SIZE: Bytes = Bytes(512);
 
 impl Spec {
     /// Checks the configuration.
@@ -97,20 +90,22 @@ impl Spec {
         let mut vm = config
             .vm
             .clone()
-            .ok_or_else(|| Invalid::new("vm", "missing; it describes the machine"))?;
+            .ok_or_else(|| Invalid::new("vm", "missing; it describes the VM"))?;
         log_level(config)?;
-        check::values(&vm)?;
-        // Downwards: a limit of the pod that was computed from the same text still holds.
+        validation::check_values(&vm)?;
+        // Rounded down, so that the pod's memory limit, which the operator computes from the same
+        // value, still suffices.
         let ram = Bytes(vm.maximum_ram.0 / MIB * MIB);
         vm.maximum_ram = ram;
-        whole_pages(&vm)?;
+        check_whole_pages(&vm)?;
         let maximum_cpus = maximum_cpus(&vm)?;
         vm.maximum_cpus = None;
         vm.uuid = vm.uuid.map(|uuid| uuid.to_ascii_lowercase());
         let (cds, disks) = drives(&std::mem::take(&mut vm.drives))?;
         let live = Live {
             cpus: vm.current_cpus.take().unwrap_or(1),
-            // One above the maximum means all there is: who lowers the maximum need not know of it.
+            // A higher value means all memory. A user who lowers the maximum need not change the
+            // current value.
             ram: vm.current_ram.take().map(|current| current.min(ram)),
             powerdown_timeout: Duration::from_secs(std::mem::take(&mut vm.powerdown_timeout)),
             logged_in_user: vm
@@ -130,16 +125,16 @@ impl Spec {
         })
     }
 
-    /// Whether a running machine of this configuration becomes one of the other without a new start.
+    /// Whether a running VM can follow the other configuration without a restart.
     pub fn differs_in_live_only(&self, other: &Self) -> bool {
-        // A number of CPUs beyond the maximum raises it; that is told as a matter of the number.
+        // More CPUs than the maximum raise it. The condition of the CPUs reports that.
         let raised = other.live.cpus > self.maximum_cpus;
         let maximum_cpus = if raised {
             self.maximum_cpus
         } else {
             other.maximum_cpus
         };
-        // The drives themselves stay; what is in them may change.
+        // The number of drives is fixed. Their images can change.
         let same_drives = self.cds.len() == other.cds.len()
             && self
                 .cds
@@ -151,7 +146,7 @@ impl Spec {
         } else {
             other.cds.clone()
         };
-        // A disk grows where it is.
+        // Disks can grow while the VM runs.
         let sized = |(one, two): (&Disk, &Disk)| Disk {
             size: one.size,
             ..two.clone()
@@ -171,7 +166,7 @@ impl Spec {
     }
 }
 
-/// How much is logged, if it is given: what `error`, `warn`, `info`, `debug` and `trace` stand for.
+/// The log level, if it is configured: `error`, `warn`, `info`, `debug` or `trace`.
 pub fn log_level(config: &RunnerConfig) -> Result<Option<LevelFilter>, Invalid> {
     let level = |text: &String| {
         text.parse()
@@ -180,28 +175,28 @@ pub fn log_level(config: &RunnerConfig) -> Result<Option<LevelFilter>, Invalid> 
     config.log_level.as_ref().map(level).transpose()
 }
 
-/// What a user should know of values that are taken otherwise than they stand there.
-pub fn remark(config: &RunnerConfig) -> Option<String> {
+/// A warning about a value that is not used as configured.
+pub fn warning(config: &RunnerConfig) -> Option<String> {
     let vm = config.vm.as_ref()?;
     let (current, maximum) = (vm.current_ram?, vm.maximum_ram);
     (current > maximum).then(|| {
         format!(
-            "vm.currentRam: {current} is more than the machine has, which is {maximum}; raise vm.maximumRam to give it more"
+            "vm.currentRam: {current} is more than vm.maximumRam, {maximum}, and is not used; raise vm.maximumRam for more memory"
         )
     })
 }
 
-/// Minus the signal by which the kernel reports that no huge page is left.
+/// Minus SIGBUS, by which the kernel reports that no huge page is free.
 const BUS_ERROR: i32 = -7;
 
 /// Adds the fields that may be the cause to the outcome of a QEMU that did not start.
-pub fn explain(outcome: Outcome, hugepages: Option<PageSize>) -> Outcome {
+pub fn add_possible_causes(outcome: Outcome, hugepages: Option<PageSize>) -> Outcome {
     let fields = match (outcome.reason, outcome.qemu_exit) {
         (EndReason::StartFailed, Some(_)) => {
             "fields that only QEMU and the node can check: vm.cpuModel, vm.maximumRam, vm.hugepages, vm.network[].device"
         }
         (EndReason::QemuCrashed, Some(BUS_ERROR)) if hugepages.is_some() => {
-            "the pod has fewer huge pages (vm.hugepages) than vm.maximumRam takes"
+            "the pod has fewer huge pages (vm.hugepages) than vm.maximumRam needs"
         }
         _ => return outcome,
     };
@@ -211,8 +206,8 @@ pub fn explain(outcome: Outcome, hugepages: Option<PageSize>) -> Outcome {
     }
 }
 
-/// The memory is a whole number of huge pages.
-fn whole_pages(vm: &VmConfig) -> Result<(), Invalid> {
+/// Checks that the memory is a whole number of huge pages.
+fn check_whole_pages(vm: &VmConfig) -> Result<(), Invalid> {
     let ram = vm.maximum_ram;
     let Some(page) = vm
         .hugepages
@@ -223,12 +218,13 @@ fn whole_pages(vm: &VmConfig) -> Result<(), Invalid> {
     let next = Bytes(ram.0.next_multiple_of(page.bytes()));
     let page = page.as_str();
     let problem = format!(
-        "{ram} is no whole number of huge pages of {page} (vm.hugepages); use a multiple, such as {next}"
+        "{ram} is not a multiple of the huge page size {page} (vm.hugepages); use a multiple, such as {next}"
     );
     Err(Invalid::new("vm.maximumRam", problem))
 }
 
-/// The greatest of what is given. QEMU fills up missing parts of a topology, but only with whole numbers.
+/// The highest of the configured numbers. QEMU completes a partial topology with whole numbers
+/// only.
 fn maximum_cpus(vm: &VmConfig) -> Result<u32, Invalid> {
     let parts = [
         vm.sockets,
@@ -239,25 +235,30 @@ fn maximum_cpus(vm: &VmConfig) -> Result<u32, Invalid> {
     let product = parts
         .iter()
         .try_fold(1u32, |all, n| all.checked_mul((*n).max(1)));
-    let too_many = || Invalid::new("vm.sockets", "the topology has more CPUs than any machine");
+    let too_many = || {
+        Invalid::new(
+            "vm.sockets",
+            "the topology has more CPUs than the maximum of 4096",
+        )
+    };
     let product = product.filter(|n| *n <= 4096).ok_or_else(too_many)?;
     let maximum = vm
         .maximum_cpus
         .unwrap_or(product)
         .max(vm.current_cpus.unwrap_or(1))
         .max(1);
-    check::range("vm.maximumCpus", maximum, 1..=4096)?;
+    validation::check_range("vm.maximumCpus", maximum, 1..=4096)?;
     let open = vm.sockets == 0 || vm.cores_per_die == 0 || vm.threads_per_core == 0;
     if maximum == product || (open && maximum.is_multiple_of(product)) {
         return Ok(maximum);
     }
     let problem = format!(
-        "{maximum} CPUs do not fit the topology of {product}; make it a multiple, or drop the topology"
+        "{maximum} CPUs do not fit the topology of {product}; use a multiple, or remove the topology"
     );
     Err(Invalid::new("vm.maximumCpus", problem))
 }
 
-/// CD drives and disks, each in their order.
+/// The CD drives and disks, each in their order.
 fn drives(configured: &[DriveConfig]) -> Result<(Vec<Cd>, Vec<Disk>), Invalid> {
     let (mut cds, mut disks) = (Vec::new(), Vec::new());
     for (n, config) in configured.iter().enumerate() {
@@ -277,7 +278,7 @@ fn drives(configured: &[DriveConfig]) -> Result<(Vec<Cd>, Vec<Disk>), Invalid> {
 }
 
 fn disk(key: &str, config: &DriveConfig) -> Result<Disk, Invalid> {
-    let path = |name: &str, path: &str| check::path(&format!("{key}.{name}"), path);
+    let path = |name: &str, path: &str| validation::absolute_path(&format!("{key}.{name}"), path);
     let source = match (&config.resource, &config.file, &config.device) {
         (Some(resource), _, _) => Source::Either(path("resource", resource)?),
         (_, Some(file), _) => Source::File(path("file", file)?),
@@ -295,9 +296,11 @@ fn disk(key: &str, config: &DriveConfig) -> Result<Disk, Invalid> {
                 "only an image file has a size; use it with file",
             ));
         }
-        check::range(key, size, SECTOR..=Bytes(1 << 63))?;
+        validation::check_range(key, size, SECTOR_SIZE..=Bytes(1 << 63))?;
     }
-    let size = config.size.map(|size| Bytes(size.0 / SECTOR.0 * SECTOR.0));
+    let size = config
+        .size
+        .map(|size| Bytes(size.0 / SECTOR_SIZE.0 * SECTOR_SIZE.0));
     Ok(Disk {
         source,
         size,

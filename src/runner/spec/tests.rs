@@ -1,5 +1,5 @@
 use crate::runner::config;
-use crate::runner::resolved::*;
+use crate::runner::spec::*;
 
 fn spec(keys: &str) -> Result<Spec, Invalid> {
     let parsed = config::parse(&format!(
@@ -63,12 +63,12 @@ fn a_wrong_value_is_named() {
 
 #[test]
 fn what_qemu_would_refuse_together_is_refused_with_both_places() {
-    let told = |keys: &str| spec(keys).unwrap_err().to_string();
+    let reported = |keys: &str| spec(keys).unwrap_err().to_string();
     let drives =
         "    drives: [{type: ide-cd, bootindex: 1}, {file: /a}, {file: /b, bootindex: 1}]\n";
     assert_eq!(
-        told(drives),
-        "vm.drives[2].bootindex: 1 is that of vm.drives[0] already; give each its own"
+        reported(drives),
+        "vm.drives[2].bootindex: 1 is already in use by vm.drives[0]; give each drive a different one"
     );
     assert_eq!(
         key("    drives: [{file: /b, bootindex: 2147483648}]\n"),
@@ -88,11 +88,11 @@ fn what_qemu_would_refuse_together_is_refused_with_both_places() {
     let refused = |forwards, display| ports(forwards, display).unwrap_err().to_string();
     assert_eq!(
         refused(["port: 8022", "port: 8022, protocol: tcp"], ""),
-        "vm.network[1].forward[0].port: 8022 is in use by vm.network[0].forward[0].port already; give each a port of its own"
+        "vm.network[1].forward[0].port: 8022 is already in use by vm.network[0].forward[0].port; give each a different port"
     );
     assert_eq!(
         refused(["port: 5900", "port: 1"], "spice: {}"),
-        "vm.network[0].forward[0].port: 5900 is in use by vm.display.spice.port already; give each a port of its own"
+        "vm.network[0].forward[0].port: 5900 is already in use by vm.display.spice.port; give each a different port"
     );
     assert_eq!(
         ports(["port: 5900, protocol: udp", "port: 8022"], "spice: {}"),
@@ -107,13 +107,13 @@ fn what_qemu_would_refuse_together_is_refused_with_both_places() {
 #[test]
 fn no_program_has_the_memory_of_all_addresses() {
     for text in ["900Ti", "128 TiB"] {
-        let told = spec(&format!("    maximumRam: {text}\n"))
+        let reported = spec(&format!("    maximumRam: {text}\n"))
             .unwrap_err()
             .to_string();
         assert!(
-            told.starts_with("vm.maximumRam: ")
-                && told.ends_with("is not allowed; use 1 MiB to 127 TiB"),
-            "{told}"
+            reported.starts_with("vm.maximumRam: ")
+                && reported.ends_with("is not allowed; use 1 MiB to 127 TiB"),
+            "{reported}"
         );
     }
     assert!(spec("    maximumRam: 127 TiB\n").is_ok());
@@ -125,10 +125,10 @@ fn what_is_cut_is_said() {
         let parsed = config::parse(&format!("\"/Runner\": {{vm: {{name: t, {keys}}}}}"))
             .unwrap()
             .config;
-        remark(&parsed).unwrap_or_default()
+        warning(&parsed).unwrap_or_default()
     };
-    let told = "vm.currentRam: 2 GiB is more than the machine has, which is 1 GiB; raise vm.maximumRam to give it more";
-    assert_eq!(told_of("maximumRam: 1Gi, currentRam: 2Gi"), told);
+    let reported = "vm.currentRam: 2 GiB is more than vm.maximumRam, 1 GiB, and is not used; raise vm.maximumRam for more memory";
+    assert_eq!(told_of("maximumRam: 1Gi, currentRam: 2Gi"), reported);
     for fine in [
         "maximumRam: 1Gi, currentRam: 1Gi",
         "maximumRam: 1G, currentRam: 1G",
@@ -150,8 +150,8 @@ fn a_level_of_the_log_that_there_is_not_is_refused() {
             .map(drop)
             .map_err(|invalid| invalid.to_string())
     };
-    let told = "logLevel: \"loud\" is not allowed; use error, warn, info, debug or trace";
-    assert_eq!(level("loud"), Err(told.to_owned()));
+    let reported = "logLevel: \"loud\" is not allowed; use error, warn, info, debug or trace";
+    assert_eq!(level("loud"), Err(reported.to_owned()));
     assert!(
         ["error", "warn", "info", "debug", "trace", "INFO"]
             .map(level)
@@ -276,7 +276,7 @@ fn huge_pages_have_one_of_two_sizes_and_the_memory_is_a_whole_number_of_them() {
     let refused = spec("    hugepages: 1Gi\n    maximumRam: 1536 MiB\n")
         .unwrap_err()
         .to_string();
-    let expected = "1536 MiB is no whole number of huge pages of 1Gi (vm.hugepages); use a multiple, such as 2 GiB";
+    let expected = "1536 MiB is not a multiple of the huge page size 1Gi (vm.hugepages); use a multiple, such as 2 GiB";
     assert_eq!(refused, format!("vm.maximumRam: {expected}"));
 }
 
@@ -288,18 +288,22 @@ fn a_qemu_that_does_not_start_is_reported_with_the_fields_that_only_it_can_check
         qemu_exit: exit,
         by_guest: false,
     };
-    let told = |reason, exit, pages| explain(outcome(reason, exit), pages).message;
+    let reported = |reason, exit, pages| add_possible_causes(outcome(reason, exit), pages).message;
     let huge = Some(PageSize::Large);
     assert!(
-        told(EndReason::StartFailed, Some(1), None)
+        reported(EndReason::StartFailed, Some(1), None)
             .starts_with("QEMU: no; fields that only QEMU and the node")
     );
-    assert!(told(EndReason::QemuCrashed, Some(-7), huge).contains("fewer huge pages"));
+    assert!(reported(EndReason::QemuCrashed, Some(-7), huge).contains("fewer huge pages"));
     for (reason, exit, pages) in [
         (EndReason::StartFailed, None, huge),
         (EndReason::QemuCrashed, Some(-7), None),
         (EndReason::QemuCrashed, Some(-11), huge),
     ] {
-        assert_eq!(told(reason, exit, pages), "QEMU: no", "{reason:?} {exit:?}");
+        assert_eq!(
+            reported(reason, exit, pages),
+            "QEMU: no",
+            "{reason:?} {exit:?}"
+        );
     }
 }

@@ -1,23 +1,24 @@
-//! (io) CD images: regular files in the image repository, and nothing else of the host (B27).
+//! (io) Finds CD images: regular files in the image repository only (B27).
 
 use crate::api::conditions::ConditionReason;
-use crate::runner::problem::Problem;
+use crate::runner::failure::Problem;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The image's own path, without links. A relative one begins in the repository.
-pub fn image(repository: &Path, file: &Path) -> Result<PathBuf, Problem> {
+/// The image's path without symbolic links. A relative path starts in the repository.
+pub fn find_cd_image(repository: &Path, file: &Path) -> Result<PathBuf, Problem> {
     let shown = file.display();
     if file.to_str().is_some_and(|text| text.contains("://")) {
-        let message =
-            format!("{shown} is an address; an image must be in the image repository first");
+        let message = format!(
+            "{shown} is a URL; copy the image to the image repository and configure its file name"
+        );
         return Err(Problem::new(ConditionReason::UrlNotSupported, message));
     }
     let missing = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound => Problem::new(
             ConditionReason::ImageMissing,
-            format!("{shown} is not in the image repository (yet)"),
+            format!("{shown} is not in the image repository yet; copy it there"),
         ),
         _ => Problem::new(
             ConditionReason::ImageNotReadable,
@@ -36,16 +37,16 @@ pub fn image(repository: &Path, file: &Path) -> Result<PathBuf, Problem> {
     let path = fs::canonicalize(base.join(file)).map_err(missing)?;
     if !path.starts_with(&base) {
         let message = format!(
-            "{shown} leads out of the image repository {}",
+            "{shown} is outside of the image repository {}; copy the image there",
             repository.display()
         );
         return Err(Problem::new(ConditionReason::OutsideRepository, message));
     }
-    // Looked at before it is opened: opening a device or a pipe does something.
+    // Checked before it is opened, because opening a device or a pipe has side effects.
     if !fs::metadata(&path).map_err(missing)?.is_file() {
         return Err(Problem::new(
             ConditionReason::NotAFile,
-            format!("{shown} is not a regular file"),
+            format!("{shown} is not a regular file; configure an image file"),
         ));
     }
     File::open(&path).map_err(missing)?;
@@ -67,8 +68,9 @@ mod tests {
         symlink(elsewhere.path().join("secret"), base.join("out.iso")).unwrap();
         symlink("/dev/null", base.join("device.iso")).unwrap();
         fs::create_dir(base.join("dir")).unwrap();
-        let image =
-            |file: &str| image(base, Path::new(file)).map_err(|problem| problem.reason.as_str());
+        let image = |file: &str| {
+            find_cd_image(base, Path::new(file)).map_err(|problem| problem.reason.as_str())
+        };
         let own = fs::canonicalize(base.join("a.iso")).unwrap();
         assert_eq!(image("a.iso"), Ok(own.clone()));
         assert_eq!(image("link.iso"), Ok(own.clone()));
@@ -84,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_repository_that_is_not_mounted_is_named() {
-        let problem = image(Path::new("/none/repository"), Path::new("a.iso")).unwrap_err();
+        let problem = find_cd_image(Path::new("/none/repository"), Path::new("a.iso")).unwrap_err();
         assert!(
             problem.message.contains("/none/repository"),
             "{}",

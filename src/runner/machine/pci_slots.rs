@@ -1,0 +1,262 @@
+//! (pure) Assigns PCI slots to devices, in the order of the Java VM-Operator.
+//!
+//! A guest identifies a device by its slot: Linux names interfaces after it, and Windows installs a
+//! driver for each new slot. Invariant: a device keeps its slot when other devices come or go, and
+//! gets it back when it returns.
+
+use crate::runner::failure::Invalid;
+use crate::runner::machine::record::RecordedPciSlots;
+
+/// Devices of every VM, in the order of the Java VM-Operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum StandardDevice {
+    Balloon,
+    Serial,
+    Usb,
+    Entropy,
+    Screen,
+    Sound,
+}
+
+const STANDARD_DEVICE_COUNT: u8 = 6;
+/// The chipset occupies slot 31.
+const SLOT_MAX: u8 = 30;
+
+/// PCI slots of a VM's devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PciSlots {
+    first: u8,
+    /// Slots of the network interfaces.
+    pub networks: Vec<u8>,
+    /// Slots of the disks.
+    pub disks: Vec<u8>,
+    /// Slot of the cloud-init seed.
+    pub seed: u8,
+}
+
+impl PciSlots {
+    /// The slot of a standard device.
+    pub fn standard(&self, device: StandardDevice) -> u8 {
+        self.first + device as u8
+    }
+}
+
+/// Devices with recorded slots.
+pub struct SlotOwners<'a> {
+    /// MAC addresses of the interfaces.
+    pub macs: &'a [String],
+    /// Names of the disks.
+    pub disks: &'a [String],
+    /// Whether there is a cloud-init seed.
+    pub seed: bool,
+}
+
+/// The slots of a new VM. In VMs of the Java VM-Operator without networks, QEMU added a network
+/// card before all other devices. The runner omits the card, and leaves its slot free.
+pub fn initial_slots(is_legacy: bool, has_networks: bool) -> RecordedPciSlots {
+    RecordedPciSlots {
+        first: if is_legacy && !has_networks { 2 } else { 1 },
+        ..RecordedPciSlots::default()
+    }
+}
+
+/// Assigns a slot to each device: its recorded slot, or the next unused one.
+pub fn assign(recorded: &mut RecordedPciSlots, devices: &SlotOwners) -> Result<PciSlots, Invalid> {
+    let networks = devices.macs.iter().map(|mac| format!("network {mac}"));
+    let disks = devices.disks.iter().map(|disk| format!("disk {disk}"));
+    let seed = devices.seed.then(|| "seed".to_owned());
+    let names: Vec<String> = unique_names(networks.chain(disks).chain(seed));
+    let mut slots = Vec::new();
+    for name in &names {
+        let slot = match recorded.slots.get(name) {
+            Some(slot) => *slot,
+            None => free_slot(recorded, &names)?,
+        };
+        recorded.slots.insert(name.clone(), slot);
+        slots.push(slot);
+    }
+    let mut slots = slots.into_iter();
+    let networks = slots.by_ref().take(devices.macs.len()).collect();
+    let disks = slots.by_ref().take(devices.disks.len()).collect();
+    Ok(PciSlots {
+        first: recorded.first,
+        networks,
+        disks,
+        seed: slots.next().unwrap_or_default(),
+    })
+}
+
+/// A slot for a new device. If all are used, the slot of an absent device.
+fn free_slot(recorded: &mut RecordedPciSlots, present: &[String]) -> Result<u8, Invalid> {
+    let begin = recorded.first + STANDARD_DEVICE_COUNT;
+    if let Some(slot) =
+        (begin..=SLOT_MAX).find(|slot| recorded.slots.values().all(|taken| taken != slot))
+    {
+        return Ok(slot);
+    }
+    match recorded
+        .slots
+        .keys()
+        .find(|name| !present.contains(name))
+        .cloned()
+    {
+        Some(gone) => Ok(recorded.slots.remove(&gone).unwrap_or(begin)),
+        None => {
+            let room = SLOT_MAX + 1 - begin;
+            Err(Invalid::new(
+                "vm.drives",
+                format!("a VM has at most {room} networks and disks together; remove some"),
+            ))
+        }
+    }
+}
+
+/// Numbers devices with the same name.
+fn unique_names(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen: Vec<String> = Vec::new();
+    for name in names {
+        let again = (2..)
+            .map(|n| format!("{name} ({n})"))
+            .find(|other| !seen.contains(other));
+        seen.push(if seen.contains(&name) {
+            again.unwrap_or(name)
+        } else {
+            name
+        });
+    }
+    seen
+}
+
+#[cfg(test)]
+pub mod testing {
+    use super::*;
+
+    /// The slots of a first start with a cloud-init seed.
+    pub fn layout(macs: &[String], disks: &[&str]) -> PciSlots {
+        let disks: Vec<String> = disks.iter().map(|disk| (*disk).to_owned()).collect();
+        assign(
+            &mut initial_slots(false, true),
+            &SlotOwners {
+                macs,
+                disks: &disks,
+                seed: true,
+            },
+        )
+        .unwrap()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn settled(recorded: &mut RecordedPciSlots, macs: &[&str], disks: &[&str]) -> PciSlots {
+        assign(
+            recorded,
+            &SlotOwners {
+                macs: &names(macs),
+                disks: &names(disks),
+                seed: true,
+            },
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn a_first_start_has_the_references_order() {
+        let mut recorded = initial_slots(false, true);
+        let pci_slots = settled(&mut recorded, &["a"], &["x", "y"]);
+        let fixed = [
+            StandardDevice::Balloon,
+            StandardDevice::Serial,
+            StandardDevice::Usb,
+            StandardDevice::Entropy,
+            StandardDevice::Screen,
+            StandardDevice::Sound,
+        ];
+        assert_eq!(
+            fixed.map(|device| pci_slots.standard(device)),
+            [1, 2, 3, 4, 5, 6]
+        );
+        assert_eq!(
+            (pci_slots.networks, pci_slots.disks, pci_slots.seed),
+            (vec![7], vec![8, 9], 10)
+        );
+        assert_eq!(initial_slots(true, true).first, 1);
+    }
+
+    #[test]
+    fn a_machine_of_the_reference_without_networks_stays_behind_the_card_that_nobody_asked_for() {
+        let pci_slots = settled(&mut initial_slots(true, false), &[], &["x"]);
+        assert_eq!(
+            (pci_slots.standard(StandardDevice::Balloon), pci_slots.disks),
+            (2, vec![8])
+        );
+    }
+
+    #[test]
+    fn what_comes_or_goes_moves_nothing_else() {
+        let mut recorded = initial_slots(false, true);
+        settled(&mut recorded, &["a", "b"], &["x", "y"]);
+        let pci_slots = settled(&mut recorded, &["b", "c"], &["y", "new", "x"]);
+        assert_eq!(
+            (pci_slots.networks, pci_slots.disks, pci_slots.seed),
+            (vec![8, 12], vec![10, 13, 9], 11)
+        );
+        let pci_slots = settled(&mut recorded, &["a"], &["y"]);
+        assert_eq!((pci_slots.networks, pci_slots.disks), (vec![7], vec![10]));
+    }
+
+    #[test]
+    fn a_full_bus_takes_the_place_of_what_has_gone_and_then_says_how_much_room_there_is() {
+        let mut recorded = initial_slots(false, true);
+        let many: Vec<String> = (0..24).map(|n| format!("d{n}")).collect();
+        fn devices(disks: &[String]) -> SlotOwners<'_> {
+            SlotOwners {
+                macs: &[],
+                disks,
+                seed: false,
+            }
+        }
+        assign(&mut recorded, &devices(&many)).unwrap();
+        let other = [many[1..].to_vec(), names(&["new"])].concat();
+        assert_eq!(
+            assign(&mut recorded, &devices(&other))
+                .unwrap()
+                .disks
+                .last(),
+            Some(&7)
+        );
+        let error = assign(
+            &mut recorded,
+            &devices(&[many.clone(), names(&["more"])].concat()),
+        )
+        .unwrap_err();
+        assert!(
+            error.to_string().contains("at most 24 networks and disks"),
+            "{error}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_devices_share_a_slot(starts in prop::collection::vec(prop::collection::vec(0u8..30, 0..20), 1..6)) {
+            let mut recorded = initial_slots(false, true);
+            for disks in starts {
+                let disks: Vec<String> = disks.iter().map(|n| format!("d{n}")).collect();
+                let pci_slots = assign(&mut recorded, &SlotOwners { macs: &[], disks: &disks, seed: false }).unwrap();
+                let mut slots = pci_slots.disks.clone();
+                slots.sort_unstable();
+                slots.dedup();
+                prop_assert_eq!(slots.len(), disks.len());
+                prop_assert!(slots.iter().all(|slot| (7..=SLOT_MAX).contains(slot)));
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! (pure) Shutdown of a running VM: requests to the guest, the steps that end QEMU, and the outcome.
+//!
+//! ```text
+//! shutdown requested    +timeout        +2 s                +4 s             +6 s
+//!   agent, power button   quit            SIGTERM             SIGKILL          outcome without QEMU's exit
+//!   guest off: quit, 2 s later SIGTERM ...................... SIGKILL
+//!   power off: quit, 2 s later SIGTERM, 10 s later at the latest SIGKILL
+//! ```
+//!
+//! Invariants: quit and SIGTERM let QEMU write its data, and are sent as early as possible. SIGKILL
+//! loses data. It is sent after the guest's shutdown timeout, however often a shutdown is requested,
+//! and at least 2 s after SIGTERM. Within these limits it is sent at most 4 s after the timeout. The
+//! TPM and the last report take 2 s each, so the runner exits within 10 s after the timeout. Only a
+//! power-off shortens the timeout.
+
+use crate::api::runner::outcome::{EndReason, Outcome};
+use crate::runner::failure::{self, Failure};
+use crate::runner::state::{Action, Phase, State};
+use std::time::Duration;
+
+/// Delay between two steps: QMP's quit, SIGTERM, SIGKILL.
+const ESCALATION_DELAY: Duration = Duration::from_secs(2);
+/// Remaining time of a shutdown after a power-off, in which QEMU can write its data.
+const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(6);
+/// Time for the guest agent alone, before the power button is pressed too.
+const AGENT_SHUTDOWN_TIMEOUT_MAX: Duration = Duration::from_secs(30);
+
+/// State of a shutdown.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Shutdown {
+    pub(super) cause: ShutdownCause,
+    pub(super) since: Duration,
+    /// Time since then for the guest to shut down. It also delays SIGKILL if the guest is off
+    /// earlier.
+    pub(super) time: Duration,
+    /// Whether that is the configured time.
+    pub(super) is_configured_time: bool,
+    pub(super) agent_asked: bool,
+    pub(super) press_at: Option<Duration>,
+    pub(super) force: StopMethod,
+    pub(super) force_at: Duration,
+    /// Time of the previous step.
+    pub(super) forced_at: Duration,
+}
+
+/// Cause of a shutdown.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum ShutdownCause {
+    Requested,
+    Guest,
+    Failed(Failure),
+}
+
+/// The next step to end QEMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StopMethod {
+    Quit,
+    Terminate,
+    Kill,
+    Abandon,
+}
+
+impl Shutdown {
+    /// A shutdown without a delay.
+    fn of(state: &State, cause: ShutdownCause, since: Duration) -> Self {
+        let guest_ran = matches!(state.phase, Phase::Booting | Phase::Booted);
+        // A guest that does not run yet needs no time.
+        let time = if guest_ran {
+            state.powerdown_timeout
+        } else {
+            Duration::ZERO
+        };
+        let (agent_asked, press_at, force) = (false, None, StopMethod::Quit);
+        let (force_at, forced_at) = (since, since);
+        Self {
+            cause,
+            since,
+            time,
+            is_configured_time: guest_ran,
+            agent_asked,
+            press_at,
+            force,
+            force_at,
+            forced_at,
+        }
+    }
+
+    /// The time of the next step after the previous one.
+    fn next_at(&self) -> Duration {
+        let after_previous = self.forced_at + ESCALATION_DELAY;
+        match self.force {
+            StopMethod::Kill => after_previous.max(self.since + self.time + ESCALATION_DELAY * 2),
+            StopMethod::Quit | StopMethod::Terminate | StopMethod::Abandon => after_previous,
+        }
+    }
+}
+
+impl State {
+    pub(super) fn request_agent_shutdown(&mut self) -> Vec<Action> {
+        match &mut self.shutdown {
+            Some(shutdown) if shutdown.force == StopMethod::Quit && !shutdown.agent_asked => {
+                shutdown.agent_asked = true;
+                vec![Action::ShutDownByAgent]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    pub(super) fn guest_off(&mut self, now: Duration) -> Vec<Action> {
+        match &self.shutdown {
+            // A requested shutdown: the cause is the request.
+            Some(shutdown) if shutdown.force == StopMethod::Quit => {}
+            Some(_) => return Vec::new(),
+            None => self.begin_shutdown(Shutdown::of(self, ShutdownCause::Guest, now)),
+        }
+        self.escalate(now)
+    }
+
+    /// A permanently stopped guest cannot shut down, even if that was requested.
+    pub(super) fn guest_halted(&mut self, now: Duration, why: String) -> Vec<Action> {
+        match &self.shutdown {
+            Some(shutdown) if shutdown.force == StopMethod::Quit => self.escalate(now),
+            Some(_) => Vec::new(),
+            None => self.fail(now, Failure::new(EndReason::GuestHalted, why)),
+        }
+    }
+
+    pub(super) fn stop(&mut self, now: Duration) -> Vec<Action> {
+        if let Some(shutdown) = &self.shutdown {
+            // A second request skips the time of the guest. The time between SIGTERM and SIGKILL
+            // remains, because QEMU may be writing.
+            let is_escalating = matches!(shutdown.force, StopMethod::Quit | StopMethod::Terminate);
+            return if is_escalating {
+                self.escalate(now)
+            } else {
+                Vec::new()
+            };
+        }
+        let shutdown = Shutdown::of(self, ShutdownCause::Requested, now);
+        let time = shutdown.time;
+        let press_at = (!time.is_zero()).then(|| {
+            now + if self.agent_open {
+                AGENT_SHUTDOWN_TIMEOUT_MAX.min(time / 3)
+            } else {
+                Duration::ZERO
+            }
+        });
+        self.begin_shutdown(Shutdown {
+            press_at,
+            force_at: now + time,
+            ..shutdown
+        });
+        let mut actions = if press_at.is_some() && self.agent_open {
+            self.request_agent_shutdown()
+        } else {
+            Vec::new()
+        };
+        actions.extend(self.tick(now));
+        actions
+    }
+
+    pub(super) fn power_off(&mut self, now: Duration) -> Vec<Action> {
+        let mut shutdown = self
+            .shutdown
+            .take()
+            .unwrap_or_else(|| Shutdown::of(self, ShutdownCause::Requested, now));
+        shutdown.time = shutdown
+            .time
+            .min(now.saturating_sub(shutdown.since) + POWER_OFF_TIMEOUT);
+        shutdown.is_configured_time = false;
+        let force = shutdown.force;
+        if force == StopMethod::Kill {
+            shutdown.force_at = shutdown.next_at();
+        }
+        self.begin_shutdown(shutdown);
+        if force == StopMethod::Quit {
+            self.escalate(now)
+        } else {
+            Vec::new()
+        }
+    }
+
+    pub(super) fn fail(&mut self, now: Duration, failure: Failure) -> Vec<Action> {
+        self.begin_shutdown(Shutdown::of(self, ShutdownCause::Failed(failure), now));
+        self.escalate(now)
+    }
+
+    pub(super) fn begin_shutdown(&mut self, shutdown: Shutdown) {
+        self.phase = Phase::Terminating;
+        self.deadline = None;
+        self.shutdown = Some(shutdown);
+    }
+
+    pub(super) fn timeout_changed(&mut self, timeout: Duration) -> Vec<Action> {
+        self.powerdown_timeout = timeout;
+        // A guest that did not run at the start of the shutdown has no time, and neither has one
+        // after a power-off.
+        if let Some(shutdown) = self
+            .shutdown
+            .as_mut()
+            .filter(|shutdown| shutdown.is_configured_time)
+        {
+            shutdown.time = timeout;
+            match shutdown.force {
+                StopMethod::Quit => shutdown.force_at = shutdown.since + timeout,
+                StopMethod::Kill => shutdown.force_at = shutdown.next_at(),
+                StopMethod::Terminate | StopMethod::Abandon => {}
+            }
+        }
+        Vec::new()
+    }
+
+    /// Takes the next step to end QEMU. Without a QMP connection, the first step is SIGTERM.
+    pub(super) fn escalate(&mut self, now: Duration) -> Vec<Action> {
+        let monitor = self.monitor == crate::runner::state::MonitorState::Ready;
+        let Some(shutdown) = &mut self.shutdown else {
+            return Vec::new();
+        };
+        shutdown.press_at = None;
+        let (action, next) = match shutdown.force {
+            StopMethod::Quit if monitor => (Action::Quit, StopMethod::Terminate),
+            StopMethod::Quit | StopMethod::Terminate => (Action::Terminate, StopMethod::Kill),
+            StopMethod::Kill => (Action::Kill, StopMethod::Abandon),
+            StopMethod::Abandon => return self.qemu_exited(None, ""),
+        };
+        (shutdown.force, shutdown.forced_at) = (next, now);
+        shutdown.force_at = shutdown.next_at();
+        vec![action]
+    }
+
+    /// QEMU has exited with that exit code or negative signal, or cannot be ended (None).
+    pub(super) fn qemu_exited(&mut self, status: Option<i32>, last_output: &str) -> Vec<Action> {
+        let started = self.phase != Phase::Starting;
+        let how = || status.map_or_else(|| "nothing".to_owned(), failure::describe_exit);
+        let (reason, message) = match self.shutdown.take().map(|shutdown| shutdown.cause) {
+            Some(ShutdownCause::Guest) => (EndReason::GuestShutdown, String::new()),
+            Some(ShutdownCause::Requested) => (EndReason::Stopped, String::new()),
+            Some(ShutdownCause::Failed(failure)) => (
+                failure.reason,
+                with_last_output(&failure.message, last_output),
+            ),
+            None if started => {
+                let how = format!("QEMU exited unexpectedly with {}", how());
+                (EndReason::QemuCrashed, with_last_output(&how, last_output))
+            }
+            None => {
+                let how = format!("QEMU exited with {} before the guest ran", how());
+                (EndReason::StartFailed, with_last_output(&how, last_output))
+            }
+        };
+        let message = match status {
+            Some(_) => message,
+            None => [message.as_str(), STUCK_QEMU]
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .collect::<Vec<_>>()
+                .join("; "),
+        };
+        self.phase = Phase::Stopped;
+        self.deadline = None;
+        let by_guest = reason == EndReason::GuestShutdown;
+        vec![Action::Finish(Outcome {
+            reason,
+            message,
+            qemu_exit: status,
+            by_guest,
+        })]
+    }
+}
+
+/// Message for a QEMU that was killed and still runs: it waits in the kernel for a device or a
+/// server.
+const STUCK_QEMU: &str = "QEMU was killed and has not exited: it waits in the kernel, most likely for storage that \
+    does not answer. Check that the node reaches the storage, or restart the node";
+
+/// QEMU's message for a machine type that it does not have.
+const UNSUPPORTED_MACHINE_TYPE: &str = "unsupported machine type";
+
+fn with_last_output(message: &str, last_output: &str) -> String {
+    if last_output.contains(UNSUPPORTED_MACHINE_TYPE) {
+        return format!(
+            "the VM was installed with a machine type that this image's QEMU no longer has ({last_output}). Use \
+             an image with an older QEMU, or remove machineType from machine.json in the VM's data; the \
+             guest then gets newer hardware"
+        );
+    }
+    failure::with_output(message, last_output)
+}
