@@ -1,4 +1,4 @@
-//! Figures for `/metrics`, in the OpenMetrics format.
+//! The metrics of the operator, in the OpenMetrics format.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -19,7 +19,7 @@ type OneLabel = [(&'static str, String); 1];
 /// Labels of the request counter.
 type RequestLabels = [(&'static str, String); 2];
 
-/// All figures.
+/// The metrics of the operator.
 pub struct Metrics {
     registry: Registry,
     reconciles: Family<ReconcileLabels, Counter>,
@@ -28,15 +28,15 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     vms: Family<OneLabel, Gauge>,
     objects: Family<OneLabel, Gauge>,
-    /// Seconds from the making of a VM's pod until the VM runs.
+    /// Seconds from the creation of a VM's pod until the VM runs.
     pub vm_start: Histogram,
-    /// Whether this operator leads: 1 or 0.
+    /// 1 if this operator is the leader, else 0.
     pub leader: Gauge,
-    /// Watches that had to begin anew.
+    /// Watches that were restarted.
     pub watch_restarts: Counter,
     /// VMs that cannot be decoded.
     pub undecodable: Gauge,
-    /// Whether the newest version of the settings is in force: 1 or 0.
+    /// 1 if the newest configuration file is in use, 0 if it is invalid.
     pub settings_valid: Gauge,
 }
 
@@ -44,7 +44,7 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("vm_operator");
         let reconciles = Family::default();
-        // A pass that writes nothing takes microseconds, one that writes a VM's objects some tens of milliseconds.
+        // A reconcile without writes takes microseconds. One that writes the objects of a VM takes some tens of milliseconds.
         let duration = Family::<ControllerLabel, Histogram>::new_with_constructor(|| {
             Histogram::new([
                 0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
@@ -55,7 +55,11 @@ impl Default for Metrics {
         let (requests, leader) = (Family::default(), Gauge::default());
         let help = "Requests to the API server, by verb and resource as RBAC names them";
         registry.register("api_requests", help, Family::clone(&requests));
-        registry.register("leader", "Whether this operator leads", leader.clone());
+        registry.register(
+            "leader",
+            "1 if this operator is the leader, else 0",
+            leader.clone(),
+        );
         let (vms, objects) = (Family::default(), Family::default());
         let help = "VMs, by the reason of their condition Ready";
         registry.register("vms", help, Family::clone(&vms));
@@ -64,13 +68,13 @@ impl Default for Metrics {
         let vm_start = Histogram::new([
             0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0,
         ]);
-        let help = "Time from the making of a VM's pod until the VM runs";
+        let help = "Time from the creation of a VM's pod until the VM runs";
         registry.register("vm_start_seconds", help, vm_start.clone());
         let settings_valid = Gauge::default();
         settings_valid.set(1);
         registry.register(
             "reconciles",
-            "Reconciles, by how they ended",
+            "Reconciles, by controller and outcome",
             reconciles.clone(),
         );
         registry.register(
@@ -85,7 +89,7 @@ impl Default for Metrics {
         );
         registry.register(
             "watch_restarts",
-            "Watches that had to begin anew",
+            "Watches that were restarted",
             watch_restarts.clone(),
         );
         registry.register(
@@ -93,7 +97,7 @@ impl Default for Metrics {
             "VMs that cannot be decoded",
             undecodable.clone(),
         );
-        let help = "Whether the newest version of the settings is in force";
+        let help = "1 if the newest configuration file is in use, 0 if it is invalid";
         registry.register("settings_valid", help, settings_valid.clone());
         Self {
             vms,
@@ -135,7 +139,7 @@ impl Metrics {
             .inc();
     }
 
-    /// Says how many VMs there are in each state.
+    /// Sets the number of VMs in each state.
     pub fn set_vms<'a>(&self, states: impl Iterator<Item = &'a str>) {
         // A state without VMs is not served.
         self.vms.clear();
@@ -144,7 +148,7 @@ impl Metrics {
         }
     }
 
-    /// Says how many objects of a resource are kept.
+    /// Sets the number of stored objects of a resource.
     pub fn set_stored(&self, resource: &'static str, count: usize) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         self.objects
