@@ -57,7 +57,7 @@ pub const MEDIA_FETCHED: &str = "MediaFetched";
 }}
 
 /// Additional conditions of the operator, which are absent while there is nothing to report.
-pub const NOTES: [&str; 7] = [
+pub const ADDITIONAL: [&str; 7] = [
     RESOURCES_IN_SYNC,
     DISKS_IN_SYNC,
     SERVICE_IN_SYNC,

@@ -11,7 +11,7 @@ pub const VERSION: &str = "v1";
 /// `app.kubernetes.io/name` of everything that belongs to one VM.
 pub const APP_NAME: &str = "vm-runner";
 /// `app.kubernetes.io/name` of PVCs that users created after the examples of the Java VM-Operator.
-pub const OLD_APP_NAME: &str = "vmrunner";
+pub const LEGACY_APP_NAME: &str = "vmrunner";
 /// `app.kubernetes.io/managed-by` of all objects that the operator creates for a VM.
 pub const MANAGED_BY: &str = "vm-operator";
 
@@ -50,7 +50,7 @@ pub const ANNOTATION_RESOURCES: &str = "vmoperator.jdrupes.org/resources";
 pub const ANNOTATION_STARTED_WITH: &str = "vmoperator.jdrupes.org/started-with";
 /// Annotation on the pod: the template hash, which covers all fields except CPU and memory. The operator re-creates a pod
 /// that has not run yet if its hash differs.
-pub const ANNOTATION_MADE_OF: &str = "vmoperator.jdrupes.org/made-of";
+pub const ANNOTATION_TEMPLATE_HASH: &str = "vmoperator.jdrupes.org/made-of";
 /// Annotation on the pod: the value of `spec.vm.restartRequest` when the pod was created.
 pub const ANNOTATION_RESTART_REQUEST: &str = "vmoperator.jdrupes.org/restart-request";
 /// Annotation on the Service: names of the labels and annotations that come from the VM or from the operator's
@@ -58,7 +58,7 @@ pub const ANNOTATION_RESTART_REQUEST: &str = "vmoperator.jdrupes.org/restart-req
 pub const ANNOTATION_APPLIED: &str = "vmoperator.jdrupes.org/applied";
 /// Annotation on the pod: refreshes of the volume for a configuration that the runner has not confirmed. JSON with their
 /// number, the VM's generation and the time of the last refresh.
-pub const ANNOTATION_POKED: &str = "vmoperator.jdrupes.org/poked";
+pub const ANNOTATION_VOLUME_REFRESH: &str = "vmoperator.jdrupes.org/poked";
 /// Annotation on the ConfigMap of a VM that the Java VM-Operator created: the retained `instance-id`, and the content of
 /// `spec.cloudInit` for which it is retained. JSON.
 pub const ANNOTATION_INSTANCE_ID: &str = "vmoperator.jdrupes.org/instance-id";

@@ -45,8 +45,7 @@ const WITHIN_MACHINE: &str = concat!(
     size!("self"),
     ").compareTo(quantity('4Pi')) <= 0"
 );
-const WITHIN_MACHINE_MESSAGE: &str =
-    "must be at most 4Pi, which is 4096 TiB";
+const WITHIN_MACHINE_MESSAGE: &str = "must be at most 4Pi, which is 4096 TiB";
 
 const AMOUNT: &str =
     "!isQuantity(string(self)) || quantity(string(self)).compareTo(quantity('4Pi')) <= 0";
@@ -62,8 +61,7 @@ const QUANTITY_MESSAGE: &str =
 const WITHIN_LIMITS: &str = "!has(self.requests) || !has(self.limits) || self.requests.all(name, !(name in self.limits) \
     || !isQuantity(string(self.requests[name])) || !isQuantity(string(self.limits[name])) \
     || quantity(string(self.requests[name])).compareTo(quantity(string(self.limits[name]))) <= 0)";
-const WITHIN_LIMITS_MESSAGE: &str =
-    "has a request that exceeds the limit of the same resource; raise the limit or lower the request";
+const WITHIN_LIMITS_MESSAGE: &str = "has a request that exceeds the limit of the same resource; raise the limit or lower the request";
 
 const LABEL_VALUE: &str = "self.matches(r'^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$')";
 const LABEL_VALUE_MESSAGE: &str =
@@ -90,8 +88,7 @@ const FITS_TOPOLOGY: &str = "!has(self.currentCpus) || !has(self.cpuTopology) ||
     [(t.sockets > 0 ? t.sockets : 1) * (t.diesPerSocket > 0 ? t.diesPerSocket : 1) * (t.coresPerDie > 0 ? t.coresPerDie : 1) \
     * (t.threadsPerCore > 0 ? t.threadsPerCore : 1)].all(product, self.currentCpus <= product || product > 0 && \
     (t.sockets < 1 || t.coresPerDie < 1 || t.threadsPerCore < 1) && self.currentCpus % product == 0))";
-const FITS_TOPOLOGY_MESSAGE: &str =
-    "currentCpus is more than the CPUs of cpuTopology; enlarge cpuTopology, or, if it has fields with 0, use a multiple of its CPUs";
+const FITS_TOPOLOGY_MESSAGE: &str = "currentCpus is more than the CPUs of cpuTopology; enlarge cpuTopology, or, if it has fields with 0, use a multiple of its CPUs";
 
 /// All rules.
 pub const RULES: &[Rule] = &[

@@ -89,7 +89,7 @@ pub(super) fn reference() -> String {
     text += METRICS;
     text += &metrics();
     text += VM_METRICS;
-    for metrics::Figure {
+    for metrics::Metric {
         name,
         kind,
         labels,
