@@ -132,12 +132,12 @@ async fn operate_with(
     } = started;
     let registry = pages.registry.clone();
     drop(process.pages.send_replace(pages.router()));
-    let standing = async {
+    let election = async {
         // A process without complete stores must not become the leader.
         registry.ready().await;
         candidate.stand().await
     };
-    let out_of_time = async {
+    let shutdown_timeout = async {
         stop().await;
         tracing::info!("shutting down; waiting for the reconciles in progress");
         // Before the first lists, no reconcile can be in progress.
@@ -146,11 +146,11 @@ async fn operate_with(
         }
     };
     tokio::select! {
-        lost = standing => return Err(lost.into()),
+        lost = election => return Err(lost.into()),
         ended = tasks.ended() => return Err(ended.into()),
         _ = futures::future::join_all(runs) => {}
         // A write may still be in progress, so the Lease is not released but expires.
-        () = out_of_time => return Ok(None),
+        () = shutdown_timeout => return Ok(None),
     }
     candidate.release().await;
     Ok(end.await)
