@@ -1,62 +1,63 @@
-//! Condition types and reasons, and the one way to change a condition.
+//! Condition types and reasons, and the construction of conditions.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 listed! {
-/// The types of conditions, and what they say.
+/// The condition types with their documentation.
 TYPES {
-/// Condition: the VM is in the state that its spec asks for. Written by the operator.
+/// Condition: the VM is in the state of `spec.vm.state`. Written by the operator.
 pub const READY: &str = "Ready";
-/// Condition: QEMU runs and the guest was started. Written by the runner.
+/// Condition: QEMU runs the guest. Written by the runner.
 pub const RUNNING: &str = "Running";
-/// Condition: the guest's agent has answered since the guest's last boot. Written by the runner.
+/// Condition: the guest agent has answered since the last boot of the guest. Written by the runner.
 pub const BOOTED: &str = "Booted";
 /// Condition: the desktop agent in the guest is connected. Written by the runner.
 pub const VMOP_AGENT_CONNECTED: &str = "VmopAgentConnected";
-/// Condition: the wanted user is logged in in the guest. Written by the runner.
+/// Condition: the user of `spec.vm.display.loggedInUser` is logged in to the guest. Written by the runner.
 pub const USER_LOGGED_IN: &str = "UserLoggedIn";
 /// Condition: a SPICE client is connected. Written by the runner.
 pub const CONSOLE_CONNECTED: &str = "ConsoleConnected";
-/// Condition: the processor runs the guest, not emulation. Written by the runner while the machine runs.
+/// Condition: the guest runs with hardware acceleration (KVM). Written by the runner while the VM runs.
 pub const ACCELERATED: &str = "Accelerated";
-/// Condition: the guest has as many CPUs as configured. Written by the runner while the machine runs.
+/// Condition: the guest has the configured number of CPUs. Written by the runner while the VM runs.
 pub const CPUS_IN_SYNC: &str = "CpusInSync";
-/// Condition: the guest has as much memory as configured. Written by the runner while the machine runs.
+/// Condition: the guest has the configured size of memory. Written by the runner while the VM runs.
 pub const MEMORY_IN_SYNC: &str = "MemoryInSync";
-/// Condition: no disk keeps the guest from running, or has given it an error. Written by the runner while the machine runs.
+/// Condition: no disk has paused the guest or returned an error to it. Written by the runner while the VM runs.
 pub const STORAGE_HEALTHY: &str = "StorageHealthy";
-/// Condition: each CD drive has the medium that it should have. Written by the runner while a machine with CD drives runs.
+/// Condition: each CD drive contains the configured CD image. Written by the runner while a VM with CD drives runs.
 pub const MEDIA_READY: &str = "MediaReady";
-/// Condition: the machine's TPM runs. Written by the runner while a machine with a TPM runs.
+/// Condition: the TPM of the VM runs. Written by the runner while a VM with a TPM runs.
 pub const TPM_HEALTHY: &str = "TpmHealthy";
-/// Condition: the machine is as its configuration file says. Written by the runner while the machine runs.
+/// Condition: the running VM has the values of its configuration file. Written by the runner while the VM runs.
 pub const CONFIG_IN_SYNC: &str = "ConfigInSync";
 
-/// Condition: the pod has the CPU and memory requests that belong to the machine's size. Written by the operator while
-/// it is false, and then absent.
+/// Condition: the pod has the CPU and memory resources that the operator has requested. Written by the operator while it is
+/// false, otherwise absent.
 pub const RESOURCES_IN_SYNC: &str = "ResourcesInSync";
-/// Condition: the disks' claims are as the VM says. Written by the operator while it is false, and then absent.
-pub const DISKS_IN_SYNC: &str = "DisksInSync";
-/// Condition: a field of the VM is accepted and has no effect. Written by the operator while it is so.
-pub const IGNORED_FIELD: &str = "IgnoredField";
-/// Condition: the VM's load balancer service is as it should be. Written by the operator while it is false, and then
+/// Condition: the claims of the disks have the configuration of the VM. Written by the operator while it is false, otherwise
 /// absent.
+pub const DISKS_IN_SYNC: &str = "DisksInSync";
+/// Condition: a field of the VM has no effect. Written by the operator while it is true, otherwise absent.
+pub const IGNORED_FIELD: &str = "IgnoredField";
+/// Condition: the VM's Service of type `LoadBalancer` has the configured content. Written by the operator while it is false,
+/// otherwise absent.
 pub const SERVICE_IN_SYNC: &str = "ServiceInSync";
-/// Condition: the VM has changed in a way that a running machine cannot follow. Written by the operator while it is true,
-/// and then absent.
+/// Condition: the VM has changes that take effect at the next start. Written by the operator while it is true, otherwise
+/// absent.
 pub const RESTART_REQUIRED: &str = "RestartRequired";
-/// Condition: what the VM needs of its volumes can be read and written by the runner. Written by the operator while it is
-/// false, and then absent.
+/// Condition: the runner can read and write the volumes of the VM. Written by the operator while it is false, otherwise
+/// absent.
 pub const DATA_ACCESSIBLE: &str = "DataAccessible";
-/// Condition: each CD image that the VM names by URL is in the image repository. Written by the operator while a VM that
-/// should run names one.
+/// Condition: each CD image that the VM names by URL is in the image repository. Written by the operator while a VM with
+/// such an image has the desired state `Running`.
 pub const MEDIA_FETCHED: &str = "MediaFetched";
 }}
 
-/// Conditions of the operator that are there only while there is something to tell.
-pub const NOTES: [&str; 7] = [
+/// Additional conditions of the operator, which are absent while there is nothing to report.
+pub const ADDITIONAL: [&str; 7] = [
     RESOURCES_IN_SYNC,
     DISKS_IN_SYNC,
     SERVICE_IN_SYNC,
@@ -66,7 +67,7 @@ pub const NOTES: [&str; 7] = [
     DATA_ACCESSIBLE,
 ];
 
-/// The conditions that every VM has from its creation on; clients of the reference rely on their presence.
+/// The conditions that every VM has from its creation. Clients of the Java VM-Operator rely on their presence.
 pub const INITIAL: [&str; 5] = [
     RUNNING,
     BOOTED,
@@ -75,201 +76,201 @@ pub const INITIAL: [&str; 5] = [
     CONSOLE_CONNECTED,
 ];
 
-/// Reasons of [`READY`]: the state of a VM, or its blocking condition. Event reasons are the same. The comment is the cause,
-/// `detailed_message` the place where Kubernetes publishes it, and `message` the next step, in which `{}` is the name of the
-/// object that the condition's message names. Messages and `docs/troubleshooting.md` take them from here, in the order in
-/// which a VM meets them.
+/// Reasons of [`READY`]: the state of a VM, or its blocking condition. The reasons of events are the same.
+///
+/// The doc comment is the cause. `detailed_message` is the place where Kubernetes publishes it. `message` is the next step,
+/// in which `{}` is the name of the object that the condition's message names. Conditions, events and
+/// `docs/troubleshooting.md` contain these texts. The order is the order in which a starting VM can reach the reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumMessage, IntoStaticStr, VariantArray)]
 pub enum ReadyReason {
-    /// Wanted and running.
+    /// The desired state is `Running`, and the VM runs.
     Running,
-    /// Not wanted and not there.
+    /// The desired state is `Stopped`, and the VM has no pod.
     Stopped,
     /// All objects are created; the pod or QEMU is starting.
     Starting,
     /// The guest is being shut down.
     Stopping,
-    /// A field of the VM cannot be used; nothing is made or changed.
+    /// A field of the VM has an invalid value; the operator creates and changes no object.
     #[strum(
-        detailed_message = "our own check of the spec",
+        detailed_message = "the operator's validation of the spec",
         message = "correct the field that the message names"
     )]
     InvalidSpec,
-    /// An object that is not this VM's has the name of one of its own.
+    /// An object of another owner has the name that an object of this VM needs.
     #[strum(
         detailed_message = "the object's labels and owner",
-        message = "give the VM or its disk another name, or remove the object: not where it is the operator's own or another VM's, \
-            which the message says"
+        message = "give the VM or its disk another name; or remove the object, but not if it belongs to the operator or to another VM"
     )]
     NameTaken,
-    /// A quota of the namespace leaves no room for an object of the VM.
+    /// An object of the VM exceeds a quota of the namespace.
     #[strum(
         detailed_message = "the API server's answer, `exceeded quota`",
         message = "raise the quota (kubectl describe quota), or make the VM smaller"
     )]
     QuotaExceeded,
-    /// Pod Security or an admission policy refuses an object of the VM.
+    /// Pod Security or an admission policy rejects an object of the VM.
     #[strum(
         detailed_message = "the API server's answer, `violates PodSecurity` or `denied the request`",
-        message = "correct the VM, or the policy that the message names, or let the namespace admit what the VM needs"
+        message = "correct the VM or the policy that the message names, or let the namespace admit the objects of the VM"
     )]
     PolicyRefused,
-    /// The operator may not see, make or change an object.
+    /// The operator has no permission to read, create or change an object.
     #[strum(
         detailed_message = "the API server's answer, `cannot … resource`",
-        message = "apply the overlay again with which the operator was installed (kubectl apply -k OVERLAY)"
+        message = "apply the overlay of the operator's installation again (kubectl apply -k OVERLAY)"
     )]
     NotAuthorized,
-    /// The API server refuses an object of the VM for another cause.
+    /// The API server rejects an object of the VM for another cause.
     #[strum(
         detailed_message = "the API server's answer",
-        message = "correct the VM, or what the message names"
+        message = "correct the VM, or the cause that the message names"
     )]
     Rejected,
-    /// No node offers the resource by which a pod gets /dev/kvm.
+    /// No node offers the extended resource that gives a pod /dev/kvm.
     #[strum(
         detailed_message = "pod condition `PodScheduled`, `Insufficient …/kvm`",
         message = "install the device plugin on nodes that have /dev/kvm (kubectl apply -k deploy/device-plugin), or set \
             accelerator.policy to tcg in the operator's ConfigMap"
     )]
     AcceleratorResourceMissing,
-    /// No node offers the resource by which a pod gets /dev/net/tun, which tap networks need.
+    /// No node offers the extended resource that gives a pod /dev/net/tun, which tap networks need.
     #[strum(
         detailed_message = "pod condition `PodScheduled`, `Insufficient …/tun`",
         message = "install the device plugin on the nodes (kubectl apply -k deploy/device-plugin), or set tap.hostPath to true in \
             the operator's ConfigMap"
     )]
     TapResourceMissing,
-    /// No node takes the pod: CPU, memory, taints, node selection, a volume on another node, a claim that does not exist,
-    /// is being deleted or is used by another pod alone, or, with tap networks, a port that another pod on the node has.
+    /// The scheduler finds no node for the pod: CPU, memory, taints, node selection, or a volume on another node. Or a claim
+    /// is missing, is being deleted, or is in exclusive use by another pod. Or, with tap networks, another pod uses the port.
     #[strum(
         detailed_message = "pod condition `PodScheduled`",
-        message = "make room, let the pod run where its volumes are, or change spec.vm, spec.resources or the node selection: see \
+        message = "make room on a node that can mount the pod's volumes, or change spec.vm, spec.resources or the node selection: see \
             kubectl describe pod {}"
     )]
     Unschedulable,
-    /// A claim has had no volume for 10 s.
+    /// A claim has not been bound to a volume within 10 s.
     #[strum(
         detailed_message = "pod condition `PodScheduled` and the claim's phase",
-        message = "provide a volume that fits it; or correct class, selector or size in the VM (of the image repository: in its \
-            manifest) and delete the claim while its phase is Pending, as it holds nothing until then; it is created again: \
-            see kubectl describe pvc {}"
+        message = "provide a volume that fits the claim; or correct class, selector or size in the VM (for the image repository: in its \
+            manifest), and delete the claim while its phase is Pending, because it has no data until then; the operator creates \
+            it again: see kubectl describe pvc {}"
     )]
     ClaimPending,
-    /// A claim has lost its volume, and with it the data.
+    /// A claim has lost its volume and therefore its data.
     #[strum(
         detailed_message = "the claim's phase `Lost`",
-        message = "bring the volume back, or restore the data into a new claim: see kubectl describe pvc {}"
+        message = "recover the volume, or restore the data into a new claim: see kubectl describe pvc {}"
     )]
     ClaimLost,
-    /// The storage class of a claim does not exist or makes no volume.
+    /// The storage class of a claim does not exist, or its provisioner fails.
     #[strum(
         detailed_message = "event `ProvisioningFailed` of the claim",
-        message = "correct the class's provisioner; or correct the storage class in the VM (of the image repository: in its \
-            manifest) and delete the claim while its phase is Pending, as it holds nothing until then; it is created again: \
-            see kubectl describe pvc {}"
+        message = "correct the provisioner of the class; or correct the storage class in the VM (for the image repository: in its \
+            manifest), and delete the claim while its phase is Pending, because it has no data until then; the operator creates \
+            it again: see kubectl describe pvc {}"
     )]
     ProvisioningFailed,
-    /// A volume cannot be attached to the node, often because another node still has it.
+    /// A volume cannot be attached to the node, often because it is still attached to another node.
     #[strum(
         detailed_message = "event `FailedAttachVolume` of the pod",
-        message = "wait until the other node has let it go, or see what holds it: kubectl get volumeattachments"
+        message = "wait until the volume is detached from the other node, or look for its attachment: kubectl get volumeattachments"
     )]
     VolumeAttachFailed,
-    /// A claim's volume mode does not fit its use: disks are block devices.
+    /// The volume mode of a claim does not fit its use as a block device.
     #[strum(
         detailed_message = "event `FailedMount` of the pod, `volumeMode`",
         message = "give the disk a claim with volumeMode Block: see kubectl describe pod {}"
     )]
     ClaimWrongMode,
-    /// A secret that the VM needs is missing, or lacks a key.
+    /// A Secret that the VM needs is missing, or lacks a key.
     #[strum(
         detailed_message = "event `FailedMount` of the pod, `secret`",
-        message = "create the secret, or the key in it, that spec.cloudInit names; the VM then starts by itself, up to two minutes \
-            later"
+        message = "create the Secret and the key that spec.cloudInit names; the VM then starts within two minutes"
     )]
     SecretMissing,
-    /// A volume cannot be mounted or mapped on the node.
+    /// The kubelet cannot mount or map a volume on the node.
     #[strum(
         detailed_message = "events `FailedMount` and `FailedMapVolume` of the pod",
-        message = "correct what the message names on the node or in the storage: see kubectl describe pod {}"
+        message = "correct the cause that the message names on the node or in the storage: see kubectl describe pod {}"
     )]
     VolumeMountFailed,
-    /// The container runtime or the network plugin cannot set the pod up.
+    /// The container runtime or the network plugin cannot create the pod's sandbox.
     #[strum(
         detailed_message = "event `FailedCreatePodSandBox` of the pod",
         message = "repair the node's container runtime or network plugin: see kubectl describe pod {}"
     )]
     SandboxFailed,
-    /// The runner's image cannot be pulled.
+    /// The kubelet cannot pull the runner's image.
     #[strum(
         detailed_message = "the container's state `ErrImagePull`, `ImagePullBackOff`, `ErrImageNeverPull`, `InvalidImageName`",
-        message = "correct spec.image, or runnerImage in the operator's ConfigMap, or load the image where the node finds it"
+        message = "correct spec.image, or runnerImage in the operator's ConfigMap, or load the image on the node"
     )]
     ImagePullFailed,
-    /// The container cannot be created or started.
+    /// The kubelet cannot create or start the container.
     #[strum(
         detailed_message = "the container's state `CreateContainerConfigError`, `CreateContainerError`, `RunContainerError`",
         message = "see kubectl describe pod {}"
     )]
     ContainerFailed,
-    /// Kubernetes warns of something else while the pod does not start.
+    /// Kubernetes reports another warning while the pod does not start.
     #[strum(
-        detailed_message = "any other warning of the pod, passed on as it is",
+        detailed_message = "any other warning event of the pod, with its text in the message",
         message = "see kubectl describe pod {}"
     )]
     PodWarning,
-    /// The VM has ended by itself; it starts again after 1 s, 2 s, 4 s … 5 min. Or others delete its pod again and again.
+    /// The VM has stopped unexpectedly, or other clients delete its pod repeatedly. The operator starts it again after a delay
+    /// that doubles from 1 s to 5 min.
     #[strum(
         detailed_message = "the end of the pod: see the table below",
-        message = "nothing, if the guest has powered itself off; else correct what the message names"
+        message = "if the guest has powered itself off, no action is needed; otherwise correct the cause that the message names"
     )]
     RestartBackoff,
-    /// The pod's node does not answer; the guest may still run there, so that it is started nowhere else.
+    /// The pod's node does not answer. The guest may still run there, so the operator does not start it on another node.
     #[strum(
         detailed_message = "pod phase `Unknown`, condition `Ready` without a reason, `DisruptionTarget` by the taint manager, or no \
             container's state 2 min after the pod got its node",
-        message = "bring the node back; if it is off for sure, let its volumes go: kubectl taint node {} \
+        message = "bring the node back; if it is certainly powered off, release its volumes: kubectl taint node {} \
             node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
     )]
     NodeUnreachable,
-    /// The pod runs, and its runner has not reported the VM's state for two minutes: it does not reach the API server, or
-    /// may not write there.
+    /// The pod runs, but its runner has not reported the VM's state for two minutes. It cannot reach the API server, or has no
+    /// permission to write.
     #[strum(
         detailed_message = "condition `Ready` of the pod, and none of the runner's conditions of the VM",
-        message = "see kubectl logs {}; let the pod reach the API server (NetworkPolicy), and the runner write (Role vm-runner: \
-            apply the overlay again with which the operator was installed)"
+        message = "see kubectl logs {}; allow the pod to reach the API server (NetworkPolicy), and the runner to write (Role vm-runner: \
+            apply the overlay of the operator's installation again)"
     )]
     RunnerSilent,
-    /// The pod has had its time to end and is still there.
+    /// The pod still exists after its termination grace period.
     #[strum(
         detailed_message = "the pod's deletion time",
-        message = "see what holds it: kubectl describe pod {}; if its container runs, switch that off: kubectl exec {} -- vm-runner \
-            power-off; deleting the pod by force may corrupt disks, as its guest may still run"
+        message = "look for the cause: kubectl describe pod {}; if its container runs, power the VM off: kubectl exec {} -- vm-runner \
+            power-off; do not delete the pod by force, because its guest may still run and corrupt its disks"
     )]
     TerminationOverdue,
-    /// An image given by URL, from which the VM boots, cannot be fetched.
+    /// The download of a CD image fails, from which the VM boots.
     #[strum(
         detailed_message = "condition `MediaFetched`: see the table below",
-        message = "correct what the message names; after imageRepository.fetch.startDeadline the VM starts with the drive empty"
+        message = "correct the cause that the message names; after imageRepository.fetch.startDeadline the VM starts with an empty drive"
     )]
     MediaFetchFailed,
 }
 
 impl ReadyReason {
-    /// The reason as it is in the condition.
+    /// The text of the reason in a condition.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
 
-    /// Whether the VM is as its spec wants it.
+    /// Whether the VM is in its desired state.
     #[must_use]
     pub fn is_ready(self) -> bool {
         matches!(self, Self::Running | Self::Stopped)
     }
 
-    /// Whether somebody should look at it.
+    /// Whether a user must act.
     #[must_use]
     pub fn is_problem(self) -> bool {
         !matches!(
@@ -279,31 +280,30 @@ impl ReadyReason {
     }
 }
 
-/// Declares the reasons of the conditions besides [`READY`]: their names, the conditions that have them, their meaning, which
-/// is in `docs/reference.md`, and the next step where an image is not fetched. A reason without one of the first three does
-/// not compile.
+/// Declares the reasons of all conditions except [`READY`]: name, condition types, meaning, and, for failed downloads of CD
+/// images, the next step. `docs/reference.md` contains the meaning. A reason without one of the first three does not compile.
 macro_rules! condition_reasons {
     ($($(#[doc = $meaning:literal])+ $reason:ident: $($condition:ident),+ $(=> $next_step:literal)?;)*) => {
         /// Reason of a condition.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
         pub enum ConditionReason {
             $($(#[doc = $meaning])+ $reason,)*
-            /// A reason of [`READY`], also where it is why an image is not fetched.
+            /// A reason of [`READY`], which [`MEDIA_FETCHED`] can have too.
             #[strum(transparent)]
             Ready(ReadyReason),
         }
 
         impl ConditionReason {
-            /// All of them except those of [`READY`].
+            /// All reasons except those of [`READY`].
             pub const ALL: &[Self] = &[$(Self::$reason),*];
 
-            /// The reason as it is in the condition.
+            /// The text of the reason in a condition.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 self.into()
             }
 
-            /// The types of the conditions that have this reason.
+            /// The condition types that can have this reason.
             #[must_use]
             pub const fn conditions(self) -> &'static [&'static str] {
                 match self {
@@ -312,7 +312,7 @@ macro_rules! condition_reasons {
                 }
             }
 
-            /// What the reason means. Those of [`READY`] are in `docs/troubleshooting.md`.
+            /// The meaning of the reason. Empty for reasons of [`READY`], which are in `docs/troubleshooting.md`.
             #[must_use]
             pub const fn meaning(self) -> &'static str {
                 match self {
@@ -321,7 +321,7 @@ macro_rules! condition_reasons {
                 }
             }
 
-            /// The next step where an image is not fetched for this reason, if it is one of `MediaFetched`.
+            /// The next step after a failed download. Empty for reasons of other conditions than [`MEDIA_FETCHED`].
             #[must_use]
             pub const fn next_step(self) -> &'static str {
                 match self {
@@ -340,7 +340,7 @@ condition_reasons! {
     RunnerStarted: RUNNING, BOOTED;
     /// QEMU runs the guest.
     VmStarted: RUNNING, BOOTED;
-    /// The guest's agent has answered since the last boot.
+    /// The guest agent has answered since the last boot.
     VmBooted: RUNNING, BOOTED;
     /// The guest is being shut down.
     VmTerminating: RUNNING, BOOTED;
@@ -351,139 +351,139 @@ condition_reasons! {
     VmopAgentStarted: VMOP_AGENT_CONNECTED;
     /// The desktop agent in the guest is not connected.
     VmopAgentDisconnected: VMOP_AGENT_CONNECTED, USER_LOGGED_IN;
-    /// The VM names no user to log in.
+    /// The VM has no `spec.vm.display.loggedInUser`.
     NotRequested: USER_LOGGED_IN;
-    /// The user is being logged in.
+    /// The login of the user is in progress.
     Processing: USER_LOGGED_IN;
     /// The desktop agent has reported that the user is logged in.
     LoggedIn: USER_LOGGED_IN;
-    /// The desktop agent could not log the user in; the message is its answer.
+    /// The desktop agent could not log the user in; the message contains its answer.
     LoginFailed: USER_LOGGED_IN;
     /// A SPICE client is connected.
     Connected: CONSOLE_CONNECTED;
     /// No SPICE client is connected.
     Disconnected: CONSOLE_CONNECTED;
 
-    /// The processor runs the guest.
+    /// The guest runs with KVM.
     Kvm: ACCELERATED;
-    /// The guest is emulated, as configured.
+    /// The guest is emulated (TCG), as configured.
     TcgRequested: ACCELERATED;
-    /// The guest is emulated: the pod has no /dev/kvm that it can open and that belongs to KVM.
+    /// The guest is emulated: the pod has no usable /dev/kvm.
     KvmNotAvailable: ACCELERATED;
-    /// The guest is emulated: a test run of KVM failed.
+    /// The guest is emulated: a test run with KVM failed.
     KvmDoesNotWork: ACCELERATED;
-    /// The guest is emulated: KVM works, but not with `cpuModel`; the message names models that work.
+    /// The guest is emulated: KVM does not support `cpuModel`; the message names supported models.
     CpuModelRefused: ACCELERATED;
     /// QEMU chooses the accelerator.
     Unset: ACCELERATED;
 
-    /// The guest has the configured CPUs, memory or CD images.
+    /// CPUs, memory or CD images of the guest are as configured.
     AsConfigured: CPUS_IN_SYNC, MEMORY_IN_SYNC, MEDIA_READY;
-    /// The guest keeps a CPU that it was asked to release; the message has the guest's reason.
+    /// The guest does not release a CPU; the message contains the guest's reason.
     RefusedByGuest: CPUS_IN_SYNC;
-    /// The guest, or the CD drive, has not followed the change; the message has the cause.
+    /// The guest or the CD drive has not applied the change; the message names the cause.
     NotFollowed: CPUS_IN_SYNC, MEMORY_IN_SYNC, MEDIA_READY;
 
-    /// The machine has the values of its configuration file.
+    /// The running VM has the values of its configuration file.
     Applied: CONFIG_IN_SYNC;
-    /// The configuration file cannot be used; the machine keeps its present configuration.
+    /// The configuration file is invalid; the running VM retains its present configuration.
     InvalidConfig: CONFIG_IN_SYNC;
-    /// The display has another password or password expiry than configured; the message has the cause.
+    /// The display does not have the configured password or password expiry; the message names the cause.
     PasswordNotSet: CONFIG_IN_SYNC;
-    /// The connection to QMP has ended; the guest continues, and changes reach it at its next start only.
+    /// The QMP connection is closed. The guest continues, and changes take effect only at the next start.
     MonitorLost: CONFIG_IN_SYNC;
     /// The change takes effect at the next start.
     RestartNeeded: CONFIG_IN_SYNC;
 
     /// No disk has reported an error since the guest's boot.
     Healthy: STORAGE_HEALTHY;
-    /// The storage of a disk is full; the guest is paused until there is space.
+    /// The storage of a disk is full; the guest is paused until the storage has space.
     DiskFull: STORAGE_HEALTHY;
-    /// A disk cannot be read or written; the message says whether the guest is paused or has received the error.
+    /// A read or write of a disk failed. The message says whether the guest is paused or has received the error.
     DiskError: STORAGE_HEALTHY;
 
-    /// An image is not in the image repository.
+    /// A CD image is not in the image repository.
     ImageMissing: MEDIA_READY;
-    /// An image cannot be read, or QEMU cannot use it.
+    /// A CD image cannot be read, or QEMU cannot use it.
     ImageNotReadable: MEDIA_READY;
-    /// The path of an image leads out of the image repository.
+    /// The path of a CD image leads out of the image repository.
     OutsideRepository: MEDIA_READY;
-    /// An image is not a regular file.
+    /// A CD image is not a regular file.
     NotAFile: MEDIA_READY;
-    /// The runner's configuration names an image by URL, which the operator or `vm-runner fetch` must fetch first.
+    /// The runner's configuration names a CD image by URL. The operator or `vm-runner fetch` must download it first.
     UrlNotSupported: MEDIA_READY;
-    /// The guest has locked its CD drive; the image changes when the guest unlocks it.
+    /// The guest has locked its CD drive; the CD image changes when the guest unlocks the drive.
     GuestHoldsMedium: MEDIA_READY;
 
-    /// The machine's TPM runs.
+    /// The TPM of the VM runs.
     Runs: TPM_HEALTHY;
-    /// The TPM has exited; the guest continues without a TPM until the VM's next start. Also an event.
+    /// The TPM process has exited. The guest continues without a TPM until the next start. This reason is also an event.
     TpmEnded: TPM_HEALTHY;
 
-    /// The node can never provide the resources that are requested for the pod.
+    /// The node can never provide the requested resources of the pod.
     Infeasible: RESOURCES_IN_SYNC;
-    /// The node cannot provide the resources that are requested for the pod now; the kubelet retries.
+    /// The node cannot provide the requested resources of the pod now; the kubelet retries.
     Deferred: RESOURCES_IN_SYNC;
     /// The API server rejects the resize of the pod; the operator retries every 5 to 6 minutes.
     ResizeRefused: RESOURCES_IN_SYNC;
-    /// The pod has other resources than the operator requested.
+    /// The pod does not have the resources that the operator has requested.
     Differs: RESOURCES_IN_SYNC;
 
-    /// A disk is configured smaller than its claim, and volumes cannot shrink.
+    /// The configured size of a disk is smaller than its claim; volumes cannot shrink.
     ShrinkRefused: DISKS_IN_SYNC;
-    /// The claim of a disk exists with another storage class or volume mode, which cannot be changed.
+    /// The claim of a disk exists with another storage class or volume mode, which are immutable.
     ClaimImmutable: DISKS_IN_SYNC;
-    /// The API server rejects a larger size or another attributes class of a disk's claim; the operator retries every 5 to 6
-    /// minutes.
+    /// The API server rejects a larger size or another volume attributes class of a disk's claim. The operator retries every
+    /// 5 to 6 minutes.
     ExpansionRefused: DISKS_IN_SYNC;
 
-    /// An object that does not belong to the VM has the name that the VM's object needs.
-    NameTaken: SERVICE_IN_SYNC, MEDIA_FETCHED => "remove that pod, or, where it is a VM's, give that VM another name";
-    /// The API server rejects the service; an existing service is unchanged.
+    /// An object of another owner has the name that an object of this VM needs.
+    NameTaken: SERVICE_IN_SYNC, MEDIA_FETCHED => "remove that pod; if it belongs to a VM, give that VM another name";
+    /// The API server rejects the Service; an existing Service is unchanged.
     Rejected: SERVICE_IN_SYNC;
-    /// The message names fields that have no effect.
+    /// Fields of the VM have no effect; the message names them.
     NoEffect: IGNORED_FIELD;
-    /// The message names the fields whose changes take effect at the next start.
+    /// Changes of fields take effect at the next start; the message names the fields.
     SpecChanged: RESTART_REQUIRED;
-    /// The runner cannot read or write a volume of the VM; the message has user ID, path and the command that helps.
+    /// The runner cannot read or write a volume of the VM. The message contains user ID, path and the command to correct it.
     DataNotAccessible: DATA_ACCESSIBLE;
 
-    /// Each image is in the image repository.
+    /// Each CD image is in the image repository.
     Fetched: MEDIA_FETCHED;
-    /// An image is being fetched; the message has the progress.
-    Fetching: MEDIA_FETCHED => "nothing";
-    /// The settings do not allow the scheme of the URL or of a redirect.
-    SchemeNotAllowed: MEDIA_FETCHED => "use another URL, or allow it in imageRepository.fetch.schemes";
-    /// The URL, or the URL of a redirect, cannot be used.
+    /// The download of a CD image is in progress; the message contains the progress.
+    Fetching: MEDIA_FETCHED => "none; wait for the download";
+    /// The operator's configuration does not allow the scheme of the URL or of a redirect.
+    SchemeNotAllowed: MEDIA_FETCHED => "use another URL, or allow the scheme in imageRepository.fetch.schemes of the operator's ConfigMap";
+    /// The URL or the URL of a redirect is invalid.
     InvalidUrl: MEDIA_FETCHED => "correct the URL";
-    /// The server did not answer completely: name resolution, connection, TLS or timeout.
+    /// The server did not answer completely: the cause is name resolution, connection, TLS or a timeout.
     ServerUnreachable: MEDIA_FETCHED =>
-        "correct the network, or the NetworkPolicy of the fetch pods; behind a proxy, or with a certificate authority of your \
-        own, see imageRepository.fetch.httpsProxy and .authorities; it is tried again";
+        "correct the network or the NetworkPolicy of the download pods; for a proxy or a private certificate authority, set \
+        imageRepository.fetch.httpsProxy or imageRepository.fetch.authorities; the operator retries";
     /// The server does not have the file or denies access.
-    ServerRefused: MEDIA_FETCHED => "correct the URL, or put the file there; it is tried again";
-    /// The server cannot answer at the moment.
-    ServerFailed: MEDIA_FETCHED => "nothing; it is tried again";
-    /// The image is larger than imageRepository.fetch.maxSize.
-    TooLarge: MEDIA_FETCHED => "raise maxSize in the operator's ConfigMap";
-    /// The file has another checksum than the VM names.
+    ServerRefused: MEDIA_FETCHED => "correct the URL, or provide the file on the server; the operator retries";
+    /// The server reports a temporary failure.
+    ServerFailed: MEDIA_FETCHED => "none; the operator retries";
+    /// The CD image is larger than imageRepository.fetch.maxSize.
+    TooLarge: MEDIA_FETCHED => "raise imageRepository.fetch.maxSize in the operator's ConfigMap";
+    /// The checksum of the file differs from the checksum in the VM.
     ChecksumMismatch: MEDIA_FETCHED => "correct cdrom.checksum or the URL";
     /// The volume of the image repository is mounted read-only or belongs to another user.
     RepositoryNotWritable: MEDIA_FETCHED =>
         "give the claim vmop-image-repository an access mode with which pods can write (ReadWriteMany), and a volume that \
-        fsGroup 107 applies to or that belongs to group 107";
-    /// The image repository has no space for the image.
-    RepositoryFull: MEDIA_FETCHED => "remove files, or enlarge the claim vmop-image-repository; it is tried again";
-    /// The fetch takes longer than imageRepository.fetch.deadline.
+        supports fsGroup or belongs to group 107";
+    /// The image repository has no space for the CD image.
+    RepositoryFull: MEDIA_FETCHED => "remove files, or enlarge the claim vmop-image-repository; the operator retries";
+    /// The download takes longer than imageRepository.fetch.deadline.
     DeadlineExceeded: MEDIA_FETCHED =>
-        "nothing: it is tried again, and goes on where it has ended if the server allows that; else raise deadline in the \
-        operator's ConfigMap";
-    /// The fetch pod was asked to stop.
-    Interrupted: MEDIA_FETCHED => "nothing; it is tried again";
-    /// The fetch pod has ended without a result: out of memory, eviction or loss of the node.
-    FetchPodFailed: MEDIA_FETCHED => "nothing; it is tried again";
+        "none if the server supports resumed downloads, because the operator retries; otherwise raise \
+        imageRepository.fetch.deadline in the operator's ConfigMap";
+    /// The download pod received a request to stop.
+    Interrupted: MEDIA_FETCHED => "none; the operator retries";
+    /// The download pod has exited without a result: out of memory, eviction or loss of the node.
+    FetchPodFailed: MEDIA_FETCHED => "none; the operator retries";
     /// The claim vmop-image-repository does not exist or is being deleted.
-    RepositoryMissing: MEDIA_FETCHED => "make it, or let the operator make it (imageRepository.create)";
+    RepositoryMissing: MEDIA_FETCHED => "create the claim, or let the operator create it (imageRepository.create in the operator's ConfigMap)";
 }
 
 impl From<ReadyReason> for ConditionReason {
@@ -492,7 +492,7 @@ impl From<ReadyReason> for ConditionReason {
     }
 }
 
-/// The conditions as the CRD's default has them.
+/// The default conditions of the CRD.
 #[must_use]
 pub fn initial() -> Vec<Condition> {
     INITIAL
@@ -507,22 +507,22 @@ pub fn initial() -> Vec<Condition> {
         .into()
 }
 
-/// A condition as it should be, without its time.
+/// A desired condition, without its transition time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// The condition's type.
     pub type_: &'static str,
-    /// Whether it holds.
+    /// Whether the status is `True` instead of `False`.
     pub status: bool,
     /// The reason for its status.
     pub reason: ConditionReason,
-    /// What a user should know.
+    /// The message for users.
     pub message: String,
 }
 
 impl Wanted {
-    /// The condition to write, at `now`, where `present` are the object's conditions: the transition time is kept
-    /// where the status is unchanged.
+    /// The condition to write at the time `now`. `present` are the conditions of the object: if the status is unchanged, the
+    /// transition time is retained.
     #[must_use]
     pub fn at(&self, present: &[Condition], generation: Option<i64>, now: Timestamp) -> Condition {
         debug_assert!(
@@ -542,13 +542,13 @@ impl Wanted {
     }
 }
 
-/// The condition of that type.
+/// The condition of a type.
 #[must_use]
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|c| c.type_ == type_)
 }
 
-/// Whether the condition of that type is present and `True`.
+/// Whether the condition of a type is present and `True`.
 #[must_use]
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|c| c.status == "True")

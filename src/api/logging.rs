@@ -1,9 +1,9 @@
-//! (pure) Logging as the reference configures it, in Java's properties syntax: what of it has a meaning here.
+//! (pure) The logging configuration of the Java VM-Operator, in the syntax of Java properties.
 //!
-//! The line `.level=…` sets the level of the whole runner. Handlers, formats and levels of single loggers are about a
-//! program that is not here.
+//! The line `.level=…` sets the log level of the whole program. All other lines configure loggers of the Java program and
+//! have no effect.
 
-/// The level that the lines give, if they do, and the lines without effect. The last level counts, as in Java.
+/// The log level, if a line sets it, and the lines without effect. The last line with a level has precedence, as in Java.
 #[must_use]
 pub fn level(properties: &str) -> (Option<&'static str>, Vec<&str>) {
     let (mut level, mut others) = (None, Vec::new());
@@ -13,7 +13,7 @@ pub fn level(properties: &str) -> (Option<&'static str>, Vec<&str>) {
         }
         let (key, value) = line.split_once(['=', ':', ' ', '\t']).unwrap_or((line, ""));
         let value = value.trim_start_matches([' ', '\t', '=', ':']);
-        match of_java(value).filter(|_| key.trim() == ".level") {
+        match from_java(value).filter(|_| key.trim() == ".level") {
             Some(known) => level = Some(known),
             None => others.push(line),
         }
@@ -21,8 +21,8 @@ pub fn level(properties: &str) -> (Option<&'static str>, Vec<&str>) {
     (level, others)
 }
 
-/// What one of Java's levels is here. Nothing is quieter than errors.
-fn of_java(level: &str) -> Option<&'static str> {
+/// The log level that corresponds to a level of Java. The lowest level is `error`, which `OFF` maps to.
+fn from_java(level: &str) -> Option<&'static str> {
     match level {
         "OFF" | "SEVERE" => Some("error"),
         "WARNING" => Some("warn"),
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_level_of_everything_is_read_and_the_rest_is_named() {
+    fn the_root_level_is_parsed_and_other_lines_are_returned() {
         for (text, wanted) in [
             ("", None),
             (".level=FINE", Some("debug")),

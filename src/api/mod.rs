@@ -1,4 +1,4 @@
-//! (pure) The contract of operator and runner, and the kinds.
+//! (pure) The kind `VirtualMachine`, and the contract between operator and runner.
 //!
 //! | module | content |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | [`logging`] | the parts of Java's logging configuration that have an effect |
 //! | [`quantity`] | sizes |
 
-/// Constants, and a list of them: value and documentation of each, of which `docs/reference.md` is made.
+/// Declares constants, and a list with value and documentation of each. `docs/reference.md` is generated from the list.
 macro_rules! listed {
     ($(#[$about:meta])* $list:ident { $($(#[doc = $text:literal])+ pub const $name:ident: &str = $value:literal;)* }) => {
         $($(#[doc = $text])+ pub const $name: &str = $value;)*
@@ -25,7 +25,7 @@ pub mod vm;
 
 pub use vm::{VirtualMachine, VirtualMachineSpec, VirtualMachineStatus};
 
-/// Bytes as text: two lower-case digits for each.
+/// Bytes as text: two lower-case hexadecimal digits for each.
 #[must_use]
 pub fn hex<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> String {
     bytes

@@ -1,8 +1,8 @@
-//! Sizes of memory: parsing and printing, in one place.
+//! Parsing and printing of sizes.
 //!
-//! Two syntaxes occur in the wild and both are accepted everywhere: Kubernetes quantities (`8Gi`, `1G`, `512Mi`,
-//! `1e9`) and the runner's own (`4 GiB`, `1.5 GB`). What is printed is always the second, with the largest unit
-//! that divides the size exactly, because that is what every runner reads.
+//! Two syntaxes are accepted everywhere: Kubernetes quantities (`8Gi`, `1G`, `512Mi`, `1e9`), and the syntax of the runner
+//! (`4 GiB`, `1.5 GB`). Sizes are printed in the syntax of the runner, which all versions of the runner can read. The unit is
+//! the largest one that divides the size exactly.
 
 #[cfg(any(all(test, feature = "runner"), feature = "fuzzing"))]
 pub(crate) mod fuzzing;
@@ -10,7 +10,7 @@ pub(crate) mod fuzzing;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A size in bytes: written as text, read from text or a plain number.
+/// A size in bytes. It is serialized as text, and deserialized from text or from a number of bytes.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -44,28 +44,28 @@ impl From<Bytes> for String {
     }
 }
 
-/// Why a text is not a size.
+/// The reason that a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
     /// The text does not begin with a decimal number.
     #[error("{0:?} does not begin with a number; write a size such as 8Gi, 512Mi or 4 GiB")]
     NoNumber(String),
-    /// What follows the number is not a unit.
+    /// The text after the number is not a unit.
     #[error(
         "{text:?} has the unknown unit {unit:?}; use one of Ki, Mi, Gi, Ti, k, M, G, T, KiB, MiB, GiB, TiB, kB, MB, GB, TB"
     )]
     UnknownUnit {
         /// The whole text.
         text: String,
-        /// The part that was taken for a unit.
+        /// The part that is not a unit.
         unit: String,
     },
     /// The size does not fit 64 bits.
-    #[error("{0:?} is larger than 16 EiB")]
+    #[error("{0:?} is larger than 16 EiB; write a smaller size")]
     TooLarge(String),
 }
 
-/// Units as printed, largest first. Kubernetes' suffixes are the same without the `B`.
+/// Units for printing, the largest first. Kubernetes' suffixes are the same without the `B`.
 const UNITS: [(&str, u64); 12] = [
     ("EiB", 1 << 60),
     ("EB", 1_000_000_000_000_000_000),
@@ -84,7 +84,7 @@ const UNITS: [(&str, u64); 12] = [
 fn unit(name: &str) -> Option<u64> {
     match name {
         "" | "B" => return Some(1),
-        // Not a Kubernetes suffix, but what most people type for it.
+        // `K` is not a Kubernetes suffix, but a common spelling of `k`.
         "K" | "KB" => return Some(1_000),
         _ => {}
     }
@@ -116,7 +116,7 @@ impl std::str::FromStr for Bytes {
         };
         let (factor, divisor) = match rest.strip_prefix(['e', 'E']).map(str::parse::<u32>) {
             Some(Ok(exponent)) => (10u128.checked_pow(exponent).ok_or_else(too_large)?, 1),
-            // Kubernetes prints some sums in thousandths of a byte.
+            // Kubernetes prints some sums in thousandths of a byte (suffix `m`).
             _ if rest == "m" => (1, 1000),
             _ => (u128::from(unit(rest.trim()).ok_or_else(unknown)?), 1),
         };
@@ -127,7 +127,7 @@ impl std::str::FromStr for Bytes {
                 s.parse::<u128>().map_err(|_| too_large())
             }
         };
-        // Fractions of a byte are cut off; more than 18 digits of a fraction cannot matter.
+        // Fractions of a byte are dropped, so that digits after the 18th have no effect.
         let fraction: String = fraction.chars().take(18).collect();
         let scale = 10u128.pow(u32::try_from(fraction.len()).unwrap_or(18));
         let whole = digits(whole)?.checked_mul(factor).ok_or_else(too_large)?;
@@ -163,8 +163,8 @@ impl Bytes {
     }
 }
 
-/// Whether two Kubernetes quantities are the same amount: the API server prints `1000m` as `1`. Texts that are no
-/// quantities are compared as they are.
+/// Whether two Kubernetes quantities are the same amount, such as `1000m` and `1`, as which the API server prints it. Texts
+/// that are not quantities are compared as texts.
 #[must_use]
 pub fn same_amount(a: &str, b: &str) -> bool {
     a == b || thousandths(a).is_some_and(|amount| thousandths(b) == Some(amount))
@@ -175,7 +175,7 @@ fn thousandths(text: &str) -> Option<u128> {
         return thousandths.parse().ok();
     }
     match text.split_once('.') {
-        // Of a CPU; sizes in fractions are cut off at bytes.
+        // A number of CPUs: fractions of a byte would be dropped.
         Some((whole, fraction)) if fraction.chars().all(|c| c.is_ascii_digit()) => {
             let whole = if whole.is_empty() {
                 0
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn b10_both_syntaxes_are_read() {
+    fn both_syntaxes_are_parsed() {
         for (text, bytes) in [
             ("8Gi", 8 << 30),
             ("1G", 1_000_000_000),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_explained() {
+    fn an_invalid_size_has_a_reason() {
         assert!(matches!(size("lots"), Err(SizeError::NoNumber(_))));
         assert!(matches!(size(""), Err(SizeError::NoNumber(_))));
         assert!(matches!(size("1.2.3Gi"), Err(SizeError::NoNumber(_))));

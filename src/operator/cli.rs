@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Virtual machines as Kubernetes objects.
+/// Runs virtual machines that are Kubernetes objects.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
@@ -18,19 +18,19 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the operator, in the cluster or, with a kubeconfig, outside.
+    /// Run the operator, in a pod of the cluster, or outside the cluster with a kubeconfig.
     Run(Run),
-    /// Offer this node's /dev/kvm, /dev/net/tun and /dev/vhost-net to pods; runs on each node.
+    /// Run the device plugin of a node, which offers /dev/kvm, /dev/net/tun and /dev/vhost-net to pods.
     DevicePlugin(DevicePlugin),
-    /// Write the custom resource definitions.
+    /// Write the custom resource definitions in YAML.
     Crds {
-        /// Write one file for each into this directory instead of all to standard output.
+        /// Directory for one file per definition [default: write all to standard output].
         #[arg(long)]
         dir: Option<PathBuf>,
     },
 }
 
-/// Runs what the command line asks for.
+/// Parses the command line and runs its subcommand.
 #[must_use]
 pub fn run() -> ExitCode {
     let result = match Cli::parse().command {
@@ -55,7 +55,7 @@ pub fn run() -> ExitCode {
 }
 
 fn block_on(work: impl Future<Output = Result<(), Fatal>>) -> Result<(), Fatal> {
-    // Two threads: one for a burst of reconciles, one that still answers probes.
+    // Two threads, so that one can answer probes during a burst of reconciles.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -63,10 +63,10 @@ fn block_on(work: impl Future<Output = Result<(), Fatal>>) -> Result<(), Fatal> 
     runtime.map_err(Fatal::Runtime)?.block_on(work)
 }
 
-/// The definitions, by file name.
+/// File name and YAML text of each custom resource definition.
 ///
 /// # Errors
-/// If one cannot be printed, which would be a defect.
+/// A definition cannot be serialized, which is a defect of the program.
 pub fn crd_files() -> Result<Vec<(String, String)>, serde_saphyr::ser::Error> {
     let files = controllers::definitions().into_iter().map(|crd| {
         let name = crd.metadata.name.clone().unwrap_or_default();

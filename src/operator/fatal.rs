@@ -12,27 +12,29 @@ use std::path::PathBuf;
 pub(super) enum Fatal {
     #[error("{0}")]
     Settings(#[from] SettingsError),
-    #[error("no access to a cluster: {0}; give a kubeconfig by KUBECONFIG, or run in the cluster")]
+    #[error(
+        "no access to a cluster: {0}; set KUBECONFIG to the path of a kubeconfig, or run in a pod of the cluster"
+    )]
     NoCluster(#[from] kube::config::InferConfigError),
-    #[error("cannot make a client: {0}")]
+    #[error("cannot create an API client: {0}")]
     Client(#[from] kube::Error),
     #[error(
-        "no namespace: give /Manager./Controller.namespace in the configuration, or run in the cluster"
+        "no namespace: set /Manager./Controller.namespace in the configuration, or run in a pod of the cluster"
     )]
     NoNamespace,
-    #[error("cannot serve on {0}: {1}; choose another address by --http")]
+    #[error("cannot serve HTTP on {0}: {1}; choose another address with --http")]
     Http(SocketAddr, std::io::Error),
-    #[error("{0}: {1}")]
+    #[error("cannot write {0}: {1}")]
     File(PathBuf, std::io::Error),
-    #[error("cannot print a definition: {0}")]
+    #[error("cannot serialize a custom resource definition: {0}")]
     Yaml(#[from] Box<serde_saphyr::ser::Error>),
     #[error("cannot start threads: {0}")]
     Runtime(std::io::Error),
-    #[error("cannot listen to signals: {0}")]
+    #[error("cannot handle signals: {0}")]
     Signals(std::io::Error),
-    #[error("{0}; ending, as another operator may lead")]
+    #[error("{0}; exiting, because another operator may be the leader")]
     Lost(#[from] Lost),
-    #[error("{0}; ending, as the stores are out of date from now on")]
+    #[error("{0}; exiting, because the stores of objects are no longer current")]
     Task(#[from] TaskEnded),
     #[error("{0}")]
     DevicePlugin(#[from] PluginFatal),

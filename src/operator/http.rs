@@ -1,4 +1,4 @@
-//! `/livez`, `/readyz` and `/metrics`.
+//! HTTP server for `/livez`, `/readyz` and `/metrics`.
 
 use crate::k8s::client::connect::listen;
 use crate::k8s::cluster::Cluster;
@@ -13,13 +13,13 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tower::ServiceExt;
 
-/// Serves the pages that were sent last, until the process ends.
+/// Starts the HTTP server, which runs until the process exits. It serves the router that was last sent to the returned channel.
 ///
 /// # Errors
-/// If the address cannot be listened on.
+/// The server cannot listen on the address.
 pub async fn serve(address: SocketAddr) -> std::io::Result<watch::Sender<Router>> {
     let listener = listen(address).await?;
-    // The port may have been chosen by the kernel.
+    // With port 0, the kernel chooses the port.
     tracing::info!(address = %listener.local_addr()?, "serving /livez, /readyz and /metrics");
     let (sender, receiver) = watch::channel(Router::new());
     let newest = tower::service_fn(move |request| receiver.borrow().clone().oneshot(request));
@@ -27,14 +27,14 @@ pub async fn serve(address: SocketAddr) -> std::io::Result<watch::Sender<Router>
     Ok(sender)
 }
 
-/// The content of the pages.
+/// The data of the pages.
 #[derive(Clone)]
 pub struct Pages {
-    /// What all controllers share.
+    /// The state that all controllers share.
     pub cluster: Cluster,
     /// The stores of all controllers.
     pub registry: Registry,
-    /// Update metrics of controllers before these are read.
+    /// Functions that update the metrics of controllers before each scrape.
     pub update_metrics: Vec<Arc<dyn Fn() + Send + Sync>>,
 }
 
@@ -54,11 +54,13 @@ async fn readyz(State(pages): State<Pages>) -> impl IntoResponse {
     if missing.is_empty() {
         return (StatusCode::OK, "ok".to_owned());
     }
-    let mut text = format!("not listed yet: {}", missing.join(", "));
+    let mut text = format!("waiting for the first list of: {}", missing.join(", "));
     let unknown = pages.registry.unknown();
     if !unknown.is_empty() {
         let unknown = unknown.join(", ");
-        text += &format!("; the API server does not know {unknown}: kubectl apply -f crds/");
+        text += &format!(
+            "; the API server does not know {unknown}; install the definitions: kubectl apply -f crds/"
+        );
     }
     (StatusCode::SERVICE_UNAVAILABLE, text)
 }
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_operator_without_lists_is_alive_and_says_what_it_waits_for() {
+    async fn an_operator_without_lists_is_alive_and_names_the_missing_lists() {
         let nothing = tower::service_fn(async |_| {
             Ok::<_, std::convert::Infallible>(
                 axum::http::Response::new(kube::client::Body::empty()),
@@ -139,7 +141,7 @@ mod tests {
         ctx.caches.config_maps.watched(watcher::Event::InitDone);
         ctx.caches.services.watched(watcher::Event::InitDone);
         let (_, text) = get(&ctx, "/readyz").await;
-        assert_eq!(text, "not listed yet: secrets");
+        assert_eq!(text, "waiting for the first list of: secrets");
         ctx.caches.secrets.watched(watcher::Event::InitDone);
         assert_eq!(get(&ctx, "/readyz").await.0, StatusCode::OK);
         assert!(

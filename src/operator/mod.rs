@@ -1,4 +1,4 @@
-//! The program `vm-operator`: command line, start and end, pages for probes and metrics.
+//! The program `vm-operator`: command line, start and shutdown, HTTP pages for probes and metrics.
 
 pub mod cli;
 mod fatal;

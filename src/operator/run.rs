@@ -1,4 +1,4 @@
-//! Runs the selected controllers: client, leader election, pages, and the end.
+//! Runs the selected controllers: API client, leader election, HTTP pages, and shutdown.
 
 use crate::controllers::ControllerName;
 use crate::controllers::vm;
@@ -27,19 +27,19 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::level_filters::LevelFilter;
 
-/// Time for the reconciles under way when the operator is asked to end; the kubelet gives it 30 s.
-const LAST_RECONCILES: Duration = Duration::from_secs(20);
+/// Time for the reconciles in progress after a request to shut down. The kubelet kills the operator after 30 s.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The Lease of the Deployment, whatever controllers it runs.
+/// Name of the Lease, which is the same for all selections of controllers.
 const LEASE: &str = "vm-operator";
 
 /// The options of `vm-operator run`.
 #[derive(clap::Args)]
 pub(super) struct Run {
-    /// The controllers to run, separated by commas
+    /// Controllers to run, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', default_value = "vm")]
     controllers: Vec<ControllerName>,
-    /// The configuration, which is read again when it changes [default: /etc/opt/vmoperator/config.yaml, if it exists]
+    /// Configuration file, which the operator reads again after a change [default: /etc/opt/vmoperator/config.yaml, if it exists]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address of /livez, /readyz and /metrics
@@ -59,7 +59,7 @@ fn own_namespace() -> Option<String> {
     Some(namespace.trim().to_owned()).filter(|namespace| !namespace.is_empty())
 }
 
-/// The parts of the operator that stay when it starts again with another configuration.
+/// The parts of the operator that a restart with another configuration retains.
 struct Process {
     identity: String,
     metrics: Arc<Metrics>,
@@ -68,7 +68,7 @@ struct Process {
     stop: watch::Receiver<bool>,
 }
 
-/// Runs the operator until the process is asked to end.
+/// Runs the operator until the process receives a request to shut down.
 pub(super) async fn operate(run: Run) -> Result<(), Fatal> {
     let log_level = Arc::new(logs::begin(run.log_format, run.log_level));
     let mut config = ConfigFile::load(run.config.as_deref())?;
@@ -89,8 +89,8 @@ pub(super) async fn operate(run: Run) -> Result<(), Fatal> {
     Ok(())
 }
 
-/// Operates until the process is asked to end, or the configuration has changed: then it is returned. Reconciles have ended
-/// by then, and the Lease is released as at the end of the process, so that two configurations never act at once.
+/// Runs the operator until a request to shut down, or until the configuration changes, and returns the new configuration.
+/// Before it returns, reconciles have finished and the Lease is released, so that never two configurations are in use.
 async fn operate_with(
     config: ConfigFile,
     controllers: &[ControllerName],
@@ -132,25 +132,25 @@ async fn operate_with(
     } = started;
     let registry = pages.registry.clone();
     drop(process.pages.send_replace(pages.router()));
-    let standing = async {
-        // A process that cannot see everything leaves the lead to another one.
+    let election = async {
+        // A process without complete stores must not become the leader.
         registry.ready().await;
         candidate.stand().await
     };
-    let out_of_time = async {
+    let shutdown_timeout = async {
         stop().await;
-        tracing::info!("ending; reconciles under way are finished");
-        // Before the first lists there is none.
+        tracing::info!("shutting down; waiting for the reconciles in progress");
+        // Before the first lists, no reconcile can be in progress.
         if registry.missing().is_empty() {
-            tokio::time::sleep(LAST_RECONCILES).await;
+            tokio::time::sleep(SHUTDOWN_TIMEOUT).await;
         }
     };
     tokio::select! {
-        lost = standing => return Err(lost.into()),
+        lost = election => return Err(lost.into()),
         ended = tasks.ended() => return Err(ended.into()),
         _ = futures::future::join_all(runs) => {}
-        // A write may still be under way: the Lease expires by itself.
-        () = out_of_time => return Ok(None),
+        // A write may still be in progress, so the Lease is not released but expires.
+        () = shutdown_timeout => return Ok(None),
     }
     candidate.release().await;
     Ok(end.await)
@@ -168,13 +168,13 @@ fn cluster(
     Ok(cluster)
 }
 
-/// Completes when the controllers must end.
+/// Completes when the controllers must stop.
 type Stop = Shared<BoxFuture<'static, ()>>;
 
-/// The controllers that were started.
+/// The started controllers.
 struct Started {
     pages: Pages,
-    /// The loops of the controllers.
+    /// The reconcile loops of the controllers.
     runs: Vec<BoxFuture<'static, ()>>,
     /// Watches and other tasks.
     tasks: Tasks,
@@ -207,7 +207,7 @@ impl Started {
     }
 }
 
-/// The pod's name is the name of its host; its UID is given by the Deployment.
+/// Identity of this process in the Lease. The host name is the pod's name; the Deployment sets `POD_UID`.
 fn own_identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let pod_uid = std::env::var("POD_UID").ok();
@@ -223,8 +223,7 @@ fn own_identity() -> String {
     )
 }
 
-/// The receiver of a channel whose value becomes true with the first SIGTERM or SIGINT; the second ends the process at
-/// once.
+/// Returns a channel that becomes true with the first SIGTERM or SIGINT. The second signal exits the process immediately.
 fn stop_signal() -> Result<watch::Receiver<bool>, Fatal> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Fatal::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Fatal::Signals)?;
@@ -241,6 +240,6 @@ fn stop_signal() -> Result<watch::Receiver<bool>, Fatal> {
 }
 
 async fn stopped(mut stop: watch::Receiver<bool>) {
-    // The sender lives as long as the process.
+    // An error means that the sender is dropped, which never happens.
     let _ = stop.wait_for(|stop| *stop).await;
 }

@@ -166,7 +166,7 @@ impl Samples {
 impl Collector for Samples {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for (name, samples) in self.0.iter().filter(|(_, samples)| !samples.is_empty()) {
-            let Some(figure) = metrics::figure(name) else {
+            let Some(figure) = metrics::metric(name) else {
                 continue;
             };
             let mut metric =

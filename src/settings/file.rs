@@ -1,4 +1,4 @@
-//! (io) The file with the configuration: it is read at the start, and followed while the operator runs.
+//! (io) The configuration file: it is read at the start and watched for changes while the operator runs.
 
 use crate::api::logging;
 use crate::settings::Settings;
@@ -13,10 +13,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The mount of the ConfigMap `vm-operator` in the operator's pod.
+/// Path of the configuration file in the operator's pod, where the ConfigMap `vm-operator` is mounted.
 pub const DEFAULT_PATH: &str = "/etc/opt/vmoperator/config.yaml";
 
-/// Time between two reads of the file. The kubelet itself takes up to 90 s to write a new version of the ConfigMap.
+/// Interval between two reads of the file. The kubelet takes up to 90 s to write a new version of the ConfigMap.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Keys that only the web console of the Java VM-Operator reads.
@@ -26,20 +26,20 @@ const CONSOLE_KEYS: [&str; 3] = [
     "/Manager./GuiHttpServer",
 ];
 
-/// Keys that are accepted and have no effect, and the reason.
+/// Keys without effect, and the reason.
 const KEYS_WITHOUT_EFFECT: [(&str, &str); 3] = [
     (
         "/Manager./Controller./Reconciler.openTelemetry",
-        "it has no effect any more: traces of starts are not sent; see vm_operator_vm_start_seconds",
+        "this key has no effect, because the operator sends no traces; remove it, and use the metric vm_operator_vm_start_seconds",
     ),
     (
         "/Manager./Controller./Reconciler./DisplaySecretReconciler",
-        "accepted; it is for console front ends, which this version does not have",
+        "this key has no effect in the operator; console front ends read it",
     ),
     (
         "/Manager./Controller./DisplaySecretMonitor",
-        "move it to /Manager./Controller./Reconciler./DisplaySecretReconciler; it is for console front ends, which this \
-         version does not have",
+        "this key has no effect; move it to /Manager./Controller./Reconciler./DisplaySecretReconciler, where console front \
+         ends read it",
     ),
 ];
 
@@ -48,29 +48,30 @@ const KEYS_WITHOUT_EFFECT: [(&str, &str); 3] = [
 pub enum SettingsError {
     /// The file cannot be read.
     #[error(
-        "cannot read {0}: {1}; give the file with -c, or mount the ConfigMap vm-operator there"
+        "cannot read the configuration {0}: {1}; name the file with --config, or mount the ConfigMap vm-operator there"
     )]
     Unreadable(String, std::io::Error),
-    /// The text is not YAML, or a value is not allowed. The message names file, line, key and the values to use.
+    /// The text is not YAML, or a value is not allowed. The message names file, line, key and the allowed values.
     #[error("{0}")]
     Invalid(String),
 }
 
-/// The file, its text as it was read last, and the configuration in use.
+/// The configuration file: path, last text, and the configuration in use.
 #[derive(Clone, Debug)]
 pub struct ConfigFile {
     path: PathBuf,
-    /// None: there is no file, or it cannot be read.
+    /// None if the file does not exist or cannot be read.
     text: Option<String>,
-    /// The configuration.
+    /// The configuration in use.
     pub settings: Settings,
 }
 
 impl ConfigFile {
-    /// Reads the file and logs its warnings. Without `path`, the default one, whose absence means defaults.
+    /// Reads the file at `path` and logs its warnings. Without `path`, it reads [`DEFAULT_PATH`]; if that does not exist, all
+    /// values are defaults.
     ///
     /// # Errors
-    /// If the file cannot be read, or has a value that is not allowed.
+    /// The file cannot be read, is not YAML, or has a value that is not allowed.
     pub fn load(path: Option<&Path>) -> Result<Self, SettingsError> {
         let is_named = path.is_some();
         let path = path.unwrap_or(Path::new(DEFAULT_PATH));
@@ -91,8 +92,8 @@ impl ConfigFile {
         })
     }
 
-    /// Returns once the file has another configuration, and that is valid. Until then, the level of the log follows the file
-    /// `logging.properties` beside it. A file that is invalid or removed changes nothing but the metric.
+    /// Waits until the file has another valid configuration, and returns it. Until then, the log level follows the file
+    /// `logging.properties` in the same directory. An invalid or removed file changes only the metric.
     pub async fn changed(mut self, metrics: &Metrics, log_level: &LogLevel) -> Self {
         loop {
             log_level.follow(&self.path);
@@ -110,7 +111,7 @@ impl ConfigFile {
                 Ok(settings) if settings == self.settings => {}
                 Ok(settings) => return Self { settings, ..self },
                 Err(error) => {
-                    tracing::error!("{error}; the configuration before this change stays in use")
+                    tracing::error!("{error}; the previous configuration remains in use")
                 }
             }
         }
@@ -140,10 +141,11 @@ struct Manager {
 }
 
 impl Settings {
-    /// The configuration in the text of a file, and warnings about keys without effect. `file` is for messages.
+    /// Parses the text of a file. Returns the configuration, and warnings about keys without effect. `file` is the file name in
+    /// messages.
     ///
     /// # Errors
-    /// If the text is not YAML, or has a value that is not allowed.
+    /// The text is not YAML, or has a value that is not allowed.
     pub fn parse(text: &str, file: &str) -> Result<(Self, Vec<String>), SettingsError> {
         let about = |key: &str, message: &str| match line_of(text, key) {
             Some(line) => format!("{file}, line {line}: {key}: {message}"),
@@ -194,17 +196,20 @@ impl Settings {
     }
 }
 
-/// The path of a key, without the marks of optional values.
+/// The path of a key, without serde's marks of optional values.
 fn key(path: &impl ToString) -> String {
     path.to_string().replace(".?", "")
 }
 
 fn reason_without_effect(key: &str) -> &'static str {
     let known = KEYS_WITHOUT_EFFECT.iter().find(|(known, _)| *known == key);
-    known.map_or("no such setting; it has no effect", |(_, reason)| reason)
+    known.map_or(
+        "unknown key without effect; correct or remove it",
+        |(_, reason)| reason,
+    )
 }
 
-/// A key without a value is a key that is not there.
+/// Removes keys with the value null, which mean the same as missing keys.
 pub(super) fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -216,7 +221,7 @@ pub(super) fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// The line of the value with that key in a text that is YAML; of an item, the line of its list.
+/// The line of the value of `key` in a YAML text. For an item, it is the line of its list.
 fn line_of(text: &str, key: &str) -> Option<u64> {
     serde_saphyr::with_deserializer_from_str(text, |deserializer| {
         LineOf(key).deserialize(deserializer)
@@ -224,7 +229,7 @@ fn line_of(text: &str, key: &str) -> Option<u64> {
     .ok()?
 }
 
-/// Follows a key through nested maps.
+/// Deserializer seed that follows a key through nested maps to the line of its value.
 struct LineOf<'a>(&'a str);
 
 impl<'de> DeserializeSeed<'de> for LineOf<'_> {

@@ -1,7 +1,7 @@
 //! (pure) The operator's configuration: its types, their defaults, and the limits of the values.
 //!
-//! The file is `config.yaml` of the ConfigMap `vm-operator`; [`file`] reads it. Its keys are those of the Java VM-Operator,
-//! so that files written for that one work unchanged, and extensions below `/Manager` → `/Controller` → `/Reconciler`.
+//! The file is `config.yaml` of the ConfigMap `vm-operator`; [`file`] reads it. It has the keys of the Java VM-Operator, so
+//! that its files work unchanged, and additional keys below `/Manager` → `/Controller` → `/Reconciler`.
 //! The comments of the fields are their descriptions in `docs/reference.md`.
 
 mod file;
@@ -20,17 +20,17 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The images of the Java VM-Operator's runner begin so. Its schema wrote one of them into every VM that named no image.
+/// Prefix of the runner images of the Java VM-Operator. Its schema wrote one of them into each VM that named no image.
 pub const REFERENCE_IMAGES: &str = "ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-";
 
 /// The operator's configuration, key `/Controller`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Settings {
-    /// The namespace that is watched. Default: the operator's own.
+    /// Namespace of the VMs that the operator manages. Default: the namespace of the operator's pod.
     pub namespace: Option<String>,
-    /// How VMs become objects. A change restarts no VM: its requests follow `cpuOvercommit` and `ramOvercommit` at once, and
-    /// the rest is used at its next start.
+    /// Configuration of the objects that the operator creates for VMs. A change restarts no VM. Changes of `cpuOvercommit` and
+    /// `ramOvercommit` take effect immediately, all others at the next start of a VM.
     #[serde(rename = "/Reconciler")]
     pub reconciler: Reconciler,
 }
@@ -39,36 +39,36 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Reconciler {
-    /// The claims for the data of runners: UUID, firmware variables, TPM state.
+    /// PVCs for runner data: UUID, firmware variables, TPM state.
     pub runner_data_pvc: RunnerDataPvc,
-    /// CPUs of guests per CPU that their pods request; above 0.
+    /// Number of guest CPUs per CPU that the pod requests, greater than 0.
     #[serde(deserialize_with = "number")]
     pub cpu_overcommit: f64,
-    /// Memory of guests per memory that their pods request; above 0.
+    /// Ratio of the guest's memory to the memory that the pod requests, greater than 0.
     #[serde(deserialize_with = "number")]
     pub ram_overcommit: f64,
-    /// Whether each VM gets a service of type `LoadBalancer`: `false` (default), `true`, or `labels` and `annotations` of
-    /// the services, also as a text in YAML. A VM's spec.loadBalancerService adds to it or, being `{}`, disables it.
+    /// Whether each VM gets a Service of type `LoadBalancer`: `false` (default), `true`, or a map with `labels` and `annotations`
+    /// of the Services. The map may be a YAML text. A VM's spec.loadBalancerService adds to it, and `{}` disables it.
     #[schemars(with = "Value")]
     pub load_balancer_service: LoadBalancerService,
-    /// Logging of VMs that have no spec.loggingProperties, in Java's syntax: `.level=FINE` and the like. Other lines have no
-    /// effect. The text is copied to the VMs' ConfigMaps, key `logging.properties`.
+    /// Logging of VMs without spec.loggingProperties, in the syntax of Java properties, such as `.level=FINE`. Only the line
+    /// `.level` has an effect. The operator copies the text to the key `logging.properties` of the VMs' ConfigMaps.
     pub logging_properties: Option<String>,
-    /// The runner's image.
+    /// Container image of the runner.
     pub runner_image: RunnerImage,
-    /// VMs whose image begins with one of these get runnerImage. A VM whose image is the Java VM-Operator's runner and is
-    /// not among them, as with `[]`, keeps it, and gets the pod that it gets there: privileged, root, in the node's network.
+    /// Prefixes of images that runnerImage replaces. A VM with another image of the Java VM-Operator's runner retains its image.
+    /// It also retains the pod of the Java VM-Operator: privileged, root, in the node's network.
     pub replaced_images: Vec<String>,
-    /// The claim for CD images, one for all VMs of the namespace.
+    /// PVC for CD images, shared by all VMs of the namespace.
     pub image_repository: ImageRepository,
-    /// Fields of the pods of VMs that do not have the field of the same name in their spec.
+    /// Default fields of pods, for VMs without the field of the same name in their spec.
     pub pod_defaults: PodDefaults,
     /// Hardware acceleration.
     pub accelerator: Accelerator,
-    /// Networks on bridges of the nodes.
+    /// Tap networks, which are on bridges of the nodes.
     pub tap: Tap,
-    /// How VMs access block devices: `cri` (the nodes' container runtime gives them to the pod's user) or `root` (VMs run as
-    /// root, the owner of the devices, without any of root's capabilities).
+    /// Access of VMs to block devices. `cri`: the container runtime of the node gives the devices to the pod's user. `root`: VMs
+    /// run as root, the owner of the devices, without any capabilities.
     pub device_access: DeviceAccess,
 }
 
@@ -95,21 +95,21 @@ impl Default for Reconciler {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RunnerDataPvc {
-    /// Their storage class. Default: the cluster's default class.
+    /// Storage class of the PVCs. Default: the default class of the cluster.
     pub storage_class_name: Option<String>,
 }
 
 /// Key `loadBalancerService`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LoadBalancerService {
-    /// They get none.
+    /// VMs have no Service.
     #[default]
     Off,
-    /// They get one each, with these besides the operator's own labels and before the VM's own.
+    /// Each VM has a Service with these labels and annotations. Those of the VM take precedence.
     On {
-        /// Labels.
+        /// Additional labels of the Services.
         labels: BTreeMap<String, String>,
-        /// Annotations.
+        /// Annotations of the Services.
         annotations: BTreeMap<String, String>,
     },
 }
@@ -124,7 +124,7 @@ impl<'de> Deserialize<'de> for LoadBalancerService {
         }
         let problem = || {
             D::Error::custom(
-                "use true, false, or labels and annotations, each with texts as values",
+                "use true, false, or a map with labels and annotations, with values that are texts",
             )
         };
         let mut value = Value::deserialize(deserializer)?;
@@ -149,9 +149,9 @@ impl<'de> Deserialize<'de> for LoadBalancerService {
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RunnerImage {
-    /// The image for VMs that name none. The default has to be on the nodes already.
+    /// Image for VMs that do not name an image. The default image must already be on the nodes.
     pub source: String,
-    /// When that image is pulled: `Always`, `Never` or `IfNotPresent`.
+    /// Pull policy of the image: `Always`, `Never` or `IfNotPresent`.
     pub pull_policy: String,
 }
 
@@ -168,18 +168,18 @@ impl Default for RunnerImage {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImageRepository {
-    /// Whether the operator creates the claim if it does not exist.
+    /// Whether the operator creates the PVC if it does not exist.
     pub create: bool,
-    /// Its storage class. Default: the cluster's default class.
+    /// Storage class of the PVC. Default: the default class of the cluster.
     pub storage_class_name: Option<String>,
-    /// Its size.
+    /// Size of the PVC.
     #[serde(deserialize_with = "size", serialize_with = "quantity")]
     #[schemars(with = "String")]
     pub size: Bytes,
-    /// Its access modes. CD images by URL need one with which a pod can write: `ReadWriteMany`, or `ReadWriteOnce` with all
-    /// VMs that have CD drives on one node.
+    /// Access modes of the PVC. CD images by URL need a mode with which pods can write, such as `ReadWriteMany`. With
+    /// `ReadWriteOnce`, all VMs with CD drives run on one node.
     pub access_modes: Vec<String>,
-    /// How CD images given by URL are fetched. A change takes effect for fetches that begin, and for those that have failed.
+    /// Download of CD images by URL. A change takes effect for new downloads and for failed downloads.
     pub fetch: FetchSettings,
 }
 
@@ -199,28 +199,29 @@ impl Default for ImageRepository {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FetchSettings {
-    /// Schemes of the URLs that are allowed; `[]`: no image is fetched.
+    /// Allowed schemes of URLs, `https` and `http`. With `[]`, the operator downloads no image.
     pub schemes: Vec<String>,
-    /// The largest image that is fetched.
+    /// Maximum size of a downloaded image.
     #[serde(deserialize_with = "size", serialize_with = "quantity")]
     #[schemars(with = "String")]
     pub max_size: Bytes,
-    /// Seconds that one fetch may take, 1 to 604800.
+    /// Maximum duration of one download, in seconds, 1 to 604800.
     #[serde(deserialize_with = "number")]
     pub deadline: u64,
-    /// Seconds that the start of a VM waits for the image that it boots from, 0 to 604800. Then it starts with the drive empty.
+    /// Maximum time that the start of a VM waits for the image from which it boots, in seconds, 0 to 604800. Then it starts with
+    /// an empty drive.
     #[serde(deserialize_with = "number")]
     pub start_deadline: u64,
-    /// The proxy for URLs of http, such as `http://proxy.example.org:3128`. Default: none.
+    /// Proxy for `http` URLs, such as `http://proxy.example.org:3128`. Default: none.
     pub http_proxy: Option<String>,
-    /// The proxy for URLs of https. Default: none.
+    /// Proxy for `https` URLs, such as `http://proxy.example.org:3128`. Default: none.
     pub https_proxy: Option<String>,
-    /// Hosts, domains and networks that are requested without a proxy, such as `.example.org,10.0.0.0/8`.
+    /// Hosts, domains and networks that download pods access without a proxy, such as `.example.org,10.0.0.0/8`.
     pub no_proxy: Option<String>,
-    /// A Secret for proxies that need a password: its keys, such as `HTTPS_PROXY` with
-    /// `http://user:password@proxy.example.org:3128`, are the environment of the pods that fetch.
+    /// Name of a Secret for proxies that need a password. Its keys are environment variables of the download pods, such as
+    /// `HTTPS_PROXY` with the value `http://user:password@proxy.example.org:3128`.
     pub proxy_secret: Option<String>,
-    /// Certificate authorities in PEM that are trusted besides the public ones.
+    /// Additional trusted certificate authorities, in PEM.
     pub authorities: Authorities,
 }
 
@@ -244,9 +245,9 @@ impl Default for FetchSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Authorities {
-    /// The ConfigMap with the certificates. Default: none.
+    /// Name of the ConfigMap with the certificates. Default: none.
     pub config_map: Option<String>,
-    /// The key of the ConfigMap.
+    /// Key in the ConfigMap.
     pub key: String,
 }
 
@@ -263,11 +264,11 @@ impl Default for Authorities {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodDefaults {
-    /// Labels of the nodes.
+    /// Labels that a node must have to run VMs.
     pub node_selector: Option<BTreeMap<String, String>>,
     /// Tolerations, as in a pod's spec.
     pub tolerations: Option<Vec<Toleration>>,
-    /// The priority class.
+    /// Priority class of the pods.
     pub priority_class_name: Option<String>,
     /// Pull secrets, as in a pod's spec.
     pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
@@ -277,19 +278,19 @@ pub struct PodDefaults {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Accelerator {
-    /// Whether VMs use hardware acceleration: `kvm` (no VM starts without it), `auto` (where it is available) or `tcg`
-    /// (never). With `auto` and a kvmResource, every node that may run VMs has to offer the resource.
+    /// Use of hardware acceleration: `kvm` (required), `auto` (if available) or `tcg` (never). With `auto` and a kvmResource, each
+    /// node that may run VMs must offer the resource.
     pub policy: Policy,
-    /// The resource of a device plugin by which a pod gets /dev/kvm. Default: none is requested.
+    /// Extended resource of a device plugin that gives a pod /dev/kvm. Default: none.
     pub kvm_resource: Option<String>,
-    /// For clusters without a device plugin: `true` makes all VMs' pods privileged, unless the policy is `tcg`, so that they
-    /// have the node's /dev/kvm. Its risks are in docs/security.md. Where only root may open /dev/kvm, `deviceAccess: root`
-    /// is needed too.
+    /// Whether the pods of VMs are privileged, for clusters without a device plugin. Privileged pods have the node's /dev/kvm. With
+    /// policy `tcg`, the key has no effect. If only root may open /dev/kvm, set `deviceAccess: root` too. The risks are in
+    /// docs/security.md.
     pub privileged: bool,
 }
 
 impl Accelerator {
-    /// The resource that pods request.
+    /// The extended resource that pods request, if any.
     #[must_use]
     pub fn requested(&self) -> Option<&str> {
         self.kvm_resource
@@ -302,17 +303,17 @@ impl Accelerator {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// Where it is available.
+    /// Hardware acceleration if it is available.
     #[default]
     Auto,
-    /// Always: no VM starts without it.
+    /// Hardware acceleration is required: no VM starts without it.
     Kvm,
-    /// Never.
+    /// No hardware acceleration.
     Tcg,
 }
 
 impl Policy {
-    /// The name in the file and in the runner's configuration.
+    /// The name in the configuration of operator and runner.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -327,11 +328,11 @@ impl Policy {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tap {
-    /// The resource of a device plugin by which the pod of a VM with `tap` networks gets /dev/net/tun.
+    /// Extended resource of a device plugin that gives the pods of VMs with `tap` networks /dev/net/tun.
     pub tun_resource: String,
-    /// For clusters without a device plugin: such pods mount the node's own /dev/net/tun and request no resource. The node
-    /// has to let the pod's user open it (mode 0666, which is usual), and its container runtime has to allow it in pods
-    /// (runc does, except 1.2.0 to 1.2.3).
+    /// Whether these pods mount the node's /dev/net/tun and request no resource, for clusters without a device plugin. The pod's
+    /// user must have access to the device; mode 0666 is usual. The container runtime must allow the device in pods. All
+    /// versions of runc allow it, except 1.2.0 to 1.2.3.
     pub host_path: bool,
 }
 
@@ -348,14 +349,14 @@ impl Default for Tap {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceAccess {
-    /// As the pod's user, to whom the container runtime gives them.
+    /// VMs run as the pod's user, to whom the container runtime gives the devices.
     #[default]
     Cri,
-    /// As root.
+    /// VMs run as root.
     Root,
 }
 
-/// A number, or a text that is one, as in the Java VM-Operator.
+/// Deserializes a number or a text with a number, as the Java VM-Operator does.
 fn number<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
     let value = Value::deserialize(deserializer)?;
     let number = value
@@ -376,7 +377,7 @@ fn quantity<S: Serializer>(size: &Bytes, serializer: S) -> Result<S::Ok, S::Erro
 }
 
 impl Settings {
-    /// The first value beyond its limits: its key below `/Controller`, and the values to use instead.
+    /// The first value that is not allowed: its key below `/Controller`, and the allowed values.
     fn violation(&self) -> Option<(String, &'static str)> {
         if !self.namespace.as_deref().is_none_or(is_namespace) {
             return Some(("namespace".to_owned(), "the name of a namespace"));
@@ -388,7 +389,7 @@ impl Settings {
 }
 
 impl Reconciler {
-    /// The same below `/Reconciler`.
+    /// The first value that is not allowed: its key below `/Reconciler`, and the allowed values.
     fn violation(&self) -> Option<(&'static str, &'static str)> {
         const WEEK: u64 = 7 * 24 * 3600;
         const PULL_POLICIES: [&str; 3] = ["Always", "Never", "IfNotPresent"];
@@ -494,7 +495,7 @@ impl Reconciler {
             (
                 "imageRepository.fetch.authorities",
                 is_complete,
-                "configMap too, which has the key",
+                "key together with configMap, the ConfigMap that contains the key",
             ),
             (
                 "accelerator.kvmResource",
@@ -504,12 +505,12 @@ impl Reconciler {
             (
                 "accelerator.privileged",
                 has_one_device,
-                "false, as kvmResource brings /dev/kvm, or leave kvmResource out",
+                "false, because kvmResource gives pods /dev/kvm, or leave kvmResource out",
             ),
             (
                 "accelerator.policy",
                 has_device || accelerator.policy != Policy::Kvm,
-                "kvm with kvmResource, by which a pod gets /dev/kvm, or with privileged: true",
+                "kvm with kvmResource, which gives pods /dev/kvm, or with privileged: true",
             ),
             (
                 "tap.tunResource",
@@ -529,19 +530,20 @@ fn is_namespace(text: &str) -> bool {
     (1..=63).contains(&text.len()) && text.chars().all(is_legal)
 }
 
-/// The name of an object, or a key of one.
+/// Whether the text is a name of an object or a key in it.
 fn is_name(text: &str) -> bool {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     !text.is_empty() && text.chars().all(is_legal)
 }
 
-/// An extended resource has a domain before its name.
+/// Whether the text is an extended resource, which has a domain before its name.
 fn is_resource(text: &str) -> bool {
     text.split_once('/')
         .is_some_and(|(domain, name)| is_name(domain) && is_name(name))
 }
 
-/// Proxies are reached without TLS. A password would be readable in the ConfigMap and in the pods.
+/// Whether the text is the URL of a proxy. Connections to proxies have no TLS. A password is not allowed, because it would be
+/// readable in the ConfigMap and in the pods.
 fn is_proxy(text: &str) -> bool {
     text.parse::<http::Uri>().is_ok_and(|uri| {
         uri.scheme_str() == Some("http")

@@ -104,8 +104,8 @@ fn file_of_the_java_vm_operator_is_read() {
     assert_eq!(
         warnings,
         [
-            "config.yaml, line 26: /Manager./Controller./Reconciler./DisplaySecretReconciler: accepted; it is for console \
-          front ends, which this version does not have"
+            "config.yaml, line 26: /Manager./Controller./Reconciler./DisplaySecretReconciler: this key has no effect in \
+             the operator; console front ends read it"
         ]
     );
 }
@@ -361,7 +361,7 @@ fn wrong_value_is_reported_with_file_line_key_and_the_values_to_use() {
         ),
         (
             "imageRepository: {fetch: {authorities: {key: root.pem}}}",
-            "use configMap too",
+            "use key together with configMap",
         ),
         (
             "imageRepository: {fetch: {authorities: {configMap: a, key: a/b}}}",
@@ -423,20 +423,17 @@ fn key_without_effect_is_a_warning() {
         Some("handlers=a\n.level=FINE\n")
     );
     for (line, words) in [
-        (4, "/Reconciler.runnerData: no such setting"),
-        (5, "/Reconciler.cpuOvercomit: no such setting"),
-        (6, "/Reconciler.openTelemetry: it has no effect any more"),
-        (
-            7,
-            "/Reconciler.podDefaults.tolerations.0.kye: no such setting",
-        ),
+        (4, "/Reconciler.runnerData: unknown key"),
+        (5, "/Reconciler.cpuOvercomit: unknown key"),
+        (6, "/Reconciler.openTelemetry: this key has no effect"),
+        (7, "/Reconciler.podDefaults.tolerations.0.kye: unknown key"),
         (
             9,
             "/Reconciler.loggingProperties: only the line .level has an effect; \"handlers=a\" has none",
         ),
         (
             11,
-            "/DisplaySecretMonitor: move it to /Manager./Controller./Reconciler./DisplaySecretReconciler",
+            "/DisplaySecretMonitor: this key has no effect; move it to /Manager./Controller./Reconciler./DisplaySecretReconciler",
         ),
     ] {
         let found = warnings

@@ -1,4 +1,4 @@
-//! The log: its form, and its level.
+//! The log: format and level.
 
 use crate::api::logging;
 use crate::api::vm::names;
@@ -9,30 +9,31 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
-/// The form of the log.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Lines for people.
+    /// Plain text.
     Text,
-    /// An object per line, for collectors.
+    /// One JSON object per line, for log collectors.
     Json,
 }
 
-/// The level of the log, which can change.
+/// The log level, which can change at run time.
 pub struct LogLevel {
     default: LevelFilter,
     handle: reload::Handle<LevelFilter, Registry>,
 }
 
 impl LogLevel {
-    /// A level, and the filter that it is the level of.
+    /// Creates a filter for log lines, and the handle of its level.
     #[must_use]
     pub fn new(default: LevelFilter) -> (reload::Layer<LevelFilter, Registry>, Self) {
         let (filter, handle) = reload::Layer::new(default);
         (filter, Self { default, handle })
     }
 
-    /// Sets the level of the line `.level` in the file `logging.properties` beside that file, else the default.
+    /// Sets the level of the line `.level` in `logging.properties`, in the directory of the file `config`. Without such a line,
+    /// it sets the default.
     pub fn follow(&self, config: &Path) {
         let properties =
             std::fs::read_to_string(config.with_file_name(names::LOGGING_FILE)).unwrap_or_default();
@@ -45,14 +46,14 @@ impl LogLevel {
             .clone_current()
             .is_some_and(|current| current != level)
         {
-            // It fails only in a process that has no log any more.
+            // It fails only if the log no longer exists.
             let _ = self.handle.reload(level);
-            tracing::info!(%level, "the level of the log has changed");
+            tracing::info!(%level, "the log level has changed");
         }
     }
 }
 
-/// Writes the log of this process to its standard error.
+/// Starts the log of this process, which goes to standard error.
 #[must_use]
 pub fn begin(format: Format, default: LevelFilter) -> LogLevel {
     let (filter, level) = LogLevel::new(default);
@@ -69,7 +70,7 @@ pub fn begin(format: Format, default: LevelFilter) -> LogLevel {
     level
 }
 
-/// An object per line. Lines of a reconcile have its VM and its id in `span`.
+/// The layer that writes one JSON object per line. Lines of a reconcile have its VM and its id in `span`.
 fn json<W>(writer: W) -> Box<dyn Layer<Registry> + Send + Sync>
 where
     W: for<'a> fmt::MakeWriter<'a> + Send + Sync + 'static,
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn each_line_of_a_reconcile_has_its_id_and_a_changed_level_holds_at_once() {
+    fn each_line_of_a_reconcile_has_its_id_and_a_changed_level_takes_effect_immediately() {
         let lines = Lines::default();
         let writer = lines.clone();
         let (filter, handle) = reload::Layer::new(LevelFilter::INFO);
@@ -131,9 +132,9 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || {
             let span = tracing::error_span!("reconcile", vm = "a", id = "0f");
             span.in_scope(|| tracing::info!(size = 3, "done"));
-            tracing::debug!("not told");
+            tracing::debug!("below the level");
             handle.reload(LevelFilter::DEBUG).unwrap();
-            tracing::debug!("told");
+            tracing::debug!("above the level");
         });
         let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
         let lines: Vec<Value> = text
@@ -149,6 +150,6 @@ mod tests {
             (&lines[0]["span"]["vm"], &lines[0]["span"]["id"]),
             (&"a".into(), &"0f".into())
         );
-        assert_eq!(lines[1]["message"], "told");
+        assert_eq!(lines[1]["message"], "above the level");
     }
 }

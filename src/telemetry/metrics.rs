@@ -1,4 +1,4 @@
-//! Figures for `/metrics`, in the OpenMetrics format.
+//! The metrics of the operator, in the OpenMetrics format.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -19,7 +19,7 @@ type OneLabel = [(&'static str, String); 1];
 /// Labels of the request counter.
 type RequestLabels = [(&'static str, String); 2];
 
-/// All figures.
+/// The metrics of the operator.
 pub struct Metrics {
     registry: Registry,
     reconciles: Family<ReconcileLabels, Counter>,
@@ -44,7 +44,7 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("vm_operator");
         let reconciles = Family::default();
-        // A pass that writes nothing takes microseconds, one that writes a VM's objects some tens of milliseconds.
+        // A reconcile without writes takes microseconds. One that writes the objects of a VM takes some tens of milliseconds.
         let duration = Family::<ControllerLabel, Histogram>::new_with_constructor(|| {
             Histogram::new([
                 0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
@@ -139,7 +139,7 @@ impl Metrics {
             .inc();
     }
 
-    /// Says how many VMs there are in each state.
+    /// Sets the number of VMs in each state.
     pub fn set_vms<'a>(&self, states: impl Iterator<Item = &'a str>) {
         // A state without VMs is not served.
         self.vms.clear();
@@ -148,7 +148,7 @@ impl Metrics {
         }
     }
 
-    /// Says how many objects of a resource are kept.
+    /// Sets the number of stored objects of a resource.
     pub fn set_stored(&self, resource: &'static str, count: usize) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         self.objects

@@ -148,7 +148,7 @@ fn what_goes_to_a_guest_behind_a_tap_is_counted_as_received_and_nobody_keeps_the
         served.clone().count() > 30
             && served
                 .clone()
-                .all(|name| vm_operator::api::runner::metrics::figure(name).is_some())
+                .all(|name| vm_operator::api::runner::metrics::metric(name).is_some())
     );
 }
 

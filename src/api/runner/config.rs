@@ -1,7 +1,7 @@
 //! The runner's configuration file, `config.yaml`: written by the operator, read by the runner.
 //!
-//! Keys and their meaning are those of the reference; what is ours is marked. The operator writes JSON, which every
-//! YAML parser reads alike. Readers ignore keys that they do not know.
+//! Keys and their meaning are those of the Java VM-Operator; comments mark the keys that it does not have as extensions. The
+//! operator writes JSON, which all YAML parsers read in the same way. Readers ignore unknown keys.
 
 use crate::api::quantity::Bytes;
 use crate::api::vm::{Firmware, PageSize};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::net::IpAddr;
 
-/// The whole file: one root key.
+/// The configuration file, which has one root key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConfigFile {
     /// The only key that is read.
@@ -17,122 +17,122 @@ pub struct ConfigFile {
     pub runner: RunnerConfig,
 }
 
-/// What is under `/Runner`.
+/// The keys below `/Runner`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RunnerConfig {
-    /// Where state is kept. Default: `$XDG_DATA_HOME` or `~/.local/share`, then `vmrunner/<name>`.
+    /// Directory of the runner data. Default: `vmrunner/<name>` in `$XDG_DATA_HOME`, else in `~/.local/share`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_dir: Option<String>,
-    /// Where sockets are made. Default: `$XDG_RUNTIME_DIR`, else `/dev/shm`, then `vmrunner/<name>`.
+    /// Directory of sockets. Default: `vmrunner/<name>` in `$XDG_RUNTIME_DIR`, else in `/dev/shm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime_dir: Option<String>,
-    /// Namespace of the VM's object. Default: the pod's own. Without one, nothing is reported.
+    /// Namespace of the VM object. Default: the namespace of the pod. Without a namespace, the runner reports no status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Ours: `metadata.uid` of the VM, so that nothing is reported to a namesake that came later.
+    /// Extension: `metadata.uid` of the VM. The runner does not report to another VM with the same name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// Ours: `metadata.generation` of the spec that this file was made from.
+    /// Extension: `metadata.generation` of the VM from which the operator created this file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
-    /// `spec.vm.resetRequest`: an increase resets the machine once. The value at the start is where counting begins, as a
-    /// start is a reset too. The runner tells the last value that it has carried out as `status.observedResetRequest`.
+    /// `spec.vm.resetRequest`: each increase resets the VM once. A start fulfils the value that it begins with. The runner
+    /// reports the last fulfilled value as `status.observedResetRequest`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reset_counter: Option<i64>,
-    /// Whether a shutdown by the guest stops the VM for good.
+    /// Whether a shutdown by the guest sets the desired state to `Stopped`.
     pub guest_shutdown_stops: bool,
-    /// Ours: how much the runner logs, from its start on: `error`, `warn`, `info` (default), `debug` or `trace`.
+    /// Extension: log level of the runner: `error`, `warn`, `info` (default), `debug` or `trace`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_level: Option<String>,
-    /// Ours: port of the pod where `/metrics` is. Default: there is none.
+    /// Extension: TCP port of `/metrics`. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics_port: Option<u16>,
-    /// Seed for cloud-init.
+    /// Data for cloud-init.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloud_init: Option<CloudInit>,
-    /// The machine. Required; optional here so that its absence can be reported as such.
+    /// The VM. It is required; the type is optional, so that the runner can report a missing key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vm: Option<VmConfig>,
 }
 
-/// Contents of the cloud-init seed.
+/// Content of the cloud-init seed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CloudInit {
-    /// `meta-data`.
+    /// Content of `meta-data`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meta_data: Option<Map<String, Value>>,
-    /// `user-data`; written behind the line `#cloud-config`.
+    /// Content of `user-data`, which follows the line `#cloud-config`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_data: Option<Map<String, Value>>,
-    /// Ours: a file that is `user-data` as it is, with its first line; then `user_data` is absent.
+    /// Extension: path of a file with the complete `user-data`. Then `user_data` is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_data_file: Option<String>,
-    /// `network-config`.
+    /// Content of `network-config`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_config: Option<Map<String, Value>>,
-    /// Ours: a file that is `network-config` as it is; then `network_config` is absent.
+    /// Extension: path of a file with the complete `network-config`. Then `network_config` is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_config_file: Option<String>,
 }
 
-/// The machine. Each field without a comment on its default is absent or false by default.
+/// The VM. Fields without a documented default are absent or false by default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VmConfig {
-    /// Name of the VM and of its object.
+    /// Name of the VM object.
     pub name: String,
-    /// SMBIOS UUID. Default: the one in the data directory, which is made at the first start.
+    /// SMBIOS UUID. Default: the UUID in the data directory, which the first start generates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
-    /// Whether the machine has a TPM 2.0.
+    /// Whether the VM has a TPM 2.0.
     pub use_tpm: bool,
     /// Whether the firmware shows its boot menu.
     pub boot_menu: bool,
-    /// The firmware. Default `uefi`.
+    /// Firmware. Default: `uefi`.
     pub firmware: Firmware,
-    /// Size of the memory. Default 1 GiB.
+    /// Maximum size of the guest's memory. Default: 1 GiB.
     pub maximum_ram: Bytes,
-    /// What the balloon leaves to the guest. Default: all.
+    /// Size of the memory that the balloon device leaves to the guest. Default: `maximumRam`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_ram: Option<Bytes>,
-    /// Ours: size of the node's huge pages that the memory is made of; it is a whole number of them. Absent: ordinary pages.
+    /// Extension: size of the huge pages that back the guest's memory, which is a multiple of it. Default: ordinary pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hugepages: Option<PageSize>,
-    /// Ours: whether QEMU can share the memory with other programs.
+    /// Extension: whether QEMU can share the guest's memory with other programs.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub shared_memory: bool,
-    /// QEMU's CPU model. Default `host`; under emulation `host` means `max`.
+    /// CPU model, as QEMU names it. Default: `host`, which means `max` for an emulated guest.
     pub cpu_model: String,
-    /// How many CPUs there can be.
+    /// Maximum number of CPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maximum_cpus: Option<u32>,
-    /// How many CPUs there are. Default 1.
+    /// Number of CPUs that the guest has. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_cpus: Option<u32>,
-    /// CPU topology; 0 = not given.
+    /// Number of sockets; 0 means not specified.
     pub sockets: u32,
-    /// CPU topology; 0 = not given.
+    /// Number of dies per socket; 0 means not specified.
     pub dies_per_socket: u32,
-    /// CPU topology; 0 = not given.
+    /// Number of cores per die; 0 means not specified.
     pub cores_per_die: u32,
-    /// CPU topology; 0 = not given.
+    /// Number of threads per core; 0 means not specified.
     pub threads_per_core: u32,
-    /// What runs the guest's instructions. Default `auto`.
+    /// Accelerator. Default: `auto`.
     #[serde(skip_serializing_if = "Accelerator::is_auto")]
     pub accelerator: Accelerator,
-    /// `utc` (default), `localtime` or a date.
+    /// Initial time of the real-time clock: `utc` (default), `localtime` or a date.
     pub rtc_base: String,
-    /// What drives the clock. Default `rt`.
+    /// Clock source of the real-time clock. Default: `rt`.
     pub rtc_clock: RtcClock,
-    /// Seconds that a guest has to shut down. Default 900.
+    /// Time for the guest to shut down, in seconds. Default: 900.
     pub powerdown_timeout: u64,
-    /// Network interfaces. Absent: one, of the default type; empty or null: none.
+    /// Network interfaces. Default: one interface of the default type. An empty list or null means no interface.
     pub network: Vec<NetworkConfig>,
     /// Disks and CD drives.
     pub drives: Vec<DriveConfig>,
-    /// The display.
+    /// Display.
     pub display: DisplayConfig,
 }
 
@@ -166,18 +166,18 @@ impl Default for VmConfig {
     }
 }
 
-/// What runs the guest's instructions.
+/// Accelerator that executes the guest's instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Accelerator {
-    /// KVM where it works, else emulation.
+    /// KVM if it works, else emulation.
     #[default]
     Auto,
-    /// KVM or nothing.
+    /// KVM; without it the VM does not start.
     Kvm,
-    /// Emulation.
+    /// Emulation by TCG.
     Tcg,
-    /// Whatever QEMU takes by itself.
+    /// The default accelerator of QEMU.
     #[serde(rename = "none")]
     Unset,
 }
@@ -188,7 +188,7 @@ impl Accelerator {
     }
 }
 
-/// What drives the clock, in QEMU's terms.
+/// Clock source of the real-time clock, as in QEMU's option `-rtc clock`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
@@ -200,7 +200,7 @@ pub enum RtcClock {
 }
 
 impl RtcClock {
-    /// QEMU's name for it.
+    /// The name that QEMU uses.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -211,25 +211,25 @@ impl RtcClock {
     }
 }
 
-/// A network interface.
+/// Network interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkConfig {
-    /// Where the interface leads. Default `tap`.
+    /// Type of the interface. Default: `tap`.
     #[serde(rename = "type")]
     pub type_: NetworkType,
-    /// Bridge of a tap. Default `br0`.
+    /// Bridge of a `tap` interface. Default: `br0`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bridge: Option<String>,
-    /// QEMU's device model. Default `virtio-net`.
+    /// Device model, as QEMU names it. Default: `virtio-net`.
     pub device: String,
     /// MAC address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
-    /// Network of a `user` interface, in CIDR notation.
+    /// IPv4 network of a `user` interface, in CIDR notation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub net: Option<String>,
-    /// Ours: ports of the pod that lead into the guest through a `user` interface.
+    /// Extension: ports of the pod that a `user` interface forwards to the guest.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub forward: Vec<ForwardConfig>,
 }
@@ -248,24 +248,24 @@ impl Default for NetworkConfig {
 }
 
 impl NetworkConfig {
-    /// The bridge of a tap.
+    /// The bridge of a `tap` interface, or its default.
     #[must_use]
     pub fn bridge(&self) -> &str {
         self.bridge.as_deref().unwrap_or("br0")
     }
 }
 
-/// Where a network interface leads.
+/// Type of a network interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NetworkType {
-    /// To a bridge of the node.
+    /// On a bridge of the node.
     Tap,
-    /// To the pod's own address.
+    /// User-mode networking (NAT) behind the pod's address.
     User,
 }
 
-/// A unicast MAC address, as it was written: hexadecimal digits with colons or hyphens.
+/// A unicast MAC address in its original spelling: hexadecimal digits with colons or hyphens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct MacAddr(String);
@@ -293,7 +293,7 @@ impl TryFrom<String> for MacAddr {
 }
 
 impl MacAddr {
-    /// In lower case with colons.
+    /// The address in lower case with colons.
     #[must_use]
     pub fn normalized(&self) -> String {
         self.0.to_lowercase().replace('-', ":")
@@ -306,7 +306,7 @@ impl From<MacAddr> for String {
     }
 }
 
-/// A port of the pod that leads to one of the guest.
+/// Port of the pod that is forwarded to a port of the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ForwardConfig {
@@ -314,11 +314,11 @@ pub struct ForwardConfig {
     pub port: u16,
     /// Port of the guest.
     pub guest_port: u16,
-    /// Transport protocol. Default `tcp`.
+    /// Transport protocol. Default: `tcp`.
     pub protocol: Protocol,
 }
 
-/// A transport protocol.
+/// Transport protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
@@ -330,52 +330,52 @@ pub enum Protocol {
     Udp,
 }
 
-/// A disk or a CD drive.
+/// Disk or CD drive.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DriveConfig {
-    /// Kind of the drive. Default `raw`.
+    /// Type of the drive. Default: `raw`.
     #[serde(rename = "type")]
     pub type_: DriveType,
-    /// Place in the boot order, from 0.
+    /// Position in the boot order, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bootindex: Option<u32>,
-    /// Image file. On a CD drive, empty or absent means no medium.
+    /// Image file. For a CD drive, an empty or absent value means an empty drive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// Ours: size of the raw image `file`. Where the file is missing it is made (sparse), and where it is smaller it is
-    /// enlarged, before QEMU starts; it is never made smaller. Absent: the file has to be there.
+    /// Extension: size of the raw image `file`. Before QEMU starts, the runner creates a missing file (sparse), and enlarges a
+    /// smaller file. It never shrinks a file. Without `size`, the file must exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<Bytes>,
     /// Block device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Image file or block device, whichever it turns out to be.
+    /// Path of an image file or of a block device; the runner detects which.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
 }
 
-/// Kind of a drive.
+/// Type of a drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriveType {
-    /// A disk.
+    /// Disk with a raw image.
     #[default]
     Raw,
-    /// A CD drive.
+    /// CD drive.
     IdeCd,
 }
 
-/// The display.
+/// Display.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DisplayConfig {
-    /// Number of screens. Default 1.
+    /// Number of screens. Default: 1.
     pub outputs: u32,
-    /// User whom the agent in the guest logs in.
+    /// User that the desktop agent in the guest logs in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logged_in_user: Option<String>,
-    /// SPICE server. Absent: none.
+    /// SPICE server. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spice: Option<SpiceConfig>,
 }
@@ -390,19 +390,19 @@ impl Default for DisplayConfig {
     }
 }
 
-/// The SPICE server.
+/// SPICE server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SpiceConfig {
-    /// TCP port. Default 5900.
+    /// TCP port. Default: 5900.
     pub port: u16,
-    /// Ours: the address that it listens at. Default: all.
+    /// Extension: IP address on which the server listens. Default: all addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
-    /// How video is streamed. The reference's operator spells it `streaming-video`.
+    /// Mode of video streaming. The Java VM-Operator spells the key `streaming-video`.
     #[serde(alias = "streaming-video", skip_serializing_if = "Option::is_none")]
     pub streaming_video: Option<StreamingVideo>,
-    /// Number of USB redirection channels. Default 2.
+    /// Number of USB redirection channels. Default: 2.
     pub usb_redirects: u32,
 }
 
@@ -417,7 +417,7 @@ impl Default for SpiceConfig {
     }
 }
 
-/// How SPICE streams video.
+/// Mode of video streaming of the SPICE server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
@@ -428,7 +428,7 @@ pub enum StreamingVideo {
 }
 
 impl StreamingVideo {
-    /// QEMU's name for it.
+    /// The name that QEMU uses.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

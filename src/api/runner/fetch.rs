@@ -1,36 +1,36 @@
-//! How images get into the image repository: what the operator tells `vm-runner fetch`, and what that tells back.
+//! Download of CD images into the image repository: the contract between the operator and `vm-runner fetch`.
 //!
-//! The operator runs one short-lived pod per image, named [`pod_name`], with the arguments of [`Request`]. While it runs,
-//! the last line of its standard output that [`Progress::last`] understands says how far it is; its end is the
-//! [`FetchOutcome`] in the container's termination message. The image is then at [`file_name`], whole or not at all.
+//! The operator runs one download pod per image, named [`pod_name`], with the arguments of [`Request`]. While the pod runs, the
+//! last line of its standard output that [`Progress::last`] can parse is the progress. The termination message of its
+//! container is the [`FetchOutcome`]. After a success the complete image is at [`file_name`], otherwise no file is there.
 
 use crate::api::runner::outcome::shortened;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The directory of the image repository that fetched images are in.
+/// Directory of downloaded images in the image repository.
 pub const DIRECTORY: &str = "fetched";
-/// The schemes that are allowed if nothing else is said.
+/// The schemes that are allowed by default.
 pub const SCHEMES: [&str; 2] = ["https", "http"];
-/// Longest name that a file has from its URL, in characters.
-const LONGEST_NAME: usize = 64;
+/// Maximum length of the part of a file name that comes from the URL, in characters.
+const NAME_CHARS_MAX: usize = 64;
 
-/// What to fetch, whereto, within which limits.
+/// A download: source, target and limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Where the image is.
+    /// URL of the image.
     pub url: String,
-    /// The file that it becomes; an absolute path in the image repository. Its directory is made.
+    /// Absolute path of the target file in the image repository. The download creates its directory.
     pub to: String,
-    /// The SHA-256 of the image, 64 hexadecimal digits; `None`: not checked.
+    /// SHA-256 of the image, 64 hexadecimal digits; `None` means not checked.
     pub sha256: Option<String>,
-    /// Size in bytes that the image must not exceed; `None`: no limit.
+    /// Maximum size of the image, in bytes; `None` means no limit.
     pub max_bytes: Option<u64>,
-    /// Seconds after which an unfinished fetch ends; `None`: never.
+    /// Maximum duration of the download, in seconds; `None` means no limit.
     pub deadline: Option<u64>,
-    /// The schemes that the URL, and each URL that a server sends on to, may have. Default [`SCHEMES`].
+    /// Allowed schemes of the URL and of redirects. Default: [`SCHEMES`].
     pub schemes: Vec<String>,
-    /// A file with certificate authorities in PEM that are trusted besides those of the image; an absolute path.
+    /// Absolute path of a PEM file with certificate authorities, which are trusted in addition to those of the runner's image.
     pub authorities: Option<String>,
 }
 
@@ -56,18 +56,18 @@ impl Request {
     }
 }
 
-/// How far a fetch is: a line of JSON on standard output, at the start and then at most every two seconds.
+/// Progress of a download: a line of JSON on standard output, at the start and then at most every two seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Bytes of the image that are in the repository.
     pub bytes: u64,
-    /// Its size in bytes, once the server has said it.
+    /// Size of the image in bytes, after the server has reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
 }
 
 impl Progress {
-    /// The newest progress in the end of a pod's log, which may also have other lines, and start within one.
+    /// The newest progress in the end of a pod's log. The log may contain other lines and may start within a line.
     #[must_use]
     pub fn last(log: &str) -> Option<Self> {
         log.lines()
@@ -76,49 +76,49 @@ impl Progress {
     }
 }
 
-/// Why a fetch ended.
+/// The reason that a download ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FetchReason {
-    /// The image is there, whole, and has its checksum if one was asked for.
+    /// The image is complete, and has the requested checksum.
     Fetched,
-    /// The file was there before; no server was asked.
+    /// The file already existed; the download sent no request.
     AlreadyThere,
-    /// The URL, or one that the server sent on to, has a scheme that is not allowed, or leads from https to http.
+    /// The scheme of the URL or of a redirect is not allowed, or a redirect leads from https to http.
     SchemeNotAllowed,
-    /// The URL, or one that the server sent on to, cannot be used.
+    /// The URL or the URL of a redirect is invalid.
     InvalidUrl,
-    /// No answer, or none to its end: name, connection, TLS, or silence.
+    /// The server did not answer completely: the cause is name resolution, connection, TLS or a timeout.
     ServerUnreachable,
-    /// The server says that there is no such thing for us: status 4xx, or an answer that is none to the question.
+    /// The server does not have the file or denies access: status 4xx, or an answer of another kind than requested.
     ServerRefused,
-    /// The server cannot now: status 5xx or 429.
+    /// The server reports a temporary failure: status 5xx or 429.
     ServerFailed,
     /// The image is larger than allowed.
     TooLarge,
-    /// What the server has is not what was asked for.
+    /// The checksum of the file differs from the requested checksum.
     ChecksumMismatch,
-    /// The repository cannot be written by the pod's user.
+    /// The pod's user cannot write to the image repository.
     RepositoryNotWritable,
-    /// The repository has no room for the image.
+    /// The image repository has no space for the image.
     RepositoryFull,
-    /// The time for the fetch is over; another one goes on where this one ended.
+    /// The download exceeded its maximum duration; a retry resumes it.
     DeadlineExceeded,
-    /// The pod was asked to end; another fetch goes on where this one ended.
+    /// The pod received a request to stop; a retry resumes the download.
     Interrupted,
-    /// A message by a newer program.
+    /// A reason that only a newer runner knows.
     #[serde(other)]
     Unknown,
 }
 
 impl FetchReason {
-    /// Whether the image is in the repository.
+    /// Whether the image is in the image repository.
     #[must_use]
     pub fn is_success(self) -> bool {
         matches!(self, Self::Fetched | Self::AlreadyThere)
     }
 
-    /// Whether another try can succeed without anybody changing the request: the server comes back, the file is put there,
-    /// room is made. Each goes on where the last one ended, if the server allows it.
+    /// Whether a retry of the same request can succeed, because the state of server or image repository can change. A retry
+    /// resumes the download if the server supports it.
     #[must_use]
     pub fn may_retry(self) -> bool {
         match self {
@@ -139,7 +139,7 @@ impl FetchReason {
         }
     }
 
-    /// The exit code of `vm-runner fetch`. Wrong arguments are 2.
+    /// The exit code of `vm-runner fetch`. The exit code after wrong arguments is 2.
     #[must_use]
     pub fn exit_code(self) -> u8 {
         match self {
@@ -160,27 +160,27 @@ impl FetchReason {
     }
 }
 
-/// The termination message of a fetch.
+/// The termination message of a download.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchOutcome {
-    /// Why the fetch ended.
+    /// The reason that the download ended.
     pub reason: FetchReason,
-    /// What is wrong, where, what to do. Empty where nothing is wrong.
+    /// Message for users: problem, place and next step. Empty after a success.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Bytes of the image that are in the repository: all of it, or what the next try goes on from.
+    /// Bytes of the image that are in the repository: the whole image, or the part that a retry can resume from.
     #[serde(default)]
     pub bytes: u64,
 }
 
 impl FetchOutcome {
-    /// Reads a termination message; `None` if it is not one of ours.
+    /// Parses a termination message. `None` if `vm-runner fetch` did not write it.
     #[must_use]
     pub fn parse(message: &str) -> Option<Self> {
         serde_json::from_str(message.trim()).ok()
     }
 
-    /// The text for the termination message; a long message is cut.
+    /// The text of the termination message. A long message is truncated.
     #[must_use]
     pub fn to_message(&self) -> String {
         let short = Self {
@@ -191,13 +191,13 @@ impl FetchOutcome {
     }
 }
 
-/// Whether that is a SHA-256: 64 hexadecimal digits.
+/// Whether the text is a SHA-256: 64 hexadecimal digits.
 #[must_use]
 pub fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Whether a CD image is given by a URL rather than by a name in the repository: it begins with a scheme and `://`.
+/// Whether a CD image is a URL and not a path in the image repository. A URL begins with a scheme and `://`.
 #[must_use]
 pub fn is_url(image: &str) -> bool {
     let scheme = image.split_once("://").map_or("", |(scheme, _)| scheme);
@@ -207,20 +207,20 @@ pub fn is_url(image: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
 }
 
-/// Where the image is in the repository, relative to it. Different URLs, and different checksums of one URL, never share a
+/// Path of the image, relative to the image repository. Different URLs, and different checksums of one URL, never share a
 /// file.
 #[must_use]
 pub fn file_name(url: &str, sha256: Option<&str>) -> String {
     format!("{DIRECTORY}/{}-{}", key(url, sha256), readable_name(url))
 }
 
-/// Name of the pod that fetches the image.
+/// Name of the download pod of an image.
 #[must_use]
 pub fn pod_name(url: &str, sha256: Option<&str>) -> String {
     format!("vmop-fetch-{}", key(url, sha256))
 }
 
-/// What tells one image from another: 16 hexadecimal digits.
+/// Key of an image, from URL and checksum: 16 hexadecimal digits.
 #[must_use]
 pub fn key(url: &str, sha256: Option<&str>) -> String {
     let sum = Sha256::digest(format!(
@@ -233,7 +233,7 @@ pub fn key(url: &str, sha256: Option<&str>) -> String {
         .collect()
 }
 
-/// The end of the URL's path, as far as it is harmless in a file's name.
+/// The last segment of the URL's path, with only those characters that are safe in a file name.
 fn readable_name(url: &str) -> String {
     let path = url.split(['?', '#']).next().unwrap_or_default();
     let path = path.split_once("://").map_or(path, |(_, rest)| rest);
@@ -244,15 +244,15 @@ fn readable_name(url: &str) -> String {
         .bytes()
         .filter(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(byte))
         .collect();
-    // Of a long name the end is kept, which tells the kind of file.
-    let from = harmless.len().saturating_sub(LONGEST_NAME);
+    // A long name is truncated at its beginning, because its end has the file type.
+    let from = harmless.len().saturating_sub(NAME_CHARS_MAX);
     match harmless.get(from..).map(String::from_utf8_lossy) {
         Some(name) if name.bytes().any(|byte| byte.is_ascii_alphanumeric()) => name.into_owned(),
         _ => "image".to_owned(),
     }
 }
 
-/// The URL for messages and logs: without user, password and query, which can be secrets.
+/// The URL in messages and logs: without user, password and query, which can be confidential.
 #[must_use]
 pub fn shown(url: &str) -> String {
     let (base, hidden) = match url.find(['?', '#']) {
@@ -278,7 +278,7 @@ mod tests {
     const SUM: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
     #[test]
-    fn names_say_what_they_are_and_do_not_change() {
+    fn names_are_readable_and_stable() {
         let url = "https://cloud.example.org/images/debian%2013.iso?token=x#top";
         assert_eq!(
             file_name(url, None),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_secret_in_a_url_is_not_shown() {
+    fn confidential_parts_of_a_url_are_not_shown() {
         for (url, text) in [
             (
                 "https://anna:pw@example.org/a.iso?sig=1",
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_a_url_where_it_begins_with_a_scheme() {
+    fn an_image_with_a_scheme_is_a_url() {
         for url in [
             "https://a/b",
             "http://a",
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_progress_is_found_in_the_end_of_a_log() {
+    fn the_newest_progress_is_parsed_from_the_end_of_a_log() {
         let log = "tes\":1}\n{\"bytes\":1}\n{\"bytes\":20,\"total\":40}\nserver cut the connection\n{\"by";
         assert_eq!(
             Progress::last(log),
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_survives_the_way_through_the_kubelet_and_a_newer_one_is_unknown() {
+    fn a_long_message_fits_into_a_termination_message_and_a_newer_reason_is_unknown() {
         let outcome = FetchOutcome {
             reason: FetchReason::TooLarge,
             message: "ä".repeat(5000),
@@ -371,10 +371,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_files_name_never_leaves_its_folder(url in ".*", sum in proptest::option::of(".*")) {
+        fn a_file_name_never_leaves_its_directory(url in ".*", sum in proptest::option::of(".*")) {
             let name = file_name(&url, sum.as_deref());
             let rest = name.strip_prefix("fetched/").unwrap();
-            prop_assert!(rest.len() > 17 && rest.len() <= 17 + LONGEST_NAME);
+            prop_assert!(rest.len() > 17 && rest.len() <= 17 + NAME_CHARS_MAX);
             prop_assert!(rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)), "{}", rest);
             prop_assert!(rest.bytes().take(16).all(|b| b.is_ascii_hexdigit()));
             prop_assert_eq!(name, file_name(&url, sum.as_deref()));

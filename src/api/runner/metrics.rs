@@ -1,23 +1,22 @@
-//! Figures that a runner serves about its machine at `/metrics`, for Prometheus: with KubeVirt's names where the meaning is the
-//! same.
+//! Metrics of a VM, which its runner serves at `/metrics`. They have the names of KubeVirt's metrics if the meaning is the same.
 
 use prometheus_client::metrics::MetricType;
 
-/// A figure.
+/// A metric.
 #[derive(Clone, Copy, Debug)]
-pub struct Figure {
-    /// Its name.
+pub struct Metric {
+    /// Name of the metric.
     pub name: &'static str,
-    /// Whether it only grows (a counter) or goes up and down (a gauge).
+    /// Counter or gauge.
     pub kind: MetricType,
-    /// Labels that its samples have besides [`LABELS`].
+    /// Labels of its samples in addition to [`LABELS`], separated by commas.
     pub labels: &'static str,
-    /// What it says, with the unit.
+    /// Help text, with the unit.
     pub what: &'static str,
 }
 
-const fn counter(name: &'static str, labels: &'static str, what: &'static str) -> Figure {
-    Figure {
+const fn counter(name: &'static str, labels: &'static str, what: &'static str) -> Metric {
+    Metric {
         name,
         kind: MetricType::Counter,
         labels,
@@ -25,8 +24,8 @@ const fn counter(name: &'static str, labels: &'static str, what: &'static str) -
     }
 }
 
-const fn gauge(name: &'static str, labels: &'static str, what: &'static str) -> Figure {
-    Figure {
+const fn gauge(name: &'static str, labels: &'static str, what: &'static str) -> Metric {
+    Metric {
         name,
         kind: MetricType::Gauge,
         labels,
@@ -34,20 +33,20 @@ const fn gauge(name: &'static str, labels: &'static str, what: &'static str) -> 
     }
 }
 
-/// Labels of every sample: the VM, and where it is.
+/// Labels of all samples: node, namespace and name of the VM.
 pub const LABELS: [&str; 3] = ["node", "namespace", "name"];
 
-/// All of them.
-pub const ALL: &[Figure] = &[
+/// The metrics of a VM.
+pub const ALL: &[Metric] = &[
     gauge(
         "vmoperator_qemu_answers",
         "",
-        "1 if QEMU's monitor has answered in time, else 0.",
+        "1 if QEMU has answered over QMP in time, else 0.",
     ),
     gauge(
         "vmoperator_accelerated",
         "",
-        "1 if the processor runs the guest, 0 if it is emulated.",
+        "1 if the guest runs with hardware acceleration, 0 if it is emulated.",
     ),
     counter(
         "kubevirt_vmi_cpu_usage_seconds_total",
@@ -67,149 +66,157 @@ pub const ALL: &[Figure] = &[
     counter(
         "kubevirt_vmi_vcpu_seconds_total",
         "id",
-        "CPU time of each of the guest's CPUs, in seconds.",
+        "CPU time of each guest CPU, in seconds.",
     ),
     counter(
         "kubevirt_vmi_vcpu_delay_seconds_total",
         "id",
-        "Time that each of the guest's CPUs has waited for one of the host, in seconds.",
+        "Time that each guest CPU has waited for a CPU of the host, in seconds.",
     ),
     gauge(
         "kubevirt_vmi_memory_domain_bytes",
         "",
-        "Memory that the machine was started with.",
+        "Maximum memory of the guest, in bytes.",
     ),
     gauge(
         "kubevirt_vmi_memory_resident_bytes",
         "",
-        "Memory of QEMU that is in the host's.",
+        "Resident memory of QEMU on the host, in bytes.",
     ),
     gauge(
         "kubevirt_vmi_memory_actual_balloon_bytes",
         "",
-        "Memory that the balloon leaves to the guest.",
+        "Memory that the balloon device leaves to the guest, in bytes.",
     ),
     gauge(
         "kubevirt_vmi_memory_available_bytes",
         "",
-        "Memory that the guest sees.",
+        "Memory that the guest sees, in bytes.",
     ),
     gauge(
         "kubevirt_vmi_memory_unused_bytes",
         "",
-        "Memory that the guest does not use.",
+        "Memory that the guest does not use, in bytes.",
     ),
     gauge(
         "kubevirt_vmi_memory_usable_bytes",
         "",
-        "Memory that the guest could use without swapping.",
+        "Memory that the guest can use without swapping, in bytes.",
     ),
     gauge(
         "kubevirt_vmi_memory_cached_bytes",
         "",
-        "Memory that the guest uses for caches of disks.",
+        "Memory that the guest uses for disk caches, in bytes.",
     ),
     counter(
         "kubevirt_vmi_memory_swap_in_traffic_bytes",
         "",
-        "What the guest has swapped in.",
+        "Memory that the guest has swapped in, in bytes.",
     ),
     counter(
         "kubevirt_vmi_memory_swap_out_traffic_bytes",
         "",
-        "What the guest has swapped out.",
+        "Memory that the guest has swapped out, in bytes.",
     ),
     counter(
         "kubevirt_vmi_memory_pgmajfault_total",
         "",
-        "Page faults in the guest that needed a disk.",
+        "Page faults in the guest that needed disk I/O.",
     ),
     counter(
         "kubevirt_vmi_memory_pgminfault_total",
         "",
-        "Page faults in the guest that needed none.",
+        "Page faults in the guest that needed no disk I/O.",
     ),
     gauge(
         "vmoperator_disk_aio_info",
         "drive, aio",
-        "With what each disk is read and written.",
+        "Asynchronous I/O backend of each disk; the value is always 1.",
     ),
-    counter("kubevirt_vmi_storage_iops_read_total", "drive", "Reads."),
-    counter("kubevirt_vmi_storage_iops_write_total", "drive", "Writes."),
+    counter(
+        "kubevirt_vmi_storage_iops_read_total",
+        "drive",
+        "Read operations of each drive.",
+    ),
+    counter(
+        "kubevirt_vmi_storage_iops_write_total",
+        "drive",
+        "Write operations of each drive.",
+    ),
     counter(
         "kubevirt_vmi_storage_read_traffic_bytes_total",
         "drive",
-        "Bytes read.",
+        "Bytes read from each drive.",
     ),
     counter(
         "kubevirt_vmi_storage_write_traffic_bytes_total",
         "drive",
-        "Bytes written.",
+        "Bytes written to each drive.",
     ),
     counter(
         "kubevirt_vmi_storage_read_times_seconds_total",
         "drive",
-        "Time spent with reads, in seconds.",
+        "Duration of read operations of each drive, in seconds.",
     ),
     counter(
         "kubevirt_vmi_storage_write_times_seconds_total",
         "drive",
-        "Time spent with writes, in seconds.",
+        "Duration of write operations of each drive, in seconds.",
     ),
     counter(
         "kubevirt_vmi_storage_flush_requests_total",
         "drive",
-        "Flushes.",
+        "Flush operations of each drive.",
     ),
     counter(
         "kubevirt_vmi_storage_flush_times_seconds_total",
         "drive",
-        "Time spent with flushes, in seconds.",
+        "Duration of flush operations of each drive, in seconds.",
     ),
     counter(
         "kubevirt_vmi_network_receive_bytes_total",
         "interface",
-        "Bytes that the guest has received on a tap.",
+        "Bytes that the guest has received on each tap interface.",
     ),
     counter(
         "kubevirt_vmi_network_receive_packets_total",
         "interface",
-        "Packets that the guest has received on a tap.",
+        "Packets that the guest has received on each tap interface.",
     ),
     counter(
         "kubevirt_vmi_network_receive_errors_total",
         "interface",
-        "Those among them with errors.",
+        "Packets to the guest with errors on each tap interface.",
     ),
     counter(
         "kubevirt_vmi_network_receive_packets_dropped_total",
         "interface",
-        "Packets for the guest that were dropped.",
+        "Packets to the guest that each tap interface has dropped.",
     ),
     counter(
         "kubevirt_vmi_network_transmit_bytes_total",
         "interface",
-        "Bytes that the guest has sent on a tap.",
+        "Bytes that the guest has sent on each tap interface.",
     ),
     counter(
         "kubevirt_vmi_network_transmit_packets_total",
         "interface",
-        "Packets that the guest has sent on a tap.",
+        "Packets that the guest has sent on each tap interface.",
     ),
     counter(
         "kubevirt_vmi_network_transmit_errors_total",
         "interface",
-        "Those among them with errors.",
+        "Packets from the guest with errors on each tap interface.",
     ),
     counter(
         "kubevirt_vmi_network_transmit_packets_dropped_total",
         "interface",
-        "Packets of the guest that were dropped.",
+        "Packets from the guest that each tap interface has dropped.",
     ),
 ];
 
-/// The figure of that name.
+/// The metric with a name.
 #[must_use]
-pub fn figure(name: &str) -> Option<&'static Figure> {
-    ALL.iter().find(|figure| figure.name == name)
+pub fn metric(name: &str) -> Option<&'static Metric> {
+    ALL.iter().find(|metric| metric.name == name)
 }

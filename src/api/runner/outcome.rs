@@ -1,43 +1,43 @@
-//! How a VM's pod ended: what the runner leaves in its termination message and as its exit code.
+//! Termination message and exit code of the runner, which describe the end of a VM's pod.
 //!
-//! The message is one JSON object in the container's termination message; the operator reads it to decide whether
-//! and when the VM starts again. It is absent where the runner had no chance to write it (out of memory, eviction,
-//! a node's reboot).
+//! The runner writes one JSON object as the container's termination message. From it, the operator decides whether and when
+//! the VM starts again. The message is missing if the runner could not write it: out of memory, eviction, or a reboot of the
+//! node.
 
 use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 
-/// Path that the kubelet reads the message from; the kubelet's default.
+/// Path from which the kubelet reads the termination message; the default of Kubernetes.
 pub const TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
 
-/// Why the runner ended.
+/// The reason that the runner exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, VariantArray)]
 pub enum EndReason {
-    /// The guest powered itself off.
+    /// The guest has powered itself off.
     GuestShutdown,
-    /// The pod was asked to end: the guest was shut down, or switched off.
+    /// The pod received a request to stop, and the guest was shut down or powered off.
     Stopped,
-    /// The configuration cannot be used.
+    /// The configuration is invalid.
     InvalidConfig,
-    /// No firmware was found for the machine.
+    /// The image of the runner has no firmware of the configured kind.
     FirmwareMissing,
-    /// Something that the VM needs cannot be read or written.
+    /// The runner cannot read or write a file or volume that the VM needs.
     DataNotAccessible,
-    /// A disk, or a directory of the VM, is in use by somebody else on the node.
+    /// Another process on the node uses a disk or a directory of the VM.
     DiskInUse,
-    /// A device that the pod has must not be opened by the pod's user.
+    /// The pod's user has no permission to open a device of the pod.
     DeviceNotPermitted,
-    /// Hardware acceleration is asked for and cannot be had.
+    /// The configuration requires hardware acceleration, which is not available.
     AcceleratorUnavailable,
-    /// QEMU ended or failed before the guest ran.
+    /// QEMU exited or failed before the guest ran.
     StartFailed,
-    /// QEMU ended by itself while the guest ran.
+    /// QEMU exited unexpectedly while the guest ran.
     QemuCrashed,
-    /// QEMU has stopped the guest by itself, for good: an error of KVM or of the host, or a guest that has crashed.
+    /// QEMU has stopped the guest permanently, because of an error of KVM or of the host, or a crash of the guest.
     GuestHalted,
-    /// The connection to QEMU's monitor has ended before the guest ran.
+    /// The QMP connection was closed before the guest ran.
     MonitorLost,
-    /// A message by a newer runner.
+    /// A reason that only a newer runner knows.
     #[serde(other)]
     Unknown,
 }
@@ -67,35 +67,35 @@ impl EndReason {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
-    /// Why the runner ended.
+    /// The reason that the runner exited.
     pub reason: EndReason,
-    /// What a user should know about it: what is wrong, where, what to do. Empty for an ordinary end.
+    /// Message for users: problem, place and next step. Empty after an ordinary end.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// QEMU's exit status, if it had started: its code, or minus the signal that ended it.
+    /// Exit status of QEMU, if it had started: the exit code, or the negative number of the signal that killed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qemu_exit: Option<i32>,
-    /// Whether the guest asked for its end itself.
+    /// Whether the guest requested the shutdown.
     #[serde(default)]
     pub by_guest: bool,
 }
 
-/// Length of the longest message within an outcome, in characters: the kubelet keeps 4096 bytes of the whole.
-const LONGEST_MESSAGE: usize = 1500;
+/// Maximum length of [`Outcome::message`], in characters. The kubelet retains 4096 bytes of a termination message.
+const MESSAGE_CHARS_MAX: usize = 1500;
 
-/// As much of a message as a termination message has room for.
+/// The beginning of a message that fits into a termination message.
 pub(super) fn shortened(message: &str) -> String {
-    message.chars().take(LONGEST_MESSAGE).collect()
+    message.chars().take(MESSAGE_CHARS_MAX).collect()
 }
 
 impl Outcome {
-    /// Reads a termination message; `None` if it is not one of ours.
+    /// Parses a termination message. `None` if the runner did not write it.
     #[must_use]
     pub fn parse(message: &str) -> Option<Self> {
         serde_json::from_str(message.trim()).ok()
     }
 
-    /// The text for the termination message; a long message is cut.
+    /// The text of the termination message. A long message is truncated.
     #[must_use]
     pub fn to_message(&self) -> String {
         let short = Self {
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_survives_the_way_through_the_kubelet() {
+    fn a_long_message_fits_into_a_termination_message() {
         let outcome = Outcome {
             reason: EndReason::QemuCrashed,
             message: "ä".repeat(5000),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_no_outcome_and_a_newer_reason_is_unknown() {
+    fn other_texts_are_no_outcome_and_a_newer_reason_is_unknown() {
         assert_eq!(Outcome::parse(""), None);
         assert_eq!(Outcome::parse("OOMKilled"), None);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! `spec.vm`: the machine itself.
+//! `spec.vm`: hardware and desired state of the VM.
 
 use crate::api::vm::memory::Memory;
 use k8s_openapi::api::core::v1::{TypedLocalObjectReference, TypedObjectReference};
@@ -7,58 +7,68 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The machine.
+/// Hardware and desired state of the VM.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Machine {
-    /// The wanted state.
+    /// Desired state: `Running` or `Stopped`. A change takes effect immediately.
     pub state: State,
-    /// Each increase resets the running machine once, as its reset button would. A start counts as a reset.
+    /// Counter of reset requests. Each increase resets the running VM once, as a reset button does. If the VM is stopped, its
+    /// next start fulfils the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reset_request: Option<i64>,
-    /// Each increase shuts the guest down and starts the VM again, once, with a new pod. Where the VM is stopped, its
-    /// next start is enough.
+    /// Counter of restart requests. Each increase shuts the guest down once and starts the VM in a new pod. If the VM is
+    /// stopped, its next start fulfils the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_request: Option<i64>,
-    /// SMBIOS UUID. Absent: made at the first start and kept.
+    /// SMBIOS UUID of the VM. Default: a random UUID that is generated at the first start and retained. A change takes
+    /// effect at the next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine_uuid: Option<String>,
-    /// Whether the machine has a TPM 2.0.
+    /// Whether the VM has a TPM 2.0. A change takes effect at the next start.
     pub use_tpm: bool,
-    /// The firmware.
+    /// Firmware of the VM. A change takes effect at the next start.
     pub firmware: Firmware,
-    /// Whether the firmware shows its boot menu.
+    /// Whether the firmware shows its boot menu. A change takes effect at the next start.
     pub boot_menu: bool,
-    /// Seconds that the guest has to shut down.
+    /// Time for the guest to shut down before the VM is powered off, in seconds, 0 to 31536000. A change takes effect
+    /// immediately for stops by `spec.vm.state`, and at the next start for drains.
     pub powerdown_timeout: i64,
-    /// CPU model, as QEMU names it.
+    /// CPU model, as QEMU names it, with optional features such as `Skylake-Server,-hle`. A change takes effect at the next
+    /// start.
     pub cpu_model: String,
-    /// How many CPUs the machine can have; raised to `currentCpus` if that is more. Absent: `cpuTopology`'s product, else `currentCpus`, else 1.
+    /// Maximum number of CPUs, 1 to 4096. Default: the product of `cpuTopology`, else `currentCpus`, else 1. If `currentCpus` is
+    /// greater, it is the maximum. A change takes effect at the next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maximum_cpus: Option<i64>,
-    /// CPU topology.
+    /// CPU topology, an alternative to `maximumCpus`. A change takes effect at the next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_topology: Option<CpuTopology>,
-    /// How many CPUs the machine has. Absent: the maximum.
+    /// Number of CPUs that the guest has, 1 to 4096. Default: the maximum. A change takes effect immediately.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_cpus: Option<i64>,
-    /// Size of the memory: `8Gi`, `1G`, `4 GiB`.
+    /// Maximum size of the guest's memory, such as `8Gi`, `1G` or `4 GiB`; at most 4Pi. A number without a unit means bytes.
+    /// A change takes effect at the next start.
     pub maximum_ram: String,
-    /// What the balloon leaves to the guest. Absent: the maximum.
+    /// Size of the memory that the balloon device leaves to the guest, with the units of `maximumRam`. Default: `maximumRam`.
+    /// A change takes effect immediately.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_ram: Option<String>,
-    /// What the memory is made of. Absent: the pod's ordinary memory.
+    /// Host memory that backs the guest's memory. Default: ordinary memory of the pod. A change takes effect at the next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
-    /// Start of the clock: `utc`, `localtime` or a date.
+    /// Initial time of the guest's real-time clock: `utc`, `localtime` or a date such as `2026-01-31T12:00:00`. A change takes
+    /// effect at the next start.
     pub rtc_base: String,
-    /// What drives the clock: `rt`, `host` or `vm`.
+    /// Clock source of the guest's real-time clock, as QEMU's `-rtc clock`: `rt`, `host` or `vm`. A change takes effect at the
+    /// next start.
     pub rtc_clock: String,
-    /// Network interfaces.
+    /// Network interfaces, at most 32. A change takes effect at the next start.
     pub networks: Vec<Network>,
-    /// Disks and CD drives.
+    /// Disks and CD drives, at most 32, among them at most 6 CD drives. An added or removed drive takes effect at the next
+    /// start.
     pub disks: Vec<Disk>,
-    /// The display.
+    /// Display of the VM.
     pub display: Display,
 }
 
@@ -93,7 +103,7 @@ impl Default for Machine {
     }
 }
 
-/// The state that is wanted.
+/// Desired state of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)]
 pub enum State {
@@ -101,7 +111,7 @@ pub enum State {
     Running,
 }
 
-/// The firmware.
+/// Firmware of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Firmware {
     /// SeaBIOS.
@@ -110,19 +120,19 @@ pub enum Firmware {
     /// UEFI.
     #[serde(rename = "uefi")]
     Uefi,
-    /// UEFI with variables of 4 MiB.
+    /// UEFI in the variant with 4 MiB of flash memory.
     #[serde(rename = "uefi-4m")]
     Uefi4m,
     /// UEFI with Secure Boot.
     #[serde(rename = "secure")]
     Secure,
-    /// UEFI with Secure Boot and variables of 4 MiB.
+    /// UEFI with Secure Boot in the variant with 4 MiB of flash memory.
     #[serde(rename = "secure-4m")]
     Secure4m,
 }
 
 impl Firmware {
-    /// The name in the object and in the runner's configuration.
+    /// The name in the VM object and in the runner's configuration.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -134,24 +144,24 @@ impl Firmware {
         }
     }
 
-    /// Whether it is that of Secure Boot.
+    /// Whether the firmware enforces Secure Boot.
     #[must_use]
     pub fn is_secure(self) -> bool {
         matches!(self, Self::Secure | Self::Secure4m)
     }
 }
 
-/// CPU topology; the product is the maximum number of CPUs, 0 counting as 1.
+/// CPU topology. The product of its fields is the maximum number of CPUs, at most 4096; 0 counts as 1.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CpuTopology {
-    /// Sockets; 0: QEMU decides.
+    /// Number of sockets, 0 to 4096; 0 means that QEMU chooses.
     pub sockets: i64,
-    /// Dies in each socket; 0: not given.
+    /// Number of dies per socket, 0 to 4096; 0 means not specified.
     pub dies_per_socket: i64,
-    /// Cores in each die; 0: QEMU decides.
+    /// Number of cores per die, 0 to 4096; 0 means that QEMU chooses.
     pub cores_per_die: i64,
-    /// Threads of each core; 0: QEMU decides.
+    /// Number of threads per core, 0 to 4096; 0 means that QEMU chooses.
     pub threads_per_core: i64,
 }
 
@@ -166,62 +176,62 @@ impl Default for CpuTopology {
     }
 }
 
-/// A network interface: `tap` or `user`.
+/// Network interface: either `tap` or `user`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Network {
-    /// An interface on a bridge of the node.
+    /// Network interface on a bridge of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tap: Option<TapNetwork>,
-    /// An interface behind the pod's own address.
+    /// Network interface with user-mode networking (NAT) behind the pod's address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<UserNetwork>,
 }
 
-/// An interface on a bridge of the node.
+/// Network interface on a bridge of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TapNetwork {
-    /// QEMU's device model.
+    /// Device model, as QEMU names it, such as `virtio-net` or `e1000e`.
     #[serde(default = "virtio_net")]
     pub device: String,
-    /// Name of the bridge.
+    /// Name of the bridge on the node, at most 15 characters.
     #[serde(default = "br0")]
     pub bridge: String,
-    /// MAC address.
+    /// MAC address of the interface, such as `52:54:00:12:34:56`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
 }
 
-/// An interface behind the pod's own address.
+/// Network interface with user-mode networking (NAT) behind the pod's address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UserNetwork {
-    /// QEMU's device model.
+    /// Device model, as QEMU names it, such as `virtio-net` or `e1000e`.
     #[serde(default = "virtio_net")]
     pub device: String,
-    /// The network that the guest sees, in CIDR notation.
+    /// IPv4 network that the guest sees, in CIDR notation with 4 to 30 bits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net: Option<String>,
-    /// Ports of the pod that lead into the guest.
+    /// Ports of the pod that are forwarded to the guest, at most 64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forward: Vec<Forward>,
 }
 
-/// A port of the pod that leads to one of the guest.
+/// Port of the pod that is forwarded to a port of the guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Forward {
-    /// Port of the pod. Ports below 1024 need a privilege that the pod does not have.
+    /// Port of the pod, 1024 to 65535. Lower ports need a privilege that the pod does not have.
     pub port: i32,
-    /// Port of the guest.
+    /// Port of the guest, 1 to 65535.
     pub guest_port: i32,
-    /// The protocol.
+    /// Transport protocol.
     #[serde(default)]
     pub protocol: Protocol,
 }
 
-/// A transport protocol.
+/// Transport protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)]
 pub enum Protocol {
@@ -238,17 +248,18 @@ fn br0() -> String {
     "br0".to_owned()
 }
 
-/// A disk (`volumeClaimTemplate`) or a CD drive (`cdrom`).
+/// Either a disk (`volumeClaimTemplate`) or a CD drive (`cdrom`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Disk {
-    /// The claim that holds the disk.
+    /// Template of the PersistentVolumeClaim (PVC) that holds the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_claim_template: Option<ClaimTemplate>,
-    /// The CD in the drive.
+    /// CD drive and the image in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cdrom: Option<Cdrom>,
-    /// Place in the boot order, from 0.
+    /// Position in the boot order, 0 to 2147483647; the lowest boots first. Default: no position. A change takes effect at
+    /// the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootindex: Option<i64>,
 }
@@ -257,68 +268,69 @@ pub struct Disk {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Cdrom {
-    /// Path of the image in the image repository, or the URL (https, http) from which it is fetched into it, once for all
-    /// VMs; empty for no medium.
+    /// CD image: a path in the image repository, or a URL with the scheme `https` or `http`. An image by URL is downloaded
+    /// into the image repository once for all VMs. An empty text means an empty drive. A change takes effect immediately.
     pub image: String,
-    /// What an image that is fetched must be: `sha256:` and 64 hexadecimal digits.
+    /// Checksum that the downloaded image must have: `sha256:` and 64 hexadecimal digits. It requires a URL as `image`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
 }
 
-/// A claim to be made.
+/// Template of a PVC.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimTemplate {
-    /// Name, labels and annotations.
+    /// Name of the disk, and labels and annotations of the PVC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<ClaimMetadata>,
-    /// The claim.
+    /// Specification of the PVC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<ClaimSpec>,
 }
 
-/// Name, labels and annotations of a claim.
+/// Name of the disk, and labels and annotations of the PVC.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimMetadata {
-    /// The disk's name; the claim is named `<vm>-<name>-disk`.
+    /// Name of the disk, at most 58 characters. The PVC is named `<vm>-<name>-disk`. Without a name it is `<vm>-disk-<n>`, where
+    /// `<n>` counts the disks from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// More labels.
+    /// Additional labels of the PVC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// Annotations.
+    /// Additional annotations of the PVC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<BTreeMap<String, String>>,
 }
 
-/// A claim. The meaning is that of Kubernetes' `PersistentVolumeClaimSpec`.
+/// Specification of a PVC. The fields have the meaning of `PersistentVolumeClaimSpec` in Kubernetes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimSpec {
-    /// How many nodes may mount the volume.
+    /// Access modes of the volume.
     pub access_modes: Vec<String>,
-    /// A claim or snapshot from which the volume is made.
+    /// PVC or volume snapshot to copy into the new volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_source: Option<TypedLocalObjectReference>,
-    /// The same, also of other kinds and namespaces.
+    /// Like `dataSource`, but other kinds and namespaces are possible too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_source_ref: Option<TypedObjectReference>,
-    /// The size: `requests.storage`.
+    /// Size of the volume, in `requests.storage`. A larger size takes effect immediately; volumes cannot shrink.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<crate::api::vm::Resources>,
-    /// Labels of the volume, where it is there already.
+    /// Labels of an existing volume to use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
-    /// Storage class. Absent: the cluster's default; empty: none, for a volume that is there already.
+    /// Storage class. Default: the default class of the cluster. An empty text selects an existing volume without a class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,
-    /// Attributes of the volume; can change.
+    /// Volume attributes class. A change takes effect immediately.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_attributes_class_name: Option<String>,
-    /// `Block`, or `Filesystem` for an image file in it.
+    /// Volume mode: `Block` for a block device, or `Filesystem` for an image file in a file system.
     pub volume_mode: String,
-    /// Name of the volume, where it is there already.
+    /// Name of an existing volume to use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_name: Option<String>,
 }
@@ -339,17 +351,17 @@ impl Default for ClaimSpec {
     }
 }
 
-/// The display.
+/// Display of a VM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Display {
-    /// Number of screens.
+    /// Number of screens, 1 to 16. A change takes effect at the next start.
     #[serde(default = "one")]
     pub outputs: i64,
-    /// User whom the agent in the guest logs in.
+    /// User that the desktop agent in the guest logs in. A change takes effect immediately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logged_in_user: Option<String>,
-    /// SPICE server.
+    /// SPICE server of the display.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spice: Option<Spice>,
 }
@@ -358,24 +370,24 @@ fn one() -> i64 {
     1
 }
 
-/// The SPICE server.
+/// SPICE server of the display.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Spice {
-    /// TCP port of the pod.
+    /// TCP port of the SPICE server in the pod, 1 to 65535. A change takes effect at the next start.
     pub port: i64,
-    /// Host name for clients' connection files.
+    /// Host name that console front ends write into connection files for clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// Whether a secret with the display's password is made.
+    /// Whether the operator creates a Secret with a password for the display. A change takes effect at the next start.
     pub generate_secret: bool,
-    /// Proxy for clients' connection files.
+    /// Proxy URL that console front ends write into connection files for clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy_url: Option<String>,
-    /// Whether video is streamed: `off`, `all` or `filter`.
+    /// Video streaming of the SPICE server: `off`, `all` or `filter`. A change takes effect at the next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub streaming_video: Option<String>,
-    /// Number of USB redirection channels.
+    /// Number of USB redirection channels, 0 to 14. A change takes effect at the next start.
     pub usb_redirects: i64,
 }
 

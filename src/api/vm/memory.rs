@@ -1,14 +1,14 @@
-//! `spec.vm.memory`: what the machine's memory is made of.
+//! `spec.vm.memory`: the kind of host memory that backs the guest's memory.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the machine's memory is made of. The guest sees no difference.
+/// Host memory that backs the guest's memory. The guest sees no difference.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Memory {
-    /// Huge pages that the node has set aside. The pod asks for as many as `maximumRam` takes, which is to be a whole number
-    /// of them, whatever `currentRam` is.
+    /// Huge pages for the guest's memory, which the node must have reserved. The pod requests huge pages for `maximumRam`,
+    /// even if `currentRam` is smaller. `maximumRam` must be a multiple of the page size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hugepages: Option<Hugepages>,
     /// Whether QEMU can share the memory with other programs of the pod, such as a vhost-user device.
@@ -19,11 +19,11 @@ pub struct Memory {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Hugepages {
-    /// Their size.
+    /// Size of a huge page.
     pub page_size: PageSize,
 }
 
-/// The sizes that huge pages have on x86.
+/// Sizes of huge pages on x86.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PageSize {
     /// 2 MiB.
@@ -35,7 +35,7 @@ pub enum PageSize {
 }
 
 impl PageSize {
-    /// The size, in the object, in the runner's configuration and in the name of the pod's resource.
+    /// The size as the object, the runner's configuration and the name of the pod's resource spell it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl PageSize {
         }
     }
 
-    /// In bytes.
+    /// The size in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         match self {

@@ -1,9 +1,9 @@
 //! The `VirtualMachine` kind (`vms.vmoperator.jdrupes.org`).
 //!
-//! Fields, defaults and constraints are the reference's, so that its objects are admitted with the same meaning.
-//! Two things differ on purpose: `spec.image` has no default (absent means the operator's setting), and conditions
-//! are a map keyed by type, so that operator and runner each write their own. What the schema can check, it checks,
-//! in rules whose messages name the field; everything else becomes a condition on the object.
+//! Fields, defaults and constraints are those of the Java VM-Operator, so that its objects are admitted with the same
+//! meaning. Two differences are intended. `spec.image` has no default: the operator's configuration names the image.
+//! Conditions are a map with the key `type`, so that operator and runner each write their own conditions.
+//! The schema has validation rules, and their messages name the field. Errors that it cannot detect become conditions.
 
 #![allow(
     clippy::duplicated_attributes,
@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// What a virtual machine should be.
+/// Desired state of the virtual machine.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "vmoperator.jdrupes.org",
@@ -51,13 +51,13 @@ use std::collections::BTreeMap;
         name = "State",
         type_ = "string",
         json_path = ".spec.vm.state",
-        description = "The state that is wanted"
+        description = "Desired state"
     ),
     printcolumn(
         name = "Status",
         type_ = "string",
         json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
-        description = "The state that the VM is in, or what is in its way"
+        description = "Reason of the condition Ready: the state of the VM, or the cause that blocks it"
     ),
     printcolumn(
         name = "Running",
@@ -69,7 +69,7 @@ use std::collections::BTreeMap;
         name = "Booted",
         type_ = "string",
         json_path = r#".status.conditions[?(@.type=="Booted")].status"#,
-        description = "Whether the guest's agent has answered",
+        description = "Whether the guest agent has answered since the last boot",
         priority = 1
     ),
     printcolumn(name = "CPUs", type_ = "integer", json_path = ".status.cpus"),
@@ -84,105 +84,114 @@ use std::collections::BTreeMap;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachineSpec {
-    /// The runner's image. Absent: the one that the operator is configured with.
+    /// Container image of the runner. Default: `runnerImage` of the operator's configuration. A change takes effect at the
+    /// next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
-    /// Resources of the VM's pod, as they are. Absent: computed from the machine's CPUs and memory.
+    /// Resource requests and limits of the VM's pod. Default: computed from the CPUs and the memory of the VM. A change of CPU
+    /// and memory takes effect immediately, any other change at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// Node that the VM must run on; bypasses the scheduler.
+    /// Node that runs the VM. The scheduler is bypassed. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
-    /// Labels that the VM's node must have.
+    /// Labels that a node must have to run the VM. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Affinity of the VM's pod.
+    /// Affinity of the VM's pod. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
-    /// Taints of nodes that do not keep the VM's pod away.
+    /// Node taints that the VM's pod tolerates. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerations: Option<Vec<Toleration>>,
-    /// How the VM's pod is spread among others. `labelSelector` is usually one of `podLabels`.
+    /// Topology spread constraints of the VM's pod. `labelSelector` usually selects labels of `podLabels`. A change takes
+    /// effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
-    /// Priority class of the VM's pod.
+    /// Priority class of the VM's pod. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
-    /// Runtime class of the VM's pod.
+    /// Runtime class of the VM's pod. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_class_name: Option<String>,
-    /// Secrets of the VM's namespace with which the runner's image is pulled.
+    /// Secrets in the VM's namespace with the credentials for pulling the runner's image. A change takes effect at the next
+    /// start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
-    /// More labels of the VM's pod. Those that the operator sets (`app.kubernetes.io/name`, `/instance`, `/component`,
-    /// `/managed-by`) stay as they are.
+    /// Additional labels of the VM's pod. The labels `name`, `instance`, `component` and `managed-by` with the prefix
+    /// `app.kubernetes.io/` are ignored here, because the operator sets them. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_labels: Option<BTreeMap<String, String>>,
-    /// Annotations of the VM's pod. Those that the operator sets (`vmoperator.jdrupes.org/…`, `vmrunner.jdrupes.org/…`)
-    /// stay as they are.
+    /// Additional annotations of the VM's pod. The prefixes `vmoperator.jdrupes.org/` and `vmrunner.jdrupes.org/` are
+    /// ignored here, because the operator sets them. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_annotations: Option<BTreeMap<String, String>>,
-    /// Port of `/metrics` in the VM's pod. Absent: 9180; with `tap` networks none, as it would be open on the node's address.
+    /// TCP port of `/metrics` in the VM's pod, 1024 to 65535. Default: 9180. With `tap` networks the default is no port,
+    /// because the pod has the node's address. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_port: Option<i64>,
-    /// Template of the Java VM-Operator's runner. Accepted and not used: arguments are built from the machine's fields.
+    /// Template of the Java VM-Operator's runner. This field has no effect: QEMU's arguments are built from `spec.vm`.
     #[serde(default)]
     pub runner_template: RunnerTemplate,
-    /// Whether a shutdown by the guest sets `spec.vm.state` to `Stopped`. Otherwise the VM is started again.
+    /// Whether a shutdown by the guest sets `spec.vm.state` to `Stopped`. If false, the operator starts the VM again. A change
+    /// takes effect immediately.
     #[serde(default)]
     pub guest_shutdown_stops: bool,
-    /// Labels and annotations of the VM's load balancer service, where the operator makes one; null takes one away. A null
-    /// arrives by `kubectl create`, `kubectl apply --server-side` or a JSON patch; plain `kubectl apply` drops it.
+    /// Additional labels and annotations of the VM's Service of type `LoadBalancer`, if the operator creates Services. An empty
+    /// object means that this VM has no Service. The value null removes a default label or annotation. Use
+    /// `kubectl apply --server-side` to set null, because client-side `kubectl apply` drops it. A change takes effect
+    /// immediately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_service: Option<LoadBalancerService>,
-    /// Seed for cloud-init in the guest. With what else the VM's ConfigMap holds, it can have 1 MiB. Above 256 KiB plain
-    /// `kubectl apply`, which keeps a copy in an annotation, has no room: use `kubectl apply --server-side`.
+    /// Data for cloud-init in the guest. The VM's ConfigMap contains it, and a ConfigMap has at most 1 MiB. Above 256 KiB use
+    /// `kubectl apply --server-side`, because client-side `kubectl apply` stores a copy in an annotation. A change takes effect
+    /// at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud_init: Option<CloudInit>,
-    /// Who may do what with the VM in a console front end.
+    /// Permissions of users and roles in console front ends. The operator does not evaluate them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permissions: Option<Vec<Permission>>,
-    /// Pools that the VM belongs to.
+    /// Names of the pools that contain the VM. The operator does not evaluate them.
     #[serde(default)]
     pub pools: Vec<String>,
-    /// Logging of the VM's runner, in Java's properties syntax. Only the line `.level` has an effect, from the next start on;
-    /// all of it stands in the VM's ConfigMap, key `logging.properties`.
+    /// Logging of the VM's runner, in the syntax of Java properties. Only the line `.level` has an effect. The operator copies
+    /// the text to the key `logging.properties` of the VM's ConfigMap. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logging_properties: Option<String>,
-    /// The machine.
+    /// Hardware and desired state of the VM.
     pub vm: Machine,
 }
 
 impl VirtualMachineSpec {
-    /// Seconds that the pod has to end: the guest's time, and some for the runner, which is done 10 s after it.
+    /// Termination grace period of the pod, in seconds. The runner exits at most 10 s after the guest's shutdown timeout.
     #[must_use]
     pub fn grace_period(&self) -> i64 {
         self.vm.powerdown_timeout.saturating_add(15)
     }
 }
 
-/// Where the runner's image comes from: `source`, or `repository` and `path`.
+/// Container image of the runner: either `source`, or `repository` and `path`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Image {
-    /// The whole reference.
+    /// Complete image reference, such as `registry.example.org/vm-runner:1.0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Registry and repository.
+    /// Registry and repository, used together with `path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repository: Option<String>,
-    /// Path in the repository.
+    /// Path of the image in `repository`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Tag, with `repository` and `path`.
+    /// Tag of the image, used together with `repository` and `path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// When the image is pulled. Default: as Kubernetes does for the tag.
+    /// Pull policy of the image. Default: the default of Kubernetes for the tag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull_policy: Option<PullPolicy>,
 }
 
-/// When an image is pulled.
+/// Pull policy of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)]
 pub enum PullPolicy {
@@ -195,22 +204,22 @@ pub enum PullPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Resources {
-    /// Most that may be used.
+    /// Upper limit of each resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<BTreeMap<String, Quantity>>,
-    /// What is reserved.
+    /// Amount of each resource that is reserved on the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<BTreeMap<String, Quantity>>,
 }
 
-/// Template of the reference's runner.
+/// Template of the Java VM-Operator's runner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunnerTemplate {
-    /// File name of the template.
+    /// File name of the template. This field has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Whether the template is copied anew at each start.
+    /// Whether each start copies the template again. This field has no effect.
     #[serde(default = "yes")]
     pub update: bool,
 }
@@ -224,29 +233,29 @@ impl Default for RunnerTemplate {
     }
 }
 
-/// Labels and annotations of a load balancer service.
+/// Labels and annotations of a Service of type `LoadBalancer`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadBalancerService {
-    /// Labels; null takes a default one away.
+    /// Additional labels. The value null removes a default label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, Option<String>>>,
-    /// Annotations; null takes a default one away.
+    /// Additional annotations. The value null removes a default annotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<BTreeMap<String, Option<String>>>,
 }
 
-/// What somebody may do.
+/// Permissions of a user or of a role.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Permission {
-    /// Name of a user.
+    /// Name of the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Name of a role.
+    /// Name of the role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// What is permitted.
+    /// Permitted actions; `*` stands for all of them.
     #[serde(default)]
     pub may: Vec<Grant>,
 }
@@ -293,7 +302,7 @@ pub fn crd() -> CustomResourceDefinition {
             .and_then(|r| r.properties.as_mut())
             .and_then(|p| p.get_mut("status"))
         {
-            // With a status from the start, the initial conditions below it are there from the start too.
+            // The initial conditions are defaults below the status, and have an effect only if the status exists.
             status.default = Some(JSON(json!({})));
         }
         if let Some(root) = version
@@ -309,7 +318,7 @@ pub fn crd() -> CustomResourceDefinition {
     crd
 }
 
-/// Parts of a condition that the reference's schema fills in for writers that leave them out.
+/// Adds the defaults that the Java VM-Operator's schema has for `status` and `message` of a condition.
 fn condition_defaults(root: &mut JSONSchemaProps) {
     let part = |schema: &mut JSONSchemaProps, name: &str| schema.properties.as_mut()?.remove(name);
     let Some(mut status) = part(root, "status") else {
@@ -337,8 +346,8 @@ fn condition_defaults(root: &mut JSONSchemaProps) {
         .insert("status".to_owned(), status);
 }
 
-/// Makes no field nullable, so that the API server takes nulls away before it puts in defaults and checks rules. The
-/// values of maps stay as they are: there a null means something.
+/// Removes `nullable` from all fields, so that the API server drops nulls before it applies defaults and checks rules. The
+/// values of maps are unchanged, because a null has a meaning there.
 fn without_nulls(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     if let Some(values) = &mut schema.enum_ {

@@ -1,195 +1,195 @@
-//! Every name that leaves the process, once: labels, annotations, field managers, names of children.
+//! Names that other programs see: labels, annotations, field managers, and names of child objects.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use std::collections::BTreeMap;
 
-/// API group of our kinds.
+/// API group of `VirtualMachine`.
 pub const GROUP: &str = "vmoperator.jdrupes.org";
-/// The only served version of our kinds.
+/// The only served version of `VirtualMachine`.
 pub const VERSION: &str = "v1";
 
 /// `app.kubernetes.io/name` of everything that belongs to one VM.
 pub const APP_NAME: &str = "vm-runner";
-/// The same in the examples of the reference, for claims that users make themselves.
-pub const OLD_APP_NAME: &str = "vmrunner";
-/// `app.kubernetes.io/managed-by` of everything that the operator made for a VM.
+/// `app.kubernetes.io/name` of PVCs that users created after the examples of the Java VM-Operator.
+pub const LEGACY_APP_NAME: &str = "vmrunner";
+/// `app.kubernetes.io/managed-by` of all objects that the operator creates for a VM.
 pub const MANAGED_BY: &str = "vm-operator";
 
 listed! {
-/// The labels, and what they say.
+/// The labels with their documentation.
 LABELS {
-/// Label: the application; its value on a VM's objects is `vm-runner`.
+/// Label: the application; `vm-runner` on the objects of a VM.
 pub const LABEL_NAME: &str = "app.kubernetes.io/name";
-/// Label: the VM that an object belongs to.
+/// Label: the name of the VM that an object belongs to.
 pub const LABEL_INSTANCE: &str = "app.kubernetes.io/instance";
-/// Label: what an object is within its VM.
+/// Label: the role of an object within its VM.
 pub const LABEL_COMPONENT: &str = "app.kubernetes.io/component";
-/// Label: who made an object.
+/// Label: the creator of an object.
 pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 }}
-/// Value of [`LABEL_COMPONENT`] on the display secret.
+/// Value of [`LABEL_COMPONENT`] on the display Secret.
 pub const COMPONENT_DISPLAY_SECRET: &str = "display-secret";
-/// `app.kubernetes.io/name` and [`LABEL_COMPONENT`] of the pods that fetch CD images.
+/// `app.kubernetes.io/name` and [`LABEL_COMPONENT`] of download pods.
 pub const APP_FETCH: &str = "vm-fetch";
 
 listed! {
-/// The annotations, and what they say.
+/// The annotations with their documentation.
 ANNOTATIONS {
-/// Annotation: version of the operator that wrote the object.
+/// Annotation: version of the operator that wrote the object last.
 pub const ANNOTATION_VERSION: &str = "vmoperator.jdrupes.org/version";
-/// Annotation on the pod: `resourceVersion` of the ConfigMap; changing it makes the kubelet look at the volume soon.
+/// Annotation on the pod: `resourceVersion` of the ConfigMap. A change of it makes the kubelet refresh the volume soon.
 pub const ANNOTATION_CONFIG_VERSION: &str = "vmrunner.jdrupes.org/cmVersion";
-/// Annotation on the pod: `resourceVersion` of the display secret, for the same purpose.
+/// Annotation on the pod: `resourceVersion` of the display Secret. A change of it makes the kubelet refresh the volume soon.
 pub const ANNOTATION_SECRET_VERSION: &str = "vmrunner.jdrupes.org/dpVersion";
 
-/// Annotation on the pod: the CPU and memory that were asked for last, granted or not, as a container's `resources` in
-/// JSON.
+/// Annotation on the pod: the CPU and memory that the operator requested last, granted or not. JSON in the form of a
+/// container's `resources`.
 pub const ANNOTATION_RESOURCES: &str = "vmoperator.jdrupes.org/resources";
-/// Annotation on the pod: for each field of the VM that a pod cannot follow, a hash of what it was when the pod was made,
-/// as JSON.
+/// Annotation on the pod: for each field of the VM that takes effect at the next start, a hash of its value when the pod was
+/// created. JSON.
 pub const ANNOTATION_STARTED_WITH: &str = "vmoperator.jdrupes.org/started-with";
-/// Annotation on the pod: a hash of all that it was made of, but for CPU and memory. A pod that has not run yet is made
-/// anew where this differs.
-pub const ANNOTATION_MADE_OF: &str = "vmoperator.jdrupes.org/made-of";
-/// Annotation on the pod: `spec.vm.restartRequest` when the pod was made.
+/// Annotation on the pod: the template hash, which covers all fields except CPU and memory. The operator re-creates a pod
+/// that has not run yet if its hash differs.
+pub const ANNOTATION_TEMPLATE_HASH: &str = "vmoperator.jdrupes.org/made-of";
+/// Annotation on the pod: the value of `spec.vm.restartRequest` when the pod was created.
 pub const ANNOTATION_RESTART_REQUEST: &str = "vmoperator.jdrupes.org/restart-request";
-/// Annotation on the service: names of the labels and annotations that are on it because the VM or the settings say so,
-/// as JSON.
+/// Annotation on the Service: names of the labels and annotations that come from the VM or from the operator's
+/// configuration. JSON.
 pub const ANNOTATION_APPLIED: &str = "vmoperator.jdrupes.org/applied";
-/// Annotation on the pod: how often the kubelet was told that there is a new configuration that the runner has not
-/// confirmed, for which generation of the VM, and when last, as JSON.
-pub const ANNOTATION_POKED: &str = "vmoperator.jdrupes.org/poked";
-/// Annotation on the ConfigMap of a VM that was taken over: the `instance-id` that it had, and for which content of
-/// `spec.cloudInit` it is kept, as JSON.
+/// Annotation on the pod: refreshes of the volume for a configuration that the runner has not confirmed. JSON with their
+/// number, the VM's generation and the time of the last refresh.
+pub const ANNOTATION_VOLUME_REFRESH: &str = "vmoperator.jdrupes.org/poked";
+/// Annotation on the ConfigMap of a VM that the Java VM-Operator created: the retained `instance-id`, and the content of
+/// `spec.cloudInit` for which it is retained. JSON.
 pub const ANNOTATION_INSTANCE_ID: &str = "vmoperator.jdrupes.org/instance-id";
-/// Annotation on a pod that fetches a CD image: the URL, without what can be secret in it.
+/// Annotation on a download pod: the URL of the CD image, without user, password and query.
 pub const ANNOTATION_FETCHES: &str = "vmoperator.jdrupes.org/fetches";
-/// Annotation on a pod that fetches a CD image: the number of the try, by which settings, and how the one before ended, as
+/// Annotation on a download pod: the number of the attempt, its configuration, and the outcome of the previous attempt.
 /// JSON.
 pub const ANNOTATION_FETCH_TRY: &str = "vmoperator.jdrupes.org/fetch-try";
-/// Annotation on the claim `vmop-image-repository`, followed by a slash and 16 hexadecimal digits for URL and checksum: the
-/// file that was fetched from there. Without it, it is fetched anew.
+/// Annotation on the PVC `vmop-image-repository`: the file of a downloaded image. The name continues with a slash and 16
+/// hexadecimal digits for URL and checksum. Without the annotation, the operator downloads the image again.
 pub const ANNOTATION_FETCHED: &str = "fetched.vmoperator.jdrupes.org";
 }}
-/// Annotations whose names begin so are set by the operator or the runner only.
+/// Prefixes of annotations that only the operator and the runner set.
 pub const ANNOTATION_PREFIXES: [&str; 2] = ["vmoperator.jdrupes.org/", "vmrunner.jdrupes.org/"];
 
-/// Field manager of the operator, for children and for its own status fields.
+/// Field manager of the operator, for child objects and for its status fields.
 pub const MANAGER_OPERATOR: &str = "vm-operator";
 /// Field manager of the runner, for its status fields.
 pub const MANAGER_RUNNER: &str = "vm-runner";
 
-/// Events' `reportingController` of the operator.
+/// `reportingController` of the operator's events.
 pub const REPORTER_OPERATOR: &str = "vmoperator.jdrupes.org/vm-operator";
-/// Events' `reportingController` of the runner.
+/// `reportingController` of the runner's events.
 pub const REPORTER_RUNNER: &str = "vmoperator.jdrupes.org/vm-runner";
 
 /// Service account of the VMs' pods.
 pub const RUNNER_SERVICE_ACCOUNT: &str = "vm-runner";
-/// Events' action of the operator: it brings the objects of a VM in line.
+/// `action` of the operator's events.
 pub const ACTION_RECONCILE: &str = "Reconcile";
 
 /// `app.kubernetes.io/name` of the operator's own objects.
 pub const OPERATOR_APP: &str = "vm-operator";
-/// The ConfigMap with the operator's settings, in its own namespace.
+/// Name of the ConfigMap with the operator's configuration, in the operator's namespace.
 pub const OPERATOR_CONFIG_MAP: &str = "vm-operator";
 
-/// The claim that holds the CD images, shared by all VMs of a namespace.
+/// Name of the PVC of the image repository, which all VMs of a namespace share.
 pub const IMAGE_REPOSITORY_CLAIM: &str = "vmop-image-repository";
 
-/// The resource by which a pod gets `/dev/kvm` of our device plugin.
+/// Extended resource of the device plugin that gives a pod `/dev/kvm`.
 pub const RESOURCE_KVM: &str = "vmoperator.jdrupes.org/kvm";
-/// The resource by which a pod gets `/dev/net/tun` of our device plugin.
+/// Extended resource of the device plugin that gives a pod `/dev/net/tun`.
 pub const RESOURCE_TUN: &str = "vmoperator.jdrupes.org/tun";
-/// The resource by which a pod gets `/dev/vhost-net` of our device plugin.
+/// Extended resource of the device plugin that gives a pod `/dev/vhost-net`.
 pub const RESOURCE_VHOST_NET: &str = "vmoperator.jdrupes.org/vhost-net";
 
-/// Where a VM's pod has its configuration.
+/// Directory of the runner's configuration in a VM's pod.
 pub const CONFIG_DIR: &str = "/etc/opt/vmrunner";
-/// The configuration's file name, in the ConfigMap and in [`CONFIG_DIR`].
+/// File name of the configuration in the ConfigMap and in [`CONFIG_DIR`].
 pub const CONFIG_FILE: &str = "config.yaml";
-/// The file with the level of the log, in the ConfigMaps of the operator and of VMs.
+/// File name of the logging configuration in the ConfigMaps of the operator and of VMs.
 pub const LOGGING_FILE: &str = "logging.properties";
-/// Where a VM's pod keeps what outlives it: UUID, firmware variables, TPM state.
+/// Directory of the runner data in a VM's pod: UUID, firmware variables, TPM state.
 pub const DATA_DIR: &str = "/var/local/vm-data";
-/// Where CD images are found in a VM's pod.
+/// Directory of the image repository in a VM's pod.
 pub const IMAGE_REPOSITORY_DIR: &str = "/var/local/vmop-image-repository";
 
-/// Key of the display secret: the password.
+/// Key of the display Secret: the password.
 pub const SECRET_PASSWORD: &str = "display-password";
-/// Key of the display secret: when the password expires, in the syntax of QEMU's `expire_password`.
+/// Key of the display Secret: the expiry of the password, in the syntax of QEMU's `expire_password`.
 pub const SECRET_EXPIRY: &str = "password-expiry";
-/// Keys of the display's secret, as a secret of type `kubernetes.io/tls` has them: its certificate.
+/// Key of the display Secret, as in a Secret of type `kubernetes.io/tls`: the certificate.
 pub const SECRET_TLS_CERTIFICATE: &str = "tls.crt";
-/// The certificate's key.
+/// Key of the display Secret: the private key of the certificate.
 pub const SECRET_TLS_KEY: &str = "tls.key";
-/// The certificate's authority; optional.
+/// Key of the display Secret: the certificate authority; optional.
 pub const SECRET_TLS_AUTHORITY: &str = "ca.crt";
 
-/// Where a VM's pod has the parts of its seed for cloud-init that come from secrets.
+/// Directory of the cloud-init data from Secrets in a VM's pod.
 pub const SEED_DIR: &str = "/etc/opt/vmrunner-seed";
 /// Name of `user-data` in [`SEED_DIR`].
 pub const SEED_USER_DATA: &str = "user-data";
 /// Name of `network-config` in [`SEED_DIR`].
 pub const SEED_NETWORK_CONFIG: &str = "network-config";
 
-/// Where the file systems of disks in `Filesystem` mode are found in a VM's pod, each below its disk's name.
+/// Directory in a VM's pod with the mounts of disks in `Filesystem` mode, each named after its disk.
 pub const DISKS_DIR: &str = "/var/local/vm-disks";
-/// Name of the image file in the file system of such a disk.
+/// Name of the image file in the file system of a disk in `Filesystem` mode.
 pub const DISK_FILE: &str = "disk.img";
 
-/// Port of a VM's pod, named `metrics`, where its runner counts what QEMU does.
+/// Default port of the runner's `/metrics` in a VM's pod; its name is `metrics`.
 pub const METRICS_PORT: u16 = 9180;
-/// Environment variable of the VM's pod: the node that it runs on (downward API).
+/// Environment variable in a VM's pod: the name of the node, from the downward API.
 pub const ENV_NODE_NAME: &str = "NODE_NAME";
-/// Environment variable of the VM's pod: the pod's address (downward API).
+/// Environment variable in a VM's pod: the address of the pod, from the downward API.
 pub const ENV_POD_IP: &str = "POD_IP";
 
-/// The device behind taps.
+/// Device with which a program creates tap interfaces.
 pub const TUN_DEVICE: &str = "/dev/net/tun";
-/// The runner of VMs with taps: the same program with a file capability.
+/// Path of the runner for VMs with tap networks: the same program with a file capability.
 pub const TAP_RUNNER: &str = "/usr/local/bin/vm-runner-tap";
-/// Name of a tap on its node; the kernel puts a number in place of `%d`, and counts up.
+/// Name pattern of a tap interface on its node; the kernel replaces `%d` with the next free number.
 pub const TAP_INTERFACE: &str = "vmtap%d";
 
 /// User and group that VMs run as; the runner image has them as `qemu`.
 pub const RUNNER_UID: i64 = 107;
 
-/// Name of the pod's container: the VM's, as in the reference, but without the dots that a container's name must not
-/// have.
+/// Name of the pod's container: the name of the VM, as in the Java VM-Operator. Dots become dashes, because the name of a
+/// container must not have dots.
 #[must_use]
 pub fn container(vm: &str) -> String {
     vm.replace('.', "-")
 }
 
-/// Name of the claim for what the runner keeps.
+/// Name of the PVC for the runner data.
 #[must_use]
 pub fn runner_data_claim(vm: &str) -> String {
     format!("{vm}-runner-data")
 }
 
-/// Name of a disk: `<name>-disk` from its claim template's name, else `disk-<n>`, `n` counting from 0 the disks
-/// that have a claim. It is the device's name under `/dev` in the pod and part of the claim's name.
+/// Name of a disk: `<name>-disk` with the name of its template, else `disk-<n>`, where `n` counts the disks with a PVC from
+/// 0. The disk is a device of this name under `/dev` in the pod, and the PVC's name contains it.
 #[must_use]
 pub fn disk(template_name: Option<&str>, n: usize) -> String {
     template_name.map_or_else(|| format!("disk-{n}"), |name| format!("{name}-disk"))
 }
 
-/// Name of the claim of a disk.
+/// Name of the PVC of a disk.
 #[must_use]
 pub fn disk_claim(vm: &str, disk: &str) -> String {
     format!("{vm}-{disk}")
 }
 
-/// Name of a claim as early versions of the reference had them, made by a stateful set. `what` is the disk's name or
+/// Name of a PVC that an early version of the Java VM-Operator created by a StatefulSet. `what` is the disk's name or
 /// `runner-data`.
 #[must_use]
 pub fn legacy_claim(vm: &str, what: &str) -> String {
     format!("{what}-{vm}-0")
 }
 
-/// The VMs that a claim of that name can be meant for, whatever its labels say: what [`disk_claim`],
-/// [`runner_data_claim`] and [`legacy_claim`] put together is taken apart at each dash.
+/// Names of the VMs that a PVC can belong to by its name alone. It inverts [`disk_claim`], [`runner_data_claim`] and
+/// [`legacy_claim`] by a split at each dash.
 pub fn vms_of_claim(claim: &str) -> impl Iterator<Item = &str> {
     let ours = claim
         .match_indices('-')
@@ -202,13 +202,13 @@ pub fn vms_of_claim(claim: &str) -> impl Iterator<Item = &str> {
     )
 }
 
-/// Name of the display secret that the operator generates.
+/// Name of the display Secret that the operator generates.
 #[must_use]
 pub fn display_secret(vm: &str) -> String {
     format!("{vm}-display-secret")
 }
 
-/// The labels of everything that belongs to the VM.
+/// The labels of all objects that belong to the VM.
 #[must_use]
 pub fn labels(vm: &str) -> BTreeMap<String, String> {
     [
@@ -220,7 +220,7 @@ pub fn labels(vm: &str) -> BTreeMap<String, String> {
     .into()
 }
 
-/// The reference that makes a child go when its VM goes.
+/// The owner reference to a VM, by which Kubernetes deletes a child with its VM.
 #[must_use]
 pub fn owner(vm: &str, uid: &str) -> OwnerReference {
     OwnerReference {
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_vm_of_each_claim_is_among_those_that_its_name_can_mean() {
+    fn vms_of_claim_contains_the_vm_of_each_claim_name() {
         for vm in ["vm", "web-1", "a.b-c-0"] {
             for disk in [
                 disk(None, 3),

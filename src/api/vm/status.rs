@@ -1,4 +1,4 @@
-//! `status`: each field says who writes it.
+//! `status`: each description names the writer of the field.
 
 use crate::api::conditions;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -6,54 +6,55 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What a virtual machine is.
+/// Observed state of the virtual machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineStatus {
-    /// Generation of the spec that the operator has seen; 0 before it has. Operator.
+    /// Generation of the spec that the operator has processed; 0 if none. Written by the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Failed starts since the VM last ran well. Operator.
+    /// Failed starts and unexpected ends since the VM last ran for 10 min. Written by the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restarts: Option<Restarts>,
-    /// The `spec.vm.restartRequest` that was carried out last. Operator.
+    /// Last fulfilled value of `spec.vm.restartRequest`. Written by the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_restart_request: Option<i64>,
-    /// The `spec.vm.resetRequest` that was carried out last. Runner.
+    /// Last fulfilled value of `spec.vm.resetRequest`. Written by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_reset_request: Option<i64>,
-    /// Version of the runner. Runner.
+    /// Version of the runner. Written by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runner_version: Option<String>,
-    /// Number of CPUs that the guest has. Runner, and the operator once the VM has ended.
+    /// Number of CPUs that the guest has. Written by the runner, and by the operator after the VM has stopped.
     pub cpus: i64,
-    /// Memory that the guest has. Runner, and the operator once the VM has ended.
+    /// Size of the memory that the guest has. Written by the runner, and by the operator after the VM has stopped.
     pub ram: String,
-    /// Node that the VM runs on. Runner.
+    /// Node that the VM runs on. Written by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
-    /// Address of the VM's pod. Runner.
+    /// IP address of the VM's pod. Written by the runner.
     #[serde(rename = "podIP", skip_serializing_if = "Option::is_none")]
     pub pod_ip: Option<String>,
-    /// Addresses that the guest has, as its agent tells them; without those of loopback and link-local ones. Runner.
+    /// IP addresses of the guest, as the guest agent reports them. Loopback and link-local addresses are omitted. Written by
+    /// the runner.
     #[serde(rename = "guestIPs", skip_serializing_if = "Vec::is_empty")]
     pub guest_ips: Vec<String>,
-    /// Host of the connected console. Runner, and the operator once the VM has ended.
+    /// Host of the connected SPICE client. Written by the runner, and by the operator after the VM has stopped.
     pub console_client: String,
-    /// User who last asked for a console; written by console front ends.
+    /// User that last requested a console. Written by console front ends.
     pub console_user: String,
-    /// User who is logged in in the guest. Runner.
+    /// User that the desktop agent has logged in to the guest. Written by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logged_in_user: Option<String>,
-    /// Counts the changes of the display's password; -1 where there is none. Runner.
+    /// Number of changes of the display's password; -1 if the display has no password. Written by the runner.
     pub display_password_serial: i64,
-    /// What the guest's agent says of its operating system. Runner.
+    /// Operating system of the guest, as the guest agent reports it. Written by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::api::vm::any_object")]
     pub osinfo: Option<Map<String, Value>>,
-    /// To whom a pool has given the VM.
+    /// Assignment of the VM to a user by a pool. Written by console front ends.
     pub assignment: Assignment,
-    /// Conditions, each written by the one that knows.
+    /// Conditions of the VM. Operator and runner each write their own conditions.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
@@ -61,7 +62,7 @@ pub struct VirtualMachineStatus {
 impl Default for VirtualMachineStatus {
     fn default() -> Self {
         Self {
-            // None yet, which differs from every generation: a new VM is not taken for what it should become.
+            // No generation is 0, so that clients see that the operator has not processed a new VM.
             observed_generation: Some(0),
             restarts: None,
             observed_restart_request: None,
@@ -83,37 +84,37 @@ impl Default for VirtualMachineStatus {
     }
 }
 
-/// To whom a pool has given the VM.
+/// Assignment of the VM to a user by a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Assignment {
-    /// The pool.
+    /// Name of the pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// To whom.
+    /// User that the VM is assigned to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// When that user last used it.
+    /// Time at which the user last used the VM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_used: Option<String>,
 }
 
-/// Reason of an end: somebody else than the operator has deleted the pod.
+/// Value of [`Restarts::reason`]: another client than the operator has deleted the pod.
 pub const POD_DELETED: &str = "PodDeleted";
 
-/// The last end of a VM that ended by itself, or whose pod was deleted by others.
+/// Unexpected ends of a VM: the runner exited, or another client than the operator deleted the pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Restarts {
-    /// Ends in a row, each before the VM had run for 10 min; the next start waits 1 s, 2 s, 4 s … 5 min.
+    /// Number of consecutive ends before the VM has run for 10 min. The delay before the next start doubles from 1 s to 5 min.
     pub attempts: u32,
-    /// UID of the pod whose end was counted last.
+    /// UID of the pod of the last counted end.
     pub pod_uid: String,
     /// Reason of the last end.
     pub reason: String,
-    /// What is known of the last end.
+    /// Details of the last end.
     #[serde(default)]
     pub message: String,
-    /// When the last end was.
+    /// Time of the last end.
     pub time: Time,
 }

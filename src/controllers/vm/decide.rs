@@ -119,7 +119,7 @@ impl Decision {
     }
 
     /// The same; a pod that has not run yet goes if it would be made differently now: what kept it from starting may be
-    /// mended, and nothing is lost. `made_of` tells what it would be made of ([`names::ANNOTATION_MADE_OF`]), and is asked
+    /// mended, and nothing is lost. `made_of` tells what it would be made of ([`names::ANNOTATION_TEMPLATE_HASH`]), and is asked
     /// only of such a pod.
     #[must_use]
     pub fn unless_outdated(
@@ -136,7 +136,7 @@ impl Decision {
         else {
             return self;
         };
-        let before = pod.annotations().get(names::ANNOTATION_MADE_OF);
+        let before = pod.annotations().get(names::ANNOTATION_TEMPLATE_HASH);
         match (before, pod.uid(), &self) {
             (Some(before), ..) if made_of().is_none_or(|now| now == *before) => self,
             (Some(_), Some(uid), Self::Keep) => Self::Delete {

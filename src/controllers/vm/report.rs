@@ -360,7 +360,7 @@ pub fn operator_fields(vm: &VirtualMachine, told: &Told<'_>, now: Timestamp) -> 
             .filter(same);
         before.cloned().unwrap_or(next)
     };
-    let noted: Vec<Condition> = conditions::NOTES
+    let noted: Vec<Condition> = conditions::ADDITIONAL
         .iter()
         .filter_map(|type_| conditions::find(present_conditions, type_).cloned())
         .collect();

@@ -45,7 +45,7 @@ pub fn without(object: &mut Value) {
         // The versions of ConfigMap and secret that the kubelet was told of.
         annotations.retain(|name, _| !name.starts_with("vmrunner.jdrupes.org/"));
         // A hash of what is compared.
-        annotations.remove(names::ANNOTATION_MADE_OF);
+        annotations.remove(names::ANNOTATION_TEMPLATE_HASH);
     }
     without_display_secret(object);
     if let Some(text) = object.pointer("/data/config.yaml").and_then(Value::as_str) {

@@ -320,7 +320,7 @@ fn view(pod: Pod) -> PodView {
         "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine", "name": "vm", "uid": format!("vm-{}", pod.owner),
         "controller": true,
     });
-    let mut annotations = json!({names::ANNOTATION_MADE_OF: pod.made_of.to_string()});
+    let mut annotations = json!({names::ANNOTATION_TEMPLATE_HASH: pod.made_of.to_string()});
     if pod.restart > 0 {
         annotations[names::ANNOTATION_RESTART_REQUEST] = pod.restart.to_string().into();
     }

@@ -1,22 +1,21 @@
-//! The rules of admission: what the API server refuses, so that a mistake is told to whom makes it.
+//! Validation rules in the schema: the API server rejects an object with a mistake when a user writes it.
 //!
-//! In: the schema that follows from the types. Out: the same with [`RULES`] and [`LIMITS`] in it. All of them stand
-//! in `table.rs`, none at the types.
+//! [`add_to`] adds [`RULES`] and [`LIMITS`] to the schema that schemars derives from the types. All of them are in
+//! `table.rs`, none at the types.
 //!
-//! Who writes one should know:
-//! - An object that the reference admits and its runner can start is admitted. What is refused beyond that stands in
-//!   `docs/deviations.md`.
-//! - What the API server stored before there was a rule can still be edited elsewhere. For a rule about one value the
-//!   API server sees to that: it looks at changed values only (the items of a list count as one value). A rule that
-//!   compares fields names them in [`Rule::about`] and is asked where one of them changes.
-//! - Each rule has a message with the reason and what is allowed; the API server puts the field before it.
-//! - A rule's cost is estimated from the limits of lists and strings that it looks at; that is what [`LIMITS`] are for.
-//!   They are beyond what a machine can have.
-//! - Nothing is immutable. What cannot change in a claim that exists is the claim's matter: a VM's claim may be deleted
-//!   and made anew, with other content of its template. Disks may come, go and change their places; firmware, UUID and
-//!   topology take effect at the next start. A VM's name is the only thing that nobody can change.
+//! A new rule must follow these principles:
+//! - The rules admit each object that the Java VM-Operator admits and its runner can start. `docs/deviations.md` lists the
+//!   exceptions.
+//! - An object that was stored before a rule existed must remain editable in its other fields. For a rule about one value
+//!   the API server ensures this, because it validates only changed values. The items of a list count as one value. A rule
+//!   that compares fields names them in [`Rule::about`], and is evaluated only if one of them changes.
+//! - Each rule has a message with the reason and the allowed values. The API server puts the field before it.
+//! - The API server estimates the cost of a rule from the limits of its lists and strings. [`LIMITS`] exist for this
+//!   estimate and exceed the capacity of any VM.
+//! - No field is immutable. A user may delete a PVC, and the operator then creates it again from a changed template. Users
+//!   may add, remove and reorder disks. Changes of firmware, UUID and topology take effect at the next start.
 //!
-//! `tests/api/apiserver/admission.rs` has an accepting and a refusing case for each.
+//! `tests/api/apiserver/admission.rs` has an admitted and a rejected case for each rule.
 
 mod table;
 
@@ -26,27 +25,27 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
 };
 
-/// A rule.
+/// A validation rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// Where it stands: path in the schema, `[]` for the items of a list, `{}` for the values of a map.
+    /// Path in the schema; `[]` stands for the items of a list, `{}` for the values of a map.
     pub at: &'static str,
-    /// Names of the fields that it compares, if it compares some; `metadata` stands for what never changes.
+    /// Names of the compared fields; empty for a rule about one value. `metadata` stands for fields that never change.
     pub about: &'static [&'static str],
-    /// CEL; true where the value is admitted.
+    /// CEL expression; true if the value is admitted.
     pub cel: &'static str,
-    /// The reason and what is allowed.
+    /// The reason of a rejection, and the allowed values.
     pub message: &'static str,
 }
 
-/// Most that a list, a map or a string can have.
+/// Upper limit of a list, a map or a string.
 #[derive(Clone, Copy, Debug)]
 pub enum Limit {
-    /// Items of a list.
+    /// Number of items of a list.
     Items(i64),
-    /// Entries of a map.
+    /// Number of entries of a map.
     Entries(i64),
-    /// Characters of a string.
+    /// Number of characters of a string.
     Length(i64),
 }
 
@@ -76,7 +75,7 @@ const fn compare(
 }
 
 impl Rule {
-    /// As the API server takes it.
+    /// The rule in the form of the API server.
     fn validation(&self) -> ValidationRule {
         let unchanged = match self.about {
             [] => None,
@@ -100,7 +99,7 @@ impl Rule {
     }
 }
 
-/// CEL: true where the field of `self` at that path below `parent` is as it was.
+/// CEL expression that is true if an update leaves the field at `path` below `parent` unchanged.
 fn unchanged_field(parent: &str, path: &str) -> String {
     let (field, rest) = path
         .split_once('.')
@@ -116,7 +115,7 @@ fn unchanged_field(parent: &str, path: &str) -> String {
     format!("has({old}) == has({new}) && (!has({new}) || {same})")
 }
 
-/// Puts rules and limits into the schema. Gives the places that it does not have.
+/// Adds rules and limits to the schema. Returns the paths that the schema does not have.
 pub fn add_to(root: &mut JSONSchemaProps) -> Vec<&'static str> {
     let mut missing = Vec::new();
     for rule in RULES {
@@ -141,7 +140,7 @@ pub fn add_to(root: &mut JSONSchemaProps) -> Vec<&'static str> {
     missing
 }
 
-/// The schema at that path.
+/// The schema at a path.
 fn at<'a>(root: &'a mut JSONSchemaProps, path: &str) -> Option<&'a mut JSONSchemaProps> {
     let path = path.replace("[]", ".[]").replace("{}", ".{}");
     path.split('.')
@@ -161,11 +160,11 @@ fn at<'a>(root: &'a mut JSONSchemaProps, path: &str) -> Option<&'a mut JSONSchem
 
 #[cfg(test)]
 pub mod samples {
-    //! Texts for tests, made from the rules.
+    //! Texts for tests, generated from the rules.
 
     use super::RULES;
 
-    /// Texts that a rule of a place admits, as far as its pattern goes.
+    /// Texts that match the pattern of the first rule at a path.
     pub fn admitted(at: &str) -> impl proptest::strategy::Strategy<Value = String> {
         let rule = RULES.iter().find(|rule| rule.at == at).unwrap();
         let (_, pattern) = rule.cel.split_once("r'^").unwrap();
@@ -182,7 +181,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_rule_and_limit_has_its_place() {
+    fn every_rule_and_limit_is_at_a_path_of_the_schema() {
         let mut crd = crate::api::vm::crd();
         let schema = crd.spec.versions[0]
             .schema
@@ -196,14 +195,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_size_that_is_admitted_is_read(text in admitted("spec.vm.maximumRam")) {
+        fn an_admitted_size_can_be_parsed(text in admitted("spec.vm.maximumRam")) {
             let size = text.parse::<Bytes>();
             prop_assert!(matches!(size, Ok(_) | Err(SizeError::TooLarge(_))), "{:?}: {:?}", text, size);
         }
     }
 
     #[test]
-    fn no_rule_stands_twice_and_each_says_something() {
+    fn rules_are_unique_and_have_a_message() {
         let rules: BTreeSet<_> = RULES.iter().map(|rule| (rule.at, rule.cel)).collect();
         assert_eq!(rules.len(), RULES.len());
         for rule in RULES {

@@ -229,8 +229,10 @@ fn a_pod_that_has_not_run_goes_when_it_would_be_made_differently() {
     ];
     for (status, goes) in cases {
         let mut pod = pod(status.clone());
-        pod.annotations_mut()
-            .insert(names::ANNOTATION_MADE_OF.to_owned(), "before".to_owned());
+        pod.annotations_mut().insert(
+            names::ANNOTATION_TEMPLATE_HASH.to_owned(),
+            "before".to_owned(),
+        );
         let observed = with_pod(running(), pod.clone());
         let decided = |made_of: Option<&str>| {
             decide(&observed, true).unless_outdated(&observed, || made_of.map(str::to_owned))
@@ -271,8 +273,10 @@ fn a_pod_that_has_not_run_goes_when_it_would_be_made_differently() {
 fn what_a_pod_would_be_made_of_is_asked_only_where_that_decides_something() {
     let marked = |status: Value| {
         let mut pod = pod(status);
-        pod.annotations_mut()
-            .insert(names::ANNOTATION_MADE_OF.to_owned(), "before".to_owned());
+        pod.annotations_mut().insert(
+            names::ANNOTATION_TEMPLATE_HASH.to_owned(),
+            "before".to_owned(),
+        );
         pod
     };
     let asked = |observed: &Observed| {

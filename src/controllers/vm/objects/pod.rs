@@ -103,7 +103,7 @@ pub fn made_of(pod: &Pod) -> String {
 pub fn marked(mut pod: Pod) -> Pod {
     let made_of = made_of(&pod);
     pod.annotations_mut()
-        .insert(names::ANNOTATION_MADE_OF.to_owned(), made_of);
+        .insert(names::ANNOTATION_TEMPLATE_HASH.to_owned(), made_of);
     pod
 }
 

@@ -214,7 +214,7 @@ fn a_claim_of_another_vm_is_not_used() {
     assert_eq!(claim(json!({names::LABEL_INSTANCE: "vm"})), Ok(1));
     // Whoever deploys applications uses this label, too.
     assert_eq!(claim(json!({names::LABEL_INSTANCE: "shop"})), Ok(1));
-    for name in [names::APP_NAME, names::OLD_APP_NAME] {
+    for name in [names::APP_NAME, names::LEGACY_APP_NAME] {
         let invalid =
             claim(json!({names::LABEL_NAME: name, names::LABEL_INSTANCE: "vm-c"})).unwrap_err();
         assert!(invalid.why.contains("vm-c"), "{}", invalid.why);

@@ -45,7 +45,7 @@ fn state(observed: &Observed) -> Option<(i64, bool, Option<Refresh>)> {
     let blind = reported >= generation;
     let last = pod
         .annotations()
-        .get(names::ANNOTATION_POKED)
+        .get(names::ANNOTATION_VOLUME_REFRESH)
         .and_then(|text| serde_json::from_str::<Refresh>(text).ok());
     Some((
         generation,
@@ -72,7 +72,7 @@ pub fn annotation(observed: &Observed, is_new: bool) -> Option<(String, String)>
     };
     // Serializing plain data into a string cannot fail.
     Some((
-        names::ANNOTATION_POKED.to_owned(),
+        names::ANNOTATION_VOLUME_REFRESH.to_owned(),
         serde_json::to_string(&refresh).unwrap_or_default(),
     ))
 }

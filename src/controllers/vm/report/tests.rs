@@ -149,7 +149,7 @@ fn a_note_is_there_as_long_as_it_is_told_or_nothing_is_known() {
     let mut vm = vm(json!({}));
     let ready = ready(&alone(vm.clone()), &Decision::Keep, None);
     let note = [Wanted {
-        type_: conditions::NOTES[0],
+        type_: conditions::ADDITIONAL[0],
         status: false,
         reason: ConditionReason::Deferred,
         message: "m".to_owned(),

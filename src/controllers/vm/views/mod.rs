@@ -308,7 +308,7 @@ pub fn vm_of<K: Resource>(object: &K) -> Option<String> {
 /// The name of the VM to which an object belongs, if it is a child of a VM: deployment tools use the same label.
 pub fn owner_of<K: Resource>(object: &K) -> Option<String> {
     let name = object.meta().labels.as_ref()?.get(names::LABEL_NAME)?;
-    vm_of(object).filter(|_| [names::APP_NAME, names::OLD_APP_NAME].contains(&name.as_str()))
+    vm_of(object).filter(|_| [names::APP_NAME, names::LEGACY_APP_NAME].contains(&name.as_str()))
 }
 
 /// A VM as it is read: complete but for metadata that nobody uses.

@@ -12,7 +12,7 @@ pub fn cases() -> Vec<Case> {
     let volume = |at| {
         case(
             at,
-            "any volume",
+            "at most 1Ei",
             json!(["1Ei", "64Ti"]),
             json!(["1e99", "1000000000000000000Gi", "2Ei"]),
         )
@@ -71,7 +71,7 @@ pub fn cases() -> Vec<Case> {
         ),
         case(
             "spec.vm.disks[].cdrom.image",
-            "no URL that can be fetched",
+            "not a URL that can be downloaded",
             json!([
                 "http://10.0.0.1:8080/a.iso",
                 "HTTPS://example.org",
@@ -88,7 +88,7 @@ pub fn cases() -> Vec<Case> {
         ),
         case(
             "spec.vm.disks[].cdrom",
-            "a checksum and no URL",
+            "image is not a URL",
             json!([{"image": "https://example.org/a.iso", "checksum": checksum}, {"image": "a.iso"}]),
             json!([
                 {"image": "a.iso", "checksum": checksum},
@@ -98,7 +98,7 @@ pub fn cases() -> Vec<Case> {
         ),
         case(
             "spec.vm.disks[].cdrom.checksum",
-            "no checksum",
+            "must be a checksum",
             json!([checksum, format!("sha256:{}", "A".repeat(64))]),
             json!([
                 "",
@@ -110,25 +110,25 @@ pub fn cases() -> Vec<Case> {
         ),
         case(
             "spec.vm.disks[].volumeClaimTemplate.metadata.name",
-            "cannot name a volume",
+            "a volume name",
             json!(["system", "0", "a-", "x".repeat(58)]),
             json!(["", "UPPER", "-a", "a.b", "a_b", "x".repeat(59)]),
         ),
         case(
             "spec.vm.disks[].volumeClaimTemplate.metadata.labels{}",
-            "no value of a label",
+            "a label value",
             json!(["", "gold", "A.b_c-d"]),
             json!(["-gold", "a/b", "a b"]),
         ),
         case(
             "spec.vm.disks[].volumeClaimTemplate.spec.accessModes",
-            "is empty",
+            "must not be empty",
             json!([["ReadWriteOnce"]]),
             json!([[]]),
         ),
         case(
             "spec.vm.disks[].volumeClaimTemplate.spec.accessModes[]",
-            "no access mode",
+            "ReadWriteOncePod",
             json!([
                 "ReadWriteOnce",
                 "ReadOnlyMany",
@@ -145,19 +145,19 @@ pub fn cases() -> Vec<Case> {
         ),
         case(
             "spec.vm.disks[].volumeClaimTemplate.spec.resources",
-            "requests more",
+            "exceeds the limit",
             json!([{"requests": {"storage": "10Gi"}, "limits": {"storage": "10Gi"}}]),
             json!([{"requests": {"storage": "10Gi"}, "limits": {"storage": "9Gi"}}]),
         ),
         case(
             "spec.vm.disks[].volumeClaimTemplate.spec.resources.limits{}",
-            "amount",
+            "Kubernetes quantity",
             json!(["1Gi", 7]),
             json!(["1 GiB", -1]),
         ),
         case(
             "spec.vm.disks[].volumeClaimTemplate.spec.resources.requests{}",
-            "amount",
+            "Kubernetes quantity",
             json!(["1Gi", 7]),
             json!(["1 GiB", -1]),
         ),
@@ -165,7 +165,7 @@ pub fn cases() -> Vec<Case> {
         volume("spec.vm.disks[].volumeClaimTemplate.spec.resources.requests{}"),
         case(
             "spec.vm.disks[].volumeClaimTemplate.spec.volumeMode",
-            "no volume mode",
+            "a volume mode",
             json!(["Block"]),
             json!(["block", ""]),
         ),

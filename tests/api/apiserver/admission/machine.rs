@@ -42,7 +42,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         case(
             "spec.vm.machineUuid",
-            "no UUID",
+            "a UUID",
             json!(["7A37e3b4-5bd0-4f7b-8a0c-b0e2a1b2c3d4"]),
             json!([
                 "",
@@ -58,7 +58,7 @@ pub fn cases() -> Vec<Case> {
         ),
         case(
             "spec.vm.cpuModel",
-            "no CPU model",
+            "a CPU model",
             json!([
                 "host",
                 "Skylake-Server,-hle,+pcid",
@@ -103,31 +103,31 @@ pub fn cases() -> Vec<Case> {
         ),
         case(
             "spec.vm.cpuTopology.sockets",
-            "no part of a topology",
+            "0 (not specified) to 4096",
             json!([0, 1, 4096]),
             json!([-1, 4097]),
         ),
         case(
             "spec.vm.cpuTopology.diesPerSocket",
-            "no part of a topology",
+            "0 (not specified) to 4096",
             json!([0, 1, 4096]),
             json!([-1, 4097]),
         ),
         case(
             "spec.vm.cpuTopology.coresPerDie",
-            "no part of a topology",
+            "0 (not specified) to 4096",
             json!([0, 1, 4096]),
             json!([-1, 4097]),
         ),
         case(
             "spec.vm.cpuTopology.threadsPerCore",
-            "no part of a topology",
+            "0 (not specified) to 4096",
             json!([0, 1, 4096]),
             json!([-1, 4097]),
         ),
         case(
             "spec.vm.cpuTopology",
-            "more CPUs than any machine",
+            "a product of at most 4096",
             json!([{}, {"sockets": 64, "coresPerDie": 64}]),
             json!([{"sockets": 64, "coresPerDie": 64, "threadsPerCore": 2}]),
         ),
@@ -157,13 +157,13 @@ pub fn cases() -> Vec<Case> {
         ),
         case(
             "spec.vm.maximumRam",
-            "more than any machine",
+            "at most 4Pi",
             json!(["4Pi", "4096 TiB"]),
             too_much.clone(),
         ),
         case(
             "spec.vm.currentRam",
-            "more than any machine",
+            "at most 4Pi",
             json!(["1Mi"]),
             too_much,
         ),
@@ -184,7 +184,7 @@ pub fn cases() -> Vec<Case> {
         ),
         case(
             "spec.vm.rtcBase",
-            "no start of a clock",
+            "utc, localtime or a date",
             json!([
                 "utc",
                 "localtime",
@@ -209,13 +209,13 @@ pub fn cases() -> Vec<Case> {
         ),
         case(
             "spec.vm.resetRequest",
-            "counts requests",
+            "each increase is one request",
             json!([0, 7]),
             json!([-1]),
         ),
         case(
             "spec.vm.restartRequest",
-            "counts requests",
+            "each increase is one request",
             json!([0, 7]),
             json!([-1]),
         ),
@@ -242,19 +242,19 @@ pub fn networks() -> Vec<Case> {
         ),
         case(
             "spec.vm.networks[].tap.device",
-            "no name of a QEMU device",
+            "the name of a QEMU device",
             models.clone(),
             no_models.clone(),
         ),
         case(
             "spec.vm.networks[].user.device",
-            "no name of a QEMU device",
+            "the name of a QEMU device",
             models,
             no_models,
         ),
         case(
             "spec.vm.networks[].tap.bridge",
-            "no name of a bridge",
+            "a bridge name",
             json!([
                 "br0",
                 "br-lan.100",
@@ -278,7 +278,7 @@ pub fn networks() -> Vec<Case> {
         ),
         case(
             "spec.vm.networks[].tap.mac",
-            "no MAC address",
+            "a MAC address",
             json!(["52:54:00:12:34:56", "52-54-00-AB-cd-ef"]),
             json!([
                 "",
@@ -291,7 +291,7 @@ pub fn networks() -> Vec<Case> {
         ),
         case(
             "spec.vm.networks[].user.net",
-            "no IPv4 network",
+            "an IPv4 network",
             json!([
                 "10.0.2.0/24",
                 "10.0.2.0",

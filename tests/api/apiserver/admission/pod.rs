@@ -15,7 +15,7 @@ pub fn cases() -> Vec<Case> {
     let name = |at| {
         case(
             at,
-            "no name of an object",
+            "an object name",
             json!(["seed", "a.b-c"]),
             json!(["", "Seed", "-a", "a_b"]),
         )
@@ -23,7 +23,7 @@ pub fn cases() -> Vec<Case> {
     let reference = |at| {
         case(
             at,
-            "names no image",
+            "an image reference",
             json!(["registry.example.org:5000/a/b"]),
             json!(["", "a b", "a\n"]),
         )
@@ -31,7 +31,7 @@ pub fn cases() -> Vec<Case> {
     let label = |at| {
         case(
             at,
-            "no value of a label",
+            "a label value",
             json!(["", "fast", "A.b_c-d"]),
             json!(["-fast", "a/b", "a b"]),
         )
@@ -39,7 +39,7 @@ pub fn cases() -> Vec<Case> {
     let amount = |at| {
         case(
             at,
-            "amount",
+            "Kubernetes quantity",
             json!(["500m", 2, "8Gi", "0"]),
             json!(["8 GiB", -1, "", "many"]),
         )
@@ -47,7 +47,7 @@ pub fn cases() -> Vec<Case> {
     let bounded = |at| {
         case(
             at,
-            "any node",
+            "at most 4Pi",
             json!(["4Pi", "12Ti"]),
             json!(["1e99", "1000000000000000000Gi", "5Pi"]),
         )
@@ -64,13 +64,13 @@ pub fn cases() -> Vec<Case> {
         reference("spec.image.path"),
         case(
             "spec.image.version",
-            "is no tag",
+            "an image tag",
             json!(["7", "v1.2_3-rc"]),
             json!(["", "a b", "-1", "sha256:1"]),
         ),
         case(
             "spec.resources",
-            "requests more",
+            "exceeds the limit",
             json!([{}, {"requests": {"cpu": 2, "memory": "1G"}, "limits": {"cpu": "2000m"}}]),
             json!([{"requests": {"cpu": 3}, "limits": {"cpu": "2000m"}}]),
         ),
@@ -80,7 +80,7 @@ pub fn cases() -> Vec<Case> {
         bounded("spec.resources.requests{}"),
         case(
             "spec.nodeName",
-            "no name of a node",
+            "a node name",
             json!(["", "node-1.example.org"]),
             json!(["Node", "-a", "a_b"]),
         ),
@@ -108,12 +108,12 @@ pub fn cases() -> Vec<Case> {
         name("spec.cloudInit.userDataFrom.secretKeyRef.name"),
         key(
             "spec.cloudInit.userDataFrom.secretKeyRef.key",
-            "no key of a secret",
+            "a key of a Secret",
         ),
         name("spec.cloudInit.networkConfigFrom.secretKeyRef.name"),
         key(
             "spec.cloudInit.networkConfigFrom.secretKeyRef.key",
-            "no key of a secret",
+            "a key of a Secret",
         ),
         case(
             "spec.permissions[]",

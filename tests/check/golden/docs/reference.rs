@@ -12,38 +12,40 @@ use vm_operator::settings::Settings;
 use vm_operator::telemetry::metrics::Metrics;
 
 const HEAD: &str = "# Reference\n\n\
-    Everything that has a name. The reasons of the condition `Ready`, with causes and next steps, are in\n\
-    [troubleshooting.md](troubleshooting.md); differences from the Java VM-Operator are in [deviations.md](deviations.md).\n\
-    What the API server refuses it refuses with the words that stand here in quotes, after the field's name.\n";
+    Fields, configuration keys, conditions, metrics, labels and annotations. The reasons of the condition `Ready`, with causes\n\
+    and next steps, are in [troubleshooting.md](troubleshooting.md). Differences from the Java VM-Operator are in\n\
+    [deviations.md](deviations.md). The column `limits` quotes the message with which the API server rejects an invalid value.\n\
+    In the message, the name of the field precedes it.\n";
 const SETTINGS: &str = "\n## Settings\n\n\
-    `config.yaml` in the ConfigMap `vm-operator`. All keys are below `/Manager` → `/Controller`, and a dot separates a key from the\n\
-    key that contains it. `namespace`, `runnerDataPvc`, `cpuOvercommit`, `ramOvercommit`, `loadBalancerService` and\n\
-    `loggingProperties` are those of the Java VM-Operator, the others are extensions. Keys that only its web console reads are\n\
-    ignored. For other keys without effect the log has a warning.\n\n\
+    The configuration of the operator is `config.yaml` in the ConfigMap `vm-operator`. All keys are below `/Manager` →\n\
+    `/Controller`, and a dot separates a key from the key that contains it. `namespace`, `runnerDataPvc`, `cpuOvercommit`,\n\
+    `ramOvercommit`, `loadBalancerService` and `loggingProperties` are keys of the Java VM-Operator; the others are extensions.\n\
+    The operator ignores keys that only the web console of the Java VM-Operator reads. It logs a warning for other keys without\n\
+    effect.\n\n\
     `/Reconciler` → `/DisplaySecretReconciler` → `passwordValidity` (seconds, default 10) is for console front ends, which read it\n\
     from the ConfigMap; the operator ignores it. A front end writes `display-password` and `password-expiry` (seconds since 1970)\n\
-    into the VM's display secret and waits for `status.displayPasswordSerial` to rise. Nobody can request a password from the\n\
-    operator by way of a VM: in the Java VM-Operator, that is a call within its own process.\n\n\
-    | key | type | default | limits | what |\n|---|---|---|---|---|\n";
+    into the VM's display Secret and waits until `status.displayPasswordSerial` increases.\n\n\
+    | key | type | default | limits | description |\n|---|---|---|---|---|\n";
 const LATER_HEAD: &str =
-    "\n### Fields that change nothing of what is made\n\n| field | why |\n|---|---|\n";
+    "\n### Fields without effect on the created objects\n\n| field | reason |\n|---|---|\n";
 const CONDITIONS: &str = "\n## Conditions\n\n\
-    `kubectl wait --for=condition=NAME vm/…` waits for one. The first five a VM has from its creation on.\n\n\
+    `kubectl wait --for=condition=NAME vm/VM-NAME` waits for a condition. A VM has the first five conditions from its creation.\n\n\
     | condition | true if | written |\n|---|---|---|\n";
-const REASONS_HEAD: &str = "\n### Their reasons\n\n\
-    The reasons of `Ready` are in [troubleshooting.md](troubleshooting.md), and are the events' reasons too.\n\n\
-    | condition | reason | what it means |\n|---|---|---|\n";
+const REASONS_HEAD: &str = "\n### Reasons of conditions\n\n\
+    The reasons of `Ready` are in [troubleshooting.md](troubleshooting.md); events have the same reasons.\n\n\
+    | condition | reason | meaning |\n|---|---|---|\n";
 const METRICS: &str = "\n## Metrics\n\n\
-    On port 8081 of the operator's pod, path `/metrics`, in the OpenMetrics format. Beside it, `/livez` says whether the process\n\
-    answers and `/readyz` whether it knows all that it needs, or what is missing.\n\n\
-    | name | kind | labels | what |\n|---|---|---|---|\n";
+    The operator serves its metrics on port 8081 of its pod, path `/metrics`, in the OpenMetrics format. `/livez` on the same port\n\
+    is 200 if the process answers. `/readyz` is 200 if the stores of the operator are complete, else it names the missing ones.\n\n\
+    | name | kind | labels | description |\n|---|---|---|---|\n";
 
-const VM_METRICS: &str = "\n### Of each VM\n\n\
-    On the port `metrics` of each VM's pod (`spec.metricsPort`), path `/metrics`, in Prometheus' text format, counted when somebody\n\
-    asks: with KubeVirt's names where the meaning is the same. All have the labels `node`, `namespace` and `name` of the VM. What\n\
-    cannot be had at the moment is left out; what the guest's memory is like, its balloon driver tells. Networks of kind `user`\n\
-    are counted with the pod. `deploy/monitoring` has the operator and its VMs scraped by the Prometheus operator.\n\n\
-    | name | kind | labels | what |\n|---|---|---|---|\n";
+const VM_METRICS: &str = "\n### Metrics of each VM\n\n\
+    The runner serves the metrics of its VM on the port `metrics` of the pod (`spec.metricsPort`), path `/metrics`, in the text\n\
+    format of Prometheus. It reads them for each scrape. Metrics with the meaning of a KubeVirt metric have its name. All have\n\
+    the labels `node`, `namespace` and `name` of the VM. Unavailable metrics are omitted. The balloon driver of the guest reports\n\
+    the memory in the guest. Traffic of `user` networks is part of the pod's traffic. `deploy/monitoring` configures the\n\
+    Prometheus operator to scrape the operator and its VMs.\n\n\
+    | name | kind | labels | description |\n|---|---|---|---|\n";
 
 /// The file's text.
 pub(super) fn reference() -> String {
@@ -89,7 +91,7 @@ pub(super) fn reference() -> String {
     text += METRICS;
     text += &metrics();
     text += VM_METRICS;
-    for metrics::Figure {
+    for metrics::Metric {
         name,
         kind,
         labels,
@@ -100,7 +102,7 @@ pub(super) fn reference() -> String {
         writeln!(text, "| `{name}` | {} | {labels} | {what} |", kind.as_str()).unwrap();
     }
     text += &constants("Labels", "", names::LABELS, "Label: ");
-    let annotations = "Those of a user under the same prefixes are not taken over to the pod.\n\n";
+    let annotations = "The operator ignores annotations of users with the same prefixes.\n\n";
     text += &constants("Annotations", annotations, names::ANNOTATIONS, "Annotation");
     text
 }
@@ -117,10 +119,10 @@ fn objects() -> String {
         .cloned()
         .unwrap_or_default();
     let mut text = String::new();
-    for (part, title) in [("spec", "what it should be"), ("status", "what it is")] {
+    for (part, title) in [("spec", "desired state"), ("status", "observed state")] {
         write!(
             text,
-            "\n## {kind}: `{part}`, {title}\n\n| field | type | default | limits | what |\n|---|---|---|---|---|\n"
+            "\n## {kind}: `{part}`, {title}\n\n| field | type | default | limits | description |\n|---|---|---|---|---|\n"
         )
         .unwrap();
         text += &schema
@@ -204,7 +206,7 @@ fn metrics() -> String {
 }
 
 fn constants(title: &str, about: &str, all: &[(&str, &str)], prefix: &str) -> String {
-    let mut text = format!("\n## {title}\n\n{about}| name | what |\n|---|---|\n");
+    let mut text = format!("\n## {title}\n\n{about}| name | description |\n|---|---|\n");
     for (name, what) in all {
         let what = what
             .trim()

@@ -130,7 +130,7 @@ fn limits(schema: &Value, required: bool) -> Vec<String> {
         limits.extend(
             rule["message"]
                 .as_str()
-                .map(|message| format!("refused: “{message}”")),
+                .map(|message| format!("validation: “{message}”")),
         );
     }
     limits

@@ -11,8 +11,8 @@ pub(super) fn troubleshooting() -> String {
     let mut text = String::from(
         "# Troubleshooting\n\n\
          `kubectl get vms` shows the reason of the condition `Ready` of each VM, and `kubectl describe vm` its\n\
-         message: what is wrong, where, and what to do next. Each change of the reason is an event of the VM too.\n\n\
-         ## What can be in a VM's way\n\n\
+         message: the problem, its place, and the next step. Each change of the reason is an event of the VM too.\n\n\
+         ## Blocking conditions\n\n\
          | reason | cause | where Kubernetes publishes it | next step |\n|---|---|---|---|\n",
     );
     for reason in ReadyReason::VARIANTS
@@ -34,17 +34,18 @@ pub(super) fn troubleshooting() -> String {
         )
         .unwrap();
     }
-    text += "\n`Running` and `Stopped` are as the spec wants it, `Starting` and `Stopping` on the way. A guest that does not shut down is\n\
-             switched off by `kubectl exec NAME -- vm-runner power-off`; deleting its pod with a shorter `--grace-period` hurries\n\
-             no kubelet that is waiting already.\n\n\
-             A VM that was stored under another definition and cannot be decoded keeps its pod and its status. Its event\n\
-             `Unreadable` names the field, and the metric `vm_operator_undecodable_vms` counts such VMs: correct the field\n\
+    text += "\nWith the reasons `Running` and `Stopped`, the VM is in its desired state. With `Starting` and `Stopping`, the change is in\n\
+             progress. If a guest does not shut down, power it off with `kubectl exec NAME -- vm-runner power-off`. A deletion of its\n\
+             pod with a shorter `--grace-period` has no effect after the kubelet has begun to wait.\n\n\
+             A VM that was stored under another definition can be impossible to decode. It retains its pod and its status. Its event\n\
+             `Unreadable` names the field, and the metric `vm_operator_undecodable_vms` counts such VMs. Correct the field\n\
              (`kubectl edit vm NAME`), or apply the definitions of this version (`kubectl apply -f crds/`).\n\n\
-             ## Why a CD image given by URL is not there\n\n\
-             The reason of the condition `MediaFetched`; `Fetched` is where all are. An image that was fetched is known by an\n\
-             annotation of the claim `vmop-image-repository`, which names its file. To fetch one anew, remove the file and the\n\
-             annotation: `kubectl annotate pvc vmop-image-repository fetched.vmoperator.jdrupes.org/KEY-`. To try one again at\n\
-             once, remove its pod: `kubectl delete pod vmop-fetch-KEY`.\n\n\
+             ## Downloads of CD images\n\n\
+             The table lists the reasons of the condition `MediaFetched`. With the reason `Fetched`, all images are in the image\n\
+             repository. For each downloaded image, an annotation of the claim `vmop-image-repository` names its file. To download\n\
+             an image again, remove the file and the annotation:\n\
+             `kubectl annotate pvc vmop-image-repository fetched.vmoperator.jdrupes.org/KEY-`. To retry a failed download\n\
+             immediately, delete its pod: `kubectl delete pod vmop-fetch-KEY`.\n\n\
              | reason | cause | next step |\n|---|---|---|\n";
     let of_fetches =
         |reason: &&ConditionReason| reason.conditions().contains(&conditions::MEDIA_FETCHED);
@@ -60,10 +61,10 @@ pub(super) fn troubleshooting() -> String {
         assert!(!next_step.is_empty(), "{reason:?}");
         writeln!(text, "| `{}` | {cause} | {next_step} |", reason.as_str()).unwrap();
     }
-    text += "| `ClaimPending, ClaimLost, Unschedulable and others` | The fetch pod does not start. A volume that \
-             is on one node (ReadWriteOnce, local) keeps the fetch pod and all VMs with CD drives there | as in the table above |\n";
-    text += "\n## How a VM can end by itself\n\n\
-             The message of `RestartBackoff` and `status.restarts` name one of these.\n\n\
+    text += "| `ClaimPending, ClaimLost, Unschedulable and others` | The download pod does not start. A volume \
+             on one node (ReadWriteOnce, local) binds the download pod and all VMs with CD drives to this node | as in the table above |\n";
+    text += "\n## Unexpected ends of a VM\n\n\
+             The message of `RestartBackoff` and `status.restarts` contain one of these reasons.\n\n\
              | reason | cause | next step |\n|---|---|---|\n";
     text + &rows(ENDS)
 }
@@ -75,126 +76,126 @@ fn rows(table: &[(&str, &str, &str)]) -> String {
     table.iter().map(row).collect()
 }
 
-/// How a VM can end by itself: reason, cause, next step.
+/// Unexpected ends of a VM: reason, cause, next step.
 const ENDS: &[(&str, &str, &str)] = &[
     (
         "GuestShutdown",
         "The guest has powered itself off",
-        "set guestShutdownStops if that is to stop the VM",
+        "none; to stop the VM after a shutdown of the guest, set spec.guestShutdownStops",
     ),
     (
         "InvalidConfig",
-        "The runner cannot use its configuration",
+        "The configuration of the runner is invalid",
         "correct the field that the message names",
     ),
     (
         "FirmwareMissing",
-        "The runner's image has no firmware for the machine",
+        "The runner's image has no firmware of the configured kind",
         "correct spec.vm.firmware or spec.image",
     ),
     (
         "DataNotAccessible",
-        "Something that the VM needs cannot be read or written",
-        "mend what the message names",
+        "The runner cannot read or write a file or volume that the VM needs",
+        "correct the cause that the message names",
     ),
     (
         "DiskInUse",
         "A disk, or the VM's data, is in use by another pod, or mounted on the node",
-        "stop what uses it",
+        "stop the other pod, or unmount the disk on the node",
     ),
     (
         "DeviceNotPermitted",
-        "The pod's user must not open a block device of the pod",
+        "The pod's user has no permission to open a block device of the pod",
         "let the container runtime give devices to the pod's user (containerd: device_ownership_from_security_context), or \
          set deviceAccess to root in the operator's ConfigMap",
     ),
     (
         "AcceleratorUnavailable",
-        "Hardware acceleration is asked for, and KVM was tried and does not run the VM",
-        "mend the node's KVM, or set accelerator.policy to auto; where /dev/kvm is root's, deviceAccess to root; where the \
-         message names CPU models, one of them as cpuModel",
+        "The configuration requires hardware acceleration, and a test run of the VM with KVM failed",
+        "correct KVM on the node, or set accelerator.policy to auto; if root owns /dev/kvm, set deviceAccess to root; if the \
+         message names CPU models, use one of them as cpuModel",
     ),
     (
         "StartFailed",
-        "QEMU has ended or failed before the guest ran",
-        "correct what QEMU's words in the message name",
+        "QEMU exited or failed before the guest ran",
+        "correct the cause that QEMU reports in the message",
     ),
     (
         "QemuCrashed",
-        "QEMU has ended while the guest ran",
-        "see kubectl logs of the pod, which stays until the next start",
+        "QEMU exited while the guest ran",
+        "see kubectl logs of the pod, which exists until the next start",
     ),
     (
         "GuestHalted",
-        "QEMU has stopped the guest for good: KVM cannot run it any further, the guest has crashed, or the host has failed",
-        "nothing, the VM starts again; where it comes back, mend what QEMU's words in the message name, use another node or \
+        "QEMU has stopped the guest permanently: KVM cannot continue it, the guest has crashed, or the host has failed",
+        "none, the VM starts again; if this repeats, correct the cause that QEMU reports in the message, or use another node or \
          another cpuModel",
     ),
     (
         "MonitorLost",
-        "The connection to QEMU's monitor has ended before the guest ran; once the guest runs, that ends nothing",
-        "nothing, the VM starts again; where it comes back, see kubectl logs of the pod",
+        "The QMP connection was closed before the guest ran; while the guest runs, a closed connection does not stop it",
+        "none, the VM starts again; if this repeats, see kubectl logs of the pod",
     ),
     (
         "Stopped",
-        "Somebody has ended the runner: the guest was shut down, or switched off",
-        "nothing",
+        "The runner received a request to stop, and the guest was shut down or powered off",
+        "none",
     ),
     (
         "OOMKilled",
         "The pod has used more memory than its limit",
-        "raise spec.resources.limits, or leave it out",
+        "raise spec.resources.limits, or remove the field",
     ),
     (
         "Evicted",
         "The pod was evicted: node pressure, a drain, a taint",
-        "nothing; the VM starts again where there is room",
+        "none; the VM starts again on a node with room",
     ),
     (
         "Preempted",
-        "A pod of higher priority has taken the VM's place",
-        "give the VM a priority, or make room",
+        "The scheduler preempted the pod for a pod of higher priority",
+        "set spec.priorityClassName, or make room",
     ),
     (
         "NodeShutdown",
-        "The node was shut down in an orderly way",
-        "nothing; the VM starts again",
+        "The node was shut down gracefully",
+        "none; the VM starts again",
     ),
     (
         "NodeRebooted",
-        "The kubelet has not found the container again, as after a reboot",
-        "nothing; the VM starts again",
+        "The kubelet has lost the container, for example by a reboot",
+        "none; the VM starts again",
     ),
     (
         "NodeLost",
         "The node was removed from the cluster",
-        "nothing; the VM starts again on another one",
+        "none; the VM starts again on another node",
     ),
     (
         "UnexpectedAdmissionError",
         "The kubelet could not give the pod a device",
-        "mend the node's device plugin",
+        "correct the device plugin of the node",
     ),
     (
         "RunnerKilled",
-        "The runner has ended without a word",
+        "The runner exited without a termination message",
         "see kubectl logs of the pod",
     ),
     (
         "PodDeleted",
-        "Somebody else has deleted the pod, such as a drain; the next one is created after 1 s, and after 2 s, 4 s … 5 min where \
-         that happens again before the VM has run for 10 min",
-        "stop what deletes it, such as a NoExecute taint that the VM does not tolerate, a descheduler or a webhook; raise \
-         spec.vm.restartRequest to start at once",
+        "Another client than the operator has deleted the pod, for example a drain; the operator creates the next pod after 1 s; \
+         the delay doubles up to 5 min with each deletion before the VM has run for 10 min",
+        "stop the cause of the deletions, such as a NoExecute taint that the VM does not tolerate, a descheduler or a webhook; raise \
+         spec.vm.restartRequest to start immediately",
     ),
     (
         "PodFailed",
-        "The pod has ended before its container ran",
+        "The pod failed before its container ran",
         "see kubectl describe pod",
     ),
     (
         "any other",
-        "The kubelet's reason, passed on as it is",
+        "A reason of the kubelet, which the message repeats",
         "see kubectl describe pod",
     ),
 ];
