@@ -30,8 +30,7 @@ const WITHIN_LAYER: [(&str, &str); 1] = [("settings", "telemetry")];
 const OF_RUNNER: [&str; 2] = ["k8s", "client"];
 
 /// Circles that are still there, by folder. One that is gone must leave this list.
-const KNOWN_CIRCLES: [&str; 0] = [
-];
+const KNOWN_CIRCLES: [&str; 0] = [];
 
 /// A path from one module to another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
