@@ -57,7 +57,7 @@ impl Default for Metrics {
         registry.register("api_requests", help, Family::clone(&requests));
         registry.register(
             "leader",
-            "1 if this operator is the leader, else 0",
+            "Whether this operator is the leader: 1 if so, else 0",
             leader.clone(),
         );
         let (vms, objects) = (Family::default(), Family::default());

@@ -96,7 +96,7 @@ pub const RULES: &[Rule] = &[
         "",
         &["metadata"],
         "self.metadata.name.size() <= 63",
-        "metadata.name must have at most 63 characters, because it is a label value of the VM's objects",
+        "metadata.name is too long; use at most 63 characters, because it is a label value of the VM's objects",
     ),
     value(
         "spec.image",
