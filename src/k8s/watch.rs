@@ -55,10 +55,7 @@ pub enum Namespaces {
 }
 
 impl Namespaces {
-    fn apis<K>(&self, client: &Client) -> Vec<Api<K>>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-    {
+    fn apis<K: NamespacedObject>(&self, client: &Client) -> Vec<Api<K>> {
         let api = |namespace: &String| Api::namespaced(client.clone(), namespace);
         match self {
             Self::All => vec![Api::all(client.clone())],
@@ -67,20 +64,35 @@ impl Namespaces {
     }
 }
 
-/// Lists and follows the objects of these namespaces, as if they were one list.
-pub fn listed_in<K>(
-    cluster: &Cluster,
-    namespaces: &Namespaces,
-    config: &watcher::Config,
-) -> impl Stream<Item = Result<Event<K>>> + Send + 'static + use<K>
-where
+/// An object of a namespace, as a watch decodes it.
+pub trait NamespacedObject:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> NamespacedObject for K where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + Clone
         + Debug
         + DeserializeOwned
         + Send
-        + 'static,
+        + Sync
+        + 'static
 {
+}
+
+/// Lists and follows the objects of these namespaces, as if they were one list.
+pub fn listed_in<K: NamespacedObject>(
+    cluster: &Cluster,
+    namespaces: &Namespaces,
+    config: &watcher::Config,
+) -> impl Stream<Item = Result<Event<K>>> + Send + 'static + use<K> {
     let (config, longest) = (config.clone(), cluster.watch_pause);
     let begin = |api: Api<K>| -> Begin<K> {
         let config = config.clone();

@@ -118,14 +118,14 @@ impl Decision {
         }
     }
 
-    /// The same; a pod that has not run yet goes if it would be made differently now: what kept it from starting may be
-    /// mended, and nothing is lost. `made_of` tells what it would be made of ([`names::ANNOTATION_TEMPLATE_HASH`]), and is asked
-    /// only of such a pod.
+    /// The same, but a pod that has not run yet is deleted if its template has changed: the cause that kept it from starting may be
+    /// corrected, and nothing is lost. `template_hash` returns the hash of the present template
+    /// ([`names::ANNOTATION_TEMPLATE_HASH`]) and is called only for such a pod.
     #[must_use]
     pub fn unless_outdated(
         self,
         observed: &Observed,
-        made_of: impl FnOnce() -> Option<String>,
+        template_hash: impl FnOnce() -> Option<String>,
     ) -> Self {
         if !matches!(self, Self::Keep | Self::Remember(_)) {
             return self;
@@ -138,7 +138,7 @@ impl Decision {
         };
         let before = pod.annotations().get(names::ANNOTATION_TEMPLATE_HASH);
         match (before, pod.uid(), &self) {
-            (Some(before), ..) if made_of().is_none_or(|now| now == *before) => self,
+            (Some(before), ..) if template_hash().is_none_or(|now| now == *before) => self,
             (Some(_), Some(uid), Self::Keep) => Self::Delete {
                 uid,
                 why: DeleteReason::Outdated,

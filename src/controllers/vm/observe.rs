@@ -191,7 +191,7 @@ fn ended_for(pod: &PodView, now: Timestamp) -> Option<Duration> {
 #[must_use]
 pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
     let now = (ctx.cluster.now)();
-    let name = vm.name_any();
+    let (name, key) = (vm.name_any(), ObjectKey::of(&*vm));
     let disks = disk_names(&vm)
         .into_iter()
         .map(|(disk, claim)| (names::legacy_claim(&name, &disk), claim));
@@ -211,10 +211,9 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
     };
     let claims: BTreeMap<String, Arc<ClaimView>> =
         disks.chain([runner_data]).filter_map(claim).collect();
-    let pod = ctx.caches.pods.get(&ctx.key(&name));
+    let pod = ctx.caches.pods.get(&key);
     let pod_uid = pod.as_ref().and_then(|pod| pod.metadata.uid.as_deref());
-    let deleted_by_operator =
-        pod_uid.is_some_and(|uid| ctx.states.has_deleted_pod(&ObjectKey::of(&*vm), uid));
+    let deleted_by_operator = pod_uid.is_some_and(|uid| ctx.states.has_deleted_pod(&key, uid));
     let fetch = |remote: images::Remote| {
         let pod = ctx.caches.pods.get(&ctx.key(&remote.pod_name()));
         let ended_for = pod.as_deref().and_then(|pod| ended_for(pod, now));
@@ -228,7 +227,7 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
         )
     };
     Observed {
-        config_map: ctx.caches.config_maps.get(&ctx.key(&name)),
+        config_map: ctx.caches.config_maps.get(&key),
         warnings: BTreeMap::new(),
         fetches: images::remotes(&vm).into_iter().map(fetch).collect(),
         images_missing: images_missing(&vm, now),
@@ -239,8 +238,8 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
             .caches
             .claims
             .get(&ctx.key(names::IMAGE_REPOSITORY_CLAIM)),
-        display_secret: display_secret(ctx.caches.secrets.group(&ctx.key(&name)), &vm),
-        service: ctx.caches.services.get(&ctx.key(&name)),
+        display_secret: display_secret(ctx.caches.secrets.group(&key), &vm),
+        service: ctx.caches.services.get(&key),
         now,
         vm,
     }

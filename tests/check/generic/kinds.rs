@@ -4,6 +4,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::object::HasStatus;
 use kube::runtime::watcher::{self, Config, Event};
 use kube::{Api, Client, CustomResource, CustomResourceExt, Resource};
 use schemars::JsonSchema;
@@ -67,6 +68,7 @@ pub struct Condition {
 pub trait Kind:
     Resource<DynamicType = ()>
     + CustomResourceExt
+    + HasStatus<Status = Status>
     + Clone
     + Debug
     + DeserializeOwned
@@ -80,7 +82,6 @@ pub trait Kind:
     fn namespaces() -> Namespaces;
     fn events(cluster: &Cluster) -> BoxStream<'static, watcher::Result<Event<Self>>>;
     fn text(&self) -> &str;
-    fn status(&self) -> Option<&Status>;
     /// The object to which a ConfigMap belongs.
     fn owner_of_copy(copy: &ConfigMap) -> Option<ObjectKey>;
     /// The namespace of the object's ConfigMap.
@@ -130,10 +131,6 @@ impl Kind for Note {
         &self.spec.text
     }
 
-    fn status(&self) -> Option<&Status> {
-        self.status.as_ref()
-    }
-
     fn owner_of_copy(copy: &ConfigMap) -> Option<ObjectKey> {
         Some(ObjectKey::of(copy).sibling(owner(copy)?))
     }
@@ -157,10 +154,6 @@ impl Kind for Site {
 
     fn text(&self) -> &str {
         &self.spec.text
-    }
-
-    fn status(&self) -> Option<&Status> {
-        self.status.as_ref()
     }
 
     fn owner_of_copy(copy: &ConfigMap) -> Option<ObjectKey> {

@@ -18,7 +18,7 @@
 //! | `condition` | (pure) the condition `MediaFetched` |
 //! | `apply` | (client) the writes |
 //! | `progress` | (client) how far a fetch is, from the pod's log |
-//! | `sweep` | (client) removes pods whose image nobody wants any more |
+//! | `sweep` | (client) removes download pods that no VM needs |
 
 pub mod apply;
 mod condition;

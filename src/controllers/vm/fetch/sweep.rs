@@ -1,4 +1,4 @@
-//! (client) Removes fetch pods whose image nobody wants any more: their VMs are gone or stopped, or name another one.
+//! (client) Removes download pods that no VM needs: their VMs are deleted or stopped, or name another image.
 
 use crate::api::VirtualMachine;
 use crate::api::vm::{State, names};

@@ -8,14 +8,10 @@ use crate::k8s::follow::{self, Changes};
 use crate::k8s::key::ObjectKey;
 use crate::k8s::store::children::{Cache, Change};
 use crate::k8s::tasks::Tasks;
-use crate::k8s::watch::listed_in;
+use crate::k8s::watch::{NamespacedObject, listed_in};
 use futures::{FutureExt, Stream};
-use kube::Resource;
-use kube::core::NamespaceResourceScope;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
-use serde::de::DeserializeOwned;
-use std::fmt::Debug;
 use std::sync::Arc;
 
 /// Watches the VMs' children into the context's caches. Returns the VMs whose children have changed since the first
@@ -63,22 +59,13 @@ struct Watch {
 impl Watch {
     /// Keeps a cache in line with the cluster. The VM that an object's label names is reconciled. `changed` is called with the key
     /// of each object that was added, changed or deleted.
-    fn follow<K>(
+    fn follow<K: NamespacedObject>(
         &self,
         kind: &'static str,
         labels: &str,
         cache: &Arc<Cache<K>>,
         changed: fn(&Self, &ObjectKey),
-    ) -> impl Future<Output = ()> + Send + 'static + use<K>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + Debug
-            + DeserializeOwned
-            + Send
-            + Sync
-            + 'static,
-    {
+    ) -> impl Future<Output = ()> + Send + 'static + use<K> {
         let (watch, cluster) = (self.clone(), &self.ctx.cluster);
         let labels = Some(labels.to_owned()).filter(|labels| !labels.is_empty());
         let config = watcher::Config {
