@@ -3,11 +3,12 @@
 
 use super::harness::disk::Counts;
 use super::harness::space::e2e_in_an_empty_namespace;
-use super::harness::vm::{BOOT, Vm, uid};
+use super::harness::vm::{BOOT, Vm, condition, uid};
 use super::harness::{Space, eventually, process, rig};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
+use std::time::{Duration, Instant};
 
 /// A state of the project.
 struct State {
@@ -136,6 +137,37 @@ async fn started_by<'a>(space: &'a Space, name: &str, state: &State) -> Vm<'a> {
     vm
 }
 
+/// Waits until the operator has written nothing for ten seconds. No VM needs a restart then.
+async fn settles_without_restart(space: &Space, vms: &[&Vm<'_>]) {
+    let quiet = Duration::from_secs(10);
+    let writes = || space.audit.writes_by(&space.name, "vm-operator").len();
+    let mut seen = (writes(), Instant::now());
+    eventually("the operator writes nothing for 10 s", 90, async || {
+        if writes() != seen.0 {
+            seen = (writes(), Instant::now());
+        }
+        match seen.1.elapsed() >= quiet {
+            true => Ok(()),
+            false => Err(format!("{} writes", seen.0)),
+        }
+    })
+    .await;
+    for vm in vms {
+        let required = condition(&vm.now(), "RestartRequired");
+        assert_ne!(required["status"], "True", "{}: {required}", vm.name);
+    }
+}
+
+/// By the audit log, an operator wrote nothing any more once the next one had begun to write.
+fn assert_one_writer_at_a_time(space: &Space, operators: usize) {
+    let mut writes = space.audit.writes_by(&space.name, "vm-operator");
+    writes.sort_by_key(|write| write.at);
+    let mut writers: Vec<_> = writes.iter().map(|write| write.pod.as_str()).collect();
+    writers.dedup();
+    assert_eq!(writers.len(), operators, "{writers:?}");
+    assert_eq!(BTreeSet::from_iter(&writers).len(), operators);
+}
+
 #[test]
 fn an_upgrade_and_the_way_back_restart_no_vm() {
     let images = ["vm-operator", "vm-runner"]
@@ -156,12 +188,14 @@ fn an_upgrade_and_the_way_back_restart_no_vm() {
         let first = life(&old);
 
         TODAY.install(space).await;
+        settles_without_restart(space, &[&old]).await;
         is_seen_to(&old, 2).await;
         let new = started_by(space, "new", &TODAY).await;
         assert_eq!(life(&old), first, "the upgrade has started nothing anew");
         let second = life(&new);
 
         BEFORE.install(space).await;
+        settles_without_restart(space, &[&old, &new]).await;
         is_seen_to(&old, 1).await;
         is_seen_to(&new, 2).await;
         assert_eq!(
@@ -184,6 +218,7 @@ fn an_upgrade_and_the_way_back_restart_no_vm() {
                 }
             );
         }
+        assert_one_writer_at_a_time(space, 3);
     });
 }
 

@@ -163,10 +163,16 @@ pub struct VirtualMachineSpec {
 }
 
 impl VirtualMachineSpec {
-    /// Termination grace period of the pod, in seconds. The runner exits at most 10 s after the guest's shutdown timeout.
+    /// Time from a request to shut down until the runner has exited, in seconds: the guest's shutdown timeout and at most 10 s.
+    #[must_use]
+    pub fn shutdown_period(&self) -> i64 {
+        self.vm.powerdown_timeout.saturating_add(10)
+    }
+
+    /// Termination grace period of a new pod, in seconds.
     #[must_use]
     pub fn grace_period(&self) -> i64 {
-        self.vm.powerdown_timeout.saturating_add(15)
+        self.shutdown_period().saturating_add(5)
     }
 }
 

@@ -291,11 +291,12 @@ impl Bench {
             "of this the operator's own time, no request under way",
             &quantiles(&mut own),
         );
-        let writes: usize = self.record.writes().values().sum();
+        let writes = self.record.writes();
         row(
             "operator's writes for each VM until it runs, with one disk",
-            &per(writes as f64, SAMPLES, ""),
+            &per(writes.values().sum::<usize>() as f64, SAMPLES, ""),
         );
+        row("these writes, by method and kind", &format!("{writes:?}"));
     }
 
     /// What a restart of the operator costs: its time without the proxy, which would pass on every object that is listed;

@@ -131,7 +131,11 @@ async fn follow(
     .await?;
     Ok(resources
         .into_iter()
-        .chain(restart::required(wanted, pod))
+        .chain(restart::required(
+            wanted,
+            observed.vm.spec.shutdown_period(),
+            pod,
+        ))
         .collect())
 }
 

@@ -10,7 +10,7 @@ use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::state::REJECTION_RETRY_TEXT;
-use crate::controllers::vm::views::PodView;
+use crate::controllers::vm::views::{AmountsView, PodView};
 use crate::k8s::error::Error;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -130,7 +130,7 @@ fn tell(resources: &ResourceRequirements, pod: &PodView) -> Option<Wanted> {
         (&resources.requests, &present.requests),
         (&resources.limits, &present.limits),
     ];
-    let differs = |(wanted, present): (&Amounts, &Amounts)| {
+    let differs = |(wanted, present): (&Amounts, &Option<AmountsView>)| {
         let present = |name: &String| present.as_ref().and_then(|present| present.get(name));
         wanted
             .iter()

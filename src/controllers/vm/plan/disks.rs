@@ -169,7 +169,7 @@ fn place(
             // The image does not grow before its volume has: it would never shrink again.
             let there = present
                 .filter(|claim| claim.status.phase == "Bound")
-                .and_then(ClaimView::capacity);
+                .and_then(|claim| claim.status.capacity);
             let size = match (wanted, there) {
                 (Some(wanted), Some(there)) => Some(wanted.min(there)),
                 (wanted, there) => wanted.or(there),
@@ -223,14 +223,16 @@ fn growth(spec: &ClaimSpec, present: &ClaimView) -> Option<ClaimChange> {
     let class = spec.volume_attributes_class_name.clone();
     let attributes_class =
         class.filter(|class| present.spec.volume_attributes_class_name.as_ref() != Some(class));
-    let requested = present.requested().unwrap_or_default();
+    let requested = present.spec.resources.requested.unwrap_or_default();
     match wanted_size(spec) {
         Some((text, wanted)) if wanted < requested => Some(ClaimChange::Shrink {
             to: text.to_owned(),
             from: requested.to_quantity(),
         }),
         // A volume that happens to be that large already need not grow.
-        Some((text, wanted)) if wanted > requested.max(present.capacity().unwrap_or_default()) => {
+        Some((text, wanted))
+            if wanted > requested.max(present.status.capacity.unwrap_or_default()) =>
+        {
             Some(ClaimChange::To {
                 size: Some(text.to_owned()),
                 attributes_class,

@@ -53,9 +53,10 @@ pub fn carried_out(observed: &Observed, created: bool) -> Option<i64> {
         .max(asked.filter(|asked| *asked == 0))
 }
 
-/// The condition that says which fields wait for the next start, if there are such.
+/// The condition that says which fields wait for the next start, if there are such. `shutdown_period` is
+/// [`VirtualMachineSpec::shutdown_period`](crate::api::VirtualMachineSpec::shutdown_period).
 #[must_use]
-pub fn required(wanted: &Pod, pod: &PodView) -> Option<Wanted> {
+pub fn required(wanted: &Pod, shutdown_period: i64, pod: &PodView) -> Option<Wanted> {
     // A pod without the annotation is the reference's: nobody knows what it was made from.
     let before = started_with(pod.annotations())?;
     let now = started_with(wanted.annotations())?;
@@ -64,14 +65,11 @@ pub fn required(wanted: &Pod, pod: &PodView) -> Option<Wanted> {
         .iter()
         .filter(|(field, hash)| before.get(*field).is_some_and(|before| before != *hash));
     let mut fields: Vec<&str> = changed.map(|(field, _)| field.as_str()).collect();
-    let grace = wanted
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.termination_grace_period_seconds);
+    // Not compared with the grace period of a new pod: another version of the operator may have added less to the shutdown period.
     if pod
         .spec
         .termination_grace_period_seconds
-        .is_some_and(|present| Some(present) < grace)
+        .is_some_and(|present| present < shutdown_period)
     {
         fields.push(
             "spec.vm.powerdownTimeout (for drains; a stop by the VM's state has the new time)",

@@ -10,13 +10,11 @@ use crate::api::quantity::Bytes;
 use crate::api::vm::{VirtualMachineStatus, names};
 use crate::api::{VirtualMachine, VirtualMachineSpec};
 use crate::k8s::store::trim::metadata;
-use k8s_openapi::api::core::v1::{
-    PersistentVolumeClaim, Pod, ResourceRequirements, Secret, Service, ServicePort,
-};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
 /// A pod.
@@ -53,7 +51,39 @@ pub struct ContainerSpecView {
     /// Name.
     pub name: String,
     /// Resources.
-    pub resources: ResourceRequirements,
+    pub resources: ContainerResourcesView,
+}
+
+/// What matters of a container's resources. The map that Kubernetes defines takes half a kilobyte for each of the two.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ContainerResourcesView {
+    /// Requests.
+    pub requests: Option<AmountsView>,
+    /// Limits.
+    pub limits: Option<AmountsView>,
+}
+
+/// The amounts that follow the machine's size.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct AmountsView {
+    /// CPUs.
+    pub cpu: Option<Quantity>,
+    /// Bytes of memory.
+    pub memory: Option<Quantity>,
+}
+
+impl AmountsView {
+    /// The amount of `cpu` or `memory`.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Quantity> {
+        match name {
+            "cpu" => self.cpu.as_ref(),
+            "memory" => self.memory.as_ref(),
+            _ => None,
+        }
+    }
 }
 
 /// What matters of a pod's status.
@@ -172,8 +202,9 @@ pub struct ClaimSpecView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ClaimResourcesView {
-    /// `storage`.
-    pub requests: Option<BTreeMap<String, Quantity>>,
+    /// Size; nothing if it is missing or not a quantity.
+    #[serde(rename = "requests", deserialize_with = "storage")]
+    pub requested: Option<Bytes>,
 }
 
 /// What matters of a claim's status.
@@ -182,32 +213,25 @@ pub struct ClaimResourcesView {
 pub struct ClaimStatusView {
     /// `Pending`, `Bound` or `Lost`.
     pub phase: String,
-    /// The volume's size.
-    pub capacity: Option<BTreeMap<String, Quantity>>,
+    /// The volume's size; nothing if it is missing or not a quantity.
+    #[serde(deserialize_with = "storage")]
+    pub capacity: Option<Bytes>,
 }
 
-impl ClaimView {
-    /// The size that is asked for.
-    #[must_use]
-    pub fn requested(&self) -> Option<Bytes> {
-        storage(self.spec.resources.requests.as_ref())
+/// Reads the size out of an object of amounts.
+fn storage<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
+    #[derive(Default, Deserialize)]
+    struct Amounts {
+        storage: Option<Quantity>,
     }
-
-    /// The size that there is.
-    #[must_use]
-    pub fn capacity(&self) -> Option<Bytes> {
-        storage(self.status.capacity.as_ref())
-    }
-}
-
-fn storage(amounts: Option<&BTreeMap<String, Quantity>>) -> Option<Bytes> {
-    amounts?.get("storage")?.0.parse().ok()
+    let amounts = Option::<Amounts>::deserialize(deserializer)?;
+    Ok(amounts.and_then(|amounts| amounts.storage?.0.parse().ok()))
 }
 
 impl PodView {
     /// Resources of the VM's own container.
     #[must_use]
-    pub fn resources(&self) -> Option<&ResourceRequirements> {
+    pub fn resources(&self) -> Option<&ContainerResourcesView> {
         let name = names::container(self.metadata.name.as_deref().unwrap_or_default());
         self.spec
             .containers

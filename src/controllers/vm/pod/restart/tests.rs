@@ -113,7 +113,11 @@ fn seen(pod: &Pod) -> PodView {
 fn verdict(vm: VirtualMachine, settings: &Reconciler, pod: PodView) -> (Decision, Option<Wanted>) {
     let observed = with_pod(vm, pod.clone());
     let wanted = build(&plan(&observed, settings).unwrap()).pod;
-    (decide(&observed, true), required(&wanted, &pod))
+    let shutdown_period = observed.vm.spec.shutdown_period();
+    (
+        decide(&observed, true),
+        required(&wanted, shutdown_period, &pod),
+    )
 }
 
 proptest! {
@@ -194,4 +198,21 @@ fn a_count_that_begins_asks_for_nothing_and_is_told_as_it_is() {
     };
     assert_eq!([counted(0), counted(1)], [(false, Some(0)), (true, None)]);
     assert_eq!(carried_out(&with_pod(base, pod), false), None);
+}
+
+#[test]
+fn a_smaller_margin_of_the_operator_that_created_the_pod_needs_no_restart() {
+    let settings = Reconciler::default();
+    let vm: VirtualMachine = serde_json::from_value(running(&[])).unwrap();
+    let mut pod = pod_of(&vm, &settings);
+    let verdict_for = |pod: &Pod, timeout: i64| {
+        let mut vm = vm.clone();
+        vm.spec.vm.powerdown_timeout += timeout;
+        verdict(vm, &settings, seen(pod)).1
+    };
+    assert!(verdict_for(&pod, 6).is_some());
+    let grace = &mut pod.spec.as_mut().unwrap().termination_grace_period_seconds;
+    *grace = grace.map(|grace| grace - 5);
+    assert_eq!(verdict_for(&pod, 0), None);
+    assert!(verdict_for(&pod, 1).is_some());
 }
