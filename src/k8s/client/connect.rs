@@ -14,6 +14,7 @@ use kube::Config;
 use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tower::retry::RetryLayer;
 use tower::{BoxError, Service, ServiceBuilder};
@@ -86,11 +87,17 @@ pub fn builder(
     Ok(ClientBuilder::new(service, config.default_namespace))
 }
 
-/// Opens connections on which everything is sent at once.
+/// Opens connections on which everything is sent at once, and that fail within 25 s if the other side is not there any more. A watch
+/// would otherwise wait for the events of such a connection until its time-out.
 fn connector() -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
+    connector.set_keepalive(Some(Duration::from_secs(10)));
+    connector.set_keepalive_interval(Some(Duration::from_secs(5)));
+    connector.set_keepalive_retries(Some(3));
+    // Keepalive does not count while sent data is not acknowledged.
+    connector.set_tcp_user_timeout(Some(Duration::from_secs(25)));
     connector
 }
 

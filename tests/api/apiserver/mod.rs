@@ -9,6 +9,7 @@
 //! | `definitions` | the definitions, their defaults, and that every example and overlay is admitted |
 //! | `admission` | each rule of admission: what it admits, what it refuses, with which words |
 //! | `conformance` | the API server in memory answers as a real one |
+//! | `connection` | a connection whose other side is gone is noticed; a network namespace instead of the API server |
 //! | `commands` | the commands that the README and the guides show |
 //! | `ratcheting` | what was stored before there was a rule can still be edited |
 //! | `generated` | thousands of objects that the reference can run are admitted |
@@ -24,6 +25,7 @@ mod admission;
 mod adoption;
 mod commands;
 mod conformance;
+mod connection;
 mod definition;
 mod definitions;
 mod generated;

@@ -589,3 +589,16 @@ async fn a_fetch_that_has_failed_is_tried_again_also_if_nothing_says_when_it_end
     world.settle().await;
     assert_ne!(uid(&world), second);
 }
+
+#[tokio::test]
+async fn the_kubelet_replaces_no_variable_in_the_url_of_an_image() {
+    let url = "https://example.org/$(HTTPS_PROXY)/a$$b.iso";
+    let world = World::new(boots_from(url));
+    world.settle().await;
+    let pod = world.api.get(PODS, &pod_of(url)).unwrap();
+    let arguments = &pod["spec"]["containers"][0]["args"];
+    assert_eq!(
+        arguments[1],
+        "--url=https://example.org/$$(HTTPS_PROXY)/a$$$$b.iso"
+    );
+}

@@ -53,7 +53,13 @@ pub(super) fn build(
         name: name.clone(),
         image: Some(settings.runner_image.source.clone()),
         image_pull_policy: Some(settings.runner_image.pull_policy.clone()),
-        args: Some(request.arguments()),
+        args: Some(
+            request
+                .arguments()
+                .iter()
+                .map(|argument| literal(argument))
+                .collect(),
+        ),
         resources: Some(resources()),
         security_context: Some(restricted()),
         env: environment(fetch),
@@ -145,6 +151,12 @@ fn volumes(Authorities { config_map, key }: &Authorities) -> (Vec<Volume>, Vec<V
         mounts.push(mount(AUTHORITIES, authorities_dir()));
     }
     (volumes, mounts)
+}
+
+/// The argument such that the kubelet, which replaces `$(NAME)` by a variable of the environment, passes it on unchanged. A URL could
+/// otherwise send the password of the proxy to its server.
+fn literal(argument: &str) -> String {
+    argument.replace('$', "$$")
 }
 
 /// What the settings name by value; it wins over the same of the Secret.
