@@ -7,7 +7,7 @@ use crate::k8s::client::gate;
 use crate::k8s::client::timeout::Deadlines;
 use crate::k8s::cluster::Cluster;
 use crate::k8s::controller;
-use crate::k8s::leader::{Candidate, Leadership, identity};
+use crate::k8s::leader::{Candidate, Leadership, Lost, identity};
 use crate::k8s::registry::Registry;
 use crate::k8s::tasks::Tasks;
 use crate::operator::fatal::Fatal;
@@ -82,20 +82,39 @@ pub(super) async fn operate(run: Run) -> Result<(), Fatal> {
         pages,
         stop: stop_signal()?,
     };
-    while let Some(changed) = operate_with(config, &run.controllers, &process).await? {
-        tracing::info!("the configuration has changed; starting again with it");
-        config = changed;
+    loop {
+        match operate_with(config.clone(), &run.controllers, &process).await? {
+            End::Stopped => return Ok(()),
+            End::Reconfigured(changed) => {
+                tracing::info!("the configuration has changed; starting again with it");
+                config = changed;
+            }
+            End::NoLeader(lost) => {
+                tracing::error!(
+                    "{lost}; another operator may be the leader; starting again as a candidate"
+                );
+            }
+        }
     }
-    Ok(())
 }
 
-/// Runs the operator until a request to shut down, or until the configuration changes, and returns the new configuration.
-/// Before it returns, reconciles have finished and the Lease is released, so that never two configurations are in use.
+/// The cause of the end of [`operate_with`].
+enum End {
+    /// The process received a request to shut down.
+    Stopped,
+    /// The configuration has changed.
+    Reconfigured(ConfigFile),
+    /// This operator is not the leader any more. Its client sends no write.
+    NoLeader(Lost),
+}
+
+/// Runs the operator until its end. Before it returns a new configuration, reconciles have finished and the Lease is released, so
+/// that never two configurations are in use.
 async fn operate_with(
     config: ConfigFile,
     controllers: &[ControllerName],
     process: &Process,
-) -> Result<Option<ConfigFile>, Fatal> {
+) -> Result<End, Fatal> {
     let settings = config.settings.clone();
     let namespace = settings.namespace.clone().or_else(own_namespace);
     let namespace = namespace.ok_or(Fatal::NoNamespace)?;
@@ -146,14 +165,14 @@ async fn operate_with(
         }
     };
     tokio::select! {
-        lost = election => return Err(lost.into()),
+        lost = election => return Ok(End::NoLeader(lost)),
         ended = tasks.ended() => return Err(ended.into()),
         _ = futures::future::join_all(runs) => {}
         // A write may still be in progress, so the Lease is not released but expires.
-        () = shutdown_timeout => return Ok(None),
+        () = shutdown_timeout => return Ok(End::Stopped),
     }
     candidate.release().await;
-    Ok(end.await)
+    Ok(end.await.map_or(End::Stopped, End::Reconfigured))
 }
 
 fn cluster(

@@ -5,11 +5,11 @@
 //!   Waiting ──────────────────────────────────────────────► Leading(until) ──renewed──┐
 //!                                                            │    │    ▲──────────────┘
 //!                       asked to end, all reconciles ended   │    │ not renewed in time, or another holds it
-//!                       Waiting, Lease emptied  ◄────────────┘    └──► Waiting, the process ends
+//!                       Waiting, Lease emptied  ◄────────────┘    └──► Waiting, the controllers start again
 //! ```
 //!
-//! A leader that cannot renew stops: its client sends no write after `until` (see [`crate::k8s::client::gate`]), and its process
-//! ends. The Lease is in the namespace that is watched, so that it also keeps apart operators of which one runs
+//! A leader that cannot renew stops: its client sends no write after `until` (see [`crate::k8s::client::gate`]), and its controllers
+//! start again from empty stores, as those of a new candidate. The Lease is in the namespace that is watched, so that it also keeps apart operators of which one runs
 //! elsewhere, as outside of the cluster. The rules are [`election`]'s.
 
 pub mod election;
