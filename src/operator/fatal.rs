@@ -1,7 +1,7 @@
 //! The errors with which the program exits.
 
 use crate::device_plugin::cli::Fatal as PluginFatal;
-use crate::k8s::leader::Lost;
+use crate::k8s::leader::LeadershipLost;
 use crate::k8s::tasks::TaskEnded;
 use crate::settings::SettingsError;
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ pub(super) enum Fatal {
     #[error("cannot handle signals: {0}")]
     Signals(std::io::Error),
     #[error("{0}; exiting, because another operator may be the leader")]
-    Lost(#[from] Lost),
+    Lost(#[from] LeadershipLost),
     #[error("{0}; exiting, because the stores of objects are no longer current")]
     Task(#[from] TaskEnded),
     #[error("{0}")]

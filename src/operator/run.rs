@@ -101,7 +101,7 @@ async fn operate_with(
     let namespace = namespace.ok_or(Fatal::NoNamespace)?;
     let leadership = Leadership::waiting();
     let access = Config::infer().await?;
-    let leases = gate::unguarded(access.clone(), process.metrics.clone())?;
+    let leases = gate::client_without_gate(access.clone(), process.metrics.clone())?;
     let leases = Api::namespaced(leases, &namespace);
     let mut candidate = Candidate::new(leases, LEASE, &process.identity, leadership.clone());
     let cluster = cluster(access, leadership, process.metrics.clone())?;
@@ -135,7 +135,7 @@ async fn operate_with(
     let election = async {
         // A process without complete stores must not become the leader.
         registry.ready().await;
-        candidate.stand().await
+        candidate.run().await
     };
     let shutdown_timeout = async {
         stop().await;

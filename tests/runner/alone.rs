@@ -1,4 +1,4 @@
-//! A machine's directories and disks are one runner's, which is also true of a runner that is an ordinary program.
+//! Directories and disks of a VM are locked by one runner, also if the runner is an ordinary process.
 #![allow(unsafe_code)]
 
 use crate::host::LoopDevice;
@@ -53,7 +53,7 @@ fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
         assert_eq!(second.status.code(), Some(67), "{log}");
         assert!(log.contains(words), "{log}");
     }
-    // While it waits for the first, it can be asked to end.
+    // While it waits for the first runner, it can be terminated.
     configure(json!({}));
     let second = std::thread::scope(|scope| {
         let second = scope.spawn(|| vm.exec(&["run"]));
@@ -71,7 +71,7 @@ fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
     );
     assert_eq!(there(), before);
     assert!(!rig.path("run2").exists());
-    // Killed, it leaves nothing that the next start could trip over.
+    // A killed runner leaves no lock that blocks the next start.
     configure(json!({}));
     vm.signal("-KILL");
     vm.end();
@@ -81,7 +81,7 @@ fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
     assert_eq!(vm.end().code, 10, "{}", rig.log());
 }
 
-/// Another `vm-runner run` in the namespace of that process, as soon as it takes signals.
+/// Another `vm-runner run` in the namespace of that process. Returns once it handles signals.
 fn beside(first: u32) -> Option<u32> {
     let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     let is_it = |pid: &u32| {
@@ -98,8 +98,8 @@ fn beside(first: u32) -> Option<u32> {
     (caught & (1 << 14) != 0).then_some(second)
 }
 
-/// A process that is stuck: nothing that it is sent reaches it before this is dropped. (One that was stopped would be woken by the
-/// kernel when whoever has started it ends.)
+/// A suspended process: signals reach it only after this is dropped. (The kernel would resume a stopped process when
+/// its parent exits.)
 struct Stuck(libc::pid_t);
 
 impl Stuck {
@@ -127,7 +127,7 @@ impl Drop for Stuck {
     }
 }
 
-/// Whether that process lives.
+/// Whether that process exists.
 fn lives(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }

@@ -1,4 +1,4 @@
-//! Files that the runner itself cannot reach any more. (QEMU: `nobody_has_a_privilege_and_qemu_is_confined`.)
+//! Files that the runner itself cannot access. (QEMU: `nobody_has_a_privilege_and_qemu_is_confined`.)
 
 use crate::api::{Api, condition};
 use crate::rig::Rig;
@@ -24,7 +24,7 @@ fn a_runner_does_not_follow_its_configuration_out_of_its_folder() {
     if rig.log().contains(NO_LANDLOCK) {
         return;
     }
-    // Readable for its user, as everything else is that is tried here.
+    // Readable for its user, like the other files of this test.
     fs::create_dir(rig.path("elsewhere")).unwrap();
     let own = fs::read(rig.path("config/config.yaml")).unwrap();
     fs::remove_file(rig.path("config/config.yaml")).unwrap();
@@ -42,7 +42,7 @@ fn a_runner_does_not_follow_its_configuration_out_of_its_folder() {
         console.wait("\n").trim().to_owned()
     };
     assert_eq!(seen(&mut console), "1");
-    // What is there again, it takes.
+    // It accepts a file that is created again.
     fs::remove_file(rig.path("config/config.yaml")).unwrap();
     fs::write(rig.path("config/config.yaml"), own).unwrap();
     cpus(2);

@@ -1,4 +1,4 @@
-//! Every device that a VM may have, in one machine: the runner's image lacks no module of QEMU and no library.
+//! All devices of a VM in one guest: the runner's image lacks no module of QEMU and no library.
 
 use crate::rig::{DISPLAY, LIMIT, Rig};
 use serde_json::Value;
@@ -19,7 +19,7 @@ const MACHINE: &str = "-no-user-config -nodefaults -display none -accel tcg -cpu
     -drive if=pflash,unit=0,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.ms.fd \
     -drive if=pflash,unit=1,format=raw,file=/tmp/vars.fd";
 
-/// QEMU waits for a client of the serial line before the guest starts.
+/// QEMU waits for a client of the serial console before the guest starts.
 const CHANNELS: &str = "-chardev socket,id=serial,path=/tmp/serial.sock,server=on,wait=on -device isa-serial,chardev=serial \
     -chardev socket,id=monitor,path=/tmp/monitor.sock,server=on,wait=off -mon chardev=monitor,mode=control \
     -device virtio-serial-pci -chardev null,id=agent -device virtserialport,chardev=agent,name=org.qemu.guest_agent.0 \
@@ -42,7 +42,7 @@ const OTHERS: &str = "-device virtio-balloon-pci -object rng-random,id=rng,filen
 /// The ways in which QEMU can read and write a file.
 const AIO: [&str; 3] = ["threads", "native", "io_uring"];
 
-/// QEMU or its TPM, killed when it is dropped.
+/// QEMU or its TPM, which is killed when it is dropped.
 struct Program(Child);
 
 impl Program {
@@ -70,7 +70,7 @@ impl Drop for Program {
 struct Lines(BufReader<UnixStream>);
 
 impl Lines {
-    /// Connects as soon as somebody listens.
+    /// Connects as soon as a program listens.
     fn connect(socket: &Path, qemu: &mut Program, log: &Path) -> Self {
         let begin = Instant::now();
         loop {
@@ -89,7 +89,7 @@ impl Lines {
         }
     }
 
-    /// The next line with that text.
+    /// The next line that contains that text.
     fn wait(&mut self, text: &str) -> String {
         let mut seen = String::new();
         loop {
@@ -189,7 +189,7 @@ fn a_machine_with_every_device_boots_by_uefi_with_smm_and_shuts_down() {
     let mut serial = Lines::connect(&rig.path("serial.sock"), &mut qemu, &log);
     assert!(serial.wait("TINY boot=1").contains("ready"));
     serial.send("disks");
-    // The guest's own, and one for each kind of I/O.
+    // The guest's own disk, and one for each kind of I/O.
     let disks = serial.wait("TINY disks");
     assert!(
         disks.trim().ends_with("vdb=2048 vdc=2048 vdd=2048"),

@@ -1,4 +1,4 @@
-//! The display, seen by a real client: passwords, encryption, screens, USB redirection.
+//! The display with a real client: passwords, encryption, screens, USB redirection.
 
 use crate::api::{Api, condition};
 use crate::rig::{DISPLAY, LIMIT, Rig, Vm};
@@ -9,16 +9,16 @@ use std::path::Path;
 use std::time::Duration;
 use support::web::Authority;
 
-/// From a changed password to its effect: five times the 2 s that the runner has, as the machine of the tests is busy.
+/// The time limit for the effect of a changed password: five times the runner's 2 s, because the test machine is busy.
 const IN_EFFECT: Duration = Duration::from_secs(10);
 
-/// Connects `spicy-screenshot` (Debian's spice-client-gtk) to the display, by TLS if there is an authority to trust; gives
-/// whether it has a picture, and what it has said.
+/// Connects `spicy-screenshot` (of Debian's spice-client-gtk) to the display, by TLS if there is an authority to trust.
+/// Returns whether it has a picture, and its output.
 fn client(rig: &Rig, authority: Option<&Path>) -> (bool, String) {
     client_with(rig, authority, &[])
 }
 
-/// Whether somebody with that password gets in; one who does not must be told that it is for the password.
+/// Whether a client with that password is accepted. A rejection must be for the password.
 fn admitted(rig: &Rig, password: &str) -> bool {
     let (admitted, said) = client_with(rig, None, &["--password", password]);
     // SPICE_CHANNEL_ERROR_AUTH
@@ -68,7 +68,7 @@ fn client_with(rig: &Rig, authority: Option<&Path>, options: &[&str]) -> (bool, 
     )
 }
 
-/// A machine without a guest, with that display.
+/// A VM without a guest, with that display.
 fn start(rig: &Rig, display: Value) -> Vm<'_> {
     start_with(rig, display, None)
 }
@@ -85,7 +85,7 @@ fn start_with<'a>(rig: &'a Rig, display: Value, api: Option<&Api>) -> Vm<'a> {
     vm
 }
 
-/// Gives the display the certificate that is there.
+/// Installs the certificate for the display.
 pub fn certify(rig: &Rig, authority: &Path) {
     for (file, name) in [
         ("server.pem", "tls.crt"),
@@ -114,7 +114,7 @@ fn a_changed_password_is_in_effect_at_once_and_the_old_one_lets_nobody_in() {
     vm.until("a password", || serials(&api).contains(&1).then_some(()));
     assert!(admitted(&rig, "first") && !admitted(&rig, "second"));
     rig.write("config/display-password", "second\n");
-    // The client's own time is in it, and that of none who is let in by the old one.
+    // The client's own connection time is in it, and no time of a client with the old password.
     vm.until_within(IN_EFFECT, "the new password", || {
         admitted(&rig, "second").then_some(())
     });
@@ -141,7 +141,7 @@ fn b20_a_password_that_qemu_refuses_is_not_confirmed() {
             (condition["status"] == status && condition["reason"] == reason && says).then_some(())
         });
     };
-    // A ticket of SPICE has 60 bytes at most (SPICE_MAX_PASSWORD_LENGTH).
+    // A SPICE ticket has at most 60 bytes (SPICE_MAX_PASSWORD_LENGTH).
     rig.write("config/display-password", &"x".repeat(61));
     told("False", "PasswordNotSet", "display-password");
     assert!(admitted(&rig, "first"));
@@ -214,7 +214,8 @@ fn a_display_with_a_certificate_is_reached_by_tls_alone_and_by_who_trusts_it() {
     assert!(!admitted && said.contains("Using plain text"), "{said}");
 }
 
-/// QEMU reads the certificates of a SPICE display once (`display-reload` is for VNC): what it does not follow is told.
+/// QEMU reads the certificates of a SPICE display once (`display-reload` is for VNC). The runner reports a change that
+/// QEMU does not follow.
 #[test]
 fn a_renewed_certificate_is_told_as_long_as_it_waits_for_the_next_start() {
     let (rig, api, first, second) = (
@@ -299,7 +300,7 @@ fn a_display_that_should_be_encrypted_never_comes_up_without() {
     );
 }
 
-/// What is not text, as a file of UTF-16 begins.
+/// The start of a UTF-16 file is not UTF-8 text.
 const NO_TEXT: [u8; 2] = [0xff, 0xfe];
 
 #[test]

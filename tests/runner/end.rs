@@ -1,4 +1,4 @@
-//! Ends: each at once, with its own code and an explanation.
+//! Exits of the runner: each is immediate and has its own code and an explanation.
 
 use crate::api::Api;
 use crate::processes::is_in_kernel_function;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Configures a machine that needs no disk.
+/// Configures a VM that needs no disk.
 fn diskless(rig: &Rig, vm: Value) {
     let mut vm = vm;
     vm["drives"] = json!([]);
@@ -44,7 +44,7 @@ fn a_request_to_end_during_the_start_ends_the_machine_at_once() {
     );
 }
 
-/// Waits until the runner takes signals: those before are nobody's, as the kernel keeps them from a PID 1 that does not.
+/// Waits until the runner handles signals. The kernel drops earlier ones, because PID 1 has no handler for them.
 fn takes_signals(vm: &Vm) {
     let term = 1u64 << 14;
     vm.until("a runner that takes signals", || {
@@ -84,7 +84,7 @@ fn a_request_to_end_is_followed_at_any_moment_of_the_start() {
 fn a_request_to_end_does_not_wait_for_a_tpm_that_does_not_start() {
     let rig = Rig::new();
     diskless(&rig, json!({"useTpm": true}));
-    // Whoever opens it waits for somebody who writes; QEMU waits for its TPM before it greets.
+    // A reader of the pipe waits for a writer. QEMU waits for its TPM before its QMP greeting.
     run("mkfifo", &[rig.path("data/tpm2-00.permall").as_ref()]);
     rig.own("data/tpm2-00.permall");
     let vm = rig.start(None);
@@ -412,7 +412,7 @@ fn a_namesake_is_never_written() {
     vm.signal("-TERM");
     assert_eq!(vm.end().code, 10);
     assert!(api.writes().is_empty(), "{:#?}", api.writes());
-    // It has looked, by a request that reads no other VM where there is the admission policy.
+    // It has read its VM by a request that the admission policy rejects for other VMs.
     let looks = "PATCH /apis/vmoperator.jdrupes.org/v1/namespaces/ns/vms/test-vm/status?&dryRun=All HTTP/1.1";
     assert!(
         !api.requests().is_empty() && api.requests().iter().all(|line| line == looks),
@@ -428,7 +428,7 @@ fn nothing_that_other_processes_leave_behind_stays() {
     let vm = rig.start(None);
     vm.reaches("Booting");
     let pid = vm.pid().to_string();
-    // The inner shell's child outlives it, and becomes a child of PID 1.
+    // The child of the inner shell outlives it, and becomes a child of PID 1.
     run(
         "nsenter",
         &["-t", &pid, "-p", "sh", "-c", "sh -c 'sleep 0.3 &'"].map(AsRef::as_ref),

@@ -1,4 +1,4 @@
-//! Guests that boot and are told to stop, or stop by themselves.
+//! Guests that boot and shut down, on request or by themselves.
 
 use crate::api::{Api, condition};
 use crate::host::LoopDevice;
@@ -14,7 +14,7 @@ fn a_guest_boots_by_bios_and_is_shut_down_by_its_agent() {
     let vm = rig.start(Some(&api));
     vm.console().wait("TINY boot=1");
     vm.reaches("Booted");
-    // Up to here, two writes tell it all.
+    // Up to here, two writes report everything.
     vm.until("a report", || {
         (condition(api.statuses().last()?, "Booted")["status"] == "True").then_some(())
     });
@@ -74,7 +74,7 @@ fn a_guest_boots_by_bios_and_is_shut_down_by_its_agent() {
 #[test]
 fn a_guest_without_agent_is_shut_down_by_its_power_button() {
     let rig = Rig::with_guest();
-    // The button is pressed after a sixth of that.
+    // The button is pressed after a sixth of that time.
     rig.configure(&json!({}), &json!({"powerdownTimeout": 30}));
     let vm = rig.start(None);
     let mut console = vm.console();
@@ -134,7 +134,7 @@ fn a_guest_with_secure_boot_firmware_a_seed_and_no_medium_boots() {
     rig.configure(
         &json!({"cloudInit": {"userData": {"hostname": "h"}}}),
         &json!({
-            // Nothing on the disk is signed: the firmware must not start it.
+            // The disk is not signed. The firmware must not start it.
             "firmware": "secure",
             "drives": [{"type": "raw", "resource": "/tmp/disk.img"}, {"type": "ide-cd", "file": "/tmp/none.iso"}],
         }),

@@ -1,10 +1,10 @@
-//! What the machine's memory is made of, as the kernel sees it.
+//! The mapping of the guest's memory.
 
 use crate::rig::Rig;
 use serde_json::json;
 use std::fs;
 
-/// Of QEMU's mapping of the guest's memory, if that is a file without a name: its rights, and the size of its pages.
+/// The permissions and the page size of QEMU's mapping of the guest's memory, if it is a file without a name.
 fn mapping(pid: u32) -> Option<(String, String)> {
     let maps = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
     let (_, of_file) = maps.split_once("/memfd:memory-backend-memfd")?;
@@ -36,13 +36,13 @@ fn shared_memory_is_a_file_that_qemu_can_hand_on_and_ordinary_memory_is_not() {
     }
 }
 
-/// The node's huge pages of 2 MiB, put back in the end as they were.
+/// The node's huge pages of 2 MiB. The previous number is restored when this is dropped.
 struct HugePages(String);
 
 const SET_ASIDE: &str = "/proc/sys/vm/nr_hugepages";
 
 impl HugePages {
-    /// So many; none if the machine does not give them.
+    /// Reserves that many, or returns none if the machine does not provide them.
     fn set_aside(count: u32) -> Option<Self> {
         let pages = Self(fs::read_to_string(SET_ASIDE).ok()?);
         fs::write(SET_ASIDE, count.to_string()).ok()?;

@@ -1,4 +1,4 @@
-//! Hardware acceleration: that it is tried before it is relied on. Whether this machine's KVM works does not matter here.
+//! Hardware acceleration is tested before it is used. The tests pass with and without a working KVM.
 
 use crate::api::{Api, condition};
 use crate::rig::Rig;
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 
-/// The mode that lets the pod's user open the device, and KVM's number.
+/// The mode that allows the pod's user to open the device, and the device number of KVM.
 const KVM: &str = "666 10 232";
 
-/// How the guest runs, as the runner reports it once it runs.
+/// The acceleration of the guest, as the running runner reports it.
 fn accelerated(rig: &Rig, device: &str) -> Value {
     let api = Api::start();
     rig.configure(&json!({"namespace": "ns"}), &json!({"accelerator": "auto"}));
@@ -107,7 +107,7 @@ fn a_cpu_model_that_qemu_does_not_have_is_a_wrong_configuration_and_told_with_th
             message.contains(word) && message.contains(hint),
             "{message}"
         );
-        // Those that lack something here are not among them.
+        // CPU models with missing features are not among them.
         assert!(
             !message.contains("host,") && !message.contains("Skylake"),
             "{message}"
@@ -128,7 +128,7 @@ fn the_machines_own_kvm_runs_the_guest_or_it_is_said_why_not() {
         assert!(log.contains(" -accel kvm "), "{log}");
         return;
     }
-    // The guest has booted all the same, and nothing of the attempt is left.
+    // The guest has booted anyway, and nothing of the attempt remains.
     assert_eq!(accelerated["reason"], "KvmDoesNotWork");
     assert!(
         accelerated["message"]
@@ -165,11 +165,11 @@ fn the_guest_that_kvm_is_tried_with_comes_to_its_end_and_to_64_bits() {
         .concat();
         rig.qemu(&arguments).status().unwrap().code()
     };
-    // Also models that have no 64 bits, or do not know how to tell.
+    // Also models without 64 bits or without the CPUID leaf for it.
     for model in ["max", "qemu64", "qemu32", "486"] {
         assert_eq!(ends("whole.bin", &bios, model), Some(through), "{model}");
     }
-    // Without its first page table it fails where it takes 64 bits only.
+    // Without its first page table it fails only if it enters 64-bit mode.
     let table = bios
         .windows(4)
         .position(|bytes| bytes == [0x03, 0x20, 0, 0])

@@ -1,4 +1,4 @@
-//! Changes while the guest runs, and the console.
+//! Changes while the guest runs, and the serial console.
 
 use crate::api::{Api, condition};
 use crate::rig::{DISPLAY, Rig};
@@ -249,7 +249,7 @@ fn a_configuration_that_is_no_text_or_cannot_be_read_changes_nothing_and_is_told
         2,
         "/tmp/config/config.yaml cannot be read by uid 107",
     );
-    // The same again is no news, and the file is good as it was.
+    // The same value again causes no report, and the file is valid as before.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     told("True", 2, "");
     vm.signal("-TERM");

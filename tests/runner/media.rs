@@ -1,4 +1,4 @@
-//! CDs, while the guest runs.
+//! CD drives while the guest runs.
 
 use crate::api::{Api, condition};
 use crate::host::SilentServer;
@@ -75,7 +75,7 @@ fn a_repository_that_never_answers_leaves_the_drives_empty_and_keeps_nobody_from
     let _server = SilentServer::at(&rig.path("images"));
     configure(&rig, 1, "/tmp/images/a.iso");
     let vm = rig.start(Some(&api));
-    // While it is asked for the first time.
+    // During the first request.
     vm.until("the look", || {
         is_in_kernel_function(vm.pid(), "fuse_get_req").then_some(())
     });
@@ -135,7 +135,7 @@ fn b01_b25_a_request_resets_the_guest_once_and_it_boots_again() {
         condition(s, "Booted")["status"] == "False" && condition(s, "Running")["status"] == "True"
     };
     assert!(api.statuses().iter().filter(|s| was_false(s)).count() >= 1);
-    // A new start with the same request is no other reset.
+    // A new start with the same request causes no second reset.
     vm.signal("-TERM");
     assert_eq!(vm.end().code, 10);
     let vm = rig.start(Some(&api));

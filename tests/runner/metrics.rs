@@ -1,11 +1,11 @@
-//! What a machine counts.
+//! The metrics of a VM.
 
 use crate::rig::{LIMIT, Rig, run};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-/// The time that Prometheus has by default for an answer; the runner gives QEMU 1.5 s of it.
+/// The default scrape timeout of Prometheus. The runner gives QEMU 1.5 s of it.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
 const PORT: u16 = 9180;
 
@@ -20,7 +20,7 @@ fn get(rig: &Rig, path: &str) -> Option<String> {
     Some(answer)
 }
 
-/// The value of the first sample that begins so.
+/// The value of the first sample that begins with that text.
 fn value(text: &str, begin: &str) -> f64 {
     let line = text.lines().find(|line| line.starts_with(begin));
     let line = line.unwrap_or_else(|| panic!("no {begin} in\n{text}"));
@@ -98,7 +98,7 @@ fn a_guest_is_counted_and_a_qemu_that_hangs_holds_up_nothing() {
             &format!("kubevirt_vmi_memory_resident_bytes{labels}}}")
         ) > 1e7
     );
-    // The guest's balloon driver tells soon after somebody has looked.
+    // The guest's balloon driver reports soon after a scrape.
     let unused = vm.until("the guest's memory", || {
         let answer = get(&rig, "/metrics")?;
         answer

@@ -1,4 +1,4 @@
-//! Guests on a bridge of the host, and what the runner and its children may do.
+//! Guests on a bridge of the host, and the privileges of the runner and its children.
 
 use crate::host::Network;
 use crate::processes::{children, field, without_capabilities};
@@ -6,7 +6,7 @@ use crate::rig::{DISPLAY, Rig};
 use serde_json::json;
 use std::fs;
 
-/// Whether the right to set up networks is in no capability set that counts.
+/// Asserts that no effective capability set has the right to configure networks.
 fn has_no_net_admin(pid: u32) -> bool {
     let sets = ["CapEff", "CapPrm", "CapInh", "CapAmb"]
         .map(|set| u64::from_str_radix(&field(pid, set), 16).unwrap());
@@ -24,7 +24,7 @@ fn two_guests_on_a_bridge_reach_each_other_and_leave_nothing_behind() {
         );
     }
     let vms = [&one, &two].map(|rig| rig.start_with_taps(&network));
-    // Both are looked at from the start, as a line that nobody looks at is not said again.
+    // Both are searched from the start, because an unread line is not repeated.
     let [mut first, mut second] = [vms[0].console(), vms[1].console()];
     first.wait("ready");
     second.wait("ready");
@@ -65,7 +65,7 @@ fn two_guests_on_a_bridge_reach_each_other_and_leave_nothing_behind() {
     assert_eq!(network.ip(&["-o", "link", "show", "master", "br0"]), "");
 }
 
-/// What that answers to `GET /metrics` in the network's namespace.
+/// The response to `GET /metrics` in the network's namespace.
 fn metrics(network: &Network, port: u16) -> String {
     let ask = format!(
         "exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'GET /metrics HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3"
@@ -73,7 +73,7 @@ fn metrics(network: &Network, port: u16) -> String {
     network.bash(&ask)
 }
 
-/// What the guest has received or sent on its first network.
+/// The bytes that the guest has received or sent on its first network.
 fn counted(text: &str, what: &str) -> f64 {
     let begin = format!("kubevirt_vmi_network_{what}_total{{");
     let line = text
@@ -112,10 +112,10 @@ fn what_goes_to_a_guest_behind_a_tap_is_counted_as_received_and_nobody_keeps_the
     console.wait("TINY sh done");
     let before = metrics(&network, PORT);
     let grown = |after: &str, what: &str| counted(after, what) - counted(&before, what);
-    // Again and again: what arrives while the guest is not yet known by its address, or has no time, may be lost.
+    // Repeated: packets may be lost until the bridge knows the guest's address.
     let mut given = 0.0;
     let after = vm.until("what was sent", || {
-        // Nobody listens there, and the guest says so now and then only.
+        // No program listens there, and the guest responds only sometimes.
         network.bash("for n in {1..100}; do printf %01000d 0 >/dev/udp/10.9.0.1/9 || true; done");
         given += 100.0;
         let after = metrics(&network, PORT);
@@ -132,7 +132,7 @@ fn what_goes_to_a_guest_behind_a_tap_is_counted_as_received_and_nobody_keeps_the
     );
     let sent = grown(&after, "transmit_bytes");
     assert!(sent > 0.0 && sent < 100_000.0, "{sent} of\n{after}");
-    // With a tap and a disk there is every figure that the documentation names.
+    // With a tap and a disk, each documented metric exists.
     let missing = vm_operator::api::runner::metrics::ALL
         .iter()
         .filter(|figure| !after.contains(&format!("\n{}{{", figure.name)));
@@ -215,7 +215,7 @@ fn nobody_has_a_privilege_and_qemu_is_confined() {
         "{}",
         end.log
     );
-    // The firmware's variables and the TPM's state are written all the same.
+    // The firmware's variables and the TPM's state are still written.
     for name in ["fw-vars.fd", "tpm2-00.permall"] {
         assert!(
             fs::metadata(rig.path("data").join(name)).unwrap().len() > 0,
@@ -228,7 +228,7 @@ fn nobody_has_a_privilege_and_qemu_is_confined() {
 fn what_another_user_has_left_is_explained_with_the_command_that_helps() {
     let rig = Rig::new();
     rig.configure(&json!({}), &json!({"drives": [], "firmware": "uefi"}));
-    // As the reference's runner leaves it, which is root, on a volume that does not follow fsGroup.
+    // The files of the Java VM-Operator's runner, which is root, on a volume that ignores fsGroup.
     fs::write(rig.path("data/fw-vars.fd"), vec![0; 540_672]).unwrap();
     let end = rig.start(None).end();
     let message = end.outcome["message"].as_str().unwrap();

@@ -1,4 +1,4 @@
-//! Each value of an option beside each value of each other one, in as few machines as that takes: QEMU starts them all.
+//! Each value of an option with each value of each other option, in as few VMs as possible: QEMU starts all of them.
 
 use crate::display::certify;
 use crate::rig::{DISPLAY, Rig};
@@ -8,8 +8,8 @@ use std::fs;
 use std::path::Path;
 use support::web::Authority;
 
-/// Options with all of their values, but for those that this machine or a test's pod lacks: KVM, huge pages, taps, block
-/// devices. Those have tests of their own (`kvm`, `guest_memory`, `network`, `storage`).
+/// Options with all of their values, without those that need a special machine or pod: KVM, huge pages, taps, block
+/// devices. These have their own tests (`kvm`, `guest_memory`, `network`, `storage`).
 const OPTIONS: [(&str, &[&str]); 18] = [
     (
         "firmware",
@@ -42,7 +42,7 @@ fn pairs(choice: &Choice) -> impl Iterator<Item = Pair> {
     first.map(|(a, b)| [(a, choice[a]), (b, choice[b])])
 }
 
-/// Numbers by chance, the same each time (SplitMix64).
+/// Pseudo-random numbers, always the same (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -55,7 +55,8 @@ impl Random {
     }
 }
 
-/// Choices that have each pair: the next is always the one, of many by chance, that has most of those which are missing.
+/// Choices that cover each pair. The next choice is the one of many random choices that covers most of the missing
+/// pairs.
 fn choices() -> Vec<Choice> {
     let mut random = Random(1);
     let mut missing: BTreeSet<Pair> = BTreeSet::new();
@@ -90,7 +91,7 @@ fn value(choice: &Choice, option: &str) -> &'static str {
     OPTIONS[at].1[choice[at]]
 }
 
-/// Gives the rig the configuration, and what it needs besides.
+/// Prepares the fixture for the configuration.
 fn configure(rig: &Rig, choice: &Choice, authority: &Path) {
     let chosen = |option| value(choice, option);
     let yes = |option| chosen(option) == "yes";

@@ -1,10 +1,10 @@
-//! What reaches an API server that fails.
+//! Reports to a failing API server.
 
 use crate::api::{Api, Fault, condition};
 use crate::rig::Rig;
 use serde_json::json;
 
-/// All that can happen to a request.
+/// All faults of a request.
 const FAULTS: [Fault; 5] = [
     Fault::Status(500),
     Fault::Closes,
@@ -42,7 +42,7 @@ fn an_api_server_that_fails_holds_nothing_up_and_hears_the_newest_at_last() {
     vm.until("a failed report", || (failed() > before).then_some(()));
     configure(3, 3);
     last("a report of the newest", "CpusInSync", "True", 3);
-    // Whatever else there was to report has been reported before the next generation is.
+    // All other reports precede that of the next generation.
     configure(4, 3);
     vm.until("a report of the next generation", || {
         (condition(&api.statuses().pop()?, "Running")["observedGeneration"] == 4).then_some(())

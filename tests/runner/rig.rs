@@ -1,4 +1,4 @@
-//! A runner in namespaces of its own, and the means to look at it and to talk to its guest.
+//! A runner in its own namespaces, with access to its state and its guest.
 
 use crate::api::Api;
 use crate::host::Network;
@@ -16,22 +16,22 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Longest time for anything that has no deadline of its own, such as the boot of an emulated guest, on a busy machine.
+/// The time limit of waits without their own limit, such as the boot of an emulated guest, on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(180);
-/// Tests with a guest that run at the same time. A guest that boots keeps a CPU busy, as it is emulated.
+/// Concurrent tests with a guest. A booting guest keeps a CPU busy, because it is emulated.
 const GUESTS: usize = 2;
 /// Port of the display in each pod's network.
 pub const DISPLAY: u16 = 5900;
 /// The user of the pod.
 const UID: u32 = 107;
-/// What `setcap cap_net_admin+ep` writes (linux/capability.h): version 2 and "effective", then the sets permitted and
-/// inheritable, low halves first.
+/// The capability of `setcap cap_net_admin+ep` (linux/capability.h): version 2 and "effective", then the sets permitted
+/// and inheritable, low halves first.
 const CAP_NET_ADMIN: [u8; 20] = [
     1, 0, 0, 2, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 ];
 
-/// Sets the pod up around the runner and becomes it. $1: the image's content, $2: the test's directory, which is /tmp
-/// there; then the runner's arguments.
+/// Sets up the pod around the runner and executes the runner. $1: the image's content, $2: the test's directory, which
+/// is /tmp there. The runner's arguments follow.
 const POD: &str = r#"set -e
 root=$1 dir=$2; shift 2
 mount --bind "$root" "$root" && mount -o remount,bind,ro "$root"
@@ -61,20 +61,20 @@ if [ -n "$AS_ROOT" ]; then exec setpriv --regid=107 --clear-groups chroot "$root
 exec setpriv --no-new-privs --bounding-set=-all,+sys_chroot,+setuid,+setgid chroot --userspec=107:107 "$root" /tmp/vm-runner "$@"
 "#;
 
-/// What a test's VM is kept in: it outlives the VM's runs.
+/// The files of a test's VM and its pod's network. It outlives the runs of the VM.
 pub struct Rig {
     dir: TempDir,
     root: PathBuf,
     _programs: Arc<TempDir>,
-    /// The pod's.
+    /// The network of the pod.
     pub network: Network,
-    /// Held by a rig with a guest.
+    /// Held by a fixture with a guest.
     _guest: Option<Arc<GuestPermit>>,
     disk: Option<String>,
     is_alone: bool,
 }
 
-/// The permit of a test to run a guest, which all of its rigs share.
+/// A test's permit to run a guest. All of its fixtures share it.
 struct GuestPermit;
 
 static GUESTS_RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
@@ -110,7 +110,7 @@ pub struct Vm<'a> {
     child: Child,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
 pub struct End {
     pub code: i32,
@@ -121,7 +121,7 @@ pub struct End {
 /// The runner with and without the capability for taps.
 const PROGRAMS: [&str; 2] = ["vm-runner", "vm-runner-tap"];
 
-/// A directory with the runner's programs, for hard links to them. All tests that run at the same time share it.
+/// A directory with the runner's programs, for hard links to them. All concurrent tests share it.
 pub fn programs() -> Arc<TempDir> {
     static SHARED: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock().unwrap();
@@ -136,8 +136,8 @@ pub fn programs() -> Arc<TempDir> {
     );
     let paths = PROGRAMS.map(|name| dir.path().join(name));
     for path in &paths {
-        // Another process copies. If this one did, a process that another test starts could inherit the file, open for writing,
-        // and nobody can execute it then.
+        // Another process copies. Otherwise a process of another test could inherit the file while it is open for
+        // writing, and then it could not be executed.
         run(
             "cp",
             &[env!("CARGO_BIN_EXE_vm-runner").as_ref(), path.as_ref()],
@@ -177,7 +177,7 @@ impl Rig {
         for name in PROGRAMS {
             fs::hard_link(programs.path().join(name), dir.path().join(name)).unwrap();
         }
-        // The runner reads what is beside its configuration and beside the kubeconfig.
+        // The runner reads further files beside its configuration and the kubeconfig.
         for name in ["data", "config", "api"] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
@@ -194,12 +194,12 @@ impl Rig {
         rig
     }
 
-    /// One with the tiny guest's disk as an image file.
+    /// A fixture with the tiny guest's disk as an image file.
     pub fn with_guest() -> Self {
         Self::with_image("tiny")
     }
 
-    /// One with the disk of that guest as an image file.
+    /// A fixture with that guest's disk as an image file.
     pub fn with_image(name: &str) -> Self {
         let permit = GuestPermit::take();
         let rig = Self {
@@ -219,7 +219,7 @@ impl Rig {
         rig
     }
 
-    /// One whose pod has that block device as /dev/system-disk.
+    /// A fixture whose pod has that block device as /dev/system-disk.
     pub fn with_device(device: &str) -> Self {
         Self {
             disk: Some(device.to_owned()),
@@ -227,7 +227,7 @@ impl Rig {
         }
     }
 
-    /// The same, whose runner is an ordinary program of the host: no namespace ends with it.
+    /// The same with a runner that is an ordinary process of the host, without a PID namespace.
     pub fn alone(self) -> Self {
         Self {
             is_alone: true,
@@ -243,8 +243,8 @@ impl Rig {
         std::os::unix::fs::chown(self.path(name), Some(UID), Some(UID)).unwrap();
     }
 
-    /// Writes the configuration: a VM `test-vm` with the given differences. The time to shut down is longer than [`LIMIT`]: a
-    /// test does not succeed because the runner powers off a guest that does not shut down.
+    /// Writes the configuration: a VM `test-vm` with the given differences. The shutdown time is longer than [`LIMIT`],
+    /// so that no test succeeds because the runner powers off a guest that does not shut down.
     pub fn configure(&self, runner: &Value, vm: &Value) {
         let mut file = json!({"/Runner": {
             "dataDir": "/tmp/data", "runtimeDir": "/tmp/run", "uid": "uid-1", "generation": 1,
@@ -273,7 +273,7 @@ impl Rig {
         self.start_as(&self.network, api, |_| {})
     }
 
-    /// Starts it where the kernel refuses to set up native asynchronous I/O, as when `fs.aio-max-nr` is reached.
+    /// Starts it with a kernel that rejects native asynchronous I/O, as when `fs.aio-max-nr` is reached.
     pub fn start_without_native_aio(&self) -> Vm<'_> {
         self.start_as(&self.network, None, crate::seccomp::forbid_native_aio)
     }
@@ -292,19 +292,19 @@ impl Rig {
         })
     }
 
-    /// That file of the image.
+    /// The path of a file of the image.
     pub fn image(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
 
-    /// The image's QEMU with these arguments, in which /tmp is the test's directory.
+    /// A command for the image's QEMU with these arguments. /tmp is the test's directory there.
     pub fn qemu(&self, arguments: &[&str]) -> Command {
         let mut command = self.image_program("/usr/bin/qemu-system-x86_64");
         command.args(arguments);
         command
     }
 
-    /// That program of the image, for which /tmp is the test's directory, in the pod's network.
+    /// A command for that program of the image in the pod's network. /tmp is the test's directory there.
     pub fn image_program(&self, program: &str) -> Command {
         let pod = r#"root=$1 dir=$2; shift 2; mount --bind "$root" "$root" && mount -t tmpfs tmpfs "$root/dev"
             for device in null zero random urandom; do mknod -m 666 "$root/dev/$device" c $(stat -c '0x%t 0x%T' /dev/$device); done
@@ -333,7 +333,8 @@ impl Rig {
     ) -> Vm<'_> {
         let log = File::create(self.path("log")).unwrap();
         let mut command = network.command("unshare");
-        // A container has nothing of its node's environment. cargo, for one, says there where this machine has its certificates.
+        // A container does not inherit the node's environment. cargo, for example, sets the paths of this machine's
+        // certificates.
         command
             .env_clear()
             .envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
@@ -372,7 +373,7 @@ impl Rig {
 }
 
 impl Vm<'_> {
-    /// The runner's process id, as the host counts.
+    /// The PID of the runner on the host.
     pub fn pid(&self) -> u32 {
         if self.rig.is_alone {
             return self.child.id();
@@ -382,7 +383,7 @@ impl Vm<'_> {
         })
     }
 
-    /// QEMU's process id, as the host counts.
+    /// The PID of QEMU on the host.
     pub fn qemu(&self) -> u32 {
         self.child("qemu")
     }
@@ -393,7 +394,7 @@ impl Vm<'_> {
         line.split_terminator('\0').map(str::to_owned).collect()
     }
 
-    /// That of the child whose name begins so.
+    /// The PID of the child whose name begins with that text.
     pub fn child(&self, program: &str) -> u32 {
         self.until(program, || {
             let name =
@@ -413,17 +414,17 @@ impl Vm<'_> {
         self.logged(&format!("to={phase}"));
     }
 
-    /// Waits until the log has that text.
+    /// Waits until the log contains that text.
     pub fn logged(&self, text: &str) {
         self.until(text, || self.rig.log().contains(text).then_some(()));
     }
 
-    /// Waits until there is something; fails with the log if there is nothing within [`LIMIT`].
+    /// Waits for a value. Fails with the log after [`LIMIT`].
     pub fn until<T>(&self, what: &str, look: impl FnMut() -> Option<T>) -> T {
         self.until_within(LIMIT, what, look)
     }
 
-    /// The same with that deadline, which a contract names.
+    /// The same with a time limit from the documentation.
     pub fn until_within<T>(
         &self,
         time: Duration,
@@ -450,7 +451,7 @@ impl Vm<'_> {
         stat.contains(") Z ")
     }
 
-    /// Waits for the end.
+    /// Waits for the exit.
     pub fn end(mut self) -> End {
         let status = {
             let begin = Instant::now();
@@ -474,7 +475,7 @@ impl Vm<'_> {
         }
     }
 
-    /// Attaches to the guest's serial line.
+    /// Connects to the guest's serial console.
     pub fn console(&self) -> Console<'_> {
         let path = self.rig.path("run/console.sock");
         let mut stream = self.until("the console", || UnixStream::connect(&path).ok());
@@ -525,7 +526,7 @@ impl Vm<'_> {
 
 impl Drop for Vm<'_> {
     fn drop(&mut self) {
-        // With PID 1 all of its namespace ends; killing unshare alone would leave it behind.
+        // Killing PID 1 kills its whole namespace. Killing only unshare would not.
         for pid in children(self.child.id()) {
             let _ = Command::new("kill")
                 .args(["-KILL", &pid.to_string()])
@@ -536,7 +537,7 @@ impl Drop for Vm<'_> {
     }
 }
 
-/// The guest's serial line.
+/// The guest's serial console.
 pub struct Console<'a> {
     vm: &'a Vm<'a>,
     stream: UnixStream,
@@ -544,7 +545,7 @@ pub struct Console<'a> {
 }
 
 impl Console<'_> {
-    /// Waits until the guest has written that since the last wait; gives what came before it, and forgets that.
+    /// Waits until the guest has written that text since the last wait. Returns and discards the output before it.
     pub fn wait(&mut self, text: &str) -> String {
         let begin = Instant::now();
         loop {
@@ -576,7 +577,7 @@ impl Console<'_> {
     }
 }
 
-/// Runs a program that must succeed; gives its output.
+/// Runs a program that must succeed. Returns its output.
 pub fn run(program: &str, arguments: &[&std::ffi::OsStr]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
     assert!(

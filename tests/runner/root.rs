@@ -1,4 +1,5 @@
-//! A VM that runs as root where block devices are root's (setting `deviceAccess: root`), and the way there and back.
+//! A VM that runs as root if block devices belong to root (setting `deviceAccess: root`), and the change in both
+//! directions.
 
 use crate::processes::{field, without_capabilities};
 use crate::rig::{Rig, run};
@@ -6,7 +7,7 @@ use serde_json::json;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// Runs the VM until its guest begins, and ends it.
+/// Runs the VM until its guest starts, and terminates it.
 fn runs(rig: &Rig, user: &str) {
     let vm = if user == "0" {
         rig.start_as_root()
@@ -34,7 +35,7 @@ fn root_and_the_usual_user_take_each_others_data_over() {
     rig.configure(&json!({}), &firmware);
     runs(&rig, "107");
 
-    // A volume that does not follow fsGroup: root has no right that would help.
+    // A volume that ignores fsGroup: root has no capability that would help.
     let end = rig.start_as_root().end();
     assert_eq!(end.code, 66, "{}", end.log);
     assert!(
@@ -43,13 +44,13 @@ fn root_and_the_usual_user_take_each_others_data_over() {
         end.log
     );
 
-    // What the kubelet does by fsGroup.
+    // The kubelet's changes for fsGroup.
     let data = rig.path("data");
     run("chmod", &["-R".as_ref(), "g+rwX".as_ref(), data.as_ref()]);
     run("chmod", &["g+s".as_ref(), data.as_ref()]);
     runs(&rig, "0");
 
-    // And what root has made itself.
+    // Also files that root has created.
     for name in ["fw-vars.fd", "tpm2-00.permall"] {
         fs::remove_file(data.join(name)).unwrap();
     }

@@ -1,11 +1,11 @@
-//! Secure Boot, as a guest sees it that is signed for it: shim, GRUB and the kernel (tests/cluster/guests/secure).
+//! Secure Boot with a signed guest: shim, GRUB and the kernel (tests/cluster/guests/secure).
 
 use crate::rig::Rig;
 use serde_json::json;
 use std::fs;
 use std::path::Path;
 
-/// What the firmware tells the guest: 1, 0, or nothing where it has no Secure Boot at all.
+/// The guest's Secure Boot state: 1, 0, or an empty text if it has no Secure Boot.
 const STATE: &str = "sh modprobe efivarfs; mount -t efivarfs none /sys/firmware/efi/efivars; cd /sys/firmware/efi/efivars; \
     echo state-$(tail -c 1 SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c 2>/dev/null | od -An -tu1 | tr -d ' ')-";
 
@@ -44,7 +44,7 @@ fn without_secure_boot_the_guest_is_told_so_and_the_unsigned_kernel_boots() {
     boots("uefi", "taken", "");
 }
 
-/// Variables in which no key is enrolled, as the reference's image gives them to a VM.
+/// Variables without enrolled keys, as in the image of the Java VM-Operator.
 const WITHOUT_KEYS: &str = ".cache/images/runner-root/usr/share/OVMF/OVMF_VARS_4M.fd";
 
 #[test]
@@ -54,7 +54,7 @@ fn variables_without_keys_that_a_vm_has_brought_along_stay_and_enforce_nothing()
     fs::write(rig.path("data/fw-vars.fd"), &brought).unwrap();
     rig.own("data/fw-vars.fd");
     boots_on(&rig, "secure", "taken", "0");
-    // Still those, with what the firmware has written to them, and none of the image's own, which have Microsoft's keys.
+    // The same variables with the firmware's changes, without the Microsoft keys of this image.
     let now = fs::read(rig.path("data/fw-vars.fd")).unwrap();
     let has = |text: &str| {
         let text: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();

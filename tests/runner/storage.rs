@@ -1,4 +1,4 @@
-//! Disks that are made, grow, fill up, and what they are read with.
+//! Disks: creation, growth, full volumes, and I/O modes.
 
 use crate::api::{Api, condition};
 use crate::host::{LoopDevice, SmallVolume};
@@ -12,7 +12,7 @@ fn drives(size: &str) -> Value {
     json!({"drives": [{"type": "raw", "resource": "/tmp/disk.img"}, {"type": "raw", "file": "/tmp/volume/disk.img", "size": size}]})
 }
 
-/// A rig with an image file of that size on a volume.
+/// A fixture with an image file of that size on a volume.
 fn with_volume(size: &str) -> Rig {
     let rig = Rig::with_guest();
     fs::create_dir(rig.path("volume")).unwrap();
@@ -118,7 +118,7 @@ fn a_sector_that_cannot_be_read_is_told_the_guest_which_goes_on_and_forgotten_wh
     let vm = rig.start(Some(&api));
     let mut console = vm.console();
     console.wait("ready");
-    // The device is as large as before, and has nothing there any more.
+    // The device has its old size and no content any more.
     file.set_len(size).unwrap();
     let place = (size + 8 * MIB) / 4096;
     console.type_line(&format!(
@@ -158,7 +158,7 @@ fn a_full_volume_pauses_the_guest_says_so_and_the_guest_goes_on_when_there_is_ro
     let vm = rig.start(Some(&api));
     let mut console = vm.console();
     console.wait("ready");
-    // Zeros would take no room.
+    // Zeros would use no space.
     console.type_line(
         "sh tr '\\0' x </dev/zero | dd of=/dev/vdb bs=1M count=8 iflag=fullblock conv=fsync && echo written",
     );

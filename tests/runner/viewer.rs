@@ -1,4 +1,4 @@
-//! Somebody who looks at the display, and stays: what is told of that, and what is sent there.
+//! A connected viewer: its status and events, and the traffic to it.
 
 use crate::api::{Api, condition};
 use crate::rig::{DISPLAY, Rig, Vm};
@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::process::{Child, Stdio};
 use tempfile::TempDir;
 
-/// A client that shows nothing and stays, `spicy-stats` (Debian's spice-client-gtk).
+/// A client without a window that stays connected: `spicy-stats` (of Debian's spice-client-gtk).
 struct Viewer {
     child: Child,
     home: TempDir,
@@ -39,7 +39,7 @@ impl Viewer {
         }
     }
 
-    /// What it has said.
+    /// Its output.
     fn said(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.home.path().join("log")).unwrap()).into_owned()
     }
@@ -56,7 +56,7 @@ impl Drop for Viewer {
     }
 }
 
-/// A machine with that display and those disks.
+/// A VM with that display and those disks.
 fn start<'a>(rig: &'a Rig, mut spice: Value, drives: &Value, api: Option<&Api>) -> Vm<'a> {
     spice["port"] = json!(DISPLAY);
     let vm = json!({"drives": drives, "powerdownTimeout": 0, "display": {"spice": spice}});
@@ -66,7 +66,7 @@ fn start<'a>(rig: &'a Rig, mut spice: Value, drives: &Value, api: Option<&Api>) 
     vm
 }
 
-/// What the newest status says of the console: status, reason and message of its condition, and the client.
+/// The console in the newest status: status, reason and message of its condition, and the client.
 fn console(api: &Api) -> Option<[String; 4]> {
     let last = api.statuses().pop()?;
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
@@ -128,7 +128,7 @@ fn b42_who_looks_at_the_display_is_told_in_words_that_are_always_the_same() {
     drop(viewer);
     until_told(&vm, &api, ALONE);
     until_announced(&vm, &api, &[come, gone]);
-    // The display is one's alone: who comes second has it.
+    // The display serves one client. A second client replaces the first.
     let mut first = Viewer::connect(&rig, None);
     until_announced(&vm, &api, &[come, gone, come]);
     let mut second = Viewer::connect(&rig, None);
@@ -136,7 +136,7 @@ fn b42_who_looks_at_the_display_is_told_in_words_that_are_always_the_same() {
     vm.until("the end of the first", || (!first.is_there()).then_some(()));
     assert!(second.is_there(), "{}", second.said());
     until_told(&vm, &api, CONNECTED);
-    // And it is gone with the machine.
+    // The connection ends with the VM.
     vm.signal("-TERM");
     assert_eq!(vm.end().code, 10);
     assert_eq!(console(&api).unwrap(), STOPPED);
@@ -179,7 +179,7 @@ fn who_does_not_get_in_is_not_told_as_one_who_looks() {
     until_announced(&vm, &api, &["ConsoleConnected", "ConsoleDisconnected"]);
 }
 
-/// A boot sector whose picture never stays: 320 by 200 points (BIOS mode 13h), each of another color than before.
+/// A boot sector whose picture changes all the time: 320 by 200 points (BIOS mode 13h), in another colour each time.
 const PICTURES: [u8; 27] = [
     0xb8, 0x13, 0x00, // mov ax, 13h
     0xcd, 0x10, // int 10h
@@ -196,12 +196,12 @@ const PICTURES: [u8; 27] = [
     0xeb, 0xef, // jmp picture
 ];
 
-/// Of a client's words: its picture is complete; a stream of video begins; a picture of a stream has come.
+/// Messages of the client: its picture is complete; a video stream starts; a picture of a stream has arrived.
 const PICTURE: &str = "display_handle_mark";
 const STREAM: &str = "display_handle_stream_create";
 const PICTURE_OF_STREAM: &str = "video margin";
 
-/// Bytes that the display has sent.
+/// The number of bytes that the display has sent.
 fn sent(rig: &Rig) -> u64 {
     let filter = format!("sport = :{DISPLAY}");
     let output = rig
@@ -237,7 +237,7 @@ fn b11_video_is_streamed_where_that_is_configured_and_nowhere_else() {
             let pictures = || viewer.said().matches(PICTURE_OF_STREAM).count();
             vm.until("a stream's pictures", || (pictures() > 20).then_some(()));
         } else {
-            // Twenty pictures make a stream, and a picture has 4 bytes for each of its 64,000 points at most.
+            // Twenty pictures start a stream, and a picture has at most 4 bytes for each of its 64,000 points.
             vm.until("forty pictures", || {
                 (sent(&rig) > 40 * 4 * 64_000).then_some(())
             });

@@ -1,4 +1,4 @@
-//! Each rule of admission: what it admits, what it refuses, with which words. A rule without a case fails the test.
+//! Each admission rule: accepted values, rejected values, and its message. A rule without a case fails the test.
 
 mod disks;
 mod machine;
@@ -12,11 +12,11 @@ use vm_operator::api::vm::rules::RULES;
 
 /// Cases of one rule.
 struct Case {
-    /// The rule's place, and some of its message: a place can have several rules.
+    /// The path of the rule and a part of its message, because a path can have several rules.
     rule: (&'static str, &'static str),
-    /// Values that are admitted there.
+    /// Accepted values at that path.
     admitted: Vec<Value>,
-    /// Values that are refused there.
+    /// Rejected values at that path.
     refused: Vec<Value>,
 }
 
@@ -29,7 +29,7 @@ fn case(at: &'static str, words: &'static str, admitted: Value, refused: Value) 
     }
 }
 
-/// A spec that has the value at that place of the schema, and besides only what has to stand there.
+/// A spec with the value at that path of the schema, and only the required fields besides.
 fn spec(at: &str, value: &Value) -> Value {
     let mut spec = embed(at.strip_prefix("spec.").unwrap(), value);
     if spec.get("vm").is_none() {
@@ -88,7 +88,7 @@ fn embed(at: &str, value: &Value) -> Value {
     }
 }
 
-/// The field as the API server writes it.
+/// The field in the notation of the API server.
 fn field(at: &str) -> String {
     at.replace("[]", "[0]").replace("{}", "[key]")
 }

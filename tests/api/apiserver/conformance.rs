@@ -1,5 +1,6 @@
-//! The API server in memory answers as a real one: the same calls to both, in the same order. Status code, body and events are
-//! equal except for UIDs, versions, times, addresses and the differences that a message appends in Go's notation.
+//! The API server in memory behaves like a real one: both get the same calls in the same order. Status code, body and
+//! events are equal except for UIDs, versions, times, addresses and the differences that a message appends in Go's
+//! notation.
 
 use http::Request;
 use http_body_util::BodyExt;
@@ -14,8 +15,8 @@ const CRD: &str = concat!(
     "/crds/vms.vmoperator.jdrupes.org.yaml"
 );
 
-/// Method with the kind of patch, resource with name and parameters, body. `UID(path)` and `VERSION(path)` stand for those of
-/// the object at the path, `CONTINUE(path)` for the token with which the list at the path goes on.
+/// Method with the kind of patch, resource with name and parameters, body. `UID(path)` and `VERSION(path)` stand for
+/// those of the object at the path. `CONTINUE(path)` stands for the token of the next page of the list at the path.
 type Call = (&'static str, &'static str, &'static str);
 
 const CONFIG_MAPS: &[Call] = &[
@@ -316,7 +317,7 @@ const CUSTOM: &[Call] = &[
     ),
 ];
 
-/// What the operator and the played cluster ask for besides.
+/// Additional calls of the operator and the simulated components.
 const LISTS: &[Call] = &[
     (
         "POST",
@@ -487,7 +488,7 @@ const LISTS: &[Call] = &[
     ),
 ];
 
-/// What is watched, with all that has happened.
+/// The watched resources, with all their events.
 const WATCHED: &[&str] = &[
     "configmaps?",
     "configmaps?labelSelector=l%3D1&",
@@ -571,7 +572,7 @@ impl Side {
         let lines = text
             .lines()
             .map(|line| serde_json::from_str::<Value>(line).unwrap());
-        // A real server sends bookmarks when it likes.
+        // A real server sends bookmarks at any time.
         let lines = lines.filter(|event| event["type"] != "BOOKMARK");
         lines
             .map(|mut event| {
@@ -582,7 +583,7 @@ impl Side {
     }
 }
 
-/// Hides UIDs, versions, times and addresses.
+/// Replaces UIDs, versions, times and addresses by placeholders.
 fn plain(value: &mut Value) {
     match value {
         Value::Object(fields) => {

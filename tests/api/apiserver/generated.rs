@@ -1,4 +1,4 @@
-//! Thousands of objects that the reference admits and its runner can start: none is refused.
+//! Thousands of objects that the Java VM-Operator accepts and can start: none is rejected.
 
 use crate::apiserver::definition::Definition;
 use crate::apiserver::world::World;
@@ -6,16 +6,16 @@ use futures::StreamExt;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Instant;
-use support::alone::of_spec;
 use support::generator::specs;
-use support::nonsense::mutated;
+use support::mutation::mutated;
+use support::observed::observed_of_spec;
 use vm_operator::controllers::vm::objects;
 use vm_operator::controllers::vm::plan::plan;
 use vm_operator::settings::Reconciler;
 
 const SEED: [u8; 32] = *b"what runs there is admitted here";
 const COUNT: usize = 2000;
-/// So many requests at once: the server has others to serve.
+/// Concurrent requests. Other tests use the same server.
 const CONCURRENCY: usize = 4;
 
 #[tokio::test]
@@ -50,10 +50,10 @@ async fn what_the_reference_can_run_is_admitted() {
     );
 }
 
-/// What is in the way of a VM that the API server has admitted, by field; and what the runner says where nothing is.
+/// The blocking condition of an accepted VM, by field; or the error of the runner.
 fn obstacle(vm: &Value) -> Result<Option<String>, String> {
     let observed =
-        of_spec(vm["spec"].clone()).map_err(|error| format!("cannot be read: {error}"))?;
+        observed_of_spec(vm["spec"].clone()).map_err(|error| format!("cannot be read: {error}"))?;
     let plan = match plan(&observed, &Reconciler::default()) {
         Ok(plan) => plan,
         Err(invalid) => return Ok(Some(invalid.field)),

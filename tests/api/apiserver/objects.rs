@@ -1,4 +1,4 @@
-//! What the operator makes of a VM, and that it writes nothing where there is nothing to do.
+//! The objects that the operator creates for a VM, and reconciles without differences, which write nothing.
 
 use crate::apiserver::world::{World, eventually, machine};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
@@ -7,7 +7,7 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use vm_operator::api::{VirtualMachine, conditions};
 
-/// A VM whose pod no node takes.
+/// A VM whose pod matches no node.
 pub fn homeless(state: &str) -> VirtualMachine {
     let template = json!({"metadata": {"name": "system"}, "spec": {"resources": {"requests": {"storage": "1Mi"}}}});
     let machine_spec = json!({"state": state, "disks": [{"volumeClaimTemplate": template}]});
@@ -33,7 +33,7 @@ where
         .len()
 }
 
-/// Waits until the VM is told to be without a node: then it is settled.
+/// Waits until the status reports that no node matches. Then the VM is settled.
 pub async fn explained_as_unschedulable(vms: &Api<VirtualMachine>) {
     eventually("the VM is explained as Unschedulable", || async {
         let status = vms.get("vm").await.unwrap().status.unwrap();
@@ -110,7 +110,7 @@ async fn an_operator_that_starts_over_settled_vms_writes_nothing() {
     explained_as_unschedulable(&vms).await;
     operator.stop().await;
     let operator = world.start_operator().await;
-    // A change that the new operator makes shows that it has looked at everything before.
+    // A write of the new operator proves that it has reconciled all objects before.
     vms.create(
         &PostParams::default(),
         &machine("second", json!({"vm": {}})),
@@ -156,7 +156,7 @@ async fn the_pods_requests_follow_a_change_of_cpus() {
         .unwrap();
     eventually("the pod asks for a whole one", || cpu("1")).await;
     assert_eq!(pods.get("vm").await.unwrap().uid(), uid);
-    // Once it is asked for, it is not asked for again.
+    // A request that was sent is not repeated.
     eventually("the change is announced", || async {
         operator
             .writes()

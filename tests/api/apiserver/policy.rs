@@ -1,5 +1,5 @@
-//! What the token of a runner's pod may do: a real one, bound to the pod, with the role of `deploy/base` and the admission
-//! policy of `deploy/cluster`.
+//! The permissions of a runner's token: a real token, bound to the pod, with the role of `deploy/base` and the
+//! admission policy of `deploy/cluster`.
 
 use crate::apiserver::objects::homeless;
 use crate::apiserver::world::{World, eventually, root};
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use vm_operator::api::VirtualMachine;
 use vm_operator::api::vm::names;
 
-/// A namespace with an operator's VMs `vm` and `other`, whose pods are there.
+/// A namespace with an operator's VMs `vm` and `other` and their pods.
 async fn two_vms(name: &str) -> World {
     let world = World::new(name).await;
     for object in world.kustomize("deploy/cluster") {
@@ -87,7 +87,7 @@ impl World {
         .await
     }
 
-    /// Looks at a VM as a runner does.
+    /// Reads a VM as a runner does.
     async fn look(&self, client: &Client, vm: &str) -> Result<VirtualMachine, Error> {
         let parameters = PatchParams {
             dry_run: true,
@@ -115,7 +115,7 @@ impl World {
             .await
     }
 
-    /// Returns when the policy, which may be new, is in force.
+    /// Returns when the new policy is in force.
     async fn policy_is_in_force(&self, runner: &Client) {
         eventually("the policy is in force", || async {
             refusal(self.write_status(runner, "other").await)
@@ -125,7 +125,7 @@ impl World {
     }
 }
 
-/// Why it was refused; none if it was not. Other errors don't count as either.
+/// The message of a rejection by the policy, if there is one. Other errors panic.
 fn refusal<T>(result: Result<T, Error>) -> Option<String> {
     match result {
         Ok(_) => None,
@@ -160,7 +160,7 @@ async fn a_runner_writes_the_status_and_events_of_its_own_vm_and_of_no_other() {
     let why = "the runner of VM vm may publish events on that VM only";
     refused(world.publish(&runner, "VirtualMachine", "other").await, why);
     refused(world.publish(&runner, "Pod", "vm").await, why);
-    // A token of the same account that is of no pod.
+    // A token of the same account that is not bound to a pod.
     let unbound = world.runner(None).await;
     refused(
         world.write_status(&unbound, "vm").await,
@@ -171,7 +171,7 @@ async fn a_runner_writes_the_status_and_events_of_its_own_vm_and_of_no_other() {
         "only with the token of a pod",
     );
 
-    // Others are not concerned.
+    // Other accounts are not affected.
     world.write_status(&world.client, "other").await.unwrap();
     world.publish(&world.client, "Pod", "vm").await.unwrap();
 }
@@ -218,7 +218,7 @@ async fn a_runners_role_is_two_verbs() {
             .flatten()
             .zip(rule.resources.iter().flatten())
         {
-            // What every account may: ask what it may.
+            // The permissions of each account: reviews of its own access.
             if !group.ends_with("authorization.k8s.io") && !group.ends_with("authentication.k8s.io")
             {
                 rules.insert(format!("{} {group}/{resource}", rule.verbs.join(",")));
@@ -240,7 +240,7 @@ async fn a_runners_role_is_two_verbs() {
     refused(vms.get("vm").await, "cannot get resource \"vms\"");
 }
 
-/// Of a namespace with runners of before, and with the reference's.
+/// A namespace with runners of an earlier version and of the Java VM-Operator.
 #[tokio::test]
 async fn the_components_give_runners_the_right_to_read() {
     let world = World::new("components").await;
@@ -285,7 +285,7 @@ async fn the_policy_holds_also_where_a_role_gives_too_much() {
     world.policy_is_in_force(&runner).await;
     let vms = Api::<VirtualMachine>::namespaced(runner.clone(), &world.namespace);
 
-    // The reference's runner does this where its guest has shut down.
+    // The runner of the Java VM-Operator does this after its guest has shut down.
     let stopped = Patch::Merge(json!({"spec": {"vm": {"state": "Stopped"}}}));
     eventually("the role is in force", || async {
         vms.patch("vm", &PatchParams::default(), &stopped)

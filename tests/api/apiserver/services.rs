@@ -1,5 +1,4 @@
-//! The load balancer service and restarts that are asked for, on the real server, which fills in what the fake one does
-//! not.
+//! The load balancer service and restart requests on a real API server, which sets defaults that the fake one does not.
 
 use crate::apiserver::world::{World, eventually, machine};
 use http::Request;
@@ -69,7 +68,7 @@ async fn a_service_is_made_followed_and_taken_away() {
     })
     .await;
     let node_port = port().await.unwrap().node_port.unwrap();
-    // Not by a merge, which would take a null for a removal.
+    // Not by a merge patch, which would remove a field that is null.
     say(&world, json!({"labels": {"team": null, "mine": "1"}})).await;
     eventually("the VM's words are laid over the defaults", || async {
         let labels = services.get("vm").await.unwrap().labels().clone();
@@ -82,7 +81,7 @@ async fn a_service_is_made_followed_and_taken_away() {
         port().await.is_some_and(|port| port.port == 5910)
     })
     .await;
-    // What the server has filled in is no reason for another write.
+    // Defaults of the server cause no further write.
     let patches = || {
         operator
             .writes()

@@ -1,17 +1,17 @@
-//! (pure) Whether a VM that was changed is as one that was made so: after its next start, and before.
+//! (pure) Compares a changed VM with one that was created with the same spec: before and after its next start.
 
 use crate::changes::allowed;
 use crate::changes::case::Verdict;
 use crate::changes::rest::Rest;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use support::judge::difference;
+use support::final_state::difference;
 use vm_operator::api::conditions;
 use vm_operator::api::vm::names;
 
-/// Compares one that has started since; `first` is how the VM was in the beginning.
+/// Compares a VM that has started since the change. `first` is its first state.
 pub fn compare(what: &str, made: &Rest, found: &Rest, first: &Rest) -> Result<(), Verdict> {
-    // A claim that is there is not made, and nobody refuses it.
+    // An existing PVC is not created, so it cannot be rejected.
     if found.is_well()
         && made.reason == "Rejected"
         && made.message.contains("PersistentVolumeClaim")
@@ -19,15 +19,15 @@ pub fn compare(what: &str, made: &Rest, found: &Rest, first: &Rest) -> Result<()
         return Ok(());
     }
     same_reason(what, made, found)?;
-    // Where something is in the way, what was there before stays.
+    // With a blocking condition, the previous objects are retained.
     if !made.is_well() {
         return Ok(());
     }
     same(what, made.clone(), found.clone(), first)
 }
 
-/// Compares one that was changed while it runs; `before` is how it was until then. What needs a restart has to be told, and
-/// nothing else may.
+/// Compares a VM that was changed while it runs. `before` is its state until then. It must report each change that
+/// needs a restart, and no other.
 pub fn compare_live(
     what: &str,
     made: &Rest,
@@ -42,7 +42,7 @@ pub fn compare_live(
         )));
     }
     let restart = found.told(conditions::RESTART_REQUIRED, "True");
-    // The machine that there is runs on, whatever is in the way of another one.
+    // The running QEMU continues, regardless of a blocking condition of the next one.
     if !made.is_well() && is_running(found) && restart.is_some() {
         return Ok(());
     }
@@ -66,7 +66,7 @@ pub fn compare_live(
     }
     let (mut named, mut differ) = (named(restart), started_otherwise(&made, &found));
     if modes_differ(&made, &found) {
-        // Its machine stays as the claim that is there, and one made so is another.
+        // Its QEMU keeps the mode of the existing PVC. The created one has another mode.
         [&mut named, &mut differ]
             .into_iter()
             .for_each(|fields| fields.retain(|field| field != "spec.vm.disks"));
@@ -90,7 +90,7 @@ pub fn compare_live(
     same(what, made, found, first)
 }
 
-/// The seconds that the pod has to end.
+/// The pod's grace period in seconds.
 fn grace(rest: &Rest) -> Option<i64> {
     rest.objects
         .get("Pod")
@@ -109,7 +109,7 @@ fn same_reason(what: &str, made: &Rest, found: &Rest) -> Result<(), Verdict> {
     )))
 }
 
-/// The fields that `RestartRequired` names.
+/// The fields in `RestartRequired`.
 fn named(message: &str) -> BTreeSet<String> {
     let fields = message
         .split_once("in force from its next start on: ")
@@ -124,7 +124,7 @@ fn named(message: &str) -> BTreeSet<String> {
     fields.map(ToOwned::to_owned).collect()
 }
 
-/// The fields in which the two pods were started with something else.
+/// The fields in which the two pods were started differently.
 fn started_otherwise(made: &Rest, found: &Rest) -> BTreeSet<String> {
     let [made, found] = [made, found].map(|rest| {
         let hashes = rest.objects.get("Pod").and_then(|pod| {
@@ -141,7 +141,7 @@ fn started_otherwise(made: &Rest, found: &Rest) -> BTreeSet<String> {
         .collect()
 }
 
-/// Whether a claim that is there has another volume mode than one made so, which it keeps.
+/// Whether an existing PVC has another volume mode than the created one. The mode is immutable.
 fn modes_differ(made: &Rest, found: &Rest) -> bool {
     let mode = |claim: &Value| claim["spec"]["volumeMode"].clone();
     let claims = made
@@ -192,7 +192,7 @@ fn same(what: &str, mut made: Rest, mut found: Rest, first: &Rest) -> Result<(),
             return wrong(format!("{name} differs from one made so:\n    {different}"));
         }
     }
-    // What a pod does with a volume depends on the mode of the claim that is there.
+    // The pod's use of a volume depends on the mode of the existing PVC.
     if modes_differ {
         return Ok(());
     }
@@ -206,7 +206,7 @@ fn same(what: &str, mut made: Rest, mut found: Rest, first: &Rest) -> Result<(),
         .iter()
         .all(|rest| rest.told(conditions::SERVICE_IN_SYNC, "False").is_some())
     {
-        // Refused is the whole of it: none is made, and one that is there is as it was.
+        // The API server rejects the whole service: none is created, and an existing one is unchanged.
         if found.objects.get("Service") != first.objects.get("Service") {
             return wrong("its service is refused, and is not as it was".to_owned());
         }

@@ -1,4 +1,4 @@
-//! A VM's objects as soon as nothing of it is in progress.
+//! The objects of a settled VM.
 
 use crate::changes::allowed;
 use crate::changes::case::Verdict;
@@ -6,31 +6,32 @@ use crate::changes::reconciles::Reconciles;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use support::judge::{ready, strip};
-use support::played::{Cluster, api};
+use support::components::{Cluster, api};
+use support::final_state::{ready, strip};
 use vm_operator::api::conditions::{self, ConditionReason};
 
-/// A VM is at rest when it was looked at that many times in a row, and it was final, the same, and not reconciled. Looks are
-/// counted instead of time: operators and played components run in the same process, and if they are late, so are the looks.
+/// A VM counts as settled after this number of equal, final observations in a row without a reconcile. Observations are
+/// counted instead of time: operators and simulated components run in the same process, so their delays also delay the
+/// observations.
 const QUIET_LOOKS: usize = 15;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(40);
-/// A VM that is not at rest by then is stuck. It takes a few seconds.
+/// The time after which a VM counts as stuck. It takes a few seconds.
 const TIMEOUT: Duration = Duration::from_secs(180);
-/// What goes with a VM, by its name.
+/// The kinds of a VM's objects, by its name.
 const OBJECTS: [&str; 3] = ["ConfigMap", "Pod", "Service"];
 
-/// What there is of a VM at rest.
+/// The state of a settled VM.
 #[derive(Clone)]
 pub struct Rest {
-    /// That of `Ready`.
+    /// The reason of `Ready`.
     pub reason: String,
-    /// That of `Ready`.
+    /// The message of `Ready`.
     pub message: String,
-    /// By kind, without what may differ from VM to VM; and the conditions' states and reasons.
+    /// The objects by kind, without values that may differ, and the statuses and reasons of conditions.
     pub objects: BTreeMap<String, Value>,
-    /// Those that stay when nobody wants them any more, by kind and name.
+    /// Objects that are retained when the spec no longer requires them, by kind and name.
     pub stay: BTreeMap<(&'static str, String), Value>,
-    /// State and message of each condition, by type.
+    /// Status and message of each condition, by type.
     pub conditions: BTreeMap<String, (String, String)>,
     /// UID of the pod.
     pub pod: Option<String>,
@@ -41,7 +42,7 @@ impl Rest {
         matches!(self.reason.as_str(), "Running" | "Stopped")
     }
 
-    /// What the condition says, if it is there and is so.
+    /// The message of the condition, if it exists with that status.
     pub fn told(&self, type_: &str, status: &str) -> Option<&str> {
         self.conditions
             .get(type_)
@@ -50,7 +51,7 @@ impl Rest {
     }
 }
 
-/// Waits until the VM is at rest.
+/// Waits until the VM is settled.
 pub async fn rest(
     cluster: &Cluster,
     reconciles: &Reconciles,
@@ -58,7 +59,7 @@ pub async fn rest(
     name: &str,
 ) -> Result<Rest, Verdict> {
     let began = Instant::now();
-    // The API server's own answers come before what is followed.
+    // Compared with the API server's own responses, because the watch may lag.
     let vms = api(&cluster.client, "VirtualMachine", Some(namespace));
     let newest = vms
         .get(name)
@@ -129,7 +130,7 @@ pub async fn rest(
     }
 }
 
-/// Whether what is followed is not behind what the API server has.
+/// Whether the watch is up to date with the API server.
 async fn is_up_to_date(cluster: &Cluster, namespace: &str, vm: &str) -> bool {
     let mut objects = cluster.of_vm(namespace, vm);
     objects.extend(OBJECTS.map(|kind| (kind, vm.to_owned())));
@@ -148,7 +149,7 @@ async fn is_up_to_date(cluster: &Cluster, namespace: &str, vm: &str) -> bool {
     true
 }
 
-/// Whether each claim has its volume: before that, none can change.
+/// Whether each PVC is bound. Before that, none can change.
 fn are_bound(cluster: &Cluster, namespace: &str, vm: &str) -> bool {
     let claims = cluster
         .of_vm(namespace, vm)
@@ -158,7 +159,7 @@ fn are_bound(cluster: &Cluster, namespace: &str, vm: &str) -> bool {
     claims.all(|claim| claim["status"]["phase"] == "Bound")
 }
 
-/// Whether the kubelet has given the pod what was asked for.
+/// Whether the kubelet has applied the requested resources of the pod.
 fn has_its_resources(pod: &Value) -> bool {
     let given = &pod["status"]["containerStatuses"][0]["resources"];
     pod["status"]["phase"] != "Running" || pod["spec"]["containers"][0]["resources"] == *given
@@ -178,7 +179,7 @@ fn plain(mut object: Value, namespace: &str, vm: &Value) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// What becomes of the VM, without what may differ from VM to VM.
+/// The VM without values that may differ from VM to VM.
 fn objects(cluster: &Cluster, namespace: &str, vm: &Value) -> BTreeMap<String, Value> {
     let name = vm["metadata"]["name"].as_str().unwrap_or_default();
     let of_kind = |kind: &'static str| {
@@ -196,7 +197,7 @@ fn objects(cluster: &Cluster, namespace: &str, vm: &Value) -> BTreeMap<String, V
     objects
 }
 
-/// What stays, without what may differ.
+/// A retained object without values that may differ.
 fn stay(cluster: &Cluster, namespace: &str, vm: &Value) -> BTreeMap<(&'static str, String), Value> {
     let name = text(&vm["metadata"]["name"]);
     let stay = cluster
@@ -229,14 +230,14 @@ fn message(vm: &Value) -> String {
         .unwrap_or_default()
 }
 
-/// Whether the VM is where it was to go, or it is told why not.
+/// Whether the VM has reached its goal or reports a blocking condition.
 fn is_final(vm: &Value, reason: &str) -> bool {
     let message = message(vm);
     let fetched = condition(vm, conditions::MEDIA_FETCHED);
     let is_fetching =
         fetched.is_some_and(|fetched| fetched["reason"] == ConditionReason::Fetching.as_str());
     match reason {
-        // An image that is on its way comes.
+        // An image that is being downloaded will arrive.
         "Running" | "Starting" if is_fetching => false,
         "Running" | "Stopped" => {
             let restart = &vm["spec"]["vm"]["restartRequest"];

@@ -1,8 +1,8 @@
-//! Every field of a VM has its effect: each leaf of the schema stands in one of three lists, and what the first two say
-//! is tried. A new field fails the test until it stands in one.
+//! Each field of a VM has its effect: each leaf of the schema is in one of three lists, and the effects of the first
+//! two are tested. A new field fails the test until it is in a list.
 //!
-//! An effect is a place in what is made of a VM (`built`), as a JSON pointer: `/config` is the runner's configuration
-//! below `/Runner`, `/decision` what becomes of the pod.
+//! An effect is a path in the result of a VM (`built`), as a JSON pointer. `/config` is the runner's configuration
+//! below `/Runner`, and `/decision` the decision about the pod.
 
 use super::{json_of, vm_of};
 use serde_json::{Map, Value, json};
@@ -13,8 +13,8 @@ use vm_operator::controllers::vm::objects::{self, Objects};
 use vm_operator::controllers::vm::plan::plan;
 use vm_operator::settings::{LoadBalancerService, Reconciler};
 
-/// Fields that stand in an object as they stand in the VM: all leaves below the one are found below the other. The third
-/// is what else of `spec` has to be there.
+/// Fields that appear unchanged in an object: all leaves below the first path are found below the second. The third
+/// value has the other required fields of `spec`.
 fn copied() -> Vec<(&'static str, &'static str, Value)> {
     let claim = "spec.vm.disks[].volumeClaimTemplate";
     let named = json!({"vm": {"disks": [{"volumeClaimTemplate": {}}]}});
@@ -233,11 +233,11 @@ fn claim_parts() -> Vec<(&'static str, &'static str)> {
     ]
 }
 
-/// A field that becomes something else: with that value instead of none (or the default), those places change.
+/// A field that is converted: with that value instead of none (or the default), those paths change.
 struct Change {
     leaf: &'static str,
     value: Value,
-    /// What else of `spec` is there, before and after.
+    /// The other required fields of `spec`, before and after.
     with: Value,
     places: &'static [&'static str],
 }
@@ -251,7 +251,7 @@ fn change(leaf: &'static str, value: Value, places: &'static [&'static str]) -> 
     }
 }
 
-/// A seed with a part from a secret.
+/// A seed with a part from a Secret.
 fn from_secret(part: &str) -> Value {
     json!({"cloudInit": {part: {"secretKeyRef": {"name": "s", "key": "k"}}}})
 }
@@ -479,7 +479,7 @@ fn changes() -> Vec<Change> {
     ]
 }
 
-/// Fields that the reference does not have.
+/// Fields that the Java VM-Operator does not have.
 pub const OURS: &[&str] = &[
     "spec.vm.disks[].cdrom.checksum",
     "spec.cloudInit.networkConfigFrom",
@@ -499,7 +499,8 @@ pub const OURS: &[&str] = &[
     "spec.vm.restartRequest",
 ];
 
-/// Fields that change nothing of what is made, each with its reason. They are in `docs/reference.md`. A place ends with all that is below it.
+/// Fields without effect on the result, each with the reason. They are in `docs/reference.md`. A path includes all
+/// fields below it.
 pub const LATER: &[(&str, &str)] = &[
     (
         "spec.permissions",
@@ -523,7 +524,7 @@ pub const LATER: &[(&str, &str)] = &[
 const HOW_TO_GO_ON: &str = "each field must stand in one list of tests/check/golden/fields.rs: in `copied` or `changes` with the \
     place that it changes, which is then tried; or in `LATER`, with the reason why it changes nothing";
 
-/// All that is made of a VM with that spec.
+/// The result of a VM with that spec.
 fn built(spec: &Value) -> Value {
     let observed = vm_of(spec.clone());
     let (labels, annotations) = (BTreeMap::new(), BTreeMap::new());
@@ -594,7 +595,7 @@ fn collect(path: String, schema: &Value, leaves: &mut BTreeMap<String, Value>) {
     }
 }
 
-/// Puts the value at that place: into the first item of a list, under `key` in a map.
+/// Sets the value at that path: in the first item of a list, under `key` in a map.
 fn put(target: &mut Value, path: &str, value: Value) {
     let path = path.replace("[]", ".[]").replace("{}", ".key");
     let mut at = target;
@@ -620,7 +621,7 @@ fn put(target: &mut Value, path: &str, value: Value) {
     *at = value;
 }
 
-/// A value that is nowhere the default, and fits.
+/// A valid value that differs from every default.
 fn sample(path: &str, schema: &Value) -> Value {
     let special = json!({
         "spec.vm.currentCpus": 7, "spec.vm.rtcClock": "vm", "spec.vm.rtcBase": "localtime",
@@ -723,7 +724,7 @@ fn what_becomes_something_else_changes_its_places() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A spec with that and the machine that has to be there.
+/// A spec with that and the required fields of the VM.
 fn base(with: &Value) -> Value {
     let mut spec = with.clone();
     spec.as_object_mut()

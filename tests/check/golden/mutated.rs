@@ -1,9 +1,9 @@
-//! Nonsense breaks nothing: it is taken, or refused with the place where it is.
+//! Mutated specs are accepted, or rejected with the path of the error. They break nothing.
 
 use super::generated::{settings, stored};
 use serde_json::{Value, json};
-use support::alone::of_spec;
-use support::nonsense::mutated;
+use support::mutation::mutated;
+use support::observed::observed_of_spec;
 use vm_operator::controllers::vm::objects;
 use vm_operator::controllers::vm::plan::plan;
 use vm_operator::settings::Settings;
@@ -11,7 +11,7 @@ use vm_operator::settings::Settings;
 const SEED: [u8; 32] = *b"nonsense, the same for everyone!";
 
 fn config(spec: Value) -> Option<Value> {
-    let plan = plan(&of_spec(spec).ok()?, &settings()).ok()?;
+    let plan = plan(&observed_of_spec(spec).ok()?, &settings()).ok()?;
     let text = objects::build(&plan).config_map.data.unwrap()["config.yaml"].clone();
     Some(serde_json::from_str(&text).unwrap())
 }
@@ -20,7 +20,7 @@ fn config(spec: Value) -> Option<Value> {
 fn a_vm_of_nonsense_is_planned_or_refused_by_its_field() {
     let (mut planned, mut refused) = (0, 0);
     for spec in mutated(stored().take(200).collect(), SEED, 4000) {
-        let Ok(observed) = of_spec(spec.clone()) else {
+        let Ok(observed) = observed_of_spec(spec.clone()) else {
             continue;
         };
         match plan(&observed, &settings()) {

@@ -1,9 +1,9 @@
-//! What happens of itself or by others: to operators, at nodes, to the pod, by people.
+//! Events outside the operator's control: of operators, nodes, the pod, and people.
 
 use crate::model::step::Step;
 use crate::model::world::{Answer, Doing, Local, Past, Phase, Pod, Vm, World};
 
-/// Takes one from a budget, if there is one left.
+/// Takes one from a budget. Returns whether there was one.
 fn spend(left: &mut u8) -> Option<()> {
     *left = left.checked_sub(1)?;
     Some(())
@@ -13,7 +13,7 @@ fn holds(condition: bool) -> Option<()> {
     condition.then_some(())
 }
 
-/// What happens to an operator from outside.
+/// External events of an operator.
 pub fn operator_happens(w: &mut World, step: Step) -> Option<()> {
     match step {
         Step::GivesUpItsRequest(n) => {
@@ -75,7 +75,7 @@ fn list(w: &mut World, n: usize) {
     }
 }
 
-/// A pod gets its deletion time; one that nobody runs is gone at once.
+/// Sets the deletion timestamp of a pod. A pod that no node runs is removed.
 pub fn delete(w: &mut World, by_force: bool) {
     match w.pod {
         Some(pod) if by_force || pod.node.is_none() || pod.phase.has_ended() => w.pod = None,
@@ -84,7 +84,7 @@ pub fn delete(w: &mut World, by_force: bool) {
     }
 }
 
-/// What happens at the nodes, to the pod, and by people.
+/// Events of nodes, the pod, and people.
 pub fn world_happens(w: &mut World, step: Step) -> Option<()> {
     match step {
         Step::BindsThePodTo(node) => {

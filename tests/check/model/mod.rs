@@ -1,26 +1,26 @@
-//! At most one QEMU per disk, whatever happens: a model of operators, API server, kubelets, nodes, people and their
-//! accidents, small enough that every world that can come about is looked at. What an operator decides is not modelled:
-//! it is the function `lifecycle::decide` of the operator itself.
+//! At most one QEMU per disk: a model of operators, API server, kubelets, nodes, people and their accidents, small
+//! enough to explore each reachable state. The operator's decision is not modelled. It is the operator's own function
+//! `lifecycle::decide`.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `world` | one VM with one disk: what there is, and what each operator knows of it |
-//! | `operator` | the operator's decision about what it knows; the rules that can be broken on purpose |
-//! | `step` | the names of what happens |
-//! | `steps` | everything that can happen next, and what an operator's requests do |
-//! | `happen` | what happens of itself or by others |
-//! | `explore` | all worlds, breadth first |
+//! | `world` | one VM with one disk: the state of the cluster, and the knowledge of each operator |
+//! | `operator` | the operator's decision from its knowledge, and mutations of its rules |
+//! | `step` | the names of steps |
+//! | `steps` | all possible steps, and the effects of an operator's requests |
+//! | `happen` | steps outside the operator's control |
+//! | `explore` | the breadth-first search |
 //!
-//! In each world it holds, and is looked for:
+//! These invariants are checked in each state:
 //!
-//! * at most one QEMU has the disk, with one exception (see below);
-//! * once nothing goes wrong any more and nobody changes his mind, all becomes as the user wants it, and then rests:
-//!   there is no world without a way out, and no two operators that work against each other for ever;
-//! * no pod is deleted that nobody wanted to end, or that is another VM's; how a pod ended is written down before it
-//!   goes; the pause before a start is kept; nothing starts that nobody has started.
+//! * At most one QEMU uses the disk, with one exception (see below).
+//! * Without further accidents and changes by people, the VM reaches the user's goal and remains there. So there are no
+//! deadlocks, and no operators that work against each other forever.
+//! * No pod is deleted without a request, and no pod of another VM. The exit of a pod is recorded before the pod is
+//! deleted. The backoff before a start is kept. Nothing starts without a request.
 //!
-//! The exception: an administrator removes a pod by force, whose node still runs it unseen, and the disk's storage attaches to
-//! two nodes at once. The shortest way there is printed, and the README warns of it.
+//! The exception: an administrator removes a pod by force while its disconnected node still runs it, and the storage
+//! attaches the disk to two nodes. The shortest trace is printed, and the README warns of it.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
@@ -65,7 +65,7 @@ const ONE: Setting = Setting {
     pods: 3,
 };
 
-/// Small enough that all worlds of all of them are looked at in half a minute.
+/// All states of all of them are explored in half a minute.
 const SETTINGS: &[Setting] = &[
     Setting {
         name: "life",
@@ -233,7 +233,7 @@ const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// With `MODEL_DEEP=1`, minutes and gigabytes: more accidents in one life.
+/// With `MODEL_DEEP=1`: more accidents per VM. It takes minutes and gigabytes.
 const DEEP: &[Setting] = &[
     Setting {
         name: "deep",
@@ -326,10 +326,10 @@ fn a_pod_removed_by_force_from_a_node_that_runs_it_makes_two_where_storage_attac
     );
 }
 
-/// What must never be.
+/// The violation of the main invariant.
 const TWO_QEMUS: &str = "two QEMUs have the disk";
 
-/// Each rule that is broken, the setting in which that is seen, and as what.
+/// Each mutation, the setting in which it is found, and the violation.
 const BROKEN: &[(Mutation, &str, &str)] = &[
     (
         Mutation::TakesAnothersPodForItsOwn,
@@ -380,7 +380,7 @@ const BROKEN: &[(Mutation, &str, &str)] = &[
     (
         Mutation::EndsALivingPod,
         "life",
-        "a pod is deleted that runs and should",
+        "a pod that runs and should run is deleted",
     ),
     (
         Mutation::IgnoresRestarts,
@@ -425,7 +425,7 @@ const BROKEN: &[(Mutation, &str, &str)] = &[
     (
         Mutation::RemovesARunningPodThatIsOutdated,
         "changed early",
-        "a pod is deleted that runs and should",
+        "a pod that runs and should run is deleted",
     ),
     (
         Mutation::WaitsWithARestart,
@@ -435,12 +435,12 @@ const BROKEN: &[(Mutation, &str, &str)] = &[
     (
         Mutation::DeletesWithoutVersion,
         "changed early",
-        "a pod is deleted that runs and should",
+        "a pod that runs and should run is deleted",
     ),
     (
         Mutation::DeletesWithoutUid,
         "lost answers",
-        "a pod is deleted that runs and should",
+        "a pod that runs and should run is deleted",
     ),
     (Mutation::DeletesByForce, "life", TWO_QEMUS),
     (
@@ -482,7 +482,7 @@ fn each_rule_that_is_broken_is_seen() {
         );
         assert_eq!(wrong.what, *what, "{mutation:?}");
         if *what == TWO_QEMUS {
-            // It is seen in the very world, too, and not only on the way from there to one where all is well.
+            // It must be found in the state itself, and not only on the way to the goal.
             let alone = Explorer::of_worlds_alone(setting, Decider::new(Some(*mutation))).explore();
             assert_eq!(alone.wrong.unwrap().what, TWO_QEMUS, "{mutation:?}");
         }

@@ -1,4 +1,4 @@
-//! Everything that can happen next, and what must not come of it.
+//! All possible steps, and their forbidden effects.
 
 use crate::model::happen::{delete, operator_happens, world_happens};
 use crate::model::operator::{Decider, Known, Mutation, What};
@@ -7,15 +7,15 @@ use crate::model::world::{
     Answer, Budget, Doing, Local, NODES, PODS, Phase, Pod, Request, Setting, Uid, World,
 };
 
-/// What is the case after a step.
+/// The result of a step.
 pub struct Next {
     pub step: Step,
     pub world: World,
-    /// What must never happen and did.
+    /// The violation of an invariant.
     pub wrong: Option<&'static str>,
 }
 
-/// Finds what can happen next.
+/// Finds the possible steps.
 pub struct Steps<'a> {
     pub setting: &'a Setting,
     pub decider: &'a mut Decider,
@@ -24,7 +24,7 @@ pub struct Steps<'a> {
 type Wrong = Option<&'static str>;
 
 impl Steps<'_> {
-    /// All that can happen.
+    /// All possible steps.
     pub fn all(&mut self, world: &World) -> Vec<Next> {
         let mut next = Vec::with_capacity(16);
         let mut add = |step: Step, after: Option<(World, Wrong)>| {
@@ -63,8 +63,8 @@ impl Steps<'_> {
         next
     }
 
-    /// What happens next where nothing goes wrong any more and nobody changes his mind: nodes come back, everybody does
-    /// what he has to. None: nothing is left to do.
+    /// The next step without accidents and without changes by people: nodes recover, and each component does its work.
+    /// `None` if no work is left.
     pub fn healing(&mut self, world: &World) -> Option<Next> {
         use Step as S;
         let mut steps: Vec<Step> = (0..NODES).map(S::GetsItsLinkBack).collect();
@@ -106,7 +106,7 @@ impl Steps<'_> {
         })
     }
 
-    /// The world after a step; none if it cannot happen.
+    /// The state after a step, or `None` if the step is impossible.
     fn after(&mut self, world: &World, step: Step) -> Option<(World, Wrong)> {
         let mut w = *world;
         let wrong = match step {
@@ -146,7 +146,7 @@ impl Steps<'_> {
         Some((w, wrong))
     }
 
-    /// An operator looks at the VM and asks for what its decision calls for.
+    /// An operator observes the VM and sends the requests of its decision.
     fn look(&mut self, w: &mut World, operator: usize, early: bool) -> Option<Wrong> {
         let me = w.operators[operator];
         let vm = me.vm.filter(|_| me.doing == Doing::Nothing)?;
@@ -280,7 +280,7 @@ impl Steps<'_> {
         Some(wrong.or(again))
     }
 
-    /// The API server does what it is asked for. Gives the answer, unless that is a refusal.
+    /// The API server carries out a request. Returns the response, or `None` for a rejection.
     fn carried_out(&mut self, w: &mut World, request: Request) -> Option<(Option<Answer>, Wrong)> {
         let by_chance = self.decider.breaks(Mutation::NamesPodsByChance);
         let answer = |pod, created| {
@@ -365,7 +365,7 @@ impl Steps<'_> {
         }
     }
 
-    /// What the user did since the beginning: nothing that ends a pod.
+    /// Whether the user has done nothing that stops a pod.
     fn nobody_asked(&self, w: &World) -> bool {
         let Budget {
             toggles,
@@ -376,7 +376,7 @@ impl Steps<'_> {
         (w.left.toggles, w.left.restarts, w.left.replacements) == (toggles, restarts, replacements)
     }
 
-    /// What is wrong about a pod that was just made.
+    /// The violation by a new pod.
     fn made(&self, w: &World) -> Wrong {
         let Budget {
             power_offs,
@@ -402,7 +402,7 @@ impl Steps<'_> {
         }
     }
 
-    /// What is wrong about an operator that deletes that pod for that VM.
+    /// The violation by an operator that deletes that pod for that VM.
     fn deleted(&self, w: &World, vm: Uid, pod: Pod) -> Wrong {
         if pod.owner != vm {
             Some("another VM's pod is deleted")
@@ -412,10 +412,10 @@ impl Steps<'_> {
         {
             None
         } else if pod.phase == Phase::Pending && self.setting.budget.changes > w.left.changes {
-            // It has not run yet, and what it is made of has changed.
+            // It has not run yet, and its template has changed.
             None
         } else if !pod.phase.has_ended() {
-            Some("a pod is deleted that runs and should")
+            Some("a pod that runs and should run is deleted")
         } else if w.vm.is_some_and(|vm| vm.past.pod != pod.uid) {
             Some("a pod goes though how it ended is not written down")
         } else {
@@ -486,7 +486,7 @@ impl Steps<'_> {
         if !self.setting.attaches_twice && qemus.iter().any(|other| *other != node) {
             return None;
         }
-        // A second start on a node finds the disk in use, and ends.
+        // A second QEMU on the node finds the disk locked, and exits.
         w.set_local(
             node,
             pod,

@@ -1,4 +1,4 @@
-//! CD images given by URL: fetched once for all VMs, and in the drive when they are there.
+//! CD images by URL: downloaded once for all VMs, and inserted when they exist.
 
 use super::fake_api::{CLAIMS, CONFIG_MAPS, EVENTS, PODS, VMS};
 use super::world::{World, now, pass, pod_and_status, request};
@@ -29,7 +29,7 @@ pub fn path_of(url: &str) -> String {
     )
 }
 
-/// A machine that boots from the CD.
+/// A VM that boots from the CD.
 pub fn boots_from(url: &str) -> Value {
     json!({"state": "Running", "disks": [
         {"volumeClaimTemplate": {"metadata": {"name": "system"}}, "bootindex": 1},
@@ -37,7 +37,7 @@ pub fn boots_from(url: &str) -> Value {
     ]})
 }
 
-/// A machine that has something else to boot from.
+/// A VM with another boot device.
 pub fn has_besides(url: &str) -> Value {
     json!({"state": "Running", "disks": [
         {"volumeClaimTemplate": {"metadata": {"name": "system"}}, "bootindex": 0}, {"cdrom": {"image": url}},
@@ -98,7 +98,7 @@ fn record() -> [String; 2] {
     ]
 }
 
-/// Until the fetch pod is there.
+/// Runs until the download pod exists.
 pub async fn begun(machine: Value) -> World {
     let world = World::new(machine);
     world.settle().await;
@@ -106,7 +106,7 @@ pub async fn begun(machine: Value) -> World {
     world
 }
 
-/// Until the image is there, and the machine runs.
+/// Runs until the image exists and the VM runs.
 async fn there(machine: Value) -> World {
     let world = begun(machine).await;
     fetch_ends(&world, URL, FETCHED);
@@ -141,7 +141,7 @@ async fn a_machine_that_boots_from_an_image_starts_once_it_is_there() {
         ("False".to_owned(), "Fetching".to_owned(), message)
     );
     assert!(world.ready().1.contains("30 %"), "{:?}", world.ready());
-    // Too soon to ask again, and then too little to tell.
+    // First too early for another request, then too little progress to report.
     assert_eq!(world.step().await, [""; 0]);
     pass(5);
     world
@@ -199,7 +199,7 @@ async fn a_restarted_operator_writes_nothing_and_fetches_nothing() {
     let mut world = there(boots_from(URL)).await;
     world.restart_operator();
     assert_eq!(world.step().await, [""; 0]);
-    // Nor while an image is on its way, or cannot be had.
+    // Also not while a download is in progress or impossible.
     for (url, outcome) in [
         (OTHER, None),
         (
@@ -222,7 +222,7 @@ async fn a_restarted_operator_writes_nothing_and_fetches_nothing() {
 #[tokio::test]
 async fn what_may_be_better_later_is_tried_again_after_a_pause() {
     let world = begun(has_besides(URL)).await;
-    // The server comes back, the file is put there, a slow one is fetched in parts.
+    // The server recovers, the file exists, and a slow server sends it in parts.
     for (pause, reason) in [
         (1, "ServerUnreachable"),
         (2, "ServerRefused"),
@@ -250,7 +250,7 @@ async fn what_may_be_better_later_is_tried_again_after_a_pause() {
             request("POST", PODS, &pod_of(URL)),
         ];
         assert_eq!(world.step().await, again, "{pause}");
-        // What is told does not change as long as there is no more of the image than before.
+        // The report does not change without progress.
         fetch_runs(&world, URL, "{\"bytes\":10}\n");
         let log = format!("{}/log", request("GET", PODS, &pod_of(URL)));
         pass(5);
@@ -311,7 +311,7 @@ async fn a_start_waits_no_longer_than_the_deadline() {
     );
     world.settle().await;
     pass(590);
-    // The time is not counted anew by a new operator.
+    // A new operator does not restart the timer.
     world.restart_operator();
     world.settle().await;
     assert!(world.api.get(PODS, "vm").is_none());
@@ -393,7 +393,7 @@ async fn the_old_medium_stays_until_the_new_one_is_there() {
         (cd(&world), told(&world).1.as_str()),
         (path_of(OTHER), "Fetched")
     );
-    // The one before is there still, and needs no server.
+    // The previous image still exists and needs no server.
     world.edit(|machine| machine["disks"][1]["cdrom"]["image"] = URL.into());
     let requests = world.step().await;
     assert!(
@@ -449,7 +449,7 @@ async fn a_medium_of_a_path_stays_too_and_without_its_record_an_image_is_fetched
 #[tokio::test]
 async fn a_machine_that_reads_its_cd_from_the_url_itself_goes_on_doing_so_until_its_next_start() {
     let world = there(has_besides(URL)).await;
-    // As the reference has it, of which the VM was taken over while it ran.
+    // As the Java VM-Operator has created it, if the VM was adopted while it ran.
     let yaml = format!("\"/Runner\":\n  vm:\n    drives:\n    - {{type: ide-cd, file: {URL:?}}}\n");
     world.api.change(CONFIG_MAPS, "vm", |config_map| {
         config_map["data"]["config.yaml"] = yaml.into()
@@ -493,7 +493,7 @@ async fn a_fetch_pod_that_is_refused_is_explained_and_keeps_nobody_from_running(
     );
     assert!(world.api.get(PODS, "vm").is_some());
     let outcome = world.reconcile().await.unwrap();
-    // Nobody tells when there is room again.
+    // No event reports free space.
     assert_eq!(
         outcome,
         vm_operator::k8s::controller::Outcome::Recheck(Duration::from_secs(60))
@@ -577,7 +577,7 @@ async fn a_fetch_that_has_failed_is_tried_again_also_if_nothing_says_when_it_end
     world.settle().await;
     let second = uid(&world);
     assert_ne!(second, first);
-    // The kubelet has refused the pod.
+    // The kubelet has rejected the pod.
     world.api.change(PODS, &pod_of(URL), |pod| {
         pod["metadata"]["creationTimestamp"] = json!(now());
         pod["status"] =

@@ -1,4 +1,4 @@
-//! What the settings say of images that are fetched.
+//! The configuration of downloads.
 
 use super::fake_api::PODS;
 use super::fetch::{FETCHED, URL, boots_from, cd, fetch_ends, has_besides, path_of, pod_of, told};
@@ -24,7 +24,7 @@ async fn how_long_a_start_waits_is_a_setting() {
         (cd(&world).as_str(), told(&world).1.as_str()),
         ("", "Fetching")
     );
-    // None at all: the machine starts, and the image comes into its drive.
+    // Without a wait the VM starts, and the image is inserted later.
     let mut world = World::new(boots_from(URL));
     settings.reconciler.image_repository.fetch.start_deadline = 0;
     world.ctx.settings = settings;

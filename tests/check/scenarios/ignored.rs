@@ -1,4 +1,4 @@
-//! A field without effect is told of as long as it is there.
+//! A field without effect is reported as long as it is set.
 
 use super::fake_api::VMS;
 use super::world::World;

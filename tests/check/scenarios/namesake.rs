@@ -1,4 +1,4 @@
-//! A VM that comes right after another of its name has gone, or whose name somebody else needs.
+//! A VM that follows a previous VM with the same name, or whose name another object uses.
 
 use super::fake_api::{CLAIMS, CONFIG_MAPS, PODS, SECRETS, SERVICES, VMS};
 use super::world::{World, one_disk, request};
@@ -12,12 +12,12 @@ use vm_operator::controllers::vm::reconcile;
 use vm_operator::k8s::controller::Outcome;
 use vm_operator::settings::{LoadBalancerService, Settings};
 
-/// Metadata of what a VM of this name with that UID has.
+/// Metadata of a child of a VM with this name and that UID.
 fn of_vm(uid: &str, name: &str) -> Value {
     json!({"name": name, "labels": names::labels("vm"), "ownerReferences": [names::owner("vm", uid)]})
 }
 
-/// A VM with a display, the operator that makes it a service, and all that an earlier VM of its name has left.
+/// A VM with a display, an operator that creates its service, and all objects of a previous VM with the same name.
 fn with_orphans(state: &str) -> World {
     let mut world = World::new(json!({"state": state, "display": {"spice": {}}}));
     let mut settings = Settings::default();
@@ -45,7 +45,7 @@ const LEFT: [(&str, &str); 4] = [
 
 /// The deletions of a reconcile.
 async fn removals(world: &World) -> Vec<String> {
-    // An object that still has its name is an error.
+    // An object that still has the name is an error.
     let _ = world.reconcile().await;
     let requests = world.api.requests();
     let live_read = requests
@@ -69,9 +69,9 @@ async fn the_objects_of_a_previous_vm_are_removed_and_then_created_for_this_one(
         expected.sort();
         assert_eq!(removals(&world).await, expected, "{state}");
         world.deliver();
-        // The guest of the earlier one has its time to shut down.
+        // The guest of the previous VM has its time to shut down.
         assert!(world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"].is_string());
-        // So has the service's load balancer to be given back.
+        // The service's load balancer must be released, too.
         world.api.remove(SERVICES, "vm");
         world.deliver();
         world.settle().await;
@@ -94,7 +94,7 @@ async fn the_objects_of_a_previous_vm_are_removed_and_then_created_for_this_one(
 #[tokio::test]
 async fn what_has_changed_since_it_was_seen_is_looked_at_again_and_not_removed() {
     let world = with_orphans("Running");
-    // Somebody has taken it over, and the watch has not told yet.
+    // Another owner has taken the object over, and the watch has not reported it yet.
     let rescued = |path: &str, name: &str| {
         world
             .api
@@ -132,7 +132,7 @@ async fn a_removal_that_is_refused_is_told_where_it_is_in_the_way_and_keeps_nobo
         message.starts_with("cannot delete ConfigMap vm: "),
         "{message}"
     );
-    // A service that stays is in nobody's way.
+    // A remaining service blocks nothing.
     let world = with_orphans("Running");
     for (path, name) in LEFT.into_iter().filter(|(path, _)| *path != SERVICES) {
         world.api.remove(path, name);
@@ -155,7 +155,7 @@ async fn a_removal_that_is_refused_is_told_where_it_is_in_the_way_and_keeps_nobo
 async fn what_is_of_a_newer_vm_that_the_watch_has_not_told_of_is_not_removed() {
     let world = with_orphans("Running");
     let known = Arc::new(world.vm());
-    // What seems to be of an earlier VM is of a later one.
+    // The object of an apparently previous VM belongs to a newer one.
     world
         .api
         .change(VMS, "vm", |vm| vm["metadata"]["uid"] = "before".into());
@@ -201,7 +201,7 @@ async fn what_others_own_too_or_is_deleted_already_is_left_to_them() {
     ] {
         let world = World::new(json!({"state": "Running", "display": {"spice": {}}}));
         world.api.put(CONFIG_MAPS, json!({"metadata": metadata}));
-        // As the reference makes it: it belongs to nobody, and is used.
+        // As the Java VM-Operator creates it: without an owner. It is used.
         let mut secret = of_vm("before", "vm-display-secret");
         secret["ownerReferences"] = json!([]);
         world.api.put(SECRETS, json!({"metadata": secret}));
@@ -250,8 +250,8 @@ async fn the_service_of_a_previous_vm_is_replaced_and_does_not_delay_the_start()
     );
 }
 
-/// Messages of the conditions `Ready` and `ServiceInSync` of a VM of that name, where an object has the name of one of its
-/// own.
+/// Messages of the conditions `Ready` and `ServiceInSync` of a VM with that name, if another object has the name of one
+/// of its children.
 async fn told(vm: &str, collection: &str, object: Value) -> String {
     let mut world = World::new(json!({"state": "Stopped"}));
     let mut settings = Settings::default();
@@ -291,7 +291,7 @@ async fn nobody_is_told_to_remove_what_the_operator_or_another_vm_needs() {
     let operators = json!({"app.kubernetes.io/name": "vm-operator"});
     let fetch = json!({"app.kubernetes.io/name": "vm-fetch", "app.kubernetes.io/managed-by": "vm-operator"});
     for (vm, collection, name, labels, whose) in [
-        // Its settings, by their name and by their label.
+        // The operator's configuration, by its name and by its label.
         (
             "vm-operator",
             CONFIG_MAPS,

@@ -1,11 +1,11 @@
-//! What the API server refuses: told once, with its words, and not taken for done.
+//! Rejections by the API server: reported once, with its message, and not counted as success.
 
 use super::fake_api::{CLAIMS, EVENTS, FakeApi, PODS, SERVICES, VMS};
 use super::world::{World, one_disk, pass, request};
 use serde_json::{Value, json};
 use std::time::Duration;
 use vm_operator::k8s::controller::Outcome;
-use vm_operator::k8s::error::{LONGEST_AWAY, Retry};
+use vm_operator::k8s::error::{Retry, UNAVAILABLE_BACKOFF_MAX};
 use vm_operator::settings::{LoadBalancerService, Settings};
 
 const WEBHOOK: &str = "admission webhook \"w\" denied the request: no (request {n})";
@@ -15,7 +15,7 @@ fn refuse(api: &FakeApi, collection: &str, name: &str, code: u16, why: &str) {
     api.refuse_creation(Some((&request("POST", collection, name), code, why)));
 }
 
-/// Reconciles so often, as after each own write, and says how often the status was written.
+/// Reconciles that number of times, as after each own write. Returns the number of status writes.
 async fn told(world: &World, times: usize) -> usize {
     let mut written = 0;
     for _ in 0..times {
@@ -41,11 +41,11 @@ async fn a_refusal_whose_words_are_others_each_time_is_not_told_again_and_again(
         reason == "PolicyRefused" && first.contains("denied the request"),
         "{reason}: {first}"
     );
-    // Something else that is refused for the same reason is told in time.
+    // Another rejection for the same reason is reported later.
     pass(60);
     assert_eq!(told(&world, 10).await, 1);
     assert_ne!(world.ready().1, first);
-    // Another reason is news, and so is what is refused of another spec.
+    // Another reason is reported immediately, and so is a rejection of another spec.
     refuse(
         &world.api,
         PODS,
@@ -92,7 +92,11 @@ async fn a_conflict_within_a_quota_is_not_taken_for_a_pod_that_is_there() {
     refuse(&world.api, PODS, "vm", 409, why);
     let error = world.reconcile().await.unwrap_err();
     assert!(error.to_string().contains("resourcequotas"), "{error}");
-    assert_eq!(error.retry(), Retry::Backoff(LONGEST_AWAY), "{error}");
+    assert_eq!(
+        error.retry(),
+        Retry::Backoff(UNAVAILABLE_BACKOFF_MAX),
+        "{error}"
+    );
     let requests = world.api.requests();
     assert!(
         !requests.contains(&request("GET", PODS, "vm")),
@@ -133,7 +137,7 @@ async fn an_image_repository_that_cannot_be_made_keeps_only_vms_with_a_cd_drive_
         note.contains(REPOSITORY) && note.contains("limited: 10Gi"),
         "{note}"
     );
-    // Nobody is waiting for it, but it is not forgotten.
+    // No request waits for it, but it is not forgotten.
     world.deliver();
     let is_retried_within = |outcome, seconds| {
         let limit = Duration::from_secs(seconds);
@@ -145,12 +149,12 @@ async fn an_image_repository_that_cannot_be_made_keeps_only_vms_with_a_cd_drive_
     pass(1);
     assert!(is_retried_within(world.reconcile().await.unwrap(), 2));
     assert!(world.api.requests().contains(&made));
-    // Whoever does not ask for it does not wait for it, either.
+    // A VM that does not request it does not wait for it.
     pass(360);
     world.ctx.settings.reconciler.image_repository.create = false;
     assert_eq!(world.reconcile().await.unwrap(), Outcome::Done);
     world.ctx.settings.reconciler.image_repository.create = true;
-    // Once there is room it is made.
+    // It is created as soon as there is room.
     world.api.refuse_creation(None);
     pass(360);
     assert_eq!(world.reconcile().await.unwrap(), Outcome::Done);

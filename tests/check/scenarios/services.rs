@@ -1,4 +1,4 @@
-//! The load balancer service: made, followed, taken away, and never somebody else's.
+//! The load balancer service: created, updated, deleted, and never taken over from another owner.
 
 use super::fake_api::{Fault, SERVICES, VMS};
 use super::world::{World, one_disk, request};
@@ -84,7 +84,7 @@ async fn a_service_leads_to_the_display_and_follows_its_port() {
 
 #[tokio::test]
 async fn without_a_display_the_ports_into_the_guest_are_carried() {
-    // B36: the reference fails there.
+    // The Java VM-Operator fails there.
     let forward = json!([{"port": 2222, "guestPort": 22}, {"port": 5353, "guestPort": 53, "protocol": "UDP"}]);
     let world = with(json!({"display": {}, "networks": [{"user": {"forward": forward}}]}));
     world.settle().await;
@@ -117,7 +117,7 @@ async fn the_vms_words_are_laid_over_the_defaults_and_null_takes_one_away() {
         service(&world)["metadata"]["annotations"]["pool"],
         "private"
     );
-    // What is not said any more goes; what others have added stays.
+    // Omitted fields are removed. Fields of other managers remain.
     world.api.change(SERVICES, "vm", |service| {
         service["metadata"]["annotations"]["cloud"] = "id-7".into()
     });
@@ -149,7 +149,7 @@ async fn a_service_that_is_not_wanted_any_more_goes_and_is_not_asked_for_twice()
             requests.contains(&request("DELETE", SERVICES, "vm")),
             "{requests:?}"
         );
-        // Giving back a load balancer takes its time.
+        // The release of a load balancer takes time.
         world.settle().await;
         world.api.remove(SERVICES, "vm");
         world.settle().await;

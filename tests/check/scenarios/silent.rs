@@ -1,4 +1,4 @@
-//! An API server that takes connections and requests and says nothing, or to ask later: over real sockets.
+//! An API server that accepts connections and requests and does not respond, or requests a delay. It uses real sockets.
 
 use super::fake_api::VMS;
 use axum::body::{Body, Bytes};
@@ -31,22 +31,22 @@ use vm_operator::k8s::leader::Leadership;
 use vm_operator::k8s::registry::Registry;
 use vm_operator::settings::Settings;
 
-/// How a request is answered, if at all.
+/// The response to a request, if there is one.
 enum Reply {
     Silence,
-    /// The header and the beginning of the body.
+    /// The header and the start of the body.
     Half(Value),
     Whole(Value),
-    /// The events of a watch, which stays open, by type and object.
+    /// The events of a watch, which remains open, by type and object.
     Events(Vec<(&'static str, Value)>),
     /// Too many requests.
     Later,
 }
 
-/// What is asked, and how often the like was asked before.
+/// The kind of a request, and the number of previous requests of this kind.
 type Script = fn(what: &str, path: &str, nth: usize) -> Reply;
 
-/// A server by a script.
+/// A scripted server.
 #[derive(Clone)]
 struct Server {
     script: Script,
@@ -54,7 +54,7 @@ struct Server {
 }
 
 impl Server {
-    /// One that listens, and a client of it whose requests time out soon.
+    /// A listening server, and a client with short time-outs.
     async fn start(script: Script) -> (Self, Client) {
         let server = Self {
             script,
@@ -114,7 +114,7 @@ impl Server {
             Reply::Whole(value) => return Ok(Response::new(Body::from(value.to_string()))),
             Reply::Half(value) => value.to_string().split_at(10).0.to_owned(),
             Reply::Events(events) => {
-                // The type comes first, as the API server writes it.
+                // The type comes first, as in events of a real API server.
                 let line =
                     |(type_, object)| format!("{{\"type\":\"{type_}\",\"object\":{object}}}\n");
                 events.into_iter().map(line).collect()
@@ -142,7 +142,7 @@ fn vm() -> Value {
     })
 }
 
-/// The first request of each kind meets silence, the second one half a page. The third one is told to come later.
+/// The first request of each kind gets no response, the second one half a page. The third one is delayed.
 fn silent_at_first(what: &str, path: &str, nth: usize) -> Reply {
     let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": []});
     match (what, path, nth) {
@@ -159,7 +159,7 @@ fn silent_at_first(what: &str, path: &str, nth: usize) -> Reply {
 async fn an_operator_whose_first_requests_are_never_answered_sees_everything_all_the_same() {
     let (server, client) = Server::start(silent_at_first).await;
     let mut cluster = Cluster::new(client, vm::MANAGER);
-    cluster.watch_pause = Duration::from_millis(100);
+    cluster.watch_backoff_max = Duration::from_millis(100);
     cluster.leadership = Leadership::waiting();
     let ctx = Arc::new(Context::new(cluster, "ns".to_owned(), Settings::default()));
     let store = ctx.vms.reader();

@@ -1,4 +1,4 @@
-//! What servers answer, and whom we ask.
+//! Responses of servers, and the servers that are contacted.
 
 use super::{MIB, Repository, image};
 use rustix::net::{AddressFamily, SocketType};
@@ -52,7 +52,7 @@ fn a_server_that_wants_to_be_left_alone_for_a_while_is_asked_again_then() {
         );
         assert_eq!(web.requests().len(), 2);
     }
-    // For longer than anybody should wait here.
+    // Longer than this test waits.
     let repository = Repository::new();
     let web = Web::start(|_| Reply::new(503, &[("Retry-After", "86400")], Vec::new()));
     let end = repository.fetch(&["--url", &web.url("/a.iso")]);
@@ -248,7 +248,7 @@ fn who_is_given_is_trusted_besides_who_is_anyway() {
         "SSL_CERT_FILE".to_owned(),
         dirs[0].path().join("ca.pem").display().to_string(),
     ));
-    // As a volume has it: a link to a link.
+    // The layout of a Secret volume: a link to a link.
     let volume = repository.path("authorities");
     fs::create_dir_all(volume.join("..1")).unwrap();
     fs::copy(dirs[1].path().join("ca.pem"), volume.join("..1/ca.crt")).unwrap();
@@ -279,7 +279,7 @@ fn who_is_given_is_trusted_besides_who_is_anyway() {
 
 #[test]
 fn who_cannot_be_reached_is_named() {
-    // A port that is bound, so that nobody else takes it, and not listened to.
+    // A reserved port without a listener.
     let silent = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&silent, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
     let free = SocketAddrV4::try_from(rustix::net::getsockname(&silent).unwrap())
@@ -314,7 +314,7 @@ fn a_silent_server_is_left_and_what_it_has_said_is_kept() {
                 std::thread::sleep(Duration::from_secs(600));
             }
             let mut reply = Reply::image(request, &image, "\"one\"");
-            // The second time there is nothing new, and so no third time.
+            // The second request receives nothing new, so there is no third one.
             reply.stall = if request.n == 0 { stall } else { Some(0) };
             reply
         });
@@ -350,7 +350,7 @@ fn a_server_that_lies_about_the_length_leaves_no_image() {
         repository.files().is_empty(),
         "a part that nothing tells of is of no use"
     );
-    // More than the whole that it has named.
+    // More bytes than the declared size.
     let web = Web::start(|request| match request.n {
         0 => Reply {
             cut: Some(MIB),

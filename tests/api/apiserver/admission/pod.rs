@@ -1,4 +1,4 @@
-//! Rules about the pod and what is beside the machine.
+//! Rules of the pod and of fields outside `spec.vm`.
 
 use super::{Case, case};
 use serde_json::json;

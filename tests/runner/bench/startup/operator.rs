@@ -1,4 +1,4 @@
-//! The operator's start: by the times in its own log, from the moment at which it was started as a process.
+//! The operator's start, from the times in its log, since the start of the process.
 
 use super::Steps;
 use k8s_openapi::jiff::Timestamp;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use support::real::Server;
 
 const NAMESPACE: &str = "startup";
-/// What is in the line of the log that ends a step: each of these words.
+/// The texts in the log line that ends a step.
 const STEPS: [(&str, &[&str]); 3] = [
     ("its first word", &["starting"]),
     (
@@ -18,7 +18,7 @@ const STEPS: [(&str, &[&str]); 3] = [
     ),
     ("it leads", &["this operator leads"]),
 ];
-/// By when it has to lead.
+/// The time limit until it leads.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 fn program() -> PathBuf {
@@ -32,7 +32,7 @@ fn program() -> PathBuf {
     program
 }
 
-/// That many starts.
+/// Measures that number of starts.
 pub fn starts(count: usize) -> Steps {
     let server = Server::start();
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -1,4 +1,4 @@
-//! The runner's start: by the times in its own log.
+//! The runner's start, from the times in its log.
 
 use super::Steps;
 use crate::rig::Rig;
@@ -6,7 +6,7 @@ use serde_json::json;
 use std::fs;
 use std::path::Path;
 
-/// What is in the line of the log that ends a step.
+/// The text in the log line that ends a step.
 const STEPS: [(&str, &str); 3] = [
     ("QEMU was started", "QEMU was started"),
     (
@@ -16,13 +16,13 @@ const STEPS: [(&str, &str); 3] = [
     ("the guest is let run", "to=Booting"),
 ];
 
-/// That many starts, each of a machine that has not run before.
+/// Measures that number of starts, each of a new VM.
 pub fn starts(count: usize) -> Steps {
     let mut steps: Steps = STEPS.map(|(step, _)| (step, Vec::new())).into();
     for _ in 0..count {
         let image = Path::new(env!("CARGO_MANIFEST_DIR")).join(".cache/images/runner-root");
         let rig = Rig::with_guest();
-        // What is there is a hard link.
+        // The existing file is a hard link.
         fs::remove_file(rig.path("vm-runner")).unwrap();
         fs::copy(image.join("usr/local/bin/vm-runner"), rig.path("vm-runner")).unwrap();
         rig.configure(&json!({}), &json!({"network": [{"type": "user"}]}));

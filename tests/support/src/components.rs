@@ -1,5 +1,5 @@
-//! The rest of Kubernetes, played by a script over the real API server: scheduler, volume binder, kubelet, the runner in
-//! the pod, garbage collection. And the history of every object, from which it is judged what has happened.
+//! A simulation of the other Kubernetes components on an API server: scheduler, volume binder, kubelet, the runner in
+//! the pod, and garbage collector. It also records the history of each object.
 
 use crate::signal::Signal;
 use futures::{StreamExt, TryStreamExt};
@@ -16,7 +16,7 @@ use std::time::Duration;
 use vm_operator::api::conditions;
 use vm_operator::api::vm::names;
 
-/// The kinds that are watched: group, version, kind and plural name.
+/// The watched kinds: group, version, kind and plural name.
 pub const KINDS: [(&str, &str, &str, &str); 6] = [
     ("vmoperator.jdrupes.org", "v1", "VirtualMachine", "vms"),
     ("", "v1", "Pod", "pods"),
@@ -26,24 +26,24 @@ pub const KINDS: [(&str, &str, &str, &str); 6] = [
     ("", "v1", "Service", "services"),
 ];
 
-/// Made-up kinds, with which the generic layer is tested. A real API server does not know them.
-pub const MADE_UP: [(&str, &str, &str, &str); 2] = [
+/// Kinds of the tests of the generic layer. A real API server does not know them.
+pub const TEST_KINDS: [(&str, &str, &str, &str); 2] = [
     ("example.org", "v1", "Note", "notes"),
     ("example.org", "v1", "Site", "sites"),
 ];
 
-/// Kinds whose objects are in no namespace.
+/// Cluster-scoped kinds.
 const CLUSTER_SCOPED: [&str; 1] = ["Site"];
 
-/// Kinds whose deleted objects are owners of others.
-const OWNERS: [&str; 3] = ["VirtualMachine", "Note", "Site"];
+/// Kinds whose objects own others.
+const OWNER_KINDS: [&str; 3] = ["VirtualMachine", "Note", "Site"];
 
-/// The API of a kind: in that namespace, or in all.
+/// The API of a kind, in that namespace or in all.
 #[must_use]
 pub fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
     let (group, version, _, plural) = KINDS
         .into_iter()
-        .chain(MADE_UP)
+        .chain(TEST_KINDS)
         .find(|(_, _, name, _)| *name == kind)
         .unwrap();
     let resource =
@@ -54,52 +54,52 @@ pub fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicO
     }
 }
 
-/// A state of an object, or its end.
+/// A state of an object, or its deletion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     /// The resource version.
     pub revision: u64,
-    /// The object's kind.
+    /// The kind of the object.
     pub kind: &'static str,
-    /// Whether it is the last state before the object was removed.
+    /// Whether this is the last state before the object was removed.
     pub deleted: bool,
-    /// The object.
+    /// The object in this state.
     pub object: Value,
 }
 
 #[derive(Default)]
-struct Seen {
+struct Recorded {
     /// By namespace.
     history: BTreeMap<String, Vec<Entry>>,
     /// By namespace, kind and name.
     present: BTreeMap<String, BTreeMap<(&'static str, String), Value>>,
-    /// UIDs of VMs that were deleted.
+    /// UIDs of deleted VMs.
     dead: BTreeSet<String>,
-    /// What the played parts could not do, by namespace.
+    /// Failures of the simulated components, by namespace.
     failures: BTreeMap<String, Vec<String>>,
 }
 
-/// The played cluster.
+/// The simulated cluster.
 #[derive(Clone)]
 pub struct Cluster {
-    /// Of everybody but the operator.
+    /// The client of all components except the operator.
     pub client: Client,
-    seen: Arc<Mutex<Seen>>,
-    /// The only namespace that is asked for; the names of objects in other namespaces begin with these.
+    recorded: Arc<Mutex<Recorded>>,
+    /// The only namespace that is recorded. It includes objects of other namespaces whose names begin with it.
     only: Option<Arc<str>>,
-    /// Tells of each change.
+    /// Raised at each change.
     pub changed: Signal,
 }
 
 impl Cluster {
-    /// Starts to follow everything, and to play.
+    /// Starts to watch all kinds and to simulate the components.
     pub async fn start(client: Client) -> Self {
         Self::follow_kinds(client, None, KINDS.map(|(_, _, kind, _)| kind).to_vec()).await
     }
 
-    /// The same for a cluster with a single run, whose objects are those of that namespace with all others.
+    /// The same for a cluster with a single run, whose objects all count as those of that namespace.
     pub async fn start_single(client: Client, namespace: &str, kind: &'static str) -> Self {
-        // The definitions of other controllers are not installed.
+        // Definitions of other controllers are not installed.
         let built_in = KINDS.into_iter().filter(|(group, ..)| group.is_empty());
         let mut kinds: Vec<_> = built_in.map(|(_, _, kind, _)| kind).collect();
         kinds.push(kind);
@@ -113,7 +113,7 @@ impl Cluster {
     ) -> Self {
         let cluster = Self {
             client,
-            seen: Arc::default(),
+            recorded: Arc::default(),
             only,
             changed: Signal::default(),
         };
@@ -149,18 +149,18 @@ impl Cluster {
                 };
                 from = object.metadata.resource_version.clone().unwrap();
                 let object = serde_json::to_value(&object).unwrap();
-                self.saw(Entry {
+                self.record(Entry {
                     revision: from.parse().unwrap(),
                     kind,
                     deleted,
                     object: object.clone(),
                 });
-                tokio::spawn(self.clone().play(kind, deleted, object));
+                tokio::spawn(self.clone().react(kind, deleted, object));
             }
         }
     }
 
-    fn saw(&self, entry: Entry) {
+    fn record(&self, entry: Entry) {
         let text = |path: &str| {
             entry
                 .object
@@ -176,13 +176,13 @@ impl Cluster {
             }
             namespace = only.to_owned();
         }
-        let mut seen = self.seen.lock().unwrap();
+        let mut seen = self.recorded.lock().unwrap();
         let present = seen.present.entry(namespace.clone()).or_default();
         match entry.deleted {
             true => present.remove(&(entry.kind, name)),
             false => present.insert((entry.kind, name), entry.object.clone()),
         };
-        if entry.deleted && OWNERS.contains(&entry.kind) {
+        if entry.deleted && OWNER_KINDS.contains(&entry.kind) {
             seen.dead.insert(text("/metadata/uid"));
         }
         seen.history.entry(namespace).or_default().push(entry);
@@ -190,10 +190,10 @@ impl Cluster {
         self.changed.raise();
     }
 
-    /// What there is in a namespace, by kind and name.
+    /// The present objects of a namespace, by kind and name.
     #[must_use]
     pub fn present(&self, namespace: &str) -> BTreeMap<(&'static str, String), Value> {
-        self.seen
+        self.recorded
             .lock()
             .unwrap()
             .present
@@ -202,10 +202,10 @@ impl Cluster {
             .unwrap_or_default()
     }
 
-    /// How many changes there were in a namespace.
+    /// The number of changes in a namespace.
     #[must_use]
     pub fn changes(&self, namespace: &str) -> usize {
-        self.seen
+        self.recorded
             .lock()
             .unwrap()
             .history
@@ -213,10 +213,10 @@ impl Cluster {
             .map_or(0, Vec::len)
     }
 
-    /// UIDs of the pods that are gone, the last one first.
+    /// UIDs of the deleted pods, the newest first.
     #[must_use]
-    pub fn gone_pods(&self, namespace: &str) -> Vec<String> {
-        let seen = self.seen.lock().unwrap();
+    pub fn deleted_pods(&self, namespace: &str) -> Vec<String> {
+        let seen = self.recorded.lock().unwrap();
         let pods = seen
             .history
             .get(namespace)
@@ -232,10 +232,10 @@ impl Cluster {
             .collect()
     }
 
-    /// The object of that name.
+    /// The object with that name.
     #[must_use]
     pub fn get(&self, namespace: &str, kind: &'static str, name: &str) -> Option<Value> {
-        self.seen
+        self.recorded
             .lock()
             .unwrap()
             .present
@@ -244,45 +244,45 @@ impl Cluster {
             .cloned()
     }
 
-    /// The state that the object is in, without the object.
+    /// The resource version of an object.
     #[must_use]
     pub fn version(&self, namespace: &str, kind: &'static str, name: &str) -> Option<String> {
-        let seen = self.seen.lock().unwrap();
+        let seen = self.recorded.lock().unwrap();
         let object = seen.present.get(namespace)?.get(&(kind, name.to_owned()))?;
         object["metadata"]["resourceVersion"]
             .as_str()
             .map(ToOwned::to_owned)
     }
 
-    /// Kinds and names of all that belongs to a VM.
+    /// Kinds and names of a VM's children.
     #[must_use]
     pub fn of_vm(&self, namespace: &str, vm: &str) -> BTreeSet<(&'static str, String)> {
-        let seen = self.seen.lock().unwrap();
+        let seen = self.recorded.lock().unwrap();
         let present = seen.present.get(namespace).into_iter().flatten();
         let of_vm = present
             .filter(|(_, object)| object["metadata"]["labels"]["app.kubernetes.io/instance"] == vm);
         of_vm.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Forgets what has happened, where nobody asks for it.
-    pub fn forget_history(&self) {
-        self.seen.lock().unwrap().history.clear();
+    /// Deletes the recorded history.
+    pub fn clear_history(&self) {
+        self.recorded.lock().unwrap().history.clear();
     }
 
-    /// All that has happened in a namespace, in order; it is forgotten.
+    /// Returns the history of a namespace in order, and deletes it.
     #[must_use]
     pub fn take_history(&self, namespace: &str) -> Vec<Entry> {
-        let mut seen = self.seen.lock().unwrap();
+        let mut seen = self.recorded.lock().unwrap();
         seen.present.remove(namespace);
         let mut history = seen.history.remove(namespace).unwrap_or_default();
         history.sort_by_key(|entry| entry.revision);
         history
     }
 
-    /// What the played parts could not do in a namespace.
+    /// Failures of the simulated components in a namespace.
     #[must_use]
     pub fn failures(&self, namespace: &str) -> Vec<String> {
-        self.seen
+        self.recorded
             .lock()
             .unwrap()
             .failures
@@ -291,7 +291,7 @@ impl Cluster {
             .unwrap_or_default()
     }
 
-    /// Makes an object, as somebody else than the operator; gives it as it is then.
+    /// Creates an object as another client than the operator, and returns it.
     pub async fn make(&self, namespace: &str, kind: &str, object: Value) -> Value {
         let objects = api(&self.client, kind, Some(namespace));
         let made = objects
@@ -304,10 +304,10 @@ impl Cluster {
         serde_json::to_value(made).unwrap()
     }
 
-    /// Changes an object, likewise.
+    /// Patches an object as another client than the operator.
     ///
     /// # Errors
-    /// If the API server refuses.
+    /// The API server rejects the patch.
     pub async fn merge(
         &self,
         kind: &str,
@@ -352,14 +352,15 @@ impl Cluster {
             .map(drop)
     }
 
-    /// What the rest of Kubernetes does about it. What fails is overtaken by another change, which is played again.
-    async fn play(self, kind: &'static str, deleted: bool, object: Value) {
+    /// The reaction of the simulated components to a change. A failed request conflicts with another change, which has
+    /// its own reaction.
+    async fn react(self, kind: &'static str, deleted: bool, object: Value) {
         let namespace = object["metadata"]["namespace"].as_str();
         let Some(namespace) = self.only.as_deref().or(namespace).map(ToOwned::to_owned) else {
             return;
         };
         if deleted {
-            if OWNERS.contains(&kind) {
+            if OWNER_KINDS.contains(&kind) {
                 self.collect_garbage(&namespace).await;
             }
             return;
@@ -369,7 +370,7 @@ impl Cluster {
             .cloned()
             .unwrap_or_default();
         if owners.iter().any(|owner| {
-            self.seen
+            self.recorded
                 .lock()
                 .unwrap()
                 .dead
@@ -378,8 +379,8 @@ impl Cluster {
             self.collect_garbage(&namespace).await;
         }
         match kind {
-            "PersistentVolumeClaim" => self.play_volumes(&namespace, &object).await,
-            "Pod" => self.play_pod(&namespace, &object).await,
+            "PersistentVolumeClaim" => self.bind_volume(&namespace, &object).await,
+            "Pod" => self.run_pod(&namespace, &object).await,
             _ => {}
         }
     }
@@ -391,7 +392,7 @@ impl Cluster {
                 .cloned()
                 .unwrap_or_default();
             let is_dead = |uid: &Value| {
-                self.seen
+                self.recorded
                     .lock()
                     .unwrap()
                     .dead
@@ -406,9 +407,9 @@ impl Cluster {
         }
     }
 
-    async fn play_volumes(&self, namespace: &str, claim: &Value) {
+    async fn bind_volume(&self, namespace: &str, claim: &Value) {
         if claim["metadata"]["deletionTimestamp"].is_string() {
-            return self.let_go(namespace, claim).await;
+            return self.remove_claim(namespace, claim).await;
         }
         let wanted = &claim["spec"]["resources"]["requests"]["storage"];
         if claim["status"]["phase"] == "Bound" && claim["status"]["capacity"]["storage"] == *wanted
@@ -428,11 +429,11 @@ impl Cluster {
             .await;
     }
 
-    /// A claim goes when no pod uses it any more.
-    async fn let_go(&self, namespace: &str, claim: &Value) {
+    /// Removes a terminating PVC that no pod uses any more.
+    async fn remove_claim(&self, namespace: &str, claim: &Value) {
         let name = &claim["metadata"]["name"];
         let is_used = || {
-            let seen = self.seen.lock().unwrap();
+            let seen = self.recorded.lock().unwrap();
             let present = seen.present.get(namespace).into_iter().flatten();
             let pods = present.filter(|((kind, _), _)| *kind == "Pod");
             let mut volumes =
@@ -458,10 +459,10 @@ impl Cluster {
         }
     }
 
-    async fn play_pod(&self, namespace: &str, pod: &Value) {
+    async fn run_pod(&self, namespace: &str, pod: &Value) {
         let name = pod["metadata"]["name"].as_str().unwrap();
         if pod["metadata"]["deletionTimestamp"].is_string() {
-            // The kubelet: the guest has shut down. It does not give up before the pod is gone.
+            // The kubelet after a shutdown of the guest. It retries until the pod is gone.
             tokio::time::sleep(Duration::from_millis(50)).await;
             let mut last = Ok(());
             for _ in 0..60 {
@@ -475,7 +476,7 @@ impl Cluster {
                 }
             }
             let failure = format!("the played kubelet cannot remove the pod: {last:?}");
-            self.seen
+            self.recorded
                 .lock()
                 .unwrap()
                 .failures
@@ -497,7 +498,7 @@ impl Cluster {
                 .body(binding.to_string().into_bytes());
             let _ = self.client.request::<Value>(request.unwrap()).await;
         } else if pod["status"]["phase"] == "Pending" {
-            // An image is there as soon as somebody fetches it.
+            // A downloaded image exists immediately.
             let fetches = pod["metadata"]["labels"]["app.kubernetes.io/name"] == names::APP_FETCH;
             let phase = if fetches { "Succeeded" } else { "Running" };
             let state = match fetches {
@@ -533,11 +534,11 @@ impl Cluster {
                 let status = json!({"status": {"containerStatuses": [container]}});
                 let _ = self.merge("Pod", namespace, name, "status", status).await;
             }
-            self.play_runner(namespace, name, pod).await;
+            self.report_as_runner(namespace, name, pod).await;
         }
     }
 
-    /// The VM with that UID. The watch of VMs may be behind that of pods, and nobody plays this pod again when it is not.
+    /// The VM with that UID. The watch of VMs may lag behind that of pods, and this pod causes no further call.
     async fn owner(&self, namespace: &str, name: &str, uid: &str) -> Option<Value> {
         for _ in 0..100 {
             let vm = self.get(namespace, "VirtualMachine", name);
@@ -549,8 +550,8 @@ impl Cluster {
         None
     }
 
-    /// The runner's word that the guest runs, once for each pod.
-    async fn play_runner(&self, namespace: &str, name: &str, pod: &Value) {
+    /// The runner's report that the guest runs, once for each pod.
+    async fn report_as_runner(&self, namespace: &str, name: &str, pod: &Value) {
         let uid = pod["metadata"]["uid"].as_str().unwrap();
         let owner = pod["metadata"]["ownerReferences"][0]["uid"]
             .as_str()
@@ -562,19 +563,19 @@ impl Cluster {
             .as_array()
             .cloned()
             .unwrap_or_default();
-        let told = present.iter().any(|c| {
+        let is_reported = present.iter().any(|c| {
             c["type"] == conditions::RUNNING && c["status"] == "True" && c["message"] == uid
         });
-        if told {
+        if is_reported {
             return;
         }
-        let told = conditions::INITIAL.map(|type_| {
+        let initial = conditions::INITIAL.map(|type_| {
             let status = if type_ == conditions::RUNNING { "True" } else { "False" };
             json!({"type": type_, "status": status, "reason": "Test", "message": uid, "lastTransitionTime": "2026-01-01T00:00:00Z"})
         });
         let body = json!({
             "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine", "metadata": {"name": name},
-            "status": {"cpus": 1, "ram": "1073741824", "consoleClient": "", "conditions": told},
+            "status": {"cpus": 1, "ram": "1073741824", "consoleClient": "", "conditions": initial},
         });
         let params = PatchParams::apply(names::MANAGER_RUNNER).force();
         let _ = api(&self.client, "VirtualMachine", Some(namespace))
