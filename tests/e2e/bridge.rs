@@ -9,8 +9,8 @@ use tokio::net::TcpSocket;
 
 const BRIDGE: &str = "vmop-e2e0";
 
-/// A port of the node, which is this machine. No other program gets it while this is there, but a display can: both allow
-/// that, and this one does not listen.
+/// A reserved port of the node, which is this machine. It is bound with `SO_REUSEPORT` and does not listen, so that no
+/// other program gets it, but a display can use it.
 struct Port(TcpSocket);
 
 impl Port {
@@ -26,12 +26,12 @@ impl Port {
     }
 }
 
-/// A VM on that bridge of the node, and so in the node's network, where its display needs a port.
+/// A VM on that bridge, and so in the node's network, where its display needs a port.
 fn on(bridge: &str, port: &Port) -> Value {
     json!({"spec": {"vm": {"networks": [{"tap": {"bridge": bridge}}], "display": {"spice": {"port": port.number()}}}}})
 }
 
-/// Nobody of the pod has a capability, or can get one.
+/// Asserts that no process of the pod has a capability or can get one.
 fn has_no_capability(pod_uid: &str) {
     for program in ["vm-runner-tap", "qemu-system-x86"] {
         let pids = process::of_pod(pod_uid, program);
@@ -58,7 +58,7 @@ fn vms_on_a_bridge_of_their_node_reach_each_other() {
         let one = space.create("one", on(BRIDGE, &ports[0])).await;
         let two = space.create("two", on("vmop-e2e1", &ports[1])).await;
 
-        // A bridge that is not there is told of, with what helps, and tried again.
+        // A missing bridge is reported with the next step, and retried.
         two.until("says that there is no such bridge", BOOT, |vm| {
             let message = condition(vm, "Ready")["message"].to_string();
             message.contains("no tap can be attached to the bridge vmop-e2e1")

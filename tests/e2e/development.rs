@@ -1,4 +1,4 @@
-//! The operator outside of the cluster, as who works on it runs it.
+//! The operator outside the cluster, as a developer runs it.
 
 use super::harness::kubectl;
 use super::harness::outside::Outside;
@@ -26,7 +26,7 @@ fn the_operator_runs_outside_of_the_cluster() {
             .kubectl(&["get", "deployment", "vm-operator", "--output", scale])
             .await;
         assert_eq!(replicas, "0");
-        // The VM is shut down while its operator is still there, as it is for a user.
+        // The VM is shut down while its operator still runs, as for a user.
         kubectl::must(&["--namespace", &space.name, "delete", "vm", "vm"]).await;
         vm.pod_gone(60).await;
     });

@@ -1,4 +1,4 @@
-//! The device plugin: what a node offers, what a pod gets by it, and what a VM says where there is nothing to get.
+//! The device plugin: the resources of a node, the devices of a pod, and the report of a VM without the resource.
 
 use super::harness::vm::condition;
 use super::harness::{Space, e2e, eventually, kubectl, rig};
@@ -10,7 +10,7 @@ const KVM: &str = "vmoperator.jdrupes.org/kvm";
 pub const TUN: &str = "vmoperator.jdrupes.org/tun";
 const VHOST_NET: &str = "vmoperator.jdrupes.org/vhost-net";
 
-/// What the node offers of a resource. None if it has never been heard of.
+/// The allocatable amount of a resource, or `None` if the node does not have the resource.
 async fn allocatable(resource: &str) -> Option<String> {
     let nodes: Value =
         serde_json::from_str(&kubectl::must(&["get", "nodes", "--output", "json"]).await).unwrap();
@@ -35,7 +35,7 @@ pub async fn node_offers(resource: &str, amount: &str) {
     .await;
 }
 
-/// What the node has to offer of a device.
+/// The amount of a device on the node.
 pub fn slots(device: &str) -> &'static str {
     if Path::new(device).exists() {
         "1k"
@@ -44,8 +44,8 @@ pub fn slots(device: &str) -> &'static str {
     }
 }
 
-/// What QEMU complains about that is to use `/dev/net/tun`, in a pod that the space's Pod Security takes and that asks
-/// for these resources.
+/// The error of a QEMU that opens `/dev/net/tun`, in a pod that passes the namespace's Pod Security and requests these
+/// resources.
 pub async fn tap_in_pod(space: &Space, name: &str, resources: Value) -> String {
     let qemu = [
         "/usr/bin/qemu-system-x86_64",
@@ -88,8 +88,8 @@ pub async fn tap_in_pod(space: &Space, name: &str, resources: Value) -> String {
     .await
 }
 
-/// It could be opened for reading and writing, which is all that the device plugin gives; to make an interface with it
-/// is another right.
+/// The device could be opened for reading and writing, which is all that the device plugin permits. Creating an
+/// interface needs a capability.
 pub const OPENED: &str = "could not configure /dev/net/tun (t0): Operation not permitted";
 
 #[test]
@@ -107,7 +107,7 @@ fn a_restricted_pod_gets_the_device_that_it_asks_for_and_no_other_pod_has_it() {
     });
 }
 
-/// How often the plugin of the node has registered a resource.
+/// The number of times that the node's device plugin has registered a resource.
 pub async fn registered(resource: &str) -> usize {
     let logs = [
         "--namespace",
@@ -138,8 +138,8 @@ pub async fn registers_again(resource: &str, before: usize) {
     .await;
 }
 
-/// A second plugin, for kvm only, which does not see the node's devices: for the kubelet, the node has none. It comes in
-/// a namespace of its own, whose name is given.
+/// A second plugin for kvm only, without access to the node's devices: the kubelet then has none of them. It runs in
+/// the given new namespace.
 async fn hide_kvm(space: &Space, more: &[&str]) -> String {
     let namespace = format!("{}-plugin", space.name);
     if kubectl::run(&["get", "namespace", &namespace])

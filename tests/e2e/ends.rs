@@ -1,4 +1,4 @@
-//! VMs that end by themselves: the guest powers off, QEMU or the runner is killed.
+//! VMs that stop without a request: the guest powers off, QEMU or the runner is killed.
 
 use super::harness::disk::Counts;
 use super::harness::vm::{BOOT, SHUTDOWN, Vm, condition, ready_reason};
@@ -6,7 +6,7 @@ use super::harness::{console, e2e, eventually, process};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// The status that reports the end of that pod, and how many seconds after it the next pod was created.
+/// The status that reports the exit of that pod, and the seconds until the next pod was created.
 async fn end_after(vm: &Vm<'_>, old_pod: &str) -> (Value, i64) {
     vm.pod_after(old_pod, SHUTDOWN).await;
     let created = vm.pod().unwrap()["metadata"]["creationTimestamp"]
@@ -27,7 +27,7 @@ async fn end_after(vm: &Vm<'_>, old_pod: &str) -> (Value, i64) {
     });
     assert_eq!(ready_reason(told), "RestartBackoff", "{told:#}");
     assert_eq!(condition(told, "Ready")["status"], "False", "{told:#}");
-    // Both times are whole seconds, so this is exact to the second.
+    // Both times are in whole seconds, so this is exact.
     let ended = told["status"]["restarts"]["time"]
         .as_str()
         .unwrap()
@@ -54,7 +54,7 @@ fn a_guest_that_powers_itself_off_stays_off_where_that_is_wanted() {
         vm.pod_gone(SHUTDOWN).await;
         vm.becomes("Stopped", SHUTDOWN).await;
 
-        // A new operator looks at everything anew. It has looked when it has seen another VM to its end.
+        // A new operator reconciles all objects. It has done so when another VM has completed its exit.
         space.restart_operator().await;
         let other = space.create("other", json!({})).await;
         other.becomes("Running", BOOT).await;
@@ -66,7 +66,7 @@ fn a_guest_that_powers_itself_off_stays_off_where_that_is_wanted() {
         );
         assert_eq!(ready_reason(&vm.now()), "Stopped");
 
-        // Who switches it on again means it.
+        // A new request to run starts it.
         other.want("Stopped").await;
         other.pod_gone(SHUTDOWN).await;
         vm.want("Running").await;
@@ -103,7 +103,7 @@ fn a_qemu_that_is_killed_is_started_again_after_pauses_that_grow() {
 #[test]
 fn a_vm_whose_guest_does_not_shut_down_is_switched_off() {
     e2e(1, async |space| {
-        // Without a disk nothing runs that would heed the power button.
+        // Without a disk, no guest runs that would react to the power button.
         let vm = space
             .create(
                 "vm",
@@ -130,7 +130,7 @@ fn a_vm_whose_guest_does_not_shut_down_is_switched_off() {
     });
 }
 
-/// Waits until `kubectl describe` has a warning that names that end.
+/// Waits until `kubectl describe` has a warning with that reason.
 async fn warns_of(vm: &Vm<'_>, end: &str) {
     eventually("an event tells of the restart", 20, async || {
         let said = vm.space.kubectl(&["describe", "vm", &vm.name]).await;
@@ -145,7 +145,7 @@ async fn warns_of(vm: &Vm<'_>, end: &str) {
     .await;
 }
 
-/// The runner's tests cover both ends of the process, and the simulated faults the restart.
+/// The runner's tests cover both exits of the process, and the simulated faults the restart.
 mod exhaustive {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! The well-known example, as it stands in `examples/`.
+//! The first example of `examples/`, unchanged.
 
 use super::harness::disk::Counts;
 use super::harness::space::CPU_OVERCOMMIT;
@@ -53,7 +53,7 @@ fn the_example_boots_and_its_status_says_so() {
                 "{type_}: {status:#}"
             );
         }
-        // The balloon needs the guest's help, so this one may come later than the agent's answer.
+        // The balloon needs the guest's driver, so it may follow the agent's response.
         vm.until("has the memory that is wanted", BOOT, |vm| {
             vm["status"]["ram"] == "4Gi"
         })
@@ -121,7 +121,7 @@ async fn the_pod_is_restricted_and_needs_no_flag_to_be_drained(vm: &Vm<'_>, pod:
             "{volume}"
         );
     }
-    // The firmware's variables and the machine's UUID are on a volume; nothing else of the runner's outlives the pod.
+    // The firmware's variables and the VM's UUID are on a volume. No other file of the runner outlives the pod.
     assert_eq!(
         pod["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"],
         true

@@ -1,5 +1,5 @@
-//! The roles of operator and runner grant what the other tests of the ordinary tier have used, verb by verb, and nothing else.
-//! The API server's audit log has their requests; a table has the exceptions. This runs as a run of its own after them,
+//! The roles of operator and runner grant exactly the verbs that the other tests of the ordinary tier have used. The
+//! requests are in the API server's audit log, and a table has the exceptions. This test is a separate run after them,
 //! as [`super`] shows.
 
 use super::harness::rig;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Account, resource with its group and subresource, verb.
 type Right = (String, String, String);
 
-/// Rights that are granted although these tests need not use them: account, resources, verbs, reason.
+/// Permissions that these tests need not use: account, resources, verbs, reason.
 const EXCEPTIONS: &[(&str, &[&str], &[&str], &str)] = &[
     (
         "vm-operator",
@@ -111,7 +111,7 @@ fn texts(value: &Value) -> impl Iterator<Item = &str> {
         .filter_map(Value::as_str)
 }
 
-/// What a role grants.
+/// The permissions of a role.
 fn granted(account: &str, role: &Value) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     for rule in role["rules"].as_array().into_iter().flatten() {
@@ -130,8 +130,8 @@ fn granted(account: &str, role: &Value) -> BTreeSet<Right> {
     rights
 }
 
-/// What an entry of the audit log tells of an account: what was asked for, and whether it was allowed. None: it is about
-/// no resource, or about what every account may do.
+/// The account, the request and its result in an entry of the audit log. `None` if it is about no resource, or about a
+/// request that each account may send.
 fn asked(account: &str, entry: &Value) -> Option<(Right, bool)> {
     let object = &entry["objectRef"];
     let part = |name: &str| object[name].as_str().unwrap_or_default();
@@ -159,7 +159,7 @@ fn asked(account: &str, entry: &Value) -> Option<(Right, bool)> {
     ))
 }
 
-/// What is wrong: rights that nobody has used, and requests for which there is no right.
+/// Unused permissions, and requests without a permission.
 fn complaints(
     granted: &BTreeSet<Right>,
     asked: &BTreeSet<(Right, bool)>,
@@ -170,7 +170,7 @@ fn complaints(
         .iter()
         .filter(|right| !used(right) && !exceptions.contains(right));
     let unused = unused.map(|right| format!("granted and not used: {right:?}"));
-    // While a namespace is removed, its roles may go before its operator.
+    // While a namespace is removed, its roles may be deleted before its operator.
     let refused = asked
         .iter()
         .filter(|(right, allowed)| !allowed && !granted.contains(right));
@@ -212,7 +212,7 @@ fn granted_by_deploy() -> BTreeSet<Right> {
         .collect()
 }
 
-/// The audit log's files, those that were put aside too.
+/// The audit log's files, including rotated ones.
 fn logs() -> Vec<PathBuf> {
     let dir = rig::dir();
     let files = fs::read_dir(dir.join("logs"))
@@ -256,9 +256,9 @@ fn what_is_granted_is_used_and_nothing_else_is_asked_for() {
             }
         }
     }
-    // What other tests of that run have made for themselves.
+    // Permissions of objects that other tests of the run have created.
     all.retain(|((account, ..), _)| ["vm-operator", "vm-runner"].contains(&account.as_str()));
-    // The operator of the previous version reads its Deployment, also once the upgrade has taken that right away.
+    // The operator of the previous version reads its Deployment, also after the upgrade has removed that permission.
     all.retain(|((_, resource, _), allowed)| *allowed || resource != "apps/deployments");
     assert!(!all.is_empty(), "the audit log tells nothing of {run}");
     let complaints = complaints(&granted_by_deploy(), &all, &exceptions());

@@ -1,4 +1,4 @@
-//! CD images that are given by URL: fetched once by a pod of their own, and in the drive when they are there.
+//! CD images by URL: downloaded once by a separate pod, and inserted when they exist.
 
 use super::harness::vm::{BOOT, Vm, condition, ready_reason};
 use super::harness::{Space, e2e, eventually, kubectl, process};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use support::web::{Authority, Reply, Web, tunnel_at};
 
-/// The node's address, where pods reach it.
+/// The node's address, under which pods reach it.
 const NODE: &str = "10.88.0.1:0";
 /// A web server on the node with one image, under any path.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ fn checksum() -> String {
 }
 
 impl Server {
-    /// Starts it; as long as it is not open, it fails.
+    /// Starts the server. Until it is opened, it fails.
     async fn start(open: bool) -> Self {
         let listener = tokio::net::TcpListener::bind(NODE).await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -68,7 +68,7 @@ async fn answer(State(server): State<Server>, _: Uri) -> (StatusCode, Vec<u8>) {
     }
 }
 
-/// The tiny guest's disk before a CD drive; the guest boots from the disk.
+/// The tiny guest's disk before a CD drive. The guest boots from the disk.
 fn with_cd(space: &Space, name: &str, cdrom: &Value, cd_first: bool) -> Value {
     let mut vm = super::harness::vm::tiny(space, name, &json!({}));
     let disk = vm["spec"]["vm"]["disks"][0].take();
@@ -79,7 +79,7 @@ fn with_cd(space: &Space, name: &str, cdrom: &Value, cd_first: bool) -> Value {
     json!({"spec": {"vm": {"disks": disks}}})
 }
 
-/// Whether QEMU has the image open, with what was on the server in it. (The tiny guest has no driver for CDs.)
+/// Whether QEMU has the image open, with the content of the server. (The tiny guest has no driver for CDs.)
 fn has_cd(vm: &Vm<'_>) -> bool {
     let [qemu] = &process::of_pod(&vm.pod_uid(), "qemu-system-x86")[..] else {
         return false;
@@ -142,7 +142,7 @@ fn a_cd_that_is_given_by_url_is_fetched_once_and_is_there_when_the_machine_start
         vm.counts().await;
         assert!(has_cd(&vm), "the image is in the drive from the start");
 
-        // For another VM the image is there already, whether the server is or not.
+        // For another VM the image exists already, independent of the server.
         let asked = server.asked();
         server.open.store(false, Ordering::Relaxed);
         let other = space
@@ -196,7 +196,7 @@ fn a_cd_that_nothing_waits_for_comes_into_the_drive_of_the_running_machine() {
         .await;
         until_cd(&vm, true).await;
 
-        // Taken out by hand, and back: the server is not needed any more.
+        // Ejected by hand, and inserted again. The server is not needed any more.
         server.open.store(false, Ordering::Relaxed);
         vm.patch(&with_cd(space, "vm", &json!({"image": ""}), false))
             .await;
@@ -227,7 +227,7 @@ fn an_image_comes_through_the_companys_proxy_from_a_server_that_the_companys_aut
             .configure(&json!({"imageRepository": {"fetch": fetch}}))
             .await;
 
-        // The server is the node's own: without the proxy, no pod would reach it by that name.
+        // The server is only on the node. Without the proxy, no pod would reach it by that name.
         let cdrom = json!({"image": server.url("/install.iso"), "checksum": checksum()});
         let vm = space.create("vm", with_cd(space, "vm", &cdrom, true)).await;
         let missing = |vm: &Value| {

@@ -1,11 +1,11 @@
-//! Mistakes: `kubectl describe vm` says what is wrong, where, and what to do.
+//! Invalid configurations: `kubectl describe vm` shows the error, its place, and the next step.
 
 use super::harness::vm::{condition, tiny};
 use super::harness::{Space, e2e, eventually, kubectl};
 use serde_json::{Value, json};
 
-/// Creates the VM and waits for its explanation: that reason and all of those words in the condition, and a warning of
-/// the same reason.
+/// Creates the VM and waits for its condition with that reason and all of those words, and for a warning with the same
+/// reason.
 async fn is_explained(space: &Space, name: &str, changes: Value, reason: &str, words: &[&str]) {
     kubectl::create(&tiny(space, name, &changes)).await.unwrap();
     eventually(&format!("VM {name} is explained"), 60, async || {
@@ -46,7 +46,7 @@ fn each_mistake_is_explained_with_its_place_and_a_next_step() {
         )
         .await;
 
-        // Nobody has made a volume with these labels.
+        // No volume has these labels.
         let step = "kubectl describe pvc claim-system-disk";
         is_explained(
             space,
@@ -57,7 +57,7 @@ fn each_mistake_is_explained_with_its_place_and_a_next_step() {
         )
         .await;
 
-        // What admission sees does not even get there.
+        // Admission rejects this.
         let size = json!({"spec": {"vm": {"maximumRam": "lots", "disks": null}}});
         let refused = kubectl::create(&tiny(space, "size", &size))
             .await
@@ -82,8 +82,8 @@ fn each_mistake_is_explained_with_its_place_and_a_next_step() {
     });
 }
 
-/// A claim with the labels that one of the VM `another` has. It asks for more than there is, so that it stays without a
-/// volume.
+/// A claim with the labels of a claim of the VM `another`. It requests more than any volume has, so that it stays
+/// unbound.
 async fn claim_of_another(space: &Space, name: &str) {
     let labels = json!({
         "app.kubernetes.io/name": "vmrunner",
@@ -109,7 +109,7 @@ fn a_vm_whose_mistake_is_mended_runs() {
         claim_of_another(space, "vm-system-disk").await;
         let vm = space.create("vm", json!({})).await;
         vm.becomes("InvalidSpec", 60).await;
-        // The VM's own takes its place at once, and kubectl might wait for the end of that one.
+        // The VM's own claim replaces it immediately, and kubectl might wait for the deletion of that one.
         space
             .kubectl(&["delete", "pvc", "vm-system-disk", "--wait=false"])
             .await;

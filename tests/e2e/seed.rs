@@ -1,16 +1,16 @@
-//! What cloud-init in the guest gets: from secrets, which nobody else sees, and as much as Kubernetes can carry.
+//! The cloud-init seed in the guest: from Secrets that no other object shows, and as large as Kubernetes allows.
 
 use super::harness::vm::{BOOT, SHUTDOWN, Vm, condition, tiny, uid};
 use super::harness::{Space, console, e2e, eventually, kubectl, process};
 use serde_json::{Value, json};
 use std::fs;
 
-/// In brackets where it is looked for, so that the question does not hold the answer.
+/// In brackets in the searched file, so that the command line does not contain the result.
 const USER: (&str, &str) = ("geheim-user-1", "geheim-user-[1]");
 const NETWORK: (&str, &str) = ("geheim-network-1", "geheim-network-[1]");
 const CHANGED: (&str, &str) = ("geheim-user-2", "geheim-user-[2]");
 
-/// Whether the seed, which is the guest's second disk, holds the words.
+/// Whether the seed, which is the guest's second disk, contains the text.
 async fn seed_has(vm: &Vm<'_>, pattern: &str) -> bool {
     vm.guest(&format!("grep -c {pattern} /dev/vdb")).await != "0"
 }
@@ -24,7 +24,7 @@ fn secret(space: &Space, user: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data})
 }
 
-/// Everything that people and programs can read of a VM, but for the secret itself.
+/// All objects, logs and events of a VM except the Secret itself.
 async fn all_that_is_said(vm: &Vm<'_>) -> String {
     let space = vm.space;
     let kinds = "vms,pods,configmaps,persistentvolumeclaims,services,events,deployments,leases";
@@ -82,7 +82,7 @@ fn what_a_secret_holds_reaches_the_guest_and_nobody_else() {
             at.map_or("", |at| &said[at.saturating_sub(300)..at + 50])
         );
 
-        // As it is documented: another content is for the next start, and nobody is asked to make one.
+        // As documented: another content is for the next start, and no restart is required.
         let patch = json!({"stringData": {"cloud-config": format!("#cloud-config\npassword: {}\n", CHANGED.0)}});
         space
             .kubectl(&[
@@ -124,8 +124,8 @@ fn memory(pod_uid: &str) -> u64 {
     process::field(&pid, "VmRSS").parse::<u64>().unwrap() >> 10
 }
 
-/// Far more MiB than the copies of one VM's user-data take, as the allocator's share varies. A copy that is kept for each
-/// event of the VM exceeds it.
+/// Far more MiB than the copies of one VM's user-data, because the allocator's share varies. A copy for each event of
+/// the VM would exceed it.
 const GROWTH_MAX: u64 = 128;
 
 #[test]
@@ -142,7 +142,7 @@ fn user_data_of_900_kib_reaches_the_guest_and_what_is_too_large_is_told_once() {
             .await;
         let large = with_user_data(space, "vm", 900 * KIB);
 
-        // Plain `kubectl apply` keeps a copy in an annotation, and annotations have 256 KiB.
+        // Plain `kubectl apply` stores a copy in an annotation, and annotations are limited to 256 KiB.
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), large.to_string()).unwrap();
         let path = file.path().display().to_string();

@@ -1,5 +1,5 @@
-//! An upgrade and the way back: the operator of the previous commit (`tests/cluster/previous`) hands over to the current one,
-//! and the current one back to it, each with its own manifests. All guests continue to run.
+//! An upgrade and a downgrade: the operator of the previous commit (`tests/cluster/previous`) hands over to the present
+//! one and back, each with its own manifests. All guests continue to run.
 
 use super::harness::disk::Counts;
 use super::harness::space::e2e_in_an_empty_namespace;
@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// A state of the project.
+/// A version of the project.
 struct State {
-    /// The overlay with its manifests, relative to the namespace's own.
+    /// The overlay with its manifests, relative to that of the namespace.
     manifests: &'static str,
     /// Tag of its images.
     tag: &'static str,
@@ -28,7 +28,7 @@ const TODAY: State = State {
 };
 
 impl State {
-    /// Puts it in force as an administrator does. Returns when its operator leads, and no other is there.
+    /// Applies it as an administrator does. Returns when its operator leads and no other runs.
     async fn install(&self, space: &Space) {
         let before: Vec<String> = operators(space).iter().map(uid).collect();
         let runner = json!({"source": format!("localhost/vm-runner:{}", self.tag)});
@@ -85,7 +85,7 @@ async fn metrics(space: &Space, operator: &Value) -> Result<String, String> {
     space.try_kubectl(&["get", "--raw", &path]).await
 }
 
-/// What is another one when a guest has been started anew: the pod, its container, QEMU's process.
+/// The identity of a running guest: the pod, its container, QEMU's process.
 fn life(vm: &Vm<'_>) -> (String, Value, Vec<String>) {
     let pod = vm.pod().expect("the VM has a pod");
     let qemu = process::of_pod(&uid(&pod), "qemu-system-x86");
@@ -97,7 +97,7 @@ fn life(vm: &Vm<'_>) -> (String, Value, Vec<String>) {
     )
 }
 
-/// The operator that leads sees to the VM, and its runner hears of it: the guest gets that many CPUs.
+/// Asserts that the leading operator manages the VM and its runner: the guest gets that many CPUs.
 async fn is_seen_to(vm: &Vm<'_>, cpus: u32) {
     vm.patch(&json!({"spec": {"vm": {"currentCpus": cpus}}}))
         .await;
@@ -115,8 +115,8 @@ async fn is_seen_to(vm: &Vm<'_>, cpus: u32) {
     .await;
 }
 
-/// A VM of this namespace that the operator of that state has started with its own runner. Which one that is, is told by the
-/// image, as both states may have the same version.
+/// A VM of this namespace that the operator of that version has started with its own runner. The image identifies the
+/// runner, because both versions may have the same number.
 async fn started_by<'a>(space: &'a Space, name: &str, state: &State) -> Vm<'a> {
     let vm = space
         .create(
@@ -158,7 +158,7 @@ async fn settles_without_restart(space: &Space, vms: &[&Vm<'_>]) {
     }
 }
 
-/// By the audit log, an operator wrote nothing any more once the next one had begun to write.
+/// Asserts from the audit log that an operator wrote nothing after the next one had begun to write.
 fn assert_one_writer_at_a_time(space: &Space, operators: usize) {
     let mut writes = space.audit.writes_by(&space.name, "vm-operator");
     writes.sort_by_key(|write| write.at);

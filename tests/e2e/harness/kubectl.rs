@@ -1,4 +1,4 @@
-//! What a user types.
+//! Commands of a user.
 
 use super::rig;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use std::process::Stdio;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-/// What would lead away from this machine.
+/// Environment variables that would select another cluster or proxy.
 const PROXIES: [&str; 6] = [
     "HTTP_PROXY",
     "HTTPS_PROXY",
@@ -16,7 +16,7 @@ const PROXIES: [&str; 6] = [
     "all_proxy",
 ];
 
-/// A kubectl that talks to the local cluster, whatever `KUBECONFIG` says: these tests drain a node.
+/// A kubectl for the local cluster, independent of `KUBECONFIG`, because these tests drain a node.
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(rig::dir().join("bin/vmop-kube"));
     command
@@ -30,10 +30,10 @@ pub fn command(args: &[&str]) -> Command {
     command
 }
 
-/// Runs kubectl. Gives what it printed.
+/// Runs kubectl and returns its output.
 ///
 /// # Errors
-/// What it complained about.
+/// The error output of kubectl.
 pub async fn run(args: &[&str]) -> Result<String, String> {
     let output = command(args)
         .stdin(Stdio::null())
@@ -63,7 +63,7 @@ pub async fn must(args: &[&str]) -> String {
 /// Creates an object.
 ///
 /// # Errors
-/// What the API server says against it.
+/// The API server's rejection.
 pub async fn create(object: &Value) -> Result<String, String> {
     let mut kubectl = command(&["create", "--filename", "-"]);
     kubectl
@@ -91,7 +91,7 @@ pub async fn create(object: &Value) -> Result<String, String> {
     }
 }
 
-/// Runs a command as a user types it at the root of the project, which must succeed. Gives what it printed.
+/// Runs a command at the root of the project, as a user types it. It must succeed. Returns its output.
 pub async fn typed(line: &str) -> String {
     let tool = rig::dir().join("bin/vmop-kube").display().to_string();
     let mut shell = Command::new("bash");

@@ -1,21 +1,21 @@
-//! An operator outside of the cluster, as who works on it runs it: no kubelet has a say in it.
+//! An operator outside the cluster, as a developer runs it. No kubelet controls it.
 
 use super::rig;
 use std::fs::{self, File};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-/// The operator. Dropping it ends it.
+/// The operator. Dropping it stops it.
 pub struct Outside {
     process: Child,
     dir: TempDir,
 }
 
 impl Outside {
-    /// Starts it for that namespace, with the configuration of the overlay `dev`.
+    /// Starts the operator for that namespace, with the configuration of the overlay `dev`.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// It cannot be started.
     pub fn start(namespace: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config =
@@ -44,7 +44,7 @@ impl Outside {
         }
     }
 
-    /// What it has said.
+    /// Its log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap()
     }

@@ -1,4 +1,4 @@
-//! Everything that happened to the objects of one kind in a namespace, in order. Nothing is missed between two looks.
+//! The complete history of the objects of one kind in a namespace, from a watch.
 
 use futures::StreamExt;
 use k8s_openapi::jiff::Timestamp;
@@ -12,12 +12,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinHandle;
 
-/// An object as it was at a time.
+/// A state of an object.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// When the watch told.
+    /// The time of the event.
     pub at: Timestamp,
-    /// The object.
     pub object: Value,
 }
 
@@ -27,14 +26,14 @@ struct State {
     ever: Vec<Seen>,
 }
 
-/// The objects of a kind. Dropping it ends the watch.
+/// The objects of a kind. Dropping it stops the watch.
 pub struct Watched {
     state: Arc<Mutex<State>>,
     task: JoinHandle<()>,
 }
 
 impl Watched {
-    /// Begins to watch.
+    /// Starts to watch.
     pub fn new<K: Resource<DynamicType = ()>>(client: &Client, namespace: &str) -> Self {
         let api = Api::<DynamicObject>::namespaced_with(
             client.clone(),
@@ -63,17 +62,17 @@ impl Watched {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The object of that name, if it is there.
+    /// The object with that name, if it exists.
     pub fn get(&self, name: &str) -> Option<Value> {
         self.state().now.get(name).cloned()
     }
 
-    /// The objects that are there.
+    /// The present objects.
     pub fn all(&self) -> Vec<Value> {
         self.state().now.values().cloned().collect()
     }
 
-    /// All that the object of that name, or its namesakes, have been.
+    /// All states of the objects with that name.
     pub fn ever(&self, name: &str) -> Vec<Seen> {
         let state = self.state();
         state
@@ -84,7 +83,7 @@ impl Watched {
             .collect()
     }
 
-    /// Names of all objects that were ever there, by their UIDs.
+    /// Names of all objects so far, by their UIDs.
     pub fn names_by_uid(&self) -> BTreeMap<String, String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let named = |seen: &Seen| {
@@ -96,7 +95,7 @@ impl Watched {
         self.state().ever.iter().map(named).collect()
     }
 
-    /// UIDs of all objects that ever had that name, in order.
+    /// UIDs of all objects so far with that name, in order.
     pub fn uids(&self, name: &str) -> Vec<String> {
         let mut uids: Vec<String> = Vec::new();
         for seen in self.ever(name) {

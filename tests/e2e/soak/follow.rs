@@ -1,5 +1,5 @@
-//! The API server's audit log, followed while it is written: it is begun anew at 200 MB, and an API server that is killed goes on
-//! with it.
+//! The API server's audit log, read while it is written. It is rotated at 200 MB, and continues after a restart of the
+//! API server.
 
 use crate::harness::{audit, rig};
 use k8s_openapi::jiff::Timestamp;
@@ -11,21 +11,21 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// Who writes on behalf of this project.
+/// The service accounts of this project.
 const ACCOUNTS: [&str; 2] = ["vm-operator", "vm-runner"];
 
-/// A request that writes, by operator or runner.
+/// A write request of operator or runner.
 #[derive(Clone, Debug)]
 pub struct Write {
     /// `vm-operator` or `vm-runner`.
     account: String,
-    /// What it asks for.
+    /// The request.
     asked: audit::Write,
-    /// The answer.
+    /// The status code of the response.
     code: u64,
 }
 
-/// The log from a moment on, of one namespace.
+/// The log of one namespace since a position.
 pub struct Follow {
     namespace: String,
     file: File,
@@ -49,7 +49,7 @@ impl Follow {
         }
     }
 
-    /// Takes in what has been written since.
+    /// Reads new entries.
     pub fn read(&mut self) {
         self.file.read_to_end(&mut self.rest).unwrap();
         let begun_anew = fs::metadata(path()).is_ok_and(|now| {
@@ -94,7 +94,7 @@ impl Follow {
         })
     }
 
-    /// All that are kept, but for events and the lease by which one operator leads.
+    /// All writes without dry runs, events and the Lease.
     fn of_objects(&self) -> impl Iterator<Item = &Write> {
         let apart = |write: &audit::Write| ["events", "leases"].contains(&write.resource.as_str());
         self.all
@@ -102,12 +102,12 @@ impl Follow {
             .filter(move |write| write.asked.is_kept && !apart(&write.asked))
     }
 
-    /// How many there were.
+    /// Their number.
     pub fn writes(&self) -> usize {
         self.of_objects().count()
     }
 
-    /// The last ones.
+    /// The last of them.
     pub fn last(&self, n: usize) -> Vec<Write> {
         let all: Vec<&Write> = self.of_objects().collect();
         all.iter()
@@ -126,7 +126,7 @@ impl Follow {
             .collect()
     }
 
-    /// What the operator has done to pods that were there: verb, name and when.
+    /// The operator's writes to existing pods: verb, name and time.
     pub fn to_pods(&self) -> impl Iterator<Item = (&str, &str, Timestamp)> {
         let done = self
             .of_objects()
@@ -138,7 +138,7 @@ impl Follow {
             .map(|write| (write.verb.as_str(), write.object.1.as_str(), write.at))
     }
 
-    /// How often a pod has written a lease.
+    /// The number of Lease writes of a pod.
     pub fn leases_by(&self, pod: &str) -> usize {
         self.all
             .iter()
@@ -151,7 +151,7 @@ impl Follow {
         assert!(found.is_empty(), "{what}: {found:#?}");
     }
 
-    /// What must hold of all writes, whatever has happened. In those times the API server was not ready.
+    /// Asserts the rules for all writes. `away` has the times in which the API server was not ready.
     pub fn judge(&self, away: &[Range<Timestamp>]) {
         assert!(self.writes() > 20, "the log knows of writes");
         self.must_not_be("claims are never deleted", |write| {
@@ -173,7 +173,8 @@ impl Follow {
                 && write.asked.resource != "events"
                 && (write.asked.resource != "vms/status" || write.asked.object.1 != write.asked.pod)
         });
-        // An API server that is not ready knows of no rights yet. A runner whose pod is gone has none any more.
+        // An API server that is not ready does not know roles yet. A runner whose pod is deleted has no permissions any
+        // more.
         self.must_not_be("the operator has the rights that it needs", |write| {
             let is_known = !away.iter().any(|time| time.contains(&write.asked.at));
             write.account == "vm-operator" && write.code == 403 && is_known
@@ -184,7 +185,7 @@ impl Follow {
         );
     }
 
-    /// How many writes there were, by whom and to what.
+    /// The number of writes by author and resource.
     pub fn told(&self) -> String {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for write in self.of_objects() {

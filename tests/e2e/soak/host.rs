@@ -1,4 +1,4 @@
-//! The node: which QEMUs run, what the programs take, and what is there of pods.
+//! The node: running QEMU processes, resources of the programs, and remains of pods.
 
 use super::lives::Lives;
 use crate::harness::{Space, rig};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use std::{fmt, fs};
 use vm_operator::api::vm::names;
 
-/// The clock's nanoseconds, for a seed.
+/// The clock's nanoseconds, as a seed.
 pub fn nanos() -> u64 {
     SystemTime::UNIX_EPOCH
         .elapsed()
@@ -32,7 +32,7 @@ fn pids() -> impl Iterator<Item = String> {
     names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The taps of runners, in each network namespace that a process is in.
+/// The taps of runners, in the network namespace of each process.
 fn taps() -> BTreeSet<String> {
     let ours = names::TAP_INTERFACE.trim_end_matches("%d");
     let (mut namespaces, mut taps) = (BTreeSet::new(), BTreeSet::new());
@@ -43,7 +43,7 @@ fn taps() -> BTreeSet<String> {
         if namespaces.contains(&namespace) {
             continue;
         }
-        // It may have ended meanwhile; then another process of the namespace tells.
+        // It may have exited in between. Then another process of the namespace has the same taps.
         let Ok(links) = fs::read_to_string(format!("/proc/{pid}/net/dev")) else {
             continue;
         };
@@ -57,7 +57,7 @@ fn taps() -> BTreeSet<String> {
     taps
 }
 
-/// The processes of pods; what has ended and waits for its parent is none.
+/// The processes of pods without zombies.
 fn processes() -> Vec<Process> {
     let mut all = Vec::new();
     for pid in pids() {
@@ -79,7 +79,7 @@ fn processes() -> Vec<Process> {
     all
 }
 
-/// What a process took when it was seen first and last.
+/// The resources of a process at its first and last measurement.
 struct Taken {
     program: String,
     since: Instant,
@@ -88,7 +88,8 @@ struct Taken {
 }
 
 impl Taken {
-    /// What it takes at that age. What it needs is the most of a while: without its API server it has half of its descriptors.
+    /// Its requirement at that age: the maximum over some time, because a process without its API server has half of
+    /// its descriptors.
     fn note(&mut self, age: Duration, now: (usize, u64)) {
         self.last = now;
         if age >= WARM && (age < WARM + WHILE || self.first.is_none()) {
@@ -104,18 +105,18 @@ impl Taken {
     }
 }
 
-/// Until a program has all that it needs.
+/// The time after which a program has all that it needs.
 const WARM: Duration = Duration::from_secs(20);
-/// For which it is looked then at what it needs; longer than an API server that was killed is away.
+/// The time over which the requirement is measured. It is longer than an outage of a killed API server.
 const WHILE: Duration = Duration::from_secs(20);
-/// Between two looks at what programs take.
+/// The interval of measurements.
 const SELDOM: Duration = Duration::from_secs(5);
-/// A program may have so many descriptors more than when it was warm, …
+/// The allowed growth of a warm program's descriptors, …
 const DESCRIPTORS: usize = 8;
-/// … and so much memory, in KiB.
+/// … and of its memory, in KiB.
 const MEMORY: u64 = 6 * 1024;
 
-/// What is seen of processes all along.
+/// The observations of processes.
 #[derive(Default)]
 pub struct Watch {
     looks: u64,
@@ -124,12 +125,12 @@ pub struct Watch {
     most_taps: usize,
     taken: BTreeMap<String, Taken>,
     measured: Option<Instant>,
-    /// What is seen of VMs and pods.
+    /// The observations of VMs and pods.
     pub lives: Lives,
 }
 
 impl Watch {
-    /// Looks at all processes of the namespace's pods.
+    /// Observes all processes of the namespace's pods.
     pub fn look(&mut self, space: &Space) {
         self.lives
             .look(&space.vms.all(), &space.pods.all(), Timestamp::now());
@@ -170,7 +171,7 @@ impl Watch {
         taken.note(taken.since.elapsed(), now);
     }
 
-    /// Never two QEMUs for one VM; no program that takes more and more.
+    /// Asserts that no VM ever had two QEMU processes, and that no program has leaked resources.
     pub fn judge(&self) {
         assert!(
             self.doubles.is_empty(),
@@ -192,7 +193,7 @@ impl Watch {
         }
     }
 
-    /// What was seen.
+    /// A summary of the observations.
     pub fn told(&self) -> String {
         let of = |program: &str| {
             let all: Vec<&Taken> = self
@@ -227,7 +228,7 @@ impl Watch {
     }
 }
 
-/// Descriptors and private memory in KiB.
+/// The number of descriptors and the private memory in KiB.
 fn takes(pid: &str) -> Option<(usize, u64)> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
     let memory = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
@@ -242,11 +243,11 @@ fn takes(pid: &str) -> Option<(usize, u64)> {
     ))
 }
 
-/// What is there of pods and volumes.
+/// Remains of pods and volumes on the node.
 pub struct Host {
     loops: BTreeSet<String>,
     taps: BTreeSet<String>,
-    /// Of pods' networks: how many, as a pod of somebody else's may get a new one.
+    /// The number of pod networks, because pods of other namespaces may get new ones.
     links: usize,
     volumes: BTreeSet<String>,
 }
@@ -294,7 +295,7 @@ impl Host {
             .flatten()
             .flatten();
         Self {
-            // A device whose file is one of those devices is the kubelet's hold on it.
+            // A loop device whose file is another loop device is the kubelet's reference to it.
             loops: loops
                 .into_iter()
                 .filter(|line| line.contains(&dir) || line.contains(" /dev/loop"))
@@ -307,7 +308,7 @@ impl Host {
         }
     }
 
-    /// What there is now and was not before, and what is left of those pods.
+    /// New objects since the start, and remains of those pods.
     pub fn more_than(&self, before: &Self, pods: &BTreeSet<String>) -> Vec<String> {
         let more = |now: &BTreeSet<String>, before: &BTreeSet<String>| {
             now.difference(before).cloned().collect::<Vec<_>>()
@@ -356,7 +357,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// In a network namespace of its own, with a process that keeps it until it can read a line.
+/// Runs in its own network namespace, with a process that lives until it can read a line.
 #[test]
 fn a_tap_that_is_left_in_any_network_namespace_is_seen() {
     use std::io::{Read, Write};

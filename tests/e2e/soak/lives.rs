@@ -1,5 +1,5 @@
-//! (pure) Whose pod is whose, and whether a VM without a pod says so: what is seen of both all along, beside what the audit log
-//! says that the operator has done to pods.
+//! (pure) Ownership of pods, and the status of VMs without a pod: checks observations of both against the operator's
+//! pod writes in the audit log.
 
 use crate::harness::vm::{condition, uid};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use vm_operator::api::conditions;
 use vm_operator::api::vm::names;
 
-/// Between what happens and what is seen of it; and what was asked for before a VM had gone may come after that.
+/// The delay between an event and its observation. A request from before a VM's deletion may arrive in this time.
 const SLACK: SignedDuration = SignedDuration::from_secs(2);
-/// By when a VM whose pod is gone no longer says that it runs, with one operator that is ready all the time: one that has taken the
-/// place of another has to wait for that one's lease.
+/// The time after which a VM without a pod must not report that it runs, if one operator was ready all the time. A new
+/// operator first has to wait for the Lease of the previous one.
 const SOON: SignedDuration = SignedDuration::from_secs(60);
 
-/// An object, from when to when it was seen.
+/// An object, with the times of its first and last observation.
 struct Life {
     name: String,
     owner: String,
@@ -24,19 +24,19 @@ struct Life {
 }
 
 impl Life {
-    /// Whether it was there, under that name.
+    /// Whether it existed under that name at that time.
     fn was_there(&self, name: &str, at: Timestamp) -> bool {
         self.name == name && self.first - SLACK <= at && at <= self.last + SLACK
     }
 }
 
-/// All that were seen, by their UIDs.
+/// All observed objects by their UIDs.
 #[derive(Default)]
 pub struct Lives {
     vms: BTreeMap<String, Life>,
     pods: BTreeMap<String, Life>,
     wrong: BTreeSet<String>,
-    /// VMs that say that they run and have no pod: since when, and under which operator.
+    /// VMs without a pod that report that they run: since when, and under which operator.
     bare: BTreeMap<String, (Timestamp, String)>,
     longest: SignedDuration,
 }
@@ -60,7 +60,7 @@ fn note(lives: &mut BTreeMap<String, Life>, object: &Value, now: Timestamp) {
     life.last = now;
 }
 
-/// The operator that is ready, as a name that no other start of it has.
+/// The ready operator, by a name that differs for each start.
 fn operator(pods: &[Value]) -> Option<String> {
     let operators = pods
         .iter()
@@ -76,7 +76,7 @@ fn operator(pods: &[Value]) -> Option<String> {
 }
 
 impl Lives {
-    /// What there is at that time.
+    /// Records the objects at that time.
     pub fn look(&mut self, vms: &[Value], pods: &[Value], now: Timestamp) {
         vms.iter().for_each(|vm| note(&mut self.vms, vm, now));
         for pod in pods {
@@ -126,14 +126,14 @@ impl Lives {
         self.bare.insert(vm_uid, (since, operator.to_owned()));
     }
 
-    /// What the operator has done to a pod that was of no VM of its name, if that is so.
+    /// The violation by an operator's write to a pod that belongs to no VM with its name.
     fn of_another(&self, (verb, name, at): (&str, &str, Timestamp)) -> Option<String> {
         let mut pods = self
             .pods
             .values()
             .filter(|pod| pod.was_there(name, at))
             .peekable();
-        // One that nobody has seen came and went between two looks.
+        // An unobserved pod was created and deleted between two observations.
         pods.peek()?;
         let is_garbage = |vm: &Life| verb == "delete" && vm.name == name && at > vm.last - SLACK;
         let is_right = |pod: &Life| {
@@ -144,7 +144,7 @@ impl Lives {
             .then(|| format!("{verb} of pod {name} at {at}, which is of no VM of that name"))
     }
 
-    /// All that is wrong, with what the operator has done to pods: verb, name and when.
+    /// All violations. `deeds` has the operator's writes to pods: verb, name and time.
     fn all_wrong<'a>(
         &self,
         done: impl Iterator<Item = (&'a str, &'a str, Timestamp)>,
@@ -156,13 +156,14 @@ impl Lives {
             .collect()
     }
 
-    /// Never a pod of another VM adopted, changed or deleted; never a VM for long that runs without a pod.
+    /// Asserts that no pod of another VM was adopted, changed or deleted, and that no VM without a pod reported for
+    /// long that it runs.
     pub fn judge<'a>(&self, done: impl Iterator<Item = (&'a str, &'a str, Timestamp)>) {
         let wrong = self.all_wrong(done);
         assert!(wrong.is_empty(), "{wrong:#?}");
     }
 
-    /// What was seen.
+    /// A summary of the observations.
     pub fn told(&self) -> String {
         let (vms, pods) = (self.vms.len(), self.pods.len());
         format!(
@@ -172,7 +173,7 @@ impl Lives {
     }
 }
 
-/// That it can fail.
+/// Tests that violations are found.
 mod tests {
     use super::{Lives, SignedDuration, Timestamp, Value};
     use serde_json::json;
@@ -255,7 +256,7 @@ mod tests {
                 told(["o1"; 3]),
                 ["VM a says that it runs and has no pod, since 1970-01-01T00:00:00Z"]
             );
-            // Whoever comes anew has time of its own, and where there is none nobody can say.
+            // The time starts again with a new operator, and does not count without one.
             assert_eq!(told(["o1", "o1", "o2"]), [""; 0]);
             assert_eq!(told(["o1", "", "o1"]), [""; 0]);
         }

@@ -5,7 +5,7 @@ use crate::harness::vm::{BOOT, SHUTDOWN};
 use crate::harness::{e2e, eventually, kubectl, rig};
 use serde_json::{Value, json};
 
-/// The node takes pods again, however the test ends.
+/// Makes the node schedulable again when it is dropped.
 struct Uncordon(String);
 
 impl Drop for Uncordon {
@@ -30,7 +30,7 @@ fn a_drained_node_shuts_its_guests_down_and_gives_them_back() {
         let pod = vm.pod_uid();
 
         let uncordon = Uncordon(node.clone());
-        // The selector leaves out what is not this project's; what permits more is a flag that is not needed.
+        // The selector excludes other pods, so that the drain needs no further flags.
         let ours = "--pod-selector=app.kubernetes.io/name in (vm-operator,vm-runner)";
         kubectl::must(&[
             "drain",

@@ -1,4 +1,4 @@
-//! The node is lost: its kubelet ends while its containers run on, which nobody in the cluster can know.
+//! A lost node: its kubelet stops while its containers continue to run, unknown to the cluster.
 
 use crate::harness::outside::Outside;
 use crate::harness::space::e2e_without_operator;
@@ -6,21 +6,21 @@ use crate::harness::vm::{BOOT, Vm, condition, ready_reason};
 use crate::harness::{Space, eventually, kubectl, process, rig};
 use serde_json::{Value, json};
 
-/// What an administrator says of a node that is off for sure.
+/// The taint by which an administrator declares a node off.
 const TAINT: &str = "node.kubernetes.io/out-of-service";
-/// The control plane of the local cluster gives a node 20 s, and checks every 5 s.
+/// The control plane of the local cluster marks a node as lost after 20 s, and checks every 5 s.
 const NOTICED: u64 = 150;
-/// It collects pods of lost nodes each 20 s.
+/// It deletes pods of lost nodes each 20 s.
 const COLLECTED: u64 = 120;
-/// The kubelet comes back after this in any case.
+/// The kubelet starts again after this time in any case.
 const AT_MOST: &str = "400";
 
-/// The node comes back, however the test ends.
+/// Restores the node when it is dropped.
 struct NodeIsBack(String);
 
 impl NodeIsBack {
     fn untaint(&self) {
-        // It need not have the taint.
+        // The taint may be absent.
         drop(
             kubectl::command(&["taint", "node", &self.0, &format!("{TAINT}-")])
                 .into_std()
@@ -40,7 +40,7 @@ fn tolerates() -> Value {
     json!({"key": TAINT, "operator": "Exists", "effect": "NoExecute"})
 }
 
-/// Lets the pods of all other namespaces stay where they are: they are not part of this.
+/// Exempts the pods of all other namespaces.
 async fn shield_the_others(space: &Space) {
     let pods: Value =
         serde_json::from_str(&kubectl::must(&["get", "pods", "-A", "--output", "json"]).await)
@@ -64,7 +64,7 @@ async fn shield_the_others(space: &Space) {
                 "--patch",
                 &patch,
             ];
-            // It may have ended.
+            // It may have exited.
             drop(kubectl::run(&args).await);
         }
     }
@@ -117,7 +117,7 @@ fn a_lost_node_is_told_of_and_nothing_is_forced_until_its_administrator_says_tha
             );
         }
 
-        // As the message says.
+        // According to the message.
         shield_the_others(space).await;
         kubectl::must(&[
             "taint",
@@ -138,7 +138,7 @@ fn a_lost_node_is_told_of_and_nothing_is_forced_until_its_administrator_says_tha
         );
         assert_eq!(ready_reason(&stays.now()), "NodeUnreachable");
 
-        // The kubelet ends what it finds and nobody knows any more, before the node takes pods again.
+        // The kubelet stops containers without a pod before the node is schedulable again.
         rig::cluster(&["kubelet-back"]);
         stays.becomes("Running", BOOT).await;
         assert_eq!(
