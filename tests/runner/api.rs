@@ -47,7 +47,7 @@ impl Api {
     }
 
     /// A server that accepts connections and never responds.
-    pub fn silent() -> Self {
+    pub fn without_responses() -> Self {
         Self {
             uid: None,
             requests: Arc::default(),
@@ -120,7 +120,7 @@ impl Api {
     }
 
     /// The events so far.
-    #[allow(dead_code, reason = "the bench looks at none")]
+    #[allow(dead_code, reason = "the bench reads none")]
     pub fn event_objects(&self) -> Vec<Value> {
         let requests = self.requests.lock().unwrap();
         requests
@@ -229,11 +229,11 @@ fn serve(
             },
             Some(Fault::Closes) => return,
             Some(Fault::Status(status)) => {
-                let words = serde_json::json!({
+                let body = serde_json::json!({
                     "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "not now", "reason": "InternalError",
                     "code": status,
                 });
-                if !answer(&mut writer, status, &words) {
+                if !answer(&mut writer, status, &body) {
                     return;
                 }
                 continue;

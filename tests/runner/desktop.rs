@@ -1,7 +1,7 @@
 //! The agent of the guest's desktop, simulated by a shell in the guest.
 
 use crate::api::{Api, condition};
-use crate::rig::Rig;
+use crate::fixture::Fixture;
 use serde_json::json;
 
 /// Opens the agent's port in the guest, sends the greeting, and answers requests. Its exit closes the port.
@@ -12,16 +12,16 @@ const AGENT: &str = "sh for n in /sys/class/virtio-ports/*/name; do \
 
 #[test]
 fn b18_b19_b25_a_user_is_logged_in_and_out_and_in_again_after_a_reboot() {
-    let (rig, api) = (Rig::with_guest(), Api::start());
+    let (fixture, api) = (Fixture::with_guest(), Api::start());
     let configure = |generation: i64, user: Option<&str>| {
         let display = json!({"display": {"loggedInUser": user}});
-        rig.configure(
+        fixture.configure(
             &json!({"namespace": "ns", "generation": generation}),
             &display,
         );
     };
     configure(1, Some("anna"));
-    let vm = rig.start(Some(&api));
+    let vm = fixture.start(Some(&api));
     let mut console = vm.console();
     console.wait("TINY boot=1");
     vm.reaches("Booted");

@@ -1,6 +1,6 @@
 //! The mapping of the guest's memory.
 
-use crate::rig::Rig;
+use crate::fixture::Fixture;
 use serde_json::json;
 use std::fs;
 
@@ -22,12 +22,12 @@ fn mapping(pid: u32) -> Option<(String, String)> {
 #[test]
 fn shared_memory_is_a_file_that_qemu_can_hand_on_and_ordinary_memory_is_not() {
     for shared in [true, false] {
-        let rig = Rig::with_guest();
-        rig.configure(
+        let fixture = Fixture::with_guest();
+        fixture.configure(
             &json!({}),
             &json!({"sharedMemory": shared, "powerdownTimeout": 0}),
         );
-        let vm = rig.start(None);
+        let vm = fixture.start(None);
         vm.console().wait("ready");
         let expected = shared.then(|| ("rw-s".to_owned(), "4 kB".to_owned()));
         assert_eq!(mapping(vm.qemu()), expected, "shared: {shared}");
@@ -58,15 +58,15 @@ impl Drop for HugePages {
 
 #[test]
 fn memory_is_made_of_huge_pages_and_where_there_are_none_it_is_explained() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let huge =
         json!({"drives": [], "hugepages": "2Mi", "maximumRam": "64 MiB", "powerdownTimeout": 0});
-    rig.configure(&json!({}), &huge);
+    fixture.configure(&json!({}), &huge);
     let Some(pages) = HugePages::set_aside(0) else {
         println!("huge pages were not looked at: {SET_ASIDE} cannot be written here");
         return;
     };
-    let end = rig.start(None).end();
+    let end = fixture.start(None).end();
     assert_eq!(
         (end.code, &end.outcome["reason"]),
         (70, &json!("StartFailed")),
@@ -82,7 +82,7 @@ fn memory_is_made_of_huge_pages_and_where_there_are_none_it_is_explained() {
         println!("huge pages were not used: the kernel has no room for 40 of them");
         return;
     };
-    let vm = rig.start(None);
+    let vm = fixture.start(None);
     vm.reaches("Booting");
     assert_eq!(
         mapping(vm.qemu()),

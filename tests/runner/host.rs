@@ -1,6 +1,6 @@
 //! Resources of the host for a VM: a bridge, a block device, a volume.
 
-use crate::rig::{LIMIT, Rig, run};
+use crate::fixture::{Fixture, LIMIT, run};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -119,9 +119,9 @@ impl Drop for LoopDevice {
 pub struct SmallVolume(PathBuf);
 
 impl SmallVolume {
-    pub fn of(rig: &Rig, name: &str, mib: u32) -> Self {
-        fs::create_dir(rig.path(name)).unwrap();
-        let volume = Self(rig.path(name));
+    pub fn of(fixture: &Fixture, name: &str, mib: u32) -> Self {
+        fs::create_dir(fixture.path(name)).unwrap();
+        let volume = Self(fixture.path(name));
         let options = format!("mode=777,size={mib}m");
         run(
             "mount",

@@ -1,7 +1,7 @@
 //! Each value of an option with each value of each other option, in as few VMs as possible: QEMU starts all of them.
 
 use crate::display::certify;
-use crate::rig::{DISPLAY, Rig};
+use crate::fixture::{DISPLAY, Fixture};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;
@@ -92,7 +92,7 @@ fn value(choice: &Choice, option: &str) -> &'static str {
 }
 
 /// Prepares the fixture for the configuration.
-fn configure(rig: &Rig, choice: &Choice, authority: &Path) {
+fn configure(fixture: &Fixture, choice: &Choice, authority: &Path) {
     let chosen = |option| value(choice, option);
     let yes = |option| chosen(option) == "yes";
     let bootindex = |n: u32| yes("bootindex").then_some(n);
@@ -139,11 +139,11 @@ fn configure(rig: &Rig, choice: &Choice, authority: &Path) {
         count => vm["maximumCpus"] = json!(count.parse::<u32>().unwrap()),
     }
     for name in ["display-password", "tls.crt", "tls.key", "ca.crt"] {
-        let _ = fs::remove_file(rig.path("config").join(name));
+        let _ = fs::remove_file(fixture.path("config").join(name));
     }
     match chosen("spice") {
-        "password" => rig.write("config/display-password", "secret"),
-        "tls" => certify(rig, authority),
+        "password" => fixture.write("config/display-password", "secret"),
+        "tls" => certify(fixture, authority),
         _ => {}
     }
     if chosen("spice") != "none" {
@@ -159,26 +159,26 @@ fn configure(rig: &Rig, choice: &Choice, authority: &Path) {
     } else {
         json!({})
     };
-    rig.configure(&runner, &vm);
+    fixture.configure(&runner, &vm);
 }
 
 #[test]
 fn each_two_values_of_options_are_started_together_by_qemu() {
     let choices = choices();
     assert!(choices.len() < 60, "{}", choices.len());
-    let (rig, authority) = (Rig::new(), tempfile::tempdir().unwrap());
+    let (fixture, authority) = (Fixture::new(), tempfile::tempdir().unwrap());
     Authority::make(authority.path());
-    fs::create_dir(rig.path("images")).unwrap();
-    fs::write(rig.path("images/a,b.iso"), vec![0; 1 << 20]).unwrap();
+    fs::create_dir(fixture.path("images")).unwrap();
+    fs::write(fixture.path("images/a,b.iso"), vec![0; 1 << 20]).unwrap();
     for choice in &choices {
-        configure(&rig, choice, authority.path());
+        configure(&fixture, choice, authority.path());
         println!(
             "{}",
             OPTIONS
                 .map(|(name, _)| format!("{name}={}", value(choice, name)))
                 .join(" ")
         );
-        let vm = rig.start(None);
+        let vm = fixture.start(None);
         vm.reaches("Booting");
         vm.signal("-TERM");
         let end = vm.end();
@@ -188,9 +188,9 @@ fn each_two_values_of_options_are_started_together_by_qemu() {
             "{}",
             end.log
         );
-        let refused =
+        let rejected =
             |line: &&str| line.contains("qemu-system-x86_64:") || line.contains("QEMU rejects");
-        assert_eq!(end.log.lines().find(refused), None, "{}", end.log);
+        assert_eq!(end.log.lines().find(rejected), None, "{}", end.log);
     }
     println!("{} machines", choices.len());
 }

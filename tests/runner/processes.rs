@@ -1,6 +1,6 @@
 //! The runner's processes, from `/proc`.
 
-use crate::rig::Vm;
+use crate::fixture::Vm;
 use std::fs;
 
 /// Children of that process.

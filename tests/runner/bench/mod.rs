@@ -15,7 +15,7 @@ mod startup;
 mod throughput;
 mod writes;
 
-use crate::rig::Rig;
+use crate::fixture::Fixture;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -25,14 +25,14 @@ fn image() -> PathBuf {
 }
 
 /// A fixture with the tiny guest and the image's runner.
-fn shipped() -> Rig {
-    let rig = Rig::with_guest();
+fn shipped() -> Fixture {
+    let fixture = Fixture::with_guest();
     // The existing file is a hard link.
-    fs::remove_file(rig.path("vm-runner")).unwrap();
+    fs::remove_file(fixture.path("vm-runner")).unwrap();
     fs::copy(
         image().join("usr/local/bin/vm-runner"),
-        rig.path("vm-runner"),
+        fixture.path("vm-runner"),
     )
     .unwrap();
-    rig
+    fixture
 }

@@ -12,9 +12,9 @@
 //! varies, so it would hide the differences.
 
 use super::{image, shipped};
+use crate::fixture::{Fixture, LIMIT};
 use crate::host::SmallVolume;
 use crate::processes::children;
-use crate::rig::{LIMIT, Rig};
 use serde_json::json;
 use std::fs;
 use std::io::{Read, Write};
@@ -45,7 +45,7 @@ exec chroot --userspec=107:107 "$root" /usr/bin/qemu-system-x86_64 "$@""#;
 struct Alone(Child);
 
 impl Alone {
-    fn start(rig: &Rig, arguments: &[String]) -> Self {
+    fn start(fixture: &Fixture, arguments: &[String]) -> Self {
         let mut command = Command::new("unshare");
         command.args([
             "--mount",
@@ -57,7 +57,7 @@ impl Alone {
         command
             .args(["sh", "-c", ALONE, "alone"])
             .arg(image())
-            .arg(rig.path(""))
+            .arg(fixture.path(""))
             .args(arguments);
         Self(command.stdin(Stdio::null()).spawn().unwrap())
     }
@@ -94,11 +94,11 @@ fn best() -> Vec<String> {
         -chardev socket,id=serial,path=/tmp/serial.sock,server=on,wait=off -device isa-serial,chardev=serial \
         -netdev user,id=net -device virtio-net-pci,netdev=net";
     let further = std::env::var("BENCH_QEMU").unwrap_or_default();
-    let words = fixed
+    let arguments = fixed
         .split_whitespace()
         .chain(further.split_whitespace())
         .map(str::to_owned);
-    words
+    arguments
         .chain(disk("disk", "disk.img"))
         .chain(disk("data", "volume/data.img"))
         .collect()
@@ -183,8 +183,8 @@ impl Line {
         self.stream.write_all(all.as_bytes()).unwrap();
         self.wait("[begin]");
         let begin = Instant::now();
-        let said = self.wait("[end]");
-        assert!(!said.contains("failed"), "{command}: {said}");
+        let output = self.wait("[end]");
+        assert!(!output.contains("failed"), "{command}: {output}");
         begin.elapsed().as_secs_f64()
     }
 
@@ -211,7 +211,7 @@ impl Line {
                 .stream
                 .read(&mut bytes)
                 .unwrap_or_else(|error| panic!("{error}; {}", self.seen));
-            assert!(n > 0, "the guest has gone: {}", self.seen);
+            assert!(n > 0, "the guest has exited: {}", self.seen);
             self.seen.push_str(&String::from_utf8_lossy(&bytes[..n]));
         }
     }
@@ -246,7 +246,7 @@ fn stream(line: &mut Line, from_guest: bool) -> f64 {
 }
 
 /// The seconds from the first byte to the last.
-fn take(mut connection: TcpStream) -> f64 {
+fn receive(mut connection: TcpStream) -> f64 {
     let mut bytes = vec![0; 1 << 16];
     let mut taken = connection.read(&mut bytes).unwrap();
     let begin = Instant::now();
@@ -259,7 +259,7 @@ fn take(mut connection: TcpStream) -> f64 {
 }
 
 /// The seconds until the guest closes the connection, after it has received everything.
-fn give(mut connection: TcpStream) -> f64 {
+fn send(mut connection: TcpStream) -> f64 {
     let mut bytes = vec![b'x'; 1 << 16];
     let begin = Instant::now();
     for _ in 0..STREAM / bytes.len() {
@@ -391,9 +391,9 @@ impl Spread {
 }
 
 /// The second cell of a row.
-fn told(rounds: &[Round]) -> String {
+fn cell(rounds: &[Round]) -> String {
     let speed = |n: usize| Spread::of(rounds, |round| round[n].speed).median;
-    let beside = |n: usize| {
+    let compared = |n: usize| {
         let speed = Spread::of(rounds, |round| round[0].speed / round[n].speed);
         let cost = Spread::of(rounds, |round| round[0].cost / round[n].cost);
         let half = format!(
@@ -405,32 +405,32 @@ fn told(rounds: &[Round]) -> String {
         format!("{}, {half}; processor time {}", speed.ratio(), cost.ratio())
     };
     let ours = format!("{:.0} MB/s", speed(0));
-    let best = format!("the best QEMU alone {:.0} MB/s: {}", speed(1), beside(1));
-    let same = format!("the same QEMU alone {:.0} MB/s: {}", speed(2), beside(2));
+    let best = format!("the best QEMU alone {:.0} MB/s: {}", speed(1), compared(1));
+    let same = format!("the same QEMU alone {:.0} MB/s: {}", speed(2), compared(2));
     format!("{ours}; {best}; {same}")
 }
 
 #[test]
 fn a_guest_beside_qemu_alone() {
-    let rigs = [shipped(), shipped(), shipped()];
-    let _volumes = rigs.each_ref().map(|rig| {
-        let volume = SmallVolume::of(rig, "volume", 80);
-        fs::write(rig.path("volume/data.img"), vec![b'x'; SIZE]).unwrap();
-        rig.own("volume/data.img");
+    let fixtures = [shipped(), shipped(), shipped()];
+    let _volumes = fixtures.each_ref().map(|fixture| {
+        let volume = SmallVolume::of(fixture, "volume", 80);
+        fs::write(fixture.path("volume/data.img"), vec![b'x'; SIZE]).unwrap();
+        fixture.own("volume/data.img");
         volume
     });
     let drives = json!([{"type": "raw", "resource": "/tmp/disk.img"}, {"type": "raw", "resource": "/tmp/volume/data.img"}]);
-    rigs[0].configure(
+    fixtures[0].configure(
         &json!({}),
         &json!({"drives": drives, "network": [{"type": "user"}]}),
     );
-    let vm = rigs[0].start(None);
-    let best = Alone::start(&rigs[1], &best());
-    let same = Alone::start(&rigs[2], &as_by_hand(vm.qemu()));
+    let vm = fixtures[0].start(None);
+    let best = Alone::start(&fixtures[1], &best());
+    let same = Alone::start(&fixtures[2], &as_by_hand(vm.qemu()));
     let mut lines = [
-        Line::open(vm.qemu(), rigs[0].path("run/console.sock"), b"attach\n"),
-        Line::open(best.qemu(), rigs[1].path("serial.sock"), b""),
-        Line::open(same.qemu(), rigs[2].path("serial.sock"), b""),
+        Line::open(vm.qemu(), fixtures[0].path("run/console.sock"), b"attach\n"),
+        Line::open(best.qemu(), fixtures[1].path("serial.sock"), b""),
+        Line::open(same.qemu(), fixtures[2].path("serial.sock"), b""),
     ];
     for line in &mut lines {
         line.wait("ready");
@@ -442,6 +442,6 @@ fn a_guest_beside_qemu_alone() {
     }
     let only = std::env::var("BENCH_MEASURE").unwrap_or_default();
     for (name, measure) in MEASURES.iter().filter(|(name, _)| name.contains(&only)) {
-        println!("| {name} | {} |", told(&rounds(*measure, &mut lines)));
+        println!("| {name} | {} |", cell(&rounds(*measure, &mut lines)));
     }
 }

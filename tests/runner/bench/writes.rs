@@ -7,7 +7,7 @@
 
 use super::shipped;
 use crate::api::{Api, condition};
-use crate::rig::{Console, LIMIT, Vm};
+use crate::fixture::{Console, LIMIT, Vm};
 use serde_json::json;
 use std::fs;
 use std::thread::sleep;
@@ -41,12 +41,12 @@ impl Bench<'_> {
             connected = !connected;
             self.console
                 .type_line(if connected { "220 here" } else { "240 gone" });
-            self.told(connected);
+            self.wait_for_report(connected);
         }
     }
 
     /// Waits for the write that reports it.
-    fn told(&mut self, connected: bool) {
+    fn wait_for_report(&mut self, connected: bool) {
         let begin = Instant::now();
         let expected = if connected { "True" } else { "False" };
         loop {
@@ -68,7 +68,7 @@ impl Bench<'_> {
     }
 
     /// The idle runner's proportional share of memory, in KiB.
-    fn at_rest(&mut self) -> u64 {
+    fn idle_memory(&mut self) -> u64 {
         sleep(REST);
         self.seen += self.api.take_statuses().len();
         pss(self.vm.pid())
@@ -92,9 +92,9 @@ fn mib(kib: u64) -> f64 {
 #[test]
 fn a_runner_does_not_grow_with_what_it_writes() {
     let writes = std::env::var("STATUS_WRITES").map_or(300, |number| number.parse().unwrap());
-    let (rig, api) = (shipped(), Api::start());
-    rig.configure(&json!({"namespace": "ns"}), &json!({}));
-    let vm = rig.start(Some(&api));
+    let (fixture, api) = (shipped(), Api::start());
+    fixture.configure(&json!({"namespace": "ns"}), &json!({}));
+    let vm = fixture.start(Some(&api));
     vm.reaches("Booted");
     let mut console = vm.console();
     console.type_line(AGENT);
@@ -106,21 +106,25 @@ fn a_runner_does_not_grow_with_what_it_writes() {
         seen: 0,
     };
     bench.write(6);
-    let (few, before) = (bench.seen, bench.at_rest());
+    let (few, before) = (bench.seen, bench.idle_memory());
     bench.write(writes / 10);
-    let (tenth, between) = (bench.seen, bench.at_rest());
+    let (tenth, between) = (bench.seen, bench.idle_memory());
     let begin = Instant::now();
     bench.write(writes);
     let took = begin.elapsed().as_secs_f64() / (bench.seen - tenth) as f64;
-    let (all, after) = (bench.seen, bench.at_rest());
+    let (all, after) = (bench.seen, bench.idle_memory());
     println!(
-        "| runner at rest after {few}; {tenth}; {all} status writes | PSS {:.1}; {:.1}; {:.1} MiB |",
+        "| idle runner after {few}; {tenth}; {all} status writes | PSS {:.1}; {:.1}; {:.1} MiB |",
         mib(before),
         mib(between),
         mib(after)
     );
     println!("| one of these writes each | {:.0} ms |", took * 1e3);
-    assert_eq!(bench.api.statuses().len(), 0, "nothing is written at rest");
+    assert_eq!(
+        bench.api.statuses().len(),
+        0,
+        "an idle runner writes nothing"
+    );
     assert!(
         after <= between + NO_GROWTH,
         "it has grown by {} KiB",

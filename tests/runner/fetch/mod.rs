@@ -4,7 +4,7 @@ mod limits;
 mod resume;
 mod servers;
 
-use crate::rig::{LIMIT, programs};
+use crate::fixture::{LIMIT, programs};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
@@ -180,7 +180,7 @@ impl Fetch<'_> {
             match self.child.try_wait().unwrap() {
                 Some(status) => break status.code(),
                 None if begin.elapsed() < LIMIT => sleep(Duration::from_millis(5)),
-                None => panic!("has not ended; the log:\n{}", self.read("log")),
+                None => panic!("has not exited; the log:\n{}", self.read("log")),
             }
         };
         let outcome: Value = serde_json::from_str(&self.read("end")).unwrap_or_default();
@@ -221,8 +221,8 @@ impl End {
 
 /// An image without two equal pages.
 fn image(bytes: usize) -> Vec<u8> {
-    let words = (0_u64..).flat_map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
-    words.take(bytes).collect()
+    let numbers = (0_u64..).flat_map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    numbers.take(bytes).collect()
 }
 
 fn sum(bytes: &[u8]) -> String {

@@ -190,7 +190,7 @@ fn a_server_that_knows_no_ranges_is_asked_for_all() {
         assert_eq!(
             web.requests()[1].start().is_some(),
             tag == Some("\"one\""),
-            "only a strong tag tells"
+            "only a strong tag identifies the image"
         );
         assert_eq!(fs::read(repository.file()).unwrap(), image, "{tag:?}");
     }

@@ -74,7 +74,7 @@ fn a_server_that_is_waited_for_does_not_hold_up_the_end() {
     assert_eq!(
         web.requests().len(),
         1,
-        "it has ended before the time for another try"
+        "it has exited before the time for another try"
     );
     repository
         .fetch(&["--url", &url, "--deadline", "2"])
@@ -86,7 +86,7 @@ fn what_is_no_image_is_refused() {
     for (reply, text) in [
         (
             Reply::new(200, &[("Content-Encoding", "gzip")], vec![1; 100]),
-            "as gzip though asked not to",
+            "as gzip, although it was not accepted",
         ),
         (
             Reply::new(200, &[("X-No-Length", "")], vec![1; 100]),
@@ -348,7 +348,7 @@ fn a_server_that_lies_about_the_length_leaves_no_image() {
         .is("ServerUnreachable", 22);
     assert!(
         repository.files().is_empty(),
-        "a part that nothing tells of is of no use"
+        "a part without its description is discarded"
     );
     // More bytes than the declared size.
     let web = Web::start(|request| match request.n {
@@ -418,7 +418,7 @@ fn proxies_are_asked_where_the_environment_names_them() {
     let web = Web::start_secure(&authority, |request| {
         Reply::image(request, b"an image", "\"one\"")
     });
-    let (port, asked) = tunnel();
+    let (port, targets) = tunnel();
     fs::remove_file(repository.file()).unwrap();
     repository.env.push((
         "https_proxy".to_owned(),
@@ -431,11 +431,11 @@ fn proxies_are_asked_where_the_environment_names_them() {
     repository
         .fetch(&["--url", &web.url("/a.iso")])
         .is("Fetched", 0);
-    let asked = asked.lock().unwrap();
+    let targets = targets.lock().unwrap();
     assert!(
-        asked[0].starts_with("CONNECT localhost:")
-            && asked[0].contains("Proxy-Authorization: Basic "),
-        "{asked:?}"
+        targets[0].starts_with("CONNECT localhost:")
+            && targets[0].contains("Proxy-Authorization: Basic "),
+        "{targets:?}"
     );
     assert_eq!(
         web.requests()[0].header("proxy-authorization"),

@@ -11,12 +11,12 @@ use support::real::Server;
 const NAMESPACE: &str = "startup";
 /// The texts in the log line that ends a step.
 const STEPS: [(&str, &[&str]); 3] = [
-    ("its first word", &["starting"]),
+    ("first log line", &["starting"]),
     (
-        "the list of VMs is asked for",
+        "first request for the list of VMs",
         &["/namespaces/startup/vms?", "requesting"],
     ),
-    ("it leads", &["this operator leads"]),
+    ("leadership acquired", &["this operator leads"]),
 ];
 /// The time limit until it leads.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -119,12 +119,12 @@ fn ends(log: &Path, began: Timestamp) -> Vec<f64> {
     loop {
         let text = fs::read_to_string(log).unwrap();
         let at = |line: &str| line.split(' ').next()?.parse::<Timestamp>().ok();
-        let end = |words: &[&str]| {
+        let end = |texts: &[&str]| {
             text.lines()
-                .find(|line| words.iter().all(|word| line.contains(word)))
+                .find(|line| texts.iter().all(|text| line.contains(text)))
                 .and_then(at)
         };
-        let ends: Option<Vec<Timestamp>> = STEPS.iter().map(|(_, words)| end(words)).collect();
+        let ends: Option<Vec<Timestamp>> = STEPS.iter().map(|(_, texts)| end(texts)).collect();
         if let Some(ends) = ends {
             return ends
                 .iter()
