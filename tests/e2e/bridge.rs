@@ -59,7 +59,7 @@ fn vms_on_a_bridge_of_their_node_reach_each_other() {
         let two = space.create("two", on("vmop-e2e1", &ports[1])).await;
 
         // A missing bridge is reported with the next step, and retried.
-        two.until("says that there is no such bridge", BOOT, |vm| {
+        two.until("reports the missing bridge", BOOT, |vm| {
             let message = condition(vm, "Ready")["message"].to_string();
             message.contains("no tap can be attached to the bridge vmop-e2e1")
                 && message.contains("spec.nodeSelector")
@@ -75,7 +75,7 @@ fn vms_on_a_bridge_of_their_node_reach_each_other() {
             members.len() == 2 && members.iter().all(|link| link.contains("vmtap")),
             "{members:#?}"
         );
-        let node = kubectl::must(&[
+        let node = kubectl::run(&[
             "get",
             "nodes",
             "--output",
@@ -98,7 +98,7 @@ fn vms_on_a_bridge_of_their_node_reach_each_other() {
         assert!(answer.contains("TINY http"), "{answer}");
 
         for vm in [&one, &two] {
-            vm.want("Stopped").await;
+            vm.set_state("Stopped").await;
         }
         for vm in [&one, &two] {
             vm.pod_gone(SHUTDOWN).await;
@@ -111,15 +111,15 @@ fn vms_on_a_bridge_of_their_node_reach_each_other() {
 fn a_namespace_that_does_not_admit_a_tap_says_how_to_let_it() {
     e2e(1, async |space| {
         let vm = space.create("vm", on(BRIDGE, &Port::reserve())).await;
-        let refused = vm.becomes("PolicyRefused", 30).await;
-        let message = condition(&refused, "Ready")["message"].to_string();
-        for words in [
+        let vm_object = vm.wait_for_reason("PolicyRefused", 30).await;
+        let message = condition(&vm_object, "Ready")["message"].to_string();
+        for text in [
             "violates PodSecurity",
             "hostNetwork",
             "kubectl label namespace",
             "enforce=privileged",
         ] {
-            assert!(message.contains(words), "{words}: {message}");
+            assert!(message.contains(text), "{text}: {message}");
         }
     });
 }

@@ -129,10 +129,10 @@ fn was_never_disturbed(vm: &Vm<'_>) {
     assert_eq!(
         vm.space.pods.uids(&vm.name).len(),
         1,
-        "the pod was not made anew"
+        "the pod was not recreated"
     );
-    let ever = vm.space.vms.ever(&vm.name);
-    let reasons = ever
+    let history = vm.space.vms.history(&vm.name);
+    let reasons = history
         .iter()
         .map(|seen| ready_reason(&seen.object))
         .skip_while(|reason| reason != "Running");
@@ -154,17 +154,17 @@ fn a_new_password_is_in_effect_at_once_and_the_old_one_is_not() {
         let generated = password(space, name).await;
         expect(&vm, Some(&generated), Entry::Refused).await;
 
-        for (n, word) in ["first", "second", "third"].into_iter().enumerate() {
+        for (n, password) in ["first", "second", "third"].into_iter().enumerate() {
             let before = serial(&vm);
             set(
                 space,
                 name,
-                &json!({"display-password": word, "password-expiry": "never"}),
+                &json!({"display-password": password, "password-expiry": "never"}),
             )
             .await;
-            in_effect(&vm, before, "display-password", word).await;
+            in_effect(&vm, before, "display-password", password).await;
             if n != 1 {
-                expect(&vm, Some(word), Entry::Admitted).await;
+                expect(&vm, Some(password), Entry::Admitted).await;
             }
         }
         expect(&vm, Some("second"), Entry::Refused).await;
@@ -181,7 +181,7 @@ fn a_new_password_is_in_effect_at_once_and_the_old_one_is_not() {
         // A deleted generated Secret is created again with another password, which does not work yet.
         let before = serial(&vm);
         space.kubectl(&["delete", "secret", name]).await;
-        eventually("the secret is made anew", 20, async || {
+        eventually("the secret is recreated", 20, async || {
             secret(space, name).await.map(drop).ok_or(String::new())
         })
         .await;
@@ -218,7 +218,7 @@ mod exhaustive {
             assert_eq!(
                 serial(&open),
                 -1,
-                "as the reference tells that there is no password"
+                "as the Java VM-Operator reports a missing password"
             );
 
             let before = serial(&vm);
@@ -231,7 +231,7 @@ mod exhaustive {
             let version = secret(space, "of-my-own").await.unwrap()["metadata"].take();
             space.restart_operator().await;
             vm.patch(&json!({"spec": {"vm": {"currentCpus": 1}}})).await;
-            vm.becomes("Running", BOOT).await;
+            vm.wait_for_reason("Running", BOOT).await;
             assert_eq!(
                 secret(space, "of-my-own").await.unwrap()["metadata"],
                 version
@@ -267,34 +267,34 @@ mod exhaustive {
             };
             let in_sync = async |status: &str, reason: &str| {
                 let holds = |vm: &Value| {
-                    let told = condition(vm, "ConfigInSync");
-                    told["status"] == status && told["reason"] == reason
+                    let found = condition(vm, "ConfigInSync");
+                    found["status"] == status && found["reason"] == reason
                 };
                 condition(
-                    &vm.until(&format!("is told {reason}"), 120, holds).await,
+                    &vm.until(&format!("has reason {reason}"), 120, holds).await,
                     "ConfigInSync",
                 )
             };
             in_sync("True", "Applied").await;
             assert!(admitted(first.path()).await && !admitted(second.path()).await);
             let (_forwarding, port) = forwarded(space).await;
-            let (has_picture, said) =
+            let (has_picture, output) =
                 display::connect(&format!("spice://localhost:{port}"), Some("word"), None).await;
-            assert!(!has_picture, "the port speaks TLS alone: {said}");
+            assert!(!has_picture, "the port accepts only TLS: {output}");
 
             let pod = vm.pod_uid();
             set(space, "of-my-own", &certificate(second.path())).await;
-            let told = in_sync("False", "RestartNeeded").await;
+            let found = in_sync("False", "RestartNeeded").await;
             assert!(
-                told["message"].as_str().unwrap().contains("certificate"),
-                "{told}"
+                found["message"].as_str().unwrap().contains("certificate"),
+                "{found}"
             );
             assert!(admitted(first.path()).await && !admitted(second.path()).await);
-            assert_eq!(vm.pod_uid(), pod, "nothing is started anew for it");
+            assert_eq!(vm.pod_uid(), pod, "nothing is restarted for it");
 
             vm.patch(&json!({"spec": {"vm": {"restartRequest": 1}}}))
                 .await;
-            vm.until("is started anew", BOOT, |vm| {
+            vm.until("is restarted", BOOT, |vm| {
                 vm["status"]["observedRestartRequest"] == 1
             })
             .await;

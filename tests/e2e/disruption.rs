@@ -31,7 +31,7 @@ fn an_operator_that_is_killed_while_a_vm_starts_brings_it_up_once() {
         .await;
         process::kill(&operator_uid, "vm-operator");
         // Again, while the pod starts.
-        eventually("the pod is made", BOOT, async || {
+        eventually("the pod is created", BOOT, async || {
             vm.pod().map(drop).ok_or(String::new())
         })
         .await;
@@ -49,6 +49,6 @@ fn an_operator_that_is_killed_while_a_vm_starts_brings_it_up_once() {
                 shutdowns: 0
             }
         );
-        assert_eq!(space.pods.uids("vm").len(), 1, "one pod was made, ever");
+        assert_eq!(space.pods.uids("vm").len(), 1, "one pod was created");
     });
 }

@@ -4,7 +4,7 @@
 use super::harness::disk::Counts;
 use super::harness::space::e2e_in_an_empty_namespace;
 use super::harness::vm::{BOOT, Vm, condition, uid};
-use super::harness::{Space, eventually, process, rig};
+use super::harness::{Space, environment, eventually, process};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -46,7 +46,7 @@ impl State {
             .kubectl(&["apply", "--kustomize", &dir.display().to_string()])
             .await;
         let pod = space.operator_other_than(&before).await;
-        eventually("the other operator ends", 60, async || {
+        eventually("the other operator stops", 60, async || {
             let names: Vec<_> = operators(space)
                 .iter()
                 .map(|pod| pod["metadata"]["name"].clone())
@@ -98,12 +98,14 @@ fn life(vm: &Vm<'_>) -> (String, Value, Vec<String>) {
 }
 
 /// Asserts that the leading operator manages the VM and its runner: the guest gets that many CPUs.
-async fn is_seen_to(vm: &Vm<'_>, cpus: u32) {
+async fn assert_is_managed(vm: &Vm<'_>, cpus: u32) {
     vm.patch(&json!({"spec": {"vm": {"currentCpus": cpus}}}))
         .await;
-    vm.until("its CPUs are told", BOOT, |vm| vm["status"]["cpus"] == cpus)
-        .await;
-    vm.becomes("Running", BOOT).await;
+    vm.until("its CPUs are reported", BOOT, |vm| {
+        vm["status"]["cpus"] == cpus
+    })
+    .await;
+    vm.wait_for_reason("Running", BOOT).await;
     eventually("the guest sees them", BOOT, async || {
         let present = vm.guest("grep -c ^processor /proc/cpuinfo").await;
         if present == cpus.to_string() {
@@ -171,14 +173,14 @@ fn assert_one_writer_at_a_time(space: &Space, operators: usize) {
 #[test]
 fn an_upgrade_and_the_way_back_restart_no_vm() {
     let images = ["vm-operator", "vm-runner"]
-        .map(|name| rig::repo().join(format!(".cache/previous/{name}.tar")));
+        .map(|name| environment::repo().join(format!(".cache/previous/{name}.tar")));
     let missing = images.iter().find(|image| !image.exists());
     assert!(
         missing.is_none(),
         "{missing:?} is missing; run tests/cluster/previous"
     );
     e2e_in_an_empty_namespace(2, async |space| {
-        rig::cluster(&[
+        environment::cluster(&[
             "load",
             &images[0].display().to_string(),
             &images[1].display().to_string(),
@@ -189,15 +191,15 @@ fn an_upgrade_and_the_way_back_restart_no_vm() {
 
         TODAY.install(space).await;
         settles_without_restart(space, &[&old]).await;
-        is_seen_to(&old, 2).await;
+        assert_is_managed(&old, 2).await;
         let new = started_by(space, "new", &TODAY).await;
-        assert_eq!(life(&old), first, "the upgrade has started nothing anew");
+        assert_eq!(life(&old), first, "the upgrade has restarted nothing");
         let second = life(&new);
 
         BEFORE.install(space).await;
         settles_without_restart(space, &[&old, &new]).await;
-        is_seen_to(&old, 1).await;
-        is_seen_to(&new, 2).await;
+        assert_is_managed(&old, 1).await;
+        assert_is_managed(&new, 2).await;
         assert_eq!(
             (life(&old), life(&new)),
             (first, second),
@@ -207,7 +209,7 @@ fn an_upgrade_and_the_way_back_restart_no_vm() {
             assert_eq!(
                 space.pods.uids(&vm.name).len(),
                 1,
-                "no other pod was ever made for {}",
+                "no other pod was created for {}",
                 vm.name
             );
             assert_eq!(
@@ -243,7 +245,7 @@ fn fields(schema: &Value, path: &str, into: &mut BTreeSet<String>) {
 fn definitions_only_gain_fields() {
     let of = |dir: &str| {
         let mut all = BTreeSet::new();
-        let dir = rig::repo().join(dir);
+        let dir = environment::repo().join(dir);
         let files = fs::read_dir(&dir)
             .unwrap_or_else(|e| panic!("{}: {e}; run tests/cluster/previous", dir.display()));
         for file in files {

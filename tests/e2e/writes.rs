@@ -33,18 +33,21 @@ fn a_vm_costs_few_writes_and_a_settled_one_none() {
     e2e(1, async |space| {
         let vm = space.create("vm", json!({})).await;
         vm.booted().await;
-        let ever = space.vms.ever("vm");
+        let history = space.vms.history("vm");
         let running = ever
             .iter()
             .find(|seen| ready_reason(&seen.object) == "Running")
             .unwrap();
         // A volume that is being created causes no warning.
-        let mut reasons: Vec<String> = ever.iter().map(|seen| ready_reason(&seen.object)).collect();
+        let mut reasons: Vec<String> = history
+            .iter()
+            .map(|seen| ready_reason(&seen.object))
+            .collect();
         reasons.dedup();
         assert_eq!(
             reasons,
             ["", "Starting", "Running"],
-            "an ordinary start is told as such"
+            "an ordinary start is reported as Normal"
         );
         let writes = all_writes(space);
         let until_running: Vec<_> = writes
@@ -65,7 +68,7 @@ fn a_vm_costs_few_writes_and_a_settled_one_none() {
         let stopped = space
             .create("stopped", json!({"spec": {"vm": {"state": "Stopped"}}}))
             .await;
-        stopped.becomes("Stopped", SHUTDOWN).await;
+        stopped.wait_for_reason("Stopped", SHUTDOWN).await;
         let before = [&vm, &stopped].map(settled);
         let old = space.operator().await;
         let uid = |pod: &Value| {
@@ -109,7 +112,7 @@ fn a_vm_costs_few_writes_and_a_settled_one_none() {
             .filter(|write| write.pod == old["metadata"]["name"]);
         assert!(
             by_old.count() > 0,
-            "writes are told apart by the pod that they come from"
+            "the audit log has the pod of each write"
         );
     });
 }

@@ -1,6 +1,6 @@
 //! Writes and their authors, from the API server's audit log.
 
-use super::rig;
+use super::environment;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use std::fs::{self, File};
@@ -108,5 +108,5 @@ impl Write {
 }
 
 fn path() -> std::path::PathBuf {
-    rig::dir().join("logs/audit.log")
+    environment::dir().join("logs/audit.log")
 }

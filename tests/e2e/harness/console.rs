@@ -55,7 +55,7 @@ pub async fn write_line(space: &Space, pod: &str, line: &str) -> Result<(), Stri
     let answered = tokio::time::timeout(ANSWER_TIMEOUT, answer).await;
     console.kill().await.map_err(|e| e.to_string())?;
     answered
-        .map_err(|_| format!("the guest says nothing to {line:?}"))?
+        .map_err(|_| format!("the guest does not respond to {line:?}"))?
         .map(drop)
         .map_err(|e| e.to_string())
 }
@@ -78,14 +78,14 @@ pub async fn shell(space: &Space, pod: &str, script: &str) -> Result<String, Str
         .await
         .map_err(|e| e.to_string())?;
     let answer = async {
-        let mut said = String::new();
+        let mut output = String::new();
         while let Some(line) = lines.next_line().await.map_err(|e| e.to_string())? {
             if let Some((_, answer)) = line.split_once(&format!("TINY sh {mark} ")) {
                 return Ok(answer.trim().to_owned());
             }
-            said.push_str(&line);
+            output.push_str(&line);
         }
-        Err(format!("the console ended after {said:?}"))
+        Err(format!("the console ended after {output:?}"))
     };
     tokio::time::timeout(ANSWER_TIMEOUT, answer)
         .await

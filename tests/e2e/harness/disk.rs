@@ -1,7 +1,7 @@
 //! The guest's disk: a copy of the tiny guest's image behind a loop device of the node, and a PersistentVolume for it.
 //! The node is this machine, so that tests can read the disk.
 
-use super::{kubectl, rig};
+use super::{environment, kubectl};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -23,10 +23,10 @@ impl Counts {
     /// Parses the guest's counts: `boot=1 powerbuttons=0 agentshutdowns=0`.
     pub fn parse(text: &str) -> Option<Self> {
         let count = |name: &str| {
-            let word = text
+            let value = text
                 .split_whitespace()
                 .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))?;
-            word.parse::<u32>().ok()
+            value.parse::<u32>().ok()
         };
         Some(Self {
             boot: count("boot")?,
@@ -47,10 +47,14 @@ pub struct Disk {
 impl Disk {
     /// Creates a disk with the tiny guest.
     pub fn tiny(volume: &str) -> Self {
-        let file = rig::disks_dir().join(format!("{volume}.img"));
+        let file = environment::disks_dir().join(format!("{volume}.img"));
         tool(
             "cp",
-            &["--sparse=always", &text(&rig::guest_image()), &text(&file)],
+            &[
+                "--sparse=always",
+                &text(&environment::guest_image()),
+                &text(&file),
+            ],
         );
         let device = tool("losetup", &["--find", "--show", &text(&file)]);
         Self {
@@ -62,7 +66,7 @@ impl Disk {
 
     /// Creates the volume with those labels, reserved for that claim.
     pub async fn publish(&self, labels: &Value, namespace: &str, claim: &str) {
-        let node = kubectl::must(&[
+        let node = kubectl::run(&[
             "get",
             "nodes",
             "--output",
@@ -119,7 +123,7 @@ impl Disk {
 
 /// Removes the disks of earlier runs.
 pub fn remove_all() {
-    let dir = rig::disks_dir();
+    let dir = environment::disks_dir();
     let listed = tool(
         "losetup",
         &[
@@ -136,7 +140,11 @@ pub fn remove_all() {
         }
     }
     for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(rig::PREFIX) {
+        if entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with(environment::PREFIX)
+        {
             drop(fs::remove_file(entry.path()));
         }
     }
@@ -156,12 +164,12 @@ fn tool(name: &str, args: &[&str]) -> String {
         .args(args)
         .output()
         .unwrap_or_else(|e| panic!("{name}: {e}"));
-    let words = String::from_utf8_lossy(&output.stderr);
+    let error = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
         "{name} {}: {}",
         args.join(" "),
-        words.trim()
+        error.trim()
     );
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }

@@ -21,12 +21,13 @@ pub enum Entry {
 /// # Panics
 /// The client fails in another way.
 pub async fn enter(address: &str, port: u16, password: Option<&str>) -> Entry {
-    let (has_picture, said) = connect(&format!("spice://{address}:{port}"), password, None).await;
+    let (has_picture, output_text) =
+        connect(&format!("spice://{address}:{port}"), password, None).await;
     if has_picture {
         return Entry::Admitted;
     }
     // SPICE_CHANNEL_ERROR_AUTH
-    assert!(said.contains("channel event: 23"), "{said}");
+    assert!(output_text.contains("channel event: 23"), "{output_text}");
     Entry::Refused
 }
 
@@ -37,9 +38,12 @@ pub async fn enter(address: &str, port: u16, password: Option<&str>) -> Entry {
 /// It fails for another reason than an untrusted certificate.
 pub async fn enter_by_tls(port: u16, password: &str, authority: &Path) -> bool {
     let uri = format!("spice://localhost?tls-port={port}");
-    let (has_picture, said) = connect(&uri, Some(password), Some(authority)).await;
+    let (has_picture, output_text) = connect(&uri, Some(password), Some(authority)).await;
     // SPICE_CHANNEL_ERROR_TLS
-    assert!(has_picture || said.contains("channel event: 21"), "{said}");
+    assert!(
+        has_picture || output_text.contains("channel event: 21"),
+        "{output_text}"
+    );
     has_picture
 }
 
@@ -72,11 +76,11 @@ pub async fn connect(
         .await
         .expect("the client is still there");
     let output = output.unwrap_or_else(|e| panic!("spicy-screenshot: {e}; run `make install`"));
-    let said = [output.stdout, output.stderr]
+    let output_text = [output.stdout, output.stderr]
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         .concat();
     (
         std::fs::read(&picture).is_ok_and(|content| content.starts_with(b"P6")),
-        said,
+        output_text,
     )
 }

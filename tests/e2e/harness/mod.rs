@@ -2,7 +2,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`rig`] | the cluster, the images and the guest, prepared once for a run |
+//! | [`environment`] | the cluster, the images and the guest, prepared once for a run |
 //! | [`space`] | a test's namespace with its operator: created, printed if the test fails, removed |
 //! | [`watched`] | the history of the namespace's VMs and pods, from a watch |
 //! | [`vm`] | a VM with the tiny guest, and waits for its states |
@@ -20,10 +20,10 @@ pub mod bridge;
 pub mod console;
 pub mod disk;
 pub mod display;
+pub mod environment;
 pub mod kubectl;
 pub mod outside;
 pub mod process;
-pub mod rig;
 pub mod space;
 pub mod vm;
 pub mod watched;

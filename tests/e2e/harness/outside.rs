@@ -1,6 +1,6 @@
 //! An operator outside the cluster, as a developer runs it. No kubelet controls it.
 
-use super::rig;
+use super::environment;
 use std::fs::{self, File};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
@@ -19,7 +19,8 @@ impl Outside {
     pub fn start(namespace: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config =
-            fs::read_to_string(rig::repo().join("deploy/overlays/dev/config.yaml")).unwrap();
+            fs::read_to_string(environment::repo().join("deploy/overlays/dev/config.yaml"))
+                .unwrap();
         assert!(
             config.contains("vmop-dev"),
             "the namespace comes from the file: {config}"
@@ -35,7 +36,7 @@ impl Outside {
             .args(["run", "--http", "127.0.0.1:0", "--config"])
             .arg(dir.path().join("config.yaml"));
         operator
-            .env("KUBECONFIG", rig::kubeconfig())
+            .env("KUBECONFIG", environment::kubeconfig())
             .stderr(log)
             .kill_on_drop(true);
         Self {

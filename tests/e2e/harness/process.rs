@@ -52,5 +52,5 @@ pub fn of_pod(pod_uid: &str, program: &str) -> Vec<String> {
 /// The content of a file in a pod's configuration volume on the node, if the file exists.
 pub fn config_file(pod_uid: &str, name: &str) -> Option<String> {
     let volume = format!("kubelet/pods/{pod_uid}/volumes/kubernetes.io~projected/config");
-    fs::read_to_string(super::rig::dir().join(volume).join(name)).ok()
+    fs::read_to_string(super::environment::dir().join(volume).join(name)).ok()
 }

@@ -3,7 +3,7 @@
 use super::audit::AuditLog;
 use super::disk::Disk;
 use super::watched::Watched;
-use super::{eventually, kubectl, rig};
+use super::{environment, eventually, kubectl};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
@@ -75,13 +75,13 @@ pub fn e2e_in_an_empty_namespace(vms: u32, test: impl AsyncFnOnce(&Space)) {
 const EMPTY: &str = "";
 
 fn with_spaces(vms: u32, overlays: &[&str], settings: &Value, test: impl AsyncFnOnce(&[Space])) {
-    rig::ready();
+    environment::ready();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     runtime.block_on(async {
-        let _slots = rig::FREE_SLOTS.acquire_many(vms).await.unwrap();
+        let _slots = environment::FREE_SLOTS.acquire_many(vms).await.unwrap();
         let began = Instant::now();
         let mut spaces = Vec::new();
         for overlay in overlays {
@@ -90,7 +90,7 @@ fn with_spaces(vms: u32, overlays: &[&str], settings: &Value, test: impl AsyncFn
         let mut result = AssertUnwindSafe(test(&spaces)).catch_unwind().await;
         for space in spaces {
             if result.is_err() {
-                space.show().await;
+                space.print_state().await;
             }
             let closed = AssertUnwindSafe(space.close()).catch_unwind().await;
             result = result.and(closed);
@@ -108,7 +108,7 @@ fn with_spaces(vms: u32, overlays: &[&str], settings: &Value, test: impl AsyncFn
 
 /// A client for the local cluster.
 async fn client() -> Client {
-    let kubeconfig = Kubeconfig::read_from(rig::kubeconfig()).unwrap();
+    let kubeconfig = Kubeconfig::read_from(environment::kubeconfig()).unwrap();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .unwrap();
@@ -123,7 +123,7 @@ impl Space {
         static OPENED: AtomicU32 = AtomicU32::new(0);
         let name = format!(
             "{}{:x}-{}",
-            rig::PREFIX,
+            environment::PREFIX,
             std::process::id(),
             OPENED.fetch_add(1, Ordering::Relaxed)
         );
@@ -138,7 +138,7 @@ impl Space {
         let dir = space.overlay_dir();
         fs::create_dir_all(&dir).unwrap();
         if overlay == EMPTY {
-            kubectl::must(&["create", "namespace", &space.name]).await;
+            kubectl::run(&["create", "namespace", &space.name]).await;
             return space;
         }
         let config = Self::config(settings).to_string();
@@ -149,7 +149,7 @@ impl Space {
             "patches": [{"target": {"kind": "ConfigMap", "name": "vm-operator"}, "patch": patch.to_string()}],
         });
         fs::write(dir.join("kustomization.yaml"), kustomization.to_string()).unwrap();
-        kubectl::must(&["apply", "--kustomize", &dir.display().to_string()]).await;
+        kubectl::run(&["apply", "--kustomize", &dir.display().to_string()]).await;
         space
     }
 
@@ -162,12 +162,12 @@ impl Space {
 
     /// The directory of the namespace's manifests while the test runs.
     pub fn overlay_dir(&self) -> PathBuf {
-        rig::overlays_dir().join(&self.name)
+        environment::overlays_dir().join(&self.name)
     }
 
     /// Runs kubectl in the namespace. It must succeed.
     pub async fn kubectl(&self, args: &[&str]) -> String {
-        kubectl::must(&[&["--namespace", &self.name], args].concat()).await
+        kubectl::run(&[&["--namespace", &self.name], args].concat()).await
     }
 
     /// Waits until the operator's Deployment is rolled out.
@@ -244,7 +244,7 @@ impl Space {
     /// 90 s to write the file, and the operator reads it every 5 s.
     pub async fn configure(&self, settings: &Value) {
         self.operator().await;
-        let told = async || {
+        let count_lines = async || {
             let log = self
                 .kubectl(&[
                     "logs",
@@ -256,7 +256,7 @@ impl Space {
             log.matches("the configuration has changed; starting again with it")
                 .count()
         };
-        let before = told().await;
+        let before = count_lines().await;
         let data = json!({"data": {"config.yaml": Self::config(settings).to_string()}}).to_string();
         self.kubectl(&[
             "patch",
@@ -280,11 +280,11 @@ impl Space {
                 &look,
             ];
             self.kubectl(&pods).await;
-            let now = told().await;
+            let now = count_lines().await;
             if now > before {
                 Ok(())
             } else {
-                Err(format!("it has said so {now} times"))
+                Err(format!("it was logged {now} times"))
             }
         })
         .await;
@@ -293,7 +293,7 @@ impl Space {
     }
 
     /// Prints the objects and logs of the namespace of a failed test.
-    async fn show(&self) {
+    async fn print_state(&self) {
         eprintln!("---- namespace {}", self.name);
         let looks: [&[&str]; 4] = [
             &[
@@ -332,13 +332,13 @@ impl Space {
                 &["exec", name, "--", "vm-runner", "console", "--log"],
             ];
             for args in looks {
-                let said = self.try_kubectl(args).await.unwrap_or_else(|e| e);
-                let tail = said
+                let output = self.try_kubectl(args).await.unwrap_or_else(|e| e);
+                let tail = output
                     .char_indices()
                     .rev()
                     .nth(6000)
                     .map_or(0, |(start, _)| start);
-                eprintln!("---- kubectl {}\n{}", args.join(" "), &said[tail..]);
+                eprintln!("---- kubectl {}\n{}", args.join(" "), &output[tail..]);
             }
         }
     }
@@ -361,7 +361,7 @@ impl Space {
             }
         })
         .await;
-        kubectl::must(&["delete", "namespace", &self.name, "--wait=false"]).await;
+        kubectl::run(&["delete", "namespace", &self.name, "--wait=false"]).await;
         for disk in self.disks.take() {
             disk.remove().await;
         }

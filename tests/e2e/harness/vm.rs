@@ -137,7 +137,7 @@ impl Vm<'_> {
     }
 
     /// Waits until `Ready` has that reason for the present spec.
-    pub async fn becomes(&self, reason: &str, seconds: u64) -> Value {
+    pub async fn wait_for_reason(&self, reason: &str, seconds: u64) -> Value {
         let holds = |vm: &Value| {
             let ready = condition(vm, "Ready");
             ready["reason"] == reason && ready["observedGeneration"] == vm["metadata"]["generation"]
@@ -217,26 +217,26 @@ impl Vm<'_> {
         );
         self.patch(&json!({"spec": {"vm": {"display": {"spice": {"proxyUrl": proxy}}}}}))
             .await;
-        self.becomes(reason, BOOT).await
+        self.wait_for_reason(reason, BOOT).await
     }
 
     /// Sets whether the VM should run.
-    pub async fn want(&self, state: &str) {
+    pub async fn set_state(&self, state: &str) {
         self.patch(&json!({"spec": {"vm": {"state": state}}})).await;
     }
 
     /// Waits until the guest reports on its console that it has booted. Returns its counts.
     pub async fn counts(&self) -> Counts {
         eventually(
-            &format!("VM {}: the guest says that it is up", self.name),
+            &format!("VM {}: the guest reports that it has booted", self.name),
             BOOT,
             async || {
                 let log = console::log(self.space, &self.name).await?;
-                let words = log
+                let counts = log
                     .rsplit_once("TINY boot=")
-                    .filter(|(_, words)| words.contains(" ready"));
-                words
-                    .and_then(|(_, words)| Counts::parse(&format!("boot={words}")))
+                    .filter(|(_, counts)| counts.contains(" ready"));
+                counts
+                    .and_then(|(_, counts)| Counts::parse(&format!("boot={counts}")))
                     .ok_or(log)
             },
         )

@@ -23,7 +23,7 @@ pub struct Seen {
 #[derive(Default)]
 struct State {
     now: BTreeMap<String, Value>,
-    ever: Vec<Seen>,
+    states: Vec<Seen>,
 }
 
 /// The objects of a kind. Dropping it stops the watch.
@@ -73,10 +73,10 @@ impl Watched {
     }
 
     /// All states of the objects with that name.
-    pub fn ever(&self, name: &str) -> Vec<Seen> {
+    pub fn history(&self, name: &str) -> Vec<Seen> {
         let state = self.state();
         state
-            .ever
+            .states
             .iter()
             .filter(|seen| seen.object["metadata"]["name"] == name)
             .cloned()
@@ -92,13 +92,13 @@ impl Watched {
                 text(&seen.object["metadata"]["name"]),
             )
         };
-        self.state().ever.iter().map(named).collect()
+        self.state().states.iter().map(named).collect()
     }
 
     /// UIDs of all objects so far with that name, in order.
     pub fn uids(&self, name: &str) -> Vec<String> {
         let mut uids: Vec<String> = Vec::new();
-        for seen in self.ever(name) {
+        for seen in self.history(name) {
             let uid = seen.object["metadata"]["uid"].as_str().unwrap_or_default();
             if !uids.iter().any(|known| known == uid) {
                 uids.push(uid.to_owned());
@@ -122,7 +122,7 @@ impl State {
             Event::Init => self.now.clear(),
             Event::InitDone => {}
             Event::Apply(object) | Event::InitApply(object) => {
-                self.ever.push(Seen {
+                self.states.push(Seen {
                     at: Timestamp::now(),
                     object: json(&object),
                 });

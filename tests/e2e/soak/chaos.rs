@@ -1,7 +1,7 @@
 //! Random events with a seed: for VMs, their guests, the node and the control plane.
 
 use crate::harness::vm::{BOOT, SHUTDOWN, Vm, tiny};
-use crate::harness::{Space, console, eventually, kubectl, process, rig};
+use crate::harness::{Space, console, environment, eventually, kubectl, process};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -15,7 +15,10 @@ const PAUSES: Range<u64> = 1_000..8_000;
 
 /// Names that no other namespace has, so that a drain can select these pods only.
 pub fn name(namespace: &str, n: u32) -> String {
-    format!("soak-{}-{n}", namespace.trim_start_matches(rig::PREFIX))
+    format!(
+        "soak-{}-{n}",
+        namespace.trim_start_matches(environment::PREFIX)
+    )
 }
 
 /// The bridge of the first VM, and the port of its display, which is a port of the node.
@@ -46,7 +49,7 @@ fn runner(name: &str) -> &'static str {
     }
 }
 
-const DELETED_OR_MADE: &str = "it is deleted or made";
+const DELETED_OR_MADE: &str = "it is deleted or created";
 
 /// The events, with their relative frequencies.
 const EVENTS: &[(&str, u64)] = &[
@@ -76,7 +79,7 @@ pub struct Chaos<'a> {
     vms: &'a [Vm<'a>],
     random: u64,
     counts: BTreeMap<&'static str, (u32, u32)>,
-    away: Vec<Range<Timestamp>>,
+    outages: Vec<Range<Timestamp>>,
     node: Cordon,
 }
 
@@ -105,7 +108,7 @@ impl<'a> Chaos<'a> {
             vms,
             random: seed,
             counts: BTreeMap::new(),
-            away: Vec::new(),
+            outages: Vec::new(),
             node: Cordon::default(),
         }
     }
@@ -124,18 +127,18 @@ impl<'a> Chaos<'a> {
     }
 
     /// The number of successes and attempts of each event.
-    pub fn told(&self) -> String {
-        let told: Vec<String> = self
+    pub fn summary(&self) -> String {
+        let counts: Vec<String> = self
             .counts
             .iter()
             .map(|(what, (done, tried))| format!("{what}: {done} of {tried}"))
             .collect();
-        told.join(", ")
+        counts.join(", ")
     }
 
     /// The times in which the API server was not available or not ready.
-    pub fn away(&self) -> &[Range<Timestamp>] {
-        &self.away
+    pub fn outages(&self) -> &[Range<Timestamp>] {
+        &self.outages
     }
 
     /// Asserts that each event has happened.
@@ -147,7 +150,7 @@ impl<'a> Chaos<'a> {
 
     /// Causes one event. An event that is not possible at the moment, because there is no pod or no API server, is
     /// skipped.
-    pub async fn happen(&mut self) {
+    pub async fn cause_event(&mut self) {
         let mut at = self.random(EVENTS.iter().map(|(_, often)| often).sum());
         let drawn = EVENTS.iter().find(|(_, often)| {
             let found = at < *often;
@@ -163,7 +166,7 @@ impl<'a> Chaos<'a> {
         }
         // After a drain the node is made schedulable again.
         self.node.end();
-        let done = self.do_it(what, vm, dice).await;
+        let done = self.carry_out(what, vm, dice).await;
         if let Err(complaint) = &done {
             println!(
                 "not now: {what} ({}): {}",
@@ -175,7 +178,7 @@ impl<'a> Chaos<'a> {
         *count = (count.0 + u32::from(done.is_ok()), count.1 + 1);
     }
 
-    async fn do_it(&mut self, what: &str, vm: &Vm<'_>, dice: u64) -> Result<(), String> {
+    async fn carry_out(&mut self, what: &str, vm: &Vm<'_>, dice: u64) -> Result<(), String> {
         match what {
             "the VM is stopped or started" => {
                 let state = if vm.now()["spec"]["vm"]["state"] == "Running" {
@@ -222,12 +225,12 @@ impl<'a> Chaos<'a> {
             "the API server is killed" => {
                 let from = Timestamp::now();
                 let done = cluster("restart-apiserver").await;
-                self.away.push(from..Timestamp::now());
+                self.outages.push(from..Timestamp::now());
                 done
             }
             "the kubelet is restarted" => cluster("restart-kubelet").await,
             "the node is drained" => self.drain().await,
-            other => Err(format!("nobody knows how: {other}")),
+            other => Err(format!("unknown event: {other}")),
         }
     }
 
@@ -279,7 +282,7 @@ async fn make(vm: &Vm<'_>) -> Result<(), String> {
 
 /// Creates a deleted VM again. The objects of the previous VM with its name must be deleted first.
 pub async fn make_again(vm: &Vm<'_>) {
-    eventually("the VM is made again", 60, async || make(vm).await).await;
+    eventually("the VM is created again", 60, async || make(vm).await).await;
 }
 
 async fn kill(vm: &Vm<'_>, program: &str) -> Result<(), String> {
@@ -381,7 +384,7 @@ pub async fn kill_operator(space: &Space) {
 }
 
 async fn cluster(what: &'static str) -> Result<(), String> {
-    tokio::task::spawn_blocking(move || rig::cluster(&[what]))
+    tokio::task::spawn_blocking(move || environment::cluster(&[what]))
         .await
         .map_err(|e| e.to_string())
 }

@@ -1,7 +1,7 @@
 //! The node: running QEMU processes, resources of the programs, and remains of pods.
 
 use super::lives::Lives;
-use crate::harness::{Space, rig};
+use crate::harness::{Space, environment};
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -98,7 +98,7 @@ impl Taken {
         }
     }
 
-    fn takes_more_and_more(&self) -> bool {
+    fn leaks(&self) -> bool {
         self.first.is_some_and(|first| {
             self.last.0 > first.0 + DESCRIPTORS || self.last.1 > first.1 + MEMORY
         })
@@ -131,9 +131,9 @@ pub struct Watch {
 
 impl Watch {
     /// Observes all processes of the namespace's pods.
-    pub fn look(&mut self, space: &Space) {
+    pub fn observe(&mut self, space: &Space) {
         self.lives
-            .look(&space.vms.all(), &space.pods.all(), Timestamp::now());
+            .observe(&space.vms.all(), &space.pods.all(), Timestamp::now());
         let names = space.pods.names_by_uid();
         let all: Vec<Process> = processes()
             .into_iter()
@@ -161,7 +161,9 @@ impl Watch {
     }
 
     fn measure(&mut self, it: &Process) {
-        let Some(now) = takes(&it.pid) else { return };
+        let Some(now) = resources_of(&it.pid) else {
+            return;
+        };
         let taken = self.taken.entry(it.pid.clone()).or_insert_with(|| Taken {
             program: it.program.clone(),
             since: Instant::now(),
@@ -181,10 +183,10 @@ impl Watch {
         assert!(self.most > 0, "no QEMU was ever seen");
         assert!(
             self.most_taps > 0,
-            "no tap was ever seen: nobody would see one that is left"
+            "no tap was observed, so a remaining one would not be found"
         );
         for (pid, taken) in &self.taken {
-            let (is_more, first, last) = (taken.takes_more_and_more(), taken.first, taken.last);
+            let (is_more, first, last) = (taken.leaks(), taken.first, taken.last);
             assert!(
                 !is_more,
                 "{} {pid}: descriptors and KiB were {first:?}, are {last:?}",
@@ -194,7 +196,7 @@ impl Watch {
     }
 
     /// A summary of the observations.
-    pub fn told(&self) -> String {
+    pub fn summary(&self) -> String {
         let of = |program: &str| {
             let all: Vec<&Taken> = self
                 .taken
@@ -219,17 +221,17 @@ impl Watch {
         };
         let (operators, runners) = (of("vm-operator"), of("vm-runner"));
         format!(
-            "{} looks: never two QEMUs for one VM, up to {} VMs and {} taps at once; {operators}; {runners}; {}",
+            "{} observations: never two QEMUs for one VM, up to {} VMs and {} taps at once; {operators}; {runners}; {}",
             self.looks,
             self.most,
             self.most_taps,
-            self.lives.told()
+            self.lives.summary()
         )
     }
 }
 
 /// The number of descriptors and the private memory in KiB.
-fn takes(pid: &str) -> Option<(usize, u64)> {
+fn resources_of(pid: &str) -> Option<(usize, u64)> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
     let memory = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let private = memory.lines().filter_map(|line| {
@@ -264,8 +266,8 @@ fn lines(program: &str, args: &[&str]) -> Vec<String> {
 }
 
 impl Host {
-    pub fn look() -> Self {
-        let dir = rig::dir().display().to_string();
+    pub fn observe() -> Self {
+        let dir = environment::dir().display().to_string();
         let loops = lines(
             "losetup",
             &[
@@ -276,8 +278,11 @@ impl Host {
                 "NAME,BACK-FILE",
             ],
         );
-        let tool = rig::dir().join("bin/vmop-kube").display().to_string();
-        let kubeconfig = rig::kubeconfig().display().to_string();
+        let tool = environment::dir()
+            .join("bin/vmop-kube")
+            .display()
+            .to_string();
+        let kubeconfig = environment::kubeconfig().display().to_string();
         let volumes = lines(
             &tool,
             &[
@@ -333,7 +338,7 @@ impl Host {
                     .filter(|line| line.contains(pod.as_str()))
                     .map(|line| format!("mount {line}")),
             );
-            let directory = rig::dir().join("kubelet/pods").join(pod);
+            let directory = environment::dir().join("kubelet/pods").join(pod);
             left.extend(
                 Path::new(&directory)
                     .exists()
@@ -383,7 +388,7 @@ fn a_tap_that_is_left_in_any_network_namespace_is_seen() {
         .take()
         .unwrap()
         .read_exact(&mut made)
-        .expect("the tap cannot be made; run this as root");
+        .expect("the tap cannot be created; run this as root");
     let now = Host {
         loops: none.clone(),
         taps: taps(),
@@ -402,7 +407,7 @@ fn a_tap_that_is_left_in_any_network_namespace_is_seen() {
 mod tests {
     use super::*;
 
-    fn takes_more_and_more(looks: &[(u64, usize)]) -> bool {
+    fn leaks(looks: &[(u64, usize)]) -> bool {
         let mut taken = Taken {
             program: "vm-operator".to_owned(),
             since: Instant::now(),
@@ -412,33 +417,18 @@ mod tests {
         looks.iter().for_each(|&(age, descriptors)| {
             taken.note(Duration::from_secs(age), (descriptors, 2500))
         });
-        taken.takes_more_and_more()
+        taken.leaks()
     }
 
     #[test]
     fn an_operator_whose_api_server_was_away_when_it_was_warm_takes_no_more_than_it_needs() {
-        assert!(!takes_more_and_more(&[
-            (5, 20),
-            (20, 12),
-            (25, 23),
-            (45, 23)
-        ]));
-        assert!(!takes_more_and_more(&[
-            (5, 20),
-            (20, 23),
-            (25, 12),
-            (45, 23)
-        ]));
+        assert!(!leaks(&[(5, 20), (20, 12), (25, 23), (45, 23)]));
+        assert!(!leaks(&[(5, 20), (20, 23), (25, 12), (45, 23)]));
     }
 
     #[test]
     fn what_comes_after_that_while_is_more() {
-        assert!(takes_more_and_more(&[
-            (5, 20),
-            (20, 12),
-            (25, 23),
-            (45, 40)
-        ]));
-        assert!(takes_more_and_more(&[(50, 20), (55, 40)]));
+        assert!(leaks(&[(5, 20), (20, 12), (25, 23), (45, 40)]));
+        assert!(leaks(&[(50, 20), (55, 40)]));
     }
 }

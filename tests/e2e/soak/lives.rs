@@ -25,7 +25,7 @@ struct Life {
 
 impl Life {
     /// Whether it existed under that name at that time.
-    fn was_there(&self, name: &str, at: Timestamp) -> bool {
+    fn existed(&self, name: &str, at: Timestamp) -> bool {
         self.name == name && self.first - SLACK <= at && at <= self.last + SLACK
     }
 }
@@ -77,7 +77,7 @@ fn operator(pods: &[Value]) -> Option<String> {
 
 impl Lives {
     /// Records the objects at that time.
-    pub fn look(&mut self, vms: &[Value], pods: &[Value], now: Timestamp) {
+    pub fn observe(&mut self, vms: &[Value], pods: &[Value], now: Timestamp) {
         vms.iter().for_each(|vm| note(&mut self.vms, vm, now));
         for pod in pods {
             note(&mut self.pods, pod, now);
@@ -91,13 +91,19 @@ impl Lives {
         }
         let operator = operator(pods);
         for vm in vms {
-            self.look_for_pod(vm, pods, operator.as_deref(), now);
+            self.observe_pod_of(vm, pods, operator.as_deref(), now);
         }
         self.bare
             .retain(|bare, _| vms.iter().any(|vm| uid(vm) == *bare));
     }
 
-    fn look_for_pod(&mut self, vm: &Value, pods: &[Value], operator: Option<&str>, now: Timestamp) {
+    fn observe_pod_of(
+        &mut self,
+        vm: &Value,
+        pods: &[Value],
+        operator: Option<&str>,
+        now: Timestamp,
+    ) {
         let (vm_uid, name) = (uid(vm), text(&vm["metadata"]["name"]));
         let is_its = |pod: &&Value| pod["metadata"]["name"] == *name && owner(pod) == vm_uid;
         let has_ended = |pod: &Value| {
@@ -120,7 +126,7 @@ impl Lives {
         self.longest = self.longest.max(now.duration_since(since));
         if now.duration_since(since) > SOON {
             self.wrong.insert(format!(
-                "VM {name} says that it runs and has no pod, since {since}"
+                "VM {name} reports that it runs without a pod, since {since}"
             ));
         }
         self.bare.insert(vm_uid, (since, operator.to_owned()));
@@ -131,14 +137,14 @@ impl Lives {
         let mut pods = self
             .pods
             .values()
-            .filter(|pod| pod.was_there(name, at))
+            .filter(|pod| pod.existed(name, at))
             .peekable();
         // An unobserved pod was created and deleted between two observations.
         pods.peek()?;
         let is_garbage = |vm: &Life| verb == "delete" && vm.name == name && at > vm.last - SLACK;
         let is_right = |pod: &Life| {
             let vm = self.vms.get(&pod.owner);
-            pod.fetches || vm.is_some_and(|vm| vm.was_there(name, at) || is_garbage(vm))
+            pod.fetches || vm.is_some_and(|vm| vm.existed(name, at) || is_garbage(vm))
         };
         (!pods.any(is_right))
             .then(|| format!("{verb} of pod {name} at {at}, which is of no VM of that name"))
@@ -164,10 +170,10 @@ impl Lives {
     }
 
     /// A summary of the observations.
-    pub fn told(&self) -> String {
+    pub fn summary(&self) -> String {
         let (vms, pods) = (self.vms.len(), self.pods.len());
         format!(
-            "{vms} VMs, {pods} pods; one without a pod has said for at most {:#} that it runs",
+            "{vms} VMs, {pods} pods; a VM without a pod reported for at most {:#} that it runs",
             self.longest
         )
     }
@@ -201,7 +207,7 @@ mod tests {
         let mut lives = Lives::default();
         looks
             .iter()
-            .for_each(|(time, vms, pods)| lives.look(vms, pods, at(*time)));
+            .for_each(|(time, vms, pods)| lives.observe(vms, pods, at(*time)));
         lives.all_wrong(done.iter().map(|(verb, time)| (*verb, "a", at(*time))))
     }
 
@@ -244,7 +250,7 @@ mod tests {
             vec![pod("p1", "one", "Failed")],
             vec![pod("p1", "another", "Running")],
         ] {
-            let told = |operators: [&str; 3]| {
+            let findings = |operators: [&str; 3]| {
                 let looks = [0, 40, 80].into_iter().zip(operators).map(|(time, name)| {
                     let mut pods = without.clone();
                     pods.extend((!name.is_empty()).then(|| operator(name)));
@@ -253,12 +259,12 @@ mod tests {
                 wrong(&looks.collect::<Vec<_>>(), &[])
             };
             assert_eq!(
-                told(["o1"; 3]),
-                ["VM a says that it runs and has no pod, since 1970-01-01T00:00:00Z"]
+                findings(["o1"; 3]),
+                ["VM a reports that it runs without a pod, since 1970-01-01T00:00:00Z"]
             );
             // The time starts again with a new operator, and does not count without one.
-            assert_eq!(told(["o1", "o1", "o2"]), [""; 0]);
-            assert_eq!(told(["o1", "", "o1"]), [""; 0]);
+            assert_eq!(findings(["o1", "o1", "o2"]), [""; 0]);
+            assert_eq!(findings(["o1", "", "o1"]), [""; 0]);
         }
         let its = || vec![pod("p1", "one", "Running"), operator("o1")];
         let looks = [0, 40, 80].map(|time| (time, vec![vm("one", "True")], its()));

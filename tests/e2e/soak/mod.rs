@@ -21,7 +21,7 @@ mod lives;
 
 use crate::harness::bridge::Bridge;
 use crate::harness::vm::{BOOT, SHUTDOWN, Vm};
-use crate::harness::{Space, e2e_with, eventually, kubectl, rig};
+use crate::harness::{Space, e2e_with, environment, eventually, kubectl};
 use chaos::{Chaos, VMS, name};
 use follow::Follow;
 use host::Host;
@@ -49,7 +49,7 @@ fn an_hour_of_everything_that_can_happen() {
     let seed =
         setting("SOAK_SEED").unwrap_or_else(|| u64::from(std::process::id()) ^ host::nanos());
     println!("SOAK_SEED={seed} SOAK_MINUTES={minutes}");
-    rig::ready();
+    environment::ready();
     // Its pod belongs to the cluster and remains.
     let plugin = [
         "rollout",
@@ -70,7 +70,7 @@ fn an_hour_of_everything_that_can_happen() {
     let before = Host::look();
     let pods = RefCell::new(BTreeSet::new());
     // A tap needs the host network.
-    e2e_with(rig::SLOTS, "privileged", json!({}), async |space| {
+    e2e_with(environment::SLOTS, "privileged", json!({}), async |space| {
         let _bridge = Bridge::make(chaos::BRIDGE);
         soak(space, seed, Duration::from_secs(minutes * 60)).await;
         pods.replace(space.pods.names_by_uid().into_keys().collect());
@@ -91,31 +91,31 @@ async fn soak(space: &Space, seed: u64, time: Duration) {
     let end = Instant::now() + time;
     while Instant::now() < end {
         let happening = async {
-            chaos.happen().await;
+            chaos.cause_event().await;
             tokio::time::sleep(chaos.pause()).await;
         };
         tokio::select! {
             () = happening => {}
-            () = look_always(space, &mut audit, &mut watch) => {}
+            () = observe_always(space, &mut audit, &mut watch) => {}
         }
     }
-    println!("it happened: {}", chaos.told());
+    println!("events: {}", chaos.summary());
     if time >= ALL_HAPPENS {
         chaos.judge();
     }
-    let away = chaos.away().to_vec();
+    let outages = chaos.outages().to_vec();
     drop(chaos);
     settle(space, &vms, &mut audit, &mut watch).await;
     watch.judge();
-    audit.judge(&away);
+    audit.judge(&outages);
     watch.lives.judge(audit.to_pods());
-    println!("{}\n{}", watch.told(), audit.told());
+    println!("{}\n{}", watch.summary(), audit.summary());
 }
 
 /// Observes until the caller has enough.
-async fn look_always(space: &Space, audit: &mut Follow, watch: &mut host::Watch) {
+async fn observe_always(space: &Space, audit: &mut Follow, watch: &mut host::Watch) {
     loop {
-        watch.look(space);
+        watch.observe(space);
         audit.read();
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -128,14 +128,14 @@ async fn settle(space: &Space, vms: &[Vm<'_>], audit: &mut Follow, watch: &mut h
             chaos::make_again(vm).await;
         }
         // This resets the backoff of a VM that has exited often.
-        vm.want("Stopped").await;
-        vm.becomes("Stopped", 2 * SHUTDOWN).await;
+        vm.set_state("Stopped").await;
+        vm.wait_for_reason("Stopped", 2 * SHUTDOWN).await;
         vm.patch(
             &json!({"spec": {"vm": {"state": "Running", "currentCpus": 1, "currentRam": "256Mi"}}}),
         )
         .await;
         vm.booted().await;
-        watch.look(space);
+        watch.observe(space);
     }
     quiet(space, audit, watch).await;
     let before: Vec<Value> = vms.iter().map(Vm::now).collect();
@@ -174,7 +174,7 @@ async fn quiet(space: &Space, audit: &mut Follow, watch: &mut host::Watch) {
             "who writes, where nothing happens: {:#?}",
             audit.last(10)
         );
-        watch.look(space);
+        watch.observe(space);
         audit.read();
         if audit.writes() != last.0 {
             last = (audit.writes(), Instant::now());

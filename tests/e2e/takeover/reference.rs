@@ -2,7 +2,7 @@
 //! here. Sleeping shells stand in for its operator and its runners.
 
 use super::super::harness::vm::Vm;
-use super::super::harness::{Space, eventually, kubectl, rig};
+use super::super::harness::{Space, environment, eventually, kubectl};
 use serde_json::{Value, json};
 use std::fs;
 
@@ -52,8 +52,8 @@ const OURS: &[&str] = &[
 
 /// Its definition: that of this project without rules, without additional fields, and with atomic conditions.
 fn definition() -> Value {
-    let text =
-        fs::read_to_string(rig::repo().join("crds/vms.vmoperator.jdrupes.org.yaml")).unwrap();
+    let text = fs::read_to_string(environment::repo().join("crds/vms.vmoperator.jdrupes.org.yaml"))
+        .unwrap();
     let mut crd: Value = serde_saphyr::from_str(&text).unwrap();
     let version = &mut crd["spec"]["versions"][0];
     version
@@ -61,7 +61,7 @@ fn definition() -> Value {
         .unwrap()
         .remove("additionalPrinterColumns");
     let schema = &mut version["schema"]["openAPIV3Schema"];
-    loosen(schema);
+    remove_rules(schema);
     for field in OURS {
         let path = format!("/properties/{}", field.replacen('/', "/properties/", 1));
         let (parent, name) = path.rsplit_once('/').unwrap();
@@ -74,7 +74,7 @@ fn definition() -> Value {
     crd
 }
 
-fn loosen(schema: &mut Value) {
+fn remove_rules(schema: &mut Value) {
     if let Some(fields) = schema.as_object_mut() {
         // The descriptions only take room.
         fields.retain(|key, value| key != "description" || !value.is_string());
@@ -88,7 +88,7 @@ fn loosen(schema: &mut Value) {
         fields.retain(|key, value| {
             !(keys.contains(&key.as_str()) || key == "x-kubernetes-list-type" && value == "map")
         });
-        fields.values_mut().for_each(loosen);
+        fields.values_mut().for_each(remove_rules);
     }
 }
 
@@ -97,7 +97,7 @@ struct OurDefinition;
 
 impl Drop for OurDefinition {
     fn drop(&mut self) {
-        let crds = rig::repo().join("crds").display().to_string();
+        let crds = environment::repo().join("crds").display().to_string();
         let args = [
             "apply",
             "--server-side",
@@ -185,7 +185,7 @@ impl<'a> Reference<'a> {
             "--field-manager",
             "kubectl-client-side-apply",
         ];
-        kubectl::must(&[&["replace", "--filename", &path], &as_applied[..]].concat()).await;
+        kubectl::run(&[&["replace", "--filename", &path], &as_applied[..]].concat()).await;
     }
 
     async fn create(&self, mut object: Value) {
@@ -363,7 +363,7 @@ impl<'a> Reference<'a> {
     }
 
     /// Applies its manifests and its definition again.
-    pub async fn comes_back(&self) {
+    pub async fn install_again(&self) {
         self.replace_definition(&definition()).await;
         self.create(self.deployment()).await;
         self.space

@@ -2,7 +2,7 @@
 //! clusters without a device plugin.
 
 use crate::harness::vm::{SHUTDOWN, Vm, condition, uid};
-use crate::harness::{e2e_with, eventually, process, rig};
+use crate::harness::{e2e_with, environment, eventually, process};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -12,14 +12,14 @@ struct DevicesOfRoot;
 impl DevicesOfRoot {
     fn switch_on() -> Self {
         let guard = Self;
-        rig::cluster(&["device-ownership", "false"]);
+        environment::cluster(&["device-ownership", "false"]);
         guard
     }
 }
 
 impl Drop for DevicesOfRoot {
     fn drop(&mut self) {
-        rig::cluster(&["device-ownership", "true"]);
+        environment::cluster(&["device-ownership", "true"]);
     }
 }
 
@@ -46,9 +46,9 @@ async fn is_told_what_to_set(vm: &Vm<'_>) {
     eventually("the VM reports what the node lacks", 120, async || {
         let ready = condition(&vm.now(), "Ready");
         let message = ready["message"].as_str().unwrap_or_default();
-        let told = message.contains("/dev/system-disk")
+        let is_reported = message.contains("/dev/system-disk")
             && message.contains("device_ownership_from_security_context");
-        if told && ready["status"] == "False" {
+        if is_reported && ready["status"] == "False" {
             Ok(())
         } else {
             Err(format!("{ready:#}"))
@@ -60,7 +60,7 @@ async fn is_told_what_to_set(vm: &Vm<'_>) {
 #[test]
 fn where_devices_belong_to_root_a_vm_says_what_to_set_and_runs_as_root_and_privileged_if_configured()
  {
-    e2e_with(rig::SLOTS, "privileged", json!({}), async |space| {
+    e2e_with(environment::SLOTS, "privileged", json!({}), async |space| {
         space.operator().await;
         let devices_of_root = DevicesOfRoot::switch_on();
         let vm = space.create("vm", json!({})).await;

@@ -105,10 +105,10 @@ async fn make_ready() -> Result<File, String> {
         .output()
         .map_err(|e| format!("tests/cluster/cluster: {e}"))?;
     if !loaded.status.success() {
-        let words = String::from_utf8_lossy(&loaded.stderr);
+        let error = String::from_utf8_lossy(&loaded.stderr);
         return Err(format!(
             "the images cannot be loaded ({}); run `make images cluster`",
-            words.trim()
+            error.trim()
         ));
     }
     let crds = repo().join("crds").display().to_string();
@@ -129,7 +129,7 @@ async fn make_ready() -> Result<File, String> {
         &policy,
     ])
     .await?;
-    sweep().await?;
+    remove_remains().await?;
     // Restarted, because its image may be another one with the same name.
     let plugin = repo().join("deploy/device-plugin").display().to_string();
     kubectl::run(&[
@@ -187,7 +187,7 @@ fn lock() -> Result<File, String> {
 }
 
 /// Removes the remains of a killed run.
-async fn sweep() -> Result<(), String> {
+async fn remove_remains() -> Result<(), String> {
     let ours = |names: &str| -> Vec<String> {
         let names = names
             .lines()
