@@ -17,15 +17,15 @@ struct Case {
     /// Accepted values at that path.
     admitted: Vec<Value>,
     /// Rejected values at that path.
-    refused: Vec<Value>,
+    rejected: Vec<Value>,
 }
 
-fn case(at: &'static str, words: &'static str, admitted: Value, refused: Value) -> Case {
+fn case(at: &'static str, message: &'static str, admitted: Value, rejected: Value) -> Case {
     let list = |values: Value| values.as_array().unwrap().clone();
     Case {
-        rule: (at, words),
+        rule: (at, message),
         admitted: list(admitted),
-        refused: list(refused),
+        rejected: list(rejected),
     }
 }
 
@@ -109,23 +109,24 @@ async fn each_rule_admits_what_is_right_and_refuses_a_mistake_with_field_reason_
     ];
     for cases in cases {
         for Case {
-            rule: (at, words),
+            rule: (at, message),
             admitted,
-            refused,
+            rejected,
         } in cases
         {
             let rule = RULES
                 .iter()
-                .find(|rule| rule.at == at && rule.message.contains(words));
-            let rule = rule.unwrap_or_else(|| panic!("no rule at {at} says {words:?}"));
-            assert!(!admitted.is_empty() && !refused.is_empty(), "{at}");
+                .find(|rule| rule.at == at && rule.message.contains(message));
+            let rule =
+                rule.unwrap_or_else(|| panic!("no rule at {at} has the message {message:?}"));
+            assert!(!admitted.is_empty() && !rejected.is_empty(), "{at}");
             without_case.remove(&(rule.at, rule.message));
             for value in admitted {
                 if let Err(error) = definition.create("vm", &spec(at, &value), true).await {
-                    wrong.push(format!("{at}: {value} is refused: {error}"));
+                    wrong.push(format!("{at}: {value} is rejected: {error}"));
                 }
             }
-            for value in refused {
+            for value in rejected {
                 match definition.create("vm", &spec(at, &value), true).await {
                     Ok(_) => wrong.push(format!("{at}: {value} is admitted")),
                     Err(error) => {
@@ -134,7 +135,7 @@ async fn each_rule_admits_what_is_right_and_refuses_a_mistake_with_field_reason_
                             || !error.contains(rule.message)
                         {
                             wrong.push(format!(
-                                "{at}: {value} is refused with other words: {error}"
+                                "{at}: {value} is rejected with another message: {error}"
                             ));
                         }
                     }
@@ -174,7 +175,7 @@ async fn what_the_schema_itself_refuses_is_told_with_the_field() {
     let world = World::new("schema").await;
     let definition = Definition::new(&world).await;
     let vm = |machine: Value| json!({"vm": machine});
-    for (spec, field, words) in [
+    for (spec, field, message) in [
         (json!({}), "spec.vm", "Required"),
         (
             vm(json!({"state": "Paused"})),
@@ -223,7 +224,7 @@ async fn what_the_schema_itself_refuses_is_told_with_the_field() {
             .expect_err(&spec.to_string())
             .to_string();
         assert!(
-            error.contains(field) && error.contains(words),
+            error.contains(field) && error.contains(message),
             "{spec}: {error}"
         );
     }

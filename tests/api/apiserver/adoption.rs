@@ -24,7 +24,7 @@ fn condition(type_: &str, status: &str, reason: &str) -> Value {
 }
 
 /// The complete status that the runner of the Java VM-Operator writes.
-fn references_status(cpus: i64) -> Value {
+fn java_status(cpus: i64) -> Value {
     json!({
         "runnerVersion": "4.0.3", "cpus": cpus, "ram": "1Gi", "displayPasswordSerial": 1, "consoleClient": "", "assignment": {},
         "conditions": [
@@ -76,7 +76,7 @@ async fn of_the_reference(world: &World) -> Pod {
         .create(&PostParams::default(), &machine("vm", spec))
         .await
         .unwrap();
-    replace_status(&vms, &references_status(2)).await;
+    replace_status(&vms, &java_status(2)).await;
 
     let labels = json!({
         "app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "vm", "app.kubernetes.io/managed-by": "vm-operator",
@@ -200,7 +200,7 @@ async fn a_running_vm_of_the_reference_is_taken_over_without_a_restart() {
     assert_eq!(
         about_pods(&writes),
         0,
-        "no pod is made or deleted: {writes:#?}"
+        "no pod is created or deleted: {writes:#?}"
     );
     let made = writes
         .iter()
@@ -223,7 +223,7 @@ async fn a_running_vm_of_the_reference_is_taken_over_without_a_restart() {
     };
     for round in 1..=5 {
         let before = status_writes();
-        replace_status(&vms, &references_status(1 + round % 2)).await;
+        replace_status(&vms, &java_status(1 + round % 2)).await;
         eventually("our condition is back", is_running).await;
         assert!(
             status_writes() <= before + 1,
@@ -298,7 +298,7 @@ async fn both_write_their_conditions_after_the_references_definition_was_replace
         .create("vm", &json!({"vm": {}}), false)
         .await
         .unwrap();
-    definition.replace_status("vm", &references_status(2)).await;
+    definition.replace_status("vm", &java_status(2)).await;
     definition.replace().await;
 
     let apply = async |manager, condition| {
@@ -320,7 +320,7 @@ async fn both_write_their_conditions_after_the_references_definition_was_replace
     eventually(
         "the operator's condition stands beside the others",
         || async {
-            definition.replace_status("vm", &references_status(2)).await;
+            definition.replace_status("vm", &java_status(2)).await;
             apply(names::MANAGER_OPERATOR, ready.clone()).await;
             conditions().await.len() == 6
         },
@@ -338,7 +338,7 @@ async fn both_write_their_conditions_after_the_references_definition_was_replace
         "{now:?}"
     );
     // Again with the JSON patch of the Java VM-Operator's runner.
-    definition.replace_status("vm", &references_status(2)).await;
+    definition.replace_status("vm", &java_status(2)).await;
     apply(names::MANAGER_OPERATOR, ready).await;
     let now = conditions().await;
     assert!(

@@ -126,12 +126,12 @@ async fn each_command_that_is_shown_is_taken() {
                 assert!(tried, "{file}: no test applies {overlay}");
             } else if command.split_whitespace().count() > 2 {
                 let command = dry(&command).replace("vmop-demo", &world.namespace);
-                let said = world.shell(&command);
+                let result = world.shell(&command);
                 // Nothing runs here to wait for.
-                if said.as_ref().err().is_some_and(|said| {
-                    !said.contains("timed out") && !said.contains("no matching")
+                if result.as_ref().err().is_some_and(|result| {
+                    !result.contains("timed out") && !result.contains("no matching")
                 }) {
-                    wrong.push(format!("{file}: {command}: {said:?}"));
+                    wrong.push(format!("{file}: {command}: {result:?}"));
                 }
                 taken += 1;
             }

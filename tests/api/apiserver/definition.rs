@@ -40,7 +40,7 @@ fn ours() -> Value {
 }
 
 /// Removes rules and limits.
-fn loosen(schema: &mut Value) {
+fn remove_rules(schema: &mut Value) {
     if let Some(fields) = schema.as_object_mut() {
         for key in [
             "x-kubernetes-validations",
@@ -50,7 +50,7 @@ fn loosen(schema: &mut Value) {
         ] {
             fields.remove(key);
         }
-        fields.values_mut().for_each(loosen);
+        fields.values_mut().for_each(remove_rules);
     }
 }
 
@@ -81,7 +81,7 @@ impl<'a> Definition<'a> {
     pub async fn without_rules(world: &'a World) -> Self {
         let definition = Self::named(COPIES, world);
         let mut crd = ours();
-        loosen(&mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
+        remove_rules(&mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
         definition.install(crd).await;
         definition
     }
@@ -108,7 +108,7 @@ impl<'a> Definition<'a> {
     }
 
     /// Adds the rules.
-    pub async fn tighten(&self) {
+    pub async fn add_rules(&self) {
         self.install(ours()).await;
         eventually("the rules are in force", || async {
             self.create("bad", &json!({"vm": {"rtcClock": "x"}}), true)
@@ -137,7 +137,7 @@ impl<'a> Definition<'a> {
         )
         .await
         .unwrap();
-        eventually("objects can be made", || async {
+        eventually("objects can be created", || async {
             self.create("ready", &json!({"vm": {}}), true).await.is_ok()
         })
         .await;

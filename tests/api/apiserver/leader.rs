@@ -4,7 +4,7 @@
 //! The tests prove orders and lower bounds from the Lease's history and the audit log. They have no upper bound that a
 //! busy machine could exceed.
 
-use crate::apiserver::objects::{explained_as_unschedulable, homeless};
+use crate::apiserver::objects::{explained_as_unschedulable, unschedulable_vm};
 use crate::apiserver::world::{World, eventually, machine, server};
 use futures::TryStreamExt;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -252,7 +252,7 @@ impl Leases {
     }
 
     /// The time from the first operator's last renewal until the takeover by the second one.
-    fn unrenewed(&self) -> SignedDuration {
+    fn time_without_renewal(&self) -> SignedDuration {
         let states = self.states();
         let is_second = |state: &LeaseSpec| {
             state
@@ -280,7 +280,7 @@ async fn two(world: &World, first: &SocketAddr) -> (Process, Process, Leases) {
     let first = Process::start(world, FIRST, first).await;
     eventually("the first leads", || first.leads()).await;
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
-    vms.create(&PostParams::default(), &homeless("Running"))
+    vms.create(&PostParams::default(), &unschedulable_vm("Running"))
         .await
         .unwrap();
     explained_as_unschedulable(&vms).await;
@@ -389,9 +389,9 @@ async fn killed_leader_is_replaced_when_its_lease_has_expired() {
     leads(&second, &leases).await;
     assert_eq!(leases.holders(), [FIRST, SECOND]);
     assert!(
-        leases.unrenewed() >= LEASE_DURATION,
+        leases.time_without_renewal() >= LEASE_DURATION,
         "{}",
-        leases.unrenewed()
+        leases.time_without_renewal()
     );
     reconcile_new_vm(&world, "new").await;
     assert_separate_writes(&world);
@@ -407,9 +407,9 @@ async fn leader_without_connection_exits_and_is_replaced_when_its_lease_has_expi
     assert!(!first.leads().await, "two lead");
     assert_eq!(leases.holders(), [FIRST, SECOND]);
     assert!(
-        leases.unrenewed() >= LEASE_DURATION,
+        leases.time_without_renewal() >= LEASE_DURATION,
         "{}",
-        leases.unrenewed()
+        leases.time_without_renewal()
     );
     let (code, log) = first.exited().await;
     assert_eq!(code, Some(1), "{log}");
@@ -425,9 +425,9 @@ async fn leader_that_was_stopped_past_its_lease_exits_without_a_write() {
     first.signal("-STOP");
     leads(&second, &leases).await;
     assert!(
-        leases.unrenewed() >= LEASE_DURATION,
+        leases.time_without_renewal() >= LEASE_DURATION,
         "{}",
-        leases.unrenewed()
+        leases.time_without_renewal()
     );
     reconcile_new_vm(&world, "new").await;
     first.signal("-CONT");

@@ -68,7 +68,7 @@ async fn what_was_stored_before_a_rule_can_be_edited_elsewhere_and_told_of() {
             .await
             .unwrap_or_else(|e| panic!("{name}: {e}"));
     }
-    definition.tighten().await;
+    definition.add_rules().await;
     for Stored {
         name,
         spec,

@@ -70,7 +70,7 @@ async fn a_service_is_made_followed_and_taken_away() {
     let node_port = port().await.unwrap().node_port.unwrap();
     // Not by a merge patch, which would remove a field that is null.
     say(&world, json!({"labels": {"team": null, "mine": "1"}})).await;
-    eventually("the VM's words are laid over the defaults", || async {
+    eventually("the VM's values override the defaults", || async {
         let labels = services.get("vm").await.unwrap().labels().clone();
         labels.get("mine").is_some_and(|value| value == "1") && !labels.contains_key("team")
     })
@@ -91,7 +91,7 @@ async fn a_service_is_made_followed_and_taken_away() {
     };
     assert_eq!(patches(), 2);
     say(&world, json!({})).await;
-    eventually("the service is gone", || async {
+    eventually("the service is deleted", || async {
         services.get_opt("vm").await.unwrap().is_none()
     })
     .await;

@@ -188,11 +188,11 @@ impl World {
         // kubectl must not use the cached kinds of another cluster.
         shell.env("KUBECACHEDIR", server().path("kubectl-cache"));
         let output = shell.output().expect("bash is missing");
-        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() {
-            Ok(said(&output.stdout))
+            Ok(text(&output.stdout))
         } else {
-            Err(said(&output.stderr))
+            Err(text(&output.stderr))
         }
     }
 
@@ -259,7 +259,7 @@ impl Operator {
         let _ = self.stop.send(());
         tokio::time::timeout(TIMEOUT, self.task)
             .await
-            .expect("it ends")
+            .expect("it stops")
             .unwrap();
     }
 }

@@ -3,21 +3,15 @@
 //!
 //! | difference | reason |
 //! |---|---|
-//! | names, UIDs, times, versions, ports that the API server allocates (`final_state::strip`) | each object has its own
-//! |
-//! | the display secret stays when no display wants it any more, mounted and listed among what the pod was started with | a password may be the user's, and nobody can tell it from a generated one; who turns the display off and on again has the same one; it goes with the VM. The reference keeps it, too |
-//! | with `tap` networks, whether the display listens on 127.0.0.1 only | with a Secret, also a retained one, it need
-//! not |
+//! | names, UIDs, times, versions, ports that the API server allocates (`final_state::strip`) | each object has its own |
+//! | the display Secret is retained when no display uses it any more, mounted and listed among the pod's inputs | a password may be the user's, and it cannot be distinguished from a generated one |
+//! | with `tap` networks, whether the display listens on 127.0.0.1 only | with a Secret, also a retained one, it need not |
 //! | PVCs are retained | the operator never deletes data |
-//! | a PVC has another size or attributes class, and `DisksInSync` names it; then its image file differs, too | no
-//! volume shrinks, and not each volume can be expanded |
-//! | of the first PVCs, only the operator's labels are compared | mode, selector and class are immutable; the data is
-//! in the PVC; labels and annotations are set once |
-//! | a service that the API server rejects, and then `ServiceInSync` is `False`: the created VM has none, the changed
-//! VM the previous one | guests behind it remain reachable |
+//! | a PVC has another size or attributes class, and `DisksInSync` names it; then its image file differs, too | no volume shrinks, and not each volume can be expanded |
+//! | of the first PVCs, only the operator's labels are compared | mode, selector and class are immutable; the data is in the PVC; labels and annotations are set once |
+//! | a service that the API server rejects, and then `ServiceInSync` is `False`: the created VM has none, the changed VM the previous one | guests behind it remain reachable |
 //! | the password in the display Secret | it is random |
-//! | a stopped VM has images that were downloaded while it ran | they are retained; for a stopped VM none is downloaded
-//! |
+//! | a stopped VM has images that were downloaded while it ran | they are retained; for a stopped VM none is downloaded |
 //! | the seed's `instance-id` | it follows the VM's UID |
 //! | conditions of the runner | they report the past: the last reset, the last boot |
 //!
@@ -84,7 +78,7 @@ pub fn without_content(object: &mut Value) {
 }
 
 /// Removes the values of a PVC that can change: size and attributes class.
-pub fn take_growth(claim: &mut Value) -> [Value; 2] {
+pub fn remove_growth(claim: &mut Value) -> [Value; 2] {
     let spec = &mut claim["spec"];
     [
         spec["resources"].take()["requests"]["storage"].take(),

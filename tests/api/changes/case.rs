@@ -14,7 +14,7 @@ use support::components::{Cluster, api};
 pub const NAMESPACES: [&str; 3] = ["changed", "as-changed", "as-before"];
 
 /// The number of comparisons before a difference counts. Both VMs are settled at each of them.
-const LOOKS: usize = 20;
+const COMPARISONS: usize = 20;
 
 /// The result of a change.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Verdict {
     /// The changed VM equals the created one, and the undone change equals the start.
     Same,
     /// The API server rejects the change and the creation with the same spec, and names the field.
-    Refused,
+    Rejected,
     /// The VM reports a blocking condition, and so does the created one.
     Explained(String, String),
     Wrong(String),
@@ -119,7 +119,7 @@ impl Case<'_> {
             looks += 1;
             match equal(model, &found) {
                 Ok(()) => return Ok(found),
-                Err(verdict) if looks == LOOKS => return Err(verdict),
+                Err(verdict) if looks == COMPARISONS => return Err(verdict),
                 Err(_) => *model = self.rest(namespace).await?,
             }
         }
@@ -149,7 +149,7 @@ impl Case<'_> {
         vms.create(&PostParams::default(), &vm)
             .await
             .map(drop)
-            .map_err(|error| refused(&error))
+            .map_err(|error| rejection(&error))
     }
 
     async fn replace(&self, namespace: &str, spec: &Value, restart: u8) -> Result<(), Verdict> {
@@ -170,7 +170,7 @@ impl Case<'_> {
                 .await
             {
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
-                answer => return answer.map(drop).map_err(|error| refused(&error)),
+                answer => return answer.map(drop).map_err(|error| rejection(&error)),
             }
         }
         Err(Verdict::Wrong("it changes without an end".to_owned()))
@@ -178,13 +178,13 @@ impl Case<'_> {
 }
 
 /// A rejection must name the field.
-fn refused(error: &kube::Error) -> Verdict {
+fn rejection(error: &kube::Error) -> Verdict {
     match error {
         kube::Error::Api(status)
             if matches!(status.code, 400 | 422) && status.message.contains("spec") =>
         {
-            Verdict::Refused
+            Verdict::Rejected
         }
-        other => Verdict::Wrong(format!("it is refused without a reason: {other}")),
+        other => Verdict::Wrong(format!("it is rejected without a reason: {other}")),
     }
 }

@@ -186,7 +186,7 @@ async fn all_changes(server: &Server) -> Vec<String> {
     for namespace in NAMESPACES {
         operate(&client, namespace).await;
     }
-    let (began, tells) = (Instant::now(), std::env::var_os("CHANGES_TELL").is_some());
+    let (began, prints_reasons) = (Instant::now(), std::env::var_os("CHANGES_TELL").is_some());
     let (wanted, fields) = (Wanted::from_environment(), schema::fields());
     let seed = wanted.seed;
     let verdicts = verdicts(cluster, &reconciles, &wanted, &fields).await;
@@ -194,10 +194,10 @@ async fn all_changes(server: &Server) -> Vec<String> {
     for (n, change, verdict) in &verdicts {
         let changed = change.fields.join(" and ");
         let kind = match verdict {
-            Verdict::Same => "as if made so, and back".to_owned(),
-            Verdict::Refused => "refused, with the field".to_owned(),
+            Verdict::Same => "equal to a created VM, and undone".to_owned(),
+            Verdict::Rejected => "rejected, with the field".to_owned(),
             Verdict::Explained(reason, message) => {
-                if tells {
+                if prints_reasons {
                     println!("change {n}, {changed}: {reason}: {message}");
                 }
                 format!("explained: {reason}")
@@ -232,7 +232,7 @@ async fn all_changes(server: &Server) -> Vec<String> {
         .collect();
     let turns = verdicts
         .iter()
-        .filter_map(|(n, ..)| pick::turn(&fields, seed, *n));
+        .filter_map(|(n, ..)| pick::field_of_change(&fields, seed, *n));
     let turns: BTreeMap<&str, &Field> = turns.map(|field| (field.path.as_str(), field)).collect();
     let missed = turns
         .values()
@@ -260,7 +260,7 @@ async fn all_changes(server: &Server) -> Vec<String> {
     let is_slice = wanted.count >= SLICE || !is_counted;
     if is_slice
         && counts
-            .get("as if made so, and back")
+            .get("equal to a created VM, and undone")
             .is_none_or(|same| same * 2 < verdicts.len())
     {
         wrong.push("fewer than half of the changes were carried out".to_owned());

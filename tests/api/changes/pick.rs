@@ -114,7 +114,7 @@ const STRIDE: usize = 101;
 
 /// The field of the change with that number, or none for every second number. Each field occurs once in `2 *
 /// fields.len()` numbers, wherever these begin.
-pub fn turn(fields: &[Field], seed: u64, n: u64) -> Option<&Field> {
+pub fn field_of_change(fields: &[Field], seed: u64, n: u64) -> Option<&Field> {
     let count = fields.len();
     // All fields occur only if the two numbers have no common divisor.
     let stride = (STRIDE..).find(|stride| gcd(*stride, count) == 1)?;
@@ -130,7 +130,8 @@ fn gcd(a: usize, b: usize) -> usize {
 /// The change with that number.
 pub fn change(specs: &[Value], fields: &[Field], seed: u64, n: u64) -> Change {
     let mut random = Random::new(seed, n);
-    let single = turn(fields, seed, n).and_then(|field| field.change(specs, &mut random));
+    let single =
+        field_of_change(fields, seed, n).and_then(|field| field.change(specs, &mut random));
     single.unwrap_or_else(|| of_another(specs, &mut random))
 }
 
@@ -152,7 +153,8 @@ fn of_another(specs: &[Value], random: &mut Random) -> Change {
         paths_of(other, "", &mut paths);
         let paths: Vec<String> = paths.into_iter().collect();
         let path = &paths[random.below(paths.len())];
-        if before.pointer(path) != other.pointer(path) && put(&mut after, path, other.pointer(path))
+        if before.pointer(path) != other.pointer(path)
+            && set_at(&mut after, path, other.pointer(path))
         {
             fields.push(format!("spec{}", path.replace('/', ".")));
         }
@@ -235,7 +237,7 @@ fn paths_of(value: &Value, path: &str, paths: &mut BTreeSet<String>) {
 }
 
 /// Sets or removes a value at that path. Returns whether the path exists.
-fn put(target: &mut Value, path: &str, value: Option<&Value>) -> bool {
+fn set_at(target: &mut Value, path: &str, value: Option<&Value>) -> bool {
     let Some((parent, name)) = path.rsplit_once('/') else {
         return false;
     };

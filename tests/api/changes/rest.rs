@@ -13,7 +13,7 @@ use vm_operator::api::conditions::{self, ConditionReason};
 /// A VM counts as settled after this number of equal, final observations in a row without a reconcile. Observations are
 /// counted instead of time: operators and simulated components run in the same process, so their delays also delay the
 /// observations.
-const QUIET_LOOKS: usize = 15;
+const SETTLED_OBSERVATIONS: usize = 15;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(40);
 /// The time after which a VM counts as stuck. It takes a few seconds.
 const TIMEOUT: Duration = Duration::from_secs(180);
@@ -30,7 +30,7 @@ pub struct Rest {
     /// The objects by kind, without values that may differ, and the statuses and reasons of conditions.
     pub objects: BTreeMap<String, Value>,
     /// Objects that are retained when the spec no longer requires them, by kind and name.
-    pub stay: BTreeMap<(&'static str, String), Value>,
+    pub retained: BTreeMap<(&'static str, String), Value>,
     /// Status and message of each condition, by type.
     pub conditions: BTreeMap<String, (String, String)>,
     /// UID of the pod.
@@ -43,7 +43,7 @@ impl Rest {
     }
 
     /// The message of the condition, if it exists with that status.
-    pub fn told(&self, type_: &str, status: &str) -> Option<&str> {
+    pub fn condition_message(&self, type_: &str, status: &str) -> Option<&str> {
         self.conditions
             .get(type_)
             .filter(|(is, _)| is == status)
@@ -87,7 +87,7 @@ pub async fn rest(
                 && are_bound(cluster, namespace, name);
             let objects = (
                 objects(cluster, namespace, &vm),
-                stay(cluster, namespace, &vm),
+                retained_objects(cluster, namespace, &vm),
             );
             if last.as_ref() != Some(&objects) {
                 (last, quiet_looks) = (Some(objects), 0);
@@ -96,7 +96,7 @@ pub async fn rest(
         }
         let is_quiet = is_at_end && !reconciles.are_under_way(name);
         quiet_looks = if is_quiet { quiet_looks + 1 } else { 0 };
-        if quiet_looks > QUIET_LOOKS {
+        if quiet_looks > SETTLED_OBSERVATIONS {
             if !is_up_to_date(cluster, namespace, name).await {
                 quiet_looks = 0;
                 continue;
@@ -105,12 +105,12 @@ pub async fn rest(
                 .get(namespace, "VirtualMachine", name)
                 .unwrap_or_default();
             let pod = cluster.get(namespace, "Pod", name);
-            let (objects, stay) = last.unwrap_or_default();
+            let (objects, retained) = last.unwrap_or_default();
             return Ok(Rest {
                 reason: ready(Some(&vm)),
                 message: message(&vm),
                 objects,
-                stay,
+                retained,
                 conditions: all_conditions(&vm)
                     .map(|c| (text(&c["type"]), (text(&c["status"]), text(&c["message"]))))
                     .collect(),
@@ -121,9 +121,9 @@ pub async fn rest(
             let vm = cluster
                 .get(namespace, "VirtualMachine", name)
                 .unwrap_or_default();
-            let told = json!({"status": vm["status"], "generation": vm["metadata"]["generation"]});
+            let state = json!({"status": vm["status"], "generation": vm["metadata"]["generation"]});
             return Err(Verdict::Wrong(format!(
-                "it is stuck: {}: {told}",
+                "it is stuck: {}: {state}",
                 ready(Some(&vm))
             )));
         }
@@ -191,25 +191,29 @@ fn objects(cluster: &Cluster, namespace: &str, vm: &Value) -> BTreeMap<String, V
         Some((kind.to_owned(), plain(object, namespace, vm)))
     };
     let mut objects: BTreeMap<String, Value> = OBJECTS.into_iter().filter_map(of_kind).collect();
-    let told = all_conditions(vm).filter(|condition| allowed::is_compared(condition, vm));
-    let told = told.map(|c| (text(&c["type"]), json!([c["status"], c["reason"]])));
-    objects.insert("conditions".to_owned(), told.collect());
+    let compared = all_conditions(vm).filter(|condition| allowed::is_compared(condition, vm));
+    let compared = compared.map(|c| (text(&c["type"]), json!([c["status"], c["reason"]])));
+    objects.insert("conditions".to_owned(), compared.collect());
     objects
 }
 
 /// A retained object without values that may differ.
-fn stay(cluster: &Cluster, namespace: &str, vm: &Value) -> BTreeMap<(&'static str, String), Value> {
+fn retained_objects(
+    cluster: &Cluster,
+    namespace: &str,
+    vm: &Value,
+) -> BTreeMap<(&'static str, String), Value> {
     let name = text(&vm["metadata"]["name"]);
-    let stay = cluster
+    let retained = cluster
         .of_vm(namespace, &name)
         .into_iter()
         .filter(|(kind, _)| allowed::STAY.contains(kind));
-    let stay = stay.filter_map(|(kind, name)| {
+    let retained = retained.filter_map(|(kind, name)| {
         let mut object = cluster.get(namespace, kind, &name)?;
         allowed::without_content(&mut object);
         Some(((kind, name), plain(object, namespace, vm)))
     });
-    stay.collect()
+    retained.collect()
 }
 
 fn all_conditions(vm: &Value) -> impl Iterator<Item = &Value> {

@@ -147,10 +147,10 @@ impl Field {
         for _ in 0..50 {
             let value = values.get(random.below(values.len() + 1));
             let mut after = before.clone();
-            let at = put(after.pointer_mut(place)?, last, value, random);
+            let at = set_at(after.pointer_mut(place)?, last, value, random);
             if after != before {
-                let told = value.map_or("gone".to_owned(), Value::to_string);
-                let fields = vec![format!("spec{}{at} = {told:.60}", place.replace('/', "."))];
+                let text = value.map_or("removed".to_owned(), Value::to_string);
+                let fields = vec![format!("spec{}{at} = {text:.60}", place.replace('/', "."))];
                 return Some(Change {
                     before,
                     after,
@@ -163,7 +163,7 @@ impl Field {
 }
 
 /// Sets or removes the value at that path. Returns the path.
-fn put(parent: &mut Value, last: &Step, value: Option<&Value>, random: &mut Random) -> String {
+fn set_at(parent: &mut Value, last: &Step, value: Option<&Value>, random: &mut Random) -> String {
     match (last, parent) {
         (Step::Name(name), Value::Object(fields)) => {
             match value {
@@ -254,7 +254,7 @@ fn each_change_of_a_field_whose_turn_it_is_changes_that_field() {
     let (seed, fields) = (1, fields());
     let specs = crate::changes::pick::specs(seed);
     for n in 0..2 * fields.len() as u64 {
-        let Some(field) = crate::changes::pick::turn(&fields, seed, n) else {
+        let Some(field) = crate::changes::pick::field_of_change(&fields, seed, n) else {
             continue;
         };
         let places = crate::changes::pick::change(&specs, &fields, seed, n).places();
