@@ -1,4 +1,4 @@
-//! What can be tested with Rust and a C compiler alone: `make check`.
+//! The tests that need only Rust and a C compiler: `make check`.
 //!
 //! | module | content |
 //! |---|---|

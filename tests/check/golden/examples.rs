@@ -22,10 +22,7 @@ fn vms() -> Vec<(String, String, Value)> {
             let text = std::fs::read_to_string(&path).unwrap();
             let object: Value = serde_saphyr::from_str(&text).unwrap();
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-            assert!(
-                text.starts_with("# "),
-                "{name} says nothing of what it shows"
-            );
+            assert!(text.starts_with("# "), "{name} does not say its purpose");
             if object["kind"] == "VirtualMachine" {
                 vms.push((name, text, object));
             }

@@ -82,7 +82,7 @@ fn objects_with(path: &str, mut settings: Reconciler) -> String {
         service,
         pod,
     } = built;
-    assert_eq!(claim_changes, [], "no claim is there");
+    assert_eq!(claim_changes, [], "no claim exists");
     let claims = image_repository
         .iter()
         .chain([&runner_data])

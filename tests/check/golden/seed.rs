@@ -107,7 +107,7 @@ fn read_by_cloud_init(documents: &[String]) -> Vec<Value> {
     let output = python.wait_with_output().unwrap();
     assert!(
         output.status.success(),
-        "python3 with PyYAML cannot read it; its words are above (is python3-yaml there?)"
+        "python3 with PyYAML cannot read it; its error is above; is python3-yaml installed?"
     );
     serde_json::from_slice(&output.stdout).unwrap()
 }

@@ -104,7 +104,7 @@ impl<'a> Explorer<'a> {
         while at < self.worlds.len() {
             let world = self.worlds[at].0;
             if self.looks_ahead
-                && let Err((what, then)) = self.becomes_well(world)
+                && let Err((what, then)) = self.check_goal(world)
             {
                 let mut trace = self.trace(at);
                 trace.extend(then);
@@ -170,7 +170,7 @@ impl<'a> Explorer<'a> {
     }
 
     /// Checks that without further accidents the VM reaches the user's goal and then remains there.
-    fn becomes_well(&mut self, from: World) -> Result<(), (String, Vec<Step>)> {
+    fn check_goal(&mut self, from: World) -> Result<(), (String, Vec<Step>)> {
         // Beyond the explored pods there must be room for those that follow.
         let setting = Setting {
             pods: self.setting.pods + 3,
@@ -190,7 +190,7 @@ impl<'a> Explorer<'a> {
                 setting: &setting,
                 decider: &mut self.decider,
             })
-            .healing(&world)
+            .recovery_step(&world)
             {
                 Some(next) => {
                     trace.push(next.step);
@@ -203,7 +203,7 @@ impl<'a> Explorer<'a> {
                     }
                     world = next.world;
                 }
-                None => match unwell(&world, &setting) {
+                None => match goal_difference(&world, &setting) {
                     Some(what) => return Err((what, trace)),
                     None => break,
                 },
@@ -215,7 +215,7 @@ impl<'a> Explorer<'a> {
 }
 
 /// The differences between a stable state and the user's goal.
-fn unwell(world: &World, setting: &Setting) -> Option<String> {
+fn goal_difference(world: &World, setting: &Setting) -> Option<String> {
     let qemus = world.qemus().len();
     let Some(vm) = world.vm.filter(|vm| vm.running && vm.valid) else {
         let may_run = world.vm.is_some_and(|vm| vm.running);
@@ -237,8 +237,8 @@ fn unwell(world: &World, setting: &Setting) -> Option<String> {
         && world.local(node, pod.uid) == Local::Up;
     if !runs || qemus != 1 {
         Some("a VM that should run does not".to_owned())
-    } else if pod.restart < vm.restart || vm.told_restart != vm.restart {
-        Some("a restart that was asked for is not carried out".to_owned())
+    } else if pod.restart < vm.restart || vm.reported_restart != vm.restart {
+        Some("a requested restart is not carried out".to_owned())
     } else {
         None
     }

@@ -120,7 +120,7 @@ const SETTINGS: &[Setting] = &[
         ..ONE
     },
     Setting {
-        name: "namesake",
+        name: "previous-vm",
         budget: Budget {
             replacements: 1,
             crashes: 1,
@@ -272,7 +272,7 @@ fn explored(setting: &Setting, mutation: Option<Mutation>) -> Explored {
     explored
 }
 
-fn told(finding: &Finding) -> String {
+fn trace_text(finding: &Finding) -> String {
     let lines = finding
         .trace
         .iter()
@@ -291,7 +291,7 @@ fn at_most_one_qemu_has_the_disk_and_there_is_always_a_way_out() {
             explored.wrong.is_none(),
             "{}: {}",
             setting.name,
-            told(&explored.wrong.unwrap())
+            trace_text(&explored.wrong.unwrap())
         );
         assert!(explored.forced.is_none());
         all += explored.worlds;
@@ -314,11 +314,11 @@ fn a_pod_removed_by_force_from_a_node_that_runs_it_makes_two_where_storage_attac
     assert!(
         explored.wrong.is_none(),
         "{}",
-        told(&explored.wrong.unwrap())
+        trace_text(&explored.wrong.unwrap())
     );
     println!(
         "{}",
-        told(
+        trace_text(
             &explored
                 .forced
                 .expect("a forced deletion can start a second QEMU; the README warns of it")
@@ -333,24 +333,24 @@ const TWO_QEMUS: &str = "two QEMUs have the disk";
 const BROKEN: &[(Mutation, &str, &str)] = &[
     (
         Mutation::TakesAnothersPodForItsOwn,
-        "namesake",
-        "a VM's status tells of another VM's pod",
+        "previous-vm",
+        "a VM's status reports another VM's pod",
     ),
     (
         Mutation::DeletesAnothersPod,
-        "namesake",
+        "previous-vm",
         "another VM's pod is deleted",
     ),
     (
         Mutation::MakesAPodThoughOneIsEnding,
         "life",
-        "a pod is asked for that it knows to have made itself",
+        "an operator requests a pod that it has created itself",
     ),
     (Mutation::NamesPodsByChance, "two nodes", TWO_QEMUS),
     (
         Mutation::StartsAStoppedVm,
         "stopped",
-        "a VM starts that nobody has started",
+        "a VM starts without a request",
     ),
     (
         Mutation::LeavesThePodOfAStoppedVm,
@@ -375,7 +375,7 @@ const BROKEN: &[(Mutation, &str, &str)] = &[
     (
         Mutation::MakesAPodOfAnUnusableSpec,
         "unusable spec",
-        "a VM starts whose spec cannot be used",
+        "a VM with an invalid spec starts",
     ),
     (
         Mutation::EndsALivingPod,
@@ -385,7 +385,7 @@ const BROKEN: &[(Mutation, &str, &str)] = &[
     (
         Mutation::IgnoresRestarts,
         "life",
-        "a restart that was asked for is not carried out",
+        "a requested restart is not carried out",
     ),
     (
         Mutation::RestartsAgainAndAgain,
@@ -395,7 +395,7 @@ const BROKEN: &[(Mutation, &str, &str)] = &[
     (
         Mutation::TakesAPowerOffForACrash,
         "power-off",
-        "a VM starts again whose guest has powered itself off",
+        "a VM starts again after its guest has powered itself off",
     ),
     (
         Mutation::TakesACrashForAPowerOff,
@@ -405,7 +405,7 @@ const BROKEN: &[(Mutation, &str, &str)] = &[
     (
         Mutation::ForgetsHowAPodEnded,
         "life",
-        "a pod goes though how it ended is not written down",
+        "a pod is deleted before its exit is recorded",
     ),
     (
         Mutation::RemovesADeadPodWithinThePause,
@@ -430,7 +430,7 @@ const BROKEN: &[(Mutation, &str, &str)] = &[
     (
         Mutation::WaitsWithARestart,
         "life",
-        "a restart that was asked for waits for the end of a pause",
+        "a requested restart waits for the end of a pause",
     ),
     (
         Mutation::DeletesWithoutVersion,
@@ -446,7 +446,7 @@ const BROKEN: &[(Mutation, &str, &str)] = &[
     (
         Mutation::ForgetsItsOwnWrites,
         "life",
-        "a pod is asked for that it knows to have made itself",
+        "an operator requests a pod that it has created itself",
     ),
     (
         Mutation::LetsAnswersOvertakeLists,
@@ -478,7 +478,7 @@ fn each_rule_that_is_broken_is_seen() {
         println!(
             "{mutation:?}: seen in world {}: {}",
             explored.worlds,
-            told(&wrong)
+            trace_text(&wrong)
         );
         assert_eq!(wrong.what, *what, "{mutation:?}");
         if *what == TWO_QEMUS {

@@ -75,7 +75,7 @@ pub struct Decided {
     pub what: What,
     /// The status to write afterwards.
     pub past: Past,
-    pub told_restart: u8,
+    pub reported_restart: u8,
 }
 
 /// Decides, and records the decision.
@@ -129,12 +129,12 @@ fn decided(known: Known, mutation: Option<Mutation>) -> Decided {
             0
         },
     });
-    let told = restart::carried_out(&observed, decision == Decision::Create);
-    let told_restart = told.map_or(0, |told| told.try_into().unwrap());
+    let carried_out = restart::carried_out(&observed, decision == Decision::Create);
+    let reported_restart = carried_out.map_or(0, |request| request.try_into().unwrap());
     Decided {
         what,
         past: past.unwrap_or_default(),
-        told_restart,
+        reported_restart,
     }
 }
 
@@ -286,7 +286,7 @@ fn observed(known: Known) -> Observed {
             "guestShutdownStops": guest_shutdown_stops,
             "vm": {"state": if vm.running { "Running" } else { "Stopped" }, "restartRequest": request(vm.restart)},
         },
-        "status": {"observedGeneration": 1, "restarts": past, "observedRestartRequest": request(vm.told_restart)},
+        "status": {"observedGeneration": 1, "restarts": past, "observedRestartRequest": request(vm.reported_restart)},
     });
     Observed {
         vm: Arc::new(serde_json::from_value(vm).unwrap()),

@@ -24,7 +24,7 @@ pub struct Vm {
     /// `spec.vm.restartRequest`.
     pub restart: u8,
     /// `status.observedRestartRequest`.
-    pub told_restart: u8,
+    pub reported_restart: u8,
     /// `status.restarts`.
     pub past: Past,
     /// The pod template.
@@ -93,7 +93,7 @@ pub enum Request {
         vm: Uid,
         version: u8,
         past: Past,
-        told_restart: u8,
+        reported_restart: u8,
     },
 }
 
@@ -132,7 +132,7 @@ pub struct Operator {
     pub vm: Option<Vm>,
     pub pod: Option<Pod>,
     /// The last pod event of its watch: a pod and its version, with version 0 for a deletion.
-    pub told: (Uid, u8),
+    pub reported: (Uid, u8),
     /// The newest pod whose deletion its watch has reported.
     pub gone: Uid,
     /// The newest pod that it has created, as far as it knows.
@@ -159,7 +159,7 @@ impl Operator {
         (
             vm,
             pod,
-            self.told,
+            self.reported,
             self.gone,
             self.made,
             doing,
@@ -276,14 +276,14 @@ impl World {
             running,
             valid: true,
             restart: 0,
-            told_restart: 0,
+            reported_restart: 0,
             past: Past::default(),
             made_of: 0,
         };
         let operator = Operator {
             vm: Some(vm),
             pod: None,
-            told: (0, 0),
+            reported: (0, 0),
             gone: 0,
             made: 0,
             doing: Doing::Nothing,

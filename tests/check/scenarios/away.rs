@@ -149,7 +149,7 @@ async fn minutes_without_the_api_server_change_nothing_and_are_caught_up_on() {
         })
         .await;
     server
-        .within(8, "it is told", |api| {
+        .within(8, "it is reported", |api| {
             api.get(VMS, "vm").unwrap()["status"]["observedGeneration"] == 2
         })
         .await;

@@ -34,7 +34,7 @@ async fn replaced_after(world: &World) -> u64 {
     }
     assert_eq!(world.ready().0, "RestartBackoff");
     let Outcome::Recheck(left) = world.reconcile().await.unwrap() else {
-        panic!("nobody looks again")
+        panic!("no reconcile is requested")
     };
     pass(i64::try_from(left.as_secs()).unwrap());
     world.settle().await;
@@ -77,13 +77,13 @@ async fn the_status_says_who_deletes_the_pod_and_when_the_next_one_is_created() 
     is_gone(&world).await;
     let (reason, message) = world.ready();
     assert_eq!(reason, "RestartBackoff");
-    for words in [
+    for text in [
         "start 1 in a row",
         "NoExecute taint",
         until.as_str(),
         "restartRequest",
     ] {
-        assert!(message.contains(words), "{words:?} in {message:?}");
+        assert!(message.contains(text), "{text:?} in {message:?}");
     }
     assert_eq!(world.step().await, [""; 0]);
 }

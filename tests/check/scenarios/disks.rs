@@ -147,7 +147,7 @@ async fn what_no_claim_gets_later_is_told_without_a_request() {
         assert!(
             [field, value, there, "vm-system-disk"]
                 .iter()
-                .all(|word| message.contains(word)),
+                .all(|text| message.contains(text)),
             "{message}"
         );
         world.settle().await;
@@ -171,7 +171,7 @@ async fn a_refused_expansion_is_told_and_not_tried_again_soon_unless_the_vm_chan
     let (reason, message) = note(&world).unwrap();
     assert_eq!(reason, "ExpansionRefused");
     assert!(
-        message.contains("20Gi") && message.contains("refused by the test"),
+        message.contains("20Gi") && message.contains("rejected by the test"),
         "{message}"
     );
     for _ in 0..2 {
@@ -196,8 +196,8 @@ async fn a_refused_expansion_is_tried_again_from_time_to_time_and_told_once() {
     resize(&world, "20Gi");
     world.api.fail(3, Fault::Refused(403));
     assert!(world.step().await.contains(&patched));
-    let told = note(&world).unwrap();
-    assert_eq!(told.0, "ExpansionRefused");
+    let condition = note(&world).unwrap();
+    assert_eq!(condition.0, "ExpansionRefused");
     // An operator that was started since then has not requested it yet.
     for restarted in [false, true] {
         if restarted {
@@ -219,7 +219,7 @@ async fn a_refused_expansion_is_tried_again_from_time_to_time_and_told_once() {
             [patched.as_str()],
             "its status is as it was"
         );
-        assert_eq!(note(&world).as_ref(), Some(&told));
+        assert_eq!(note(&world).as_ref(), Some(&condition));
         assert_eq!(world.step().await, [""; 0]);
     }
     pass(361);
@@ -247,7 +247,7 @@ async fn of_several_refused_expansions_each_is_tried_again() {
     world.settle().await;
     world.run();
     world.settle().await;
-    world.api.refuse_changes_of_claims(Some(403));
+    world.api.reject_changes_of_claims(Some(403));
     world.edit(|machine| machine["disks"] = disks("20Gi"));
     world.settle().await;
     assert_eq!(note(&world).unwrap().1.lines().count(), 2);
@@ -258,7 +258,7 @@ async fn of_several_refused_expansions_each_is_tried_again() {
             ["vm-data-disk", "vm-system-disk"].map(|name| request("PATCH", CLAIMS, name))
         );
     }
-    world.api.refuse_changes_of_claims(None);
+    world.api.reject_changes_of_claims(None);
     pass(361);
     world.settle().await;
     assert_eq!(note(&world), None);
@@ -363,7 +363,7 @@ async fn an_image_file_grows_when_its_volume_has_and_not_before() {
     assert_eq!(
         size(&world),
         "9676 MiB",
-        "the claim was asked to grow, and has not"
+        "the claim was requested to grow, and has not"
     );
     world.api.change(CLAIMS, "vm-system-disk", |claim| {
         claim["status"]["capacity"]["storage"] = "20Gi".into()

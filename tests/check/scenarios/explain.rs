@@ -66,8 +66,8 @@ async fn a_volume_that_cannot_be_mounted_is_told_with_one_write_and_one_event() 
         message.contains(note) && message.contains("kubectl describe pod vm"),
         "{message}"
     );
-    let told = events(&world, "VolumeMountFailed");
-    assert_eq!((told.len(), &told[0]["type"]), (1, &json!("Warning")));
+    let found = events(&world, "VolumeMountFailed");
+    assert_eq!((found.len(), &found[0]["type"]), (1, &json!("Warning")));
     assert_eq!(world.step().await, [""; 0]);
 
     // A new operator finds the same event and writes nothing.
@@ -226,7 +226,7 @@ async fn a_vm_on_a_lost_node_waits_and_comes_back_elsewhere_once_its_pod_is_real
     let requests = world.step().await;
     assert_eq!(
         requests, [""; 0],
-        "nothing is forced, and no second pod is made"
+        "nothing is forced, and no second pod is created"
     );
 
     // The administrator declares the node out of service. Kubernetes removes the pod.

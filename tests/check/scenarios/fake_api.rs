@@ -35,7 +35,7 @@ struct State {
     logs: BTreeMap<String, String>,
     /// The response to creations of objects whose names or requests begin with the key, or to their deletion, unless
     /// they succeed.
-    refused: Option<(String, u16, String)>,
+    rejected_creation: Option<(String, u16, String)>,
     refusals: u32,
 }
 
@@ -128,12 +128,12 @@ impl FakeApi {
     }
 
     /// Rejects resizes of pods with that code, or accepts them.
-    pub fn refuse_resizes(&self, code: Option<u16>) {
+    pub fn reject_resizes(&self, code: Option<u16>) {
         self.0.lock().unwrap().resize = code;
     }
 
     /// Rejects changes of PVCs with that code, or accepts them.
-    pub fn refuse_changes_of_claims(&self, code: Option<u16>) {
+    pub fn reject_changes_of_claims(&self, code: Option<u16>) {
         self.0.lock().unwrap().claims = code;
     }
 
@@ -148,17 +148,17 @@ impl FakeApi {
 
     /// Rejects the creation of objects whose names or requests begin with that text, for that reason, or accepts all
     /// again. `{n}` in the reason is a different number each time.
-    pub fn refuse_creation(&self, refused: Option<(&str, u16, &str)>) {
-        let refused = refused.map(|(name, code, why)| (name.to_owned(), code, why.to_owned()));
-        self.0.lock().unwrap().refused = refused;
+    pub fn reject_creation(&self, rejected: Option<(&str, u16, &str)>) {
+        let rejected = rejected.map(|(name, code, why)| (name.to_owned(), code, why.to_owned()));
+        self.0.lock().unwrap().rejected_creation = rejected;
     }
 
     /// Rejects deletions in that collection with that code.
-    pub fn refuse_deletion(&self, collection: &str, code: u16) {
-        self.refuse_creation(Some((
+    pub fn reject_deletion(&self, collection: &str, code: u16) {
+        self.reject_creation(Some((
             &format!("DELETE {collection}"),
             code,
-            "refused by the test",
+            "rejected by the test",
         )));
     }
 
@@ -194,7 +194,7 @@ impl FakeApi {
             state.fault = None;
         }
         if let Some(Fault::Refused(code)) = fault {
-            return Ok(status(code, "refused by the test"));
+            return Ok(status(code, "rejected by the test"));
         }
         let manager = parts.uri.query().unwrap_or_default().to_owned();
         let answer = state.carry_out(&parts.method, &path, &manager, body);
@@ -217,7 +217,7 @@ impl State {
     }
 
     /// Fields that a manager applied before and omits now are removed.
-    fn take_away_conditions(&mut self, manager: &str, object: &mut Value, body: &Value) {
+    fn remove_conditions(&mut self, manager: &str, object: &mut Value, body: &Value) {
         let types = |value: &Value| -> Vec<Value> {
             value["status"]["conditions"]
                 .as_array()
@@ -282,8 +282,10 @@ impl State {
                 let begins = |prefix: &String| {
                     name.starts_with(prefix) || format!("POST {path}").starts_with(prefix)
                 };
-                if let Some((_, code, why)) =
-                    self.refused.clone().filter(|(prefix, ..)| begins(prefix))
+                if let Some((_, code, why)) = self
+                    .rejected_creation
+                    .clone()
+                    .filter(|(prefix, ..)| begins(prefix))
                 {
                     self.refusals += 1;
                     return status(code, &why.replace("{n}", &self.refusals.to_string()));
@@ -339,10 +341,10 @@ impl State {
                         .map(|status| status.remove("restarts"));
                 }
                 if is_status && query.contains("force=true") {
-                    self.take_away_conditions(query, &mut object, &body);
+                    self.remove_conditions(query, &mut object, &body);
                 }
                 if !is_status && query.contains("force=true") {
-                    take_away_annotations(&mut object, &body);
+                    remove_annotations(&mut object, &body);
                 }
                 let spec = object["spec"].clone();
                 if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -359,7 +361,7 @@ impl State {
                 let begins = |(prefix, ..): &&(String, u16, String)| {
                     format!("DELETE {path}").starts_with(prefix.as_str())
                 };
-                if let Some((_, code, why)) = self.refused.as_ref().filter(begins) {
+                if let Some((_, code, why)) = self.rejected_creation.as_ref().filter(begins) {
                     return status(*code, why);
                 }
                 let wanted = &body["preconditions"]["uid"];
@@ -388,7 +390,7 @@ impl State {
 }
 
 /// An apply removes fields that the operator applied before and omits now.
-fn take_away_annotations(object: &mut Value, body: &Value) {
+fn remove_annotations(object: &mut Value, body: &Value) {
     let now = &body["metadata"]["annotations"];
     if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
         annotations

@@ -65,11 +65,7 @@ async fn health_follows_the_vm_and_is_never_that_of_an_older_spec() {
     assert_eq!(seen(&world), DONE);
 
     world.edit(|machine| machine["maximumRam"] = "2Gi".into());
-    assert_eq!(
-        seen(&world),
-        NOT_YET,
-        "nobody has looked at the new spec yet"
-    );
+    assert_eq!(seen(&world), NOT_YET, "no reconcile of the new spec yet");
     world.settle().await;
     assert_eq!(seen(&world), DONE);
 

@@ -114,7 +114,7 @@ async fn a_stopped_vm_loses_its_pod_and_nothing_else() {
     );
     assert_eq!(world.ready().0, "Stopping");
     world.settle().await;
-    world.pod_goes();
+    world.remove_pod();
     // The runner's report that the VM runs is reset too, because no runner is left to do it.
     let status = || request("PATCH", VMS, "vm/status");
     assert_eq!(
@@ -232,7 +232,7 @@ async fn a_refused_pod_is_explained_with_the_servers_words() {
     let (reason, message) = world.ready();
     assert_eq!(reason, "Rejected");
     assert!(
-        message.contains("Pod vm") && message.contains("refused by the test"),
+        message.contains("Pod vm") && message.contains("rejected by the test"),
         "{message}"
     );
     world.settle().await;
@@ -313,7 +313,7 @@ async fn what_the_old_pods_runner_told_is_taken_back_before_there_is_a_new_pod()
     world.settle().await;
     world.run();
     world.settle().await;
-    world.pod_goes();
+    world.remove_pod();
     // The new pod is created, and the response is lost: after two live reads, of the old pod and of the VM, and the
     // reset of the status.
     world.api.fail(3, Fault::AnswerLost);

@@ -1,4 +1,4 @@
-//! A VM that follows a previous VM with the same name, or whose name another object uses.
+//! A VM that follows a previous VM with the same name, or owner name another object uses.
 
 use super::fake_api::{CLAIMS, CONFIG_MAPS, PODS, SECRETS, SERVICES, VMS};
 use super::world::{World, one_disk, request};
@@ -78,7 +78,7 @@ async fn the_objects_of_a_previous_vm_are_removed_and_then_created_for_this_one(
         let (reason, message) = world.ready();
         let ends = "it is ending, and its guest has time to shut down; to end it as pulling its plug does: kubectl exec vm -- vm-runner power-off";
         assert!(reason == "Stopped" || message.ends_with(ends), "{message}");
-        world.pod_goes();
+        world.remove_pod();
         world.settle().await;
         for (path, name) in LEFT {
             let owner = world
@@ -121,7 +121,7 @@ async fn what_has_changed_since_it_was_seen_is_looked_at_again_and_not_removed()
 async fn a_removal_that_is_refused_is_told_where_it_is_in_the_way_and_keeps_nobody_from_what_can_be_done()
  {
     let world = with_orphans("Running");
-    world.api.refuse_deletion(CONFIG_MAPS, 403);
+    world.api.reject_deletion(CONFIG_MAPS, 403);
     let removed = removals(&world).await;
     assert!(
         removed.contains(&request("DELETE", PODS, "vm")),
@@ -138,7 +138,7 @@ async fn a_removal_that_is_refused_is_told_where_it_is_in_the_way_and_keeps_nobo
         world.api.remove(path, name);
     }
     world.deliver();
-    world.api.refuse_deletion(SERVICES, 500);
+    world.api.reject_deletion(SERVICES, 500);
     let _ = world.reconcile().await;
     world.run();
     assert_eq!(
@@ -188,7 +188,7 @@ async fn what_others_own_too_or_is_deleted_already_is_left_to_them() {
         metadata["ownerReferences"][0]["name"] = "another".into();
         metadata
     };
-    for (metadata, words) in [
+    for (metadata, text) in [
         (
             shared(of_vm("before", "vm")),
             "delete it (kubectl delete configmap vm)",
@@ -208,10 +208,10 @@ async fn what_others_own_too_or_is_deleted_already_is_left_to_them() {
         world.deliver();
         assert_eq!(removals(&world).await, [""; 0], "{metadata}");
         let (reason, message) = world.ready();
-        assert!(message.contains(words), "{message}");
+        assert!(message.contains(text), "{message}");
         assert_eq!(
             reason,
-            if words.contains("finalizers") {
+            if text.contains("finalizers") {
                 "Starting"
             } else {
                 "NameTaken"
@@ -252,7 +252,7 @@ async fn the_service_of_a_previous_vm_is_replaced_and_does_not_delay_the_start()
 
 /// Messages of the conditions `Ready` and `ServiceInSync` of a VM with that name, if another object has the name of one
 /// of its children.
-async fn told(vm: &str, collection: &str, object: Value) -> String {
+async fn message_of(vm: &str, collection: &str, object: Value) -> String {
     let mut world = World::new(json!({"state": "Stopped"}));
     let mut settings = Settings::default();
     settings.reconciler.load_balancer_service = LoadBalancerService::On {
@@ -277,10 +277,11 @@ async fn told(vm: &str, collection: &str, object: Value) -> String {
     let name = before["metadata"]["name"].as_str().unwrap();
     assert_eq!(world.api.get(collection, name).unwrap(), before);
     let conditions = its(&world).status.unwrap().conditions;
-    let told = conditions
+    let found = conditions
         .iter()
         .filter(|c| ["Ready", "ServiceInSync"].contains(&c.type_.as_str()));
-    told.map(|condition| condition.message.as_str())
+    found
+        .map(|condition| condition.message.as_str())
         .collect::<Vec<_>>()
         .join("\n")
 }
@@ -290,7 +291,7 @@ async fn nobody_is_told_to_remove_what_the_operator_or_another_vm_needs() {
     let labels = |app: &str, vm: &str| json!({"app.kubernetes.io/name": app, "app.kubernetes.io/instance": vm});
     let operators = json!({"app.kubernetes.io/name": "vm-operator"});
     let fetch = json!({"app.kubernetes.io/name": "vm-fetch", "app.kubernetes.io/managed-by": "vm-operator"});
-    for (vm, collection, name, labels, whose) in [
+    for (vm, collection, name, labels, owner) in [
         // The operator's configuration, by its name and by its label.
         (
             "vm-operator",
@@ -343,25 +344,25 @@ async fn nobody_is_told_to_remove_what_the_operator_or_another_vm_needs() {
         ),
         ("a", CONFIG_MAPS, "a", labels("vm-runner", "b"), "VM \"b\""),
     ] {
-        let message = told(
+        let message = message_of(
             vm,
             collection,
             json!({"metadata": {"name": name, "labels": labels}}),
         )
         .await;
         assert!(
-            message.contains(whose),
-            "{whose:?} in {message:?} of {collection}/{name}"
+            message.contains(owner),
+            "{owner:?} in {message:?} of {collection}/{name}"
         );
-        for word in ["delete", "remove"] {
+        for verb in ["delete", "remove"] {
             assert!(
-                !message.contains(word),
-                "{word:?} in {message:?} of {collection}/{name}"
+                !message.contains(verb),
+                "{verb:?} in {message:?} of {collection}/{name}"
             );
         }
         assert!(message.contains("another name"), "{message:?}");
     }
-    let message = told("a", CONFIG_MAPS, json!({"metadata": {"name": "a"}})).await;
+    let message = message_of("a", CONFIG_MAPS, json!({"metadata": {"name": "a"}})).await;
     assert!(
         message.contains("kubectl delete configmap a"),
         "{message:?}"

@@ -35,7 +35,7 @@ async fn what_a_runner_has_told_is_not_taken_back_as_an_old_list_lacks_its_pod()
 #[tokio::test]
 async fn what_the_new_pods_runner_has_told_is_not_taken_back_for_the_old_pods_end() {
     // A delayed watch reports the previous pod.
-    for tells in [Event::Apply as fn(PodView) -> Event<PodView>, Event::Delete] {
+    for event in [Event::Apply as fn(PodView) -> Event<PodView>, Event::Delete] {
         let world = running().await;
         let pod = world.api.get(PODS, "vm").unwrap();
         let mut before = pod.clone();
@@ -47,7 +47,7 @@ async fn what_the_new_pods_runner_has_told_is_not_taken_back_for_the_old_pods_en
             .ctx
             .caches
             .pods
-            .watched(tells(serde_json::from_value(before).unwrap()));
+            .watched(event(serde_json::from_value(before).unwrap()));
         assert_eq!(world.step().await, [""; 0]);
         assert_eq!(
             (world.ready().0.as_str(), world.vm().status.unwrap().cpus),
@@ -212,17 +212,17 @@ async fn a_guest_is_not_ended_for_a_vm_that_is_gone_or_another_by_now() {
             .unwrap()
     };
     let vm = world.api.remove(VMS, "vm").unwrap();
-    let asked = [request("GET", VMS, "vm")];
+    let expected = [request("GET", VMS, "vm")];
     assert_eq!(
         (look().await, world.api.requests()),
-        (Outcome::Recheck(Duration::from_secs(1)), asked.to_vec())
+        (Outcome::Recheck(Duration::from_secs(1)), expected.to_vec())
     );
     let mut another = vm.clone();
     another["metadata"]["uid"] = "another".into();
     world.api.put(VMS, another);
     assert_eq!(
         (look().await, world.api.requests()),
-        (Outcome::Recheck(Duration::from_secs(1)), asked.to_vec())
+        (Outcome::Recheck(Duration::from_secs(1)), expected.to_vec())
     );
 }
 

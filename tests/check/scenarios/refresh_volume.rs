@@ -35,7 +35,7 @@ fn recheck(outcome: &Outcome) -> Option<Duration> {
 }
 
 /// The pod is changed once more after 5 s by any operator, and never after that.
-async fn announced_once_more(world: &mut World) {
+async fn expect_second_refresh(world: &mut World) {
     world.deliver();
     world.restart_operator();
     assert_eq!(
@@ -65,7 +65,7 @@ async fn unconfirmed_change_is_announced_once_more() {
             .requests()
             .contains(&request("PATCH", CONFIG_MAPS, "vm"))
     );
-    announced_once_more(&mut world).await;
+    expect_second_refresh(&mut world).await;
     world.edit(|machine| machine["powerdownTimeout"] = 40.into());
     assert_eq!(
         recheck(&world.reconcile().await.unwrap()),
@@ -99,7 +99,7 @@ async fn new_password_is_announced_once_more() {
         Outcome::Recheck(Duration::from_secs(5))
     );
     assert_eq!(world.api.requests(), [request("PATCH", PODS, "vm")]);
-    announced_once_more(&mut world).await;
+    expect_second_refresh(&mut world).await;
 }
 
 #[tokio::test]

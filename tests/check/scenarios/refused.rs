@@ -11,12 +11,12 @@ use vm_operator::settings::{LoadBalancerService, Settings};
 const WEBHOOK: &str = "admission webhook \"w\" denied the request: no (request {n})";
 const REPOSITORY: &str = "vmop-image-repository";
 
-fn refuse(api: &FakeApi, collection: &str, name: &str, code: u16, why: &str) {
-    api.refuse_creation(Some((&request("POST", collection, name), code, why)));
+fn reject(api: &FakeApi, collection: &str, name: &str, code: u16, why: &str) {
+    api.reject_creation(Some((&request("POST", collection, name), code, why)));
 }
 
 /// Reconciles that number of times, as after each own write. Returns the number of status writes.
-async fn told(world: &World, times: usize) -> usize {
+async fn status_writes(world: &World, times: usize) -> usize {
     let mut written = 0;
     for _ in 0..times {
         world.deliver();
@@ -34,8 +34,8 @@ async fn told(world: &World, times: usize) -> usize {
 #[tokio::test]
 async fn a_refusal_whose_words_are_others_each_time_is_not_told_again_and_again() {
     let world = World::new(one_disk());
-    refuse(&world.api, PODS, "vm", 403, WEBHOOK);
-    assert_eq!(told(&world, 10).await, 1);
+    reject(&world.api, PODS, "vm", 403, WEBHOOK);
+    assert_eq!(status_writes(&world, 10).await, 1);
     let (reason, first) = world.ready();
     assert!(
         reason == "PolicyRefused" && first.contains("denied the request"),
@@ -43,20 +43,20 @@ async fn a_refusal_whose_words_are_others_each_time_is_not_told_again_and_again(
     );
     // Another rejection for the same reason is reported later.
     pass(60);
-    assert_eq!(told(&world, 10).await, 1);
+    assert_eq!(status_writes(&world, 10).await, 1);
     assert_ne!(world.ready().1, first);
     // Another reason is reported immediately, and so is a rejection of another spec.
-    refuse(
+    reject(
         &world.api,
         PODS,
         "vm",
         403,
         "pods \"vm\" is forbidden: exceeded quota: q ({n})",
     );
-    assert_eq!(told(&world, 10).await, 1);
+    assert_eq!(status_writes(&world, 10).await, 1);
     assert_eq!(world.ready().0, "QuotaExceeded");
     world.edit(|machine| machine["powerdownTimeout"] = 30.into());
-    assert_eq!(told(&world, 10).await, 1);
+    assert_eq!(status_writes(&world, 10).await, 1);
 }
 
 #[tokio::test]
@@ -68,19 +68,19 @@ async fn a_refused_service_whose_words_are_others_each_time_is_not_told_again_an
         annotations: [].into(),
     };
     world.ctx.settings = settings;
-    refuse(&world.api, SERVICES, "vm", 403, WEBHOOK);
-    assert_eq!(told(&world, 10).await, 1);
+    reject(&world.api, SERVICES, "vm", 403, WEBHOOK);
+    assert_eq!(status_writes(&world, 10).await, 1);
 }
 
 #[tokio::test]
 async fn a_restart_is_carried_out_only_once_there_is_a_pod() {
     let world = World::new(one_disk());
     world.edit(|machine| machine["restartRequest"] = 1.into());
-    refuse(&world.api, PODS, "vm", 403, WEBHOOK);
-    told(&world, 3).await;
+    reject(&world.api, PODS, "vm", 403, WEBHOOK);
+    status_writes(&world, 3).await;
     assert_eq!(world.ready().0, "PolicyRefused");
     assert_eq!(world.vm().status.unwrap().observed_restart_request, None);
-    world.api.refuse_creation(None);
+    world.api.reject_creation(None);
     world.settle().await;
     assert_eq!(world.vm().status.unwrap().observed_restart_request, Some(1));
 }
@@ -89,7 +89,7 @@ async fn a_restart_is_carried_out_only_once_there_is_a_pod() {
 async fn a_conflict_within_a_quota_is_not_taken_for_a_pod_that_is_there() {
     let world = World::new(one_disk());
     let why = "Operation cannot be fulfilled on resourcequotas \"q\": the object has been modified";
-    refuse(&world.api, PODS, "vm", 409, why);
+    reject(&world.api, PODS, "vm", 409, why);
     let error = world.reconcile().await.unwrap_err();
     assert!(error.to_string().contains("resourcequotas"), "{error}");
     assert_eq!(
@@ -102,7 +102,7 @@ async fn a_conflict_within_a_quota_is_not_taken_for_a_pod_that_is_there() {
         !requests.contains(&request("GET", PODS, "vm")),
         "{requests:?}"
     );
-    world.api.refuse_creation(None);
+    world.api.reject_creation(None);
     world.settle().await;
     assert!(world.api.get(PODS, "vm").is_some());
 }
@@ -116,23 +116,23 @@ fn with_cd() -> Value {
 #[tokio::test]
 async fn an_image_repository_that_cannot_be_made_keeps_only_vms_with_a_cd_drive_from_starting() {
     let world = World::new(with_cd());
-    refuse(&world.api, CLAIMS, REPOSITORY, 403, QUOTA);
+    reject(&world.api, CLAIMS, REPOSITORY, 403, QUOTA);
     assert!(world.reconcile().await.is_err());
     assert_eq!(world.ready().0, "QuotaExceeded");
     assert!(world.api.get(PODS, "vm").is_none());
 
     let mut world = World::new(one_disk());
-    refuse(&world.api, CLAIMS, REPOSITORY, 403, QUOTA);
+    reject(&world.api, CLAIMS, REPOSITORY, 403, QUOTA);
     let made = request("POST", CLAIMS, REPOSITORY);
     assert!(world.step().await.contains(&made));
     assert!(world.api.get(PODS, "vm").is_some());
     assert_eq!(world.ready().0, "Starting");
     let events = world.api.list(EVENTS);
-    let told = events
+    let event = events
         .iter()
         .find(|event| event["reason"] == "QuotaExceeded")
-        .expect("it is told");
-    let note = told["note"].as_str().unwrap();
+        .expect("there is an event");
+    let note = event["note"].as_str().unwrap();
     assert!(
         note.contains(REPOSITORY) && note.contains("limited: 10Gi"),
         "{note}"
@@ -155,7 +155,7 @@ async fn an_image_repository_that_cannot_be_made_keeps_only_vms_with_a_cd_drive_
     assert_eq!(world.reconcile().await.unwrap(), Outcome::Done);
     world.ctx.settings.reconciler.image_repository.create = true;
     // It is created as soon as there is room.
-    world.api.refuse_creation(None);
+    world.api.reject_creation(None);
     pass(360);
     assert_eq!(world.reconcile().await.unwrap(), Outcome::Done);
     assert_eq!(world.api.requests(), [made]);

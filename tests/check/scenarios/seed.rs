@@ -71,13 +71,13 @@ async fn the_instance_stays_over_restarts_and_edits_of_anything_else() {
 
 #[tokio::test]
 async fn another_vm_with_the_same_seed_is_another_instance() {
-    let (world, namesake) = (with(json!({})), with(json!({})));
-    namesake
+    let (world, previous) = (with(json!({})), with(json!({})));
+    previous
         .api
         .change(VMS, "vm", |vm| vm["metadata"]["uid"] = "another".into());
     world.settle().await;
-    namesake.settle().await;
-    assert_ne!(instance(&world), instance(&namesake));
+    previous.settle().await;
+    assert_ne!(instance(&world), instance(&previous));
 }
 
 #[tokio::test]

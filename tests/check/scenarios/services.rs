@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use vm_operator::settings::{LoadBalancerService, Settings};
 
-fn switch(world: &mut World, setting: LoadBalancerService) {
+fn set_load_balancer(world: &mut World, setting: LoadBalancerService) {
     let mut settings = Settings::default();
     settings.reconciler.load_balancer_service = setting;
     world.ctx.settings = settings;
@@ -22,7 +22,7 @@ fn on() -> LoadBalancerService {
 
 fn with(machine: Value) -> World {
     let mut world = World::new(machine);
-    switch(&mut world, on());
+    set_load_balancer(&mut world, on());
     world
 }
 
@@ -142,7 +142,7 @@ async fn a_service_that_is_not_wanted_any_more_goes_and_is_not_asked_for_twice()
         if by_the_vm {
             say(&world, json!({}))
         } else {
-            switch(&mut world, LoadBalancerService::Off)
+            set_load_balancer(&mut world, LoadBalancerService::Off)
         }
         let requests = world.step().await;
         assert!(
@@ -185,7 +185,7 @@ async fn a_service_of_somebody_else_is_neither_taken_over_nor_deleted_and_the_vm
             json!({"metadata": {"name": "vm", "labels": labels}, "spec": {}}),
         );
         for setting in [on(), LoadBalancerService::Off] {
-            switch(&mut world, setting.clone());
+            set_load_balancer(&mut world, setting.clone());
             for _ in 0..4 {
                 world.deliver();
                 world.reconcile().await.unwrap();
@@ -214,7 +214,7 @@ async fn a_refused_service_is_told_and_tried_again_later() {
     );
     let (reason, message) = note(&world).unwrap();
     assert!(
-        reason == "Rejected" && message.contains("refused by the test"),
+        reason == "Rejected" && message.contains("rejected by the test"),
         "{reason}: {message}"
     );
     world.settle().await;

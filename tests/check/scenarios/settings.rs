@@ -152,7 +152,7 @@ fn logging(world: &World) -> Option<String> {
 #[tokio::test]
 async fn the_config_map_keeps_how_logging_is_configured_and_no_vm_restarts_by_it() {
     let mut world = running().await;
-    assert_eq!(logging(&world), None, "nobody has said anything");
+    assert_eq!(logging(&world), None, "no value is set");
     let pod = world.api.get(PODS, "vm").unwrap()["metadata"]["uid"].clone();
     // Lines without effect are kept, too.
     let lines = "handlers=java.util.logging.ConsoleHandler\norg.jgrapes.level=FINE\n";
@@ -183,6 +183,6 @@ async fn the_config_map_keeps_how_logging_is_configured_and_no_vm_restarts_by_it
     );
     reload(&mut world, "cpuOvercommit: 2");
     world.settle().await;
-    assert_eq!(logging(&world), None, "nobody says anything any more");
+    assert_eq!(logging(&world), None, "no value is set any more");
     assert_eq!(world.api.get(PODS, "vm").unwrap()["metadata"]["uid"], pod);
 }

@@ -50,7 +50,7 @@ type Script = fn(what: &str, path: &str, nth: usize) -> Reply;
 #[derive(Clone)]
 struct Server {
     script: Script,
-    asked: Arc<Mutex<BTreeMap<String, usize>>>,
+    requests: Arc<Mutex<BTreeMap<String, usize>>>,
 }
 
 impl Server {
@@ -58,7 +58,7 @@ impl Server {
     async fn start(script: Script) -> (Self, Client) {
         let server = Self {
             script,
-            asked: Arc::default(),
+            requests: Arc::default(),
         };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap())
@@ -96,8 +96,8 @@ impl Server {
             method => method,
         };
         let nth = {
-            let mut asked = self.asked.lock().unwrap();
-            let count = asked.entry(format!("{what} {path}")).or_default();
+            let mut requests = self.requests.lock().unwrap();
+            let count = requests.entry(format!("{what} {path}")).or_default();
             *count += 1;
             *count - 1
         };
@@ -125,8 +125,8 @@ impl Server {
         Ok(Response::new(Body::new(StreamBody::new(frames))))
     }
 
-    fn asked(&self, what: &str) -> usize {
-        self.asked
+    fn requests(&self, what: &str) -> usize {
+        self.requests
             .lock()
             .unwrap()
             .get(what)
@@ -143,7 +143,7 @@ fn vm() -> Value {
 }
 
 /// The first request of each kind gets no response, the second one half a page. The third one is delayed.
-fn silent_at_first(what: &str, path: &str, nth: usize) -> Reply {
+fn responds_late(what: &str, path: &str, nth: usize) -> Reply {
     let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": []});
     match (what, path, nth) {
         (_, _, 0) => Reply::Silence,
@@ -157,7 +157,7 @@ fn silent_at_first(what: &str, path: &str, nth: usize) -> Reply {
 
 #[tokio::test]
 async fn an_operator_whose_first_requests_are_never_answered_sees_everything_all_the_same() {
-    let (server, client) = Server::start(silent_at_first).await;
+    let (server, client) = Server::start(responds_late).await;
     let mut cluster = Cluster::new(client, vm::MANAGER);
     cluster.watch_backoff_max = Duration::from_millis(100);
     cluster.leadership = Leadership::waiting();
@@ -175,9 +175,9 @@ async fn an_operator_whose_first_requests_are_never_answered_sees_everything_all
     ctx.register(&mut stores);
     assert!(
         seen.is_ok(),
-        "{:?}; asked: {:?}",
+        "{:?}; requests: {:?}",
         stores.missing(),
-        server.asked.lock().unwrap()
+        server.requests.lock().unwrap()
     );
     assert_eq!(store.state()[0].name_any(), "vm");
     standing_by.abort();
@@ -203,10 +203,10 @@ async fn a_write_that_is_asked_for_later_is_sent_once_and_then_by_the_controller
             .merge::<VirtualMachine, VmView>(&ctx.vms, "vm", &patch)
             .await
     };
-    let asked = || server.asked(&format!("PATCH {VMS}/vm"));
+    let requests = || server.requests(&format!("PATCH {VMS}/vm"));
     let error = write().await.unwrap_err();
     assert_eq!(
-        (asked(), error.code(), error.retry()),
+        (requests(), error.code(), error.retry()),
         (1, Some(429), Retry::Backoff(Duration::from_secs(30)))
     );
     assert_eq!(
@@ -214,7 +214,7 @@ async fn a_write_that_is_asked_for_later_is_sent_once_and_then_by_the_controller
         Action::requeue(Duration::from_secs(1))
     );
     write().await.unwrap();
-    assert_eq!(asked(), 2);
+    assert_eq!(requests(), 2);
 }
 
 #[tokio::test]

@@ -119,7 +119,7 @@ impl World {
     }
 
     /// Removes the pod, and reports that to the store.
-    pub fn pod_goes(&self) {
+    pub fn remove_pod(&self) {
         let pod = self.api.remove(PODS, "vm").unwrap();
         self.ctx
             .caches

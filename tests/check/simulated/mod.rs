@@ -16,7 +16,7 @@ fn every_fault_at_every_call_leads_to_the_same_end() {
 }
 
 /// kube's recorder writes real time into events, and into their names.
-fn timeless(line: &str) -> String {
+fn without_time(line: &str) -> String {
     match line.contains(" events.events.k8s.io ") {
         true => line.split(' ').take(3).collect::<Vec<_>>().join(" "),
         false => line.to_owned(),
@@ -36,7 +36,7 @@ fn a_seed_repeats_every_step_of_a_run() {
                     simulation
                         .history(seed, scenario, &reference, case)
                         .iter()
-                        .map(|line| timeless(line)),
+                        .map(|line| without_time(line)),
                 )
             };
             let first = run(1);

@@ -474,7 +474,7 @@ fn rejection(code: u16) -> Answer {
     };
     let details = (code == 429).then(|| json!({"retryAfterSeconds": 1}));
     let status = json!({
-        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "refused by the test", "reason": reason,
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "rejected by the test", "reason": reason,
         "code": code, "details": details,
     });
     let body = StreamBody::new(futures::stream::iter([Ok(Frame::data(Bytes::from(

@@ -10,8 +10,7 @@
 //! | [`observed`] | `Observed` values of a VM without children |
 //! | [`signal`] | notifications of changes in a deterministic order |
 //! | [`fault`], [`layer`], [`traffic`] | faults between an operator and the API server, and its requests in progress |
-//! | [`components`] | simulated scheduler, volume binder, kubelet, runner and garbage collector; the history of all objects
-//! |
+//! | [`components`] | simulated scheduler, volume binder, kubelet, runner and garbage collector; the history of all objects |
 //! | [`final_state`], [`invariants`] | checks of the final objects, and of each revision |
 //! | [`timings`] | clocks and durations, virtual or real |
 //! | [`enumeration`] | every fault at every call of a controller, simulated or on a real API server |

@@ -315,7 +315,7 @@ impl Server {
         processes.running.iter_mut().find_map(|process| {
             let status = process.child.try_wait().unwrap()?;
             Some(format!(
-                "{} has ended, {status}: {}",
+                "{} has exited, {status}: {}",
                 process.component,
                 self.log(process.component)
             ))

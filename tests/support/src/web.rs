@@ -291,11 +291,11 @@ pub fn tunnel() -> (u16, Arc<Mutex<Vec<String>>>) {
 /// The same at that address.
 pub fn tunnel_at(address: &str) -> (u16, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind((address, 0)).unwrap();
-    let (port, asked) = (
+    let (port, targets) = (
         listener.local_addr().unwrap().port(),
         Arc::new(Mutex::new(Vec::new())),
     );
-    let seen = Arc::clone(&asked);
+    let seen = Arc::clone(&targets);
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut client = stream.unwrap();
@@ -315,7 +315,7 @@ pub fn tunnel_at(address: &str) -> (u16, Arc<Mutex<Vec<String>>>) {
             thread::spawn(move || std::io::copy(&mut server, &mut client));
         }
     });
-    (port, asked)
+    (port, targets)
 }
 
 /// A certificate authority of the test and a certificate for localhost, in a directory.

@@ -73,8 +73,8 @@ impl World {
                 .pod
                 .iter_mut()
                 .for_each(|pod| visit(1, &mut pod.version));
-            if operator.told.1 > 0 {
-                visit(1, &mut operator.told.1);
+            if operator.reported.1 > 0 {
+                visit(1, &mut operator.reported.1);
             }
             operator
                 .late

@@ -31,10 +31,10 @@ impl Verdict {
             Ok(()) if is_reached => Self::Same,
             Ok(()) => Self::NotReached,
             Err(difference) if violations.is_empty() => {
-                Self::Differs(format!("it ends differently:\n    {difference}"))
+                Self::Differs(format!("the final objects differ:\n    {difference}"))
             }
             Err(difference) => Self::Broken(format!(
-                "{}; and it ends differently:\n    {difference}",
+                "{}; and the final objects differ:\n    {difference}",
                 violations.join("; ")
             )),
         }
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(wrong(Ok(())).unwrap(), "2 pods are alive");
         assert_eq!(
             wrong(differs()).unwrap(),
-            "2 pods are alive; and it ends differently:\n    a is b"
+            "2 pods are alive; and the final objects differ:\n    a is b"
         );
         assert!(Verdict::new(differs(), &[], true).wrong().is_some());
         assert_eq!(Verdict::new(Ok(()), &[], false), Verdict::NotReached);

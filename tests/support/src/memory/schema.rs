@@ -345,5 +345,5 @@ pub fn object_at<'a>(value: &'a mut Value, name: &str) -> &'a mut Map<String, Va
     if !value[name].is_object() {
         value[name] = Value::Object(Map::new());
     }
-    value[name].as_object_mut().expect("it was made an object")
+    value[name].as_object_mut().expect("it is an object")
 }

@@ -255,7 +255,7 @@ async fn a_pod_with_a_node_has_time_to_end() {
     assert_eq!(
         code(&api.get("p").await.unwrap_err()),
         404,
-        "a pod without a node is gone at once"
+        "a pod without a node is deleted immediately"
     );
 
     api.create(&PostParams::default(), &pod()).await.unwrap();
