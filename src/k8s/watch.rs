@@ -8,8 +8,7 @@
 //! | a page of the list fails | an error; the list starts again after a delay |
 //! | the connection of a watch closes or fails | the watch continues from the last event; after an error with a delay |
 //! | a watch, or its request, is answered with 410 | an error; the list starts again after a delay |
-//! | repeated failures | the delays grow until a list is complete or an event arrives; after a 410, until an event
-//! arrives |
+//! | repeated failures | the delays grow until a list is complete or an event arrives; after a 410, until an event arrives |
 //!
 //! [`Deadlines`](crate::k8s::client::timeout::Deadlines) detects a server that never responds; kube detects a watch
 //! without events.

@@ -42,20 +42,20 @@ bare() {
     jq --null-input --arg name "$1" --arg namespace "$NAMESPACE" --rawfile cmdline "$WORK/cmdline" \
         --slurpfile pod "$WORK/pod.json" --slurpfile claims "$WORK/claims.json" --slurpfile config "$WORK/config.json" '
         def named: sub("^vm-[0-9]+"; $name);
-        def anew: .metadata = {name: (.metadata.name | named), namespace: $namespace};
+        def copied: .metadata = {name: (.metadata.name | named), namespace: $namespace};
         ($cmdline | split("\u0000")[:-1] | map(select(. != "-S")
             | sub("^socket,id=(?<id>serial0[^,]*),.*"; "null,id=\(.id)")
             | sub("^socket,id=(?<id>[^,]*),fd=.*"; "socket,id=\(.id),path=/dev/shm/\(.id),server=on,wait=off"))) as $command
-        | ($pod[0] | anew
+        | ($pod[0] | copied
             | del(.status, .spec.nodeName)
             | .spec.containers[0].command = $command
             | .spec.volumes |= map(if .persistentVolumeClaim and .name != "vmop-image-repository"
                 then .persistentVolumeClaim.claimName |= named
                 elif .name == "config" then .projected.sources |= map(map_values(.name |= named)) else . end)) as $bare
         | {apiVersion: "v1", kind: "List", items: ([$claims[0].items[] | select(.metadata.name | test("^vm-[0-9]+-"))
-            | anew | del(.status, .spec.volumeName)
+            | copied | del(.status, .spec.volumeName)
             | if .spec.selector then .spec.selector.matchLabels["app.kubernetes.io/instance"] = $name else . end]
-            + [$config[0].items[] | anew] + [$bare])}'
+            + [$config[0].items[] | copied] + [$bare])}'
 }
 
 # look_at_vm NAME: saves the objects from which the bare pods are built
