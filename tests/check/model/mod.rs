@@ -15,9 +15,9 @@
 //!
 //! * At most one QEMU uses the disk, with one exception (see below).
 //! * Without further accidents and changes by people, the VM reaches the user's goal and remains there. So there are no
-//! deadlocks, and no operators that work against each other forever.
+//!   deadlocks, and no operators that work against each other forever.
 //! * No pod is deleted without a request, and no pod of another VM. The exit of a pod is recorded before the pod is
-//! deleted. The backoff before a start is kept. Nothing starts without a request.
+//!   deleted. The backoff before a start is kept. Nothing starts without a request.
 //!
 //! The exception: an administrator removes a pod by force while its disconnected node still runs it, and the storage
 //! attaches the disk to two nodes. The shortest trace is printed, and the README warns of it.

@@ -11,11 +11,11 @@
 //! # How a new controller gets the enumeration
 //!
 //! 1. Write a `const` [`Controller`]: its start, the kinds that it watches, the condition for a settled object, and the
-//! invariants of a history. [`vms::CONTROLLER`](crate::vms::CONTROLLER) is the example.
+//!    invariants of a history. [`vms::CONTROLLER`](crate::vms::CONTROLLER) is the example.
 //! 2. Write its list of [`Scenario`]s: the steps before the faults, the steps with the faults, and the reason of `Ready` at the
 //!    end. A step that is special to the controller is a function ([`Step::Act`]).
 //! 3. If the controller watches or creates objects of a kind that is not in [`KINDS`](crate::components::KINDS),
-//! add it there, and extend [`components`](crate::components) with the reaction of other components.
+//!    add it there, and extend [`components`](crate::components) with the reaction of other components.
 //! 4. Call [`simulated::check`] in a test without a cluster, and [`real::check`] in one with an API server.
 
 pub mod real;
