@@ -1,11 +1,11 @@
-# The cache outside the checkout, for scripts that source this: what takes minutes to build and depends on nothing but its own
-# inputs. Each entry's name contains the hash of these inputs, so a stale entry is never used, and checkouts share entries.
-# `tests/cache` is the command for people.
+# The cache outside the checkout, for scripts that source this file. It holds artefacts that take minutes to build and
+# depend only on their inputs. Each entry's name contains the hash of these inputs, so a stale entry is never used, and
+# checkouts share entries. `tests/cache` is the command for people.
 
 VMOP_CACHE=${VMOP_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/vm-operator}
 export VMOP_CACHE
 
-# Locks have a folder of their own, which is never emptied: a lock file that is removed while somebody waits for it locks nothing.
+# Locks are in a folder that is never emptied: a removed lock file does not lock out a process that opens the new one.
 CACHE_LOCKS=${VMOP_CACHE%/}.locks
 
 # cache_lock NAME: waits until no other process builds the entry, and keeps it locked until this shell ends.
@@ -36,9 +36,9 @@ used() { touch --no-create "$1"; }
 
 # --- compiled dependencies --------------------------------------------------------------
 
-# A checkout compiles into its own target/: cargo takes the packages of two checkouts for the same ones, so a directory that they
-# share would mix them. What a fresh clone gets from the cache is a copy of the compiled registry crates. They are kept by profile
-# and by a hash of the lock file, the manifests and the compiler; cargo itself checks each crate, so an older copy is only less use.
+# Each checkout compiles into its own target/. In a shared directory, cargo would mix the packages of two checkouts. A
+# fresh clone gets a copy of the compiled registry crates from the cache. The copies are stored by profile and by a hash
+# of the lock file, the manifests and the compiler. cargo checks each crate, so an older copy is only less useful.
 
 compiled_entry() {
     local key
@@ -46,7 +46,7 @@ compiled_entry() {
     printf '%s\n' "$VMOP_CACHE/compiled/$1-$key.tar"
 }
 
-# restore_compiled PROFILE: fills an empty target/, or one where that was interrupted
+# restore_compiled PROFILE: fills an empty target/, or one whose restore was interrupted
 restore_compiled() {
     local entry newest mark=$REPO/target/.restoring-$1
     [[ ! -e $REPO/target/$1 || -e $mark ]] || return 0
@@ -63,7 +63,7 @@ restore_compiled() {
     rm "$mark"
 }
 
-# store_compiled PROFILE DIRECTORY...: of these directories in target/, all but this repository's own packages
+# store_compiled PROFILE DIRECTORY...: stores these directories of target/ without this repository's own packages
 store_compiled() {
     local entry names
     entry=$(compiled_entry "$1")

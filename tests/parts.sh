@@ -1,9 +1,9 @@
-# What each part of the tests does; sourced by tests/run, which says how they are counted and timed.
+# The functions of the parts. tests/run sources this file, counts the tests and measures the time.
 
-# A panic's message names what was expected and where; a backtrace of an asynchronous test names the executor.
+# A panic's message has the expected value and the place. A backtrace of an asynchronous test shows only the executor.
 export RUST_BACKTRACE=0
 CLUSTER=$REPO/tests/cluster/cluster
-# A clone that is built once has no use for incremental compilation.
+# A clone that is built once does not benefit from incremental compilation.
 [[ -z ${CI:-} ]] || export CARGO_INCREMENTAL=0
 
 # need COMMAND HOW
@@ -30,7 +30,7 @@ CHECK_TARGETS=(--workspace --lib --bins --test check)
 part_build() {
     need_rust
     local targets=("${CHECK_TARGETS[@]}")
-    # The tests of the other tiers, too: one step compiles and links them side by side.
+    # Includes the tests of the other tiers, so that one step compiles and links them in parallel.
     [[ ${TIER:-check} == check ]] || targets=(--workspace --lib --bins --test '*')
     cargo_test --no-run "${targets[@]}"
 }
@@ -38,11 +38,11 @@ part_build() {
 part_lint() {
     need_rust
     cargo fmt --check
-    # --test '*' names the tests that say `test = false`, which --all-targets leaves out.
+    # --test '*' includes the tests with `test = false`, which --all-targets omits.
     cargo clippy --locked --workspace --lib --bins --benches --test '*' -- -D warnings
-    # The fuzz targets are a workspace of their own, whose lock file must follow that of the product.
+    # The fuzz targets are a separate workspace, whose lock file must match that of the product.
     cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
-    # Everything is compiled by now that the tests and the lints need.
+    # The dependencies of the tests and the lints are compiled by now.
     store_compiled debug debug
     git ls-files -z | xargs -0 grep --files-with-matches --null '^#!.*\bsh$\|^#!.*\bbash$' | xargs -0 -n 1 bash -n
     git ls-files -z '*.sh' | xargs -0 -n 1 bash -n
@@ -53,7 +53,7 @@ part_unit() {
     local failed=0
     cargo_test --no-fail-fast --workspace --lib --bins || failed=1
     cargo_test --no-fail-fast --test check -- generic:: golden:: layers:: prose:: scenarios:: || failed=1
-    # Prints how many worlds it has looked at.
+    # Prints the number of explored states.
     cargo_test --no-fail-fast --test check -- model:: --test-threads 1 --nocapture || failed=1
     return "$failed"
 }
@@ -62,7 +62,7 @@ part_simulated() { need_rust; cargo_test --test check -- simulated:: --test-thre
 
 # --- tier test --------------------------------------------------------------------
 
-# A test target of the half makes cargo choose the same features of the dependencies as for the lints.
+# With a test target of the half, cargo selects the same features of the dependencies as for the lints.
 part_halves() {
     need_rust
     local failed=0
@@ -105,7 +105,7 @@ part_guests() {
     "$REPO/tests/cluster/guests/debian"
 }
 
-# Half of the time, its tests wait: for leases that expire, above all.
+# Its tests mostly wait, for example for Leases that expire.
 part_apiserver() {
     need_rust
     "$CLUSTER" build
@@ -141,13 +141,13 @@ part_previous() {
     "$REPO/tests/cluster/previous"
 }
 
-# Four threads, because as many guests run at a time (tests/e2e/harness/rig.rs).
+# Four threads, the number of concurrent guests (tests/e2e/harness/environment.rs).
 part_e2e() { with_cluster e2e; }
 
 e2e() {
     local failed=0
     cargo_test --no-fail-fast --test e2e -- --test-threads 4 --skip exhaustive --skip granted --skip soak::an_hour || failed=1
-    # What the roles grant is compared with the rights that these tests have used.
+    # Compares the granted permissions with those that these tests have used.
     cargo_test --test e2e -- granted || failed=1
     return "$failed"
 }
@@ -156,7 +156,8 @@ part_demo() { "$REPO/tests/cluster/demo-selftest"; }
 
 # --- tier exhaustive ----------------------------------------------------------------
 
-# Of its own, empty for each state of the sources, so that no wrong entry of the other cache can hide a defect.
+# Its own cache, which is empty for each state of the sources, so that no wrong entry of the other cache can hide a
+# defect.
 use_empty_cache() {
     local kept=$VMOP_CACHE.exhaustive
     export VMOP_CACHE=$kept/${TREE:-uncommitted}
@@ -165,7 +166,7 @@ use_empty_cache() {
     find "$kept" -mindepth 1 -maxdepth 1 ! -name "${VMOP_CACHE##*/}" -exec rm -rf --one-file-system {} +
 }
 
-# What the part stands on, quick where it is there.
+# The prerequisites of the part, which are quick if they exist.
 with_everything() {
     part_programs
     part_images

@@ -1,4 +1,4 @@
-//! The parts of the outside world that all controllers share: the API client, leadership, clocks, randomness and metrics.
+//! The dependencies that all controllers share: the API client, leadership, clocks, randomness and metrics.
 
 use crate::k8s::leader::Leadership;
 use crate::telemetry::metrics::Metrics;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A reconcile that takes longer has failed.
+/// A reconcile that takes longer fails.
 const RECONCILE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// The longest delay before a failed watch is requested again.
@@ -17,21 +17,21 @@ const WATCH_BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// The delay after the first failed reconcile.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 
-/// What all controllers of a process share. Clones share the client, the leadership and the metrics.
+/// The dependencies that all controllers of a process share. Clones share the client, the leadership and the metrics.
 #[derive(Clone)]
 pub struct Cluster {
     /// The API client.
     pub client: Client,
-    /// The name of the program as field manager of its writes and as reporter of its events.
+    /// The names under which the program writes and reports events.
     pub manager: Manager,
     /// Whether this process may write.
     pub leadership: Leadership,
     /// Metrics of the process.
     pub metrics: Arc<Metrics>,
-    /// The longest time of a reconcile. Default 30 s.
+    /// The time limit of a reconcile. Default 30 s.
     pub deadline: Duration,
     /// The longest delay before a failed watch is requested again, without jitter. Default 5 s.
-    pub watch_pause: Duration,
+    pub watch_backoff_max: Duration,
     /// The delay after the first failed reconcile of an object, without jitter. Default 1 s.
     pub first_backoff: Duration,
     /// The wall clock.
@@ -40,7 +40,7 @@ pub struct Cluster {
     pub instant: fn() -> Instant,
     /// Random numbers from 0 to 1.
     pub jitter: fn() -> f64,
-    /// The number of reconciles that have begun.
+    /// The number of reconciles that have started.
     reconciles: Arc<AtomicU64>,
 }
 
@@ -56,7 +56,7 @@ pub struct Manager {
 }
 
 impl Cluster {
-    /// The cluster as its only operator sees it, with the system's clocks and randomness.
+    /// The cluster for a program without leader election, with the system's clocks and randomness.
     #[must_use]
     pub fn new(client: Client, manager: Manager) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl Cluster {
             leadership: Leadership::alone(),
             metrics: Arc::default(),
             deadline: RECONCILE_DEADLINE,
-            watch_pause: WATCH_BACKOFF_MAX,
+            watch_backoff_max: WATCH_BACKOFF_MAX,
             first_backoff: FIRST_BACKOFF,
             now: Timestamp::now,
             instant: Instant::now,

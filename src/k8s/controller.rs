@@ -19,20 +19,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::Instrument;
 
-/// How many objects are reconciled at once: enough to keep the API server busy, few enough not to flood it.
+/// The number of concurrent reconciles. It keeps the API server busy without flooding it.
 const CONCURRENCY: u16 = 16;
 
-/// How a reconcile ended that did not fail.
+/// The result of a successful reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing more to do before something changes.
+    /// No further reconcile until something changes.
     Done,
-    /// Look again after that time.
+    /// Reconcile again after that time.
     Recheck(Duration),
 }
 
 impl Outcome {
-    /// The same, but look again after that time at the latest.
+    /// The same outcome, but with a reconcile after that time at the latest.
     #[must_use]
     pub fn sooner(self, recheck: Option<Duration>) -> Self {
         match (self, recheck) {
@@ -45,7 +45,7 @@ impl Outcome {
 
 /// A controller of one kind.
 pub trait Reconciler: Send + Sync + 'static {
-    /// The kind.
+    /// The kind that the controller reconciles.
     type Object: Resource<DynamicType = ()>
         + Clone
         + Debug
@@ -53,25 +53,25 @@ pub trait Reconciler: Send + Sync + 'static {
         + Send
         + Sync
         + 'static;
-    /// What is remembered of each object.
+    /// The state that the controller keeps of each object.
     type State: Default + Send + 'static;
 
     /// The controller's name: a value of `--controllers`, and the label `controller` of metrics.
     const NAME: &'static str;
 
-    /// What all controllers share.
+    /// The dependencies that all controllers share.
     fn cluster(&self) -> &Cluster;
 
-    /// What is remembered of the objects.
+    /// The states of the objects.
     fn states(&self) -> &States<Self::State>;
 
-    /// The known objects.
+    /// The store of the objects.
     fn objects(&self) -> Store<Self::Object>;
 
-    /// Brings the cluster in line with the object.
+    /// Changes the cluster to what the object requests.
     ///
     /// # Errors
-    /// If that fails. The object is reconciled again after a delay.
+    /// The reconcile has failed. The object is reconciled again after a delay.
     fn reconcile(
         &self,
         object: Arc<Self::Object>,
@@ -81,10 +81,10 @@ pub trait Reconciler: Send + Sync + 'static {
     fn on_elected(self: &Arc<Self>) {}
 }
 
-/// Runs a controller: waits until this process leads, then reconciles all objects once, and each of `changes` as it comes. Returns
-/// when `stop` is complete and the reconciles under way have ended.
+/// Runs a controller. It waits until this process leads, then reconciles all objects once, and each object of
+/// `changes`. It returns when `stop` is complete and the reconciles in progress have finished.
 ///
-/// `changes` has the objects that have changed, or whose children have. It is also read before this process leads.
+/// `changes` yields objects that have changed or whose children have. It is also read before this process leads.
 pub async fn run<R: Reconciler>(
     reconciler: Arc<R>,
     changes: impl Stream<Item = ObjectRef<R::Object>> + Send + 'static,
@@ -109,7 +109,7 @@ pub async fn run<R: Reconciler>(
     let failed = |object: Arc<R::Object>, error: &Error, reconciler: Arc<R>| {
         after_failure(&*reconciler, &ObjectKey::of(&*object), error)
     };
-    // The controller reads the store; the events of the watch have been read already.
+    // The controller reads the store. The events of the watch have already been applied to it.
     let no_events = futures::stream::pending::<watcher::Result<R::Object>>();
     Controller::for_stream(no_events, reconciler.objects())
         .reconcile_on(futures::stream::iter(all).chain(changes))
@@ -117,7 +117,7 @@ pub async fn run<R: Reconciler>(
         .graceful_shutdown_on(stop)
         .run(reconcile, failed, reconciler.clone())
         .for_each(|result| {
-            // All else reports itself.
+            // All other errors have already been reported.
             if let Err(ControllerError::ObjectNotFound(object)) = result {
                 reconciler.states().forget(&ObjectKey::from(&*object));
                 set_backoff(&*reconciler);
@@ -127,7 +127,7 @@ pub async fn run<R: Reconciler>(
         .await;
 }
 
-/// Reads changes without acting on them until this process leads. The stores are up to date then.
+/// Discards changes until this process leads. The first reconcile then covers all objects.
 async fn stand_by<R: Reconciler>(
     reconciler: &R,
     changes: &mut (impl Stream<Item = ObjectRef<R::Object>> + Send + Unpin),
@@ -136,15 +136,15 @@ async fn stand_by<R: Reconciler>(
     tokio::select! {
         biased;
         () = reconciler.cluster().leadership.elected() => {}
-        // Watches do not end before the process does.
+        // Watches do not end while the process runs.
         () = drained.then(|()| futures::future::pending()) => {}
     }
 }
 
-/// Runs the reconcile of one object within the deadline. A panic is an error of this object alone.
+/// Runs the reconcile of one object within the time limit. A panic fails this reconcile only.
 ///
 /// # Errors
-/// If the reconcile fails, takes too long or panics.
+/// The reconcile fails, takes too long or panics.
 pub async fn guarded<R: Reconciler>(
     reconciler: &R,
     key: &ObjectKey,
@@ -153,10 +153,12 @@ pub async fn guarded<R: Reconciler>(
     // All log lines of one reconcile have its id.
     let id = reconciler.cluster().reconcile_id();
     let span = tracing::error_span!("reconcile", controller = R::NAME, object = %key, id);
-    measured(reconciler, key, reconcile).instrument(span).await
+    reconcile_with_metrics(reconciler, key, reconcile)
+        .instrument(span)
+        .await
 }
 
-async fn measured<R: Reconciler>(
+async fn reconcile_with_metrics<R: Reconciler>(
     reconciler: &R,
     key: &ObjectKey,
     reconcile: impl Future<Output = Result<Outcome, Error>>,
@@ -176,7 +178,7 @@ async fn measured<R: Reconciler>(
     cluster.metrics.reconciled(R::NAME, outcome, seconds);
     match &result {
         Ok(_) => reconciler.states().succeeded(key),
-        // Another program has written first, or the blocking object is being removed: no defect.
+        // Another program has written first, or the blocking object is being removed. Neither is a defect.
         Err(error) if error.code() == Some(409) || matches!(error.retry(), Retry::After(_)) => {
             tracing::debug!(reason = error.reason(), %error, "trying again");
         }
@@ -191,7 +193,7 @@ async fn measured<R: Reconciler>(
     })
 }
 
-/// When to try again after a failure.
+/// The delay before the next reconcile after a failure.
 pub fn after_failure<R: Reconciler>(reconciler: &R, key: &ObjectKey, error: &Error) -> Action {
     let after = match error.retry() {
         Retry::After(after) => after,
@@ -267,7 +269,7 @@ mod tests {
         Error::Api {
             verb: "patch",
             kind: "Pod",
-            name: "vm".to_owned(),
+            name: "a".to_owned(),
             source,
         }
     }
@@ -304,7 +306,7 @@ mod tests {
             Error::Api {
                 verb: "patch",
                 kind: "Pod",
-                name: "vm".to_owned(),
+                name: "a".to_owned(),
                 source,
             }
         };

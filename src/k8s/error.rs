@@ -1,28 +1,28 @@
-//! What can go wrong in a reconcile, and when to try again.
+//! The errors of a reconcile, and the delay before the next one.
 
 use crate::k8s::retry;
 use std::time::Duration;
 
-/// The longest pause where the API server does not answer, or cannot, and where somebody else is always first.
-pub const LONGEST_AWAY: Duration = Duration::from_secs(30);
+/// The longest delay while the API server is unavailable, or while another program keeps writing first.
+pub const UNAVAILABLE_BACKOFF_MAX: Duration = Duration::from_secs(30);
 
 /// A failed reconcile.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The API server could not be asked, or has answered with an error.
+    /// The API server could not be reached, or it returned an error.
     #[error("cannot {verb} {kind} {name}: {}", plain(source))]
     Api {
-        /// What was tried.
+        /// The verb of the request.
         verb: &'static str,
         /// Kind of the object.
         kind: &'static str,
         /// Name of the object.
         name: String,
-        /// The answer.
+        /// The cause.
         source: kube::Error,
     },
-    /// An object has the name of one of the VM's and is another's.
-    #[error("{kind} {name} exists and is not controlled by this VM")]
+    /// The name of a child is taken by an object that the primary object does not control.
+    #[error("{kind} {name} exists and is not controlled by this object")]
     Foreign {
         /// Kind of the object.
         kind: &'static str,
@@ -31,25 +31,25 @@ pub enum Error {
         /// Its owner, if it is known.
         owner: Option<String>,
     },
-    /// An object is left from an earlier VM of this name, and goes.
-    #[error("{kind} {name} is left from an earlier VM of this name; {next}")]
+    /// A child of a previous primary object with the same name still exists and will be deleted.
+    #[error("{kind} {name} belongs to a previous object with the same name; {next}")]
     OfEarlier {
         /// Kind of the object.
         kind: &'static str,
         /// Name of the object.
         name: String,
-        /// What becomes of it.
+        /// The way in which it will be deleted.
         next: String,
     },
     /// The reconcile took too long.
     #[error("not done within {0:?}; the API server answers slowly or not at all")]
     Timeout(Duration),
-    /// A defect of ours. The VM is left alone; others go on.
+    /// A defect of this program. Other objects are still reconciled.
     #[error("internal error: {0}")]
     Panic(String),
 }
 
-/// The API server's own words, without the dump of the whole answer.
+/// The message of the API server, without the rest of the `Status` object.
 fn plain(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
@@ -57,17 +57,17 @@ fn plain(error: &kube::Error) -> String {
     }
 }
 
-/// When to try again.
+/// The delay before the next reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// After a pause that grows with each failure of the same object, up to that.
+    /// A delay that grows with each failure of the same object, up to this limit.
     Backoff(Duration),
-    /// After that time.
+    /// A fixed delay.
     After(Duration),
 }
 
 impl Error {
-    /// The answer's HTTP status, if there was an answer.
+    /// The HTTP status code of the response, if there was a response.
     #[must_use]
     pub fn code(&self) -> Option<u16> {
         match self {
@@ -79,14 +79,14 @@ impl Error {
         }
     }
 
-    /// Whether the API server refuses the object as it is: trying again does not help before something changes.
+    /// Whether the API server rejects the object as it is. A retry does not help until something changes.
     #[must_use]
     pub fn is_rejection(&self) -> bool {
         matches!(self, Self::Foreign { .. } | Self::OfEarlier { .. })
             || matches!(self.code(), Some(400 | 403 | 422))
     }
 
-    /// Metric label and event reason.
+    /// The metric label and event reason.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match (self, self.code()) {
@@ -99,8 +99,8 @@ impl Error {
         }
     }
 
-    /// When to try again. An API server that is away may be back at any time: what was missed meanwhile is not put off
-    /// for long.
+    /// The delay before the next reconcile. The delays are short for an unavailable API server, because it can return
+    /// at any time.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -110,21 +110,21 @@ impl Error {
             } => match (status.code, &status.details) {
                 (429 | 500.., Some(details)) if details.retry_after_seconds > 0 => {
                     let longest = if status.code == 429 {
-                        retry::LONGEST
+                        retry::BACKOFF_MAX
                     } else {
-                        LONGEST_AWAY
+                        UNAVAILABLE_BACKOFF_MAX
                     };
                     Retry::After(
                         Duration::from_secs(details.retry_after_seconds.into()).min(longest),
                     )
                 }
-                // A server that is busy often says nothing but that.
-                (409 | 429 | 500.., _) => Retry::Backoff(LONGEST_AWAY),
-                _ => Retry::Backoff(retry::LONGEST),
+                // An overloaded server often gives no `Retry-After`.
+                (409 | 429 | 500.., _) => Retry::Backoff(UNAVAILABLE_BACKOFF_MAX),
+                _ => Retry::Backoff(retry::BACKOFF_MAX),
             },
             Self::OfEarlier { .. } => Retry::After(Duration::from_secs(1)),
-            Self::Api { .. } | Self::Timeout(_) => Retry::Backoff(LONGEST_AWAY),
-            Self::Foreign { .. } | Self::Panic(_) => Retry::Backoff(retry::LONGEST),
+            Self::Api { .. } | Self::Timeout(_) => Retry::Backoff(UNAVAILABLE_BACKOFF_MAX),
+            Self::Foreign { .. } | Self::Panic(_) => Retry::Backoff(retry::BACKOFF_MAX),
         }
     }
 }
@@ -133,11 +133,11 @@ impl Error {
 mod tests {
     use super::*;
 
-    fn refused(code: u16) -> Error {
-        busy(code, 0)
+    fn response_with(code: u16) -> Error {
+        overloaded(code, 0)
     }
 
-    fn busy(code: u16, seconds: u32) -> Error {
+    fn overloaded(code: u16, seconds: u32) -> Error {
         let details = serde_json::json!({"retryAfterSeconds": seconds});
         let status =
             serde_json::json!({"code": code, "message": "m", "reason": "r", "details": details});
@@ -145,7 +145,7 @@ mod tests {
         Error::Api {
             verb: "get",
             kind: "Pod",
-            name: "vm".to_owned(),
+            name: "a".to_owned(),
             source: kube::Error::Api(status),
         }
     }
@@ -156,27 +156,38 @@ mod tests {
         let lost = Error::Api {
             verb: "get",
             kind: "Pod",
-            name: "vm".to_owned(),
+            name: "a".to_owned(),
             source: lost,
         };
-        for away in [
+        for unavailable in [
             lost,
             Error::Timeout(Duration::ZERO),
-            refused(429),
-            refused(500),
-            refused(503),
+            response_with(429),
+            response_with(500),
+            response_with(503),
         ] {
-            assert_eq!(away.retry(), Retry::Backoff(LONGEST_AWAY), "{away}");
+            assert_eq!(
+                unavailable.retry(),
+                Retry::Backoff(UNAVAILABLE_BACKOFF_MAX),
+                "{unavailable}"
+            );
         }
         let foreign = Error::Foreign {
             kind: "Pod",
-            name: "vm".to_owned(),
+            name: "a".to_owned(),
             owner: None,
         };
-        for refused in [refused(403), refused(422), foreign] {
-            assert_eq!(refused.retry(), Retry::Backoff(retry::LONGEST), "{refused}");
+        for rejected in [response_with(403), response_with(422), foreign] {
+            assert_eq!(
+                rejected.retry(),
+                Retry::Backoff(retry::BACKOFF_MAX),
+                "{rejected}"
+            );
         }
-        assert_eq!(refused(409).retry(), Retry::Backoff(LONGEST_AWAY));
+        assert_eq!(
+            response_with(409).retry(),
+            Retry::Backoff(UNAVAILABLE_BACKOFF_MAX)
+        );
     }
 
     #[test]
@@ -190,11 +201,14 @@ mod tests {
             (429, u32::MAX, 300),
         ] {
             assert_eq!(
-                busy(code, seconds).retry(),
+                overloaded(code, seconds).retry(),
                 Retry::After(Duration::from_secs(pause)),
                 "{code} {seconds}"
             );
         }
-        assert_eq!(busy(409, 7).retry(), Retry::Backoff(LONGEST_AWAY));
+        assert_eq!(
+            overloaded(409, 7).retry(),
+            Retry::Backoff(UNAVAILABLE_BACKOFF_MAX)
+        );
     }
 }

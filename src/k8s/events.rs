@@ -1,16 +1,16 @@
-//! (client) Events of the operator. They are best effort: one that cannot be published is logged.
+//! (client) Publishes events, best effort: a failure is logged.
 
 use crate::k8s::cluster::Cluster;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use std::time::Duration;
 
-/// Longest note that the API server takes, in bytes, with some room.
-const LONGEST_NOTE: usize = 1000;
-/// A server that is slow with events must not delay what matters.
-const DEADLINE: Duration = Duration::from_secs(2);
+/// The limit of the API server is 1024 bytes.
+const NOTE_BYTES_MAX: usize = 1000;
+/// Slow events must not delay reconciles.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Publishes an event on an object. Whoever calls it does so when something has changed, not because it still holds.
+/// Publishes an event on an object. Callers publish when a state changes, not while it lasts.
 pub async fn publish(
     cluster: &Cluster,
     regarding: &ObjectReference,
@@ -19,17 +19,17 @@ pub async fn publish(
     note: &str,
 ) {
     if !cluster.leadership.leads() {
-        // Who leads sees the same and tells it.
+        // The leader observes the same state and publishes the event.
         return;
     }
-    // One for each event: a recorder that has published the same reason before would repeat that event's note.
+    // A new recorder for each event, because a recorder repeats the note of its previous event with the same reason.
     let reporter = Reporter {
         controller: cluster.manager.reporter.to_owned(),
         instance: None,
     };
     let recorder = Recorder::new(cluster.client.clone(), reporter);
     let note = note
-        .get(..note.floor_char_boundary(LONGEST_NOTE))
+        .get(..note.floor_char_boundary(NOTE_BYTES_MAX))
         .unwrap_or_default();
     let event = Event {
         type_,
@@ -39,13 +39,13 @@ pub async fn publish(
         secondary: None,
     };
     let object = regarding.name.as_deref().unwrap_or_default();
-    match tokio::time::timeout(DEADLINE, recorder.publish(&event, regarding)).await {
+    match tokio::time::timeout(PUBLISH_TIMEOUT, recorder.publish(&event, regarding)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(object, reason, %error, "cannot publish an event"),
         Err(_) => tracing::warn!(
             object,
             reason,
-            "cannot publish an event within {DEADLINE:?}"
+            "cannot publish an event within {PUBLISH_TIMEOUT:?}"
         ),
     }
 }

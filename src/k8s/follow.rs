@@ -1,4 +1,4 @@
-//! (client) Keeps the stores in line with the cluster, and reports the primary objects to reconcile.
+//! (client) Applies watch events to the stores, and reports the primary objects to reconcile.
 
 use crate::k8s::cluster::Cluster;
 use crate::k8s::key::ObjectKey;
@@ -12,8 +12,8 @@ use kube::runtime::watcher::{self, Event};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Takes the events of primary objects into their store. Returns the objects that were added, changed or deleted, each when the
-/// store has the change: keys only, as ten thousand are listed at once.
+/// Applies the events of primary objects to their store. Returns the keys of added, changed and deleted objects, each
+/// after the store has the change. The stream has keys only, because a list can have ten thousand objects.
 pub fn primaries<K, S>(
     cluster: &Cluster,
     resource: &'static str,
@@ -42,7 +42,7 @@ where
     })
 }
 
-/// The objects that have changed. A list gets into the store as a whole at its end.
+/// The objects that have changed. A list replaces the content of the store as a whole at its end.
 fn changed_by<K>(event: Event<K>, listed: &mut Vec<ObjectRef<K>>) -> Vec<ObjectRef<K>>
 where
     K: Resource<DynamicType = ()>,
@@ -56,8 +56,8 @@ where
     Vec::new()
 }
 
-/// Takes the events of children into their cache. `changed` gets each change, with the key of the object that was added, changed
-/// or deleted. The first list is no change: the controller reconciles all primary objects after it.
+/// Applies the events of children to their cache. `changed` gets each change and the key of the added, changed or
+/// deleted object. The first list is no change: the controller reconciles all primary objects after it.
 pub async fn children<K: Resource>(
     cluster: Cluster,
     resource: &'static str,
@@ -109,7 +109,7 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Clone for Changes<K> {
 }
 
 impl<K: Resource<DynamicType = ()> + Clone + 'static> Changes<K> {
-    /// Reports objects of that store. They arrive in the stream.
+    /// Reports objects of that store. The returned stream yields them.
     pub fn new(store: Arc<PrimaryStore<K>>) -> (Self, impl Stream<Item = ObjectRef<K>> + use<K>) {
         let (sender, mut receiver) = mpsc::unbounded_channel();
         let changed = futures::stream::poll_fn(move |cx| receiver.poll_recv(cx));
@@ -117,13 +117,13 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Changes<K> {
         (Self { store, sender }, changed)
     }
 
-    /// The object has to be reconciled.
+    /// Reports one object.
     pub fn object(&self, key: ObjectKey) {
-        // Nobody receives only while the process ends.
+        // The send fails only while the process exits.
         drop(self.sender.send(key));
     }
 
-    /// All objects that are accepted have to be reconciled.
+    /// Reports all objects for which `is_meant` returns true.
     pub fn all(&self, is_meant: impl Fn(&K) -> bool) {
         for object in self.store.reader().state() {
             if is_meant(&object) {
@@ -132,7 +132,8 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Changes<K> {
         }
     }
 
-    /// The object of the changed group, or after a new list all objects: deletions may have been missed.
+    /// Reports the object of the changed group. After a new list it reports all objects, because deletions may have
+    /// been missed.
     pub fn of(&self, change: Change) {
         match change {
             Change::Group(key) => self.object(key),

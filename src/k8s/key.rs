@@ -1,16 +1,16 @@
-//! (pure) The identity of an object among those of its kind.
+//! (pure) The identity of an object among the objects of its kind.
 
 use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use std::fmt;
 use std::sync::Arc;
 
-/// Namespace and name of an object: `namespace/name`, or `name` for a cluster-scoped object. A clone shares the text.
+/// Namespace and name of an object: `namespace/name`, or `name` for a cluster-scoped object. Clones share the text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey(Arc<str>);
 
 impl ObjectKey {
-    /// The key of the object of that name in that namespace, which is empty for a cluster-scoped object.
+    /// The key of an object with that namespace and name. The namespace is empty for a cluster-scoped object.
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
         match namespace {
@@ -27,7 +27,7 @@ impl ObjectKey {
         Self::new(namespace, metadata.name.as_deref().unwrap_or_default())
     }
 
-    /// The key of the object of another name in the same namespace.
+    /// The key of the object with another name in the same namespace.
     #[must_use]
     pub fn sibling(&self, name: &str) -> Self {
         Self::new(self.namespace(), name)
@@ -41,19 +41,19 @@ impl ObjectKey {
             .map_or("", |(namespace, _)| namespace)
     }
 
-    /// Name.
+    /// The name without the namespace.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.split_once('/').map_or(&self.0, |(_, name)| name)
     }
 
-    /// Whether the namespace is that of the prefix, and the name begins with the name of the prefix.
+    /// Whether the namespace equals that of the prefix, and the name begins with the name of the prefix.
     #[must_use]
     pub fn begins_with(&self, prefix: &Self) -> bool {
         self.0.starts_with(&*prefix.0)
     }
 
-    /// The object of this key, as kube's controller and stores name it.
+    /// The key as kube's controller and stores represent it.
     #[must_use]
     pub fn object_ref<K: Resource<DynamicType = ()>>(&self) -> ObjectRef<K> {
         let object = ObjectRef::new(self.name());

@@ -1,11 +1,11 @@
-//! Everything between a controller and the API server. No kind of ours is known here.
+//! The layer between a controller and the API server. It knows no kind of this project.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`client`] | the API client: connections, time-outs, the gate that holds back writes without leadership |
-//! | `cluster` | what all controllers of a process share |
+//! | `cluster` | the dependencies that all controllers of a process share |
 //! | `controller` | the trait `Reconciler` and the loop that runs it |
-//! | `key`, `state`, `retry` | the identity of an object, what is remembered of it, and delays after failures |
+//! | `key`, `state`, `retry` | the identity of an object, the state kept of it, and delays after failures |
 //! | `watch`, `follow`, `store`, `registry`, `tasks` | lists and watches, the stores that they fill, and their supervision |
 //! | `writer`, `events`, `error` | writes, events, errors |
 //! | `leader` | leader election |

@@ -1,4 +1,4 @@
-//! The stores of a process: whether each has its first list, and how many objects each holds.
+//! The stores of a process, for readiness and metrics.
 
 use futures::future::BoxFuture;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl Registry {
         self.0.push((resource, store));
     }
 
-    /// The resources whose first list is not complete.
+    /// The resources with an incomplete first list.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
         self.resources(|store| !store.is_ready())

@@ -1,16 +1,16 @@
-//! (pure) Delays that grow: after a failed reconcile, and before a VM that ended by itself starts again.
+//! (pure) Exponential backoff.
 
 use std::time::Duration;
 
 /// The longest delay.
-pub const LONGEST: Duration = Duration::from_secs(300);
+pub const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
 /// The delay after that many failures in a row: none, 1 s, 2 s, 4 s … 5 min.
 #[must_use]
 pub fn pause(failures: u32) -> Duration {
     match failures {
         0 => Duration::ZERO,
-        n => Duration::from_secs(1u64.checked_shl(n - 1).unwrap_or(u64::MAX)).min(LONGEST),
+        n => Duration::from_secs(1u64.checked_shl(n - 1).unwrap_or(u64::MAX)).min(BACKOFF_MAX),
     }
 }
 

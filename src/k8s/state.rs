@@ -1,4 +1,4 @@
-//! What a controller remembers of each object besides the stores. It is lost with the process.
+//! State that a controller keeps of each object besides the stores. It is lost when the process exits.
 
 use crate::k8s::key::ObjectKey;
 use crate::k8s::retry::{self, pause};
@@ -9,12 +9,11 @@ use std::time::Duration;
 /// The part of a backoff delay that jitter can take away.
 const BACKOFF_JITTER: f64 = 0.2;
 
-/// The remembered state of one object.
 #[derive(Default)]
 struct Entry<T> {
     /// Failed reconciles in a row.
     failures: u32,
-    /// The controller's own part.
+    /// The part that the controller defines.
     own: T,
 }
 
@@ -25,7 +24,7 @@ struct Content<T> {
     failing: usize,
 }
 
-/// The remembered states of all objects of a controller.
+/// The states of all objects of a controller.
 pub struct States<T> {
     content: Mutex<Content<T>>,
     first_backoff: Duration,
@@ -33,7 +32,8 @@ pub struct States<T> {
 }
 
 impl<T: Default> States<T> {
-    /// No state yet. `jitter` returns numbers from 0 to 1; `first_backoff` is the delay after the first failure, without jitter.
+    /// No state yet. `jitter` returns numbers from 0 to 1. `first_backoff` is the delay after the first failure,
+    /// without jitter.
     #[must_use]
     pub fn new(first_backoff: Duration, jitter: fn() -> f64) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl<T: Default> States<T> {
         (self.jitter)()
     }
 
-    /// Changes the state of the object, which begins with the default.
+    /// Changes the state of the object. A missing state is created with its default.
     pub fn change<R>(&self, key: &ObjectKey, change: impl FnOnce(&mut T) -> R) -> R {
         change(&mut self.lock().entries.entry(key.clone()).or_default().own)
     }
@@ -78,15 +78,15 @@ impl<T: Default> States<T> {
         self.backoff(failures)
     }
 
-    /// The delay after that many failures in a row: 1 s, 2 s, 4 s … 5 min, less up to a fifth.
+    /// The delay after that many failures in a row: 1 s, 2 s, 4 s … 5 min, reduced by up to a fifth.
     #[must_use]
     pub fn backoff(&self, failures: u32) -> Duration {
         let factor = pause(failures).as_secs_f64();
-        let delay = self.first_backoff.mul_f64(factor).min(retry::LONGEST);
+        let delay = self.first_backoff.mul_f64(factor).min(retry::BACKOFF_MAX);
         delay.mul_f64(1.0 - BACKOFF_JITTER * self.jitter())
     }
 
-    /// A reconcile has succeeded.
+    /// Resets the failure count of an object after a successful reconcile.
     pub fn succeeded(&self, key: &ObjectKey) {
         let mut content = self.lock();
         let failures = match content.entries.get_mut(key) {
@@ -102,7 +102,7 @@ impl<T: Default> States<T> {
         self.lock().failing
     }
 
-    /// The object is gone.
+    /// Removes the state of a deleted object.
     pub fn forget(&self, key: &ObjectKey) {
         let mut content = self.lock();
         let removed = content.entries.remove(key);

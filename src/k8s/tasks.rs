@@ -6,7 +6,7 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use tokio::task::JoinSet;
 
-/// A background task has ended, so that the process would go on with an old picture of the cluster.
+/// A background task has ended. Without it, the process would continue with outdated stores.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the task {task:?} ended: {cause}")]
 pub struct TaskEnded {
@@ -21,7 +21,7 @@ pub struct TaskEnded {
 pub struct Tasks(JoinSet<TaskEnded>);
 
 impl Tasks {
-    /// Starts a task, which should never end.
+    /// Starts a task that must not end.
     pub fn spawn(&mut self, task: String, run: impl Future<Output = ()> + Send + 'static) {
         self.0.spawn(async move {
             let result = AssertUnwindSafe(run).catch_unwind().await;
@@ -33,11 +33,11 @@ impl Tasks {
         });
     }
 
-    /// Returns when one of the tasks has ended; never without a task.
+    /// Returns when one of the tasks has ended. Without tasks it never returns.
     pub async fn ended(&mut self) -> TaskEnded {
         match self.0.join_next().await {
             Some(Ok(ended)) => ended,
-            // Only a task that was cancelled has another result, and only dropping the set cancels one.
+            // Only a cancelled task has another result, and only dropping the set cancels tasks.
             Some(Err(_)) | None => std::future::pending().await,
         }
     }
@@ -60,10 +60,10 @@ mod tests {
         let mut tasks = Tasks::default();
         assert_eq!(tasks.ended().now_or_never(), None);
         tasks.spawn("pods".to_owned(), std::future::pending());
-        tasks.spawn("vms".to_owned(), async { panic!("poisoned") });
+        tasks.spawn("watch".to_owned(), async { panic!("poisoned") });
         assert_eq!(
             tasks.ended().await.to_string(),
-            "the task \"vms\" ended: poisoned"
+            "the task \"watch\" ended: poisoned"
         );
         tasks.spawn("secrets".to_owned(), async {});
         assert_eq!(tasks.ended().await.cause, "it returned");

@@ -1,16 +1,17 @@
-//! (client) All objects of a kind and what becomes of them, as `kube`'s watcher reports it.
+//! (client) Lists and watches all objects of a kind with `kube`'s watcher, and recovers from errors.
 //!
-//! Lists are paged and consistent: the API server answers with its newest state. A list that was answered completely is followed
-//! by a watch from its resource version.
+//! Lists are paged and consistent: the API server returns its newest state. A watch continues from the resource version
+//! of a complete list.
 //!
 //! | failure | reaction |
 //! |---|---|
-//! | a page of the list fails | an error; the list begins again after a pause |
-//! | the connection of a watch ends or fails | the watch goes on from the last event; after an error with a pause |
-//! | a watch, or its request, is answered with 410 | an error; the list begins again after a pause |
-//! | any of these again and again | the pauses grow until a list is complete, or an event arrives; after a 410, until an event arrives |
+//! | a page of the list fails | an error; the list starts again after a delay |
+//! | the connection of a watch closes or fails | the watch continues from the last event; after an error with a delay |
+//! | a watch, or its request, is answered with 410 | an error; the list starts again after a delay |
+//! | repeated failures | the delays grow until a list is complete or an event arrives; after a 410, until an event arrives |
 //!
-//! A server that never answers is noticed by [`Deadlines`](crate::k8s::client::timeout::Deadlines), a watch without events by kube.
+//! [`Deadlines`](crate::k8s::client::timeout::Deadlines) detects a server that never responds; kube detects a watch
+//! without events.
 
 use crate::k8s::cluster::Cluster;
 use futures::stream::BoxStream;
@@ -29,11 +30,11 @@ use std::time::Duration;
 /// Objects in a page of a list, the same number as in `kubectl` and Kubernetes' own controllers.
 const PAGE_SIZE: u32 = 500;
 
-/// Lists and follows; begins again after errors, with pauses that grow to `longest`.
+/// Lists and watches objects. After an error it starts again with a delay that grows to `backoff_max`.
 pub fn listed<K>(
     api: Api<K>,
     config: watcher::Config,
-    longest: Duration,
+    backoff_max: Duration,
 ) -> impl Stream<Item = Result<Event<K>>> + Send + 'static
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -41,7 +42,7 @@ where
     let config = config.page_size(PAGE_SIZE);
     restarting(
         move || watcher(api.clone(), config.clone()).boxed(),
-        Pauses::up_to(longest),
+        WatchBackoff::new(backoff_max),
     )
 }
 
@@ -50,7 +51,7 @@ where
 pub enum Namespaces {
     /// All namespaces of the cluster.
     All,
-    /// These namespaces, each with requests of its own, so that rights in these namespaces are enough.
+    /// These namespaces. Each has its own requests, so that permissions in these namespaces are sufficient.
     Only(Vec<String>),
 }
 
@@ -64,7 +65,7 @@ impl Namespaces {
     }
 }
 
-/// An object of a namespace, as a watch decodes it.
+/// A namespaced object, as a watch decodes it.
 pub trait NamespacedObject:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()>
     + Clone
@@ -87,16 +88,16 @@ impl<K> NamespacedObject for K where
 {
 }
 
-/// Lists and follows the objects of these namespaces, as if they were one list.
+/// Lists and watches the objects of these namespaces as one stream with one list.
 pub fn listed_in<K: NamespacedObject>(
     cluster: &Cluster,
     namespaces: &Namespaces,
     config: &watcher::Config,
 ) -> impl Stream<Item = Result<Event<K>>> + Send + 'static + use<K> {
-    let (config, longest) = (config.clone(), cluster.watch_pause);
+    let (config, backoff_max) = (config.clone(), cluster.watch_backoff_max);
     let begin = |api: Api<K>| -> Begin<K> {
         let config = config.clone();
-        Box::new(move || listed(api.clone(), config.clone(), longest).boxed())
+        Box::new(move || listed(api.clone(), config.clone(), backoff_max).boxed())
     };
     let apis = namespaces.apis(&cluster.client).into_iter();
     merged(apis.map(begin).collect())
@@ -104,93 +105,94 @@ pub fn listed_in<K: NamespacedObject>(
 
 fn restarting<K, F>(
     begin: F,
-    pauses: Pauses,
+    backoff: WatchBackoff,
 ) -> impl Stream<Item = Result<Event<K>>> + Send + 'static
 where
     K: Send + 'static,
     F: Fn() -> BoxStream<'static, Result<Event<K>>> + Send + 'static,
 {
     let events = begin();
-    let listed = Listed {
+    let watch = RestartingWatch {
         begin,
         events,
-        pauses,
-        pause: None,
+        backoff,
+        delay: None,
         is_expired: false,
     };
-    futures::stream::unfold(listed, |mut listed| async move {
-        Some((listed.next().await?, listed))
+    futures::stream::unfold(watch, |mut watch| async move {
+        Some((watch.next().await?, watch))
     })
 }
 
-struct Listed<K, F> {
+struct RestartingWatch<K, F> {
     begin: F,
     events: BoxStream<'static, Result<Event<K>>>,
-    pauses: Pauses,
-    /// Before the next request.
-    pause: Option<Duration>,
+    backoff: WatchBackoff,
+    /// The delay before the next request.
+    delay: Option<Duration>,
     /// The watch that followed the last list was answered with 410.
     is_expired: bool,
 }
 
-impl<K, F> Listed<K, F>
+impl<K, F> RestartingWatch<K, F>
 where
     F: Fn() -> BoxStream<'static, Result<Event<K>>>,
 {
     async fn next(&mut self) -> Option<Result<Event<K>>> {
-        if let Some(pause) = self.pause.take() {
-            tokio::time::sleep(pause).await;
+        if let Some(delay) = self.delay.take() {
+            tokio::time::sleep(delay).await;
         }
         let event = self.events.next().await?;
         match &event {
             Ok(Event::Init | Event::InitApply(_)) => {}
-            // A list alone is no success where no watch can follow it.
+            // A complete list is no success if the watch after it fails.
             Ok(Event::InitDone) if self.is_expired => {}
             Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => {
-                self.pauses.reset();
+                self.backoff.reset();
                 self.is_expired = false;
             }
             Err(error) => {
                 if is_expired(error) {
                     self.is_expired = true;
-                    // kube would ask for a watch from the same version again and again.
+                    // kube would request a watch from the same version repeatedly.
                     self.events = (self.begin)();
                 }
-                self.pause = self.pauses.next();
+                self.delay = self.backoff.next();
             }
         }
         Some(event)
     }
 }
 
-/// The delays of a watch after errors, at most [`Cluster::watch_pause`]: an API server that comes back, and a definition that is
-/// installed late, are noticed soon.
-struct Pauses {
-    pauses: watcher::DefaultBackoff,
-    longest: Duration,
+/// The delays of a watch after errors, at most [`Cluster::watch_backoff_max`]. A short limit detects a recovered API server
+/// and a newly installed definition early.
+struct WatchBackoff {
+    delays: watcher::DefaultBackoff,
+    backoff_max: Duration,
 }
 
-impl Pauses {
-    fn up_to(longest: Duration) -> Self {
+impl WatchBackoff {
+    fn new(backoff_max: Duration) -> Self {
         Self {
-            pauses: watcher::DefaultBackoff::default(),
-            longest,
+            delays: watcher::DefaultBackoff::default(),
+            backoff_max,
         }
     }
 
     fn next(&mut self) -> Option<Duration> {
-        self.pauses.next().map(|pause| pause.min(self.longest))
+        self.delays.next().map(|delay| delay.min(self.backoff_max))
     }
 
     fn reset(&mut self) {
-        self.pauses.reset();
+        self.delays.reset();
     }
 }
 
-/// Makes one list of several: its first event is `Init`, and its `InitDone` follows when all lists are complete.
+/// Merges several streams into one with a single list. Its first event is `Init`, and its `InitDone` follows when all
+/// lists are complete.
 ///
-/// One list that begins again makes all others begin again, because the receiver replaces everything that it knows by a list. While
-/// lists are read, the changes of those that are complete wait.
+/// When one list starts again, all others start again, because the receiver replaces its content by a list. Changes of
+/// complete lists wait while other lists are read.
 fn merged<K: Send + 'static>(
     begin: Vec<Begin<K>>,
 ) -> impl Stream<Item = Result<Event<K>>> + Send + 'static {
@@ -205,18 +207,18 @@ fn merged<K: Send + 'static>(
     })
 }
 
-/// Begins a list and its watch.
+/// Starts a list and its watch.
 type Begin<K> = Box<dyn Fn() -> Events<K> + Send>;
 
 /// The events of a list and its watch.
 type Events<K> = BoxStream<'static, Result<Event<K>>>;
 
 struct Merged<K> {
-    /// They are read in this order.
+    /// The streams in the order in which their lists are read.
     lists: Vec<(Events<K>, Begin<K>)>,
     /// The number of complete lists.
     complete: usize,
-    /// Whether the first list that is not complete has given `Init`.
+    /// Whether the first incomplete list has yielded `Init`.
     has_begun: bool,
 }
 
@@ -225,9 +227,9 @@ impl<K> Merged<K> {
         loop {
             let reading = self.complete;
             if reading == self.lists.len() {
-                let (place, event) = self.next_change().await?;
+                let (index, event) = self.next_change().await?;
                 if matches!(event, Ok(Event::Init)) {
-                    self.restart(place);
+                    self.restart(index);
                 }
                 return Some(event);
             }
@@ -250,12 +252,12 @@ impl<K> Merged<K> {
         }
     }
 
-    /// The next event of any list, with the list's place.
+    /// The next event of any stream, with the stream's index.
     async fn next_change(&mut self) -> Option<(usize, Result<Event<K>>)> {
         futures::future::poll_fn(|cx| {
-            for (place, (list, _)) in self.lists.iter_mut().enumerate() {
+            for (index, (list, _)) in self.lists.iter_mut().enumerate() {
                 if let Poll::Ready(event) = list.poll_next_unpin(cx) {
-                    return Poll::Ready(event.map(|event| (place, event)));
+                    return Poll::Ready(event.map(|event| (index, event)));
                 }
             }
             Poll::Pending
@@ -263,9 +265,9 @@ impl<K> Merged<K> {
         .await
     }
 
-    /// Begins again with the list at that place, which has given `Init`.
-    fn restart(&mut self, place: usize) {
-        self.lists.swap(0, place);
+    /// Starts all lists again, first the one at that index, which has yielded `Init`.
+    fn restart(&mut self, index: usize) {
+        self.lists.swap(0, index);
         for (list, begin) in self.lists.iter_mut().skip(1) {
             *list = begin();
         }
@@ -274,12 +276,13 @@ impl<K> Merged<K> {
     }
 }
 
-/// Whether it is about one object, which is left out: it would be no better the next time.
+/// Whether the error is about one object that cannot be decoded. The stream skips that object, because a retry would
+/// give the same result.
 pub fn is_unreadable(error: &Error) -> bool {
     matches!(error, Error::WatchFailed(kube::Error::SerdeError(_)))
 }
 
-/// Whether the API server no longer has the changes since the last event.
+/// Whether the API server no longer has the events since the last one.
 fn is_expired(error: &Error) -> bool {
     match error {
         Error::WatchError(status) | Error::WatchStartFailed(kube::Error::Api(status)) => {
@@ -296,7 +299,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use tokio::time::Instant;
 
-    type Reported = Vec<Result<Event<u8>>>;
+    type Script = Vec<Result<Event<u8>>>;
 
     fn text(event: Result<Event<u8>>) -> String {
         match event {
@@ -309,8 +312,8 @@ mod tests {
         }
     }
 
-    /// What comes of watchers that report this, one after another, and nothing more; and how many were begun.
-    async fn reported_of(watchers: Vec<Reported>, take: usize) -> (Vec<String>, usize) {
+    /// The events of a stream whose watchers yield these events in order, and the number of watchers that were started.
+    async fn reported_of(watchers: Vec<Script>, take: usize) -> (Vec<String>, usize) {
         let (watchers, begun) = (Mutex::new(watchers.into_iter()), Arc::new(Mutex::new(0)));
         let count = begun.clone();
         let begin = move || {
@@ -320,7 +323,7 @@ mod tests {
                 .chain(futures::stream::pending())
                 .boxed()
         };
-        let events = restarting(begin, Pauses::up_to(Duration::from_secs(10)));
+        let events = restarting(begin, WatchBackoff::new(Duration::from_secs(10)));
         let reported = events.take(take).map(text);
         let reported = tokio::time::timeout(Duration::from_secs(3600), reported.collect())
             .await
@@ -329,8 +332,8 @@ mod tests {
         (reported, begun)
     }
 
-    /// The events of merged lists, of which each begins with the next of its scripts when it is read again.
-    async fn merged_of(scripts: Vec<Vec<Reported>>, take: usize) -> Vec<String> {
+    /// The events of merged streams. Each stream has one script for each of its starts.
+    async fn merged_of(scripts: Vec<Vec<Script>>, take: usize) -> Vec<String> {
         let begin = scripts.into_iter().map(|scripts| -> Begin<u8> {
             let scripts = Mutex::new(scripts.into_iter());
             Box::new(move || {
@@ -366,7 +369,7 @@ mod tests {
                 "init", "has 1", "has 2", "done", "init", "has 4", "has 3", "done"
             ]
         );
-        // The second list fails on its way and begins again.
+        // The second list fails before its end and starts again.
         let half = vec![Ok(Event::Init), Ok(Event::InitApply(2))];
         let second = half.into_iter().chain(list(4));
         let scripts = vec![vec![list(1), list(3)], vec![second.collect()]];
@@ -391,7 +394,7 @@ mod tests {
         ))
     }
 
-    fn list(n: u8) -> Reported {
+    fn list(n: u8) -> Script {
         vec![
             Ok(Event::Init),
             Ok(Event::InitApply(n)),
@@ -406,12 +409,12 @@ mod tests {
             Error::WatchError(expired),
             Error::WatchStartFailed(failed(410)),
         ] {
-            let said = error.to_string();
+            let message = error.to_string();
             let first = list(1).into_iter().chain([Err(error)]).collect();
             let (reported, begun) = reported_of(vec![first, list(2)], 7).await;
             assert_eq!(
                 reported,
-                ["init", "has 1", "done", &*said, "init", "has 2", "done"]
+                ["init", "has 1", "done", &*message, "init", "has 2", "done"]
             );
             assert_eq!(begun, 2);
         }
@@ -426,7 +429,7 @@ mod tests {
                 .into_iter()
                 .chain([lost(), unreadable(), Error::InitialListFailed(failed(410))])
         {
-            let said = error.to_string();
+            let message = error.to_string();
             let first = list(1)
                 .into_iter()
                 .chain([Err(error), Ok(Event::Apply(2))])
@@ -434,7 +437,7 @@ mod tests {
             let (reported, begun) = reported_of(vec![first], 5).await;
             assert_eq!(
                 (reported[3..].to_vec(), begun),
-                (vec![said, "now 2".to_owned()], 1)
+                (vec![message, "now 2".to_owned()], 1)
             );
         }
     }
@@ -454,7 +457,7 @@ mod tests {
             8,
             "{reported:?}"
         );
-        // 7 pauses, of which the last are as long as they may be.
+        // 7 delays, of which the last have the maximum.
         assert!(
             began.elapsed() > Duration::from_secs(30),
             "{:?}",

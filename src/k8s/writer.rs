@@ -1,4 +1,4 @@
-//! (client) The few ways in which the operator writes, each of which says in its error what it tried.
+//! (client) The write requests of controllers. Each error names the verb and the object.
 
 use crate::k8s::cluster::Cluster;
 use crate::k8s::error::Error;
@@ -12,14 +12,14 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Writes objects of one namespace. Answers are decoded into the types that the stores hold.
+/// Writes objects of one namespace. Responses are decoded into the types that the stores hold.
 pub struct Writer<'a> {
     cluster: &'a Cluster,
     namespace: &'a str,
 }
 
 fn kind<K: Resource<DynamicType = ()>>() -> &'static str {
-    // All kinds that are written are static; their names are borrowed from the binary.
+    // The kinds of all written objects are static strings.
     match K::kind(&()) {
         std::borrow::Cow::Borrowed(kind) => kind,
         std::borrow::Cow::Owned(_) => "object",
@@ -42,19 +42,19 @@ fn is_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-/// A quota that others use at the moment is a conflict, too, with the same code.
-fn is_there(error: &kube::Error) -> bool {
+/// The API server also returns 409 for a quota conflict, with another reason.
+fn already_exists(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
 }
 
 impl<'a> Writer<'a> {
-    /// Writes into that namespace.
+    /// A writer for objects of that namespace.
     #[must_use]
     pub fn new(cluster: &'a Cluster, namespace: &'a str) -> Self {
         Self { cluster, namespace }
     }
 
-    /// For a patch under the program's name that owns no fields for good.
+    /// Parameters of a merge patch or a strategic patch.
     fn params(&self) -> PatchParams {
         PatchParams {
             field_manager: Some(self.cluster.manager.field_manager.to_owned()),
@@ -66,7 +66,7 @@ impl<'a> Writer<'a> {
         Request::new(K::url_path(&(), Some(self.namespace)))
     }
 
-    /// Sends a request. `verb` says in an error what was tried.
+    /// Sends a request. `verb` appears in the error.
     async fn send<K, V>(
         &self,
         verb: &'static str,
@@ -86,7 +86,7 @@ impl<'a> Writer<'a> {
         answer.await.map_err(failed::<K>(verb, name))
     }
 
-    /// The same. The cache takes in the answer.
+    /// Sends a request and applies the response to the cache.
     async fn send_into<K, V>(
         &self,
         cache: &Cache<V>,
@@ -102,7 +102,7 @@ impl<'a> Writer<'a> {
         Ok(writing.answered(self.send::<K, V>(verb, name, request).await?))
     }
 
-    /// Creates the object; if one of its name exists, returns that one.
+    /// Creates the object, or returns the existing object with its name.
     ///
     /// # Errors
     /// If the request fails.
@@ -127,7 +127,7 @@ impl<'a> Writer<'a> {
             )
             .await
         {
-            Err(Error::Api { source, .. }) if is_there(&source) => {
+            Err(Error::Api { source, .. }) if already_exists(&source) => {
                 let request = self.request::<K>().get(&name, &GetParams::default());
                 self.send_into::<K, V>(cache, "get", &name, request).await
             }
@@ -135,7 +135,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The object of that name, if it exists.
+    /// Returns the object with that name, if it exists.
     ///
     /// # Errors
     /// If the request fails.
@@ -157,7 +157,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Patches the object. Lists of built-in kinds are merged by the keys of their items if the patch is a strategic one.
+    /// Patches the object. A strategic patch merges lists of built-in kinds by the keys of their items.
     ///
     /// # Errors
     /// If the request fails.
@@ -203,7 +203,7 @@ impl<'a> Writer<'a> {
             .await
     }
 
-    /// Merges into a primary object, whose answer is decoded as `V`.
+    /// Patches a primary object with a merge patch. The response is decoded as `V`.
     ///
     /// # Errors
     /// If the request fails.
@@ -224,7 +224,7 @@ impl<'a> Writer<'a> {
         Ok(store.answered(answer.into()))
     }
 
-    /// Applies a part of the status of a primary object, as the given field manager. The answer is decoded as `V`.
+    /// Applies a part of the status of a primary object with the given field manager. The response is decoded as `V`.
     ///
     /// # Errors
     /// If the request fails.
@@ -249,8 +249,8 @@ impl<'a> Writer<'a> {
         Ok(store.answered(answer.into()))
     }
 
-    /// Deletes the object if it still has that UID (and that version, if one is given), and gives it that many seconds to end, by
-    /// default as many as the object itself says. The cache takes in the object if it still exists, as it is ending.
+    /// Deletes the object if it still has that UID, and that version if one is given. The default grace period is the
+    /// object's own. If the object still exists, the cache applies the response, which has a deletion timestamp.
     ///
     /// # Errors
     /// If the request fails.
@@ -279,7 +279,7 @@ impl<'a> Writer<'a> {
         let writing = cache.writing();
         match self.cluster.client.request_status::<V>(request).await {
             Ok(answer) => drop(answer.left().map(|left| writing.answered(left))),
-            // Deleted, replaced or changed: the object that was meant no longer exists.
+            // The object was deleted, replaced or changed, so the intended object no longer exists.
             Err(error) if is_code(&error, 404) || is_code(&error, 409) => {}
             Err(error) => return Err(failed::<K>("delete", name)(error)),
         }
@@ -287,7 +287,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// That the object is the one of that UID.
+/// The precondition that the object has that UID.
 #[must_use]
 pub fn only(uid: &str) -> Preconditions {
     Preconditions {

@@ -7,7 +7,7 @@ use crate::k8s::client::gate;
 use crate::k8s::client::timeout::Deadlines;
 use crate::k8s::cluster::Cluster;
 use crate::k8s::controller;
-use crate::k8s::leader::{Candidate, Leadership, Lost, identity};
+use crate::k8s::leader::{Candidate, Leadership, LeadershipLost, identity};
 use crate::k8s::registry::Registry;
 use crate::k8s::tasks::Tasks;
 use crate::operator::fatal::Fatal;
@@ -105,7 +105,7 @@ enum End {
     /// The configuration has changed.
     Reconfigured(ConfigFile),
     /// This operator is not the leader any more. Its client sends no write.
-    NoLeader(Lost),
+    NoLeader(LeadershipLost),
 }
 
 /// Runs the operator until its end. Before it returns a new configuration, reconciles have finished and the Lease is released, so
@@ -120,7 +120,7 @@ async fn operate_with(
     let namespace = namespace.ok_or(Fatal::NoNamespace)?;
     let leadership = Leadership::waiting();
     let access = Config::infer().await?;
-    let leases = gate::unguarded(access.clone(), process.metrics.clone())?;
+    let leases = gate::client_without_gate(access.clone(), process.metrics.clone())?;
     let leases = Api::namespaced(leases, &namespace);
     let mut candidate = Candidate::new(leases, LEASE, &process.identity, leadership.clone());
     let cluster = cluster(access, leadership, process.metrics.clone())?;
@@ -154,7 +154,7 @@ async fn operate_with(
     let election = async {
         // A process without complete stores must not become the leader.
         registry.ready().await;
-        candidate.stand().await
+        candidate.run().await
     };
     let shutdown_timeout = async {
         stop().await;

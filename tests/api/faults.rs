@@ -1,7 +1,8 @@
-//! Faults at calls of the operator on a real API server: they keep the simulated ones honest. The variables are in
-//! [`support::enumeration::real`].
+//! Faults at calls of the operator on a real API server, which validate the simulated ones.
+//! [`support::enumeration::real`] documents the variables.
 //!
-//! `make test-faults` runs it, and so does `make test`. It starts an API server and an etcd of its own; the rest of Kubernetes is played.
+//! `make test-faults` runs it, and so does `make test`. It starts its own API server and etcd; the other components are
+//! simulated.
 
 use support::enumeration::real;
 use support::real::Server;
@@ -9,7 +10,7 @@ use support::{install, vms};
 
 #[test]
 fn the_real_api_server_gives_the_verdicts_of_the_simulation() {
-    // In this thread, which lives until the end: the server ends with it.
+    // In this thread, which lives until the end, because the server stops with it.
     let server = Server::start();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

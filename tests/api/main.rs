@@ -1,10 +1,10 @@
-//! Tests on a real API server that each run starts for itself. No node runs, and no local cluster is needed.
+//! Tests on a real API server, which each run starts itself. They need no node and no local cluster.
 //!
 //! | module | command | content |
 //! |---|---|---|
-//! | `apiserver` | `make test-apiserver` | the operator beside the real scheduler and garbage collector |
-//! | `changes` | `make test-changes` | VMs that are changed at random, with played components |
-//! | `faults` | `make test-faults` | faults at calls of the operator, with played components |
+//! | `apiserver` | `make test-apiserver` | the operator with the real scheduler and garbage collector |
+//! | `changes` | `make test-changes` | random changes of VMs, with simulated components |
+//! | `faults` | `make test-faults` | faults at calls of the operator, with simulated components |
 
 #![allow(
     clippy::unwrap_used,

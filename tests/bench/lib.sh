@@ -32,7 +32,7 @@ eventually() {
     done
 }
 
-# An operator of its own, as the local overlay has it.
+# A separate operator, with the configuration of the local overlay.
 make_operator() {
     k apply --filename "$REPO/crds" >/dev/null
     kubectl kustomize "$REPO/deploy/overlays/local" | sed "s/vmop-demo/$NAMESPACE/" | k apply --filename - >/dev/null
@@ -64,7 +64,7 @@ finish() {
 
 pod_uid() { k get pod "$@" --output 'jsonpath={.items[0].metadata.uid}'; }
 
-# process UID PROGRAM: the pid of the pod's program
+# process UID PROGRAM: the pid of the program in the pod
 process() {
     local entry
     for entry in /proc/[0-9]*; do
@@ -76,28 +76,28 @@ process() {
     die "the pod $1 has no process $2"
 }
 
-# pss PID: its proportional share of memory, in kibibytes
+# pss PID: its proportional set size, in kibibytes
 pss() { awk '/^Pss:/ { print $2 }' "/proc/$1/smaps_rollup"; }
 
-# memory PID: resident and proportional, in MiB
+# memory PID: resident and proportional set size, in MiB
 memory() {
     awk '/^Rss:/ { rss = $2 } /^Pss:/ { pss = $2 } END { printf "RSS %.1f MiB, PSS %.1f MiB", rss / 1024, pss / 1024 }' "/proc/$1/smaps_rollup"
 }
 
 # --- the audit log ---------------------------------------------------------------
 
-# Only what is written from now on is looked at.
+# Only entries from now on count.
 begin_audit() { AUDIT_BEGIN=$(stat --format %s "$AUDIT"); }
 
-# The log is rotated at 200 MB: then all of the new one is ours.
+# The log is rotated at 200 MB. Then the new file has only entries from now on.
 audit() {
     local from=$AUDIT_BEGIN
     (($(stat --format %s "$AUDIT") >= from)) || from=0
-    # jq would parse the other namespaces' requests too, which takes longer.
+    # grep first, because jq is slow and would parse the requests of other namespaces too.
     tail --bytes "+$((from + 1))" "$AUDIT" | grep "\"namespace\":\"$NAMESPACE\""
 }
 
-# request VERB RESOURCE NAME FIELD: of the first such request that was granted
+# request VERB RESOURCE NAME FIELD: of the first successful request of that kind
 request() {
     local found
     found=$(audit | jq --raw-output --arg verb "$1" --arg resource "$2" --arg name "$3" "
@@ -112,7 +112,7 @@ between() { say $((($(date --date "$2" +%s%N) - $(date --date "$1" +%s%N)) / 100
 
 # --- figures ------------------------------------------------------------------------
 
-# percentile P NUMBER...: the smallest that is not exceeded by P percent of them
+# percentile P NUMBER...: the smallest number that at least P percent of them do not exceed
 percentile() {
     local p=$1
     shift
@@ -130,7 +130,7 @@ row() {
     printf '  %-62s %s\n' "$1" "$2"
 }
 
-# print_table COMMAND: that prints it
+# print_table COMMAND: prints the rows under the name of the command
 print_table() {
     local commit cpu
     commit=$(git -C "$REPO" rev-parse --short HEAD)

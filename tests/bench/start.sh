@@ -1,9 +1,9 @@
-# The start of a VM with the tiny guest, beside a bare pod that runs the same QEMU; taken in turns.
+# Measures the start of a VM with the tiny guest, and of a bare pod with the same QEMU, in turns.
 
-# Where the tiny guest counts its boots (tests/cluster/guests/tiny).
+# The position at which the tiny guest counts its boots (tests/cluster/guests/tiny).
 COUNTS_OFFSET=$((47 << 20))
 
-# make_disk NAME: with the tiny guest, for that VM's or bare pod's claim
+# make_disk NAME: a disk with the tiny guest, for the claim of that VM or bare pod
 make_disk() {
     "$REPO/tests/cluster/disk" make "$NAMESPACE-$1" "$TINY" 64Mi "app.kubernetes.io/instance=$1" >/dev/null
 }
@@ -12,7 +12,7 @@ has_booted() {
     [[ $(dd if="$STATE/disks/$NAMESPACE-$1.img" iflag=skip_bytes skip=$COUNTS_OFFSET bs=16 count=1 status=none) == "TINY boot=1"* ]]
 }
 
-# BIOS, so that a bare QEMU needs no file that the runner makes.
+# With BIOS, a bare QEMU needs no file of the runner.
 tiny_vm() {
     cat <<YAML
 apiVersion: vmoperator.jdrupes.org/v1
@@ -35,29 +35,30 @@ spec:
 YAML
 }
 
-# bare NAME: from the VM's pod and what it mounts in $WORK, each pod with objects of its own, and its QEMU's command line. That
-# one differs in what belongs to the runner: its sockets were inherited, and it would start the guest.
+# bare NAME: a bare pod from the VM's pod, claims and configuration in $WORK, with its own copies of these, and with the
+# VM's QEMU command line. The command line differs in two points: the runner's sockets are replaced, and QEMU starts the
+# guest itself.
 bare() {
     jq --null-input --arg name "$1" --arg namespace "$NAMESPACE" --rawfile cmdline "$WORK/cmdline" \
         --slurpfile pod "$WORK/pod.json" --slurpfile claims "$WORK/claims.json" --slurpfile config "$WORK/config.json" '
         def named: sub("^vm-[0-9]+"; $name);
-        def anew: .metadata = {name: (.metadata.name | named), namespace: $namespace};
+        def copied: .metadata = {name: (.metadata.name | named), namespace: $namespace};
         ($cmdline | split("\u0000")[:-1] | map(select(. != "-S")
             | sub("^socket,id=(?<id>serial0[^,]*),.*"; "null,id=\(.id)")
             | sub("^socket,id=(?<id>[^,]*),fd=.*"; "socket,id=\(.id),path=/dev/shm/\(.id),server=on,wait=off"))) as $command
-        | ($pod[0] | anew
+        | ($pod[0] | copied
             | del(.status, .spec.nodeName)
             | .spec.containers[0].command = $command
             | .spec.volumes |= map(if .persistentVolumeClaim and .name != "vmop-image-repository"
                 then .persistentVolumeClaim.claimName |= named
                 elif .name == "config" then .projected.sources |= map(map_values(.name |= named)) else . end)) as $bare
         | {apiVersion: "v1", kind: "List", items: ([$claims[0].items[] | select(.metadata.name | test("^vm-[0-9]+-"))
-            | anew | del(.status, .spec.volumeName)
+            | copied | del(.status, .spec.volumeName)
             | if .spec.selector then .spec.selector.matchLabels["app.kubernetes.io/instance"] = $name else . end]
-            + [$config[0].items[] | anew] + [$bare])}'
+            + [$config[0].items[] | copied] + [$bare])}'
 }
 
-# look_at_vm NAME: keeps what the bare pods are made of
+# look_at_vm NAME: saves the objects from which the bare pods are built
 look_at_vm() {
     k get pod "$1" --output json >"$WORK/pod.json"
     k get pvc --output json >"$WORK/claims.json"
@@ -65,7 +66,7 @@ look_at_vm() {
     cp "/proc/$(process "$(k get pod "$1" --output 'jsonpath={.metadata.uid}')" qemu-system-x86)/cmdline" "$WORK/cmdline"
 }
 
-# Each line that a watch prints, with its time.
+# Prepends the time to each line of a watch.
 with_time() {
     local line
     while IFS= read -r line; do printf '%s %s\n' "$(date --utc +%FT%T.%NZ)" "$line"; done
@@ -85,16 +86,17 @@ watch() {
     setsid bash -c "'$REPO/tests/cluster/cluster' kubectl get --namespace '$NAMESPACE' '$resource' --field-selector 'metadata.name=$name' \
         --watch --output 'jsonpath=$path{\"\n\"}' 2>/dev/null | { $(declare -f with_time); with_time; }" >"$file" &
     WATCH=$!
-    # Its first request has been made before the object is.
+    # The watch must be established before the object is created.
     sleep 1
 }
 
-# seen FILE TEXT: the time of the first line that ends so
+# seen FILE TEXT: the time of the first line that ends with the text
 seen() { sed -n "s/^\([^ ]*\) $2\$/\1/p" "$1" | head -n 1; }
 
 is_seen() { [[ -n $(seen "$@") ]]; }
 
-# start NAME RESOURCE JSONPATH TEXT COMMAND...: the command's output is created; sets T_BOOTED and T_RUNNING, in its clock
+# start NAME RESOURCE JSONPATH TEXT COMMAND...: creates the output of the command; sets T_BOOTED and T_RUNNING, in the
+# local clock
 start() {
     local name=$1 resource=$2 path=$3 text=$4
     shift 4
@@ -111,7 +113,7 @@ start() {
 
 pod_log() { k logs "$1" | grep "$2"; }
 
-# The runner's first line is written before QEMU is started, the other one when the guest has been let run.
+# The runner writes its first line before QEMU starts, and the other one after it has continued the guest.
 runner_start() {
     local first continued
     first=$(k logs "$1" | head -n 1 | cut -d ' ' -f 1)
@@ -119,8 +121,8 @@ runner_start() {
     between "$first" "$continued"
 }
 
-# Requests that write, but for events and for what is not kept: by the operator and the runner for this VM. The image
-# repository's claim is shared.
+# Write requests of the operator and the runner for this VM, without events and dry runs. The image repository's claim
+# is shared and does not count.
 writes() {
     audit | jq --raw-output --arg name "$1" --arg user "system:serviceaccount:$NAMESPACE:" '
         select((.user.username | startswith($user)) and (.verb | IN("create", "update", "patch", "delete"))
@@ -141,10 +143,10 @@ measure_starts() {
         look_at_vm "vm-$n"
         uid=$(jq --raw-output .metadata.uid "$WORK/pod.json")
         if ((n == STARTS)); then
-            row "runner, with a guest just booted" "$(memory "$(process "$uid" vm-runner)")"
-            sleep 10 # it waits by then, as it does for most of its life
+            row "runner, after the guest's boot" "$(memory "$(process "$uid" vm-runner)")"
+            sleep 10 # it is idle by then
             row "runner, ten seconds later" "$(memory "$(process "$uid" vm-runner)")"
-            row "its QEMU, with a guest of 256 MiB" "$(memory "$(process "$uid" qemu-system-x86)")"
+            row "QEMU, with a guest of 256 MiB" "$(memory "$(process "$uid" qemu-system-x86)")"
         fi
         k delete vm "vm-$n" >/dev/null
         eventually 60 pod_is_gone "vm-$n"
@@ -160,13 +162,13 @@ measure_starts() {
         "$REPO/tests/cluster/disk" remove "$NAMESPACE-bare-$n"
     done
     rm -rf "$WORK"
-    row "VirtualMachine accepted to Running=True, $STARTS times" "$(percentiles "${vm_running[@]}")"
-    row "bare pod accepted to phase Running" "$(percentiles "${bare_running[@]}")"
-    row "VirtualMachine accepted to guest has booted" "$(percentiles "${vm_booted[@]}")"
-    row "bare pod accepted to guest has booted" "$(percentiles "${bare_booted[@]}")"
-    row "the VM's time beside the bare pod's, at p50" "$(ratio "$(percentile 50 "${vm_booted[@]}")" "$(percentile 50 "${bare_booted[@]}")") to the booted guest"
+    row "VM created to \`Running=True\`, $STARTS times" "$(percentiles "${vm_running[@]}")"
+    row "bare pod created to phase \`Running\`" "$(percentiles "${bare_running[@]}")"
+    row "VM created to guest booted" "$(percentiles "${vm_booted[@]}")"
+    row "bare pod created to guest booted" "$(percentiles "${bare_booted[@]}")"
+    row "time of VM / bare pod to guest booted, at p50" "$(ratio "$(percentile 50 "${vm_booted[@]}")" "$(percentile 50 "${bare_booted[@]}")")"
     row "runner started to guest continued" "$(percentiles "${guest[@]}")"
-    row "writes of operator and runner for it, events aside" "$written"
+    row "writes of operator and runner per VM, without events" "$written"
 }
 
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "× %.2f", a / b }'; }

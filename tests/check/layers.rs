@@ -1,8 +1,7 @@
 //! Imports of `src/` point downwards only, and folders do not import each other in a circle.
 //!
-//! Every path of every file is read: `use` declarations with re-exports, full paths in code, and paths in the arguments of macros.
-//! Code under `#[cfg(test)]` may import anything.
-//!
+//! It reads each path of each file: `use` declarations with re-exports, full paths in code, and paths in the arguments
+//! of macros.
 //! In each folder, its files and subfolders must not form a circle. A file `x.rs` and its folder `x/` count as one. The folder's own
 //! `mod.rs` is left out: it declares the others.
 
@@ -26,10 +25,10 @@ const LAYERS: [&[&str]; 5] = [
 /// Imports within a layer.
 const WITHIN_LAYER: [(&str, &str); 1] = [("settings", "telemetry")];
 
-/// The only folder of `k8s` that the runner is built with.
+/// The only folder of `k8s` that the runner needs.
 const OF_RUNNER: [&str; 2] = ["k8s", "client"];
 
-/// Circles that are still there, by folder. One that is gone must leave this list.
+/// Known circles, by folder. Remove an entry when its circle is gone.
 const KNOWN_CIRCLES: [&str; 0] = [];
 
 /// A path from one module to another.
@@ -102,7 +101,7 @@ impl Sources {
     }
 }
 
-/// The product's sources.
+/// The sources of the product.
 static SOURCES: LazyLock<Sources> =
     LazyLock::new(|| Sources::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")));
 
@@ -114,7 +113,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Notes a path that begins with `crate` or `super`.
+    /// Records a path that begins with `crate` or `super`.
     fn note(&mut self, segments: &[String], line: usize) {
         let supers = segments.iter().take_while(|name| *name == "super").count();
         let base = match segments.first().map(String::as_str) {

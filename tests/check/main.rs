@@ -1,14 +1,14 @@
-//! What can be tested with Rust and a C compiler alone: `make check`.
+//! The tests that need only Rust and a C compiler: `make check`.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`generic`] | two made-up kinds as controllers on the generic layer |
-//! | [`golden`] | what becomes of each example and fixture; what is generated |
+//! | [`golden`] | the objects of each example and fixture, and generated files |
 //! | [`layers`] | imports point downwards only |
 //! | [`prose`] | texts follow the rules for prose |
-//! | [`scenarios`] | a VM's life against a scripted API server |
-//! | [`model`] | at most one QEMU per disk, in every world that can come about |
-//! | [`simulated`] | every fault at every call of the operator, on an API server in memory |
+//! | [`scenarios`] | a VM with a scripted API server |
+//! | [`model`] | at most one QEMU per disk, in each reachable state |
+//! | [`simulated`] | each fault at each call of the operator, on an API server in memory |
 
 #![allow(
     clippy::unwrap_used,

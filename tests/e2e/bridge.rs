@@ -9,8 +9,8 @@ use tokio::net::TcpSocket;
 
 const BRIDGE: &str = "vmop-e2e0";
 
-/// A port of the node, which is this machine. No other program gets it while this is there, but a display can: both allow
-/// that, and this one does not listen.
+/// A reserved port of the node, which is this machine. It is bound with `SO_REUSEPORT` and does not listen, so that no
+/// other program gets it, but a display can use it.
 struct Port(TcpSocket);
 
 impl Port {
@@ -26,12 +26,12 @@ impl Port {
     }
 }
 
-/// A VM on that bridge of the node, and so in the node's network, where its display needs a port.
+/// A VM on that bridge, and so in the node's network, where its display needs a port.
 fn on(bridge: &str, port: &Port) -> Value {
     json!({"spec": {"vm": {"networks": [{"tap": {"bridge": bridge}}], "display": {"spice": {"port": port.number()}}}}})
 }
 
-/// Nobody of the pod has a capability, or can get one.
+/// Asserts that no process of the pod has a capability or can get one.
 fn has_no_capability(pod_uid: &str) {
     for program in ["vm-runner-tap", "qemu-system-x86"] {
         let pids = process::of_pod(pod_uid, program);
@@ -58,8 +58,8 @@ fn vms_on_a_bridge_of_their_node_reach_each_other() {
         let one = space.create("one", on(BRIDGE, &ports[0])).await;
         let two = space.create("two", on("vmop-e2e1", &ports[1])).await;
 
-        // A bridge that is not there is told of, with what helps, and tried again.
-        two.until("says that there is no such bridge", BOOT, |vm| {
+        // A missing bridge is reported with the next step, and retried.
+        two.until("reports the missing bridge", BOOT, |vm| {
             let message = condition(vm, "Ready")["message"].to_string();
             message.contains("no tap can be attached to the bridge vmop-e2e1")
                 && message.contains("spec.nodeSelector")
@@ -75,7 +75,7 @@ fn vms_on_a_bridge_of_their_node_reach_each_other() {
             members.len() == 2 && members.iter().all(|link| link.contains("vmtap")),
             "{members:#?}"
         );
-        let node = kubectl::must(&[
+        let node = kubectl::run(&[
             "get",
             "nodes",
             "--output",
@@ -98,7 +98,7 @@ fn vms_on_a_bridge_of_their_node_reach_each_other() {
         assert!(answer.contains("TINY http"), "{answer}");
 
         for vm in [&one, &two] {
-            vm.want("Stopped").await;
+            vm.set_state("Stopped").await;
         }
         for vm in [&one, &two] {
             vm.pod_gone(SHUTDOWN).await;
@@ -111,15 +111,15 @@ fn vms_on_a_bridge_of_their_node_reach_each_other() {
 fn a_namespace_that_does_not_admit_a_tap_says_how_to_let_it() {
     e2e(1, async |space| {
         let vm = space.create("vm", on(BRIDGE, &Port::reserve())).await;
-        let refused = vm.becomes("PolicyRefused", 30).await;
-        let message = condition(&refused, "Ready")["message"].to_string();
-        for words in [
+        let vm_object = vm.wait_for_reason("PolicyRefused", 30).await;
+        let message = condition(&vm_object, "Ready")["message"].to_string();
+        for text in [
             "violates PodSecurity",
             "hostNetwork",
             "kubectl label namespace",
             "enforce=privileged",
         ] {
-            assert!(message.contains(words), "{words}: {message}");
+            assert!(message.contains(text), "{text}: {message}");
         }
     });
 }

@@ -34,13 +34,13 @@ fn a_cpu_is_added_and_taken_away_while_the_guest_runs() {
                 }
             })
             .await;
-            vm.until("the status says so", BOOT, |vm| {
+            vm.until("the status reports it", BOOT, |vm| {
                 vm["status"]["cpus"] == cpus
             })
             .await;
-            vm.becomes("Running", BOOT).await;
+            vm.wait_for_reason("Running", BOOT).await;
         }
-        assert_eq!(space.pods.uids("vm").len(), 1, "the pod was not made anew");
+        assert_eq!(space.pods.uids("vm").len(), 1, "the pod was not recreated");
         assert_eq!(
             vm.counts().await,
             Counts {

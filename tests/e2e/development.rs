@@ -1,4 +1,4 @@
-//! The operator outside of the cluster, as who works on it runs it.
+//! The operator outside the cluster, as a developer runs it.
 
 use super::harness::kubectl;
 use super::harness::outside::Outside;
@@ -13,21 +13,18 @@ fn the_operator_runs_outside_of_the_cluster() {
         assert!(vm.pod().is_none(), "there is an operator already");
 
         let mut operator = Outside::start(&space.name);
-        vm.becomes("Running", BOOT).await;
-        let said = operator.log();
-        assert!(operator.runs(), "it still runs: {said}");
-        assert!(
-            !said.contains(" WARN ") && !said.contains(" ERROR "),
-            "{said}"
-        );
+        vm.wait_for_reason("Running", BOOT).await;
+        let log = operator.log();
+        assert!(operator.runs(), "it still runs: {log}");
+        assert!(!log.contains(" WARN ") && !log.contains(" ERROR "), "{log}");
 
         let scale = r"jsonpath={.spec.replicas}";
         let replicas = space
             .kubectl(&["get", "deployment", "vm-operator", "--output", scale])
             .await;
         assert_eq!(replicas, "0");
-        // The VM is shut down while its operator is still there, as it is for a user.
-        kubectl::must(&["--namespace", &space.name, "delete", "vm", "vm"]).await;
+        // The VM is shut down while its operator still runs, as for a user.
+        kubectl::run(&["--namespace", &space.name, "delete", "vm", "vm"]).await;
         vm.pod_gone(60).await;
     });
 }

@@ -1,7 +1,7 @@
-//! The device plugin: what a node offers, what a pod gets by it, and what a VM says where there is nothing to get.
+//! The device plugin: the resources of a node, the devices of a pod, and the report of a VM without the resource.
 
 use super::harness::vm::condition;
-use super::harness::{Space, e2e, eventually, kubectl, rig};
+use super::harness::{Space, e2e, environment, eventually, kubectl};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -10,10 +10,10 @@ const KVM: &str = "vmoperator.jdrupes.org/kvm";
 pub const TUN: &str = "vmoperator.jdrupes.org/tun";
 const VHOST_NET: &str = "vmoperator.jdrupes.org/vhost-net";
 
-/// What the node offers of a resource. None if it has never been heard of.
+/// The allocatable amount of a resource, or `None` if the node does not have the resource.
 async fn allocatable(resource: &str) -> Option<String> {
     let nodes: Value =
-        serde_json::from_str(&kubectl::must(&["get", "nodes", "--output", "json"]).await).unwrap();
+        serde_json::from_str(&kubectl::run(&["get", "nodes", "--output", "json"]).await).unwrap();
     nodes["items"][0]["status"]["allocatable"][resource]
         .as_str()
         .map(str::to_owned)
@@ -35,7 +35,7 @@ pub async fn node_offers(resource: &str, amount: &str) {
     .await;
 }
 
-/// What the node has to offer of a device.
+/// The amount of a device on the node.
 pub fn slots(device: &str) -> &'static str {
     if Path::new(device).exists() {
         "1k"
@@ -44,8 +44,8 @@ pub fn slots(device: &str) -> &'static str {
     }
 }
 
-/// What QEMU complains about that is to use `/dev/net/tun`, in a pod that the space's Pod Security takes and that asks
-/// for these resources.
+/// The error of a QEMU that opens `/dev/net/tun`, in a pod that passes the namespace's Pod Security and requests these
+/// resources.
 pub async fn tap_in_pod(space: &Space, name: &str, resources: Value) -> String {
     let qemu = [
         "/usr/bin/qemu-system-x86_64",
@@ -77,7 +77,7 @@ pub async fn tap_in_pod(space: &Space, name: &str, resources: Value) -> String {
         },
     });
     kubectl::create(&pod).await.unwrap();
-    eventually(&format!("pod {name} ends"), 60, async || {
+    eventually(&format!("pod {name} finishes"), 60, async || {
         let pod = space.pods.get(name).unwrap_or_default();
         let ended =
             pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"].as_str();
@@ -88,8 +88,8 @@ pub async fn tap_in_pod(space: &Space, name: &str, resources: Value) -> String {
     .await
 }
 
-/// It could be opened for reading and writing, which is all that the device plugin gives; to make an interface with it
-/// is another right.
+/// The device could be opened for reading and writing, which is all that the device plugin permits. Creating an
+/// interface needs a capability.
 pub const OPENED: &str = "could not configure /dev/net/tun (t0): Operation not permitted";
 
 #[test]
@@ -97,17 +97,17 @@ fn a_restricted_pod_gets_the_device_that_it_asks_for_and_no_other_pod_has_it() {
     e2e(0, async |space| {
         node_offers(TUN, slots("/dev/net/tun")).await;
         node_offers(VHOST_NET, slots("/dev/vhost-net")).await;
-        let said = tap_in_pod(space, "asks", json!({TUN: "1"})).await;
-        assert!(said.contains(OPENED), "{said}");
-        let said = tap_in_pod(space, "asks-not", json!({})).await;
+        let output = tap_in_pod(space, "asks", json!({TUN: "1"})).await;
+        assert!(output.contains(OPENED), "{output}");
+        let output = tap_in_pod(space, "asks-not", json!({})).await;
         assert!(
-            said.contains("could not open /dev/net/tun: No such file or directory"),
-            "{said}"
+            output.contains("could not open /dev/net/tun: No such file or directory"),
+            "{output}"
         );
     });
 }
 
-/// How often the plugin of the node has registered a resource.
+/// The number of times that the node's device plugin has registered a resource.
 pub async fn registered(resource: &str) -> usize {
     let logs = [
         "--namespace",
@@ -138,15 +138,15 @@ pub async fn registers_again(resource: &str, before: usize) {
     .await;
 }
 
-/// A second plugin, for kvm only, which does not see the node's devices: for the kubelet, the node has none. It comes in
-/// a namespace of its own, whose name is given.
+/// A second plugin for kvm only, without access to the node's devices: the kubelet then has none of them. It runs in
+/// the given new namespace.
 async fn hide_kvm(space: &Space, more: &[&str]) -> String {
     let namespace = format!("{}-plugin", space.name);
     if kubectl::run(&["get", "namespace", &namespace])
         .await
         .is_err()
     {
-        kubectl::must(&["create", "namespace", &namespace]).await;
+        kubectl::run(&["create", "namespace", &namespace]).await;
     }
     let args = [
         &[
@@ -165,10 +165,10 @@ async fn hide_kvm(space: &Space, more: &[&str]) -> String {
         "resources": ["../../../deploy/device-plugin"],
         "patches": [{"target": {"kind": "DaemonSet"}, "patch": patch.to_string()}],
     });
-    let dir = rig::overlays_dir().join(&namespace);
+    let dir = environment::overlays_dir().join(&namespace);
     fs::create_dir_all(&dir).unwrap();
     fs::write(dir.join("kustomization.yaml"), kustomization.to_string()).unwrap();
-    kubectl::must(&["apply", "--kustomize", &dir.display().to_string()]).await;
+    kubectl::run(&["apply", "--kustomize", &dir.display().to_string()]).await;
     namespace
 }
 
@@ -183,14 +183,17 @@ fn a_vm_that_asks_for_kvm_where_no_node_has_it_says_so_and_runs_emulated_where_t
             .configure(&json!({"accelerator": {"policy": "auto", "kvmResource": KVM}}))
             .await;
         let vm = space.create("vm", json!({})).await;
-        let ready = condition(&vm.becomes("AcceleratorResourceMissing", 60).await, "Ready");
+        let ready = condition(
+            &vm.wait_for_reason("AcceleratorResourceMissing", 60).await,
+            "Ready",
+        );
         let message = ready["message"].as_str().unwrap_or_default();
-        for words in [
+        for text in [
             KVM,
             "install the device plugin on nodes that have /dev/kvm",
             "or set accelerator.policy to tcg",
         ] {
-            assert!(message.contains(words), "{message}");
+            assert!(message.contains(text), "{message}");
         }
 
         hide_kvm(space, &["--offer-without-device=kvm"]).await;
@@ -202,9 +205,11 @@ fn a_vm_that_asks_for_kvm_where_no_node_has_it_says_so_and_runs_emulated_where_t
         );
 
         let before = registered(KVM).await;
-        kubectl::must(&["delete", "namespace", &namespace, "--wait=false"]).await;
+        kubectl::run(&["delete", "namespace", &namespace, "--wait=false"]).await;
         registers_again(KVM, before).await;
         node_offers(KVM, slots("/dev/kvm")).await;
-        drop(fs::remove_dir_all(rig::overlays_dir().join(&namespace)));
+        drop(fs::remove_dir_all(
+            environment::overlays_dir().join(&namespace),
+        ));
     });
 }

@@ -1,5 +1,5 @@
-//! The display's password and its certificate, with a real client: who has the one and trusts the other gets a picture,
-//! nobody else does.
+//! The display's password and its certificate, with a real client: only a client that has the password and trusts the
+//! certificate gets a picture.
 
 use super::harness::display::{self, Entry};
 use super::harness::vm::{BOOT, Vm, condition, ready_reason};
@@ -12,8 +12,8 @@ use support::web::Authority;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
-/// Seconds until the kubelet has brought a new secret into the pod, once the operator has triggered that. By itself it
-/// refreshes volumes each minute.
+/// The time limit in seconds until the kubelet has updated a Secret in the pod after the operator's trigger. Without a
+/// trigger it refreshes volumes each minute.
 const PROPAGATION: u64 = 20;
 
 async fn secret(space: &Space, name: &str) -> Option<Value> {
@@ -48,8 +48,8 @@ fn serial(vm: &Vm<'_>) -> i64 {
         .unwrap_or_default()
 }
 
-/// Waits until the kubelet has brought the file into the pod, and the runner has reported another password than that of the
-/// serial given.
+/// Waits until the kubelet has updated the file in the pod, and the runner has reported another password than that of
+/// the given serial.
 async fn in_effect(vm: &Vm<'_>, before: i64, file: &str, content: &str) {
     let pod = vm.pod_uid();
     eventually(
@@ -76,7 +76,7 @@ async fn expect(vm: &Vm<'_>, password: Option<&str>, entry: Entry) {
     assert_eq!(got, entry, "with the password {password:?}");
 }
 
-/// A display secret of the user's own, named of-my-own, for the VM named vm.
+/// A user's display Secret with the name of-my-own, for the VM with the name vm.
 async fn create_own(space: &Space, values: &Value) {
     let labels = json!({
         "app.kubernetes.io/name": "vm-runner",
@@ -92,14 +92,14 @@ async fn create_own(space: &Space, values: &Value) {
     kubectl::create(&own).await.unwrap();
 }
 
-/// A certificate as cert-manager puts it into a secret.
+/// A Secret with a certificate, in the format of cert-manager.
 fn certificate(dir: &Path) -> Value {
     let file = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
     json!({"tls.crt": file("server.pem"), "tls.key": file("server.key"), "ca.crt": file("ca.pem")})
 }
 
-/// The display's port, by `kubectl port-forward`, on this host: its certificate says that it is localhost. For one client:
-/// it ends with a connection that is cut.
+/// The display's port on this host, by `kubectl port-forward`, because the certificate is for localhost. It serves one
+/// client, because it ends with an aborted connection.
 async fn forwarded(space: &Space) -> (Child, u16) {
     let mut command = kubectl::command(&[
         "--namespace",
@@ -124,15 +124,15 @@ async fn forwarded(space: &Space) -> (Child, u16) {
     )
 }
 
-/// Since the VM ran first, nothing has disturbed it.
+/// Asserts that the VM has not been disturbed since its first start.
 fn was_never_disturbed(vm: &Vm<'_>) {
     assert_eq!(
         vm.space.pods.uids(&vm.name).len(),
         1,
-        "the pod was not made anew"
+        "the pod was not recreated"
     );
-    let ever = vm.space.vms.ever(&vm.name);
-    let reasons = ever
+    let history = vm.space.vms.history(&vm.name);
+    let reasons = history
         .iter()
         .map(|seen| ready_reason(&seen.object))
         .skip_while(|reason| reason != "Running");
@@ -154,23 +154,23 @@ fn a_new_password_is_in_effect_at_once_and_the_old_one_is_not() {
         let generated = password(space, name).await;
         expect(&vm, Some(&generated), Entry::Refused).await;
 
-        for (n, word) in ["first", "second", "third"].into_iter().enumerate() {
+        for (n, password) in ["first", "second", "third"].into_iter().enumerate() {
             let before = serial(&vm);
             set(
                 space,
                 name,
-                &json!({"display-password": word, "password-expiry": "never"}),
+                &json!({"display-password": password, "password-expiry": "never"}),
             )
             .await;
-            in_effect(&vm, before, "display-password", word).await;
+            in_effect(&vm, before, "display-password", password).await;
             if n != 1 {
-                expect(&vm, Some(word), Entry::Admitted).await;
+                expect(&vm, Some(password), Entry::Admitted).await;
             }
         }
         expect(&vm, Some("second"), Entry::Refused).await;
         expect(&vm, None, Entry::Refused).await;
 
-        // The expiry alone, one way and the other.
+        // Only the expiry, in both directions.
         for (expiry, entry) in [("now", Entry::Refused), ("never", Entry::Admitted)] {
             let before = serial(&vm);
             set(space, name, &json!({"password-expiry": expiry})).await;
@@ -178,10 +178,10 @@ fn a_new_password_is_in_effect_at_once_and_the_old_one_is_not() {
             expect(&vm, Some("third"), entry).await;
         }
 
-        // A generated one that is deleted comes back as another, with which nobody gets in yet.
+        // A deleted generated Secret is created again with another password, which does not work yet.
         let before = serial(&vm);
         space.kubectl(&["delete", "secret", name]).await;
-        eventually("the secret is made anew", 20, async || {
+        eventually("the secret is recreated", 20, async || {
             secret(space, name).await.map(drop).ok_or(String::new())
         })
         .await;
@@ -198,7 +198,7 @@ fn a_new_password_is_in_effect_at_once_and_the_old_one_is_not() {
     });
 }
 
-/// The runner's tests cover certificates, and the simulated faults a secret of the user's own.
+/// The runner's tests cover certificates, and the simulated faults a user's Secret.
 mod exhaustive {
     use super::*;
 
@@ -218,7 +218,7 @@ mod exhaustive {
             assert_eq!(
                 serial(&open),
                 -1,
-                "as the reference tells that there is no password"
+                "as the Java VM-Operator reports a missing password"
             );
 
             let before = serial(&vm);
@@ -227,11 +227,11 @@ mod exhaustive {
             expect(&vm, Some("fixed"), Entry::Refused).await;
             expect(&vm, Some("changed"), Entry::Admitted).await;
 
-            // A new operator looks at all of it again.
+            // A new operator processes all of it again.
             let version = secret(space, "of-my-own").await.unwrap()["metadata"].take();
             space.restart_operator().await;
             vm.patch(&json!({"spec": {"vm": {"currentCpus": 1}}})).await;
-            vm.becomes("Running", BOOT).await;
+            vm.wait_for_reason("Running", BOOT).await;
             assert_eq!(
                 secret(space, "of-my-own").await.unwrap()["metadata"],
                 version
@@ -267,34 +267,34 @@ mod exhaustive {
             };
             let in_sync = async |status: &str, reason: &str| {
                 let holds = |vm: &Value| {
-                    let told = condition(vm, "ConfigInSync");
-                    told["status"] == status && told["reason"] == reason
+                    let found = condition(vm, "ConfigInSync");
+                    found["status"] == status && found["reason"] == reason
                 };
                 condition(
-                    &vm.until(&format!("is told {reason}"), 120, holds).await,
+                    &vm.until(&format!("has reason {reason}"), 120, holds).await,
                     "ConfigInSync",
                 )
             };
             in_sync("True", "Applied").await;
             assert!(admitted(first.path()).await && !admitted(second.path()).await);
             let (_forwarding, port) = forwarded(space).await;
-            let (has_picture, said) =
+            let (has_picture, output) =
                 display::connect(&format!("spice://localhost:{port}"), Some("word"), None).await;
-            assert!(!has_picture, "the port speaks TLS alone: {said}");
+            assert!(!has_picture, "the port accepts only TLS: {output}");
 
             let pod = vm.pod_uid();
             set(space, "of-my-own", &certificate(second.path())).await;
-            let told = in_sync("False", "RestartNeeded").await;
+            let found = in_sync("False", "RestartNeeded").await;
             assert!(
-                told["message"].as_str().unwrap().contains("certificate"),
-                "{told}"
+                found["message"].as_str().unwrap().contains("certificate"),
+                "{found}"
             );
             assert!(admitted(first.path()).await && !admitted(second.path()).await);
-            assert_eq!(vm.pod_uid(), pod, "nothing is started anew for it");
+            assert_eq!(vm.pod_uid(), pod, "nothing is restarted for it");
 
             vm.patch(&json!({"spec": {"vm": {"restartRequest": 1}}}))
                 .await;
-            vm.until("is started anew", BOOT, |vm| {
+            vm.until("is restarted", BOOT, |vm| {
                 vm["status"]["observedRestartRequest"] == 1
             })
             .await;

@@ -1,4 +1,4 @@
-//! An operator that is killed at a bad time.
+//! An operator that is killed during a start.
 
 use super::harness::disk::Counts;
 use super::harness::vm::BOOT;
@@ -12,7 +12,7 @@ fn an_operator_that_is_killed_while_a_vm_starts_brings_it_up_once() {
         let operator_uid = operator["metadata"]["uid"].as_str().unwrap().to_owned();
         let create = space.create("vm", json!({}));
         let vm = create.await;
-        // Some of the VM's objects are there, whichever came first.
+        // Some of the VM's objects exist, in any order.
         eventually("the operator begins", 30, async || {
             let objects = [
                 "get",
@@ -30,8 +30,8 @@ fn an_operator_that_is_killed_while_a_vm_starts_brings_it_up_once() {
         })
         .await;
         process::kill(&operator_uid, "vm-operator");
-        // And once more, with the pod on its way.
-        eventually("the pod is made", BOOT, async || {
+        // Again, while the pod starts.
+        eventually("the pod is created", BOOT, async || {
             vm.pod().map(drop).ok_or(String::new())
         })
         .await;
@@ -49,6 +49,6 @@ fn an_operator_that_is_killed_while_a_vm_starts_brings_it_up_once() {
                 shutdowns: 0
             }
         );
-        assert_eq!(space.pods.uids("vm").len(), 1, "one pod was made, ever");
+        assert_eq!(space.pods.uids("vm").len(), 1, "one pod was created");
     });
 }

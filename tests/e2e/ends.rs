@@ -1,4 +1,4 @@
-//! VMs that end by themselves: the guest powers off, QEMU or the runner is killed.
+//! VMs that stop without a request: the guest powers off, QEMU or the runner is killed.
 
 use super::harness::disk::Counts;
 use super::harness::vm::{BOOT, SHUTDOWN, Vm, condition, ready_reason};
@@ -6,7 +6,7 @@ use super::harness::{console, e2e, eventually, process};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// The status that reports the end of that pod, and how many seconds after it the next pod was created.
+/// The status that reports the exit of that pod, and the seconds until the next pod was created.
 async fn end_after(vm: &Vm<'_>, old_pod: &str) -> (Value, i64) {
     vm.pod_after(old_pod, SHUTDOWN).await;
     let created = vm.pod().unwrap()["metadata"]["creationTimestamp"]
@@ -14,27 +14,27 @@ async fn end_after(vm: &Vm<'_>, old_pod: &str) -> (Value, i64) {
         .unwrap()
         .parse::<Timestamp>()
         .unwrap();
-    let ever = vm.space.vms.ever(&vm.name);
-    let told = ever
+    let history = vm.space.vms.history(&vm.name);
+    let report = history
         .iter()
         .map(|seen| &seen.object)
         .find(|object| object["status"]["restarts"]["podUid"] == old_pod);
-    let told = told.unwrap_or_else(|| {
+    let report = report.unwrap_or_else(|| {
         panic!(
-            "no status tells of the end of pod {old_pod}: {:#}",
+            "no status reports the exit of pod {old_pod}: {:#}",
             vm.now()
         )
     });
-    assert_eq!(ready_reason(told), "RestartBackoff", "{told:#}");
-    assert_eq!(condition(told, "Ready")["status"], "False", "{told:#}");
-    // Both times are whole seconds, so this is exact to the second.
-    let ended = told["status"]["restarts"]["time"]
+    assert_eq!(ready_reason(report), "RestartBackoff", "{report:#}");
+    assert_eq!(condition(report, "Ready")["status"], "False", "{report:#}");
+    // Both times are in whole seconds, so this is exact.
+    let ended = report["status"]["restarts"]["time"]
         .as_str()
         .unwrap()
         .parse::<Timestamp>()
         .unwrap();
     (
-        told["status"]["restarts"].clone(),
+        report["status"]["restarts"].clone(),
         created.duration_since(ended).as_secs(),
     )
 }
@@ -52,12 +52,12 @@ fn a_guest_that_powers_itself_off_stays_off_where_that_is_wanted() {
         })
         .await;
         vm.pod_gone(SHUTDOWN).await;
-        vm.becomes("Stopped", SHUTDOWN).await;
+        vm.wait_for_reason("Stopped", SHUTDOWN).await;
 
-        // A new operator looks at everything anew. It has looked when it has seen another VM to its end.
+        // A new operator reconciles all objects. It has done so when another VM has completed its exit.
         space.restart_operator().await;
         let other = space.create("other", json!({})).await;
-        other.becomes("Running", BOOT).await;
+        other.wait_for_reason("Running", BOOT).await;
         assert_eq!(
             space.pods.uids("vm").len(),
             1,
@@ -66,10 +66,10 @@ fn a_guest_that_powers_itself_off_stays_off_where_that_is_wanted() {
         );
         assert_eq!(ready_reason(&vm.now()), "Stopped");
 
-        // Who switches it on again means it.
-        other.want("Stopped").await;
+        // A new request to run starts it.
+        other.set_state("Stopped").await;
         other.pod_gone(SHUTDOWN).await;
-        vm.want("Running").await;
+        vm.set_state("Running").await;
         vm.booted().await;
         assert_eq!(vm.counts().await.boot, 2);
     });
@@ -103,49 +103,49 @@ fn a_qemu_that_is_killed_is_started_again_after_pauses_that_grow() {
 #[test]
 fn a_vm_whose_guest_does_not_shut_down_is_switched_off() {
     e2e(1, async |space| {
-        // Without a disk nothing runs that would heed the power button.
+        // Without a disk, no guest runs that would react to the power button.
         let vm = space
             .create(
                 "vm",
                 json!({"spec": {"vm": {"disks": [], "powerdownTimeout": 600}}}),
             )
             .await;
-        vm.becomes("Running", BOOT).await;
+        vm.wait_for_reason("Running", BOOT).await;
         let pod = vm.pod_uid();
         let off = ["exec", "vm", "--", "vm-runner", "power-off"];
         space.kubectl(&off).await;
         let (restarts, _) = end_after(&vm, &pod).await;
         assert_eq!(restarts["reason"], "Stopped", "{restarts:#}");
-        vm.becomes("Running", BOOT).await;
+        vm.wait_for_reason("Running", BOOT).await;
 
-        vm.want("Stopped").await;
-        let told = vm.becomes("Stopping", SHUTDOWN).await;
-        let message = condition(&told, "Ready")["message"].to_string();
+        vm.set_state("Stopped").await;
+        let report = vm.wait_for_reason("Stopping", SHUTDOWN).await;
+        let message = condition(&report, "Ready")["message"].to_string();
         assert!(
             message.contains(&format!("kubectl {}", off.join(" "))),
             "{message}"
         );
         space.kubectl(&off).await;
-        vm.becomes("Stopped", SHUTDOWN).await;
+        vm.wait_for_reason("Stopped", SHUTDOWN).await;
     });
 }
 
-/// Waits until `kubectl describe` has a warning that names that end.
+/// Waits until `kubectl describe` has a warning with that reason.
 async fn warns_of(vm: &Vm<'_>, end: &str) {
-    eventually("an event tells of the restart", 20, async || {
-        let said = vm.space.kubectl(&["describe", "vm", &vm.name]).await;
-        let mut lines = said
+    eventually("an event reports the restart", 20, async || {
+        let output = vm.space.kubectl(&["describe", "vm", &vm.name]).await;
+        let mut lines = output
             .lines()
             .filter(|line| line.contains("Warning") && line.contains("RestartBackoff"));
         lines
             .find(|line| line.contains(end))
             .map(drop)
-            .ok_or(said.clone())
+            .ok_or(output.clone())
     })
     .await;
 }
 
-/// The runner's tests cover both ends of the process, and the simulated faults the restart.
+/// The runner's tests cover both exits of the process, and the simulated faults the restart.
 mod exhaustive {
     use super::*;
 

@@ -1,9 +1,9 @@
-//! The well-known example, as it stands in `examples/`.
+//! The first example of `examples/`, unchanged.
 
 use super::harness::disk::Counts;
 use super::harness::space::CPU_OVERCOMMIT;
 use super::harness::vm::{BOOT, Vm, condition};
-use super::harness::{e2e, rig};
+use super::harness::{e2e, environment};
 use serde_json::{Value, json};
 
 #[test]
@@ -15,7 +15,7 @@ fn the_example_boots_and_its_status_says_so() {
             "vmrunner.jdrupes.org/disk": "system",
         });
         let disk = space.tiny_disk("test-vm", &labels).await;
-        let example = rig::repo()
+        let example = environment::repo()
             .join("examples/test-vm.yaml")
             .display()
             .to_string();
@@ -26,7 +26,7 @@ fn the_example_boots_and_its_status_says_so() {
             disk,
         };
 
-        vm.becomes("Running", BOOT).await;
+        vm.wait_for_reason("Running", BOOT).await;
         let status = vm.booted().await["status"].take();
         let pod = vm.pod().unwrap();
         assert_eq!(status["osinfo"]["id"], "tiny", "{status:#}");
@@ -53,7 +53,7 @@ fn the_example_boots_and_its_status_says_so() {
                 "{type_}: {status:#}"
             );
         }
-        // The balloon needs the guest's help, so this one may come later than the agent's answer.
+        // The balloon needs the guest's driver, so it may follow the agent's response.
         vm.until("has the memory that is wanted", BOOT, |vm| {
             vm["status"]["ram"] == "4Gi"
         })
@@ -69,7 +69,7 @@ fn the_example_boots_and_its_status_says_so() {
         assert_eq!(
             requests["cpu"],
             format!("{}m", 2 * 1000 / CPU_OVERCOMMIT),
-            "as the operator's ConfigMap says"
+            "as in the operator's ConfigMap"
         );
         the_columns_say_it(&vm).await;
         the_pod_is_restricted_and_needs_no_flag_to_be_drained(&vm, &pod).await;
@@ -82,7 +82,7 @@ const COLUMNS: [&str; 10] = [
 
 async fn the_columns_say_it(vm: &Vm<'_>) {
     let table = vm.space.kubectl(&["get", "vms", "--output", "wide"]).await;
-    let words = |line: usize| -> Vec<&str> {
+    let columns = |line: usize| -> Vec<&str> {
         table
             .lines()
             .nth(line)
@@ -90,7 +90,7 @@ async fn the_columns_say_it(vm: &Vm<'_>) {
             .split_whitespace()
             .collect()
     };
-    assert_eq!(words(0), COLUMNS, "{table}");
+    assert_eq!(columns(0), COLUMNS, "{table}");
     let ip = vm.now()["status"]["podIP"]
         .as_str()
         .unwrap_or_default()
@@ -100,7 +100,7 @@ async fn the_columns_say_it(vm: &Vm<'_>) {
         .unwrap_or_default()
         .to_owned();
     assert_eq!(
-        words(1)[..9],
+        columns(1)[..9],
         [
             "test-vm", "Running", "Running", "True", "True", "2", "4Gi", &node, &ip
         ],
@@ -121,7 +121,7 @@ async fn the_pod_is_restricted_and_needs_no_flag_to_be_drained(vm: &Vm<'_>, pod:
             "{volume}"
         );
     }
-    // The firmware's variables and the machine's UUID are on a volume; nothing else of the runner's outlives the pod.
+    // The firmware's variables and the VM's UUID are on a volume. No other file of the runner outlives the pod.
     assert_eq!(
         pod["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"],
         true

@@ -1,8 +1,8 @@
-//! The roles of operator and runner grant what the other tests of the ordinary tier have used, verb by verb, and nothing else.
-//! The API server's audit log has their requests; a table has the exceptions. This runs as a run of its own after them,
+//! The roles of operator and runner grant exactly the verbs that the other tests of the ordinary tier have used. The
+//! requests are in the API server's audit log, and a table has the exceptions. This test is a separate run after them,
 //! as [`super`] shows.
 
-use super::harness::rig;
+use super::harness::environment;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Account, resource with its group and subresource, verb.
 type Right = (String, String, String);
 
-/// Rights that are granted although these tests need not use them: account, resources, verbs, reason.
+/// Permissions that these tests need not use: account, resources, verbs, reason.
 const EXCEPTIONS: &[(&str, &[&str], &[&str], &str)] = &[
     (
         "vm-operator",
@@ -111,7 +111,7 @@ fn texts(value: &Value) -> impl Iterator<Item = &str> {
         .filter_map(Value::as_str)
 }
 
-/// What a role grants.
+/// The permissions of a role.
 fn granted(account: &str, role: &Value) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     for rule in role["rules"].as_array().into_iter().flatten() {
@@ -130,9 +130,9 @@ fn granted(account: &str, role: &Value) -> BTreeSet<Right> {
     rights
 }
 
-/// What an entry of the audit log tells of an account: what was asked for, and whether it was allowed. None: it is about
-/// no resource, or about what every account may do.
-fn asked(account: &str, entry: &Value) -> Option<(Right, bool)> {
+/// The account, the request and its result in an entry of the audit log. `None` if it is about no resource, or about a
+/// request that each account may send.
+fn requested(account: &str, entry: &Value) -> Option<(Right, bool)> {
     let object = &entry["objectRef"];
     let part = |name: &str| object[name].as_str().unwrap_or_default();
     let slash = if part("subresource").is_empty() {
@@ -159,29 +159,29 @@ fn asked(account: &str, entry: &Value) -> Option<(Right, bool)> {
     ))
 }
 
-/// What is wrong: rights that nobody has used, and requests for which there is no right.
+/// Unused permissions, and requests without a permission.
 fn complaints(
     granted: &BTreeSet<Right>,
-    asked: &BTreeSet<(Right, bool)>,
+    requested: &BTreeSet<(Right, bool)>,
     exceptions: &BTreeSet<Right>,
 ) -> Vec<String> {
-    let used = |right: &Right| asked.contains(&(right.clone(), true));
+    let used = |right: &Right| requested.contains(&(right.clone(), true));
     let unused = granted
         .iter()
         .filter(|right| !used(right) && !exceptions.contains(right));
     let unused = unused.map(|right| format!("granted and not used: {right:?}"));
-    // While a namespace is removed, its roles may go before its operator.
-    let refused = asked
+    // While a namespace is removed, its roles may be deleted before its operator.
+    let rejected = requested
         .iter()
         .filter(|(right, allowed)| !allowed && !granted.contains(right));
-    let refused = refused.map(|(right, _)| format!("asked for and not granted: {right:?}"));
-    let beside = asked
+    let rejected = rejected.map(|(right, _)| format!("requested and not granted: {right:?}"));
+    let beside = requested
         .iter()
         .filter(|(right, allowed)| *allowed && !granted.contains(right));
     let beside = beside.map(|(right, _)| format!("used, but granted by another role: {right:?}"));
     let idle = exceptions.iter().filter(|right| !granted.contains(right));
     let idle = idle.map(|right| format!("an exception that is not granted: {right:?}"));
-    unused.chain(refused).chain(beside).chain(idle).collect()
+    unused.chain(rejected).chain(beside).chain(idle).collect()
 }
 
 fn exceptions() -> BTreeSet<Right> {
@@ -202,7 +202,7 @@ fn exceptions() -> BTreeSet<Right> {
 
 fn granted_by_deploy() -> BTreeSet<Right> {
     let role = |account: &str, file: &str| {
-        let text = fs::read_to_string(rig::repo().join("deploy/base").join(file)).unwrap();
+        let text = fs::read_to_string(environment::repo().join("deploy/base").join(file)).unwrap();
         granted(account, &serde_saphyr::from_str(&text).unwrap())
     };
     let operator = role("vm-operator", "vmop-role.yaml");
@@ -212,9 +212,9 @@ fn granted_by_deploy() -> BTreeSet<Right> {
         .collect()
 }
 
-/// The audit log's files, those that were put aside too.
+/// The audit log's files, including rotated ones.
 fn logs() -> Vec<PathBuf> {
-    let dir = rig::dir();
+    let dir = environment::dir();
     let files = fs::read_dir(dir.join("logs"))
         .unwrap_or_else(|e| panic!("{}: {e}; run `make cluster`", dir.display()));
     let files = files.map(|file| file.unwrap().path());
@@ -237,8 +237,8 @@ fn what_is_granted_is_used_and_nothing_else_is_asked_for() {
         has_filter,
         "this compares what the other tests have used; run it after them, with the filter `granted`"
     );
-    let run =
-        fs::read_to_string(rig::run_file()).expect("no end-to-end test has run; `tests/run e2e`");
+    let run = fs::read_to_string(environment::run_file())
+        .expect("no end-to-end test has run; `tests/run e2e`");
     let mut all = BTreeSet::new();
     for log in logs() {
         for line in BufReader::new(File::open(log).unwrap()).lines() {
@@ -252,15 +252,15 @@ fn what_is_granted_is_used_and_nothing_else_is_asked_for() {
                 .strip_prefix("system:serviceaccount:")
                 .filter(|user| user.starts_with(&run))
             {
-                all.extend(asked(account.rsplit_once(':').unwrap().1, &entry));
+                all.extend(requested(account.rsplit_once(':').unwrap().1, &entry));
             }
         }
     }
-    // What other tests of that run have made for themselves.
+    // Permissions of objects that other tests of the run have created.
     all.retain(|((account, ..), _)| ["vm-operator", "vm-runner"].contains(&account.as_str()));
-    // The operator of the previous version reads its Deployment, also once the upgrade has taken that right away.
+    // The operator of the previous version reads its Deployment, also after the upgrade has removed that permission.
     all.retain(|((_, resource, _), allowed)| *allowed || resource != "apps/deployments");
-    assert!(!all.is_empty(), "the audit log tells nothing of {run}");
+    assert!(!all.is_empty(), "the audit log has no request of {run}");
     let complaints = complaints(&granted_by_deploy(), &all, &exceptions());
     assert!(complaints.is_empty(), "{complaints:#?}");
 }
@@ -274,20 +274,20 @@ fn a_right_too_much_and_a_right_too_few_are_seen() {
             .map(|verb| right(verb))
             .collect::<BTreeSet<_>>()
     };
-    let asked: BTreeSet<_> = [
+    let requested: BTreeSet<_> = [
         (right("get"), true),
         (right("delete"), false),
         (right("list"), false),
     ]
     .into();
     assert_eq!(
-        complaints(&rights(&["get", "list"]), &asked, &rights(&["list"])).len(),
+        complaints(&rights(&["get", "list"]), &requested, &rights(&["list"])).len(),
         1,
-        "delete is refused"
+        "delete is rejected"
     );
     let complaints = complaints(
         &rights(&["get", "list", "watch"]),
-        &asked,
+        &requested,
         &rights(&["watch"]),
     );
     assert_eq!(

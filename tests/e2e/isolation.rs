@@ -14,10 +14,10 @@ fn two_operators_with_vms_of_the_same_name_leave_each_other_alone() {
         theirs.booted().await;
         let their_pod = theirs.pod_uid();
 
-        ours.want("Stopped").await;
+        ours.set_state("Stopped").await;
         ours.pod_gone(SHUTDOWN).await;
-        ours.becomes("Stopped", SHUTDOWN).await;
-        ours.want("Running").await;
+        ours.wait_for_reason("Stopped", SHUTDOWN).await;
+        ours.set_state("Running").await;
         ours.booted().await;
         assert_eq!(
             ours.counts().await,
@@ -43,7 +43,7 @@ fn two_operators_with_vms_of_the_same_name_leave_each_other_alone() {
                 let writes = space.audit.writes_by(&space.name, account);
                 assert!(
                     !writes.is_empty(),
-                    "the audit log tells nothing of {account}"
+                    "the audit log has no request of {account}"
                 );
                 let strays: Vec<_> = writes
                     .iter()

@@ -44,9 +44,9 @@ fn a_vm_that_is_stopped_and_started_again_has_its_disk() {
             "{before:?}"
         );
 
-        vm.want("Stopped").await;
+        vm.set_state("Stopped").await;
         vm.pod_gone(SHUTDOWN).await;
-        let stopped = vm.becomes("Stopped", SHUTDOWN).await;
+        let stopped = vm.wait_for_reason("Stopped", SHUTDOWN).await;
         assert_eq!(
             condition(&stopped, "Ready")["status"],
             "True",
@@ -69,10 +69,10 @@ fn a_vm_that_is_stopped_and_started_again_has_its_disk() {
                 boot: 1,
                 shutdowns: 1
             },
-            "the guest was asked to shut down"
+            "the guest was requested to shut down"
         );
 
-        vm.want("Running").await;
+        vm.set_state("Running").await;
         vm.booted().await;
         assert_eq!(
             vm.counts().await,
@@ -139,13 +139,9 @@ fn a_deleted_vm_shuts_its_guest_down_and_leaves_its_disks() {
                 boot: 1,
                 shutdowns: 1
             },
-            "the guest was asked to shut down"
+            "the guest was requested to shut down"
         );
         assert_eq!(claims(space).await, before);
-        assert_eq!(
-            space.pods.uids("vm").len(),
-            1,
-            "nobody has started it again"
-        );
+        assert_eq!(space.pods.uids("vm").len(), 1, "it was not started again");
     });
 }

@@ -1,6 +1,6 @@
-//! End to end: the project's own images on the local cluster of `tests/cluster`, with a real kubelet, real volumes,
-//! real QEMU and the tiny guest. Each test has a namespace of its own, with an operator of its own, in which Pod Security
-//! `restricted` is enforced.
+//! End-to-end tests: the project's own images on the local cluster of `tests/cluster`, with a real kubelet, real
+//! volumes, real QEMU and the tiny guest. Each test has its own namespace and operator. The namespace enforces Pod
+//! Security `restricted`.
 //!
 //! ```text
 //! make cluster images guests          # the prerequisites; a test that lacks one says which
@@ -10,12 +10,12 @@
 //! cargo test --test e2e -- --test-threads 4 exhaustive                          # the exhaustive tier
 //! ```
 //!
-//! A test in a module named `exhaustive` belongs to the exhaustive tier: a quicker test of the ordinary tier proves the same
-//! of one half alone. Tests that need the node for themselves are in [`whole_node`].
+//! A test in a module named `exhaustive` belongs to the exhaustive tier: a quicker test of the ordinary tier proves the
+//! same for one half alone. Tests that need the node for themselves are in [`whole_node`].
 //!
-//! | module | what a user sees |
+//! | module | content |
 //! |---|---|
-//! | [`example`] | the well-known example boots, and its status says so |
+//! | [`example`] | the first example boots, and its status reports that |
 //! | [`lifecycle`] | stop and start, a deleted pod, a deleted VM |
 //! | [`ends`] | a guest that powers itself off, a killed QEMU, a killed runner |
 //! | [`disruption`] | a killed operator |
@@ -23,18 +23,18 @@
 //! | [`reach`] | a Service and a port-forward into the guest |
 //! | [`mistakes`] | each mistake is explained in `kubectl describe vm` |
 //! | [`changes`] | CPUs change while the guest runs |
-//! | [`media`] | CD images that are given by URL |
-//! | [`display`] | the display's password is changed while the guest runs; encryption |
-//! | [`seed`] | what cloud-init gets: from secrets, and large |
+//! | [`media`] | CD images by URL |
+//! | [`display`] | a changed display password while the guest runs; encryption |
+//! | [`seed`] | the cloud-init seed: from Secrets, and large |
 //! | [`isolation`] | two operators in two namespaces |
-//! | [`devices`] | what the device plugin gives to pods |
-//! | [`development`] | the operator outside of the cluster |
-//! | [`upgrade`] | from the operator of before to today's, and back |
-//! | [`takeover`] | the guide to take over from the reference, and back |
-//! | [`writes`] | how many requests all that costs |
+//! | [`devices`] | the devices that the device plugin gives to pods |
+//! | [`development`] | the operator outside the cluster |
+//! | [`upgrade`] | from the previous operator to the present one, and back |
+//! | [`takeover`] | the guide for the migration from the Java VM-Operator, and back |
+//! | [`writes`] | the number of requests for a VM |
 //! | [`whole_node`] | a drained, a lost and a restarted node; nodes that keep devices for root |
-//! | [`granted`] | the roles grant what the other tests have used, and nothing else |
-//! | [`soak`] | everything at random, for as long as wanted |
+//! | [`granted`] | the roles grant exactly the permissions that the other tests have used |
+//! | [`soak`] | random events for a given time |
 //! | [`harness`] | the fixtures |
 
 #![allow(

@@ -1,4 +1,4 @@
-//! CD images that are given by URL: fetched once by a pod of their own, and in the drive when they are there.
+//! CD images by URL: downloaded once by a separate pod, and inserted when they exist.
 
 use super::harness::vm::{BOOT, Vm, condition, ready_reason};
 use super::harness::{Space, e2e, eventually, kubectl, process};
@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use support::web::{Authority, Reply, Web, tunnel_at};
 
-/// The node's address, where pods reach it.
+/// The node's address, under which pods reach it.
 const NODE: &str = "10.88.0.1:0";
 /// A web server on the node with one image, under any path.
 #[derive(Clone)]
 struct Server {
-    asked: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
     open: Arc<AtomicBool>,
     address: String,
 }
@@ -37,12 +37,12 @@ fn checksum() -> String {
 }
 
 impl Server {
-    /// Starts it; as long as it is not open, it fails.
+    /// Starts the server. Until it is opened, it fails.
     async fn start(open: bool) -> Self {
         let listener = tokio::net::TcpListener::bind(NODE).await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let server = Self {
-            asked: Arc::default(),
+            requests: Arc::default(),
             open: Arc::new(AtomicBool::new(open)),
             address,
         };
@@ -55,20 +55,20 @@ impl Server {
         format!("http://{}/{name}", self.address)
     }
 
-    fn asked(&self) -> usize {
-        self.asked.load(Ordering::Relaxed)
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::Relaxed)
     }
 }
 
 async fn answer(State(server): State<Server>, _: Uri) -> (StatusCode, Vec<u8>) {
-    server.asked.fetch_add(1, Ordering::Relaxed);
+    server.requests.fetch_add(1, Ordering::Relaxed);
     match server.open.load(Ordering::Relaxed) {
         true => (StatusCode::OK, image()),
         false => (StatusCode::SERVICE_UNAVAILABLE, Vec::new()),
     }
 }
 
-/// The tiny guest's disk before a CD drive; the guest boots from the disk.
+/// The tiny guest's disk before a CD drive. The guest boots from the disk.
 fn with_cd(space: &Space, name: &str, cdrom: &Value, cd_first: bool) -> Value {
     let mut vm = super::harness::vm::tiny(space, name, &json!({}));
     let disk = vm["spec"]["vm"]["disks"][0].take();
@@ -79,7 +79,7 @@ fn with_cd(space: &Space, name: &str, cdrom: &Value, cd_first: bool) -> Value {
     json!({"spec": {"vm": {"disks": disks}}})
 }
 
-/// Whether QEMU has the image open, with what was on the server in it. (The tiny guest has no driver for CDs.)
+/// Whether QEMU has the image open, with the content of the server. (The tiny guest has no driver for CDs.)
 fn has_cd(vm: &Vm<'_>) -> bool {
     let [qemu] = &process::of_pod(&vm.pod_uid(), "qemu-system-x86")[..] else {
         return false;
@@ -120,16 +120,18 @@ fn a_cd_that_is_given_by_url_is_fetched_once_and_is_there_when_the_machine_start
         };
         let waiting = vm.until("waits for the image", 60, waits).await;
         assert!(vm.pod().is_none(), "{:#}", waiting["status"]);
-        eventually("the server is asked", 60, async || {
-            (server.asked() > 0).then_some(()).ok_or_else(String::new)
+        eventually("the server has received a request", 60, async || {
+            (server.requests() > 0)
+                .then_some(())
+                .ok_or_else(String::new)
         })
         .await;
-        let said = vm.until("says that the server fails", 30, |vm| {
+        let reported = vm.until("reports the failing server", 30, |vm| {
             condition(vm, "MediaFetched")["message"]
                 .as_str()
                 .is_some_and(|text| text.contains("503"))
         });
-        said.await;
+        reported.await;
 
         server.open.store(true, Ordering::Relaxed);
         vm.booted().await;
@@ -142,8 +144,8 @@ fn a_cd_that_is_given_by_url_is_fetched_once_and_is_there_when_the_machine_start
         vm.counts().await;
         assert!(has_cd(&vm), "the image is in the drive from the start");
 
-        // For another VM the image is there already, whether the server is or not.
-        let asked = server.asked();
+        // For another VM the image exists already, independent of the server.
+        let requests = server.requests();
         server.open.store(false, Ordering::Relaxed);
         let other = space
             .create("other", with_cd(space, "other", &cdrom, true))
@@ -151,7 +153,7 @@ fn a_cd_that_is_given_by_url_is_fetched_once_and_is_there_when_the_machine_start
         other.booted().await;
         other.counts().await;
         assert!(has_cd(&other));
-        assert_eq!(server.asked(), asked, "it is fetched once");
+        assert_eq!(server.requests(), requests, "it is fetched once");
     });
 }
 
@@ -170,10 +172,8 @@ fn a_cd_that_nothing_waits_for_comes_into_the_drive_of_the_running_machine() {
 
         server.open.store(true, Ordering::Relaxed);
         let mistaken = |vm: &Value| condition(vm, "MediaFetched")["reason"] == "ChecksumMismatch";
-        let told = vm
-            .until("says that the checksum is another", BOOT, mistaken)
-            .await;
-        let message = condition(&told, "MediaFetched")["message"]
+        let object = vm.until("reports the wrong checksum", BOOT, mistaken).await;
+        let message = condition(&object, "MediaFetched")["message"]
             .as_str()
             .unwrap_or_default()
             .to_owned();
@@ -196,7 +196,7 @@ fn a_cd_that_nothing_waits_for_comes_into_the_drive_of_the_running_machine() {
         .await;
         until_cd(&vm, true).await;
 
-        // Taken out by hand, and back: the server is not needed any more.
+        // Ejected by hand, and inserted again. The server is not needed any more.
         server.open.store(false, Ordering::Relaxed);
         vm.patch(&with_cd(space, "vm", &json!({"image": ""}), false))
             .await;
@@ -216,7 +216,7 @@ fn an_image_comes_through_the_companys_proxy_from_a_server_that_the_companys_aut
         let server = Web::start_secure(&authority, |request| {
             Reply::image(request, &image(), "\"one\"")
         });
-        let (proxy, asked) = tunnel_at(NODE.trim_end_matches(":0"));
+        let (proxy, requests) = tunnel_at(NODE.trim_end_matches(":0"));
         let proxy = format!("http://anna:sesame@{}:{proxy}", NODE.trim_end_matches(":0"));
         let ours = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"namespace": space.name, "name": name}});
         let mut secret = ours("Secret", "proxy");
@@ -227,7 +227,7 @@ fn an_image_comes_through_the_companys_proxy_from_a_server_that_the_companys_aut
             .configure(&json!({"imageRepository": {"fetch": fetch}}))
             .await;
 
-        // The server is the node's own: without the proxy, no pod would reach it by that name.
+        // The server is only on the node. Without the proxy, no pod would reach it by that name.
         let cdrom = json!({"image": server.url("/install.iso"), "checksum": checksum()});
         let vm = space.create("vm", with_cd(space, "vm", &cdrom, true)).await;
         let missing = |vm: &Value| {
@@ -235,7 +235,7 @@ fn an_image_comes_through_the_companys_proxy_from_a_server_that_the_companys_aut
                 .as_str()
                 .is_some_and(|m| m.contains("company"))
         };
-        vm.until("says that there is no such ConfigMap", 120, missing)
+        vm.until("reports the missing ConfigMap", 120, missing)
             .await;
         let mut company = ours("ConfigMap", "company");
         company["data"] = json!({"ca.crt": fs::read_to_string(dir.path().join("ca.pem")).unwrap()});
@@ -248,11 +248,11 @@ fn an_image_comes_through_the_companys_proxy_from_a_server_that_the_companys_aut
             vm.now()["status"]
         );
         assert!(has_cd(&vm));
-        let asked = asked.lock().unwrap().concat();
+        let requests = requests.lock().unwrap().concat();
         assert!(
-            asked.starts_with("CONNECT localhost:")
-                && asked.contains("Proxy-Authorization: Basic "),
-            "{asked}"
+            requests.starts_with("CONNECT localhost:")
+                && requests.contains("Proxy-Authorization: Basic "),
+            "{requests}"
         );
         let pods = space
             .kubectl(&["get", "pods,events", "--output", "yaml"])

@@ -1,32 +1,32 @@
-//! Mistakes: `kubectl describe vm` says what is wrong, where, and what to do.
+//! Invalid configurations: `kubectl describe vm` shows the error, its place, and the next step.
 
 use super::harness::vm::{condition, tiny};
 use super::harness::{Space, e2e, eventually, kubectl};
 use serde_json::{Value, json};
 
-/// Creates the VM and waits for its explanation: that reason and all of those words in the condition, and a warning of
-/// the same reason.
-async fn is_explained(space: &Space, name: &str, changes: Value, reason: &str, words: &[&str]) {
+/// Creates the VM and waits for its condition with that reason and all of those texts, and for a warning with the same
+/// reason.
+async fn is_explained(space: &Space, name: &str, changes: Value, reason: &str, texts: &[&str]) {
     kubectl::create(&tiny(space, name, &changes)).await.unwrap();
     eventually(&format!("VM {name} is explained"), 60, async || {
         let vm = space.vms.get(name).unwrap_or_default();
         let ready = condition(&vm, "Ready");
         let message = ready["message"].as_str().unwrap_or_default();
-        let told = ready["status"] == "False"
+        let is_reported = ready["status"] == "False"
             && ready["reason"] == reason
-            && words.iter().all(|w| message.contains(w));
-        let said = space.kubectl(&["describe", "vm", name]).await;
-        let events = said
+            && texts.iter().all(|w| message.contains(w));
+        let output = space.kubectl(&["describe", "vm", name]).await;
+        let events = output
             .split_once("\nEvents:")
             .map(|(_, events)| events)
             .unwrap_or_default();
         let warned = events
             .lines()
             .any(|line| line.contains("Warning") && line.contains(reason));
-        if told && warned && said.contains(message) {
+        if is_reported && warned && output.contains(message) {
             Ok(())
         } else {
-            Err(said)
+            Err(output)
         }
     })
     .await;
@@ -46,7 +46,7 @@ fn each_mistake_is_explained_with_its_place_and_a_next_step() {
         )
         .await;
 
-        // Nobody has made a volume with these labels.
+        // No volume has these labels.
         let step = "kubectl describe pvc claim-system-disk";
         is_explained(
             space,
@@ -57,33 +57,33 @@ fn each_mistake_is_explained_with_its_place_and_a_next_step() {
         )
         .await;
 
-        // What admission sees does not even get there.
+        // Admission rejects this.
         let size = json!({"spec": {"vm": {"maximumRam": "lots", "disks": null}}});
-        let refused = kubectl::create(&tiny(space, "size", &size))
+        let error = kubectl::create(&tiny(space, "size", &size))
             .await
             .unwrap_err();
         assert!(
-            refused.contains("spec.vm.maximumRam: ") && refused.contains("write one such as 512Mi"),
-            "{refused}"
+            error.contains("spec.vm.maximumRam: ") && error.contains("write one such as 512Mi"),
+            "{error}"
         );
 
         claim_of_another(space, "taken-system-disk").await;
-        let words = [
+        let texts = [
             "spec.vm.disks[0]",
             "taken-system-disk",
             "belongs to VM \"another\"",
             "another name",
         ];
-        is_explained(space, "taken", json!({}), "InvalidSpec", &words).await;
+        is_explained(space, "taken", json!({}), "InvalidSpec", &texts).await;
         assert!(
             space.pods.uids("taken").is_empty(),
-            "nothing is made of a VM that cannot be run"
+            "no object is created for an invalid VM"
         );
     });
 }
 
-/// A claim with the labels that one of the VM `another` has. It asks for more than there is, so that it stays without a
-/// volume.
+/// A claim with the labels of a claim of the VM `another`. It requests more than any volume has, so that it stays
+/// unbound.
 async fn claim_of_another(space: &Space, name: &str) {
     let labels = json!({
         "app.kubernetes.io/name": "vmrunner",
@@ -108,8 +108,8 @@ fn a_vm_whose_mistake_is_mended_runs() {
     e2e(1, async |space| {
         claim_of_another(space, "vm-system-disk").await;
         let vm = space.create("vm", json!({})).await;
-        vm.becomes("InvalidSpec", 60).await;
-        // The VM's own takes its place at once, and kubectl might wait for the end of that one.
+        vm.wait_for_reason("InvalidSpec", 60).await;
+        // The VM's own claim replaces it immediately, and kubectl might wait for the deletion of that one.
         space
             .kubectl(&["delete", "pvc", "vm-system-disk", "--wait=false"])
             .await;

@@ -1,4 +1,4 @@
-//! Ways into the guest's network.
+//! Connections into the guest's network.
 
 use super::harness::{e2e, eventually, kubectl};
 use serde_json::json;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-/// What a web server answers, or why it does not.
+/// The response of a web server, or the error.
 async fn http_get(address: &str) -> Result<String, String> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;

@@ -1,16 +1,16 @@
-//! What cloud-init in the guest gets: from secrets, which nobody else sees, and as much as Kubernetes can carry.
+//! The cloud-init seed in the guest: from Secrets that no other object shows, and as large as Kubernetes allows.
 
 use super::harness::vm::{BOOT, SHUTDOWN, Vm, condition, tiny, uid};
 use super::harness::{Space, console, e2e, eventually, kubectl, process};
 use serde_json::{Value, json};
 use std::fs;
 
-/// In brackets where it is looked for, so that the question does not hold the answer.
+/// In brackets in the searched file, so that the command line does not contain the result.
 const USER: (&str, &str) = ("geheim-user-1", "geheim-user-[1]");
 const NETWORK: (&str, &str) = ("geheim-network-1", "geheim-network-[1]");
 const CHANGED: (&str, &str) = ("geheim-user-2", "geheim-user-[2]");
 
-/// Whether the seed, which is the guest's second disk, holds the words.
+/// Whether the seed, which is the guest's second disk, contains the text.
 async fn seed_has(vm: &Vm<'_>, pattern: &str) -> bool {
     vm.guest(&format!("grep -c {pattern} /dev/vdb")).await != "0"
 }
@@ -24,31 +24,32 @@ fn secret(space: &Space, user: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data})
 }
 
-/// Everything that people and programs can read of a VM, but for the secret itself.
-async fn all_that_is_said(vm: &Vm<'_>) -> String {
+/// All objects, logs and events of a VM except the Secret itself.
+async fn all_output(vm: &Vm<'_>) -> String {
     let space = vm.space;
     let kinds = "vms,pods,configmaps,persistentvolumeclaims,services,events,deployments,leases";
-    let mut said = space.kubectl(&["get", kinds, "--output", "yaml"]).await;
-    said += &space.kubectl(&["describe", "vms,pods"]).await;
+    let mut output = space.kubectl(&["get", kinds, "--output", "yaml"]).await;
+    output += &space.kubectl(&["describe", "vms,pods"]).await;
     for app in ["vm-operator", "vm-runner"] {
         let selector = format!("app.kubernetes.io/name={app}");
-        said += &space
+        output += &space
             .kubectl(&["logs", "--selector", &selector, "--tail", "-1"])
             .await;
     }
-    said += &console::log(space, &vm.name).await.unwrap();
+    output += &console::log(space, &vm.name).await.unwrap();
     let pod = vm.pod_uid();
     let programs = ["qemu-system-x86", "vm-runner"].map(|program| process::of_pod(&pod, program));
     for pid in programs.iter().flatten() {
         for file in ["cmdline", "environ"] {
-            said += &String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/{file}")).unwrap());
+            output += &String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/{file}")).unwrap());
         }
     }
     assert!(
-        said.contains("qemu-system-x86_64") && said.contains("/etc/opt/vmrunner-seed/user-data"),
-        "{said}"
+        output.contains("qemu-system-x86_64")
+            && output.contains("/etc/opt/vmrunner-seed/user-data"),
+        "{output}"
     );
-    said
+    output
 }
 
 #[test]
@@ -60,7 +61,7 @@ fn what_a_secret_holds_reaches_the_guest_and_nobody_else() {
         let vm = space
             .create("vm", json!({"spec": {"cloudInit": seed}}))
             .await;
-        let missing = vm.becomes("SecretMissing", 60).await;
+        let missing = vm.wait_for_reason("SecretMissing", 60).await;
         let message = condition(&missing, "Ready")["message"]
             .as_str()
             .unwrap_or_default()
@@ -74,15 +75,15 @@ fn what_a_secret_holds_reaches_the_guest_and_nobody_else() {
             seed_has(&vm, USER.1).await && seed_has(&vm, NETWORK.1).await,
             "the guest has its seed"
         );
-        let said = all_that_is_said(&vm).await;
-        let at = said.find("geheim");
+        let output = all_output(&vm).await;
+        let at = output.find("geheim");
         assert!(
             at.is_none(),
             "{}",
-            at.map_or("", |at| &said[at.saturating_sub(300)..at + 50])
+            at.map_or("", |at| &output[at.saturating_sub(300)..at + 50])
         );
 
-        // As it is documented: another content is for the next start, and nobody is asked to make one.
+        // As documented: another content is for the next start, and no restart is required.
         let patch = json!({"stringData": {"cloud-config": format!("#cloud-config\npassword: {}\n", CHANGED.0)}});
         space
             .kubectl(&[
@@ -124,8 +125,8 @@ fn memory(pod_uid: &str) -> u64 {
     process::field(&pid, "VmRSS").parse::<u64>().unwrap() >> 10
 }
 
-/// Far more MiB than the copies of one VM's user-data take, as the allocator's share varies. A copy that is kept for each
-/// event of the VM exceeds it.
+/// Far more MiB than the copies of one VM's user-data, because the allocator's share varies. A copy for each event of
+/// the VM would exceed it.
 const GROWTH_MAX: u64 = 128;
 
 #[test]
@@ -142,18 +143,15 @@ fn user_data_of_900_kib_reaches_the_guest_and_what_is_too_large_is_told_once() {
             .await;
         let large = with_user_data(space, "vm", 900 * KIB);
 
-        // Plain `kubectl apply` keeps a copy in an annotation, and annotations have 256 KiB.
+        // Plain `kubectl apply` stores a copy in an annotation, and annotations are limited to 256 KiB.
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), large.to_string()).unwrap();
         let path = file.path().display().to_string();
-        let refused = space
+        let error = space
             .try_kubectl(&["apply", "--filename", &path])
             .await
             .unwrap_err();
-        assert!(
-            refused.contains("metadata.annotations: Too long"),
-            "{refused}"
-        );
+        assert!(error.contains("metadata.annotations: Too long"), "{error}");
         space
             .kubectl(&["apply", "--server-side", "--filename", &path])
             .await;
@@ -169,7 +167,7 @@ fn user_data_of_900_kib_reaches_the_guest_and_what_is_too_large_is_told_once() {
         kubectl::create(&with_user_data(space, "larger", 1080 * KIB))
             .await
             .unwrap();
-        let told = eventually("the larger one is explained", 30, async || {
+        let condition = eventually("the larger one is explained", 30, async || {
             let ready = condition(&space.vms.get("larger").unwrap_or_default(), "Ready");
             if ready["reason"] == "InvalidSpec" {
                 Ok(ready)
@@ -178,9 +176,9 @@ fn user_data_of_900_kib_reaches_the_guest_and_what_is_too_large_is_told_once() {
             }
         })
         .await;
-        let message = told["message"].as_str().unwrap_or_default();
-        for words in ["spec.cloudInit", "1048576", "userDataFrom"] {
-            assert!(message.contains(words), "{message}");
+        let message = condition["message"].as_str().unwrap_or_default();
+        for text in ["spec.cloudInit", "1048576", "userDataFrom"] {
+            assert!(message.contains(text), "{message}");
         }
         let writes = || space.audit.writes_by(&space.name, "vm-operator");
         let about = || {
@@ -217,6 +215,6 @@ fn user_data_of_900_kib_reaches_the_guest_and_what_is_too_large_is_told_once() {
             used < memory_before + GROWTH_MAX,
             "the operator takes {used} MiB, and took {memory_before} MiB at first"
         );
-        vm.becomes("Running", BOOT).await;
+        vm.wait_for_reason("Running", BOOT).await;
     });
 }

@@ -1,19 +1,19 @@
-//! The guide `docs/takeover.md`, from its first command to its last, as it is printed: a namespace of the reference,
-//! with its definition, its objects as it makes them and stand-ins for its programs, is taken over and given back.
+//! The guide `docs/takeover.md`, from its first to its last command, as printed. A namespace of the Java VM-Operator,
+//! with its definition, its objects and stand-ins for its programs, is migrated and reverted.
 
 mod reference;
 
 use super::harness::kubectl::typed;
 use super::harness::space::e2e_in_an_empty_namespace;
 use super::harness::vm::{Vm, condition, uid};
-use super::harness::{Space, eventually, process, rig};
+use super::harness::{Space, environment, eventually, process};
 use reference::Reference;
 use serde_json::{Value, json};
 use std::fs;
 
-/// The commands of a section of the guide, by its steps; a way without steps is one.
+/// The commands of a section of the guide, by its steps. A section without steps is one step.
 fn steps(heading: &str) -> Vec<Vec<String>> {
-    let guide = fs::read_to_string(rig::repo().join("docs/takeover.md")).unwrap();
+    let guide = fs::read_to_string(environment::repo().join("docs/takeover.md")).unwrap();
     let section = guide
         .split(heading)
         .nth(1)
@@ -36,12 +36,13 @@ fn steps(heading: &str) -> Vec<Vec<String>> {
     steps
 }
 
-/// Types the commands, with this namespace and this copy of `examples/takeover`, which the guide calls `examples/my-takeover`.
+/// Runs the commands with this namespace and this copy of `examples/takeover`, which the guide calls
+/// `examples/my-takeover`.
 async fn follow(space: &Space, commands: &[String]) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut outputs = Vec::new();
     for command in commands {
         let copy = space.overlay_dir().display().to_string();
-        said.push(
+        outputs.push(
             typed(
                 &command
                     .replace("vmop-demo", &space.name)
@@ -50,20 +51,20 @@ async fn follow(space: &Space, commands: &[String]) -> Vec<String> {
             .await,
         );
     }
-    said
+    outputs
 }
 
-/// The copy of `examples/takeover` that the first step asks for.
+/// The copy of `examples/takeover` of the first step.
 fn copy_of_the_example(space: &Space, with_component: bool) {
-    let text =
-        fs::read_to_string(rig::repo().join("examples/takeover/kustomization.yaml")).unwrap();
+    let text = fs::read_to_string(environment::repo().join("examples/takeover/kustomization.yaml"))
+        .unwrap();
     let mut copy: Value =
         serde_saphyr::from_str(&text.replace("../../deploy", "../../../deploy")).unwrap();
     copy["namespace"] = space.name.clone().into();
     if !with_component {
         copy.as_object_mut().unwrap().remove("components");
     }
-    // What the reference's says, unchanged.
+    // The configuration of the Java VM-Operator, unchanged.
     let patch = json!([{"op": "replace", "path": "/data/config.yaml", "value": reference::CONFIG}]);
     let patch =
         json!({"target": {"kind": "ConfigMap", "name": "vm-operator"}, "patch": patch.to_string()});
@@ -75,7 +76,7 @@ fn copy_of_the_example(space: &Space, with_component: bool) {
     .unwrap();
 }
 
-/// Who runs, and since when: UID of the pod and restarts of its container.
+/// The running pod: its UID and the restarts of its container.
 fn life(vm: &Vm<'_>) -> (String, Value) {
     let pod = vm.pod().unwrap();
     (
@@ -84,7 +85,7 @@ fn life(vm: &Vm<'_>) -> (String, Value) {
     )
 }
 
-/// An object that was the reference's is the operator's, and the same as before.
+/// Asserts that an object of the Java VM-Operator belongs to the operator and has not changed otherwise.
 async fn is_adopted(space: &Space, kind: &str, before: &str) {
     eventually(&format!("the {kind} is adopted"), 30, async || {
         let object = space
@@ -101,7 +102,7 @@ async fn is_adopted(space: &Space, kind: &str, before: &str) {
     .await;
 }
 
-/// The disk's content, the machine's UUID and its seed's instance.
+/// The disk's content, the VM's UUID and the instance ID of its seed.
 async fn has_what_it_had(space: &Space, vm: &Vm<'_>) {
     assert_eq!(
         vm.counts().await.boot,
@@ -124,16 +125,16 @@ async fn has_what_it_had(space: &Space, vm: &Vm<'_>) {
     assert!(pod["spec"]["hostNetwork"].is_null(), "{:#}", pod["spec"]);
     assert!(
         condition(&vm.now(), "Accelerated").is_object(),
-        "our runner tells more, in {}",
+        "the runner reports more, in {}",
         space.name
     );
 }
 
-async fn and_back(space: &Space, reference: &Reference<'_>, test_vm: &Vm<'_>, other: &Vm<'_>) {
+async fn revert(space: &Space, reference: &Reference<'_>, test_vm: &Vm<'_>, other: &Vm<'_>) {
     let (ours, theirs) = (life(test_vm), life(other));
     let [commands] = <[Vec<String>; 1]>::try_from(steps("## The way back")).unwrap();
     follow(space, &commands).await;
-    reference.comes_back().await;
+    reference.install_again().await;
     assert_eq!(
         (life(test_vm), life(other)),
         (ours, theirs),
@@ -143,7 +144,7 @@ async fn and_back(space: &Space, reference: &Reference<'_>, test_vm: &Vm<'_>, ot
         process::of_pod(&test_vm.pod_uid(), "qemu-system-x86").len(),
         1
     );
-    // What the reference reads is as it was.
+    // The fields that the Java VM-Operator reads have not changed.
     let now = reference::get(space, "vm", "test-vm").await;
     assert_eq!(now["spec"]["vm"]["state"], "Running");
     assert_eq!(
@@ -163,8 +164,8 @@ mod exhaustive {
 
     #[test]
     fn the_guide_takes_a_namespace_of_the_reference_over_and_gives_it_back() {
-        // The definitions are the cluster's: none of these tests' other VMs is there meanwhile.
-        e2e_in_an_empty_namespace(rig::SLOTS, async |space| {
+        // The definitions are cluster-scoped, so no other VM of these tests exists at the same time.
+        e2e_in_an_empty_namespace(environment::SLOTS, async |space| {
             let way_over = steps("## The way over");
             assert_eq!(way_over.len(), 9, "{way_over:#?}");
             let reference = Reference::install(space).await;
@@ -187,7 +188,7 @@ mod exhaustive {
                 follow(space, step).await;
             }
             for vm in [&test_vm, &other] {
-                vm.becomes("Running", 60).await;
+                vm.wait_for_reason("Running", 60).await;
             }
             is_adopted(space, "configmap", &config_map).await;
             let looked = follow(space, &way_over[6]).await;
@@ -206,9 +207,9 @@ mod exhaustive {
                 (life(&test_vm), life(&other)),
                 (first.clone(), second.clone())
             );
-            // Its runner goes on in its own way; ours is put back.
+            // Its runner still writes outdated states. The operator restores its part.
             reference.writes_status("other").await;
-            other.becomes("Running", 30).await;
+            other.wait_for_reason("Running", 30).await;
             let secret = reference::get(space, "secret", "test-vm-display-secret").await;
             assert_eq!(
                 secret["data"]["display-password"], "c2VjcmV0",
@@ -230,14 +231,14 @@ mod exhaustive {
                     ])
                     .await,
                 claims,
-                "no claim was made or removed"
+                "no claim was created or removed"
             );
-            // The last step, but for the pod that is the reference's still.
+            // The last step, without the pod, which still belongs to the Java VM-Operator.
             copy_of_the_example(space, false);
             follow(space, &way_over[5][1..]).await;
             follow(space, &way_over[8]).await;
 
-            and_back(space, &reference, &test_vm, &other).await;
+            revert(space, &reference, &test_vm, &other).await;
         });
     }
 }

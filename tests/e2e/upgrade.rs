@@ -1,18 +1,18 @@
-//! An upgrade and the way back: the operator of the previous commit (`tests/cluster/previous`) hands over to the current one,
-//! and the current one back to it, each with its own manifests. All guests continue to run.
+//! An upgrade and a downgrade: the operator of the previous commit (`tests/cluster/previous`) hands over to the present
+//! one and back, each with its own manifests. All guests continue to run.
 
 use super::harness::disk::Counts;
 use super::harness::space::e2e_in_an_empty_namespace;
 use super::harness::vm::{BOOT, Vm, condition, uid};
-use super::harness::{Space, eventually, process, rig};
+use super::harness::{Space, environment, eventually, process};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// A state of the project.
+/// A version of the project.
 struct State {
-    /// The overlay with its manifests, relative to the namespace's own.
+    /// The overlay with its manifests, relative to that of the namespace.
     manifests: &'static str,
     /// Tag of its images.
     tag: &'static str,
@@ -28,7 +28,7 @@ const TODAY: State = State {
 };
 
 impl State {
-    /// Puts it in force as an administrator does. Returns when its operator leads, and no other is there.
+    /// Applies it as an administrator does. Returns when its operator leads and no other runs.
     async fn install(&self, space: &Space) {
         let before: Vec<String> = operators(space).iter().map(uid).collect();
         let runner = json!({"source": format!("localhost/vm-runner:{}", self.tag)});
@@ -46,7 +46,7 @@ impl State {
             .kubectl(&["apply", "--kustomize", &dir.display().to_string()])
             .await;
         let pod = space.operator_other_than(&before).await;
-        eventually("the other operator ends", 60, async || {
+        eventually("the other operator stops", 60, async || {
             let names: Vec<_> = operators(space)
                 .iter()
                 .map(|pod| pod["metadata"]["name"].clone())
@@ -85,7 +85,7 @@ async fn metrics(space: &Space, operator: &Value) -> Result<String, String> {
     space.try_kubectl(&["get", "--raw", &path]).await
 }
 
-/// What is another one when a guest has been started anew: the pod, its container, QEMU's process.
+/// The identity of a running guest: the pod, its container, QEMU's process.
 fn life(vm: &Vm<'_>) -> (String, Value, Vec<String>) {
     let pod = vm.pod().expect("the VM has a pod");
     let qemu = process::of_pod(&uid(&pod), "qemu-system-x86");
@@ -97,13 +97,15 @@ fn life(vm: &Vm<'_>) -> (String, Value, Vec<String>) {
     )
 }
 
-/// The operator that leads sees to the VM, and its runner hears of it: the guest gets that many CPUs.
-async fn is_seen_to(vm: &Vm<'_>, cpus: u32) {
+/// Asserts that the leading operator manages the VM and its runner: the guest gets that many CPUs.
+async fn assert_is_managed(vm: &Vm<'_>, cpus: u32) {
     vm.patch(&json!({"spec": {"vm": {"currentCpus": cpus}}}))
         .await;
-    vm.until("its CPUs are told", BOOT, |vm| vm["status"]["cpus"] == cpus)
-        .await;
-    vm.becomes("Running", BOOT).await;
+    vm.until("its CPUs are reported", BOOT, |vm| {
+        vm["status"]["cpus"] == cpus
+    })
+    .await;
+    vm.wait_for_reason("Running", BOOT).await;
     eventually("the guest sees them", BOOT, async || {
         let present = vm.guest("grep -c ^processor /proc/cpuinfo").await;
         if present == cpus.to_string() {
@@ -115,8 +117,8 @@ async fn is_seen_to(vm: &Vm<'_>, cpus: u32) {
     .await;
 }
 
-/// A VM of this namespace that the operator of that state has started with its own runner. Which one that is, is told by the
-/// image, as both states may have the same version.
+/// A VM of this namespace that the operator of that version has started with its own runner. The image identifies the
+/// runner, because both versions may have the same number.
 async fn started_by<'a>(space: &'a Space, name: &str, state: &State) -> Vm<'a> {
     let vm = space
         .create(
@@ -158,7 +160,7 @@ async fn settles_without_restart(space: &Space, vms: &[&Vm<'_>]) {
     }
 }
 
-/// By the audit log, an operator wrote nothing any more once the next one had begun to write.
+/// Asserts from the audit log that an operator wrote nothing after the next one had begun to write.
 fn assert_one_writer_at_a_time(space: &Space, operators: usize) {
     let mut writes = space.audit.writes_by(&space.name, "vm-operator");
     writes.sort_by_key(|write| write.at);
@@ -171,14 +173,14 @@ fn assert_one_writer_at_a_time(space: &Space, operators: usize) {
 #[test]
 fn an_upgrade_and_the_way_back_restart_no_vm() {
     let images = ["vm-operator", "vm-runner"]
-        .map(|name| rig::repo().join(format!(".cache/previous/{name}.tar")));
+        .map(|name| environment::repo().join(format!(".cache/previous/{name}.tar")));
     let missing = images.iter().find(|image| !image.exists());
     assert!(
         missing.is_none(),
         "{missing:?} is missing; run tests/cluster/previous"
     );
     e2e_in_an_empty_namespace(2, async |space| {
-        rig::cluster(&[
+        environment::cluster(&[
             "load",
             &images[0].display().to_string(),
             &images[1].display().to_string(),
@@ -189,15 +191,15 @@ fn an_upgrade_and_the_way_back_restart_no_vm() {
 
         TODAY.install(space).await;
         settles_without_restart(space, &[&old]).await;
-        is_seen_to(&old, 2).await;
+        assert_is_managed(&old, 2).await;
         let new = started_by(space, "new", &TODAY).await;
-        assert_eq!(life(&old), first, "the upgrade has started nothing anew");
+        assert_eq!(life(&old), first, "the upgrade has restarted nothing");
         let second = life(&new);
 
         BEFORE.install(space).await;
         settles_without_restart(space, &[&old, &new]).await;
-        is_seen_to(&old, 1).await;
-        is_seen_to(&new, 2).await;
+        assert_is_managed(&old, 1).await;
+        assert_is_managed(&new, 2).await;
         assert_eq!(
             (life(&old), life(&new)),
             (first, second),
@@ -207,7 +209,7 @@ fn an_upgrade_and_the_way_back_restart_no_vm() {
             assert_eq!(
                 space.pods.uids(&vm.name).len(),
                 1,
-                "no other pod was ever made for {}",
+                "no other pod was created for {}",
                 vm.name
             );
             assert_eq!(
@@ -243,7 +245,7 @@ fn fields(schema: &Value, path: &str, into: &mut BTreeSet<String>) {
 fn definitions_only_gain_fields() {
     let of = |dir: &str| {
         let mut all = BTreeSet::new();
-        let dir = rig::repo().join(dir);
+        let dir = environment::repo().join(dir);
         let files = fs::read_dir(&dir)
             .unwrap_or_else(|e| panic!("{}: {e}; run tests/cluster/previous", dir.display()));
         for file in files {

@@ -1,12 +1,11 @@
-//! How many requests a VM costs. Events, the operator's lease and the image repository, which is the namespace's, are not
-//! counted.
+//! The number of requests for a VM, without events, the operator's Lease and the image repository, which is shared.
 
 use super::harness::audit::Write;
 use super::harness::vm::{SHUTDOWN, Vm, ready_reason};
 use super::harness::{Space, e2e, eventually};
 use serde_json::{Value, json};
 
-/// Writes to a VM and its objects until it runs, by operator and runner together; each disk costs one more.
+/// Writes to a VM and its objects until it runs, by operator and runner together. Each further disk costs one more.
 const BUDGET: usize = 7;
 
 fn all_writes(space: &Space) -> Vec<Write> {
@@ -16,7 +15,7 @@ fn all_writes(space: &Space) -> Vec<Write> {
         .collect()
 }
 
-/// The VM but for its addresses, which come one after the other, and late: when the guest's network is up.
+/// The VM without its addresses, which arrive one after the other when the guest's network is up.
 fn settled(vm: &Vm<'_>) -> Value {
     let mut vm = vm.now();
     for (part, fields) in [
@@ -34,18 +33,21 @@ fn a_vm_costs_few_writes_and_a_settled_one_none() {
     e2e(1, async |space| {
         let vm = space.create("vm", json!({})).await;
         vm.booted().await;
-        let ever = space.vms.ever("vm");
+        let history = space.vms.history("vm");
         let running = ever
             .iter()
             .find(|seen| ready_reason(&seen.object) == "Running")
             .unwrap();
-        // A volume that is being made is nothing to warn of.
-        let mut reasons: Vec<String> = ever.iter().map(|seen| ready_reason(&seen.object)).collect();
+        // A volume that is being created causes no warning.
+        let mut reasons: Vec<String> = history
+            .iter()
+            .map(|seen| ready_reason(&seen.object))
+            .collect();
         reasons.dedup();
         assert_eq!(
             reasons,
             ["", "Starting", "Running"],
-            "an ordinary start is told as such"
+            "an ordinary start is reported as Normal"
         );
         let writes = all_writes(space);
         let until_running: Vec<_> = writes
@@ -62,11 +64,11 @@ fn a_vm_costs_few_writes_and_a_settled_one_none() {
             until_running.len()
         );
 
-        // A second VM, stopped, so that the new operator has more than one to look at.
+        // A second, stopped VM, so that the new operator reconciles more than one.
         let stopped = space
             .create("stopped", json!({"spec": {"vm": {"state": "Stopped"}}}))
             .await;
-        stopped.becomes("Stopped", SHUTDOWN).await;
+        stopped.wait_for_reason("Stopped", SHUTDOWN).await;
         let before = [&vm, &stopped].map(settled);
         let old = space.operator().await;
         let uid = |pod: &Value| {
@@ -110,7 +112,7 @@ fn a_vm_costs_few_writes_and_a_settled_one_none() {
             .filter(|write| write.pod == old["metadata"]["name"]);
         assert!(
             by_old.count() > 0,
-            "writes are told apart by the pod that they come from"
+            "the audit log has the pod of each write"
         );
     });
 }

@@ -1,9 +1,9 @@
-//! A machine's directories and disks are one runner's, which is also true of a runner that is an ordinary program.
+//! Directories and disks of a VM are locked by one runner, also if the runner is an ordinary process.
 #![allow(unsafe_code)]
 
+use crate::fixture::{Fixture, LIMIT};
 use crate::host::LoopDevice;
 use crate::processes::field;
-use crate::rig::{LIMIT, Rig};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let configure =
-        |runner: Value| rig.configure(&runner, &json!({"drives": [], "powerdownTimeout": 0}));
+        |runner: Value| fixture.configure(&runner, &json!({"drives": [], "powerdownTimeout": 0}));
     configure(json!({}));
-    let vm = rig.start(None);
+    let vm = fixture.start(None);
     vm.reaches("Booting");
     let there = || {
-        let entries = ["data", "run"].map(|dir| fs::read_dir(rig.path(dir)).unwrap());
+        let entries = ["data", "run"].map(|dir| fs::read_dir(fixture.path(dir)).unwrap());
         let known = |entry: fs::DirEntry| {
             (
                 entry.path(),
@@ -36,7 +36,7 @@ fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
         all
     };
     let before = there();
-    for (runner, words) in [
+    for (runner, message) in [
         (json!({}), "/tmp/data is in use by another vm-runner"),
         (
             json!({"runtimeDir": "/tmp/run2"}),
@@ -51,9 +51,9 @@ fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
         let second = vm.exec(&["run"]);
         let log = String::from_utf8_lossy(&second.stdout).into_owned();
         assert_eq!(second.status.code(), Some(67), "{log}");
-        assert!(log.contains(words), "{log}");
+        assert!(log.contains(message), "{log}");
     }
-    // While it waits for the first, it can be asked to end.
+    // While it waits for the first runner, it can be terminated.
     configure(json!({}));
     let second = std::thread::scope(|scope| {
         let second = scope.spawn(|| vm.exec(&["run"]));
@@ -70,18 +70,18 @@ fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
         String::from_utf8_lossy(&second.stdout)
     );
     assert_eq!(there(), before);
-    assert!(!rig.path("run2").exists());
-    // Killed, it leaves nothing that the next start could trip over.
+    assert!(!fixture.path("run2").exists());
+    // A killed runner leaves no lock that blocks the next start.
     configure(json!({}));
     vm.signal("-KILL");
     vm.end();
-    let vm = rig.start(None);
+    let vm = fixture.start(None);
     vm.reaches("Booting");
     vm.signal("-TERM");
-    assert_eq!(vm.end().code, 10, "{}", rig.log());
+    assert_eq!(vm.end().code, 10, "{}", fixture.log());
 }
 
-/// Another `vm-runner run` in the namespace of that process, as soon as it takes signals.
+/// Another `vm-runner run` in the namespace of that process. Returns once it handles signals.
 fn beside(first: u32) -> Option<u32> {
     let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     let is_it = |pid: &u32| {
@@ -98,8 +98,8 @@ fn beside(first: u32) -> Option<u32> {
     (caught & (1 << 14) != 0).then_some(second)
 }
 
-/// A process that is stuck: nothing that it is sent reaches it before this is dropped. (One that was stopped would be woken by the
-/// kernel when whoever has started it ends.)
+/// A suspended process: signals reach it only after this is dropped. (The kernel would resume a stopped process when
+/// its parent exits.)
 struct Stuck(libc::pid_t);
 
 impl Stuck {
@@ -127,22 +127,22 @@ impl Drop for Stuck {
     }
 }
 
-/// Whether that process lives.
+/// Whether that process exists.
 fn lives(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
 #[test]
 fn a_machine_whose_runner_is_killed_ends_too_and_nobody_has_its_disk_before() {
-    let image = Rig::with_guest();
+    let image = Fixture::with_guest();
     let device = LoopDevice::of(&image.path("disk.img"));
     let (one, two) = (
-        Rig::with_device(&device.0).alone(),
-        Rig::with_device(&device.0),
+        Fixture::with_device(&device.0).alone(),
+        Fixture::with_device(&device.0),
     );
     let drives = json!([{"type": "raw", "resource": "/dev/system-disk"}]);
-    for rig in [&one, &two] {
-        rig.configure(
+    for fixture in [&one, &two] {
+        fixture.configure(
             &json!({}),
             &json!({"drives": drives, "useTpm": true, "powerdownTimeout": 0}),
         );
@@ -153,11 +153,11 @@ fn a_machine_whose_runner_is_killed_ends_too_and_nobody_has_its_disk_before() {
     let stuck = Stuck::make(qemu);
     vm.signal("-KILL");
     vm.end();
-    for (rig, words) in [
+    for (fixture, message) in [
         (&two, "/dev/system-disk is in use"),
         (&one, "/tmp/data is in use by another vm-runner"),
     ] {
-        let end = rig.start(None).end();
+        let end = fixture.start(None).end();
         assert_eq!(
             (end.code, &end.outcome["reason"]),
             (67, &json!("DiskInUse")),
@@ -165,7 +165,10 @@ fn a_machine_whose_runner_is_killed_ends_too_and_nobody_has_its_disk_before() {
             end.log
         );
         assert!(
-            end.outcome["message"].as_str().unwrap().starts_with(words),
+            end.outcome["message"]
+                .as_str()
+                .unwrap()
+                .starts_with(message),
             "{}",
             end.log
         );
@@ -174,13 +177,13 @@ fn a_machine_whose_runner_is_killed_ends_too_and_nobody_has_its_disk_before() {
     drop(stuck);
     let began = Instant::now();
     while lives(qemu) || lives(tpm) {
-        assert!(began.elapsed() < LIMIT, "nobody looks after them");
+        assert!(began.elapsed() < LIMIT, "no process reaps them");
         std::thread::sleep(Duration::from_millis(20));
     }
-    for rig in [&one, &two] {
-        let vm = rig.start(None);
+    for fixture in [&one, &two] {
+        let vm = fixture.start(None);
         vm.reaches("Booting");
         vm.signal("-TERM");
-        assert_eq!(vm.end().code, 10, "{}", rig.log());
+        assert_eq!(vm.end().code, 10, "{}", fixture.log());
     }
 }

@@ -1,4 +1,4 @@
-//! An API server that takes everything and remembers it, or takes nothing.
+//! An API server that accepts and records all requests, or injects faults.
 
 use crate::host::Network;
 use serde_json::Value;
@@ -13,42 +13,41 @@ use std::thread;
 pub struct Request {
     /// Method, path and query.
     pub line: String,
-    /// The object.
     pub body: Value,
 }
 
-/// What can happen to a request.
+/// A fault of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
-    /// It is refused with that status.
+    /// The request is rejected with that status.
     Status(u16),
-    /// It is never answered.
+    /// The request gets no response.
     Hangs,
-    /// The connection is closed instead of an answer.
+    /// The connection is closed without a response.
     Closes,
 }
 
-/// The server. It listens in the network of each pod that is started with it, and ends with the process.
+/// The server. It listens in the network of each pod that is started with it, and runs until the process exits.
 pub struct Api {
-    /// The UID of the VM that it has; a server without one never answers.
+    /// The UID of its VM. A server without a VM never responds.
     uid: Option<&'static str>,
     requests: Arc<Mutex<Vec<Request>>>,
     faults: Arc<Mutex<VecDeque<Fault>>>,
 }
 
 impl Api {
-    /// One that has the VM of the rig's configuration and accepts every request.
+    /// A server with the VM of the fixture's configuration. It accepts each request.
     pub fn start() -> Self {
         Self::with_uid("uid-1")
     }
 
-    /// One that has a VM of that name with another UID.
+    /// A server with a VM of that name and another UID.
     pub fn with_namesake() -> Self {
         Self::with_uid("uid-2")
     }
 
-    /// One that accepts connections and never answers.
-    pub fn silent() -> Self {
+    /// A server that accepts connections and never responds.
+    pub fn without_responses() -> Self {
         Self {
             uid: None,
             requests: Arc::default(),
@@ -85,12 +84,12 @@ impl Api {
         });
     }
 
-    /// That happens to the next requests, one after the other.
+    /// The faults of the next requests, in order.
     pub fn fail(&self, faults: &[Fault]) {
         self.faults.lock().unwrap().extend(faults);
     }
 
-    /// Listens in that network; gives a kubeconfig that leads here.
+    /// Listens in that network. Returns a kubeconfig for it.
     pub fn kubeconfig(&self, network: &Network) -> String {
         let listener = network.enter(|| TcpListener::bind("127.0.0.1:0")).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -110,7 +109,7 @@ impl Api {
         kept.map(|r| r.body.clone()).collect()
     }
 
-    /// The bodies of the status writes since the last time; all requests so far are forgotten.
+    /// The bodies of the status writes since the last call. All recorded requests are deleted.
     #[allow(dead_code, reason = "there are many of them only in the bench")]
     pub fn take_statuses(&self) -> Vec<Value> {
         let requests = std::mem::take(&mut *self.requests.lock().unwrap());
@@ -121,7 +120,7 @@ impl Api {
     }
 
     /// The events so far.
-    #[allow(dead_code, reason = "the bench looks at none")]
+    #[allow(dead_code, reason = "the bench reads none")]
     pub fn event_objects(&self) -> Vec<Value> {
         let requests = self.requests.lock().unwrap();
         requests
@@ -140,7 +139,7 @@ impl Api {
             .collect()
     }
 
-    /// The reasons of those among them that are warnings.
+    /// The reasons of warnings among the events.
     pub fn warnings(&self) -> Vec<String> {
         let requests = self.requests.lock().unwrap();
         let warnings = requests
@@ -161,7 +160,7 @@ impl Api {
             .collect()
     }
 
-    /// Those that change something.
+    /// Those that change an object.
     pub fn writes(&self) -> Vec<String> {
         self.requests()
             .into_iter()
@@ -170,7 +169,7 @@ impl Api {
     }
 }
 
-/// Whether what is written is not kept.
+/// Whether the request is a dry run.
 fn is_dry(line: &str) -> bool {
     line.contains("dryRun=All")
 }
@@ -212,7 +211,7 @@ fn serve(
         let mut body = vec![0; length];
         reader.read_exact(&mut body).unwrap();
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-        // All that is asked for is who the VM is; all that is given back of a write is not looked at.
+        // The response needs only the VM's identity. The runner ignores the response to a write.
         let (api_version, kind) = (&body["apiVersion"], &body["kind"]);
         let metadata = serde_json::json!({"name": "test-vm", "uid": uid, "resourceVersion": "7"});
         let reply = match is_dry(&line) {
@@ -230,11 +229,11 @@ fn serve(
             },
             Some(Fault::Closes) => return,
             Some(Fault::Status(status)) => {
-                let words = serde_json::json!({
+                let body = serde_json::json!({
                     "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "not now", "reason": "InternalError",
                     "code": status,
                 });
-                if !answer(&mut writer, status, &words) {
+                if !answer(&mut writer, status, &body) {
                     return;
                 }
                 continue;
@@ -251,7 +250,7 @@ fn serve(
     }
 }
 
-/// Whether somebody has taken the answer.
+/// Whether the client has read the response.
 fn answer(writer: &mut TcpStream, status: u16, reply: &Value) -> bool {
     let reply = reply.to_string();
     let head = format!(

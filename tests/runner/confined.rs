@@ -1,7 +1,7 @@
-//! Files that the runner itself cannot reach any more. (QEMU: `nobody_has_a_privilege_and_qemu_is_confined`.)
+//! Files that the runner itself cannot access. (QEMU: `nobody_has_a_privilege_and_qemu_is_confined`.)
 
 use crate::api::{Api, condition};
-use crate::rig::Rig;
+use crate::fixture::Fixture;
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,41 +10,45 @@ const NO_LANDLOCK: &str = "kernel has no Landlock";
 
 #[test]
 fn a_runner_does_not_follow_its_configuration_out_of_its_folder() {
-    let (rig, api) = (Rig::with_guest(), Api::start());
+    let (fixture, api) = (Fixture::with_guest(), Api::start());
     let cpus = |cpus: u32| {
-        rig.configure(
+        fixture.configure(
             &json!({"namespace": "ns"}),
             &json!({"maximumCpus": 4, "currentCpus": cpus}),
         )
     };
     cpus(1);
-    let vm = rig.start(Some(&api));
+    let vm = fixture.start(Some(&api));
     let mut console = vm.console();
     console.wait("ready");
-    if rig.log().contains(NO_LANDLOCK) {
+    if fixture.log().contains(NO_LANDLOCK) {
         return;
     }
-    // Readable for its user, as everything else is that is tried here.
-    fs::create_dir(rig.path("elsewhere")).unwrap();
-    let own = fs::read(rig.path("config/config.yaml")).unwrap();
-    fs::remove_file(rig.path("config/config.yaml")).unwrap();
-    symlink("../elsewhere/config.yaml", rig.path("config/config.yaml")).unwrap();
+    // Readable for its user, like the other files of this test.
+    fs::create_dir(fixture.path("elsewhere")).unwrap();
+    let own = fs::read(fixture.path("config/config.yaml")).unwrap();
+    fs::remove_file(fixture.path("config/config.yaml")).unwrap();
+    symlink(
+        "../elsewhere/config.yaml",
+        fixture.path("config/config.yaml"),
+    )
+    .unwrap();
     let three = String::from_utf8(own.clone())
         .unwrap()
         .replace("\"currentCpus\":1", "\"currentCpus\":3");
-    rig.write("elsewhere/config.yaml", &three);
+    fixture.write("elsewhere/config.yaml", &three);
     vm.until("the report of a configuration that cannot be read", || {
         (condition(&api.statuses().pop()?, "ConfigInSync")["status"] == "False").then_some(())
     });
-    let seen = |console: &mut crate::rig::Console| {
+    let seen = |console: &mut crate::fixture::Console| {
         console.type_line("sh echo cpus=$(nproc)");
         console.wait("TINY sh cpus=");
         console.wait("\n").trim().to_owned()
     };
     assert_eq!(seen(&mut console), "1");
-    // What is there again, it takes.
-    fs::remove_file(rig.path("config/config.yaml")).unwrap();
-    fs::write(rig.path("config/config.yaml"), own).unwrap();
+    // It accepts a file that is created again.
+    fs::remove_file(fixture.path("config/config.yaml")).unwrap();
+    fs::write(fixture.path("config/config.yaml"), own).unwrap();
     cpus(2);
     vm.until("the second CPU", || {
         (seen(&mut console) == "2").then_some(())
@@ -53,15 +57,15 @@ fn a_runner_does_not_follow_its_configuration_out_of_its_folder() {
 
 #[test]
 fn what_the_configuration_names_is_read_wherever_it_is() {
-    let rig = Rig::new();
-    fs::create_dir(rig.path("seed")).unwrap();
-    rig.write("seed/user-data", "#cloud-config\n");
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.path("seed")).unwrap();
+    fixture.write("seed/user-data", "#cloud-config\n");
     let seed = json!({"metaData": {"instance-id": "one"}, "userDataFile": "/tmp/seed/user-data"});
-    rig.configure(
+    fixture.configure(
         &json!({"cloudInit": seed}),
         &json!({"drives": [], "powerdownTimeout": 0}),
     );
-    let vm = rig.start(None);
+    let vm = fixture.start(None);
     vm.reaches("Booting");
     vm.signal("-TERM");
     let end = vm.end();

@@ -1,10 +1,10 @@
-//! The agent of the guest's desktop, played by a shell in the guest.
+//! The agent of the guest's desktop, simulated by a shell in the guest.
 
 use crate::api::{Api, condition};
-use crate::rig::Rig;
+use crate::fixture::Fixture;
 use serde_json::json;
 
-/// Opens the agent's port in the guest, greets, and does as it is told; its end closes the port.
+/// Opens the agent's port in the guest, sends the greeting, and answers requests. Its exit closes the port.
 const AGENT: &str = "sh for n in /sys/class/virtio-ports/*/name; do \
     if [ $(cat $n) = org.jdrupes.vmop_agent.0 ]; then n=${n%/name}; p=/dev/${n##*/}; fi; done; \
     exec 3<>$p; echo 220 Hello >&3; while read -r c u <&3; do echo got $c $u >/dev/ttyS0; \
@@ -12,16 +12,16 @@ const AGENT: &str = "sh for n in /sys/class/virtio-ports/*/name; do \
 
 #[test]
 fn b18_b19_b25_a_user_is_logged_in_and_out_and_in_again_after_a_reboot() {
-    let (rig, api) = (Rig::with_guest(), Api::start());
+    let (fixture, api) = (Fixture::with_guest(), Api::start());
     let configure = |generation: i64, user: Option<&str>| {
         let display = json!({"display": {"loggedInUser": user}});
-        rig.configure(
+        fixture.configure(
             &json!({"namespace": "ns", "generation": generation}),
             &display,
         );
     };
     configure(1, Some("anna"));
-    let vm = rig.start(Some(&api));
+    let vm = fixture.start(Some(&api));
     let mut console = vm.console();
     console.wait("TINY boot=1");
     vm.reaches("Booted");
@@ -52,14 +52,14 @@ fn b18_b19_b25_a_user_is_logged_in_and_out_and_in_again_after_a_reboot() {
     console.type_line(AGENT);
     console.wait("got login anna");
     login(("True", "LoggedIn", "anna"));
-    // The configuration changes, but not its user: nobody is asked anything.
+    // The configuration changes, but not its user, so no request is sent.
     configure(2, Some("anna"));
     vm.until("generation 2", || {
         (condition(&api.statuses().pop()?, "Running")["observedGeneration"] == 2).then_some(())
     });
     configure(3, None);
     assert!(!console.wait("got logout").contains("got"));
-    // The shell has ended with that, and its port is closed.
+    // The shell has exited, and its port is closed.
     login(("False", "NotRequested", "-"));
     configure(4, Some("berta"));
     console.type_line("reboot");

@@ -1,6 +1,6 @@
-//! Every device that a VM may have, in one machine: the runner's image lacks no module of QEMU and no library.
+//! All devices of a VM in one guest: the runner's image lacks no module of QEMU and no library.
 
-use crate::rig::{DISPLAY, LIMIT, Rig};
+use crate::fixture::{DISPLAY, Fixture, LIMIT};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -19,7 +19,7 @@ const MACHINE: &str = "-no-user-config -nodefaults -display none -accel tcg -cpu
     -drive if=pflash,unit=0,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.ms.fd \
     -drive if=pflash,unit=1,format=raw,file=/tmp/vars.fd";
 
-/// QEMU waits for a client of the serial line before the guest starts.
+/// QEMU waits for a client of the serial console before the guest starts.
 const CHANNELS: &str = "-chardev socket,id=serial,path=/tmp/serial.sock,server=on,wait=on -device isa-serial,chardev=serial \
     -chardev socket,id=monitor,path=/tmp/monitor.sock,server=on,wait=off -mon chardev=monitor,mode=control \
     -device virtio-serial-pci -chardev null,id=agent -device virtserialport,chardev=agent,name=org.qemu.guest_agent.0 \
@@ -42,7 +42,7 @@ const OTHERS: &str = "-device virtio-balloon-pci -object rng-random,id=rng,filen
 /// The ways in which QEMU can read and write a file.
 const AIO: [&str; 3] = ["threads", "native", "io_uring"];
 
-/// QEMU or its TPM, killed when it is dropped.
+/// QEMU or its TPM, which is killed when it is dropped.
 struct Program(Child);
 
 impl Program {
@@ -53,7 +53,7 @@ impl Program {
             if let Some(status) = self.0.try_wait().unwrap() {
                 return status.code();
             }
-            assert!(begin.elapsed() < LIMIT, "has not ended in {LIMIT:?}");
+            assert!(begin.elapsed() < LIMIT, "has not exited in {LIMIT:?}");
             sleep(Duration::from_millis(20));
         }
     }
@@ -70,7 +70,7 @@ impl Drop for Program {
 struct Lines(BufReader<UnixStream>);
 
 impl Lines {
-    /// Connects as soon as somebody listens.
+    /// Connects as soon as a program listens.
     fn connect(socket: &Path, qemu: &mut Program, log: &Path) -> Self {
         let begin = Instant::now();
         loop {
@@ -81,7 +81,7 @@ impl Lines {
             let runs = begin.elapsed() < LIMIT && qemu.0.try_wait().unwrap().is_none();
             assert!(
                 runs,
-                "nobody listens at {}: {}",
+                "no program listens at {}: {}",
                 socket.display(),
                 fs::read_to_string(log).unwrap()
             );
@@ -89,7 +89,7 @@ impl Lines {
         }
     }
 
-    /// The next line with that text.
+    /// The next line that contains that text.
     fn wait(&mut self, text: &str) -> String {
         let mut seen = String::new();
         loop {
@@ -117,13 +117,13 @@ impl Lines {
 
 #[test]
 fn a_machine_with_every_device_boots_by_uefi_with_smm_and_shuts_down() {
-    let rig = Rig::with_guest();
+    let fixture = Fixture::with_guest();
     fs::copy(
-        rig.image("usr/share/OVMF/OVMF_VARS_4M.fd"),
-        rig.path("vars.fd"),
+        fixture.image("usr/share/OVMF/OVMF_VARS_4M.fd"),
+        fixture.path("vars.fd"),
     )
     .unwrap();
-    File::create(rig.path("cd.iso"))
+    File::create(fixture.path("cd.iso"))
         .unwrap()
         .set_len(1 << 20)
         .unwrap();
@@ -133,7 +133,7 @@ fn a_machine_with_every_device_boots_by_uefi_with_smm_and_shuts_down() {
         .map(str::to_owned)
         .collect();
     for aio in AIO {
-        File::create(rig.path(&format!("{aio}.img")))
+        File::create(fixture.path(&format!("{aio}.img")))
             .unwrap()
             .set_len(1 << 20)
             .unwrap();
@@ -163,33 +163,33 @@ fn a_machine_with_every_device_boots_by_uefi_with_smm_and_shuts_down() {
     );
     arguments.extend(["-spice".to_owned(), spice]);
 
-    let mut tpm = rig.image_program("/usr/bin/swtpm");
+    let mut tpm = fixture.image_program("/usr/bin/swtpm");
     tpm.args(
         "socket --tpm2 --tpmstate dir=/tmp --ctrl type=unixio,path=/tmp/tpm.sock --flags startup-clear --terminate"
             .split(' '),
     );
     let mut tpm = Program(tpm.spawn().unwrap());
     let begin = Instant::now();
-    while !rig.path("tpm.sock").exists() {
+    while !fixture.path("tpm.sock").exists() {
         assert!(begin.elapsed() < LIMIT, "the TPM does not listen");
         sleep(Duration::from_millis(20));
     }
     let (log, arguments) = (
-        rig.path("log"),
+        fixture.path("log"),
         arguments.iter().map(String::as_str).collect::<Vec<_>>(),
     );
     let output = File::create(&log).unwrap();
-    let mut qemu = rig.qemu(&arguments);
+    let mut qemu = fixture.qemu(&arguments);
     let mut qemu = Program(
         qemu.stdout(output.try_clone().unwrap())
             .stderr(output)
             .spawn()
             .unwrap(),
     );
-    let mut serial = Lines::connect(&rig.path("serial.sock"), &mut qemu, &log);
+    let mut serial = Lines::connect(&fixture.path("serial.sock"), &mut qemu, &log);
     assert!(serial.wait("TINY boot=1").contains("ready"));
     serial.send("disks");
-    // The guest's own, and one for each kind of I/O.
+    // The guest's own disk, and one for each kind of I/O.
     let disks = serial.wait("TINY disks");
     assert!(
         disks.trim().ends_with("vdb=2048 vdc=2048 vdd=2048"),
@@ -197,7 +197,7 @@ fn a_machine_with_every_device_boots_by_uefi_with_smm_and_shuts_down() {
     );
     serial.send("sh cat /sys/class/tpm/tpm0/tpm_version_major");
     serial.wait("TINY sh 2");
-    let mut monitor = Lines::connect(&rig.path("monitor.sock"), &mut qemu, &log);
+    let mut monitor = Lines::connect(&fixture.path("monitor.sock"), &mut qemu, &log);
     monitor.wait("QMP");
     monitor.send(r#"{"execute": "qmp_capabilities"}"#);
     monitor.wait("return");

@@ -1,24 +1,24 @@
-//! Ends: each at once, with its own code and an explanation.
+//! Exits of the runner: each is immediate and has its own code and an explanation.
 
 use crate::api::Api;
+use crate::fixture::{Fixture, Vm, run};
 use crate::processes::is_in_kernel_function;
-use crate::rig::{Rig, Vm, run};
 use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Configures a machine that needs no disk.
-fn diskless(rig: &Rig, vm: Value) {
+/// Configures a VM that needs no disk.
+fn diskless(fixture: &Fixture, vm: Value) {
     let mut vm = vm;
     vm["drives"] = json!([]);
-    rig.configure(&json!({}), &vm);
+    fixture.configure(&json!({}), &vm);
 }
 
 #[test]
 fn a_killed_qemu_is_a_crash_at_once() {
-    let rig = Rig::with_guest();
-    rig.configure(&json!({}), &json!({}));
-    let vm = rig.start(None);
+    let fixture = Fixture::with_guest();
+    fixture.configure(&json!({}), &json!({}));
+    let vm = fixture.start(None);
     vm.reaches("Booted");
     run("kill", &["-KILL".as_ref(), vm.qemu().to_string().as_ref()]);
     let end = vm.end();
@@ -30,9 +30,9 @@ fn a_killed_qemu_is_a_crash_at_once() {
 
 #[test]
 fn a_request_to_end_during_the_start_ends_the_machine_at_once() {
-    let rig = Rig::new();
-    diskless(&rig, json!({}));
-    let vm = rig.start(None);
+    let fixture = Fixture::new();
+    diskless(&fixture, json!({}));
+    let vm = fixture.start(None);
     vm.qemu();
     vm.signal("-TERM");
     let end = vm.end();
@@ -44,7 +44,7 @@ fn a_request_to_end_during_the_start_ends_the_machine_at_once() {
     );
 }
 
-/// Waits until the runner takes signals: those before are nobody's, as the kernel keeps them from a PID 1 that does not.
+/// Waits until the runner handles signals. The kernel drops earlier ones, because PID 1 has no handler for them.
 fn takes_signals(vm: &Vm) {
     let term = 1u64 << 14;
     vm.until("a runner that takes signals", || {
@@ -60,12 +60,12 @@ fn takes_signals(vm: &Vm) {
 #[test]
 fn a_request_to_end_is_followed_at_any_moment_of_the_start() {
     for after in [0, 10, 20, 40, 80, 160, 320, 640] {
-        let rig = Rig::new();
+        let fixture = Fixture::new();
         diskless(
-            &rig,
+            &fixture,
             json!({"useTpm": true, "firmware": "uefi", "powerdownTimeout": 0}),
         );
-        let vm = rig.start(None);
+        let vm = fixture.start(None);
         takes_signals(&vm);
         std::thread::sleep(Duration::from_millis(after));
         vm.signal("-TERM");
@@ -76,18 +76,22 @@ fn a_request_to_end_is_followed_at_any_moment_of_the_start() {
             "after {after} ms: {}",
             end.log
         );
-        assert!(!rig.path("run").exists(), "after {after} ms: {}", end.log);
+        assert!(
+            !fixture.path("run").exists(),
+            "after {after} ms: {}",
+            end.log
+        );
     }
 }
 
 #[test]
 fn a_request_to_end_does_not_wait_for_a_tpm_that_does_not_start() {
-    let rig = Rig::new();
-    diskless(&rig, json!({"useTpm": true}));
-    // Whoever opens it waits for somebody who writes; QEMU waits for its TPM before it greets.
-    run("mkfifo", &[rig.path("data/tpm2-00.permall").as_ref()]);
-    rig.own("data/tpm2-00.permall");
-    let vm = rig.start(None);
+    let fixture = Fixture::new();
+    diskless(&fixture, json!({"useTpm": true}));
+    // A reader of the pipe waits for a writer. QEMU waits for its TPM before its QMP greeting.
+    run("mkfifo", &[fixture.path("data/tpm2-00.permall").as_ref()]);
+    fixture.own("data/tpm2-00.permall");
+    let vm = fixture.start(None);
     vm.qemu();
     let tpm = vm.child("swtpm");
     vm.until("a TPM that opens its state", || {
@@ -106,24 +110,24 @@ fn a_request_to_end_does_not_wait_for_a_tpm_that_does_not_start() {
 
 #[test]
 fn a_machine_without_a_guest_is_ended_within_its_time() {
-    let rig = Rig::new();
-    diskless(&rig, json!({"powerdownTimeout": 3}));
-    let vm = rig.start(None);
+    let fixture = Fixture::new();
+    diskless(&fixture, json!({"powerdownTimeout": 3}));
+    let vm = fixture.start(None);
     vm.reaches("Booting");
     vm.signal("-TERM");
-    let asked = Instant::now();
+    let requested = Instant::now();
     let end = vm.end();
     assert_eq!(end.code, 10, "{}", end.log);
     // Five times the configured time at most.
-    let took = asked.elapsed();
+    let took = requested.elapsed();
     assert!((3..15).contains(&took.as_secs()), "{took:?}");
 }
 
 #[test]
 fn a_second_request_to_end_has_no_patience() {
-    let rig = Rig::new();
-    diskless(&rig, json!({"powerdownTimeout": 600}));
-    let vm = rig.start(None);
+    let fixture = Fixture::new();
+    diskless(&fixture, json!({"powerdownTimeout": 600}));
+    let vm = fixture.start(None);
     vm.reaches("Booting");
     vm.signal("-TERM");
     vm.reaches("Terminating");
@@ -134,9 +138,9 @@ fn a_second_request_to_end_has_no_patience() {
 #[test]
 fn a_machine_whose_power_is_switched_off_waits_for_no_guest() {
     for is_ending in [false, true] {
-        let rig = Rig::new();
-        diskless(&rig, json!({"powerdownTimeout": 600}));
-        let vm = rig.start(None);
+        let fixture = Fixture::new();
+        diskless(&fixture, json!({"powerdownTimeout": 600}));
+        let vm = fixture.start(None);
         vm.reaches("Booting");
         if is_ending {
             vm.signal("-TERM");
@@ -165,16 +169,16 @@ fn a_machine_whose_power_is_switched_off_waits_for_no_guest() {
 
 #[test]
 fn a_qemu_that_may_be_writing_is_not_killed_before_its_time_however_often_somebody_asks() {
-    let rig = Rig::new();
-    diskless(&rig, json!({"powerdownTimeout": 6}));
-    let vm = rig.start(None);
+    let fixture = Fixture::new();
+    diskless(&fixture, json!({"powerdownTimeout": 6}));
+    let vm = fixture.start(None);
     vm.reaches("Booting");
     run("kill", &["-STOP".as_ref(), vm.qemu().to_string().as_ref()]);
-    let asked = Instant::now();
+    let requested = Instant::now();
     for n in 1..=5 {
         vm.signal("-TERM");
         vm.until("a request", || {
-            (rig.log().matches("shutdown requested").count() >= n).then_some(())
+            (fixture.log().matches("shutdown requested").count() >= n).then_some(())
         });
     }
     let end = vm.end();
@@ -186,21 +190,21 @@ fn a_qemu_that_may_be_writing_is_not_killed_before_its_time_however_often_somebo
     );
     // SIGKILL comes 4 s after the configured 6 s; five times that at most.
     assert!(
-        (10..50).contains(&asked.elapsed().as_secs()),
+        (10..50).contains(&requested.elapsed().as_secs()),
         "{:?}",
-        asked.elapsed()
+        requested.elapsed()
     );
 }
 
 #[test]
 fn a_stopped_qemu_is_killed_in_the_end() {
-    let rig = Rig::new();
-    diskless(&rig, json!({"powerdownTimeout": 1}));
-    let vm = rig.start(None);
+    let fixture = Fixture::new();
+    diskless(&fixture, json!({"powerdownTimeout": 1}));
+    let vm = fixture.start(None);
     vm.reaches("Booting");
     run("kill", &["-STOP".as_ref(), vm.qemu().to_string().as_ref()]);
     vm.signal("-TERM");
-    let asked = Instant::now();
+    let requested = Instant::now();
     let end = vm.end();
     assert_eq!(
         (end.code, &end.outcome["qemuExit"]),
@@ -210,17 +214,17 @@ fn a_stopped_qemu_is_killed_in_the_end() {
     );
     // SIGKILL comes 4 s after the configured 1 s; five times that at most.
     assert!(
-        (5..25).contains(&asked.elapsed().as_secs()),
+        (5..25).contains(&requested.elapsed().as_secs()),
         "{:?}",
-        asked.elapsed()
+        requested.elapsed()
     );
 }
 
 #[test]
 fn an_unusable_configuration_is_explained_in_one_line() {
-    let rig = Rig::new();
-    diskless(&rig, json!({"maximumRam": "8Gb"}));
-    let end = rig.start(None).end();
+    let fixture = Fixture::new();
+    diskless(&fixture, json!({"maximumRam": "8Gb"}));
+    let end = fixture.start(None).end();
     assert_eq!(
         (end.code, &end.outcome["reason"]),
         (64, &json!("InvalidConfig"))
@@ -235,9 +239,9 @@ fn an_unusable_configuration_is_explained_in_one_line() {
 
 #[test]
 fn b14_a_qemu_that_does_not_start_says_why() {
-    let rig = Rig::new();
-    diskless(&rig, json!({"maximumRam": "100Ti"}));
-    let end = rig.start(None).end();
+    let fixture = Fixture::new();
+    diskless(&fixture, json!({"maximumRam": "100Ti"}));
+    let end = fixture.start(None).end();
     assert_eq!(
         (end.code, &end.outcome["reason"]),
         (70, &json!("StartFailed")),
@@ -273,7 +277,7 @@ fn what_qemu_would_refuse_is_told_with_its_key_or_in_its_own_words() {
     let cds =
         json!({"drives": [{"type": "ide-cd", "bootindex": 1}, {"type": "ide-cd", "bootindex": 1}]});
     let (invalid, failed) = ((64, "InvalidConfig"), (70, "StartFailed"));
-    for (vm, (code, reason), key, told) in [
+    for (vm, (code, reason), key, text) in [
         (
             cds,
             invalid,
@@ -317,13 +321,13 @@ fn what_qemu_would_refuse_is_told_with_its_key_or_in_its_own_words() {
             "'virtio-blk-pci.netdev' not found",
         ),
     ] {
-        let rig = Rig::new();
+        let fixture = Fixture::new();
         let mut vm = vm;
         if vm["drives"].is_null() {
             vm["drives"] = json!([]);
         }
-        rig.configure(&json!({}), &vm);
-        let end = rig.start(None).end();
+        fixture.configure(&json!({}), &vm);
+        let end = fixture.start(None).end();
         let message = end.outcome["message"].as_str().unwrap_or_default();
         assert_eq!(
             (end.code, &end.outcome["reason"]),
@@ -332,7 +336,7 @@ fn what_qemu_would_refuse_is_told_with_its_key_or_in_its_own_words() {
             end.log
         );
         assert!(
-            message.contains(key) && message.contains(told),
+            message.contains(key) && message.contains(text),
             "{key}: {message}"
         );
     }
@@ -340,12 +344,12 @@ fn what_qemu_would_refuse_is_told_with_its_key_or_in_its_own_words() {
 
 #[test]
 fn a_secret_of_the_seed_is_in_no_log() {
-    let rig = Rig::new();
-    rig.configure(
+    let fixture = Fixture::new();
+    fixture.configure(
         &json!({"cloudInit": {"userData": "#cloud-config\npassword: hunter2"}}),
         &json!({"drives": []}),
     );
-    let end = rig.start(None).end();
+    let end = fixture.start(None).end();
     let message = end.outcome["message"].as_str().unwrap();
     assert!(
         message.contains("cloudInit.userData: the value, which is not shown, has another type"),
@@ -360,10 +364,10 @@ fn a_secret_of_the_seed_is_in_no_log() {
 
 #[test]
 fn a_data_directory_of_somebody_else_is_explained() {
-    let rig = Rig::new();
-    diskless(&rig, json!({}));
-    std::os::unix::fs::chown(rig.path("data"), Some(0), Some(0)).unwrap();
-    let end = rig.start(None).end();
+    let fixture = Fixture::new();
+    diskless(&fixture, json!({}));
+    std::os::unix::fs::chown(fixture.path("data"), Some(0), Some(0)).unwrap();
+    let end = fixture.start(None).end();
     assert_eq!(end.code, 66, "{}", end.log);
     assert!(
         end.log.contains("/tmp/data is not writable by uid 107"),
@@ -379,40 +383,40 @@ fn a_data_directory_of_somebody_else_is_explained() {
 
 #[test]
 fn b22_an_api_server_that_does_not_answer_delays_nothing() {
-    let (rig, api) = (Rig::new(), Api::silent());
-    diskless(&rig, json!({"powerdownTimeout": 0}));
-    let config = fs::read_to_string(rig.path("config/config.yaml")).unwrap();
-    rig.write(
+    let (fixture, api) = (Fixture::new(), Api::without_responses());
+    diskless(&fixture, json!({"powerdownTimeout": 0}));
+    let config = fs::read_to_string(fixture.path("config/config.yaml")).unwrap();
+    fixture.write(
         "config/config.yaml",
         &config.replace("\"uid\"", "\"namespace\":\"ns\",\"uid\""),
     );
-    let vm = rig.start(Some(&api));
+    let vm = fixture.start(Some(&api));
     vm.reaches("Booting");
     vm.signal("-TERM");
-    let asked = Instant::now();
+    let requested = Instant::now();
     let end = vm.end();
     assert_eq!(end.code, 10, "{}", end.log);
     // The last report has 2 s; five times that at most.
     assert!(
-        asked.elapsed() < Duration::from_secs(10),
+        requested.elapsed() < Duration::from_secs(10),
         "{:?}",
-        asked.elapsed()
+        requested.elapsed()
     );
 }
 
 #[test]
 fn a_namesake_is_never_written() {
-    let (rig, api) = (Rig::new(), Api::with_namesake());
-    rig.configure(
+    let (fixture, api) = (Fixture::new(), Api::with_namesake());
+    fixture.configure(
         &json!({"namespace": "ns"}),
         &json!({"drives": [], "powerdownTimeout": 0}),
     );
-    let vm = rig.start(Some(&api));
+    let vm = fixture.start(Some(&api));
     vm.logged("the VM's object is gone");
     vm.signal("-TERM");
     assert_eq!(vm.end().code, 10);
     assert!(api.writes().is_empty(), "{:#?}", api.writes());
-    // It has looked, by a request that reads no other VM where there is the admission policy.
+    // It has read its VM by a request that the admission policy rejects for other VMs.
     let looks = "PATCH /apis/vmoperator.jdrupes.org/v1/namespaces/ns/vms/test-vm/status?&dryRun=All HTTP/1.1";
     assert!(
         !api.requests().is_empty() && api.requests().iter().all(|line| line == looks),
@@ -423,12 +427,12 @@ fn a_namesake_is_never_written() {
 
 #[test]
 fn nothing_that_other_processes_leave_behind_stays() {
-    let rig = Rig::new();
-    diskless(&rig, json!({}));
-    let vm = rig.start(None);
+    let fixture = Fixture::new();
+    diskless(&fixture, json!({}));
+    let vm = fixture.start(None);
     vm.reaches("Booting");
     let pid = vm.pid().to_string();
-    // The inner shell's child outlives it, and becomes a child of PID 1.
+    // The child of the inner shell outlives it, and becomes a child of PID 1.
     run(
         "nsenter",
         &["-t", &pid, "-p", "sh", "-c", "sh -c 'sleep 0.3 &'"].map(AsRef::as_ref),

@@ -1,20 +1,20 @@
-//! Guests that boot and are told to stop, or stop by themselves.
+//! Guests that boot and shut down, on request or by themselves.
 
 use crate::api::{Api, condition};
+use crate::fixture::{Fixture, LIMIT, run};
 use crate::host::LoopDevice;
-use crate::rig::{LIMIT, Rig, run};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 #[test]
 fn a_guest_boots_by_bios_and_is_shut_down_by_its_agent() {
-    let (rig, api) = (Rig::with_guest(), Api::start());
-    rig.configure(&json!({"namespace": "ns"}), &json!({}));
-    let vm = rig.start(Some(&api));
+    let (fixture, api) = (Fixture::with_guest(), Api::start());
+    fixture.configure(&json!({"namespace": "ns"}), &json!({}));
+    let vm = fixture.start(Some(&api));
     vm.console().wait("TINY boot=1");
     vm.reaches("Booted");
-    // Up to here, two writes tell it all.
+    // Up to here, two writes report everything.
     vm.until("a report", || {
         (condition(api.statuses().last()?, "Booted")["status"] == "True").then_some(())
     });
@@ -68,15 +68,18 @@ fn a_guest_boots_by_bios_and_is_shut_down_by_its_agent() {
         line.contains("/namespaces/ns/vms/test-vm/status?&force=true&fieldManager=vm-runner"),
         "{line}"
     );
-    assert!(!rig.path("run").exists(), "the runtime directory is gone");
+    assert!(
+        !fixture.path("run").exists(),
+        "the runtime directory is deleted"
+    );
 }
 
 #[test]
 fn a_guest_without_agent_is_shut_down_by_its_power_button() {
-    let rig = Rig::with_guest();
-    // The button is pressed after a sixth of that.
-    rig.configure(&json!({}), &json!({"powerdownTimeout": 30}));
-    let vm = rig.start(None);
+    let fixture = Fixture::with_guest();
+    // The button is pressed after a sixth of that time.
+    fixture.configure(&json!({}), &json!({"powerdownTimeout": 30}));
+    let vm = fixture.start(None);
     let mut console = vm.console();
     console.wait("ready");
     vm.reaches("Booted");
@@ -93,7 +96,7 @@ fn a_guest_without_agent_is_shut_down_by_its_power_button() {
         end.log
     );
     assert_eq!(end.code, 10, "{}", end.log);
-    let counts = rig.start(None).console().wait("ready");
+    let counts = fixture.start(None).console().wait("ready");
     assert!(
         counts.contains("boot=2 powerbuttons=1 agentshutdowns=0"),
         "{counts}"
@@ -102,9 +105,9 @@ fn a_guest_without_agent_is_shut_down_by_its_power_button() {
 
 #[test]
 fn a_guest_boots_by_uefi_and_keeps_its_machine() {
-    let rig = Rig::with_guest();
-    rig.configure(&json!({}), &json!({"firmware": "uefi"}));
-    let vm = rig.start(None);
+    let fixture = Fixture::with_guest();
+    fixture.configure(&json!({}), &json!({"firmware": "uefi"}));
+    let vm = fixture.start(None);
     let mut console = vm.console();
     console.wait("TINY boot=1");
     console.type_line("poweroff");
@@ -114,15 +117,15 @@ fn a_guest_boots_by_uefi_and_keeps_its_machine() {
         end.outcome,
         json!({"reason": "GuestShutdown", "qemuExit": 0, "byGuest": true})
     );
-    let read = |name: &str| fs::read_to_string(rig.path("data").join(name)).unwrap();
+    let read = |name: &str| fs::read_to_string(fixture.path("data").join(name)).unwrap();
     let (uuid, machine) = (read("uuid.txt"), read("machine.json"));
     assert!(machine.contains("pc-q35-"), "{machine}");
-    let variables = fs::metadata(rig.path("data/fw-vars.fd")).unwrap().ino();
-    let vm = rig.start(None);
+    let variables = fs::metadata(fixture.path("data/fw-vars.fd")).unwrap().ino();
+    let vm = fixture.start(None);
     vm.console().wait("TINY boot=2");
     assert_eq!((read("uuid.txt"), read("machine.json")), (uuid, machine));
     assert_eq!(
-        fs::metadata(rig.path("data/fw-vars.fd")).unwrap().ino(),
+        fs::metadata(fixture.path("data/fw-vars.fd")).unwrap().ino(),
         variables,
         "seeded once"
     );
@@ -130,30 +133,30 @@ fn a_guest_boots_by_uefi_and_keeps_its_machine() {
 
 #[test]
 fn a_guest_with_secure_boot_firmware_a_seed_and_no_medium_boots() {
-    let rig = Rig::with_guest();
-    rig.configure(
+    let fixture = Fixture::with_guest();
+    fixture.configure(
         &json!({"cloudInit": {"userData": {"hostname": "h"}}}),
         &json!({
-            // Nothing on the disk is signed: the firmware must not start it.
+            // The disk is not signed. The firmware must not start it.
             "firmware": "secure",
             "drives": [{"type": "raw", "resource": "/tmp/disk.img"}, {"type": "ide-cd", "file": "/tmp/none.iso"}],
         }),
     );
-    let vm = rig.start(None);
+    let vm = fixture.start(None);
     vm.logged("CD drive 0 is empty: the image repository /tmp/images cannot be used");
     vm.console().wait("Access Denied");
 }
 
 #[test]
 fn a_seed_and_ports_reach_the_guest_whose_addresses_are_told() {
-    let rig = Rig::with_guest();
+    let fixture = Fixture::with_guest();
     let port = 8022;
-    rig.configure(
+    fixture.configure(
         &json!({"namespace": "ns", "cloudInit": {"userData": {"hostname": "h"}}}),
         &json!({"network": [{"type": "user", "forward": [{"port": port, "guestPort": 8080, "protocol": "TCP"}]}]}),
     );
     let api = Api::start();
-    let vm = rig.start(Some(&api));
+    let vm = fixture.start(Some(&api));
     let mut console = vm.console();
     console.wait("TINY boot=1");
     console.type_line(
@@ -163,7 +166,7 @@ fn a_seed_and_ports_reach_the_guest_whose_addresses_are_told() {
     console.wait("CIDATA");
     vm.until("the guest's port", || {
         let mut answer = String::new();
-        let mut stream = rig.network.connect(port).ok()?;
+        let mut stream = fixture.network.connect(port).ok()?;
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         std::io::Write::write_all(&mut stream, b"GET / HTTP/1.0\r\n\r\n").ok()?;
         std::io::Read::read_to_string(&mut stream, &mut answer).ok()?;
@@ -180,9 +183,9 @@ fn a_seed_and_ports_reach_the_guest_whose_addresses_are_told() {
 
 #[test]
 fn a_machine_has_a_tpm_whose_state_stays() {
-    let rig = Rig::with_guest();
-    rig.configure(&json!({}), &json!({"firmware": "uefi", "useTpm": true}));
-    let vm = rig.start(None);
+    let fixture = Fixture::with_guest();
+    fixture.configure(&json!({}), &json!({"firmware": "uefi", "useTpm": true}));
+    let vm = fixture.start(None);
     let mut console = vm.console();
     console.wait("TINY boot=1");
     console.type_line("sh ls /sys/firmware/acpi/tables | grep -c TPM2");
@@ -191,7 +194,7 @@ fn a_machine_has_a_tpm_whose_state_stays() {
     let end = vm.end();
     assert_eq!(end.code, 0, "{}", end.log);
     assert!(
-        fs::metadata(rig.path("data/tpm2-00.permall"))
+        fs::metadata(fixture.path("data/tpm2-00.permall"))
             .unwrap()
             .len()
             > 1000
@@ -201,11 +204,11 @@ fn a_machine_has_a_tpm_whose_state_stays() {
 
 #[test]
 fn a_tpm_that_cannot_use_its_state_is_a_failed_start_that_tells_why() {
-    let (rig, api) = (Rig::with_guest(), Api::start());
-    rig.configure(&json!({"namespace": "ns"}), &json!({"useTpm": true}));
-    rig.write("data/tpm2-00.permall", "nonsense");
-    rig.own("data/tpm2-00.permall");
-    let end = rig.start(Some(&api)).end();
+    let (fixture, api) = (Fixture::with_guest(), Api::start());
+    fixture.configure(&json!({"namespace": "ns"}), &json!({"useTpm": true}));
+    fixture.write("data/tpm2-00.permall", "nonsense");
+    fixture.own("data/tpm2-00.permall");
+    let end = fixture.start(Some(&api)).end();
     assert_eq!(
         (end.code, &end.outcome["reason"]),
         (70, &json!("StartFailed")),
@@ -226,28 +229,28 @@ fn a_tpm_that_cannot_use_its_state_is_a_failed_start_that_tells_why() {
 
 #[test]
 fn b24_a_tpm_that_ends_is_told_and_the_guest_goes_on() {
-    let (rig, api) = (Rig::with_guest(), Api::start());
-    rig.configure(&json!({"namespace": "ns"}), &json!({"useTpm": true}));
-    let vm = rig.start(Some(&api));
+    let (fixture, api) = (Fixture::with_guest(), Api::start());
+    fixture.configure(&json!({"namespace": "ns"}), &json!({"useTpm": true}));
+    let vm = fixture.start(Some(&api));
     let mut console = vm.console();
     console.wait("ready");
-    let told = |status: &str| {
+    let wait_for_health = |status: &str| {
         vm.until("a report", || {
             let last = api.statuses().pop()?;
             let healthy = condition(&last, "TpmHealthy").clone();
             (healthy["status"] == status).then_some(healthy)
         })
     };
-    told("True");
+    wait_for_health("True");
     run(
         "kill",
         &["-KILL".as_ref(), vm.child("swtpm").to_string().as_ref()],
     );
-    let healthy = told("False");
+    let healthy = wait_for_health("False");
     assert_eq!(healthy["reason"], "TpmEnded");
-    for word in ["signal 9", "continues without a TPM", "restartRequest"] {
+    for text in ["signal 9", "continues without a TPM", "restartRequest"] {
         assert!(
-            healthy["message"].as_str().unwrap().contains(word),
+            healthy["message"].as_str().unwrap().contains(text),
             "{healthy}"
         );
     }
@@ -268,11 +271,14 @@ fn b24_a_tpm_that_ends_is_told_and_the_guest_goes_on() {
 
 #[test]
 fn a_second_machine_on_the_same_device_is_refused() {
-    let image = Rig::with_guest();
+    let image = Fixture::with_guest();
     let device = LoopDevice::of(&image.path("disk.img"));
-    let (one, two) = (Rig::with_device(&device.0), Rig::with_device(&device.0));
-    for rig in [&one, &two] {
-        rig.configure(
+    let (one, two) = (
+        Fixture::with_device(&device.0),
+        Fixture::with_device(&device.0),
+    );
+    for fixture in [&one, &two] {
+        fixture.configure(
             &json!({}),
             &json!({"drives": [{"type": "raw", "resource": "/dev/system-disk"}]}),
         );

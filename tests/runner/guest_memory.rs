@@ -1,10 +1,10 @@
-//! What the machine's memory is made of, as the kernel sees it.
+//! The mapping of the guest's memory.
 
-use crate::rig::Rig;
+use crate::fixture::Fixture;
 use serde_json::json;
 use std::fs;
 
-/// Of QEMU's mapping of the guest's memory, if that is a file without a name: its rights, and the size of its pages.
+/// The permissions and the page size of QEMU's mapping of the guest's memory, if it is a file without a name.
 fn mapping(pid: u32) -> Option<(String, String)> {
     let maps = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
     let (_, of_file) = maps.split_once("/memfd:memory-backend-memfd")?;
@@ -22,12 +22,12 @@ fn mapping(pid: u32) -> Option<(String, String)> {
 #[test]
 fn shared_memory_is_a_file_that_qemu_can_hand_on_and_ordinary_memory_is_not() {
     for shared in [true, false] {
-        let rig = Rig::with_guest();
-        rig.configure(
+        let fixture = Fixture::with_guest();
+        fixture.configure(
             &json!({}),
             &json!({"sharedMemory": shared, "powerdownTimeout": 0}),
         );
-        let vm = rig.start(None);
+        let vm = fixture.start(None);
         vm.console().wait("ready");
         let expected = shared.then(|| ("rw-s".to_owned(), "4 kB".to_owned()));
         assert_eq!(mapping(vm.qemu()), expected, "shared: {shared}");
@@ -36,13 +36,13 @@ fn shared_memory_is_a_file_that_qemu_can_hand_on_and_ordinary_memory_is_not() {
     }
 }
 
-/// The node's huge pages of 2 MiB, put back in the end as they were.
+/// The node's huge pages of 2 MiB. The previous number is restored when this is dropped.
 struct HugePages(String);
 
 const SET_ASIDE: &str = "/proc/sys/vm/nr_hugepages";
 
 impl HugePages {
-    /// So many; none if the machine does not give them.
+    /// Reserves that many, or returns none if the machine does not provide them.
     fn set_aside(count: u32) -> Option<Self> {
         let pages = Self(fs::read_to_string(SET_ASIDE).ok()?);
         fs::write(SET_ASIDE, count.to_string()).ok()?;
@@ -58,15 +58,15 @@ impl Drop for HugePages {
 
 #[test]
 fn memory_is_made_of_huge_pages_and_where_there_are_none_it_is_explained() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let huge =
         json!({"drives": [], "hugepages": "2Mi", "maximumRam": "64 MiB", "powerdownTimeout": 0});
-    rig.configure(&json!({}), &huge);
+    fixture.configure(&json!({}), &huge);
     let Some(pages) = HugePages::set_aside(0) else {
         println!("huge pages were not looked at: {SET_ASIDE} cannot be written here");
         return;
     };
-    let end = rig.start(None).end();
+    let end = fixture.start(None).end();
     assert_eq!(
         (end.code, &end.outcome["reason"]),
         (70, &json!("StartFailed")),
@@ -82,7 +82,7 @@ fn memory_is_made_of_huge_pages_and_where_there_are_none_it_is_explained() {
         println!("huge pages were not used: the kernel has no room for 40 of them");
         return;
     };
-    let vm = rig.start(None);
+    let vm = fixture.start(None);
     vm.reaches("Booting");
     assert_eq!(
         mapping(vm.qemu()),

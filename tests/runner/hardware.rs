@@ -1,13 +1,13 @@
-//! What a guest sees of its machine, and that it stays.
+//! The hardware that a guest sees, and its stability over starts.
 
-use crate::rig::{Console, LIMIT, Rig};
+use crate::fixture::{Console, Fixture, LIMIT};
 use serde_json::json;
 use std::fs;
 use std::io::Write;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// Slots, each with the vendor and the device there, as the guest sees them; the chipset is left out.
+/// PCI slots with vendor and device, as the guest sees them, without the chipset.
 fn devices(console: &mut Console) -> Vec<String> {
     console.type_line(
         "sh cd /sys/bus/pci/devices; for d in 0000:00:*; do echo dev ${d#0000:00:} $(cat $d/vendor $d/device); done; echo done",
@@ -20,8 +20,8 @@ fn devices(console: &mut Console) -> Vec<String> {
     devices.map(|device| device.replace("0x", "")).collect()
 }
 
-/// What the reference's command line gives with pc-q35-9.2 and QEMU 10.0, seen by `query-pci`: balloon, serial bus, USB,
-/// entropy, screen, sound, one network, two disks.
+/// The devices of the Java VM-Operator's command line with pc-q35-9.2 and QEMU 10.0, from `query-pci`: balloon, serial
+/// bus, USB, entropy, screen, sound, one network, two disks.
 const OF_REFERENCE: [&str; 9] = [
     "01.0 1af4 1002",
     "02.0 1af4 1003",
@@ -36,28 +36,28 @@ const OF_REFERENCE: [&str; 9] = [
 
 #[test]
 fn devices_are_where_the_reference_has_them_and_stay_when_others_come_and_go() {
-    let rig = Rig::with_guest();
+    let fixture = Fixture::with_guest();
     let disks = ["/tmp/disk.img", "/tmp/two.img", "/tmp/three.img"];
     for disk in &disks[1..] {
-        fs::File::create(rig.path(&disk[5..]))
+        fs::File::create(fixture.path(&disk[5..]))
             .unwrap()
             .set_len(1 << 20)
             .unwrap();
-        rig.own(&disk[5..]);
+        fixture.own(&disk[5..]);
     }
     let configure = |network: serde_json::Value, disks: &[&str]| {
         let drives: Vec<_> = disks
             .iter()
             .map(|disk| json!({"type": "raw", "resource": disk}))
             .collect();
-        // With two heads, as an emulated machine with one gets a simpler screen than the reference's.
-        rig.configure(
+        // With two heads, because an emulated VM with one head gets a simpler screen than that of the Java VM-Operator.
+        fixture.configure(
             &json!({}),
             &json!({"network": network, "drives": drives, "display": {"outputs": 2}}),
         );
     };
     let run = || {
-        let vm = rig.start(None);
+        let vm = fixture.start(None);
         let mut console = vm.console();
         console.wait("ready");
         let devices = devices(&mut console);
@@ -77,17 +77,17 @@ fn devices_are_where_the_reference_has_them_and_stay_when_others_come_and_go() {
 
 #[test]
 fn a_machine_of_the_reference_keeps_its_type_its_places_and_its_address() {
-    let rig = Rig::with_guest();
-    rig.write("data/uuid.txt", "2f3c1f9e-8e6e-4d6e-9f0e-0d5f6f2d9b11\n");
-    rig.write(
+    let fixture = Fixture::with_guest();
+    fixture.write("data/uuid.txt", "2f3c1f9e-8e6e-4d6e-9f0e-0d5f6f2d9b11\n");
+    fixture.write(
         "data/VM.ftl.yaml",
         "- - \"-machine\"\n  - \"pc-q35-9.1,usb=off\"\n",
     );
-    rig.configure(
+    fixture.configure(
         &json!({}),
         &json!({"network": [{"type": "user"}], "display": {"outputs": 2}}),
     );
-    let vm = rig.start(None);
+    let vm = fixture.start(None);
     let mut console = vm.console();
     console.wait("ready");
     assert_eq!(devices(&mut console), OF_REFERENCE[..8]);
@@ -95,7 +95,7 @@ fn a_machine_of_the_reference_keeps_its_type_its_places_and_its_address() {
         console.type_line(&format!("sh {command}; echo done"));
         console.wait("TINY sh done")
     };
-    // What QEMU gives to a first interface without an address, as the reference did.
+    // QEMU's default for a first interface without an address, as with the Java VM-Operator.
     assert!(ask("cat /sys/class/net/eth0/address").contains("52:54:00:12:34:56"));
     assert!(ask("cat /sys/class/dmi/id/product_version").contains("pc-q35-9.1"));
     assert!(
@@ -103,8 +103,8 @@ fn a_machine_of_the_reference_keeps_its_type_its_places_and_its_address() {
     );
 }
 
-/// What a guest sees of its network cards and disks: slot, and what tells one from another. It finds one after the other; so
-/// many are waited for.
+/// The identities of the guest's network cards and disks, by slot. The guest finds them one after the other, so it
+/// waits for that number.
 fn cards_and_disks(console: &mut Console, count: usize) -> Vec<String> {
     let began = Instant::now();
     loop {
@@ -123,21 +123,21 @@ fn cards_and_disks(console: &mut Console, count: usize) -> Vec<String> {
     }
 }
 
-/// As a runner has kept it of a VM with two networks, two disks and a seed.
+/// The recorded choices of a runner for a VM with two networks, two disks and a seed.
 const KEPT: &str = r#"{"machineType": "pc-q35-9.2", "pci": {"first": 1, "slots": {"network 52:54:00:00:00:01": 7,
     "network 52:54:00:00:00:02": 8, "disk /tmp/disk.img": 9, "disk /tmp/two.img": 10, "seed": 11}}}"#;
 
 #[test]
 fn a_vm_that_we_have_installed_keeps_each_card_and_disk_where_it_was_when_others_come_and_go() {
-    let rig = Rig::with_guest();
-    rig.write("data/machine.json", KEPT);
-    rig.own("data/machine.json");
+    let fixture = Fixture::with_guest();
+    fixture.write("data/machine.json", KEPT);
+    fixture.own("data/machine.json");
     for (disk, mebibytes) in [("two.img", 2), ("three.img", 3)] {
-        fs::File::create(rig.path(disk))
+        fs::File::create(fixture.path(disk))
             .unwrap()
             .set_len(mebibytes << 20)
             .unwrap();
-        rig.own(disk);
+        fixture.own(disk);
     }
     let card = |n: u32| {
         (
@@ -152,8 +152,8 @@ fn a_vm_that_we_have_installed_keeps_each_card_and_disk_where_it_was_when_others
             .iter()
             .map(|disk| json!({"type": "raw", "resource": format!("/tmp/{disk}")}))
             .collect();
-        rig.configure(&json!({}), &json!({"network": cards, "drives": drives}));
-        let vm = rig.start(None);
+        fixture.configure(&json!({}), &json!({"network": cards, "drives": drives}));
+        let vm = fixture.start(None);
         let mut console = vm.console();
         console.wait("ready");
         let seen = cards_and_disks(&mut console, count);
@@ -181,7 +181,7 @@ fn a_vm_that_we_have_installed_keeps_each_card_and_disk_where_it_was_when_others
             "0d.0 6144".to_owned()
         ]
     );
-    // What was away is back, what was there is gone.
+    // The removed devices are back, and the new ones are removed.
     assert_eq!(
         run(&[1], &["disk.img", "three.img"]),
         [format!("07.0 {one}"), "0d.0 6144".to_owned()]
@@ -190,12 +190,12 @@ fn a_vm_that_we_have_installed_keeps_each_card_and_disk_where_it_was_when_others
 
 #[test]
 fn a_network_card_has_the_queues_and_interrupts_that_qemu_gives_by_itself() {
-    let rig = Rig::new();
-    rig.configure(
+    let fixture = Fixture::new();
+    fixture.configure(
         &json!({}),
         &json!({"drives": [], "network": [{"type": "user"}], "powerdownTimeout": 0}),
     );
-    let vm = rig.start(None);
+    let vm = fixture.start(None);
     let card = vm
         .arguments()
         .into_iter()
@@ -215,7 +215,7 @@ fn a_network_card_has_the_queues_and_interrupts_that_qemu_gives_by_itself() {
             "stdio",
         ];
         let network = ["-netdev", "user,id=hostnet0", "-device", &card];
-        let mut qemu = rig.qemu(&[&machine[..], &network].concat());
+        let mut qemu = fixture.qemu(&[&machine[..], &network].concat());
         let mut qemu = qemu
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -247,10 +247,10 @@ fn a_network_card_has_the_queues_and_interrupts_that_qemu_gives_by_itself() {
 
 #[test]
 fn a_machine_type_that_qemu_no_longer_has_is_explained() {
-    let rig = Rig::new();
-    rig.write("data/machine.json", r#"{"machineType": "pc-q35-2.3"}"#);
-    rig.configure(&json!({}), &json!({"drives": []}));
-    let end = rig.start(None).end();
+    let fixture = Fixture::new();
+    fixture.write("data/machine.json", r#"{"machineType": "pc-q35-2.3"}"#);
+    fixture.configure(&json!({}), &json!({"drives": []}));
+    let end = fixture.start(None).end();
     assert_eq!(
         (end.code, &end.outcome["reason"]),
         (70, &json!("StartFailed")),

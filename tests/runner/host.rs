@@ -1,6 +1,6 @@
-//! What a machine is given of its host: a bridge, a block device, a volume.
+//! Resources of the host for a VM: a bridge, a block device, a volume.
 
-use crate::rig::{LIMIT, Rig, run};
+use crate::fixture::{Fixture, LIMIT, run};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -12,12 +12,12 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A network namespace, as a pod has one: every port is free in it, and no other test sees it. It ends when this value, its
-/// sockets and its processes are gone.
+/// A network namespace like that of a pod: each port is free in it, and it is separate from other tests. It ends with
+/// this value, its sockets and its processes.
 pub struct Network(File);
 
 impl Network {
-    /// One with a loopback device only.
+    /// A namespace with a loopback device only.
     pub fn new() -> Self {
         let script = "ip link set lo up && echo up && read -r _";
         let mut command = Command::new("unshare");
@@ -37,7 +37,7 @@ impl Network {
         network
     }
 
-    /// One with a bridge `br0` besides.
+    /// A namespace with an additional bridge `br0`.
     pub fn with_bridge() -> Self {
         let network = Self::new();
         network.ip(&["link", "add", "br0", "mtu", "1400", "type", "bridge"]);
@@ -45,12 +45,12 @@ impl Network {
         network
     }
 
-    /// The namespace's file, for other processes.
+    /// The namespace's file in `/proc`, for other processes.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 
-    /// That program, in the namespace.
+    /// A command that runs that program in the namespace.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.path())).arg(program);
@@ -81,7 +81,7 @@ impl Network {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// What that script for bash prints there.
+    /// The output of that bash script in the namespace.
     pub fn bash(&self, script: &str) -> String {
         let output = self
             .command("timeout")
@@ -115,13 +115,13 @@ impl Drop for LoopDevice {
     }
 }
 
-/// A volume of a few MiB, which can be full.
+/// A volume of a few MiB, which can be filled.
 pub struct SmallVolume(PathBuf);
 
 impl SmallVolume {
-    pub fn of(rig: &Rig, name: &str, mib: u32) -> Self {
-        fs::create_dir(rig.path(name)).unwrap();
-        let volume = Self(rig.path(name));
+    pub fn of(fixture: &Fixture, name: &str, mib: u32) -> Self {
+        fs::create_dir(fixture.path(name)).unwrap();
+        let volume = Self(fixture.path(name));
         let options = format!("mode=777,size={mib}m");
         run(
             "mount",
@@ -151,7 +151,7 @@ impl Drop for SmallVolume {
     }
 }
 
-/// A file system on a server that never answers: a mount of FUSE whose program reads no request.
+/// A file system on a server that never responds: a FUSE mount whose program reads no request.
 pub struct SilentServer {
     program: Child,
     mount: PathBuf,
@@ -187,7 +187,7 @@ impl SilentServer {
 
 impl Drop for SilentServer {
     fn drop(&mut self) {
-        // The kernel answers in its place then.
+        // Then the kernel answers in its place.
         let _ = self.program.kill();
         let _ = self.program.wait();
         let _ = Command::new("umount")

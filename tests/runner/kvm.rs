@@ -1,19 +1,19 @@
-//! Hardware acceleration: that it is tried before it is relied on. Whether this machine's KVM works does not matter here.
+//! Hardware acceleration is tested before it is used. The tests pass with and without a working KVM.
 
 use crate::api::{Api, condition};
-use crate::rig::Rig;
+use crate::fixture::Fixture;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 
-/// The mode that lets the pod's user open the device, and KVM's number.
+/// The mode that allows the pod's user to open the device, and the device number of KVM.
 const KVM: &str = "666 10 232";
 
-/// How the guest runs, as the runner reports it once it runs.
-fn accelerated(rig: &Rig, device: &str) -> Value {
+/// The acceleration of the guest, as the running runner reports it.
+fn accelerated(fixture: &Fixture, device: &str) -> Value {
     let api = Api::start();
-    rig.configure(&json!({"namespace": "ns"}), &json!({"accelerator": "auto"}));
-    let vm = rig.start_with_kvm(Some(&api), device);
+    fixture.configure(&json!({"namespace": "ns"}), &json!({"accelerator": "auto"}));
+    let vm = fixture.start_with_kvm(Some(&api), device);
     vm.reaches("Booted");
     vm.until("a report", || {
         let last = api.statuses().pop()?;
@@ -24,26 +24,30 @@ fn accelerated(rig: &Rig, device: &str) -> Value {
 
 #[test]
 fn a_kvm_that_cannot_be_used_is_explained_and_the_guest_is_emulated() {
-    let rig = Rig::with_guest();
-    for (device, word) in [
+    let fixture = Fixture::with_guest();
+    for (device, text) in [
         ("666 1 3", "/dev/kvm is device 1:3 and not KVM's"),
         (
             "600 10 232",
             "/dev/kvm cannot be opened by uid 107: Permission denied",
         ),
     ] {
-        let accelerated = accelerated(&rig, device);
+        let accelerated = accelerated(&fixture, device);
         assert_eq!(
             (&accelerated["status"], &accelerated["reason"]),
             (&json!("False"), &json!("KvmNotAvailable"))
         );
         assert!(
-            accelerated["message"].as_str().unwrap().contains(word),
+            accelerated["message"].as_str().unwrap().contains(text),
             "{accelerated}"
         );
-        assert!(!rig.log().contains("KVM was tested"), "{}", rig.log());
-        rig.configure(&json!({}), &json!({"accelerator": "kvm"}));
-        let end = rig.start_with_kvm(None, device).end();
+        assert!(
+            !fixture.log().contains("KVM was tested"),
+            "{}",
+            fixture.log()
+        );
+        fixture.configure(&json!({}), &json!({"accelerator": "kvm"}));
+        let end = fixture.start_with_kvm(None, device).end();
         assert_eq!(
             (end.code, &end.outcome["reason"]),
             (69, &json!("AcceleratorUnavailable")),
@@ -51,7 +55,7 @@ fn a_kvm_that_cannot_be_used_is_explained_and_the_guest_is_emulated() {
             end.log
         );
         assert!(
-            end.outcome["message"].as_str().unwrap().contains(word),
+            end.outcome["message"].as_str().unwrap().contains(text),
             "{}",
             end.outcome
         );
@@ -60,8 +64,8 @@ fn a_kvm_that_cannot_be_used_is_explained_and_the_guest_is_emulated() {
 
 #[test]
 fn a_cpu_model_that_qemu_does_not_have_is_a_wrong_configuration_and_told_with_those_that_work() {
-    let rig = Rig::new();
-    for (accelerator, model, word, hint) in [
+    let fixture = Fixture::new();
+    for (accelerator, model, text, hint) in [
         (
             "tcg",
             "nehalem-9",
@@ -87,11 +91,11 @@ fn a_cpu_model_that_qemu_does_not_have_is_a_wrong_configuration_and_told_with_th
             "correct its features",
         ),
     ] {
-        rig.configure(
+        fixture.configure(
             &json!({}),
             &json!({"drives": [], "accelerator": accelerator, "cpuModel": model}),
         );
-        let end = rig.start(None).end();
+        let end = fixture.start(None).end();
         assert_eq!(
             (end.code, &end.outcome["reason"]),
             (64, &json!("InvalidConfig")),
@@ -104,10 +108,10 @@ fn a_cpu_model_that_qemu_does_not_have_is_a_wrong_configuration_and_told_with_th
             "{message}"
         );
         assert!(
-            message.contains(word) && message.contains(hint),
+            message.contains(text) && message.contains(hint),
             "{message}"
         );
-        // Those that lack something here are not among them.
+        // CPU models with missing features are not among them.
         assert!(
             !message.contains("host,") && !message.contains("Skylake"),
             "{message}"
@@ -120,15 +124,15 @@ fn the_machines_own_kvm_runs_the_guest_or_it_is_said_why_not() {
     if !Path::new("/dev/kvm").exists() {
         return;
     }
-    let rig = Rig::with_guest();
-    let accelerated = accelerated(&rig, KVM);
-    let log = rig.log();
+    let fixture = Fixture::with_guest();
+    let accelerated = accelerated(&fixture, KVM);
+    let log = fixture.log();
     assert!(log.contains("KVM was tested"), "{log}");
     if accelerated["status"] == "True" {
         assert!(log.contains(" -accel kvm "), "{log}");
         return;
     }
-    // The guest has booted all the same, and nothing of the attempt is left.
+    // The guest has booted anyway, and nothing of the attempt remains.
     assert_eq!(accelerated["reason"], "KvmDoesNotWork");
     assert!(
         accelerated["message"]
@@ -138,9 +142,9 @@ fn the_machines_own_kvm_runs_the_guest_or_it_is_said_why_not() {
         "{accelerated}"
     );
     assert!(log.contains(" -accel tcg "), "{log}");
-    assert!(!rig.path("run/kvm-probe.bin").exists());
-    rig.configure(&json!({}), &json!({"accelerator": "kvm"}));
-    let end = rig.start_with_kvm(None, KVM).end();
+    assert!(!fixture.path("run/kvm-probe.bin").exists());
+    fixture.configure(&json!({}), &json!({"accelerator": "kvm"}));
+    let end = fixture.start_with_kvm(None, KVM).end();
     assert_eq!(
         (end.code, &end.outcome["reason"]),
         (69, &json!("AcceleratorUnavailable")),
@@ -151,10 +155,10 @@ fn the_machines_own_kvm_runs_the_guest_or_it_is_said_why_not() {
 
 #[test]
 fn the_guest_that_kvm_is_tried_with_comes_to_its_end_and_to_64_bits() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let (bios, through) = vm_operator::runner::kvm_guest();
     let ends = |name: &str, bios: &[u8], model: &str| {
-        fs::write(rig.path(name), bios).unwrap();
+        fs::write(fixture.path(name), bios).unwrap();
         let bios = format!("/tmp/{name}");
         let arguments = "-nodefaults -no-user-config -no-reboot -display none -machine q35 -accel tcg -m 16M -device \
             isa-debug-exit,iobase=0xf4,iosize=4 -bios";
@@ -163,13 +167,13 @@ fn the_guest_that_kvm_is_tried_with_comes_to_its_end_and_to_64_bits() {
             &[&bios, "-cpu", model],
         ]
         .concat();
-        rig.qemu(&arguments).status().unwrap().code()
+        fixture.qemu(&arguments).status().unwrap().code()
     };
-    // Also models that have no 64 bits, or do not know how to tell.
+    // Also models without 64 bits or without the CPUID leaf for it.
     for model in ["max", "qemu64", "qemu32", "486"] {
         assert_eq!(ends("whole.bin", &bios, model), Some(through), "{model}");
     }
-    // Without its first page table it fails where it takes 64 bits only.
+    // Without its first page table it fails only if it enters 64-bit mode.
     let table = bios
         .windows(4)
         .position(|bytes| bytes == [0x03, 0x20, 0, 0])

@@ -1,7 +1,7 @@
-//! Changes while the guest runs, and the console.
+//! Changes while the guest runs, and the serial console.
 
 use crate::api::{Api, condition};
-use crate::rig::{DISPLAY, Rig};
+use crate::fixture::{DISPLAY, Fixture};
 use serde_json::json;
 use std::fs;
 use std::io::{Read, Write};
@@ -10,12 +10,12 @@ use std::process::Stdio;
 
 #[test]
 fn b34_cpus_follow_the_configuration_and_a_bad_one_changes_nothing() {
-    let (rig, api) = (Rig::with_guest(), Api::start());
+    let (fixture, api) = (Fixture::with_guest(), Api::start());
     let configure = |generation: i64, vm| {
-        rig.configure(&json!({"namespace": "ns", "generation": generation}), &vm)
+        fixture.configure(&json!({"namespace": "ns", "generation": generation}), &vm)
     };
     configure(1, json!({"maximumCpus": 4, "currentCpus": 1}));
-    let vm = rig.start(Some(&api));
+    let vm = fixture.start(Some(&api));
     let mut console = vm.console();
     console.wait("TINY boot=1");
     vm.reaches("Booted");
@@ -33,7 +33,7 @@ fn b34_cpus_follow_the_configuration_and_a_bad_one_changes_nothing() {
         3,
         json!({"maximumCpus": 4, "currentCpus": 2, "maximumRam": "8Gb"}),
     );
-    let status = vm.until("a refusal", || {
+    let status = vm.until("a rejection", || {
         api.statuses()
             .pop()
             .filter(|last| condition(last, "ConfigInSync")["status"] == "False")
@@ -57,25 +57,25 @@ fn b34_cpus_follow_the_configuration_and_a_bad_one_changes_nothing() {
 
 #[test]
 fn a_display_has_its_password_and_nobody_reads_it() {
-    let (rig, api) = (Rig::new(), Api::start());
-    rig.configure(
+    let (fixture, api) = (Fixture::new(), Api::start());
+    fixture.configure(
         &json!({"namespace": "ns"}),
         &json!({
             "drives": [], "display": {"spice": {"port": DISPLAY}}, "powerdownTimeout": 0,
         }),
     );
-    rig.write("config/display-password", "geheim1\n");
-    rig.write("config/password-expiry", "now\n");
-    let vm = rig.start(Some(&api));
+    fixture.write("config/display-password", "geheim1\n");
+    fixture.write("config/password-expiry", "now\n");
+    let vm = fixture.start(Some(&api));
     let serial = |n: i64| {
         vm.until("a password serial", || {
             (api.statuses().pop()?["status"]["displayPasswordSerial"] == n).then_some(())
         });
     };
     serial(1);
-    rig.write("config/password-expiry", "never\n");
+    fixture.write("config/password-expiry", "never\n");
     serial(2);
-    rig.write("config/display-password", "geheim2\n");
+    fixture.write("config/display-password", "geheim2\n");
     serial(3);
     let arguments = std::fs::read_to_string(format!("/proc/{}/cmdline", vm.qemu())).unwrap();
     assert!(arguments.contains("disable-ticketing=off"));
@@ -90,9 +90,9 @@ fn a_display_has_its_password_and_nobody_reads_it() {
 
 #[test]
 fn a_console_talks_to_the_guest_and_its_log_begins_with_the_boot() {
-    let rig = Rig::with_guest();
-    rig.configure(&json!({}), &json!({}));
-    let vm = rig.start(None);
+    let fixture = Fixture::with_guest();
+    fixture.configure(&json!({}), &json!({}));
+    let vm = fixture.start(None);
     let mut console = vm.console();
     console.wait("TINY boot=1");
     let mut command = vm.exec_command(&["console"]);
@@ -110,7 +110,7 @@ fn a_console_talks_to_the_guest_and_its_log_begins_with_the_boot() {
     while !shown.contains("TINY echo one") {
         let mut buffer = [0; 4096];
         let n = screen.read(&mut buffer).unwrap();
-        assert!(n > 0, "the console has ended: {shown}");
+        assert!(n > 0, "the console has closed: {shown}");
         shown.push_str(&String::from_utf8_lossy(&buffer[..n]));
     }
     keys.write_all(b"\x1d").unwrap();
@@ -136,9 +136,9 @@ fn a_console_talks_to_the_guest_and_its_log_begins_with_the_boot() {
 
 #[test]
 fn a_guest_that_reboots_is_not_booted_until_its_agent_answers_again() {
-    let (rig, api) = (Rig::with_guest(), Api::start());
-    rig.configure(&json!({"namespace": "ns"}), &json!({}));
-    let vm = rig.start(Some(&api));
+    let (fixture, api) = (Fixture::with_guest(), Api::start());
+    fixture.configure(&json!({"namespace": "ns"}), &json!({}));
+    let vm = fixture.start(Some(&api));
     let mut console = vm.console();
     vm.reaches("Booted");
     console.type_line("reboot");
@@ -162,13 +162,13 @@ fn a_guest_that_reboots_is_not_booted_until_its_agent_answers_again() {
 
 #[test]
 fn a_cpu_that_the_guest_does_not_give_back_is_told_and_asked_for_again_with_another_number_only() {
-    let (rig, api) = (Rig::with_guest(), Api::start());
+    let (fixture, api) = (Fixture::with_guest(), Api::start());
     let configure = |generation: i64, cpus: u32| {
         let runner = json!({"namespace": "ns", "generation": generation, "logLevel": "debug"});
-        rig.configure(&runner, &json!({"maximumCpus": 4, "currentCpus": cpus}));
+        fixture.configure(&runner, &json!({"maximumCpus": 4, "currentCpus": cpus}));
     };
     configure(1, 2);
-    let vm = rig.start(Some(&api));
+    let vm = fixture.start(Some(&api));
     let mut console = vm.console();
     console.wait("TINY boot=1");
     vm.reaches("Booted");
@@ -180,78 +180,78 @@ fn a_cpu_that_the_guest_does_not_give_back_is_told_and_asked_for_again_with_anot
     };
     gives(0);
     configure(2, 1);
-    let told = |reason: &str, generation: i64| {
+    let wait_for_condition = |reason: &str, generation: i64| {
         vm.until(reason, || {
             let last = api.statuses().pop()?;
-            let told = condition(&last, "CpusInSync").clone();
-            (told["reason"] == reason && told["observedGeneration"] == generation)
-                .then_some((last, told))
+            let found = condition(&last, "CpusInSync").clone();
+            (found["reason"] == reason && found["observedGeneration"] == generation)
+                .then_some((last, found))
         })
     };
-    let (status, refused) = told("RefusedByGuest", 2);
+    let (status, cpus_in_sync) = wait_for_condition("RefusedByGuest", 2);
     assert_eq!(
-        (&status["status"]["cpus"], &refused["status"]),
+        (&status["status"]["cpus"], &cpus_in_sync["status"]),
         (&json!(2), &json!("False"))
     );
-    for word in ["keeps cpu-1", "_OST status 0x80", "currentCpus"] {
+    for text in ["keeps cpu-1", "_OST status 0x80", "currentCpus"] {
         assert!(
-            refused["message"].as_str().unwrap().contains(word),
-            "{refused}"
+            cpus_in_sync["message"].as_str().unwrap().contains(text),
+            "{cpus_in_sync}"
         );
     }
     gives(1);
     // Another configuration with the same number is followed without another request.
     configure(3, 1);
-    told("RefusedByGuest", 3);
-    let asked = || rig.log().matches("device_del").count();
-    assert_eq!(asked(), 1, "{}", rig.log());
+    wait_for_condition("RefusedByGuest", 3);
+    let removals = || fixture.log().matches("device_del").count();
+    assert_eq!(removals(), 1, "{}", fixture.log());
     configure(4, 2);
-    told("AsConfigured", 4);
+    wait_for_condition("AsConfigured", 4);
     configure(5, 1);
-    let (status, _) = told("AsConfigured", 5);
+    let (status, _) = wait_for_condition("AsConfigured", 5);
     assert_eq!(
-        (&status["status"]["cpus"], asked()),
+        (&status["status"]["cpus"], removals()),
         (&json!(1), 2),
         "{}",
-        rig.log()
+        fixture.log()
     );
 }
 
 #[test]
 fn a_configuration_that_is_no_text_or_cannot_be_read_changes_nothing_and_is_told() {
-    let (rig, api) = (Rig::new(), Api::start());
+    let (fixture, api) = (Fixture::new(), Api::start());
     let configure = |generation: i64| {
-        rig.configure(
+        fixture.configure(
             &json!({"namespace": "ns", "generation": generation}),
             &json!({"drives": [], "powerdownTimeout": 0, "maximumCpus": 2}),
         );
     };
     configure(1);
-    let vm = rig.start(Some(&api));
-    let told = |status: &str, generation: i64, word: &str| {
-        vm.until(word, || {
+    let vm = fixture.start(Some(&api));
+    let wait_for_condition = |status: &str, generation: i64, text: &str| {
+        vm.until(text, || {
             let last = api.statuses().pop()?;
-            let told = condition(&last, "ConfigInSync");
-            let message = told["message"].as_str()?.contains(word);
-            (told["status"] == status && told["observedGeneration"] == generation && message)
+            let found = condition(&last, "ConfigInSync");
+            let message = found["message"].as_str()?.contains(text);
+            (found["status"] == status && found["observedGeneration"] == generation && message)
                 .then_some(())
         });
     };
-    told("True", 1, "");
-    let path = rig.path("config/config.yaml");
+    wait_for_condition("True", 1, "");
+    let path = fixture.path("config/config.yaml");
     fs::write(&path, [b'{', 0xff, 0xfe, b'}']).unwrap();
-    told("False", 1, "/tmp/config/config.yaml is not UTF-8 text");
+    wait_for_condition("False", 1, "/tmp/config/config.yaml is not UTF-8 text");
     configure(2);
-    told("True", 2, "");
+    wait_for_condition("True", 2, "");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    told(
+    wait_for_condition(
         "False",
         2,
         "/tmp/config/config.yaml cannot be read by uid 107",
     );
-    // The same again is no news, and the file is good as it was.
+    // The same value again causes no report, and the file is valid as before.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-    told("True", 2, "");
+    wait_for_condition("True", 2, "");
     vm.signal("-TERM");
     assert_eq!(vm.end().code, 10);
 }

@@ -1,6 +1,6 @@
-//! The runner as it runs in a pod: PID 1, as uid 107, in the content of its image, with the image's QEMU and a guest.
+//! The runner as in a pod: PID 1 with uid 107, in the content of its image, with the image's QEMU and a guest.
 //!
-//! Needs root, `make images` and `make guests`. Each test has a mount and a PID namespace of its own; what fails shows
+//! Needs root, `make images` and `make guests`. Each test has its own mount and PID namespaces. A failed test prints
 //! the runner's log.
 
 #![allow(
@@ -19,6 +19,7 @@ mod devices;
 mod display;
 mod end;
 mod fetch;
+mod fixture;
 mod guest;
 mod guest_memory;
 mod hardware;
@@ -31,7 +32,6 @@ mod network;
 mod pairs;
 mod processes;
 mod report;
-mod rig;
 mod root;
 mod seccomp;
 mod secure_boot;

@@ -1,16 +1,16 @@
-//! CDs, while the guest runs.
+//! CD drives while the guest runs.
 
 use crate::api::{Api, condition};
+use crate::fixture::{Fixture, Vm};
 use crate::host::SilentServer;
 use crate::processes::is_in_kernel_function;
-use crate::rig::{Rig, Vm};
 use serde_json::{Value, json};
 use std::fs;
 
-fn configure(rig: &Rig, generation: i64, image: &str) {
+fn configure(fixture: &Fixture, generation: i64, image: &str) {
     let drives = json!([{"type": "ide-cd", "file": image}, {"type": "ide-cd", "file": "/tmp/images/stays.iso"}]);
     let vm = json!({"drives": drives, "powerdownTimeout": 0});
-    rig.configure(&json!({"namespace": "ns", "generation": generation}), &vm);
+    fixture.configure(&json!({"namespace": "ns", "generation": generation}), &vm);
 }
 
 /// Whether QEMU has that image open.
@@ -22,13 +22,13 @@ fn is_open(vm: &Vm, name: &str) -> bool {
 
 #[test]
 fn b05_a_medium_is_changed_ejected_and_inserted_while_the_guest_runs() {
-    let (rig, api) = (Rig::new(), Api::start());
-    fs::create_dir(rig.path("images")).unwrap();
+    let (fixture, api) = (Fixture::new(), Api::start());
+    fs::create_dir(fixture.path("images")).unwrap();
     for name in ["a.iso", "b.iso", "stays.iso"] {
-        fs::write(rig.path("images").join(name), vec![0; 1 << 20]).unwrap();
+        fs::write(fixture.path("images").join(name), vec![0; 1 << 20]).unwrap();
     }
-    configure(&rig, 1, "/tmp/images/a.iso");
-    let vm = rig.start(Some(&api));
+    configure(&fixture, 1, "/tmp/images/a.iso");
+    let vm = fixture.start(Some(&api));
     let media = |generation: i64| -> Value {
         vm.until("the media", || {
             let last = api.statuses().pop()?;
@@ -39,13 +39,13 @@ fn b05_a_medium_is_changed_ejected_and_inserted_while_the_guest_runs() {
     vm.reaches("Booting");
     assert_eq!(media(1)["status"], "True");
     assert!(is_open(&vm, "a.iso") && is_open(&vm, "stays.iso"));
-    configure(&rig, 2, "/tmp/images/b.iso");
-    assert_eq!(media(2)["status"], "True", "{}", rig.log());
+    configure(&fixture, 2, "/tmp/images/b.iso");
+    assert_eq!(media(2)["status"], "True", "{}", fixture.log());
     assert!(is_open(&vm, "b.iso") && !is_open(&vm, "a.iso"));
-    configure(&rig, 3, "");
+    configure(&fixture, 3, "");
     assert_eq!(media(3)["status"], "True");
     assert!(!is_open(&vm, "b.iso"));
-    configure(&rig, 4, "late.iso");
+    configure(&fixture, 4, "late.iso");
     let ready = media(4);
     assert_eq!(
         (&ready["status"], &ready["reason"]),
@@ -58,25 +58,22 @@ fn b05_a_medium_is_changed_ejected_and_inserted_while_the_guest_runs() {
             .starts_with("CD drive 0: late.iso"),
         "{ready}"
     );
-    fs::write(rig.path("images/late.iso"), vec![0; 1 << 20]).unwrap();
+    fs::write(fixture.path("images/late.iso"), vec![0; 1 << 20]).unwrap();
     vm.until("the late image", || is_open(&vm, "late.iso").then_some(()));
     vm.until("a report", || {
         (condition(&api.statuses().pop()?, "MediaReady")["status"] == "True").then_some(())
     });
-    assert!(
-        is_open(&vm, "stays.iso"),
-        "nobody has touched the other drive"
-    );
+    assert!(is_open(&vm, "stays.iso"), "the other drive is unchanged");
 }
 
 #[test]
 fn a_repository_that_never_answers_leaves_the_drives_empty_and_keeps_nobody_from_the_end() {
-    let (rig, api) = (Rig::new(), Api::start());
-    let _server = SilentServer::at(&rig.path("images"));
-    configure(&rig, 1, "/tmp/images/a.iso");
-    let vm = rig.start(Some(&api));
-    // While it is asked for the first time.
-    vm.until("the look", || {
+    let (fixture, api) = (Fixture::new(), Api::start());
+    let _server = SilentServer::at(&fixture.path("images"));
+    configure(&fixture, 1, "/tmp/images/a.iso");
+    let vm = fixture.start(Some(&api));
+    // During the first request.
+    vm.until("the request", || {
         is_in_kernel_function(vm.pid(), "fuse_get_req").then_some(())
     });
     vm.signal("-TERM");
@@ -88,7 +85,7 @@ fn a_repository_that_never_answers_leaves_the_drives_empty_and_keeps_nobody_from
         end.log
     );
     assert!(!end.log.contains("to=Booting"), "{}", end.log);
-    let vm = rig.start(Some(&api));
+    let vm = fixture.start(Some(&api));
     vm.reaches("Booting");
     let ready = vm.until("the media", || {
         let ready = condition(&api.statuses().pop()?, "MediaReady").clone();
@@ -108,15 +105,15 @@ fn a_repository_that_never_answers_leaves_the_drives_empty_and_keeps_nobody_from
 
 #[test]
 fn b01_b25_a_request_resets_the_guest_once_and_it_boots_again() {
-    let (rig, api) = (Rig::with_guest(), Api::start());
+    let (fixture, api) = (Fixture::with_guest(), Api::start());
     let configure = |request: i64| {
-        rig.configure(
+        fixture.configure(
             &json!({"namespace": "ns", "resetCounter": request}),
             &json!({}),
         )
     };
     configure(7);
-    let vm = rig.start(Some(&api));
+    let vm = fixture.start(Some(&api));
     let mut console = vm.console();
     console.wait("TINY boot=1");
     vm.reaches("Booted");
@@ -135,11 +132,11 @@ fn b01_b25_a_request_resets_the_guest_once_and_it_boots_again() {
         condition(s, "Booted")["status"] == "False" && condition(s, "Running")["status"] == "True"
     };
     assert!(api.statuses().iter().filter(|s| was_false(s)).count() >= 1);
-    // A new start with the same request is no other reset.
+    // A new start with the same request causes no second reset.
     vm.signal("-TERM");
     assert_eq!(vm.end().code, 10);
-    let vm = rig.start(Some(&api));
+    let vm = fixture.start(Some(&api));
     vm.console().wait("TINY boot=3");
     vm.reaches("Booted");
-    assert_eq!(rig.log().matches("the VM was reset").count(), 0);
+    assert_eq!(fixture.log().matches("the VM was reset").count(), 0);
 }

@@ -1,16 +1,16 @@
-//! What a machine counts.
+//! The metrics of a VM.
 
-use crate::rig::{LIMIT, Rig, run};
+use crate::fixture::{Fixture, LIMIT, run};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-/// The time that Prometheus has by default for an answer; the runner gives QEMU 1.5 s of it.
+/// The default scrape timeout of Prometheus. The runner gives QEMU 1.5 s of it.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
 const PORT: u16 = 9180;
 
-fn get(rig: &Rig, path: &str) -> Option<String> {
-    let mut stream = rig.network.connect(PORT).ok()?;
+fn get(fixture: &Fixture, path: &str) -> Option<String> {
+    let mut stream = fixture.network.connect(PORT).ok()?;
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     stream
         .write_all(format!("GET {path} HTTP/1.1\r\nHost: vm\r\n\r\n").as_bytes())
@@ -20,7 +20,7 @@ fn get(rig: &Rig, path: &str) -> Option<String> {
     Some(answer)
 }
 
-/// The value of the first sample that begins so.
+/// The value of the first sample that begins with that text.
 fn value(text: &str, begin: &str) -> f64 {
     let line = text.lines().find(|line| line.starts_with(begin));
     let line = line.unwrap_or_else(|| panic!("no {begin} in\n{text}"));
@@ -29,14 +29,14 @@ fn value(text: &str, begin: &str) -> f64 {
 
 #[test]
 fn a_guest_is_counted_and_a_qemu_that_hangs_holds_up_nothing() {
-    let rig = Rig::with_guest();
-    rig.configure(
+    let fixture = Fixture::with_guest();
+    fixture.configure(
         &json!({"metricsPort": PORT, "namespace": "vms"}),
         &json!({"currentCpus": 2, "maximumCpus": 2}),
     );
-    let vm = rig.start(None);
+    let vm = fixture.start(None);
     vm.reaches("Booted");
-    let answer = get(&rig, "/metrics").unwrap();
+    let answer = get(&fixture, "/metrics").unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     let labels = "{node=\"node-1\",namespace=\"vms\",name=\"test-vm\"";
     assert_eq!(
@@ -98,9 +98,9 @@ fn a_guest_is_counted_and_a_qemu_that_hangs_holds_up_nothing() {
             &format!("kubevirt_vmi_memory_resident_bytes{labels}}}")
         ) > 1e7
     );
-    // The guest's balloon driver tells soon after somebody has looked.
+    // The guest's balloon driver reports soon after a scrape.
     let unused = vm.until("the guest's memory", || {
-        let answer = get(&rig, "/metrics")?;
+        let answer = get(&fixture, "/metrics")?;
         answer
             .contains("kubevirt_vmi_memory_unused_bytes{")
             .then(|| value(&answer, "kubevirt_vmi_memory_unused_bytes"))
@@ -110,10 +110,10 @@ fn a_guest_is_counted_and_a_qemu_that_hangs_holds_up_nothing() {
         !answer.contains("kubevirt_vmi_network_"),
         "a network of kind user is counted with the pod"
     );
-    assert!(get(&rig, "/").unwrap().starts_with("HTTP/1.1 404 "));
+    assert!(get(&fixture, "/").unwrap().starts_with("HTTP/1.1 404 "));
     run("kill", &["-STOP".as_ref(), vm.qemu().to_string().as_ref()]);
     let begin = Instant::now();
-    let answer = get(&rig, "/metrics").unwrap();
+    let answer = get(&fixture, "/metrics").unwrap();
     assert!(begin.elapsed() < SCRAPE_TIMEOUT, "{:?}", begin.elapsed());
     assert_eq!(value(&answer, "vmoperator_qemu_answers"), 0.0);
     assert!(value(&answer, "kubevirt_vmi_cpu_usage_seconds_total") > 0.5);

@@ -1,12 +1,12 @@
-//! Guests on a bridge of the host, and what the runner and its children may do.
+//! Guests on a bridge of the host, and the privileges of the runner and its children.
 
+use crate::fixture::{DISPLAY, Fixture};
 use crate::host::Network;
 use crate::processes::{children, field, without_capabilities};
-use crate::rig::{DISPLAY, Rig};
 use serde_json::json;
 use std::fs;
 
-/// Whether the right to set up networks is in no capability set that counts.
+/// Asserts that no effective capability set has the right to configure networks.
 fn has_no_net_admin(pid: u32) -> bool {
     let sets = ["CapEff", "CapPrm", "CapInh", "CapAmb"]
         .map(|set| u64::from_str_radix(&field(pid, set), 16).unwrap());
@@ -16,15 +16,15 @@ fn has_no_net_admin(pid: u32) -> bool {
 #[test]
 fn two_guests_on_a_bridge_reach_each_other_and_leave_nothing_behind() {
     let network = Network::with_bridge();
-    let (one, two) = (Rig::with_guest(), Rig::with_guest());
-    for (rig, uid) in [(&one, "uid-1"), (&two, "uid-2")] {
-        rig.configure(
+    let (one, two) = (Fixture::with_guest(), Fixture::with_guest());
+    for (fixture, uid) in [(&one, "uid-1"), (&two, "uid-2")] {
+        fixture.configure(
             &json!({"uid": uid}),
             &json!({"network": [{"type": "tap", "bridge": "br0"}], "powerdownTimeout": 0}),
         );
     }
-    let vms = [&one, &two].map(|rig| rig.start_with_taps(&network));
-    // Both are looked at from the start, as a line that nobody looks at is not said again.
+    let vms = [&one, &two].map(|fixture| fixture.start_with_taps(&network));
+    // Both are searched from the start, because an unread line is not repeated.
     let [mut first, mut second] = [vms[0].console(), vms[1].console()];
     first.wait("ready");
     second.wait("ready");
@@ -65,7 +65,7 @@ fn two_guests_on_a_bridge_reach_each_other_and_leave_nothing_behind() {
     assert_eq!(network.ip(&["-o", "link", "show", "master", "br0"]), "");
 }
 
-/// What that answers to `GET /metrics` in the network's namespace.
+/// The response to `GET /metrics` in the network's namespace.
 fn metrics(network: &Network, port: u16) -> String {
     let ask = format!(
         "exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'GET /metrics HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3"
@@ -73,7 +73,7 @@ fn metrics(network: &Network, port: u16) -> String {
     network.bash(&ask)
 }
 
-/// What the guest has received or sent on its first network.
+/// The bytes that the guest has received or sent on its first network.
 fn counted(text: &str, what: &str) -> f64 {
     let begin = format!("kubevirt_vmi_network_{what}_total{{");
     let line = text
@@ -93,12 +93,12 @@ fn what_goes_to_a_guest_behind_a_tap_is_counted_as_received_and_nobody_keeps_the
     const PORT: u16 = 9180;
     let network = Network::with_bridge();
     network.ip(&["address", "add", "10.9.0.254/24", "dev", "br0"]);
-    let rig = Rig::with_guest();
-    rig.configure(
+    let fixture = Fixture::with_guest();
+    fixture.configure(
         &json!({"metricsPort": PORT}),
         &json!({"network": [{"type": "tap", "bridge": "br0"}], "useTpm": true, "powerdownTimeout": 0}),
     );
-    let vm = rig.start_with_taps(&network);
+    let vm = fixture.start_with_taps(&network);
     let mut console = vm.console();
     console.wait("ready");
     let pids = [vec![vm.pid()], children(vm.pid())].concat();
@@ -112,10 +112,10 @@ fn what_goes_to_a_guest_behind_a_tap_is_counted_as_received_and_nobody_keeps_the
     console.wait("TINY sh done");
     let before = metrics(&network, PORT);
     let grown = |after: &str, what: &str| counted(after, what) - counted(&before, what);
-    // Again and again: what arrives while the guest is not yet known by its address, or has no time, may be lost.
+    // Repeated: packets may be lost until the bridge knows the guest's address.
     let mut given = 0.0;
     let after = vm.until("what was sent", || {
-        // Nobody listens there, and the guest says so now and then only.
+        // No program listens there, and the guest responds only sometimes.
         network.bash("for n in {1..100}; do printf %01000d 0 >/dev/udp/10.9.0.1/9 || true; done");
         given += 100.0;
         let after = metrics(&network, PORT);
@@ -132,7 +132,7 @@ fn what_goes_to_a_guest_behind_a_tap_is_counted_as_received_and_nobody_keeps_the
     );
     let sent = grown(&after, "transmit_bytes");
     assert!(sent > 0.0 && sent < 100_000.0, "{sent} of\n{after}");
-    // With a tap and a disk there is every figure that the documentation names.
+    // With a tap and a disk, each documented metric exists.
     let missing = vm_operator::api::runner::metrics::ALL
         .iter()
         .filter(|figure| !after.contains(&format!("\n{}{{", figure.name)));
@@ -154,12 +154,12 @@ fn what_goes_to_a_guest_behind_a_tap_is_counted_as_received_and_nobody_keeps_the
 
 #[test]
 fn a_tap_that_cannot_be_made_is_explained() {
-    let rig = Rig::new();
-    rig.configure(
+    let fixture = Fixture::new();
+    fixture.configure(
         &json!({}),
         &json!({"network": [{"type": "tap"}], "drives": []}),
     );
-    let end = rig.start(None).end();
+    let end = fixture.start(None).end();
     assert_eq!(end.code, 66, "{}", end.log);
     let message = end.outcome["message"].as_str().unwrap();
     assert!(
@@ -169,11 +169,11 @@ fn a_tap_that_cannot_be_made_is_explained() {
     );
     assert!(message.contains("tap.tunResource"), "{message}");
     let network = Network::new();
-    rig.configure(
+    fixture.configure(
         &json!({}),
         &json!({"network": [{"type": "tap", "bridge": "none"}], "drives": []}),
     );
-    let end = rig.start_with_taps(&network).end();
+    let end = fixture.start_with_taps(&network).end();
     let message = end.outcome["message"].as_str().unwrap();
     assert!(
         message.starts_with(
@@ -186,14 +186,14 @@ fn a_tap_that_cannot_be_made_is_explained() {
 #[test]
 fn nobody_has_a_privilege_and_qemu_is_confined() {
     const PASSWORD: &str = "not-for-anybody-else";
-    let rig = Rig::new();
-    rig.write("config/display-password", PASSWORD);
+    let fixture = Fixture::new();
+    fixture.write("config/display-password", PASSWORD);
     let display = json!({"spice": {"port": DISPLAY, "usbRedirects": 0}});
-    rig.configure(
+    fixture.configure(
         &json!({}),
         &json!({"drives": [], "useTpm": true, "powerdownTimeout": 0, "display": display, "firmware": "uefi"}),
     );
-    let vm = rig.start(None);
+    let vm = fixture.start(None);
     vm.reaches("Booting");
     for pid in without_capabilities(&vm) {
         let name = field(pid, "Name");
@@ -215,10 +215,10 @@ fn nobody_has_a_privilege_and_qemu_is_confined() {
         "{}",
         end.log
     );
-    // The firmware's variables and the TPM's state are written all the same.
+    // The firmware's variables and the TPM's state are still written.
     for name in ["fw-vars.fd", "tpm2-00.permall"] {
         assert!(
-            fs::metadata(rig.path("data").join(name)).unwrap().len() > 0,
+            fs::metadata(fixture.path("data").join(name)).unwrap().len() > 0,
             "{name}"
         );
     }
@@ -226,11 +226,11 @@ fn nobody_has_a_privilege_and_qemu_is_confined() {
 
 #[test]
 fn what_another_user_has_left_is_explained_with_the_command_that_helps() {
-    let rig = Rig::new();
-    rig.configure(&json!({}), &json!({"drives": [], "firmware": "uefi"}));
-    // As the reference's runner leaves it, which is root, on a volume that does not follow fsGroup.
-    fs::write(rig.path("data/fw-vars.fd"), vec![0; 540_672]).unwrap();
-    let end = rig.start(None).end();
+    let fixture = Fixture::new();
+    fixture.configure(&json!({}), &json!({"drives": [], "firmware": "uefi"}));
+    // The files of the Java VM-Operator's runner, which is root, on a volume that ignores fsGroup.
+    fs::write(fixture.path("data/fw-vars.fd"), vec![0; 540_672]).unwrap();
+    let end = fixture.start(None).end();
     let message = end.outcome["message"].as_str().unwrap();
     assert_eq!(
         (end.code, end.outcome["reason"].as_str()),

@@ -1,15 +1,15 @@
-//! Each value of an option beside each value of each other one, in as few machines as that takes: QEMU starts them all.
+//! Each value of an option with each value of each other option, in as few VMs as possible: QEMU starts all of them.
 
 use crate::display::certify;
-use crate::rig::{DISPLAY, Rig};
+use crate::fixture::{DISPLAY, Fixture};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use support::web::Authority;
 
-/// Options with all of their values, but for those that this machine or a test's pod lacks: KVM, huge pages, taps, block
-/// devices. Those have tests of their own (`kvm`, `guest_memory`, `network`, `storage`).
+/// Options with all of their values, without those that need a special machine or pod: KVM, huge pages, taps, block
+/// devices. These have their own tests (`kvm`, `guest_memory`, `network`, `storage`).
 const OPTIONS: [(&str, &[&str]); 18] = [
     (
         "firmware",
@@ -42,7 +42,7 @@ fn pairs(choice: &Choice) -> impl Iterator<Item = Pair> {
     first.map(|(a, b)| [(a, choice[a]), (b, choice[b])])
 }
 
-/// Numbers by chance, the same each time (SplitMix64).
+/// Pseudo-random numbers, always the same (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -55,7 +55,8 @@ impl Random {
     }
 }
 
-/// Choices that have each pair: the next is always the one, of many by chance, that has most of those which are missing.
+/// Choices that cover each pair. The next choice is the one of many random choices that covers most of the missing
+/// pairs.
 fn choices() -> Vec<Choice> {
     let mut random = Random(1);
     let mut missing: BTreeSet<Pair> = BTreeSet::new();
@@ -90,8 +91,8 @@ fn value(choice: &Choice, option: &str) -> &'static str {
     OPTIONS[at].1[choice[at]]
 }
 
-/// Gives the rig the configuration, and what it needs besides.
-fn configure(rig: &Rig, choice: &Choice, authority: &Path) {
+/// Prepares the fixture for the configuration.
+fn configure(fixture: &Fixture, choice: &Choice, authority: &Path) {
     let chosen = |option| value(choice, option);
     let yes = |option| chosen(option) == "yes";
     let bootindex = |n: u32| yes("bootindex").then_some(n);
@@ -138,11 +139,11 @@ fn configure(rig: &Rig, choice: &Choice, authority: &Path) {
         count => vm["maximumCpus"] = json!(count.parse::<u32>().unwrap()),
     }
     for name in ["display-password", "tls.crt", "tls.key", "ca.crt"] {
-        let _ = fs::remove_file(rig.path("config").join(name));
+        let _ = fs::remove_file(fixture.path("config").join(name));
     }
     match chosen("spice") {
-        "password" => rig.write("config/display-password", "secret"),
-        "tls" => certify(rig, authority),
+        "password" => fixture.write("config/display-password", "secret"),
+        "tls" => certify(fixture, authority),
         _ => {}
     }
     if chosen("spice") != "none" {
@@ -158,26 +159,26 @@ fn configure(rig: &Rig, choice: &Choice, authority: &Path) {
     } else {
         json!({})
     };
-    rig.configure(&runner, &vm);
+    fixture.configure(&runner, &vm);
 }
 
 #[test]
 fn each_two_values_of_options_are_started_together_by_qemu() {
     let choices = choices();
     assert!(choices.len() < 60, "{}", choices.len());
-    let (rig, authority) = (Rig::new(), tempfile::tempdir().unwrap());
+    let (fixture, authority) = (Fixture::new(), tempfile::tempdir().unwrap());
     Authority::make(authority.path());
-    fs::create_dir(rig.path("images")).unwrap();
-    fs::write(rig.path("images/a,b.iso"), vec![0; 1 << 20]).unwrap();
+    fs::create_dir(fixture.path("images")).unwrap();
+    fs::write(fixture.path("images/a,b.iso"), vec![0; 1 << 20]).unwrap();
     for choice in &choices {
-        configure(&rig, choice, authority.path());
+        configure(&fixture, choice, authority.path());
         println!(
             "{}",
             OPTIONS
                 .map(|(name, _)| format!("{name}={}", value(choice, name)))
                 .join(" ")
         );
-        let vm = rig.start(None);
+        let vm = fixture.start(None);
         vm.reaches("Booting");
         vm.signal("-TERM");
         let end = vm.end();
@@ -187,9 +188,9 @@ fn each_two_values_of_options_are_started_together_by_qemu() {
             "{}",
             end.log
         );
-        let refused =
+        let rejected =
             |line: &&str| line.contains("qemu-system-x86_64:") || line.contains("QEMU rejects");
-        assert_eq!(end.log.lines().find(refused), None, "{}", end.log);
+        assert_eq!(end.log.lines().find(rejected), None, "{}", end.log);
     }
     println!("{} machines", choices.len());
 }

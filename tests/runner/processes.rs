@@ -1,6 +1,6 @@
-//! The runner's processes, as the kernel sees them.
+//! The runner's processes, from `/proc`.
 
-use crate::rig::Vm;
+use crate::fixture::Vm;
 use std::fs;
 
 /// Children of that process.
@@ -31,7 +31,7 @@ pub fn is_in_kernel_function(pid: u32, function: &str) -> bool {
     functions.into_iter().any(|waits_in| waits_in == function)
 }
 
-/// What the kernel says of a process, such as `CapEff`: the first word.
+/// A value of `/proc/PID/status`, such as `CapEff`: the first word.
 pub fn field(pid: u32, name: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status
@@ -41,7 +41,7 @@ pub fn field(pid: u32, name: &str) -> String {
     line.split_whitespace().nth(1).unwrap().to_owned()
 }
 
-/// The runner, its TPM and QEMU, none of which has a capability.
+/// The runner, its TPM and QEMU. Asserts that none of them has a capability.
 pub fn without_capabilities(vm: &Vm) -> Vec<u32> {
     let pids = [vec![vm.pid()], children(vm.pid())].concat();
     assert_eq!(pids.len(), 3, "runner, TPM and QEMU");

@@ -1,10 +1,10 @@
-//! What reaches an API server that fails.
+//! Reports to a failing API server.
 
 use crate::api::{Api, Fault, condition};
-use crate::rig::Rig;
+use crate::fixture::Fixture;
 use serde_json::json;
 
-/// All that can happen to a request.
+/// All faults of a request.
 const FAULTS: [Fault; 5] = [
     Fault::Status(500),
     Fault::Closes,
@@ -15,14 +15,14 @@ const FAULTS: [Fault; 5] = [
 
 #[test]
 fn an_api_server_that_fails_holds_nothing_up_and_hears_the_newest_at_last() {
-    let (rig, api) = (Rig::with_guest(), Api::start());
+    let (fixture, api) = (Fixture::with_guest(), Api::start());
     let configure = |generation: i64, cpus: u32| {
         let runner = json!({"namespace": "ns", "generation": generation});
-        rig.configure(&runner, &json!({"maximumCpus": 4, "currentCpus": cpus}));
+        fixture.configure(&runner, &json!({"maximumCpus": 4, "currentCpus": cpus}));
     };
     configure(1, 1);
     api.fail(&FAULTS);
-    let vm = rig.start(Some(&api));
+    let vm = fixture.start(Some(&api));
     vm.reaches("Booted");
     let last = |what: &str, type_: &str, status: &str, cpus: u32| {
         vm.until(what, || {
@@ -34,28 +34,28 @@ fn an_api_server_that_fails_holds_nothing_up_and_hears_the_newest_at_last() {
     last("a report of the boot", "Booted", "True", 1);
     let writes = api.statuses().len();
     assert!((1..=3).contains(&writes), "{:#?}", api.statuses());
-    let failed = || rig.log().matches("the status was not written").count();
+    let failed = || fixture.log().matches("the status was not written").count();
     let before = failed();
-    assert!(before > 0, "{}", rig.log());
+    assert!(before > 0, "{}", fixture.log());
     api.fail(&FAULTS);
     configure(2, 2);
     vm.until("a failed report", || (failed() > before).then_some(()));
     configure(3, 3);
     last("a report of the newest", "CpusInSync", "True", 3);
-    // Whatever else there was to report has been reported before the next generation is.
+    // All other reports precede that of the next generation.
     configure(4, 3);
     vm.until("a report of the next generation", || {
         (condition(&api.statuses().pop()?, "Running")["observedGeneration"] == 4).then_some(())
     });
-    let mut told = api.statuses().split_off(writes);
-    told.retain(|status| condition(status, "Running")["observedGeneration"] != 4);
-    let told: Vec<_> = told
+    let mut generations = api.statuses().split_off(writes);
+    generations.retain(|status| condition(status, "Running")["observedGeneration"] != 4);
+    let generations: Vec<_> = generations
         .iter()
         .map(|status| status["status"]["cpus"].clone())
         .collect();
     assert!(
-        told.len() <= 2 && told.last() == Some(&json!(3)),
-        "{told:?}"
+        generations.len() <= 2 && generations.last() == Some(&json!(3)),
+        "{generations:?}"
     );
     vm.signal("-TERM");
     let end = vm.end();

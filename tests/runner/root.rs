@@ -1,17 +1,18 @@
-//! A VM that runs as root where block devices are root's (setting `deviceAccess: root`), and the way there and back.
+//! A VM that runs as root if block devices belong to root (setting `deviceAccess: root`), and the change in both
+//! directions.
 
+use crate::fixture::{Fixture, run};
 use crate::processes::{field, without_capabilities};
-use crate::rig::{Rig, run};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// Runs the VM until its guest begins, and ends it.
-fn runs(rig: &Rig, user: &str) {
+/// Runs the VM until its guest starts, and terminates it.
+fn runs(fixture: &Fixture, user: &str) {
     let vm = if user == "0" {
-        rig.start_as_root()
+        fixture.start_as_root()
     } else {
-        rig.start(None)
+        fixture.start(None)
     };
     vm.reaches("Booting");
     for pid in without_capabilities(&vm) {
@@ -29,13 +30,13 @@ fn runs(rig: &Rig, user: &str) {
 
 #[test]
 fn root_and_the_usual_user_take_each_others_data_over() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let firmware = json!({"drives": [], "useTpm": true, "powerdownTimeout": 0, "firmware": "uefi"});
-    rig.configure(&json!({}), &firmware);
-    runs(&rig, "107");
+    fixture.configure(&json!({}), &firmware);
+    runs(&fixture, "107");
 
-    // A volume that does not follow fsGroup: root has no right that would help.
-    let end = rig.start_as_root().end();
+    // A volume that ignores fsGroup: root has no capability that would help.
+    let end = fixture.start_as_root().end();
     assert_eq!(end.code, 66, "{}", end.log);
     assert!(
         end.log.contains("/tmp/data is not writable by uid 0"),
@@ -43,20 +44,20 @@ fn root_and_the_usual_user_take_each_others_data_over() {
         end.log
     );
 
-    // What the kubelet does by fsGroup.
-    let data = rig.path("data");
+    // The kubelet's changes for fsGroup.
+    let data = fixture.path("data");
     run("chmod", &["-R".as_ref(), "g+rwX".as_ref(), data.as_ref()]);
     run("chmod", &["g+s".as_ref(), data.as_ref()]);
-    runs(&rig, "0");
+    runs(&fixture, "0");
 
-    // And what root has made itself.
+    // Also files that root has created.
     for name in ["fw-vars.fd", "tpm2-00.permall"] {
         fs::remove_file(data.join(name)).unwrap();
     }
-    runs(&rig, "0");
+    runs(&fixture, "0");
     for name in ["fw-vars.fd", "tpm2-00.permall"] {
         let file = fs::metadata(data.join(name)).unwrap();
         assert_eq!((file.uid(), file.mode() & 0o007), (0, 0), "{name}");
     }
-    runs(&rig, "107");
+    runs(&fixture, "107");
 }

@@ -1,11 +1,11 @@
-//! A filter of system calls around the runner, as a container runtime has one.
+//! A seccomp filter around the runner, like that of a container runtime.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Forbids `io_setup`, for the program and all that it starts.
+/// Forbids `io_setup` for the program and its children.
 pub fn forbid_native_aio(command: &mut Command) {
     // SAFETY: two system calls between fork and exec, with memory that lives on the stack.
     unsafe {

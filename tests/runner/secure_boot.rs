@@ -1,21 +1,26 @@
-//! Secure Boot, as a guest sees it that is signed for it: shim, GRUB and the kernel (tests/cluster/guests/secure).
+//! Secure Boot with a signed guest: shim, GRUB and the kernel (tests/cluster/guests/secure).
 
-use crate::rig::Rig;
+use crate::fixture::Fixture;
 use serde_json::json;
 use std::fs;
 use std::path::Path;
 
-/// What the firmware tells the guest: 1, 0, or nothing where it has no Secure Boot at all.
+/// The guest's Secure Boot state: 1, 0, or an empty text if it has no Secure Boot.
 const STATE: &str = "sh modprobe efivarfs; mount -t efivarfs none /sys/firmware/efi/efivars; cd /sys/firmware/efi/efivars; \
     echo state-$(tail -c 1 SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c 2>/dev/null | od -An -tu1 | tr -d ' ')-";
 
 fn boots(firmware: &str, unsigned_kernel: &str, state: &str) {
-    boots_on(&Rig::with_image("secure"), firmware, unsigned_kernel, state);
+    boots_on(
+        &Fixture::with_image("secure"),
+        firmware,
+        unsigned_kernel,
+        state,
+    );
 }
 
-fn boots_on(rig: &Rig, firmware: &str, unsigned_kernel: &str, state: &str) {
-    rig.configure(&json!({}), &json!({"firmware": firmware}));
-    let vm = rig.start(None);
+fn boots_on(fixture: &Fixture, firmware: &str, unsigned_kernel: &str, state: &str) {
+    fixture.configure(&json!({}), &json!({"firmware": firmware}));
+    let vm = fixture.start(None);
     let mut console = vm.console();
     console.wait(&format!("SECURE unsigned kernel {unsigned_kernel}"));
     console.wait("TINY boot=1");
@@ -44,18 +49,18 @@ fn without_secure_boot_the_guest_is_told_so_and_the_unsigned_kernel_boots() {
     boots("uefi", "taken", "");
 }
 
-/// Variables in which no key is enrolled, as the reference's image gives them to a VM.
+/// Variables without enrolled keys, as in the image of the Java VM-Operator.
 const WITHOUT_KEYS: &str = ".cache/images/runner-root/usr/share/OVMF/OVMF_VARS_4M.fd";
 
 #[test]
 fn variables_without_keys_that_a_vm_has_brought_along_stay_and_enforce_nothing() {
-    let rig = Rig::with_image("secure");
+    let fixture = Fixture::with_image("secure");
     let brought = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(WITHOUT_KEYS)).unwrap();
-    fs::write(rig.path("data/fw-vars.fd"), &brought).unwrap();
-    rig.own("data/fw-vars.fd");
-    boots_on(&rig, "secure", "taken", "0");
-    // Still those, with what the firmware has written to them, and none of the image's own, which have Microsoft's keys.
-    let now = fs::read(rig.path("data/fw-vars.fd")).unwrap();
+    fs::write(fixture.path("data/fw-vars.fd"), &brought).unwrap();
+    fixture.own("data/fw-vars.fd");
+    boots_on(&fixture, "secure", "taken", "0");
+    // The same variables with the firmware's changes, without the Microsoft keys of this image.
+    let now = fs::read(fixture.path("data/fw-vars.fd")).unwrap();
     let has = |text: &str| {
         let text: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
         now.windows(text.len()).any(|bytes| bytes == text)
@@ -65,7 +70,7 @@ fn variables_without_keys_that_a_vm_has_brought_along_stay_and_enforce_nothing()
         (brought.len(), false, true)
     );
     assert_eq!(
-        fs::read_dir(rig.path("data"))
+        fs::read_dir(fixture.path("data"))
             .unwrap()
             .filter(|file| name(file).starts_with("fw-vars"))
             .count(),

@@ -1,8 +1,8 @@
-//! Disks that are made, grow, fill up, and what they are read with.
+//! Disks: creation, growth, full volumes, and I/O modes.
 
 use crate::api::{Api, condition};
+use crate::fixture::{Fixture, run};
 use crate::host::{LoopDevice, SmallVolume};
-use crate::rig::{Rig, run};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,19 +12,19 @@ fn drives(size: &str) -> Value {
     json!({"drives": [{"type": "raw", "resource": "/tmp/disk.img"}, {"type": "raw", "file": "/tmp/volume/disk.img", "size": size}]})
 }
 
-/// A rig with an image file of that size on a volume.
-fn with_volume(size: &str) -> Rig {
-    let rig = Rig::with_guest();
-    fs::create_dir(rig.path("volume")).unwrap();
-    rig.own("volume");
-    rig.configure(&json!({}), &drives(size));
-    rig
+/// A fixture with an image file of that size on a volume.
+fn with_volume(size: &str) -> Fixture {
+    let fixture = Fixture::with_guest();
+    fs::create_dir(fixture.path("volume")).unwrap();
+    fixture.own("volume");
+    fixture.configure(&json!({}), &drives(size));
+    fixture
 }
 
 #[test]
 fn an_image_file_is_made_and_grows_while_the_guest_runs() {
-    let rig = with_volume("16 MiB");
-    let vm = rig.start(None);
+    let fixture = with_volume("16 MiB");
+    let vm = fixture.start(None);
     let mut console = vm.console();
     console.wait("ready");
     let mut sectors = |expected: u32| {
@@ -32,41 +32,49 @@ fn an_image_file_is_made_and_grows_while_the_guest_runs() {
         console.wait(&format!("vdb={expected}"));
     };
     sectors(32768);
-    rig.configure(&json!({}), &drives("32 MiB"));
+    fixture.configure(&json!({}), &drives("32 MiB"));
     vm.logged("the disk has grown");
     sectors(65536);
     assert_eq!(
-        fs::metadata(rig.path("volume/disk.img")).unwrap().len(),
+        fs::metadata(fixture.path("volume/disk.img")).unwrap().len(),
         32 << 20
     );
 }
 
 #[test]
 fn a_disk_that_is_taken_from_the_configuration_gives_its_place_to_no_other() {
-    let rig = with_volume("16 MiB");
+    let fixture = with_volume("16 MiB");
     let disk = |name: &str, size: &str| json!({"type": "raw", "file": format!("/tmp/volume/{name}.img"), "size": size});
-    rig.configure(
+    fixture.configure(
         &json!({}),
         &json!({"drives": [disk("small", "1 MiB"), disk("large", "16 MiB")]}),
     );
-    let vm = rig.start(None);
+    let vm = fixture.start(None);
     vm.reaches("Booting");
-    rig.configure(&json!({}), &json!({"drives": [disk("large", "32 MiB")]}));
+    fixture.configure(&json!({}), &json!({"drives": [disk("large", "32 MiB")]}));
     vm.logged("the disk has grown");
-    let length = |name: &str| fs::metadata(rig.path("volume").join(name)).unwrap().len() >> 20;
+    let length = |name: &str| {
+        fs::metadata(fixture.path("volume").join(name))
+            .unwrap()
+            .len()
+            >> 20
+    };
     assert_eq!((length("small.img"), length("large.img")), (1, 32));
 }
 
 #[test]
 fn b29_what_the_guest_gives_back_or_fills_with_zeros_takes_no_room() {
-    let rig = with_volume("64 MiB");
-    let vm = rig.start(None);
+    let fixture = with_volume("64 MiB");
+    let vm = fixture.start(None);
     let mut console = vm.console();
     console.wait("ready");
     let mut mebibytes_after = |command: &str| {
         console.type_line(&format!("sh {command} && sync && echo done"));
         console.wait("TINY sh done");
-        fs::metadata(rig.path("volume/disk.img")).unwrap().blocks() / 2048
+        fs::metadata(fixture.path("volume/disk.img"))
+            .unwrap()
+            .blocks()
+            / 2048
     };
     let ones = "tr '\\0' x </dev/zero | dd of=/dev/vdb bs=1M count=32 iflag=fullblock conv=fsync";
     assert_eq!(mebibytes_after(ones), 32);
@@ -79,14 +87,14 @@ fn b29_what_the_guest_gives_back_or_fills_with_zeros_takes_no_room() {
 
 #[test]
 fn a_device_that_has_grown_is_announced_to_the_guest() {
-    let image = Rig::with_guest();
+    let image = Fixture::with_guest();
     let device = LoopDevice::of(&image.path("disk.img"));
-    let rig = Rig::with_device(&device.0);
-    rig.configure(
+    let fixture = Fixture::with_device(&device.0);
+    fixture.configure(
         &json!({}),
         &json!({"drives": [{"type": "raw", "resource": "/dev/system-disk"}]}),
     );
-    let vm = rig.start(None);
+    let vm = fixture.start(None);
     let mut console = vm.console();
     console.wait("ready");
     fs::File::options()
@@ -104,7 +112,7 @@ fn a_device_that_has_grown_is_announced_to_the_guest() {
 #[test]
 fn a_sector_that_cannot_be_read_is_told_the_guest_which_goes_on_and_forgotten_when_it_boots_anew() {
     const MIB: u64 = 1 << 20;
-    let (image, api) = (Rig::with_guest(), Api::start());
+    let (image, api) = (Fixture::with_guest(), Api::start());
     let file = fs::File::options()
         .write(true)
         .open(image.path("disk.img"))
@@ -112,13 +120,13 @@ fn a_sector_that_cannot_be_read_is_told_the_guest_which_goes_on_and_forgotten_wh
     let size = file.metadata().unwrap().len();
     file.set_len(size + 16 * MIB).unwrap();
     let device = LoopDevice::of(&image.path("disk.img"));
-    let rig = Rig::with_device(&device.0);
+    let fixture = Fixture::with_device(&device.0);
     let drives = json!({"drives": [{"type": "raw", "resource": "/dev/system-disk"}]});
-    rig.configure(&json!({"namespace": "ns"}), &drives);
-    let vm = rig.start(Some(&api));
+    fixture.configure(&json!({"namespace": "ns"}), &drives);
+    let vm = fixture.start(Some(&api));
     let mut console = vm.console();
     console.wait("ready");
-    // The device is as large as before, and has nothing there any more.
+    // The device has its old size and no content any more.
     file.set_len(size).unwrap();
     let place = (size + 8 * MIB) / 4096;
     console.type_line(&format!(
@@ -134,12 +142,12 @@ fn a_sector_that_cannot_be_read_is_told_the_guest_which_goes_on_and_forgotten_wh
     };
     let healthy = storage("False");
     assert_eq!(healthy["reason"], "DiskError");
-    for word in [
+    for text in [
         "/dev/system-disk could not be read",
         "the error was reported to the guest",
     ] {
         assert!(
-            healthy["message"].as_str().unwrap().contains(word),
+            healthy["message"].as_str().unwrap().contains(text),
             "{healthy}"
         );
     }
@@ -151,14 +159,14 @@ fn a_sector_that_cannot_be_read_is_told_the_guest_which_goes_on_and_forgotten_wh
 
 #[test]
 fn a_full_volume_pauses_the_guest_says_so_and_the_guest_goes_on_when_there_is_room() {
-    let (rig, api) = (Rig::with_guest(), Api::start());
-    let volume = SmallVolume::of(&rig, "volume", 4);
+    let (fixture, api) = (Fixture::with_guest(), Api::start());
+    let volume = SmallVolume::of(&fixture, "volume", 4);
     let namespace = json!({"namespace": "ns"});
-    rig.configure(&namespace, &drives("16 MiB"));
-    let vm = rig.start(Some(&api));
+    fixture.configure(&namespace, &drives("16 MiB"));
+    let vm = fixture.start(Some(&api));
     let mut console = vm.console();
     console.wait("ready");
-    // Zeros would take no room.
+    // Zeros would use no space.
     console.type_line(
         "sh tr '\\0' x </dev/zero | dd of=/dev/vdb bs=1M count=8 iflag=fullblock conv=fsync && echo written",
     );
@@ -181,7 +189,7 @@ fn a_full_volume_pauses_the_guest_says_so_and_the_guest_goes_on_when_there_is_ro
     volume.grow(20);
     console.wait("TINY sh written");
     storage("True");
-    let log = rig.log();
+    let log = fixture.log();
     assert!(
         log.matches("there is no room left").count() == 1 && log.contains("the guest runs again"),
         "{log}"
@@ -190,12 +198,12 @@ fn a_full_volume_pauses_the_guest_says_so_and_the_guest_goes_on_when_there_is_ro
 
 #[test]
 fn a_guest_that_waits_for_a_full_volume_is_ended_within_its_time() {
-    let rig = Rig::with_guest();
-    let _volume = SmallVolume::of(&rig, "volume", 4);
+    let fixture = Fixture::with_guest();
+    let _volume = SmallVolume::of(&fixture, "volume", 4);
     let mut vm = drives("16 MiB");
     vm["powerdownTimeout"] = json!(5);
-    rig.configure(&json!({}), &vm);
-    let vm = rig.start(None);
+    fixture.configure(&json!({}), &vm);
+    let vm = fixture.start(None);
     let mut console = vm.console();
     console.wait("ready");
     console.type_line(
@@ -203,7 +211,7 @@ fn a_guest_that_waits_for_a_full_volume_is_ended_within_its_time() {
     );
     vm.logged("there is no room left");
     vm.signal("-TERM");
-    let asked = Instant::now();
+    let requested = Instant::now();
     let end = vm.end();
     assert_eq!(
         (end.code, &end.outcome["reason"]),
@@ -213,23 +221,23 @@ fn a_guest_that_waits_for_a_full_volume_is_ended_within_its_time() {
     );
     // SIGKILL comes 4 s after the configured 5 s; five times that at most.
     assert!(
-        (5..45).contains(&asked.elapsed().as_secs()),
+        (5..45).contains(&requested.elapsed().as_secs()),
         "{:?}",
-        asked.elapsed()
+        requested.elapsed()
     );
 }
 
 #[test]
 fn a_guest_has_its_disk_also_where_the_kernel_refuses_native_aio() {
-    let rig = Rig::with_guest();
-    rig.configure(&json!({}), &json!({}));
-    let vm = rig.start_without_native_aio();
+    let fixture = Fixture::with_guest();
+    fixture.configure(&json!({}), &json!({}));
+    let vm = fixture.start_without_native_aio();
     vm.console().wait("ready");
     assert!(
         vm.arguments()
             .iter()
             .any(|argument| argument.contains("\"aio\":\"native\"")),
         "{}",
-        rig.log()
+        fixture.log()
     );
 }

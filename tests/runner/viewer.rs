@@ -1,23 +1,23 @@
-//! Somebody who looks at the display, and stays: what is told of that, and what is sent there.
+//! A connected viewer: its status and events, and the traffic to it.
 
 use crate::api::{Api, condition};
-use crate::rig::{DISPLAY, Rig, Vm};
+use crate::fixture::{DISPLAY, Fixture, Vm};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::process::{Child, Stdio};
 use tempfile::TempDir;
 
-/// A client that shows nothing and stays, `spicy-stats` (Debian's spice-client-gtk).
+/// A client without a window that stays connected: `spicy-stats` (of Debian's spice-client-gtk).
 struct Viewer {
     child: Child,
     home: TempDir,
 }
 
 impl Viewer {
-    fn connect(rig: &Rig, password: Option<&str>) -> Self {
+    fn connect(fixture: &Fixture, password: Option<&str>) -> Self {
         let home = tempfile::tempdir().unwrap();
         let log = File::create(home.path().join("log")).unwrap();
-        let mut command = rig.network.command("spicy-stats");
+        let mut command = fixture.network.command("spicy-stats");
         command.args(["--host", "127.0.0.1", "--port", &DISPLAY.to_string()]);
         command.args(
             password
@@ -39,8 +39,8 @@ impl Viewer {
         }
     }
 
-    /// What it has said.
-    fn said(&self) -> String {
+    /// Its output.
+    fn output(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.home.path().join("log")).unwrap()).into_owned()
     }
 
@@ -56,26 +56,26 @@ impl Drop for Viewer {
     }
 }
 
-/// A machine with that display and those disks.
-fn start<'a>(rig: &'a Rig, mut spice: Value, drives: &Value, api: Option<&Api>) -> Vm<'a> {
+/// A VM with that display and those disks.
+fn start<'a>(fixture: &'a Fixture, mut spice: Value, drives: &Value, api: Option<&Api>) -> Vm<'a> {
     spice["port"] = json!(DISPLAY);
     let vm = json!({"drives": drives, "powerdownTimeout": 0, "display": {"spice": spice}});
-    rig.configure(&json!({"namespace": "ns"}), &vm);
-    let vm = rig.start(api);
+    fixture.configure(&json!({"namespace": "ns"}), &vm);
+    let vm = fixture.start(api);
     vm.reaches("Booting");
     vm
 }
 
-/// What the newest status says of the console: status, reason and message of its condition, and the client.
+/// The console in the newest status: status, reason and message of its condition, and the client.
 fn console(api: &Api) -> Option<[String; 4]> {
     let last = api.statuses().pop()?;
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-    let told = condition(&last, "ConsoleConnected");
+    let connected = condition(&last, "ConsoleConnected");
     Some(
         [
-            &told["status"],
-            &told["reason"],
-            &told["message"],
+            &connected["status"],
+            &connected["reason"],
+            &connected["message"],
             &last["status"]["consoleClient"],
         ]
         .map(text),
@@ -83,7 +83,7 @@ fn console(api: &Api) -> Option<[String; 4]> {
 }
 
 /// Reasons and notes of the events about consoles.
-fn announced(api: &Api) -> Vec<(String, String)> {
+fn console_events(api: &Api) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let events = api.event_objects();
     let about = events
@@ -98,7 +98,7 @@ const CONNECTED: [&str; 4] = ["True", "Connected", "from 127.0.0.1", "127.0.0.1"
 const ALONE: [&str; 4] = ["False", "Disconnected", "no console is connected", ""];
 const STOPPED: [&str; 4] = ["False", "VmStopped", "the VM does not run", ""];
 
-fn until_told(vm: &Vm<'_>, api: &Api, expected: [&str; 4]) {
+fn wait_for_report(vm: &Vm<'_>, api: &Api, expected: [&str; 4]) {
     vm.until(&format!("{expected:?}"), || {
         (console(api)? == expected).then_some(())
     });
@@ -106,7 +106,7 @@ fn until_told(vm: &Vm<'_>, api: &Api, expected: [&str; 4]) {
 
 fn until_announced(vm: &Vm<'_>, api: &Api, expected: &[&str]) {
     let reasons = || {
-        announced(api)
+        console_events(api)
             .into_iter()
             .map(|(reason, _)| reason)
             .collect::<Vec<_>>()
@@ -118,29 +118,29 @@ fn until_announced(vm: &Vm<'_>, api: &Api, expected: &[&str]) {
 
 #[test]
 fn b42_who_looks_at_the_display_is_told_in_words_that_are_always_the_same() {
-    let (rig, api) = (Rig::new(), Api::start());
-    let vm = start(&rig, json!({}), &json!([]), Some(&api));
-    until_told(&vm, &api, ALONE);
+    let (fixture, api) = (Fixture::new(), Api::start());
+    let vm = start(&fixture, json!({}), &json!([]), Some(&api));
+    wait_for_report(&vm, &api, ALONE);
     let (come, gone) = ("ConsoleConnected", "ConsoleDisconnected");
-    let viewer = Viewer::connect(&rig, None);
-    until_told(&vm, &api, CONNECTED);
+    let viewer = Viewer::connect(&fixture, None);
+    wait_for_report(&vm, &api, CONNECTED);
     until_announced(&vm, &api, &[come]);
     drop(viewer);
-    until_told(&vm, &api, ALONE);
+    wait_for_report(&vm, &api, ALONE);
     until_announced(&vm, &api, &[come, gone]);
-    // The display is one's alone: who comes second has it.
-    let mut first = Viewer::connect(&rig, None);
+    // The display serves one client. A second client replaces the first.
+    let mut first = Viewer::connect(&fixture, None);
     until_announced(&vm, &api, &[come, gone, come]);
-    let mut second = Viewer::connect(&rig, None);
+    let mut second = Viewer::connect(&fixture, None);
     until_announced(&vm, &api, &[come, gone, come, gone, come]);
     vm.until("the end of the first", || (!first.is_there()).then_some(()));
-    assert!(second.is_there(), "{}", second.said());
-    until_told(&vm, &api, CONNECTED);
-    // And it is gone with the machine.
+    assert!(second.is_there(), "{}", second.output());
+    wait_for_report(&vm, &api, CONNECTED);
+    // The connection ends with the VM.
     vm.signal("-TERM");
     assert_eq!(vm.end().code, 10);
     assert_eq!(console(&api).unwrap(), STOPPED);
-    for (reason, note) in announced(&api) {
+    for (reason, note) in console_events(&api) {
         assert!(
             note.contains("127.0.0.1") && !reason.contains(|c: char| !c.is_ascii_alphabetic()),
             "{reason}: {note}"
@@ -164,22 +164,22 @@ fn b42_who_looks_at_the_display_is_told_in_words_that_are_always_the_same() {
 
 #[test]
 fn who_does_not_get_in_is_not_told_as_one_who_looks() {
-    let (rig, api) = (Rig::new(), Api::start());
-    rig.write("config/display-password", "right");
-    let vm = start(&rig, json!({}), &json!([]), Some(&api));
-    let mut refused = Viewer::connect(&rig, Some("wrong"));
+    let (fixture, api) = (Fixture::new(), Api::start());
+    fixture.write("config/display-password", "right");
+    let vm = start(&fixture, json!({}), &json!([]), Some(&api));
+    let mut rejected = Viewer::connect(&fixture, Some("wrong"));
     // SPICE_CHANNEL_ERROR_AUTH
-    vm.until("a refusal", || {
-        (refused.said().contains("channel event: 23") || !refused.is_there()).then_some(())
+    vm.until("a rejection", || {
+        (rejected.output().contains("channel event: 23") || !rejected.is_there()).then_some(())
     });
-    let viewer = Viewer::connect(&rig, Some("right"));
-    until_told(&vm, &api, CONNECTED);
+    let viewer = Viewer::connect(&fixture, Some("right"));
+    wait_for_report(&vm, &api, CONNECTED);
     until_announced(&vm, &api, &["ConsoleConnected"]);
     drop(viewer);
     until_announced(&vm, &api, &["ConsoleConnected", "ConsoleDisconnected"]);
 }
 
-/// A boot sector whose picture never stays: 320 by 200 points (BIOS mode 13h), each of another color than before.
+/// A boot sector whose picture changes all the time: 320 by 200 points (BIOS mode 13h), in another colour each time.
 const PICTURES: [u8; 27] = [
     0xb8, 0x13, 0x00, // mov ax, 13h
     0xcd, 0x10, // int 10h
@@ -196,15 +196,15 @@ const PICTURES: [u8; 27] = [
     0xeb, 0xef, // jmp picture
 ];
 
-/// Of a client's words: its picture is complete; a stream of video begins; a picture of a stream has come.
+/// Messages of the client: its picture is complete; a video stream starts; a picture of a stream has arrived.
 const PICTURE: &str = "display_handle_mark";
 const STREAM: &str = "display_handle_stream_create";
 const PICTURE_OF_STREAM: &str = "video margin";
 
-/// Bytes that the display has sent.
-fn sent(rig: &Rig) -> u64 {
+/// The number of bytes that the display has sent.
+fn sent(fixture: &Fixture) -> u64 {
     let filter = format!("sport = :{DISPLAY}");
-    let output = rig
+    let output = fixture
         .network
         .command("ss")
         .args(["-tinH", &filter])
@@ -220,28 +220,30 @@ fn sent(rig: &Rig) -> u64 {
 #[test]
 fn b11_video_is_streamed_where_that_is_configured_and_nowhere_else() {
     for (way, streams) in [("all", true), ("off", false)] {
-        let rig = Rig::new();
+        let fixture = Fixture::new();
         let mut disk = vec![0; 1 << 20];
         disk[..PICTURES.len()].copy_from_slice(&PICTURES);
         disk[510..512].copy_from_slice(&[0x55, 0xaa]);
-        fs::write(rig.path("disk.img"), disk).unwrap();
-        rig.own("disk.img");
+        fs::write(fixture.path("disk.img"), disk).unwrap();
+        fixture.own("disk.img");
         let drives = json!([{"type": "raw", "resource": "/tmp/disk.img"}]);
-        let vm = start(&rig, json!({"streamingVideo": way}), &drives, None);
-        let viewer = Viewer::connect(&rig, None);
+        let vm = start(&fixture, json!({"streamingVideo": way}), &drives, None);
+        let viewer = Viewer::connect(&fixture, None);
         vm.until("a picture", || {
-            viewer.said().contains(PICTURE).then_some(())
+            viewer.output().contains(PICTURE).then_some(())
         });
         if streams {
-            vm.until("a stream", || viewer.said().contains(STREAM).then_some(()));
-            let pictures = || viewer.said().matches(PICTURE_OF_STREAM).count();
+            vm.until("a stream", || {
+                viewer.output().contains(STREAM).then_some(())
+            });
+            let pictures = || viewer.output().matches(PICTURE_OF_STREAM).count();
             vm.until("a stream's pictures", || (pictures() > 20).then_some(()));
         } else {
-            // Twenty pictures make a stream, and a picture has 4 bytes for each of its 64,000 points at most.
+            // Twenty pictures start a stream, and a picture has at most 4 bytes for each of its 64,000 points.
             vm.until("forty pictures", || {
-                (sent(&rig) > 40 * 4 * 64_000).then_some(())
+                (sent(&fixture) > 40 * 4 * 64_000).then_some(())
             });
-            assert!(!viewer.said().contains(STREAM), "{}", viewer.said());
+            assert!(!viewer.output().contains(STREAM), "{}", viewer.output());
         }
     }
 }

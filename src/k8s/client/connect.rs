@@ -1,8 +1,8 @@
-//! (client) Connections of both halves: listening on a port, and the API client, which is that of `kube`, but that no request waits
-//! for an acknowledgement.
+//! (client) Connections of both programs: the listener, and an API client that sends requests without waiting for a TCP
+//! acknowledgement.
 //!
-//! On a new connection the first request comes right behind the end of TLS's handshake. By default (Nagle's algorithm, RFC 896) the
-//! kernel keeps it back until that end is acknowledged, and the other side takes its time: 40 ms on Linux.
+//! On a new connection, the first request follows the end of the TLS handshake. By default (Nagle's algorithm, RFC 896)
+//! the kernel holds the request back until the peer acknowledges that end, which takes 40 ms on Linux.
 
 use http::{Request, Response};
 use hyper::body::{Body as HttpBody, Bytes};
@@ -21,10 +21,10 @@ use tower::{BoxError, Service, ServiceBuilder};
 use tower_http::classify::ServerErrorsFailureClass;
 use tower_http::trace::TraceLayer;
 
-/// Listens; on a node without IPv6, `[::]` means all addresses of IPv4.
+/// Listens on an address. On a node without IPv6, `[::]` means all IPv4 addresses.
 ///
 /// # Errors
-/// If the address cannot be listened on.
+/// The address cannot be used.
 pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     match TcpListener::bind(address).await {
         Err(_) if address.is_ipv6() && address.ip().is_unspecified() => {
@@ -34,10 +34,11 @@ pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     }
 }
 
-/// Whoever wants to see each request adds a layer. Proxies are not supported, as `kube` is built without them.
+/// A builder of API clients, to which callers add layers. Proxies are not supported, because `kube` is built without
+/// them.
 ///
 /// # Errors
-/// If the configuration is of no use.
+/// The configuration is invalid.
 pub fn builder(
     config: Config,
 ) -> kube::Result<
@@ -54,7 +55,7 @@ pub fn builder(
     >,
 > {
     if config.proxy_url.is_some() {
-        // It says so.
+        // It returns the error of a build without proxy support.
         ClientBuilder::try_from(config.clone())?;
     }
     let mut connector =
@@ -87,8 +88,8 @@ pub fn builder(
     Ok(ClientBuilder::new(service, config.default_namespace))
 }
 
-/// Opens connections on which everything is sent at once, and that fail within 25 s if the other side is not there any more. A watch
-/// would otherwise wait for the events of such a connection until its time-out.
+/// Connections with `TCP_NODELAY`, which fail within 25 s if the other side is not there any more. A watch would otherwise wait for the
+/// events of such a connection until its time-out.
 fn connector() -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);

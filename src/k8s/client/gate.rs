@@ -1,11 +1,11 @@
-//! (client) The operator's way to the API server: every request is counted and has a deadline, and an operator that does not
-//! lead writes nothing.
+//! (client) The operator's API client. It counts each request, sets a time-out for it, and sends no write while the
+//! operator does not lead.
 //!
 //! ```text
 //!  Client ──► leads? counted ──► Deadlines ──► connections
 //! ```
 //!
-//! Nothing below sends a request twice: what is tried again passes here again.
+//! The layers below the gate do not repeat requests, so that each retry passes the gate again.
 
 use crate::k8s::client::connect;
 use crate::k8s::client::request_info::request_info;
@@ -18,24 +18,23 @@ use kube::{Client, Config};
 use std::sync::Arc;
 use tower::filter::FilterLayer;
 
-/// A write of an operator that does not lead; it was not sent.
+/// A write of an operator without leadership. It was not sent.
 #[derive(Debug, thiserror::Error)]
 #[error("this operator does not lead (any more)")]
 pub struct NotLeading;
 
-/// A client whose requests are counted, and whose writes are sent only while `leadership` says that this operator
-/// leads. The look at the clock is the last thing before a request is sent: a process that was stopped for a while
-/// writes nothing when it goes on.
+/// A client that counts requests and sends writes only while `leadership` says that this operator leads. The check is
+/// the last step before a request is sent, so that a process that was suspended sends no write when it resumes.
 ///
 /// # Errors
-/// If the configuration is of no use.
+/// The configuration is invalid.
 pub fn client(
     mut config: Config,
     metrics: Arc<Metrics>,
     leadership: Leadership,
     deadlines: Deadlines,
 ) -> kube::Result<Client> {
-    // kube would send again, up to 15 times and as late as the server wishes, whoever leads by then.
+    // kube's retries would bypass the gate: up to 15 of them, with delays that the server chooses.
     config.default_retry = false;
     let layer = layer(metrics, leadership);
     Ok(connect::builder(config)?
@@ -44,15 +43,15 @@ pub fn client(
         .build())
 }
 
-/// A client whose requests are counted and have the usual deadlines.
+/// A client that counts requests and has the default time-outs, for programs without leader election.
 ///
 /// # Errors
-/// If the configuration is of no use.
-pub fn unguarded(config: Config, metrics: Arc<Metrics>) -> kube::Result<Client> {
+/// The configuration is invalid.
+pub fn client_without_gate(config: Config, metrics: Arc<Metrics>) -> kube::Result<Client> {
     client(config, metrics, Leadership::alone(), Deadlines::default())
 }
 
-/// Counts requests, and fails the writes of an operator that does not lead.
+/// Counts requests, and rejects writes of an operator without leadership.
 pub fn layer(
     metrics: Arc<Metrics>,
     leadership: Leadership,
@@ -87,10 +86,10 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    /// A server that is too busy, how often it was asked, and a client of it.
-    async fn busy(leadership: Leadership) -> (Arc<AtomicUsize>, Client) {
-        let asked = Arc::new(AtomicUsize::new(0));
-        let count = asked.clone();
+    /// An overloaded server, its request count, and a client of it.
+    async fn overloaded(leadership: Leadership) -> (Arc<AtomicUsize>, Client) {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let count = requests.clone();
         let answer = async move || {
             count.fetch_add(1, Ordering::Relaxed);
             (
@@ -116,15 +115,15 @@ mod tests {
             leadership,
             Deadlines::default(),
         );
-        (asked, client.unwrap())
+        (requests, client.unwrap())
     }
 
     #[tokio::test]
     async fn a_write_that_was_put_off_is_not_sent_again_when_the_lead_has_ended() {
         let leadership = Leadership::leading_for(Duration::from_millis(800));
-        let (asked, client) = busy(leadership.clone()).await;
+        let (requests, client) = overloaded(leadership.clone()).await;
         let write = || {
-            Request::patch("/api/v1/namespaces/a/pods/vm")
+            Request::patch("/api/v1/namespaces/a/pods/b")
                 .body(Vec::new())
                 .unwrap()
         };
@@ -144,18 +143,18 @@ mod tests {
             .await
             .unwrap_err();
         assert!(refused.to_string().contains("does not lead"), "{refused}");
-        assert_eq!(asked.load(Ordering::Relaxed), 1);
-        let read = Request::get("/api/v1/namespaces/a/pods/vm")
+        assert_eq!(requests.load(Ordering::Relaxed), 1);
+        let read = Request::get("/api/v1/namespaces/a/pods/b")
             .body(Vec::new())
             .unwrap();
         client.request::<serde_json::Value>(read).await.unwrap_err();
-        assert_eq!(asked.load(Ordering::Relaxed), 2);
+        assert_eq!(requests.load(Ordering::Relaxed), 2);
     }
 
     #[test]
     fn requests_have_the_verbs_and_resources_of_rbac() {
         let ns = "/api/v1/namespaces/a/pods";
-        let vms = "/apis/vmoperator.jdrupes.org/v1/namespaces/a/vms";
+        let widgets = "/apis/example.org/v1/namespaces/a/widgets";
         for (method, path, query, verb, resource) in [
             (Method::GET, ns.to_owned(), "limit=50", "list", "pods"),
             (
@@ -165,7 +164,7 @@ mod tests {
                 "watch",
                 "pods",
             ),
-            (Method::GET, format!("{ns}/vm"), "", "get", "pods"),
+            (Method::GET, format!("{ns}/b"), "", "get", "pods"),
             (
                 Method::POST,
                 ns.to_owned(),
@@ -175,18 +174,18 @@ mod tests {
             ),
             (
                 Method::PATCH,
-                format!("{ns}/vm/resize"),
+                format!("{ns}/b/resize"),
                 "",
                 "patch",
                 "pods/resize",
             ),
-            (Method::DELETE, format!("{ns}/vm"), "", "delete", "pods"),
+            (Method::DELETE, format!("{ns}/b"), "", "delete", "pods"),
             (
                 Method::PATCH,
-                format!("{vms}/vm/status"),
+                format!("{widgets}/b/status"),
                 "",
                 "patch",
-                "vms/status",
+                "widgets/status",
             ),
             (
                 Method::PUT,

@@ -2,8 +2,8 @@
 
 use http::Method;
 
-/// Verb and resource of a request, as RBAC names them: `patch`, `vms/status`. `get`, `other` for a request that names no
-/// resource. Names of objects are left out, so that there are as many values as in the operator's roles.
+/// Verb and resource of a request in the terms of RBAC: `patch`, `pods/status`. A request that names no resource has
+/// `get`, `other`. Object names are left out, so that the number of values is bounded by the operator's roles.
 pub(super) fn request_info(method: &Method, path: &str, query: &str) -> (&'static str, String) {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let rest = match parts.as_slice() {

@@ -1,13 +1,13 @@
-//! (client) No request is waited for without an end: the API server, or what stands before it, may take a connection and
-//! never answer.
+//! (client) Time-outs of requests: the API server or a load balancer in front of it may accept a connection and never
+//! respond.
 //!
-//! | request | has to be answered within |
+//! | request | time-out |
 //! |---|---|
-//! | a page of a list | [`Deadlines::list`], to its last byte |
-//! | the beginning of a watch | [`Deadlines::answer`]; its events have kube's own time-out |
-//! | any other | [`Deadlines::answer`], to its last byte |
+//! | a page of a list | [`Deadlines::list`], up to its last byte |
+//! | the start of a watch | [`Deadlines::answer`]; its events have kube's own time-out |
+//! | any other | [`Deadlines::answer`], up to its last byte |
 //!
-//! What was not answered may have been carried out.
+//! The API server may have carried out a request without a response.
 
 use crate::k8s::client::request_info::request_info;
 use futures::FutureExt;
@@ -21,12 +21,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tower::{BoxError, Layer, Service};
 
-/// How long an answer may take. A layer around the way to the API server.
+/// The time-outs of responses, as a layer of an API client.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadlines {
-    /// An answer that is no list. Default 30 s.
+    /// All requests except lists. Default 30 s.
     pub answer: Duration,
-    /// A page of a list. Default 70 s: the API server itself gives up after 60 s, and says so.
+    /// A page of a list. Default 70 s, because the API server itself stops after 60 s and returns an error.
     pub list: Duration,
 }
 
@@ -39,35 +39,35 @@ impl Default for Deadlines {
     }
 }
 
-/// There was no answer in time.
+/// The response did not arrive in time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error(
     "no answer within {0:?}; the API server, or a load balancer before it, takes connections and says nothing"
 )]
-pub struct Unanswered(Duration);
+pub struct ResponseTimeout(Duration);
 
 impl<S> Layer<S> for Deadlines {
-    type Service = Limited<S>;
+    type Service = TimeoutService<S>;
 
-    fn layer(&self, inner: S) -> Limited<S> {
-        Limited {
+    fn layer(&self, inner: S) -> TimeoutService<S> {
+        TimeoutService {
             inner,
             deadlines: *self,
         }
     }
 }
 
-/// A way to the API server on which each answer has its deadline.
+/// The service with a time-out for each response.
 #[derive(Clone, Debug)]
-pub struct Limited<S> {
+pub struct TimeoutService<S> {
     inner: S,
     deadlines: Deadlines,
 }
 
-/// What comes back.
+/// A response.
 pub type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
-impl<S, B> Service<Request<Body>> for Limited<S>
+impl<S, B> Service<Request<Body>> for TimeoutService<S>
 where
     S: Service<Request<Body>, Response = Response<B>>,
     S::Error: Into<BoxError>,
@@ -111,7 +111,7 @@ where
         async move {
             tokio::time::timeout(limit, whole)
                 .await
-                .unwrap_or_else(|_| Err(Unanswered(limit).into()))
+                .unwrap_or_else(|_| Err(ResponseTimeout(limit).into()))
         }
         .boxed()
     }

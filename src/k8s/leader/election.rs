@@ -1,67 +1,68 @@
-//! (pure) The rules by which one of several operators leads: what to ask of the Lease, and what an answer means.
+//! (pure) The rules of leader election: the next request for the Lease, and the meaning of its response.
 //!
-//! Time is that of a clock that never goes back, from any beginning; each operator has its own and they are never
-//! compared. What the Lease says of time is for people.
+//! Times are those of a monotonic clock with an arbitrary start. Each operator has its own clock, and clocks are never
+//! compared. The timestamps in the Lease are for people only.
 //!
-//! Why two never lead at once: a leader leads until [`Timing::lead`] after it *sent* the renewal that the server took.
-//! Others see that renewal at that moment at the earliest, and wait from then for the lease's whole duration, which is
-//! longer. A write to the Lease carries the version that it is based on, so of several that claim it one wins. What
-//! this cannot see: somebody who deletes or empties a held Lease by hand.
+//! Two operators never lead at once. A leader leads until [`Timing::renew_deadline`] after it *sent* the renewal that the server
+//! accepted. Others see that renewal then or later, and wait from that time for the duration of the Lease, which is
+//! longer. A write carries the resource version that it is based on, so only one of several candidates acquires the
+//! Lease. One case is not covered: someone deletes or empties a held Lease by hand.
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
 
-/// How long what takes. The values are those that Kubernetes' own components have.
+/// The times of the election. The defaults are those of the Kubernetes components.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// How long a Lease holds that nobody renews. Default 15 s; whole seconds.
-    pub lease: Duration,
-    /// How long a leader leads after a renewal. Default 10 s; the difference is what a request may still be on its way.
-    pub lead: Duration,
-    /// The pause between two looks, and between two renewals. Default 2 s.
-    pub pause: Duration,
+    /// The time after which a Lease without renewals expires. Default 15 s, in whole seconds.
+    pub lease_duration: Duration,
+    /// The time for which a leader leads after a renewal. Default 10 s. A request may be in progress for the rest of
+    /// the Lease.
+    pub renew_deadline: Duration,
+    /// The delay between two attempts to acquire or to renew the Lease. Default 2 s.
+    pub retry_period: Duration,
 }
 
 impl Default for Timing {
     fn default() -> Self {
-        let (lease, lead, pause) = (15, 10, 2);
+        let (lease_duration, renew_deadline, retry_period) = (15, 10, 2);
         Self {
-            lease: Duration::from_secs(lease),
-            lead: Duration::from_secs(lead),
-            pause: Duration::from_secs(pause),
+            lease_duration: Duration::from_secs(lease_duration),
+            renew_deadline: Duration::from_secs(renew_deadline),
+            retry_period: Duration::from_secs(retry_period),
         }
     }
 }
 
-/// What to ask of the API server.
+/// A request to the API server.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Ask {
-    /// To read the Lease.
+pub enum LeaseRequest {
+    /// Get the Lease.
     Get,
-    /// To create it.
+    /// Create the Lease.
     Create(Lease),
-    /// To replace it, if it is still of this version.
+    /// Replace the Lease, if it still has this version.
     Replace(Lease),
-    /// Nothing for now.
+    /// No request for now.
     Nothing,
 }
 
-/// What came of it.
+/// The result of a request.
 #[derive(Clone, Debug)]
-pub enum Answer {
-    /// The Lease as it is now.
+pub enum LeaseResponse {
+    /// The present Lease.
     Lease(Box<Lease>),
-    /// There is none.
+    /// The Lease does not exist.
     Absent,
-    /// It was changed by somebody else meanwhile.
+    /// Another program has changed the Lease in between.
     Conflict,
-    /// Nothing is known: it may have been carried out or not.
+    /// The result is unknown: the request may have been carried out.
     Failed,
 }
 
-/// What is known of the Lease at this moment.
+/// The known state of the Lease.
 #[derive(Clone, Debug)]
 enum Known {
     Nothing,
@@ -69,20 +70,20 @@ enum Known {
     Lease(Box<Lease>),
 }
 
-/// One operator's part in the election.
+/// The view of one operator on the election.
 #[derive(Clone, Debug)]
 pub struct Election {
     name: String,
     identity: String,
     timing: Timing,
     known: Known,
-    /// What the Lease said when it was seen last, and since when it has said so.
+    /// The content of the Lease when it was last seen, and the time since when it has had this content.
     seen: Option<(LeaseSpec, Duration)>,
     leads_until: Option<Duration>,
 }
 
 impl Election {
-    /// An operator that knows nothing yet. No other that runs may have its identity.
+    /// A candidate without knowledge of the Lease. Its identity must be unique among running operators.
     #[must_use]
     pub fn new(name: &str, identity: &str, timing: Timing) -> Self {
         let (name, identity) = (name.to_owned(), identity.to_owned());
@@ -96,19 +97,19 @@ impl Election {
         }
     }
 
-    /// Until when it leads, if it does.
+    /// The time until which it leads.
     #[must_use]
     pub fn leads_until(&self) -> Option<Duration> {
         self.leads_until
     }
 
-    /// Whether it leads.
+    /// Whether it leads at that time.
     #[must_use]
     pub fn leads(&self, now: Duration) -> bool {
         self.leads_until.is_some_and(|until| now < until)
     }
 
-    /// Who holds the Lease, as far as is known.
+    /// The last known holder of the Lease.
     #[must_use]
     pub fn holder(&self) -> &str {
         self.seen
@@ -117,118 +118,124 @@ impl Election {
             .unwrap_or_default()
     }
 
-    /// What to ask next. `time` is for people.
+    /// The next request. `time` goes into the Lease, for people.
     #[must_use]
-    pub fn ask(&self, now: Duration, time: Timestamp) -> Ask {
+    pub fn request(&self, now: Duration, time: Timestamp) -> LeaseRequest {
         match &self.known {
-            Known::Nothing => Ask::Get,
-            _ if !self.is_mine() && self.is_held(now) => Ask::Nothing,
-            Known::Absent => Ask::Create(self.claim(Lease::default(), time)),
-            Known::Lease(lease) => Ask::Replace(self.claim(lease.as_ref().clone(), time)),
+            Known::Nothing => LeaseRequest::Get,
+            _ if !self.is_holder() && self.is_held(now) => LeaseRequest::Nothing,
+            Known::Absent => LeaseRequest::Create(self.claim(Lease::default(), time)),
+            Known::Lease(lease) => LeaseRequest::Replace(self.claim(lease.as_ref().clone(), time)),
         }
     }
 
-    /// Takes in the answer to what was asked at `began`.
-    pub fn answered(&mut self, ask: &Ask, began: Duration, now: Duration, answer: Answer) {
-        match answer {
-            Answer::Lease(lease) => {
-                self.saw(&lease, now);
-                if !matches!(ask, Ask::Get) {
-                    self.leads_until = Some(began + self.timing.lead);
-                } else if !self.is_mine() && self.is_held(now) {
+    /// Processes the response to the request that was sent at `began`.
+    pub fn handle_response(
+        &mut self,
+        request: &LeaseRequest,
+        began: Duration,
+        now: Duration,
+        response: LeaseResponse,
+    ) {
+        match response {
+            LeaseResponse::Lease(lease) => {
+                self.record_observed(&lease, now);
+                if !matches!(request, LeaseRequest::Get) {
+                    self.leads_until = Some(began + self.timing.renew_deadline);
+                } else if !self.is_holder() && self.is_held(now) {
                     self.leads_until = None;
                 }
                 self.known = Known::Lease(lease);
             }
-            // Who held it until it vanished may not know yet, so that what was seen of it stays.
-            Answer::Absent => self.known = Known::Absent,
-            Answer::Conflict => self.known = Known::Nothing,
-            Answer::Failed if self.leads_until.is_some() && !matches!(ask, Ask::Get) => {}
-            Answer::Failed => self.known = Known::Nothing,
+            // The holder may not know yet that its Lease was deleted, so its last seen content is kept.
+            LeaseResponse::Absent => self.known = Known::Absent,
+            LeaseResponse::Conflict => self.known = Known::Nothing,
+            LeaseResponse::Failed
+                if self.leads_until.is_some() && !matches!(request, LeaseRequest::Get) => {}
+            LeaseResponse::Failed => self.known = Known::Nothing,
         }
     }
 
-    /// A pause is over: who does not lead looks anew.
-    pub fn next_turn(&mut self) {
+    /// Starts the next attempt. An operator that does not lead reads the Lease again.
+    pub fn start_attempt(&mut self) {
         if self.leads_until.is_none() {
             self.known = Known::Nothing;
         }
     }
 
-    /// Leads no more, whatever the Lease says.
+    /// Gives up leadership, regardless of the Lease.
     pub fn resign(&mut self) {
         self.leads_until = None;
         self.known = Known::Nothing;
     }
 
-    /// What to ask so that another can lead at once, if the Lease is this one's.
+    /// The next request of a release, which lets another operator lead immediately.
     #[must_use]
-    pub fn release(&self, time: Timestamp) -> Ask {
+    pub fn release(&self, time: Timestamp) -> LeaseRequest {
         match &self.known {
-            Known::Nothing => Ask::Get,
-            Known::Lease(lease) if self.is_mine() => {
+            Known::Nothing => LeaseRequest::Get,
+            Known::Lease(lease) if self.is_holder() => {
                 let mut lease = lease.as_ref().clone();
                 let spec = lease.spec.get_or_insert_default();
                 (spec.holder_identity, spec.renew_time) =
                     (Some(String::new()), Some(MicroTime(time)));
-                Ask::Replace(lease)
+                LeaseRequest::Replace(lease)
             }
-            _ => Ask::Nothing,
+            _ => LeaseRequest::Nothing,
         }
     }
 
-    /// Takes in the answer to what [`Election::release`] asked. Says whether there is no more to do.
-    pub fn released(&mut self, ask: &Ask, answer: Answer) -> bool {
-        match answer {
-            Answer::Lease(lease) => {
-                self.saw(&lease, Duration::ZERO);
+    /// Processes the response to a request of [`Election::release`]. Returns whether the release is complete.
+    pub fn released(&mut self, request: &LeaseRequest, response: LeaseResponse) -> bool {
+        match response {
+            LeaseResponse::Lease(lease) => {
+                self.record_observed(&lease, Duration::ZERO);
                 self.known = Known::Lease(lease);
-                !matches!(ask, Ask::Get) || !self.is_mine()
+                !matches!(request, LeaseRequest::Get) || !self.is_holder()
             }
-            Answer::Absent => true,
-            Answer::Conflict | Answer::Failed => {
+            LeaseResponse::Absent => true,
+            LeaseResponse::Conflict | LeaseResponse::Failed => {
                 self.known = Known::Nothing;
                 false
             }
         }
     }
 
-    fn saw(&mut self, lease: &Lease, now: Duration) {
+    fn record_observed(&mut self, lease: &Lease, now: Duration) {
         let spec = lease.spec.clone().unwrap_or_default();
         if self.seen.as_ref().is_none_or(|(seen, _)| *seen != spec) {
             self.seen = Some((spec, now));
         }
     }
 
-    fn is_mine(&self) -> bool {
+    fn is_holder(&self) -> bool {
         self.holder() == self.identity
     }
 
-    /// Whether somebody may still lead by what was seen of the Lease.
+    /// Whether the last seen holder may still lead.
     fn is_held(&self, now: Duration) -> bool {
         let Some((spec, since)) = &self.seen else {
             return false;
         };
-        // The holder's own promise, as it may be of a version with another timing.
+        // The holder's own duration: its version may have another default.
         let seconds = spec
             .lease_duration_seconds
             .and_then(|seconds| u64::try_from(seconds).ok());
-        let duration = seconds.map_or(self.timing.lease, Duration::from_secs);
+        let duration = seconds.map_or(self.timing.lease_duration, Duration::from_secs);
         !self.holder().is_empty() && now < *since + duration
     }
 
     fn claim(&self, mut lease: Lease, time: Timestamp) -> Lease {
         lease.metadata.name = Some(self.name.clone());
-        let was_mine = self.is_mine() && matches!(self.known, Known::Lease(_));
+        let was_holder = self.is_holder() && matches!(self.known, Known::Lease(_));
         let spec = lease.spec.get_or_insert_default();
-        if !was_mine {
+        if !was_holder {
             spec.acquire_time = Some(MicroTime(time));
-            // How often it changed hands.
             spec.lease_transitions =
                 Some(spec.lease_transitions.map_or(0, |n| n.saturating_add(1)));
         }
         spec.holder_identity = Some(self.identity.clone());
-        spec.lease_duration_seconds = i32::try_from(self.timing.lease.as_secs()).ok();
+        spec.lease_duration_seconds = i32::try_from(self.timing.lease_duration.as_secs()).ok();
         spec.renew_time = Some(MicroTime(time));
         lease
     }

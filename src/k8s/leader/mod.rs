@@ -1,22 +1,22 @@
-//! (client) One operator at a time works on the VMs of a namespace: the one that holds the Lease there.
+//! (client) Leader election: the operator that holds the Lease of a namespace is the only one that writes there.
 //!
 //! ```text
-//!               look: free, or not renewed for its duration
+//!               acquired: free or expired
 //!   Waiting ──────────────────────────────────────────────► Leading(until) ──renewed──┐
 //!                                                            │    │    ▲──────────────┘
-//!                       asked to end, all reconciles ended   │    │ not renewed in time, or another holds it
+//!                 shutdown, all reconciles have finished     │    │ not renewed in time, or held by another
 //!                       Waiting, Lease emptied  ◄────────────┘    └──► Waiting, the controllers start again
 //! ```
 //!
-//! A leader that cannot renew stops: its client sends no write after `until` (see [`crate::k8s::client::gate`]), and its controllers
-//! start again from empty stores, as those of a new candidate. The Lease is in the namespace that is watched, so that it also keeps apart operators of which one runs
-//! elsewhere, as outside of the cluster. The rules are [`election`]'s.
+//! A leader that cannot renew the Lease stops: its client sends no write after `until` (see
+//! [`crate::k8s::client::gate`]), and its controllers start again as those of a candidate. The Lease is in the watched namespace, so that the election
+//! includes operators outside the cluster. [`election`] has the rules.
 
 pub mod election;
 #[cfg(test)]
 mod tests;
 
-use election::{Answer, Ask, Election, Timing};
+use election::{Election, LeaseRequest, LeaseResponse, Timing};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, PostParams};
@@ -24,84 +24,84 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-/// A request that takes longer is given up; the next one has a connection of its own.
-const ATTEMPT: Duration = Duration::from_secs(4);
-/// How long the Lease is tried to be emptied at the end.
-const RELEASE: Duration = Duration::from_secs(3);
+/// The time-out of a request for the Lease. The next request uses another connection.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
+/// The time limit for releasing the Lease at shutdown.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Whether this operator may write.
+/// The state of this operator in the election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum State {
     /// There is no election.
-    Alone,
-    /// Another may lead.
+    NoElection,
+    /// Another operator may lead.
     Waiting,
-    /// It leads until then.
+    /// This operator leads until then.
     Leading(Instant),
 }
 
-/// Whether this operator leads, for all to see. Clones tell the same.
+/// Whether this operator leads. Clones share the state.
 #[derive(Clone, Debug)]
-pub struct Leadership(watch::Sender<Standing>);
+pub struct Leadership(watch::Sender<State>);
 
 impl Leadership {
-    /// Of an operator that is the only one by other means.
+    /// Leadership of a program without leader election.
     #[must_use]
     pub fn alone() -> Self {
-        Self(watch::Sender::new(Standing::Alone))
+        Self(watch::Sender::new(State::NoElection))
     }
 
-    /// Of an operator that has to be elected.
+    /// Leadership of an operator that has not been elected.
     #[must_use]
     pub fn waiting() -> Self {
-        Self(watch::Sender::new(Standing::Waiting))
+        Self(watch::Sender::new(State::Waiting))
     }
 
-    /// Of an operator that leads for that time.
+    /// Leadership for that time.
     #[cfg(test)]
     pub(super) fn leading_for(time: Duration) -> Self {
-        Self(watch::Sender::new(Standing::Leading(Instant::now() + time)))
+        Self(watch::Sender::new(State::Leading(Instant::now() + time)))
     }
 
-    /// Whether it leads now.
+    /// Whether this operator leads now.
     #[must_use]
     pub fn leads(&self) -> bool {
         match *self.0.borrow() {
-            Standing::Alone => true,
-            Standing::Waiting => false,
-            Standing::Leading(until) => Instant::now() < until,
+            State::NoElection => true,
+            State::Waiting => false,
+            State::Leading(until) => Instant::now() < until,
         }
     }
 
-    /// Returns when it leads.
+    /// Returns when this operator leads.
     pub async fn elected(&self) {
-        // The sender lives as long as this.
+        // The sender lives as long as `self`.
         let _ = self
             .0
             .subscribe()
-            .wait_for(|standing| *standing != Standing::Waiting)
+            .wait_for(|state| *state != State::Waiting)
             .await;
     }
 
-    fn set(&self, standing: Standing) {
-        self.0.send_replace(standing);
+    fn set(&self, state: State) {
+        self.0.send_replace(state);
     }
 }
 
-/// The lead is lost: another may have it by now.
+/// Leadership is lost. Another operator may have it already.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Lost {
-    /// Another holds the Lease.
+pub enum LeadershipLost {
+    /// Another operator holds the Lease.
     #[error("the Lease was taken over by {0}")]
     TakenOver(String),
-    /// It was not renewed in time.
+    /// The Lease was not renewed in time.
     #[error(
         "the Lease could not be renewed within {0:?}; the API server answers slowly or not at all"
     )]
     NotRenewed(Duration),
 }
 
-/// Stands for election.
+/// A candidate of the election.
 pub struct Candidate {
     leases: Api<Lease>,
     lease: String,
@@ -113,8 +113,8 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// A candidate for that Lease with that identity, which no other that runs may have. `leases` needs a client of its own: it has to
-    /// write before there is a leader, and must not wait behind others.
+    /// A candidate for that Lease. The identity must be unique among running operators. `leases` needs a client of its
+    /// own, because it writes before there is a leader and must not wait for other requests.
     #[must_use]
     pub fn new(leases: Api<Lease>, lease: &str, identity: &str, leadership: Leadership) -> Self {
         let timing = Timing::default();
@@ -134,11 +134,11 @@ impl Candidate {
         self.began.elapsed()
     }
 
-    /// Waits for the lead and keeps it. Returns when it is lost.
-    pub async fn stand(&mut self) -> Lost {
-        let mut told = String::new();
+    /// Acquires the Lease and renews it. Returns when leadership is lost.
+    pub async fn run(&mut self) -> LeadershipLost {
+        let mut logged_holder = String::new();
         loop {
-            match self.turn().await {
+            match self.try_acquire_or_renew().await {
                 Ok(true) => continue,
                 Ok(false) => {}
                 Err(lost) => {
@@ -147,86 +147,102 @@ impl Candidate {
                 }
             }
             let holder = self.election.holder();
-            if self.election.leads_until().is_none() && holder != told && !holder.is_empty() {
+            if self.election.leads_until().is_none()
+                && holder != logged_holder
+                && !holder.is_empty()
+            {
                 tracing::info!(holder, "another operator leads; waiting");
-                holder.clone_into(&mut told);
+                holder.clone_into(&mut logged_holder);
             }
             let rest = self
                 .election
                 .leads_until()
                 .map(|until| until.saturating_sub(self.now()));
-            sleep(rest.map_or(self.timing.pause, |rest| rest.min(self.timing.pause))).await;
-            self.election.next_turn();
+            sleep(rest.map_or(self.timing.retry_period, |rest| {
+                rest.min(self.timing.retry_period)
+            }))
+            .await;
+            self.election.start_attempt();
         }
     }
 
-    /// Asks once. Says whether to ask again at once.
-    async fn turn(&mut self) -> Result<bool, Lost> {
+    /// Sends at most one request. Returns whether the next one must follow immediately.
+    async fn try_acquire_or_renew(&mut self) -> Result<bool, LeadershipLost> {
         let led = self.election.leads_until().is_some();
         if led && !self.election.leads(self.now()) {
-            return Err(Lost::NotRenewed(self.timing.lead));
+            return Err(LeadershipLost::NotRenewed(self.timing.renew_deadline));
         }
-        let ask = self.election.ask(self.now(), (self.time)());
-        if ask == Ask::Nothing {
+        let request = self.election.request(self.now(), (self.time)());
+        if request == LeaseRequest::Nothing {
             return Ok(false);
         }
         let began = self.now();
         let rest = self
             .election
             .leads_until()
-            .map_or(ATTEMPT, |until| ATTEMPT.min(until.saturating_sub(began)));
-        let answer = self.send(&ask, rest).await;
-        // A look is followed by what it is for, a conflict by a look.
+            .map_or(REQUEST_TIMEOUT, |until| {
+                REQUEST_TIMEOUT.min(until.saturating_sub(began))
+            });
+        let response = self.send(&request, rest).await;
+        // A get is followed by the write that needs it, and a conflict by a get.
         let again = matches!(
-            (&ask, &answer),
-            (Ask::Get, Answer::Lease(_) | Answer::Absent) | (_, Answer::Conflict)
+            (&request, &response),
+            (
+                LeaseRequest::Get,
+                LeaseResponse::Lease(_) | LeaseResponse::Absent
+            ) | (_, LeaseResponse::Conflict)
         );
-        self.election.answered(&ask, began, self.now(), answer);
+        self.election
+            .handle_response(&request, began, self.now(), response);
         match self.election.leads_until() {
             Some(until) => {
-                self.leadership.set(Standing::Leading(self.began + until));
+                self.leadership.set(State::Leading(self.began + until));
                 if !led {
                     tracing::info!("this operator leads");
                 }
             }
-            None if led => return Err(Lost::TakenOver(self.election.holder().to_owned())),
+            None if led => {
+                return Err(LeadershipLost::TakenOver(self.election.holder().to_owned()));
+            }
             None => {}
         }
         Ok(again)
     }
 
-    async fn send(&self, ask: &Ask, limit: Duration) -> Answer {
+    async fn send(&self, request: &LeaseRequest, limit: Duration) -> LeaseResponse {
         let params = PostParams::default();
         let request = async {
-            match ask {
-                Ask::Create(lease) => self.leases.create(&params, lease).await,
-                Ask::Replace(lease) => self.leases.replace(&self.lease, &params, lease).await,
-                Ask::Get | Ask::Nothing => self.leases.get(&self.lease).await,
+            match request {
+                LeaseRequest::Create(lease) => self.leases.create(&params, lease).await,
+                LeaseRequest::Replace(lease) => {
+                    self.leases.replace(&self.lease, &params, lease).await
+                }
+                LeaseRequest::Get | LeaseRequest::Nothing => self.leases.get(&self.lease).await,
             }
         };
         match timeout(limit, request).await {
-            Ok(Ok(lease)) => Answer::Lease(Box::new(lease)),
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Answer::Absent,
-            Ok(Err(kube::Error::Api(status))) if status.code == 409 => Answer::Conflict,
+            Ok(Ok(lease)) => LeaseResponse::Lease(Box::new(lease)),
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => LeaseResponse::Absent,
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => LeaseResponse::Conflict,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "cannot get or renew the Lease; trying again");
-                Answer::Failed
+                LeaseResponse::Failed
             }
             Err(_) => {
                 tracing::warn!(
                     "the API server does not answer to a request for the Lease within {limit:?}"
                 );
-                Answer::Failed
+                LeaseResponse::Failed
             }
         }
     }
 
     fn resign(&mut self) {
-        self.leadership.set(Standing::Waiting);
+        self.leadership.set(State::Waiting);
         self.election.resign();
     }
 
-    /// Leads no more, and lets another lead at once. To be called when no write is under way any more.
+    /// Gives up leadership and releases the Lease. No write may be in progress.
     pub async fn release(mut self) {
         if self.election.leads_until().is_none() {
             return;
@@ -234,13 +250,13 @@ impl Candidate {
         self.resign();
         let emptied = async {
             loop {
-                let ask = self.election.release((self.time)());
-                if ask == Ask::Nothing {
+                let request = self.election.release((self.time)());
+                if request == LeaseRequest::Nothing {
                     return;
                 }
-                let answer = self.send(&ask, RELEASE).await;
-                let failed = matches!(answer, Answer::Failed);
-                if self.election.released(&ask, answer) {
+                let response = self.send(&request, RELEASE_TIMEOUT).await;
+                let failed = matches!(response, LeaseResponse::Failed);
+                if self.election.released(&request, response) {
                     return;
                 }
                 if failed {
@@ -248,14 +264,14 @@ impl Candidate {
                 }
             }
         };
-        if timeout(RELEASE, emptied).await.is_err() {
+        if timeout(RELEASE_TIMEOUT, emptied).await.is_err() {
             tracing::warn!("cannot empty the Lease; another operator leads when it has run out");
         }
     }
 }
 
-/// An identity that no other operator that runs has: of the pod, if it is known, as of its containers one runs at a
-/// time, and the next may go on at once; else of the process.
+/// An identity that is unique among running operators. It is that of the pod, if it is known: a pod runs one such
+/// container at a time, and its next container continues without waiting. Otherwise it is random.
 #[must_use]
 pub fn identity(host: Option<&str>, pod_uid: Option<&str>, random: &str) -> String {
     format!(

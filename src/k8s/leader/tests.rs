@@ -1,8 +1,8 @@
-//! Operators in a world of their own: first the rules alone, with every request delayed, lost or cut as it comes; then
-//! the whole with a scripted API server and tokio's clock.
+//! Simulations of the election rules with delayed and lost requests, and tests of candidates with a scripted API server
+//! and tokio's paused clock.
 
-use crate::k8s::leader::election::{Answer, Ask, Election, Timing};
-use crate::k8s::leader::{ATTEMPT, Candidate, Leadership, Lost, identity};
+use crate::k8s::leader::election::{Election, LeaseRequest, LeaseResponse, Timing};
+use crate::k8s::leader::{Candidate, Leadership, LeadershipLost, REQUEST_TIMEOUT, identity};
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -17,9 +17,9 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-const LEASE: &str = "vm-operator";
+const LEASE: &str = "operator";
 
-/// The Lease as the API server keeps it.
+/// The API server's copy of the Lease.
 #[derive(Clone, Default)]
 struct Server {
     lease: Option<Lease>,
@@ -27,46 +27,50 @@ struct Server {
 }
 
 impl Server {
-    fn carry_out(&mut self, ask: &Ask) -> Answer {
+    fn carry_out(&mut self, request: &LeaseRequest) -> LeaseResponse {
         let present = self
             .lease
             .as_ref()
             .map(|lease| lease.metadata.resource_version.clone());
-        match (ask, present) {
-            (Ask::Create(lease), None) => self.store(lease.clone()),
-            (Ask::Replace(lease), Some(version)) if version == lease.metadata.resource_version => {
+        match (request, present) {
+            (LeaseRequest::Create(lease), None) => self.store(lease.clone()),
+            (LeaseRequest::Replace(lease), Some(version))
+                if version == lease.metadata.resource_version =>
+            {
                 self.store(lease.clone())
             }
-            (Ask::Create(_) | Ask::Replace(_), Some(_)) => Answer::Conflict,
-            (_, None) => Answer::Absent,
-            (_, Some(_)) => Answer::Lease(Box::new(self.lease.clone().unwrap())),
+            (LeaseRequest::Create(_) | LeaseRequest::Replace(_), Some(_)) => {
+                LeaseResponse::Conflict
+            }
+            (_, None) => LeaseResponse::Absent,
+            (_, Some(_)) => LeaseResponse::Lease(Box::new(self.lease.clone().unwrap())),
         }
     }
 
-    fn store(&mut self, mut lease: Lease) -> Answer {
+    fn store(&mut self, mut lease: Lease) -> LeaseResponse {
         self.version += 1;
         lease.metadata.resource_version = Some(self.version.to_string());
         self.lease = Some(lease.clone());
-        Answer::Lease(Box::new(lease))
+        LeaseResponse::Lease(Box::new(lease))
     }
 }
 
-/// What befalls one request, in milliseconds.
+/// The delivery of one request, in milliseconds.
 #[derive(Clone, Debug)]
-struct Fate {
+struct Delivery {
     to_server: u64,
     back: u64,
-    /// It does not arrive.
+    /// The request does not arrive.
     lost: bool,
-    /// Its sender is stopped for that long before it looks at the answer.
+    /// The time for which the sender is suspended before it processes the response.
     stopped: u64,
 }
 
-fn fate() -> impl Strategy<Value = Fate> {
+fn delivery() -> impl Strategy<Value = Delivery> {
     let delay = prop_oneof![6 => 0..200u64, 2 => 0..6_000u64, 1 => 0..40_000u64];
     let stopped = prop_oneof![20 => Just(0u64), 1 => 0..40_000u64];
     (delay.clone(), delay, prop::bool::weighted(0.15), stopped).prop_map(
-        |(to_server, back, lost, stopped)| Fate {
+        |(to_server, back, lost, stopped)| Delivery {
             to_server,
             back,
             lost,
@@ -75,43 +79,43 @@ fn fate() -> impl Strategy<Value = Fate> {
     )
 }
 
-enum Happening {
-    /// An operator takes its turn.
-    Turn(usize),
-    /// A request reaches the server.
-    Arrives(usize, Ask, Duration, Fate),
-    /// The answer is looked at, or the sender gives up.
-    Answered(usize, Ask, Duration, Answer),
+enum SimulatedEvent {
+    /// An operator starts an attempt.
+    Attempt(usize),
+    /// A request arrives at the server.
+    Arrives(usize, LeaseRequest, Duration, Delivery),
+    /// The sender processes the response, or its time-out expires.
+    Response(usize, LeaseRequest, Duration, LeaseResponse),
 }
 
-/// Lets operators stand for election for two minutes. Gives how often one led.
-fn simulate(fates: &[Vec<Fate>]) -> usize {
+/// Runs operators for two simulated minutes. Returns the number of steps with a leader.
+fn simulate(deliveries: &[Vec<Delivery>]) -> usize {
     let timing = Timing::default();
     let mut server = Server::default();
-    let mut operators: Vec<Election> = (0..fates.len())
+    let mut operators: Vec<Election> = (0..deliveries.len())
         .map(|n| Election::new(LEASE, &n.to_string(), timing))
         .collect();
-    let mut next_fate = vec![0; operators.len()];
-    // By time, then in order of planning.
-    let mut agenda: BTreeMap<(u64, usize), Happening> = BTreeMap::new();
+    let mut next_delivery = vec![0; operators.len()];
+    // By time, then in the order of scheduling.
+    let mut schedule: BTreeMap<(u64, usize), SimulatedEvent> = BTreeMap::new();
     let mut planned = 0;
-    let mut plan = |agenda: &mut BTreeMap<_, _>, at: u64, what: Happening| {
+    let mut plan = |schedule: &mut BTreeMap<_, _>, at: u64, what: SimulatedEvent| {
         planned += 1;
-        agenda.insert((at, planned), what);
+        schedule.insert((at, planned), what);
     };
     for n in 0..operators.len() {
-        plan(&mut agenda, n as u64 * 700, Happening::Turn(n));
+        plan(&mut schedule, n as u64 * 700, SimulatedEvent::Attempt(n));
     }
-    let mut led = 0;
-    while let Some(((at, _), happening)) = agenda.pop_first() {
+    let mut leaders_seen = 0;
+    while let Some(((at, _), event)) = schedule.pop_first() {
         if at > 120_000 {
             break;
         }
         let now = Duration::from_millis(at);
-        match happening {
-            Happening::Turn(n) => {
-                operators[n].next_turn();
-                // Who could not renew ends, and begins anew.
+        match event {
+            SimulatedEvent::Attempt(n) => {
+                operators[n].start_attempt();
+                // An operator that could not renew exits and starts again.
                 if operators[n].leads_until().is_some() && !operators[n].leads(now) {
                     operators[n] = Election::new(LEASE, &format!("{n}-{at}"), timing);
                 }
@@ -119,40 +123,43 @@ fn simulate(fates: &[Vec<Fate>]) -> usize {
                     n,
                     &operators[n],
                     at,
-                    fates,
-                    &mut next_fate,
-                    &mut |at, what| plan(&mut agenda, at, what),
+                    deliveries,
+                    &mut next_delivery,
+                    &mut |at, what| plan(&mut schedule, at, what),
                 );
             }
-            Happening::Arrives(n, ask, began, fate) => {
-                let answer = server.carry_out(&ask);
-                let given_up = began.as_millis() as u64 + ATTEMPT.as_millis() as u64;
-                let looked_at = at + fate.back + fate.stopped;
-                if at + fate.back <= given_up {
+            SimulatedEvent::Arrives(n, request, began, delivery) => {
+                let response = server.carry_out(&request);
+                let expires_at = began.as_millis() as u64 + REQUEST_TIMEOUT.as_millis() as u64;
+                let processed_at = at + delivery.back + delivery.stopped;
+                if at + delivery.back <= expires_at {
                     plan(
-                        &mut agenda,
-                        looked_at,
-                        Happening::Answered(n, ask, began, answer),
+                        &mut schedule,
+                        processed_at,
+                        SimulatedEvent::Response(n, request, began, response),
                     );
                 }
             }
-            Happening::Answered(n, ask, began, answer) => {
+            SimulatedEvent::Response(n, request, began, response) => {
                 let again = matches!(
-                    (&ask, &answer),
-                    (Ask::Get, Answer::Lease(_) | Answer::Absent) | (_, Answer::Conflict)
+                    (&request, &response),
+                    (
+                        LeaseRequest::Get,
+                        LeaseResponse::Lease(_) | LeaseResponse::Absent
+                    ) | (_, LeaseResponse::Conflict)
                 );
-                operators[n].answered(&ask, began, now, answer);
+                operators[n].handle_response(&request, began, now, response);
                 if again {
                     send(
                         n,
                         &operators[n],
                         at,
-                        fates,
-                        &mut next_fate,
-                        &mut |at, what| plan(&mut agenda, at, what),
+                        deliveries,
+                        &mut next_delivery,
+                        &mut |at, what| plan(&mut schedule, at, what),
                     );
                 } else {
-                    plan(&mut agenda, at + 2_000, Happening::Turn(n));
+                    plan(&mut schedule, at + 2_000, SimulatedEvent::Attempt(n));
                 }
             }
         }
@@ -160,37 +167,40 @@ fn simulate(fates: &[Vec<Fate>]) -> usize {
             .filter(|n| operators[*n].leads(now))
             .collect();
         assert!(leaders.len() <= 1, "at {at} ms {leaders:?} lead");
-        led += leaders.len();
+        leaders_seen += leaders.len();
     }
-    led
+    leaders_seen
 }
 
 fn send(
     n: usize,
     operator: &Election,
     at: u64,
-    fates: &[Vec<Fate>],
+    deliveries: &[Vec<Delivery>],
     next: &mut [usize],
-    plan: &mut dyn FnMut(u64, Happening),
+    plan: &mut dyn FnMut(u64, SimulatedEvent),
 ) {
     let now = Duration::from_millis(at);
-    let ask = operator.ask(now, Timestamp::UNIX_EPOCH + now);
-    if ask == Ask::Nothing {
-        return plan(at + 2_000, Happening::Turn(n));
+    let request = operator.request(now, Timestamp::UNIX_EPOCH + now);
+    if request == LeaseRequest::Nothing {
+        return plan(at + 2_000, SimulatedEvent::Attempt(n));
     }
-    let fate = fates[n][next[n] % fates[n].len()].clone();
+    let delivery = deliveries[n][next[n] % deliveries[n].len()].clone();
     next[n] += 1;
-    let limit = ATTEMPT.as_millis() as u64;
-    let gives_up = fate.lost || fate.to_server + fate.back > limit;
-    if !fate.lost {
-        // A late one is carried out too, though nobody waits for it.
+    let limit = REQUEST_TIMEOUT.as_millis() as u64;
+    let expires = delivery.lost || delivery.to_server + delivery.back > limit;
+    if !delivery.lost {
+        // A late request is carried out too, after its sender's time-out.
         plan(
-            at + fate.to_server,
-            Happening::Arrives(n, ask.clone(), now, fate),
+            at + delivery.to_server,
+            SimulatedEvent::Arrives(n, request.clone(), now, delivery),
         );
     }
-    if gives_up {
-        plan(at + limit, Happening::Answered(n, ask, now, Answer::Failed));
+    if expires {
+        plan(
+            at + limit,
+            SimulatedEvent::Response(n, request, now, LeaseResponse::Failed),
+        );
     }
 }
 
@@ -199,15 +209,15 @@ proptest! {
 
     #[test]
     fn never_do_two_lead_whatever_becomes_of_their_requests(
-        fates in prop::collection::vec(prop::collection::vec(fate(), 1..30), 2..4)
+        deliveries in prop::collection::vec(prop::collection::vec(delivery(), 1..30), 2..4)
     ) {
-        simulate(&fates);
+        simulate(&deliveries);
     }
 }
 
 #[test]
 fn where_nothing_goes_wrong_one_leads_all_the_time() {
-    let good = Fate {
+    let good = Delivery {
         to_server: 1,
         back: 1,
         lost: false,
@@ -218,48 +228,48 @@ fn where_nothing_goes_wrong_one_leads_all_the_time() {
 
 #[test]
 fn the_rules_can_be_broken_by_a_leader_that_leads_too_long() {
-    // Shows that the simulation sees two leaders where there are two.
+    // Proves that the simulation detects two leaders.
     let mut server = Server::default();
     let long = Timing {
-        lead: Duration::from_secs(20),
+        renew_deadline: Duration::from_secs(20),
         ..Timing::default()
     };
     let mut a = Election::new(LEASE, "a", long);
     let mut b = Election::new(LEASE, "b", Timing::default());
     for operator in [&mut a, &mut b] {
         for _ in 0..2 {
-            let ask = operator.ask(Duration::ZERO, Timestamp::UNIX_EPOCH);
-            let answer = server.carry_out(&ask);
-            operator.answered(&ask, Duration::ZERO, Duration::ZERO, answer);
+            let request = operator.request(Duration::ZERO, Timestamp::UNIX_EPOCH);
+            let response = server.carry_out(&request);
+            operator.handle_response(&request, Duration::ZERO, Duration::ZERO, response);
         }
     }
     let later = Duration::from_secs(16);
-    let ask = b.ask(later, Timestamp::UNIX_EPOCH);
-    let answer = server.carry_out(&ask);
-    b.answered(&ask, later, later, answer);
+    let request = b.request(later, Timestamp::UNIX_EPOCH);
+    let response = server.carry_out(&request);
+    b.handle_response(&request, later, later, response);
     assert!(a.leads(later) && b.leads(later));
 }
 
-/// The server behind a client, with a line that can be cut.
+/// The connection of one operator to the server. It can be broken.
 #[derive(Clone, Default)]
-struct Line {
+struct Connection {
     server: Arc<Mutex<Server>>,
-    cut: Arc<Mutex<bool>>,
+    is_broken: Arc<Mutex<bool>>,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
-impl Line {
-    /// Another line to the same server.
-    fn beside(&self) -> Self {
+impl Connection {
+    /// Another connection to the same server.
+    fn to_same_server(&self) -> Self {
         Self {
             server: self.server.clone(),
             ..Self::default()
         }
     }
 
-    async fn answer(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
-        if *self.cut.lock().unwrap() {
-            // No answer, no end.
+    async fn response(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
+        if *self.is_broken.lock().unwrap() {
+            // No response, and no error.
             std::future::pending::<()>().await;
         }
         let (parts, body) = request.into_parts();
@@ -275,16 +285,16 @@ impl Line {
             .lock()
             .unwrap()
             .push(format!("{} {name}", parts.method));
-        let ask = match parts.method {
-            Method::POST => Ask::Create(serde_json::from_slice(&body)?),
-            Method::PUT => Ask::Replace(serde_json::from_slice(&body)?),
-            _ => Ask::Get,
+        let request = match parts.method {
+            Method::POST => LeaseRequest::Create(serde_json::from_slice(&body)?),
+            Method::PUT => LeaseRequest::Replace(serde_json::from_slice(&body)?),
+            _ => LeaseRequest::Get,
         };
-        let code = match self.server.lock().unwrap().carry_out(&ask) {
-            Answer::Lease(lease) => {
+        let code = match self.server.lock().unwrap().carry_out(&request) {
+            LeaseResponse::Lease(lease) => {
                 return Ok(Response::new(Body::from(serde_json::to_vec(&lease)?)));
             }
-            Answer::Absent => 404,
+            LeaseResponse::Absent => 404,
             _ => 409,
         };
         let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "", "reason": "", "code": code});
@@ -305,17 +315,17 @@ impl Line {
 
 struct Operator {
     leadership: Leadership,
-    line: Line,
+    connection: Connection,
     end: tokio::sync::oneshot::Sender<()>,
-    task: JoinHandle<Option<Lost>>,
+    task: JoinHandle<Option<LeadershipLost>>,
 }
 
-fn operator(identity: &str, line: Line) -> Operator {
+fn operator(identity: &str, connection: Connection) -> Operator {
     let leadership = Leadership::waiting();
     let client = {
-        let line = line.clone();
+        let connection = connection.clone();
         Client::new(
-            tower::service_fn(move |request| line.clone().answer(request)),
+            tower::service_fn(move |request| connection.clone().response(request)),
             "ns",
         )
     };
@@ -328,7 +338,7 @@ fn operator(identity: &str, line: Line) -> Operator {
     let (end, ended) = tokio::sync::oneshot::channel();
     let task = tokio::spawn(async move {
         tokio::select! {
-            lost = candidate.stand() => return Some(lost),
+            lost = candidate.run() => return Some(lost),
             _ = ended => {}
         }
         candidate.release().await;
@@ -336,7 +346,7 @@ fn operator(identity: &str, line: Line) -> Operator {
     });
     Operator {
         leadership,
-        line,
+        connection,
         end,
         task,
     }
@@ -353,18 +363,18 @@ async fn leads_within(operator: &Operator, seconds: u64) -> Duration {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_leads_at_once_and_the_second_soon_after_a_clean_end() {
-    let a = operator("a", Line::default());
+    let a = operator("a", Connection::default());
     assert!(leads_within(&a, 1).await < Duration::from_secs(1));
-    let b = operator("b", a.line.beside());
+    let b = operator("b", a.connection.to_same_server());
     sleep(Duration::from_secs(60)).await;
     assert!(a.leadership.leads() && !b.leadership.leads());
     a.end.send(()).unwrap();
     assert_eq!(a.task.await.unwrap(), None);
     assert!(!a.leadership.leads());
     assert!(leads_within(&b, 5).await < Duration::from_secs(5));
-    assert_eq!(b.line.holder(), "b");
+    assert_eq!(b.connection.holder(), "b");
     let transitions = b
-        .line
+        .connection
         .server
         .lock()
         .unwrap()
@@ -379,9 +389,9 @@ async fn the_first_leads_at_once_and_the_second_soon_after_a_clean_end() {
 
 #[tokio::test(start_paused = true)]
 async fn a_killed_leader_is_replaced_when_its_lease_has_run_out() {
-    let a = operator("a", Line::default());
+    let a = operator("a", Connection::default());
     leads_within(&a, 1).await;
-    let b = operator("b", a.line.beside());
+    let b = operator("b", a.connection.to_same_server());
     sleep(Duration::from_secs(7)).await;
     a.task.abort();
     let took = leads_within(&b, 20).await;
@@ -393,11 +403,11 @@ async fn a_killed_leader_is_replaced_when_its_lease_has_run_out() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_whose_line_is_cut_leads_no_more_before_another_does() {
-    let a = operator("a", Line::default());
+    let a = operator("a", Connection::default());
     leads_within(&a, 1).await;
-    let b = operator("b", a.line.beside());
+    let b = operator("b", a.connection.to_same_server());
     sleep(Duration::from_secs(5)).await;
-    *a.line.cut.lock().unwrap() = true;
+    *a.connection.is_broken.lock().unwrap() = true;
     while !b.leadership.leads() {
         assert!(!(a.leadership.leads() && b.leadership.leads()));
         sleep(Duration::from_millis(50)).await;
@@ -405,19 +415,19 @@ async fn a_leader_whose_line_is_cut_leads_no_more_before_another_does() {
     assert!(!a.leadership.leads());
     assert_eq!(
         a.task.await.unwrap(),
-        Some(Lost::NotRenewed(Duration::from_secs(10)))
+        Some(LeadershipLost::NotRenewed(Duration::from_secs(10)))
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_short_cut_costs_nothing() {
-    let a = operator("a", Line::default());
+    let a = operator("a", Connection::default());
     leads_within(&a, 1).await;
-    let b = operator("b", a.line.beside());
+    let b = operator("b", a.connection.to_same_server());
     for _ in 0..3 {
-        *a.line.cut.lock().unwrap() = true;
+        *a.connection.is_broken.lock().unwrap() = true;
         sleep(Duration::from_secs(5)).await;
-        *a.line.cut.lock().unwrap() = false;
+        *a.connection.is_broken.lock().unwrap() = false;
         sleep(Duration::from_secs(20)).await;
         assert!(a.leadership.leads() && !b.leadership.leads());
     }
@@ -425,54 +435,57 @@ async fn a_short_cut_costs_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_sees_another_in_its_lease_ends() {
-    let a = operator("a", Line::default());
+    let a = operator("a", Connection::default());
     leads_within(&a, 1).await;
-    let mut other = a.line.server.lock().unwrap().lease.clone().unwrap();
+    let mut other = a.connection.server.lock().unwrap().lease.clone().unwrap();
     other.spec.as_mut().unwrap().holder_identity = Some("b".to_owned());
-    a.line.server.lock().unwrap().store(other);
-    assert_eq!(a.task.await.unwrap(), Some(Lost::TakenOver("b".to_owned())));
+    a.connection.server.lock().unwrap().store(other);
+    assert_eq!(
+        a.task.await.unwrap(),
+        Some(LeadershipLost::TakenOver("b".to_owned()))
+    );
     assert!(!a.leadership.leads());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_lease_is_made_anew_by_who_leads() {
-    let a = operator("a", Line::default());
+    let a = operator("a", Connection::default());
     leads_within(&a, 1).await;
-    let b = operator("b", a.line.beside());
+    let b = operator("b", a.connection.to_same_server());
     for n in 0..5 {
         sleep(Duration::from_millis(4_000 + n * 300)).await;
-        a.line.server.lock().unwrap().lease = None;
+        a.connection.server.lock().unwrap().lease = None;
     }
     sleep(Duration::from_secs(5)).await;
     assert!(a.leadership.leads() && !b.leadership.leads());
-    assert_eq!(a.line.holder(), "a");
+    assert_eq!(a.connection.holder(), "a");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_next_container_of_a_pod_goes_on_at_once() {
-    let of_pod = identity(Some("vm-operator-1"), Some("uid"), "x");
+    let of_pod = identity(Some("operator-1"), Some("uid"), "x");
     assert_ne!(
         identity(Some("host"), None, "x"),
         identity(Some("host"), None, "y")
     );
-    let a = operator(&of_pod, Line::default());
+    let a = operator(&of_pod, Connection::default());
     leads_within(&a, 1).await;
     a.task.abort();
-    let again = operator(&of_pod, a.line.beside());
+    let again = operator(&of_pod, a.connection.to_same_server());
     assert!(leads_within(&again, 1).await < Duration::from_secs(1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_renews_every_two_seconds_and_one_that_waits_reads_as_often() {
-    let a = operator("a", Line::default());
+    let a = operator("a", Connection::default());
     leads_within(&a, 1).await;
-    let b = operator("b", a.line.beside());
+    let b = operator("b", a.connection.to_same_server());
     sleep(Duration::from_secs(1)).await;
     for operator in [&a, &b] {
-        operator.line.requests.lock().unwrap().clear();
+        operator.connection.requests.lock().unwrap().clear();
     }
     sleep(Duration::from_secs(20)).await;
-    let requests = |operator: &Operator| operator.line.requests.lock().unwrap().clone();
-    assert_eq!(requests(&a), vec!["PUT vm-operator"; 10]);
-    assert_eq!(requests(&b), vec!["GET vm-operator"; 10]);
+    let requests = |operator: &Operator| operator.connection.requests.lock().unwrap().clone();
+    assert_eq!(requests(&a), vec!["PUT operator"; 10]);
+    assert_eq!(requests(&b), vec!["GET operator"; 10]);
 }

@@ -1,9 +1,9 @@
 //! The newest known state of each object of one kind.
 //!
-//! Two sources feed a cache: the watch, and the answers to the operator's own writes. The second source makes the operator read
-//! its own writes: the next reconcile sees an object that was just created, even if the watch has not reported it yet.
-//! The cache never goes back: of two states the one with the higher `resourceVersion` is kept. Kubernetes defines since 1.35 that
-//! these are rising numbers; with etcd they always were.
+//! Two sources feed a cache: the watch, and the responses to the operator's own writes. The second source makes the
+//! operator read its own writes: the next reconcile sees an object that was just created, even before the watch reports
+//! it. The cache never returns to an older state: it keeps the object with the higher `resourceVersion`. Kubernetes
+//! defines since 1.35 that resource versions are increasing numbers. With etcd they always were.
 
 use crate::k8s::key::ObjectKey;
 use crate::k8s::registry::Stored;
@@ -26,7 +26,7 @@ pub enum Change {
     Relisted,
 }
 
-/// The objects of one kind, in groups. A group is the key of the primary object to which they belong.
+/// The objects of one kind, in groups. A group is the key of the primary object that the objects belong to.
 pub struct Cache<K> {
     group_of: fn(&K) -> Option<ObjectKey>,
     content: Mutex<Content<K>>,
@@ -34,11 +34,11 @@ pub struct Cache<K> {
 }
 
 struct Content<K> {
-    /// By group and key.
+    /// The objects by group and key.
     objects: BTreeMap<(ObjectKey, ObjectKey), Arc<K>>,
     groups: HashMap<ObjectKey, ObjectKey>,
-    /// Keys of deleted objects with the version of the deletion: the answer to a write that arrives after the deletion must not
-    /// bring the object back.
+    /// Keys of deleted objects with the version of the deletion. The response to a write that arrives after the
+    /// deletion must not restore the object.
     deleted: HashMap<ObjectKey, u64>,
     /// Objects of a list that is not complete yet.
     listing: Vec<K>,
@@ -46,7 +46,7 @@ struct Content<K> {
     lists: u64,
 }
 
-/// A write that has been started.
+/// A write in progress.
 pub struct Writing<'a, K> {
     cache: &'a Cache<K>,
     /// The number of complete lists when the write started.
@@ -54,12 +54,12 @@ pub struct Writing<'a, K> {
 }
 
 impl<K: Resource> Writing<'_, K> {
-    /// Takes in the answer to the write and returns it.
+    /// Applies the response to the cache and returns it.
     ///
-    /// An answer is ignored if a new list was completed after the write had started: the object may have been deleted since, and a
-    /// list does not report deletions. If the object still exists, the list or the watch reports it.
-    /// An answer without a version is ignored, too: the API server gives such an answer when it deletes a pod that has ended while
-    /// the kubelet deletes it.
+    /// A response is ignored if a new list was completed after the write had started: the object may have been deleted
+    /// since, and a list does not report deletions. If the object still exists, the list or the watch reports it. A
+    /// response without a version is ignored, too. The API server returns one when a finished pod is deleted while the
+    /// kubelet deletes it.
     pub fn answered(self, object: K) -> Arc<K> {
         let object = Arc::new(object);
         let Some(version) = version(&*object) else {
@@ -77,7 +77,7 @@ impl<K: Resource> Writing<'_, K> {
     }
 }
 
-/// Deletions that are remembered: more than the writes that can be in flight.
+/// The number of deletions that are remembered. It is larger than the number of concurrent writes.
 const DELETIONS_MAX: usize = 4096;
 
 /// The version of the object, if it has one that is a number.
@@ -85,7 +85,7 @@ pub fn version<K: Resource>(object: &K) -> Option<u64> {
     object.meta().resource_version.as_deref()?.parse().ok()
 }
 
-/// Whether the versions of both are known and that of the first is higher.
+/// Whether both versions are known and the first is higher.
 pub fn is_newer<K: Resource>(object: &K, than: &K) -> bool {
     version(object)
         .zip(version(than))
@@ -93,7 +93,7 @@ pub fn is_newer<K: Resource>(object: &K, than: &K) -> bool {
 }
 
 impl<K: Resource> Cache<K> {
-    /// An empty cache. Objects without a group are not kept.
+    /// An empty cache. It ignores objects without a group.
     #[must_use]
     pub fn new(group_of: fn(&K) -> Option<ObjectKey>) -> Self {
         let content = Content {
@@ -114,7 +114,7 @@ impl<K: Resource> Cache<K> {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in an event of the watch.
+    /// Applies a watch event.
     pub fn watched(&self, event: Event<K>) -> Change {
         let mut content = self.lock();
         match event {
@@ -158,7 +158,7 @@ impl<K: Resource> Cache<K> {
                 content.lists += 1;
                 content.objects.clear();
                 content.groups.clear();
-                // Answers to writes from before the list are ignored from now on.
+                // Responses to writes from before the list are ignored from now on.
                 content.deleted.clear();
                 for object in newest {
                     content.insert(object, self.group_of);
@@ -170,7 +170,7 @@ impl<K: Resource> Cache<K> {
         }
     }
 
-    /// Must be called before a write is sent whose answer the cache is to take in.
+    /// Must be called before sending a write whose response the cache should apply.
     #[must_use]
     pub fn writing(&self) -> Writing<'_, K> {
         Writing {
@@ -224,7 +224,7 @@ impl<K: Resource + Send + Sync> Stored for Cache<K> {
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {
-        // The sender lives as long as the cache, so that this cannot fail.
+        // The sender lives as long as the cache, so this cannot fail.
         async { drop(self.ready.subscribe().wait_for(|ready| *ready).await) }.boxed()
     }
 
@@ -239,7 +239,7 @@ impl<K: Resource> Content<K> {
         self.objects.get(&(group.clone(), key.clone()))
     }
 
-    /// Inserts the object unless this version or a newer one is known. Returns the group if anything changed.
+    /// Inserts the object unless this version or a newer one is known. Returns the group if the content changed.
     fn insert(
         &mut self,
         object: Arc<K>,
@@ -257,7 +257,7 @@ impl<K: Resource> Content<K> {
         let Some(group) = group_of(&object) else {
             return before;
         };
-        // Most objects have the name of their group; the two keys share the text then.
+        // Most objects have the name of their group. The two keys then share the text.
         let group = if group == key { key.clone() } else { group };
         self.groups.insert(key.clone(), group.clone());
         self.objects.insert((group.clone(), key), object);

@@ -1,7 +1,7 @@
-//! The newest known state of the objects that a controller reconciles, in the store from which kube's controller reads them.
+//! The newest known state of the objects that a controller reconciles, in a store that kube's controller can read.
 //!
-//! As in [`Cache`](crate::k8s::store::children::Cache), the watch and the answers to the operator's own writes feed it, and it never goes back to an
-//! older version. Only the watch adds and removes objects.
+//! As in [`Cache`](crate::k8s::store::children::Cache), the watch and the responses to the operator's own writes feed
+//! it, and it never returns to an older version. Only the watch adds and removes objects.
 
 use crate::k8s::key::ObjectKey;
 use crate::k8s::registry::Stored;
@@ -57,7 +57,7 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> PrimaryStore<K> {
         self.known(than).filter(|known| is_newer(&**known, than))
     }
 
-    /// Takes in an event of the watch.
+    /// Applies a watch event.
     pub fn watched(&self, event: &Event<K>) {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
@@ -76,7 +76,8 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> PrimaryStore<K> {
         }
     }
 
-    /// Takes in the answer to a write and returns it. An object that was deleted or replaced since is not brought back.
+    /// Applies the response to a write and returns it. It does not restore an object that was deleted or replaced
+    /// since.
     pub fn answered(&self, object: K) -> Arc<K> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let is_next =
@@ -87,9 +88,9 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> PrimaryStore<K> {
         Arc::new(object)
     }
 
-    /// Remembers whether the API server knows the kind, and logs when that changes.
+    /// Records whether the API server knows the kind, and logs changes.
     pub fn note_definition<T>(&self, event: &watcher::Result<Event<T>>) {
-        // A list begins before its first page is requested.
+        // `Init` is sent before the first page is requested.
         if matches!(event, Ok(Event::Init)) {
             return;
         }
@@ -121,7 +122,7 @@ where
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {
-        // The writer lives as long as this store, so that this cannot fail.
+        // The writer lives as long as this store, so this cannot fail.
         async { drop(self.reader.wait_until_ready().await) }.boxed()
     }
 
@@ -141,54 +142,55 @@ mod tests {
     use kube::ResourceExt;
     use serde_json::json;
 
-    fn vm(uid: &str, version: u64) -> ConfigMap {
-        let metadata = json!({"name": "vm", "namespace": "ns", "uid": uid, "resourceVersion": version.to_string()});
+    fn object(uid: &str, version: u64) -> ConfigMap {
+        let metadata = json!({"name": "object", "namespace": "ns", "uid": uid, "resourceVersion": version.to_string()});
         serde_json::from_value(json!({"metadata": metadata})).unwrap()
     }
 
     fn version_in(store: &PrimaryStore<ConfigMap>) -> Option<String> {
-        store.known(&vm("", 0))?.resource_version()
+        store.known(&object("", 0))?.resource_version()
     }
 
-    fn list(store: &PrimaryStore<ConfigMap>, vms: Vec<ConfigMap>) {
+    fn list(store: &PrimaryStore<ConfigMap>, objects: Vec<ConfigMap>) {
         store.watched(&Event::Init);
-        vms.into_iter()
-            .for_each(|vm| store.watched(&Event::InitApply(vm)));
+        objects
+            .into_iter()
+            .for_each(|object| store.watched(&Event::InitApply(object)));
         store.watched(&Event::InitDone);
     }
 
     #[test]
     fn the_store_never_goes_back_to_an_older_version() {
         let store = PrimaryStore::default();
-        list(&store, vec![vm("a", 5)]);
-        store.answered(vm("a", 8));
+        list(&store, vec![object("a", 5)]);
+        store.answered(object("a", 8));
         assert_eq!(version_in(&store).as_deref(), Some("8"));
-        store.watched(&Event::Apply(vm("a", 7)));
-        list(&store, vec![vm("a", 6)]);
-        store.answered(vm("a", 7));
+        store.watched(&Event::Apply(object("a", 7)));
+        list(&store, vec![object("a", 6)]);
+        store.answered(object("a", 7));
         assert_eq!(version_in(&store).as_deref(), Some("8"));
-        // A write is answered while a list is read.
+        // The response to a write arrives during a list.
         store.watched(&Event::Init);
-        store.watched(&Event::InitApply(vm("a", 8)));
-        store.answered(vm("a", 9));
+        store.watched(&Event::InitApply(object("a", 8)));
+        store.answered(object("a", 9));
         store.watched(&Event::InitDone);
         assert_eq!(version_in(&store).as_deref(), Some("9"));
-        store.watched(&Event::Apply(vm("b", 11)));
-        store.watched(&Event::Delete(vm("a", 10)));
-        store.answered(vm("a", 12));
+        store.watched(&Event::Apply(object("b", 11)));
+        store.watched(&Event::Delete(object("a", 10)));
+        store.answered(object("a", 12));
         assert_eq!(
-            store.known(&vm("", 0)).unwrap().uid().as_deref(),
+            store.known(&object("", 0)).unwrap().uid().as_deref(),
             Some("b"),
-            "the answer is for a replaced VM"
+            "the answer is for a replaced object"
         );
-        store.watched(&Event::Delete(vm("b", 13)));
-        store.answered(vm("b", 12));
+        store.watched(&Event::Delete(object("b", 13)));
+        store.answered(object("b", 12));
         assert_eq!(
             version_in(&store),
             None,
             "the answer arrives after the deletion"
         );
-        list(&store, vec![vm("c", 20)]);
+        list(&store, vec![object("c", 20)]);
         list(&store, Vec::new());
         assert_eq!(version_in(&store), None);
     }

@@ -1,5 +1,5 @@
-//! Metadata, of which the managed fields are passed over while they are read: they are half of what an API server
-//! sends, nobody here reads them, and as values they would be hundreds of small allocations for each object.
+//! Decodes metadata without managed fields. Managed fields are half of the bytes that an API server sends, no
+//! controller reads them, and as values they need hundreds of small allocations for each object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::{Deserialize, Deserializer};
@@ -25,7 +25,7 @@ struct Read {
     uid: Option<String>,
 }
 
-/// Beginnings of the names of annotations that the operator does not read: those of `kubectl apply` and of volume binders.
+/// Prefixes of annotations that no controller reads: those of `kubectl apply` and of volume binders.
 const UNUSED_ANNOTATIONS: [&str; 4] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     "pv.kubernetes.io/",
@@ -33,13 +33,13 @@ const UNUSED_ANNOTATIONS: [&str; 4] = [
     "volume.beta.kubernetes.io/",
 ];
 
-/// The finalizer that each claim has.
+/// The finalizer that each PVC has.
 const PVC_PROTECTION: &str = "kubernetes.io/pvc-protection";
 
-/// Reads an object's metadata without its managed fields and the annotations that nobody here reads; for `#[serde(deserialize_with)]`.
+/// Decodes an object's metadata without its managed fields and unused annotations, for `#[serde(deserialize_with)]`.
 ///
 /// # Errors
-/// If it is not metadata.
+/// The input is not metadata.
 pub fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let mut read = Read::deserialize(deserializer)?;
     if let Some(annotations) = &mut read.annotations {
@@ -53,7 +53,7 @@ pub fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta
         finalizers.retain(|name| name != PVC_PROTECTION);
     }
     Ok(ObjectMeta {
-        // An empty map keeps the allocation of its entries, and an empty list its own.
+        // Empty maps and lists would keep their allocations.
         annotations: read
             .annotations
             .filter(|annotations| !annotations.is_empty()),
@@ -81,7 +81,7 @@ mod tests {
 
     fn object() -> Value {
         json!({
-            "apiVersion": "v1", "kind": "K", "spec": {"vm": {}},
+            "apiVersion": "v1", "kind": "K", "spec": {"a": {}},
             "metadata": {
                 "name": "a", "namespace": "n", "generateName": "g", "selfLink": "s", "uid": "u", "resourceVersion": "7",
                 "generation": 2, "creationTimestamp": "2026-01-01T00:00:00Z", "deletionTimestamp": "2026-01-02T00:00:00Z",

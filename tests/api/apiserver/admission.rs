@@ -1,4 +1,4 @@
-//! Each rule of admission: what it admits, what it refuses, with which words. A rule without a case fails the test.
+//! Each admission rule: accepted values, rejected values, and its message. A rule without a case fails the test.
 
 mod disks;
 mod machine;
@@ -12,24 +12,24 @@ use vm_operator::api::vm::rules::RULES;
 
 /// Cases of one rule.
 struct Case {
-    /// The rule's place, and some of its message: a place can have several rules.
+    /// The path of the rule and a part of its message, because a path can have several rules.
     rule: (&'static str, &'static str),
-    /// Values that are admitted there.
+    /// Accepted values at that path.
     admitted: Vec<Value>,
-    /// Values that are refused there.
-    refused: Vec<Value>,
+    /// Rejected values at that path.
+    rejected: Vec<Value>,
 }
 
-fn case(at: &'static str, words: &'static str, admitted: Value, refused: Value) -> Case {
+fn case(at: &'static str, message: &'static str, admitted: Value, rejected: Value) -> Case {
     let list = |values: Value| values.as_array().unwrap().clone();
     Case {
-        rule: (at, words),
+        rule: (at, message),
         admitted: list(admitted),
-        refused: list(refused),
+        rejected: list(rejected),
     }
 }
 
-/// A spec that has the value at that place of the schema, and besides only what has to stand there.
+/// A spec with the value at that path of the schema, and only the required fields besides.
 fn spec(at: &str, value: &Value) -> Value {
     let mut spec = embed(at.strip_prefix("spec.").unwrap(), value);
     if spec.get("vm").is_none() {
@@ -88,7 +88,7 @@ fn embed(at: &str, value: &Value) -> Value {
     }
 }
 
-/// The field as the API server writes it.
+/// The field in the notation of the API server.
 fn field(at: &str) -> String {
     at.replace("[]", "[0]").replace("{}", "[key]")
 }
@@ -109,23 +109,24 @@ async fn each_rule_admits_what_is_right_and_refuses_a_mistake_with_field_reason_
     ];
     for cases in cases {
         for Case {
-            rule: (at, words),
+            rule: (at, message),
             admitted,
-            refused,
+            rejected,
         } in cases
         {
             let rule = RULES
                 .iter()
-                .find(|rule| rule.at == at && rule.message.contains(words));
-            let rule = rule.unwrap_or_else(|| panic!("no rule at {at} says {words:?}"));
-            assert!(!admitted.is_empty() && !refused.is_empty(), "{at}");
+                .find(|rule| rule.at == at && rule.message.contains(message));
+            let rule =
+                rule.unwrap_or_else(|| panic!("no rule at {at} has the message {message:?}"));
+            assert!(!admitted.is_empty() && !rejected.is_empty(), "{at}");
             without_case.remove(&(rule.at, rule.message));
             for value in admitted {
                 if let Err(error) = definition.create("vm", &spec(at, &value), true).await {
-                    wrong.push(format!("{at}: {value} is refused: {error}"));
+                    wrong.push(format!("{at}: {value} is rejected: {error}"));
                 }
             }
-            for value in refused {
+            for value in rejected {
                 match definition.create("vm", &spec(at, &value), true).await {
                     Ok(_) => wrong.push(format!("{at}: {value} is admitted")),
                     Err(error) => {
@@ -134,7 +135,7 @@ async fn each_rule_admits_what_is_right_and_refuses_a_mistake_with_field_reason_
                             || !error.contains(rule.message)
                         {
                             wrong.push(format!(
-                                "{at}: {value} is refused with other words: {error}"
+                                "{at}: {value} is rejected with another message: {error}"
                             ));
                         }
                     }
@@ -174,7 +175,7 @@ async fn what_the_schema_itself_refuses_is_told_with_the_field() {
     let world = World::new("schema").await;
     let definition = Definition::new(&world).await;
     let vm = |machine: Value| json!({"vm": machine});
-    for (spec, field, words) in [
+    for (spec, field, message) in [
         (json!({}), "spec.vm", "Required"),
         (
             vm(json!({"state": "Paused"})),
@@ -223,7 +224,7 @@ async fn what_the_schema_itself_refuses_is_told_with_the_field() {
             .expect_err(&spec.to_string())
             .to_string();
         assert!(
-            error.contains(field) && error.contains(words),
+            error.contains(field) && error.contains(message),
             "{spec}: {error}"
         );
     }

@@ -1,5 +1,4 @@
-//! VMs of the reference are taken over while they run: its objects are here as it makes them, and its runner is played by
-//! the requests that it makes.
+//! Adoption of running VMs of the Java VM-Operator. The tests create its objects and send the requests of its runner.
 
 use crate::apiserver::definition::Definition;
 use crate::apiserver::world::{World, eventually, machine};
@@ -10,7 +9,7 @@ use serde_json::{Value, json};
 use vm_operator::api::vm::names;
 use vm_operator::api::{VirtualMachine, conditions};
 
-/// The image that the reference's definition writes into each VM.
+/// The image that the definition of the Java VM-Operator sets in each VM.
 const IMAGE: &str = "ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-arch:latest";
 
 fn at(seconds: u32) -> String {
@@ -24,8 +23,8 @@ fn condition(type_: &str, status: &str, reason: &str) -> Value {
     })
 }
 
-/// The status as the reference's runner writes it: all of it.
-fn references_status(cpus: i64) -> Value {
+/// The complete status that the runner of the Java VM-Operator writes.
+fn java_status(cpus: i64) -> Value {
     json!({
         "runnerVersion": "4.0.3", "cpus": cpus, "ram": "1Gi", "displayPasswordSerial": 1, "consoleClient": "", "assignment": {},
         "conditions": [
@@ -36,7 +35,7 @@ fn references_status(cpus: i64) -> Value {
     })
 }
 
-/// Its one way to write a status: a JSON patch that replaces everything, by what was read some time ago.
+/// The only status write of that runner: a JSON patch that replaces the status by an older read state.
 async fn replace_status(vms: &Api<VirtualMachine>, status: &Value) {
     let patch = json!([{"op": "replace", "path": "/status", "value": status}]);
     let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).unwrap());
@@ -64,7 +63,7 @@ where
     .unwrap()
 }
 
-/// A VM with everything that the reference makes for it, its pod running.
+/// A VM with all objects that the Java VM-Operator creates for it, and a running pod.
 async fn of_the_reference(world: &World) -> Pod {
     let template = json!({"metadata": {"name": "system"}, "spec": {"resources": {"requests": {"storage": "1Mi"}}}});
     let spec = json!({
@@ -77,7 +76,7 @@ async fn of_the_reference(world: &World) -> Pod {
         .create(&PostParams::default(), &machine("vm", spec))
         .await
         .unwrap();
-    replace_status(&vms, &references_status(2)).await;
+    replace_status(&vms, &java_status(2)).await;
 
     let labels = json!({
         "app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "vm", "app.kubernetes.io/managed-by": "vm-operator",
@@ -153,7 +152,7 @@ fn ready_reason(vm: &VirtualMachine) -> String {
 #[tokio::test]
 async fn a_running_vm_of_the_reference_is_taken_over_without_a_restart() {
     let world = World::new("adoption").await;
-    // Its pods are privileged.
+    // Pods of the Java VM-Operator are privileged.
     let privileged =
         json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}});
     let namespaces = Api::<Namespace>::all(world.client.clone());
@@ -201,7 +200,7 @@ async fn a_running_vm_of_the_reference_is_taken_over_without_a_restart() {
     assert_eq!(
         about_pods(&writes),
         0,
-        "no pod is made or deleted: {writes:#?}"
+        "no pod is created or deleted: {writes:#?}"
     );
     let made = writes
         .iter()
@@ -214,7 +213,7 @@ async fn a_running_vm_of_the_reference_is_taken_over_without_a_restart() {
     );
     assert_eq!(pods.get("vm").await.unwrap().uid(), pod.uid());
 
-    // Its runner goes on to write what it read before we came; each time ours is put back, by one write.
+    // Its runner still writes outdated states. The operator restores its part each time with one write.
     let status_writes = || {
         operator
             .writes()
@@ -224,7 +223,7 @@ async fn a_running_vm_of_the_reference_is_taken_over_without_a_restart() {
     };
     for round in 1..=5 {
         let before = status_writes();
-        replace_status(&vms, &references_status(1 + round % 2)).await;
+        replace_status(&vms, &java_status(1 + round % 2)).await;
         eventually("our condition is back", is_running).await;
         assert!(
             status_writes() <= before + 1,
@@ -238,7 +237,7 @@ async fn a_running_vm_of_the_reference_is_taken_over_without_a_restart() {
         "its own are left to it"
     );
 
-    // The next start is with our runner.
+    // The next start uses this project's runner.
     for state in ["Stopped", "Running"] {
         let patch = json!({"spec": {"vm": {"state": state}}});
         vms.patch("vm", &PatchParams::default(), &Patch::Merge(patch))
@@ -270,7 +269,7 @@ async fn a_running_vm_of_the_reference_is_taken_over_without_a_restart() {
         (pod.host_network, pod.restart_policy.as_deref()),
         (None, Some("Never"))
     );
-    // With another seed it is another instance, and what it was is forgotten.
+    // Another seed is another instance. The adopted instance ID is not kept.
     let patch = json!({"spec": {"cloudInit": {"userData": {"hostname": "other"}}}});
     vms.patch("vm", &PatchParams::default(), &Patch::Merge(patch))
         .await
@@ -299,7 +298,7 @@ async fn both_write_their_conditions_after_the_references_definition_was_replace
         .create("vm", &json!({"vm": {}}), false)
         .await
         .unwrap();
-    definition.replace_status("vm", &references_status(2)).await;
+    definition.replace_status("vm", &java_status(2)).await;
     definition.replace().await;
 
     let apply = async |manager, condition| {
@@ -321,7 +320,7 @@ async fn both_write_their_conditions_after_the_references_definition_was_replace
     eventually(
         "the operator's condition stands beside the others",
         || async {
-            definition.replace_status("vm", &references_status(2)).await;
+            definition.replace_status("vm", &java_status(2)).await;
             apply(names::MANAGER_OPERATOR, ready.clone()).await;
             conditions().await.len() == 6
         },
@@ -338,8 +337,8 @@ async fn both_write_their_conditions_after_the_references_definition_was_replace
         now.contains(&"Ready=True".to_owned()) && now.contains(&"Running=False".to_owned()),
         "{now:?}"
     );
-    // And once more by the reference's own way.
-    definition.replace_status("vm", &references_status(2)).await;
+    // Again with the JSON patch of the Java VM-Operator's runner.
+    definition.replace_status("vm", &java_status(2)).await;
     apply(names::MANAGER_OPERATOR, ready).await;
     let now = conditions().await;
     assert!(

@@ -1,5 +1,5 @@
-//! The commands that the README and the guides show are taken as they are shown, in the order in which they are,
-//! and mean our VMs where KubeVirt is installed, too.
+//! The commands of the README and the guides are valid in their order. They select VMs of this project even if KubeVirt
+//! is installed.
 
 use crate::apiserver::definition::Definition;
 use crate::apiserver::definitions::kustomizations;
@@ -22,12 +22,12 @@ const SHOWN: &[&str] = &[
 /// Commands that have no dry run because they need a running pod or a named node; the end-to-end tests and the demo run them.
 const WITHOUT_DRY_RUN: &[&str] = &["kubectl exec ", "kubectl port-forward ", "kubectl drain "];
 
-/// The commands in a text: in blocks a line each, elsewhere between two marks.
+/// The commands in a text: each line of a code block, and inline code.
 fn commands(text: &str) -> Vec<String> {
     let mut commands = Vec::new();
     for (n, part) in text.split("```").enumerate() {
         if n % 2 == 1 {
-            // A comment stands behind several blanks.
+            // Several spaces precede a comment.
             let lines = part.lines().map(|line| {
                 line.split("   #")
                     .next()
@@ -49,12 +49,12 @@ fn commands(text: &str) -> Vec<String> {
     commands
 }
 
-/// So that nothing is changed.
+/// The command as a dry run.
 fn dry(command: &str) -> String {
     let verb = command.split_whitespace().nth(1).unwrap();
     let more = match verb {
         "apply" | "patch" | "delete" | "scale" | "label" => "--dry-run=server",
-        // Of what is there already.
+        // The object must exist.
         "create" => "--dry-run=client",
         "get" => "--ignore-not-found",
         "wait" | "rollout" => "--timeout=1s",
@@ -89,7 +89,7 @@ async fn prepare(world: &World) {
         .into_iter()
         .find(|object| object["kind"] == "Deployment")
         .unwrap();
-    // No operator is to run here.
+    // No operator runs here.
     deployment["spec"]["replicas"] = json!(0);
     let deployments = Api::<Deployment>::namespaced(world.client.clone(), &world.namespace);
     deployments
@@ -116,7 +116,7 @@ async fn each_command_that_is_shown_is_taken() {
                 continue;
             }
             if let Some((_, overlay)) = command.split_once(" -k ") {
-                // The guide's copy of that.
+                // The guide's copy of a file.
                 let overlay = if overlay == "examples/my-takeover" {
                     "examples/takeover"
                 } else {
@@ -126,12 +126,12 @@ async fn each_command_that_is_shown_is_taken() {
                 assert!(tried, "{file}: no test applies {overlay}");
             } else if command.split_whitespace().count() > 2 {
                 let command = dry(&command).replace("vmop-demo", &world.namespace);
-                let said = world.shell(&command);
-                // Nothing runs here that could be waited for.
-                if said.as_ref().err().is_some_and(|said| {
-                    !said.contains("timed out") && !said.contains("no matching")
+                let result = world.shell(&command);
+                // Nothing runs here to wait for.
+                if result.as_ref().err().is_some_and(|result| {
+                    !result.contains("timed out") && !result.contains("no matching")
                 }) {
-                    wrong.push(format!("{file}: {command}: {said:?}"));
+                    wrong.push(format!("{file}: {command}: {result:?}"));
                 }
                 taken += 1;
             }

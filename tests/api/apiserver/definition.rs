@@ -1,4 +1,5 @@
-//! Our definition in a group of its own and with other names: a test may change it, and no other test sees that.
+//! The definition of VMs with another group and other names, so that a test can change it without effect on other
+//! tests.
 
 use crate::apiserver::world::{World, eventually};
 use http::Request;
@@ -13,14 +14,14 @@ pub struct Definition<'a> {
     names: Names,
 }
 
-/// What its resources are called.
+/// The names of its resources.
 struct Names {
     plural: &'static str,
     singular: &'static str,
     short: &'static [&'static str],
 }
 
-/// Names that nobody asks for.
+/// Names that no other test uses.
 const COPIES: Names = Names {
     plural: "copies",
     singular: "copy",
@@ -32,14 +33,14 @@ const KUBEVIRTS: Names = Names {
     short: &["vm", "vms"],
 };
 
-/// The definition as it is in `crds/`.
+/// The definition in `crds/`.
 fn ours() -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds/vms.vmoperator.jdrupes.org.yaml");
     serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Takes rules and limits away.
-fn loosen(schema: &mut Value) {
+/// Removes rules and limits.
+fn remove_rules(schema: &mut Value) {
     if let Some(fields) = schema.as_object_mut() {
         for key in [
             "x-kubernetes-validations",
@@ -49,7 +50,7 @@ fn loosen(schema: &mut Value) {
         ] {
             fields.remove(key);
         }
-        fields.values_mut().for_each(loosen);
+        fields.values_mut().for_each(remove_rules);
     }
 }
 
@@ -62,30 +63,30 @@ impl<'a> Definition<'a> {
         }
     }
 
-    /// Installs one with the names that KubeVirt's VMs have.
+    /// Installs a definition with the resource names of KubeVirt.
     pub async fn with_the_names_of_kubevirt(world: &'a World) -> Self {
         let definition = Self::named(KUBEVIRTS, world);
         definition.install(ours()).await;
         definition
     }
 
-    /// Installs the definition as it is.
+    /// Installs the definition unchanged.
     pub async fn new(world: &'a World) -> Self {
         let definition = Self::named(COPIES, world);
         definition.install(ours()).await;
         definition
     }
 
-    /// Installs it without any rule.
+    /// Installs it without rules.
     pub async fn without_rules(world: &'a World) -> Self {
         let definition = Self::named(COPIES, world);
         let mut crd = ours();
-        loosen(&mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
+        remove_rules(&mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
         definition.install(crd).await;
         definition
     }
 
-    /// Installs it with conditions as the reference has them: a list that whoever writes it writes as a whole.
+    /// Installs it with the conditions of the Java VM-Operator: an atomic list, which each writer replaces as a whole.
     pub async fn with_a_list_of_conditions(world: &'a World) -> Self {
         let definition = Self::named(COPIES, world);
         let mut crd = ours();
@@ -101,13 +102,13 @@ impl<'a> Definition<'a> {
         definition
     }
 
-    /// Replaces it by ours, under whatever objects there are. It comes into force a moment later.
+    /// Replaces it by this project's schema, under the existing objects. The schema is in force a moment later.
     pub async fn replace(&self) {
         self.install(ours()).await;
     }
 
-    /// Puts the rules in force.
-    pub async fn tighten(&self) {
+    /// Adds the rules.
+    pub async fn add_rules(&self) {
         self.install(ours()).await;
         eventually("the rules are in force", || async {
             self.create("bad", &json!({"vm": {"rtcClock": "x"}}), true)
@@ -136,7 +137,7 @@ impl<'a> Definition<'a> {
         )
         .await
         .unwrap();
-        eventually("objects can be made", || async {
+        eventually("objects can be created", || async {
             self.create("ready", &json!({"vm": {}}), true).await.is_ok()
         })
         .await;
@@ -160,8 +161,8 @@ impl<'a> Definition<'a> {
         self.world.client.request(request).await
     }
 
-    /// Makes a VM of that spec, or asks whether it could be made, sent as a user wrote it: the typed one would already
-    /// have the defaults.
+    /// Creates a VM with that spec, or dry-runs its creation. The spec is sent as a user wrote it, because the typed
+    /// one would already have the defaults.
     pub async fn create(&self, name: &str, spec: &Value, dry: bool) -> Result<Value, kube::Error> {
         let version = format!("{}/v1", self.group);
         let object = json!({"apiVersion": version, "kind": "VirtualMachine", "metadata": {"name": name}, "spec": spec});
@@ -181,7 +182,7 @@ impl<'a> Definition<'a> {
         vm["status"].clone()
     }
 
-    /// Writes a VM's whole status, as the reference's runner does it.
+    /// Replaces a VM's whole status, as the runner of the Java VM-Operator does.
     pub async fn replace_status(&self, name: &str, status: &Value) {
         let patch = json!([{"op": "replace", "path": "/status", "value": status}]);
         let request = Request::builder()
@@ -191,7 +192,7 @@ impl<'a> Definition<'a> {
         self.send(request, &path, &patch).await.unwrap();
     }
 
-    /// Applies parts of a VM's status.
+    /// Applies a part of a VM's status.
     pub async fn apply_status(
         &self,
         name: &str,
@@ -211,7 +212,7 @@ impl<'a> Definition<'a> {
         .await
     }
 
-    /// Changes a VM, or one of its subresources (`/status`).
+    /// Patches a VM, or one of its subresources (`/status`).
     pub async fn merge(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! The definitions, their defaults, and that every example and overlay is admitted.
+//! The definitions and their defaults. All examples and overlays are accepted.
 
 use crate::apiserver::world::{World, root};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -8,7 +8,7 @@ use std::path::Path;
 use vm_operator::api::conditions;
 use vm_operator::settings::Settings;
 
-/// What is applied with `kubectl apply -k`: the cluster's part, what is beside the operator, the overlays.
+/// The directories for `kubectl apply -k`: the cluster's part, additions to the operator, the overlays.
 pub fn kustomizations() -> Vec<String> {
     let overlays = std::fs::read_dir(root().join("deploy/overlays")).unwrap();
     let overlays =
@@ -149,7 +149,7 @@ async fn every_overlay_is_admitted() {
     }
 }
 
-/// For clusters with the Prometheus operator, whose kinds this one lacks: what is rendered fits what is installed.
+/// This cluster does not have the kinds of the Prometheus operator. The rendered names match the installed ones.
 #[tokio::test]
 async fn monitoring_scrapes_the_operator_that_is_installed() {
     let world = World::new("monitoring").await;
@@ -165,7 +165,7 @@ async fn monitoring_scrapes_the_operator_that_is_installed() {
     let rendered = world.kustomize("deploy/monitoring");
     assert_eq!(rendered.len(), 4);
 
-    // That of the VMs: tests/check/golden/monitoring.rs.
+    // The test of the VMs' monitor is in tests/check/golden/monitoring.rs.
     let monitor = rendered.iter().find(|object| {
         object["kind"] == "PodMonitor" && object["metadata"]["name"] == "vm-operator"
     });

@@ -1,4 +1,4 @@
-//! Thousands of objects that the reference admits and its runner can start: none is refused.
+//! Thousands of objects that the Java VM-Operator accepts and can start: none is rejected.
 
 use crate::apiserver::definition::Definition;
 use crate::apiserver::world::World;
@@ -6,16 +6,16 @@ use futures::StreamExt;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Instant;
-use support::alone::of_spec;
 use support::generator::specs;
-use support::nonsense::mutated;
+use support::mutation::mutated;
+use support::observed::observed_of_spec;
 use vm_operator::controllers::vm::objects;
 use vm_operator::controllers::vm::plan::plan;
 use vm_operator::settings::Reconciler;
 
 const SEED: [u8; 32] = *b"what runs there is admitted here";
 const COUNT: usize = 2000;
-/// So many requests at once: the server has others to serve.
+/// Concurrent requests. Other tests use the same server.
 const CONCURRENCY: usize = 4;
 
 #[tokio::test]
@@ -30,10 +30,10 @@ async fn what_the_reference_can_run_is_admitted() {
             .err()
             .map(|error| format!("{error}: {spec}"))
     };
-    let refused: Vec<String> = futures::stream::iter(specs(SEED, COUNT))
+    let rejected: Vec<String> = futures::stream::iter(specs(SEED, COUNT))
         .map(ask)
         .buffer_unordered(CONCURRENCY)
-        .filter_map(|refused| async { refused })
+        .filter_map(|rejected| async { rejected })
         .collect()
         .await;
     println!(
@@ -41,19 +41,19 @@ async fn what_the_reference_can_run_is_admitted() {
         str::from_utf8(&SEED).unwrap(),
         began.elapsed()
     );
-    let some: Vec<&str> = refused.iter().take(5).map(String::as_str).collect();
+    let some: Vec<&str> = rejected.iter().take(5).map(String::as_str).collect();
     assert!(
-        refused.is_empty(),
-        "{} of {COUNT} are refused, such as\n{}",
-        refused.len(),
+        rejected.is_empty(),
+        "{} of {COUNT} are rejected, such as\n{}",
+        rejected.len(),
         some.join("\n")
     );
 }
 
-/// What is in the way of a VM that the API server has admitted, by field; and what the runner says where nothing is.
-fn obstacle(vm: &Value) -> Result<Option<String>, String> {
+/// The blocking condition of an accepted VM, by field; or the error of the runner.
+fn blocking_condition(vm: &Value) -> Result<Option<String>, String> {
     let observed =
-        of_spec(vm["spec"].clone()).map_err(|error| format!("cannot be read: {error}"))?;
+        observed_of_spec(vm["spec"].clone()).map_err(|error| format!("cannot be read: {error}"))?;
     let plan = match plan(&observed, &Reconciler::default()) {
         Ok(plan) => plan,
         Err(invalid) => return Ok(Some(invalid.field)),
@@ -79,7 +79,7 @@ async fn what_is_admitted_is_run_or_explained_whatever_it_is() {
     assert!(admitted.len() > 100, "only {} are admitted", admitted.len());
     let mut fields = BTreeSet::new();
     for vm in &admitted {
-        let field = obstacle(vm).unwrap_or_else(|why| panic!("{why}: {}", vm["spec"]));
+        let field = blocking_condition(vm).unwrap_or_else(|why| panic!("{why}: {}", vm["spec"]));
         fields.extend(field.map(|field| field.replace(|c: char| c.is_ascii_digit(), "")));
     }
     println!(

@@ -1,10 +1,10 @@
-//! Two operators as processes of their own: which of them leads, and what happens when the leader is terminated, killed,
-//! stopped for a while, or cut off from the API server.
+//! Two operators as processes: leadership while the leader is terminated, killed, suspended, or disconnected from the
+//! API server.
 //!
-//! The tests prove orders and lower bounds, from the Lease's history and the audit log. They set no upper bound that a busy
-//! machine could exceed.
+//! The tests prove orders and lower bounds from the Lease's history and the audit log. They have no upper bound that a
+//! busy machine could exceed.
 
-use crate::apiserver::objects::{explained_as_unschedulable, homeless};
+use crate::apiserver::objects::{explained_as_unschedulable, unschedulable_vm};
 use crate::apiserver::world::{World, eventually, machine, server};
 use futures::TryStreamExt;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -27,8 +27,8 @@ use vm_operator::api::{VirtualMachine, conditions};
 pub const FIRST: &str = "first";
 const SECOND: &str = "second";
 
-/// A Lease that is not renewed for that long can be taken over. The times in it are those of a clock that may be adjusted by a
-/// few milliseconds during that time.
+/// The time after which a Lease without renewals can be taken over. The times in the Lease are of a wall clock, which
+/// may be adjusted by a few milliseconds in that time.
 const LEASE_DURATION: SignedDuration = SignedDuration::from_millis(15_000 - 50);
 
 /// An operator as a process.
@@ -97,7 +97,7 @@ impl Process {
         process
     }
 
-    /// Replaces the configuration in one step, as the kubelet does it.
+    /// Replaces the configuration atomically, as the kubelet does.
     pub fn configure(&self, world: &World, reconciler: Value) {
         configure(self.dir.path(), world, reconciler);
     }
@@ -107,7 +107,7 @@ impl Process {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// The answer; empty if the process has ended.
+    /// The response, or an empty text if the process has exited.
     pub async fn get(&self, path: &str) -> String {
         let ask = async {
             let mut stream = TcpStream::connect(self.metrics).await.ok()?;
@@ -146,7 +146,7 @@ impl Process {
         assert!(!self.leads().await, "two lead");
     }
 
-    /// Waits until it exits. Gives the exit code and the log.
+    /// Waits until it exits. Returns the exit code and the log.
     async fn exited(&mut self) -> (Option<i32>, String) {
         let status = tokio::time::timeout(Duration::from_secs(120), self.child.wait())
             .await
@@ -162,7 +162,7 @@ fn configure(dir: &Path, world: &World, reconciler: Value) {
     std::fs::rename(dir.join("config.new"), dir.join("config.yaml")).unwrap();
 }
 
-/// The address that the operator has logged: it chooses the port.
+/// The address in the operator's log. The kernel chooses the port.
 fn metrics_address(log: &Path) -> Option<SocketAddr> {
     let text = std::fs::read_to_string(log).unwrap();
     let mut lines = text
@@ -171,7 +171,7 @@ fn metrics_address(log: &Path) -> Option<SocketAddr> {
     lines.find_map(|line| line["address"].as_str()?.parse().ok())
 }
 
-/// Each operator is a user of its own, so that the audit log shows which one writes.
+/// Each operator has its own user, so that the audit log shows the writer.
 fn user(world: &World, name: &str) -> String {
     format!("{}-{name}", world.namespace)
 }
@@ -192,7 +192,7 @@ pub fn server_address() -> SocketAddr {
     url.trim_start_matches("https://").parse().unwrap()
 }
 
-/// A connection to the API server that can be cut: then no data passes, and neither side is notified.
+/// A connection to the API server that can be broken: then no data passes, and neither side is notified.
 struct Line {
     cut: watch::Sender<bool>,
     address: SocketAddr,
@@ -222,7 +222,7 @@ impl Line {
     }
 }
 
-/// Every state of the Lease, in order.
+/// Each state of the Lease, in order.
 #[derive(Clone, Default)]
 pub struct Leases(Arc<Mutex<Vec<LeaseSpec>>>);
 
@@ -249,7 +249,7 @@ impl Leases {
         self.0.lock().unwrap().clone()
     }
 
-    /// The holders in order, each once: the operators' names, or nothing for a Lease that was released.
+    /// The holders in order, each once: the operators' names, or an empty name for a released Lease.
     pub fn holders(&self) -> Vec<String> {
         let states = self.states();
         let holders = states
@@ -262,8 +262,8 @@ impl Leases {
         holders
     }
 
-    /// The time from the first operator's last renewal until the second one took over.
-    fn unrenewed(&self) -> SignedDuration {
+    /// The time from the first operator's last renewal until the takeover by the second one.
+    fn time_without_renewal(&self) -> SignedDuration {
         let states = self.states();
         let is_second = |state: &LeaseSpec| {
             state
@@ -291,7 +291,7 @@ async fn two(world: &World, first: &SocketAddr) -> (Process, Process, Leases) {
     let first = Process::start(world, FIRST, first).await;
     eventually("the first leads", || first.leads()).await;
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
-    vms.create(&PostParams::default(), &homeless("Running"))
+    vms.create(&PostParams::default(), &unschedulable_vm("Running"))
         .await
         .unwrap();
     explained_as_unschedulable(&vms).await;
@@ -325,7 +325,7 @@ async fn reconcile_new_vm(world: &World, name: &str) {
     .await;
 }
 
-/// A write to the API server, from the audit log. The log is in the order in which the server has answered.
+/// A write to the API server, from the audit log. The log has the order of the responses.
 struct Write {
     user: String,
     /// Verb, resource and name.
@@ -378,7 +378,7 @@ async fn terminated_leader_releases_the_lease_and_its_successor_writes_nothing_a
     leads(&second, &leases).await;
     let (code, log) = first.exited().await;
     assert_eq!(code, Some(0), "{log}");
-    // The empty holder lets the second take over at once.
+    // The empty holder lets the second operator take over immediately.
     assert_eq!(leases.holders(), [FIRST, "", SECOND]);
     assert_eq!(leases.states().last().unwrap().lease_transitions, Some(1));
     reconcile_new_vm(&world, "new").await;
@@ -400,9 +400,9 @@ async fn killed_leader_is_replaced_when_its_lease_has_expired() {
     leads(&second, &leases).await;
     assert_eq!(leases.holders(), [FIRST, SECOND]);
     assert!(
-        leases.unrenewed() >= LEASE_DURATION,
+        leases.time_without_renewal() >= LEASE_DURATION,
         "{}",
-        leases.unrenewed()
+        leases.time_without_renewal()
     );
     reconcile_new_vm(&world, "new").await;
     assert_separate_writes(&world);
@@ -418,9 +418,9 @@ async fn leader_without_connection_is_replaced_when_its_lease_has_expired_and_wa
     assert!(!first.leads().await, "two lead");
     assert_eq!(leases.holders(), [FIRST, SECOND]);
     assert!(
-        leases.unrenewed() >= LEASE_DURATION,
+        leases.time_without_renewal() >= LEASE_DURATION,
         "{}",
-        leases.unrenewed()
+        leases.time_without_renewal()
     );
     let lost = "could not be renewed within 10s";
     eventually("it reports that", || async { first.log().contains(lost) }).await;
@@ -431,7 +431,7 @@ async fn leader_without_connection_is_replaced_when_its_lease_has_expired_and_wa
     line.cut.send_replace(false);
     first.waits_again(lost).await;
     second.signal("-KILL");
-    leads(&first, &leases).await;
+    eventually("the first leads again", || first.leads()).await;
     reconcile_new_vm(&world, "newer").await;
 }
 
@@ -442,9 +442,9 @@ async fn leader_that_was_stopped_past_its_lease_waits_without_a_write() {
     first.signal("-STOP");
     leads(&second, &leases).await;
     assert!(
-        leases.unrenewed() >= LEASE_DURATION,
+        leases.time_without_renewal() >= LEASE_DURATION,
         "{}",
-        leases.unrenewed()
+        leases.time_without_renewal()
     );
     reconcile_new_vm(&world, "new").await;
     first.signal("-CONT");

@@ -1,25 +1,25 @@
-//! What only a real API server can tell: whether it takes our definitions, what they admit and refuse, what its merges
-//! do, and what the operator makes there. Pods are made and never get a node.
+//! Tests that need a real API server: it accepts the definitions, applies their rules, and merges the operator's
+//! writes. The created pods never get a node.
 //!
 //! `make test-apiserver` runs it. It starts an etcd, an API server, a scheduler and a garbage collector for itself, and needs no
 //! cluster.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `definitions` | the definitions, their defaults, and that every example and overlay is admitted |
-//! | `admission` | each rule of admission: what it admits, what it refuses, with which words |
-//! | `conformance` | the API server in memory answers as a real one |
-//! | `connection` | a connection whose other side is gone is noticed; a network namespace instead of the API server |
-//! | `commands` | the commands that the README and the guides show |
-//! | `ratcheting` | what was stored before there was a rule can still be edited |
-//! | `generated` | thousands of objects that the reference can run are admitted |
-//! | `status` | who writes what in a status |
-//! | `settings` | the operator's process follows the file with its configuration |
-//! | `adoption` | VMs of the reference are taken over while they run |
-//! | `leader` | two operators as processes: one leads, the other takes over |
-//! | `policy` | what the token of a runner may do |
-//! | `objects` | what the operator makes of a VM, and that it writes nothing where there is nothing to do |
-//! | `services` | the load balancer service; restarts that are asked for |
+//! | `definitions` | the definitions and their defaults, and all examples and overlays |
+//! | `admission` | each admission rule: accepted values, rejected values, message |
+//! | `conformance` | comparison of the API server in memory with a real one |
+//! | `connection` | a connection that breaks silently, in a network namespace without an API server |
+//! | `commands` | the commands of the README and the guides |
+//! | `ratcheting` | edits of objects that were stored before a rule existed |
+//! | `generated` | thousands of objects that the Java VM-Operator can run |
+//! | `status` | the owners of status fields |
+//! | `settings` | changes of the operator's configuration file |
+//! | `adoption` | adoption of running VMs of the Java VM-Operator |
+//! | `leader` | leader election of two operator processes |
+//! | `policy` | the permissions of a runner's token |
+//! | `objects` | the objects of a VM, and reconciles without writes |
+//! | `services` | the load balancer service, and restart requests |
 
 mod admission;
 mod adoption;

@@ -1,4 +1,4 @@
-//! What the operator makes of a VM, and that it writes nothing where there is nothing to do.
+//! The objects that the operator creates for a VM, and reconciles without differences, which write nothing.
 
 use crate::apiserver::world::{World, eventually, machine};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
@@ -7,8 +7,8 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use vm_operator::api::{VirtualMachine, conditions};
 
-/// A VM whose pod no node takes.
-pub fn homeless(state: &str) -> VirtualMachine {
+/// A VM whose pod matches no node.
+pub fn unschedulable_vm(state: &str) -> VirtualMachine {
     let template = json!({"metadata": {"name": "system"}, "spec": {"resources": {"requests": {"storage": "1Mi"}}}});
     let machine_spec = json!({"state": state, "disks": [{"volumeClaimTemplate": template}]});
     machine(
@@ -33,7 +33,7 @@ where
         .len()
 }
 
-/// Waits until the VM is told to be without a node: then it is settled.
+/// Waits until the status reports that no node matches. Then the VM is settled.
 pub async fn explained_as_unschedulable(vms: &Api<VirtualMachine>) {
     eventually("the VM is explained as Unschedulable", || async {
         let status = vms.get("vm").await.unwrap().status.unwrap();
@@ -49,7 +49,7 @@ async fn a_vm_becomes_its_objects_and_leaves_only_its_claims() {
     let operator = world.start_operator().await;
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
     let pods = Api::<Pod>::namespaced(world.client.clone(), &world.namespace);
-    vms.create(&PostParams::default(), &homeless("Running"))
+    vms.create(&PostParams::default(), &unschedulable_vm("Running"))
         .await
         .unwrap();
 
@@ -65,7 +65,7 @@ async fn a_vm_becomes_its_objects_and_leaves_only_its_claims() {
     vms.patch("vm", &PatchParams::default(), &Patch::Merge(&body))
         .await
         .unwrap();
-    eventually("the pod is gone", || async {
+    eventually("the pod is deleted", || async {
         pods.get_opt("vm").await.unwrap().is_none()
     })
     .await;
@@ -85,7 +85,7 @@ async fn a_vm_becomes_its_objects_and_leaves_only_its_claims() {
     .await;
 
     vms.delete("vm", &DeleteParams::default()).await.unwrap();
-    eventually("pod, ConfigMap and secret are gone", || async {
+    eventually("pod, ConfigMap and Secret are deleted", || async {
         let (client, namespace) = (&world.client, &world.namespace);
         count::<Pod>(client, namespace).await == 0
             && count::<ConfigMap>(client, namespace).await == 0
@@ -104,13 +104,13 @@ async fn an_operator_that_starts_over_settled_vms_writes_nothing() {
     let world = World::new("restart").await;
     let operator = world.start_operator().await;
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
-    vms.create(&PostParams::default(), &homeless("Running"))
+    vms.create(&PostParams::default(), &unschedulable_vm("Running"))
         .await
         .unwrap();
     explained_as_unschedulable(&vms).await;
     operator.stop().await;
     let operator = world.start_operator().await;
-    // A change that the new operator makes shows that it has looked at everything before.
+    // A write of the new operator proves that it has reconciled all objects before.
     vms.create(
         &PostParams::default(),
         &machine("second", json!({"vm": {}})),
@@ -139,7 +139,7 @@ async fn the_pods_requests_follow_a_change_of_cpus() {
     let operator = world.start_operator().await;
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
     let pods = Api::<Pod>::namespaced(world.client.clone(), &world.namespace);
-    let mut vm = homeless("Running");
+    let mut vm = unschedulable_vm("Running");
     (vm.spec.vm.maximum_cpus, vm.spec.vm.current_cpus) = (Some(2), Some(1));
     vms.create(&PostParams::default(), &vm).await.unwrap();
     let cpu = async |amount: &str| {
@@ -156,7 +156,7 @@ async fn the_pods_requests_follow_a_change_of_cpus() {
         .unwrap();
     eventually("the pod asks for a whole one", || cpu("1")).await;
     assert_eq!(pods.get("vm").await.unwrap().uid(), uid);
-    // Once it is asked for, it is not asked for again.
+    // A request that was sent is not repeated.
     eventually("the change is announced", || async {
         operator
             .writes()

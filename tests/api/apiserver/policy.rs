@@ -1,7 +1,7 @@
-//! What the token of a runner's pod may do: a real one, bound to the pod, with the role of `deploy/base` and the admission
-//! policy of `deploy/cluster`.
+//! The permissions of a runner's token: a real token, bound to the pod, with the role of `deploy/base` and the
+//! admission policy of `deploy/cluster`.
 
-use crate::apiserver::objects::homeless;
+use crate::apiserver::objects::unschedulable_vm;
 use crate::apiserver::world::{World, eventually, root};
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::authorization::v1::SelfSubjectRulesReview;
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use vm_operator::api::VirtualMachine;
 use vm_operator::api::vm::names;
 
-/// A namespace with an operator's VMs `vm` and `other`, whose pods are there.
+/// A namespace with an operator's VMs `vm` and `other` and their pods.
 async fn two_vms(name: &str) -> World {
     let world = World::new(name).await;
     for object in world.kustomize("deploy/cluster") {
@@ -35,10 +35,10 @@ async fn two_vms(name: &str) -> World {
         Api::<Pod>::namespaced(world.client.clone(), &world.namespace),
     );
     for name in ["vm", "other"] {
-        let mut vm = homeless("Running");
+        let mut vm = unschedulable_vm("Running");
         vm.metadata.name = Some(name.to_owned());
         vms.create(&PostParams::default(), &vm).await.unwrap();
-        eventually("its pod is there", || async {
+        eventually("its pod exists", || async {
             pods.get_opt(name).await.unwrap().is_some()
         })
         .await;
@@ -87,8 +87,8 @@ impl World {
         .await
     }
 
-    /// Looks at a VM as a runner does.
-    async fn look(&self, client: &Client, vm: &str) -> Result<VirtualMachine, Error> {
+    /// Reads a VM as a runner does.
+    async fn read_vm(&self, client: &Client, vm: &str) -> Result<VirtualMachine, Error> {
         let parameters = PatchParams {
             dry_run: true,
             ..PatchParams::default()
@@ -115,18 +115,18 @@ impl World {
             .await
     }
 
-    /// Returns when the policy, which may be new, is in force.
+    /// Returns when the new policy is in force.
     async fn policy_is_in_force(&self, runner: &Client) {
         eventually("the policy is in force", || async {
-            refusal(self.write_status(runner, "other").await)
+            rejection(self.write_status(runner, "other").await)
                 .is_some_and(|why| why.contains("ValidatingAdmissionPolicy"))
         })
         .await;
     }
 }
 
-/// Why it was refused; none if it was not. Other errors don't count as either.
-fn refusal<T>(result: Result<T, Error>) -> Option<String> {
+/// The message of a rejection by the policy, if there is one. Other errors panic.
+fn rejection<T>(result: Result<T, Error>) -> Option<String> {
     match result {
         Ok(_) => None,
         Err(Error::Api(status)) if status.code == 403 || status.code == 422 => Some(status.message),
@@ -135,9 +135,9 @@ fn refusal<T>(result: Result<T, Error>) -> Option<String> {
 }
 
 #[track_caller]
-fn refused<T>(result: Result<T, Error>, why: &str) {
-    let refusal = refusal(result).expect("it is refused");
-    assert!(refusal.contains(why), "{refusal}");
+fn assert_rejected<T>(result: Result<T, Error>, why: &str) {
+    let message = rejection(result).expect("it is rejected");
+    assert!(message.contains(why), "{message}");
 }
 
 #[tokio::test]
@@ -153,25 +153,25 @@ async fn a_runner_writes_the_status_and_events_of_its_own_vm_and_of_no_other() {
         .await
         .unwrap();
 
-    refused(
+    assert_rejected(
         world.write_status(&runner, "other").await,
         "the runner of VM vm may not write to VM other",
     );
     let why = "the runner of VM vm may publish events on that VM only";
-    refused(world.publish(&runner, "VirtualMachine", "other").await, why);
-    refused(world.publish(&runner, "Pod", "vm").await, why);
-    // A token of the same account that is of no pod.
+    assert_rejected(world.publish(&runner, "VirtualMachine", "other").await, why);
+    assert_rejected(world.publish(&runner, "Pod", "vm").await, why);
+    // A token of the same account that is not bound to a pod.
     let unbound = world.runner(None).await;
-    refused(
+    assert_rejected(
         world.write_status(&unbound, "vm").await,
         "only with the token of a pod",
     );
-    refused(
+    assert_rejected(
         world.publish(&unbound, "VirtualMachine", "vm").await,
         "only with the token of a pod",
     );
 
-    // Others are not concerned.
+    // Other accounts are not affected.
     world.write_status(&world.client, "other").await.unwrap();
     world.publish(&world.client, "Pod", "vm").await.unwrap();
 }
@@ -182,7 +182,7 @@ async fn a_runner_sees_its_own_vm_as_it_is_and_no_other() {
     let runner = world.runner(Some("vm")).await;
     world.policy_is_in_force(&runner).await;
     let now = world.vms().get("vm").await.unwrap();
-    let seen = world.look(&runner, "vm").await.unwrap();
+    let seen = world.read_vm(&runner, "vm").await.unwrap();
     assert_eq!(
         (seen.uid(), seen.resource_version()),
         (now.uid(), now.resource_version())
@@ -192,8 +192,8 @@ async fn a_runner_sees_its_own_vm_as_it_is_and_no_other() {
         now.resource_version(),
         "it has changed nothing"
     );
-    refused(
-        world.look(&runner, "other").await,
+    assert_rejected(
+        world.read_vm(&runner, "other").await,
         "the runner of VM vm may not write to VM other",
     );
 }
@@ -218,7 +218,7 @@ async fn a_runners_role_is_two_verbs() {
             .flatten()
             .zip(rule.resources.iter().flatten())
         {
-            // What every account may: ask what it may.
+            // The permissions of each account: reviews of its own access.
             if !group.ends_with("authorization.k8s.io") && !group.ends_with("authentication.k8s.io")
             {
                 rules.insert(format!("{} {group}/{resource}", rule.verbs.join(",")));
@@ -232,19 +232,19 @@ async fn a_runners_role_is_two_verbs() {
     assert_eq!(rules, wanted.map(str::to_owned).into());
     let vms = Api::<VirtualMachine>::namespaced(runner, &world.namespace);
     let spec = json!({"spec": {"vm": {"state": "Stopped"}}});
-    refused(
+    assert_rejected(
         vms.patch("vm", &PatchParams::default(), &Patch::Merge(&spec))
             .await,
         "cannot patch resource \"vms\"",
     );
-    refused(vms.get("vm").await, "cannot get resource \"vms\"");
+    assert_rejected(vms.get("vm").await, "cannot get resource \"vms\"");
 }
 
-/// Of a namespace with runners of before, and with the reference's.
+/// A namespace with runners of an earlier version and of the Java VM-Operator.
 #[tokio::test]
 async fn the_components_give_runners_the_right_to_read() {
     let world = World::new("components").await;
-    for component in ["earlier-runners", "reference-runner"] {
+    for component in ["earlier-runners", "java-runner"] {
         let dir = format!(".cache/{}-{component}", world.namespace);
         std::fs::create_dir_all(root().join(&dir)).unwrap();
         let overlay = json!({"resources": ["../../deploy"], "components": [format!("../../deploy/components/{component}")]});
@@ -285,7 +285,7 @@ async fn the_policy_holds_also_where_a_role_gives_too_much() {
     world.policy_is_in_force(&runner).await;
     let vms = Api::<VirtualMachine>::namespaced(runner.clone(), &world.namespace);
 
-    // The reference's runner does this where its guest has shut down.
+    // The runner of the Java VM-Operator does this after its guest has shut down.
     let stopped = Patch::Merge(json!({"spec": {"vm": {"state": "Stopped"}}}));
     eventually("the role is in force", || async {
         vms.patch("vm", &PatchParams::default(), &stopped)
@@ -293,21 +293,21 @@ async fn the_policy_holds_also_where_a_role_gives_too_much() {
             .is_ok()
     })
     .await;
-    refused(
+    assert_rejected(
         vms.patch("other", &PatchParams::default(), &stopped).await,
         "may not write to VM other",
     );
-    refused(
+    assert_rejected(
         vms.delete("other", &DeleteParams::default()).await,
         "may not write to VM other",
     );
-    refused(
+    assert_rejected(
         vms.delete("vm", &DeleteParams::default()).await,
         "may not write to VM vm",
     );
-    let mut new = homeless("Running");
+    let mut new = unschedulable_vm("Running");
     new.metadata.name = Some("new".to_owned());
-    refused(
+    assert_rejected(
         vms.create(&PostParams::default(), &new).await,
         "may not write to VM new",
     );
@@ -325,7 +325,7 @@ async fn the_policy_holds_also_where_a_role_gives_too_much() {
         .create(&PostParams::default(), &about("vm"))
         .await
         .unwrap();
-    refused(
+    assert_rejected(
         events.create(&PostParams::default(), &about("other")).await,
         "may publish events on that VM only",
     );
@@ -340,7 +340,7 @@ async fn a_runners_token_is_worth_nothing_once_its_pod_is_gone() {
     pods.delete("vm", &DeleteParams::default().grace_period(0))
         .await
         .unwrap();
-    eventually("the token is refused", || async {
+    eventually("the token is rejected", || async {
         matches!(world.write_status(&runner, "vm").await, Err(Error::Api(status)) if status.code == 401)
     })
     .await;

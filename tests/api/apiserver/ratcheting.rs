@@ -1,10 +1,10 @@
-//! What the API server stored before there was a rule can still be edited elsewhere, and every status be written.
+//! Objects that were stored before a rule existed: other fields can still be edited, and each status can be written.
 
 use crate::apiserver::definition::Definition;
 use crate::apiserver::world::World;
 use serde_json::{Value, json};
 
-/// A spec that breaks a rule of each sort, with edits that have nothing to do with it and one that repeats the mistake.
+/// A spec that violates a rule of each kind, with unrelated edits and one that repeats the violation.
 struct Stored {
     name: &'static str,
     spec: Value,
@@ -68,7 +68,7 @@ async fn what_was_stored_before_a_rule_can_be_edited_elsewhere_and_told_of() {
             .await
             .unwrap_or_else(|e| panic!("{name}: {e}"));
     }
-    definition.tighten().await;
+    definition.add_rules().await;
     for Stored {
         name,
         spec,

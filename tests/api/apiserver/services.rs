@@ -1,5 +1,4 @@
-//! The load balancer service and restarts that are asked for, on the real server, which fills in what the fake one does
-//! not.
+//! The load balancer service and restart requests on a real API server, which sets defaults that the fake one does not.
 
 use crate::apiserver::world::{World, eventually, machine};
 use http::Request;
@@ -69,9 +68,9 @@ async fn a_service_is_made_followed_and_taken_away() {
     })
     .await;
     let node_port = port().await.unwrap().node_port.unwrap();
-    // Not by a merge, which would take a null for a removal.
+    // Not by a merge patch, which would remove a field that is null.
     say(&world, json!({"labels": {"team": null, "mine": "1"}})).await;
-    eventually("the VM's words are laid over the defaults", || async {
+    eventually("the VM's values override the defaults", || async {
         let labels = services.get("vm").await.unwrap().labels().clone();
         labels.get("mine").is_some_and(|value| value == "1") && !labels.contains_key("team")
     })
@@ -82,7 +81,7 @@ async fn a_service_is_made_followed_and_taken_away() {
         port().await.is_some_and(|port| port.port == 5910)
     })
     .await;
-    // What the server has filled in is no reason for another write.
+    // Defaults of the server cause no further write.
     let patches = || {
         operator
             .writes()
@@ -92,7 +91,7 @@ async fn a_service_is_made_followed_and_taken_away() {
     };
     assert_eq!(patches(), 2);
     say(&world, json!({})).await;
-    eventually("the service is gone", || async {
+    eventually("the service is deleted", || async {
         services.get_opt("vm").await.unwrap().is_none()
     })
     .await;

@@ -1,4 +1,4 @@
-//! The file with the configuration is followed by the operator's process.
+//! The operator process follows changes of its configuration file.
 
 use crate::apiserver::leader::{FIRST, Leases, Process, server_address};
 use crate::apiserver::world::{World, eventually, machine};
@@ -54,7 +54,7 @@ async fn changed_file_is_used_by_the_same_process_and_an_invalid_one_changes_not
         &world,
         json!({"runnerImage": {"source": "registry.example/b"}}),
     );
-    // The Lease is released as at an end, so that the operator leads again without waiting for its expiry.
+    // The Lease is released as at shutdown, so that the operator leads again without waiting for its expiry.
     eventually("it leads again", || async {
         leases.holders() == [FIRST, "", FIRST] && operator.leads().await
     })

@@ -1,4 +1,4 @@
-//! Who writes what in a status.
+//! The owners of status fields.
 
 use crate::apiserver::world::{World, machine};
 use kube::ResourceExt;
@@ -47,7 +47,7 @@ async fn b21_operator_and_runner_write_their_own_conditions_and_only_to_the_vm_t
     for type_ in [conditions::READY, conditions::RUNNING] {
         assert!(conditions::is_true(&conditions, type_), "{type_}");
     }
-    // Neither an object that has changed nor a namesake that came later is written by mistake.
+    // A changed object and a newer VM with the same name are not written by mistake.
     let error = apply(names::MANAGER_RUNNER, conditions::RUNNING, &first).await;
     assert!(matches!(error, Err(kube::Error::Api(status)) if status.code == 409));
 }

@@ -23,13 +23,13 @@ use vm_operator::controllers::vm::context::Context;
 use vm_operator::k8s::cluster::Cluster;
 use vm_operator::settings::Settings;
 
-/// Everything that a test waits for takes a few seconds at most, but on a busy machine everything may take longer.
+/// The time limit of waits. They take a few seconds, but more on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// etcd, API server, scheduler and garbage collector, with our definitions. It ends with the process.
+/// etcd, API server, scheduler and garbage collector, with the definitions of this project. It stops with the process.
 static SERVER: LazyLock<Server> = LazyLock::new(|| {
     let server = Server::start_for_controllers();
-    // The tests' own runtimes must not run another one.
+    // The tests already run in their own runtimes.
     let prepared = std::thread::scope(|scope| scope.spawn(|| prepare(&server)).join());
     assert!(prepared.is_ok(), "the API server cannot be prepared");
     server
@@ -71,7 +71,7 @@ pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl Fn
     }
 }
 
-/// A VM of that spec.
+/// A VM with that spec.
 pub fn machine(name: &str, spec: Value) -> VirtualMachine {
     let metadata = json!({"name": name});
     let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
@@ -134,10 +134,10 @@ impl World {
         }
     }
 
-    /// Applies an object; in the test's namespace, if its kind is of one.
+    /// Applies an object. A namespaced object goes into the test's namespace.
     ///
     /// # Errors
-    /// What the server has against it.
+    /// The API server's rejection.
     pub async fn apply(&self, object: &Value, dry_run: bool) -> Result<DynamicObject, kube::Error> {
         let params = PatchParams::apply("test").force();
         let params = if dry_run { params.dry_run() } else { params };
@@ -147,15 +147,15 @@ impl World {
             .await
     }
 
-    /// Asks the server whether it would take the object, in the test's namespace.
+    /// Dry-runs the creation of the object in the test's namespace.
     pub async fn dry_run_apply(&self, object: &Value) -> Result<DynamicObject, kube::Error> {
         let mut object = object.clone();
         object["metadata"]["namespace"] = self.namespace.clone().into();
         self.apply(&object, true).await
     }
 
-    /// Asks the server whether it would make a VM of that spec, sent as a user wrote it: the typed one would already
-    /// have the defaults.
+    /// Dry-runs the creation of a VM with that spec. The spec is sent as a user wrote it, because the typed one would
+    /// already have the defaults.
     pub async fn create_dry(&self, spec: &Value) -> Result<Value, kube::Error> {
         let metadata = json!({"name": "dry", "namespace": self.namespace});
         let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
@@ -171,7 +171,8 @@ impl World {
             .await
     }
 
-    /// What the command says, run at the root of the repository with this namespace where it names none; or how it fails.
+    /// The output of a command that runs at the root of the repository, or its error. The test's namespace is the
+    /// default.
     pub fn shell(&self, command: &str) -> Result<String, String> {
         let kubectl = format!(
             "{} --namespace {} ",
@@ -184,14 +185,14 @@ impl World {
             .args(["-c", &command])
             .current_dir(root())
             .env("KUBECONFIG", server().path("kubeconfig"));
-        // kubectl must not use the kinds of another cluster.
+        // kubectl must not use the cached kinds of another cluster.
         shell.env("KUBECACHEDIR", server().path("kubectl-cache"));
         let output = shell.output().expect("bash is missing");
-        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() {
-            Ok(said(&output.stdout))
+            Ok(text(&output.stdout))
         } else {
-            Err(said(&output.stderr))
+            Err(text(&output.stderr))
         }
     }
 
@@ -213,12 +214,12 @@ impl World {
             .collect()
     }
 
-    /// Starts an operator of the test's namespace.
+    /// Starts an operator for the test's namespace.
     pub async fn start_operator(&self) -> Operator {
         self.start_operator_with(Settings::default()).await
     }
 
-    /// Starts one with that configuration.
+    /// Starts an operator with that configuration.
     pub async fn start_operator_with(&self, settings: Settings) -> Operator {
         let writes = Arc::new(Mutex::new(Vec::new()));
         let log = writes.clone();
@@ -248,17 +249,17 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// What it has written so far, events apart.
+    /// Its writes so far, without events.
     pub fn writes(&self) -> Vec<String> {
         self.writes.lock().unwrap().clone()
     }
 
-    /// Ends it as a signal would.
+    /// Stops it as a signal does.
     pub async fn stop(self) {
         let _ = self.stop.send(());
         tokio::time::timeout(TIMEOUT, self.task)
             .await
-            .expect("it ends")
+            .expect("it stops")
             .unwrap();
     }
 }

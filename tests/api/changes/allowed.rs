@@ -1,50 +1,50 @@
-//! In what a VM that was changed may differ from one that was made so: a closed list, each with its reason. All else has
-//! to be equal.
+//! The allowed differences between a changed VM and a VM that was created with the same spec: a closed list with
+//! reasons. All other values must be equal.
 //!
-//! | what | why |
+//! | difference | reason |
 //! |---|---|
-//! | names, UIDs, times, versions, ports that the API server gives (`judge::strip`) | each object has its own |
-//! | the display secret stays when no display wants it any more, mounted and listed among what the pod was started with | a password may be the user's, and nobody can tell it from a generated one; who turns the display off and on again has the same one; it goes with the VM. The reference keeps it, too |
-//! | with `tap` networks, whether the display is at 127.0.0.1 only | with a secret, also one that stays, it needs not hide |
-//! | claims stay | nothing removes data |
-//! | a claim has another size or attributes class, and `DisksInSync` names it; then the image file in it has, too | no volume shrinks, and not every one grows |
-//! | of the claims that were there in the beginning, only the operator's labels are compared | mode, selector, class cannot change; the data is in it; labels and annotations are given once |
-//! | a service that the API server refuses, and then `ServiceInSync` is `False`: of one that was made so there is none, of the other the one of before | guests behind it are still reached |
-//! | the password in the display secret | it is drawn |
-//! | a VM that is stopped has images that were fetched while it ran | they stay; for a stopped VM none is fetched |
+//! | names, UIDs, times, versions, ports that the API server allocates (`final_state::strip`) | each object has its own |
+//! | the display Secret is retained when no display uses it any more, mounted and listed among the pod's inputs | a password may be the user's, and it cannot be distinguished from a generated one |
+//! | with `tap` networks, whether the display listens on 127.0.0.1 only | with a Secret, also a retained one, it need not |
+//! | PVCs are retained | the operator never deletes data |
+//! | a PVC has another size or attributes class, and `DisksInSync` names it; then its image file differs, too | no volume shrinks, and not each volume can be expanded |
+//! | of the first PVCs, only the operator's labels are compared | mode, selector and class are immutable; the data is in the PVC; labels and annotations are set once |
+//! | a service that the API server rejects, and then `ServiceInSync` is `False`: the created VM has none, the changed VM the previous one | guests behind it remain reachable |
+//! | the password in the display Secret | it is random |
+//! | a stopped VM has images that were downloaded while it ran | they are retained; for a stopped VM none is downloaded |
 //! | the seed's `instance-id` | it follows the VM's UID |
-//! | conditions of the runner | they tell of the past: the last reset, the last boot |
+//! | conditions of the runner | they report the past: the last reset, the last boot |
 //!
-//! Of one that was changed while it runs, besides:
+//! Additional differences of a VM that was changed while it runs:
 //!
-//! | what | why |
+//! | difference | reason |
 //! |---|---|
-//! | the pod, and then `RestartRequired` names each field with which it was started otherwise, and no other | a pod cannot be changed |
-//! | a pod's longer time to end | a stop names the time of the VM; only a drain takes the pod's |
-//! | a pod's resources, and then `ResourcesInSync` is `False` | the API server does not change them in each direction |
+//! | the pod, and then `RestartRequired` names exactly the fields that differ | a pod is immutable |
+//! | a longer grace period of the pod | a stop uses the grace period of the VM; only a drain uses that of the pod |
+//! | the pod's resources, and then `ResourcesInSync` is `False` | the API server does not allow each resize |
 //!
-//! The other way round nothing is allowed: a secret or a claim of one that was made so is there, too.
+//! In the other direction nothing is allowed: each Secret and PVC of the created VM must exist for the changed VM.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use vm_operator::api::conditions;
 use vm_operator::api::vm::names;
 
-/// Kinds of which more may be there.
+/// Kinds of which the changed VM may have more objects.
 pub const STAY: [&str; 2] = ["PersistentVolumeClaim", "Secret"];
 
-/// How `RestartRequired` names the time that a pod has to end: no hash tells of it.
+/// The name of the grace period in `RestartRequired`. No hash includes it.
 pub const GRACE: &str = "spec.vm.powerdownTimeout ";
 
-/// Takes what may differ out of an object.
+/// Removes the allowed differences from an object.
 pub fn without(object: &mut Value) {
     if let Some(annotations) = object
         .pointer_mut("/metadata/annotations")
         .and_then(Value::as_object_mut)
     {
-        // The versions of ConfigMap and secret that the kubelet was told of.
+        // The versions of ConfigMap and Secret that were reported to the kubelet.
         annotations.retain(|name, _| !name.starts_with("vmrunner.jdrupes.org/"));
-        // A hash of what is compared.
+        // A hash of values that are compared directly.
         annotations.remove(names::ANNOTATION_TEMPLATE_HASH);
     }
     without_display_secret(object);
@@ -59,11 +59,11 @@ pub fn without(object: &mut Value) {
         }
         object["data"]["config.yaml"] = config;
     }
-    // A pod's: when it became ready.
+    // The time at which the pod became ready.
     object["status"]["conditions"] = Value::Null;
 }
 
-/// Takes out of a claim or secret what is drawn, or told by the rest of Kubernetes.
+/// Removes random values, and values that other components set, from a PVC or Secret.
 pub fn without_content(object: &mut Value) {
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
@@ -77,8 +77,8 @@ pub fn without_content(object: &mut Value) {
     }
 }
 
-/// Takes out of a claim what of it can grow or change: size and attributes class.
-pub fn take_growth(claim: &mut Value) -> [Value; 2] {
+/// Removes the values of a PVC that can change: size and attributes class.
+pub fn remove_growth(claim: &mut Value) -> [Value; 2] {
     let spec = &mut claim["spec"];
     [
         spec["resources"].take()["requests"]["storage"].take(),
@@ -86,13 +86,13 @@ pub fn take_growth(claim: &mut Value) -> [Value; 2] {
     ]
 }
 
-/// Whether a claim has the size and the attributes class of one that is made so; of what is not asked for, it has any.
+/// Whether a PVC has the size and the attributes class of the created one. Any value matches a missing request.
 pub fn has_grown(made: &[Value; 2], there: &[Value; 2]) -> bool {
     let is_any = [made[0] == "1Mi", made[1].is_null()];
     (0..2).all(|n| is_any[n] || made[n] == there[n])
 }
 
-/// Whether a claim has, and keeps, something else than one that is made so. Of what is not asked for, it has any.
+/// Whether a PVC differs from the created one in a retained value. Any value matches a missing request.
 pub fn keeps(made: &Value, there: &Value) -> bool {
     let differs = |field: &str| made["spec"][field] != there["spec"][field];
     let classes = [made, there].map(|claim| !claim["spec"]["storageClassName"].is_null());
@@ -100,7 +100,7 @@ pub fn keeps(made: &Value, there: &Value) -> bool {
         || made["spec"]["volumeMode"] == "Filesystem" && differs("volumeMode")
 }
 
-/// Leaves of a claim the labels by which the operator finds it.
+/// Retains only the labels of a PVC by which the operator finds it.
 pub fn keep_own_labels(claim: &mut Value) {
     let mut labels = claim["metadata"]["labels"].take();
     if let Some(labels) = labels.as_object_mut() {
@@ -109,7 +109,7 @@ pub fn keep_own_labels(claim: &mut Value) {
     *claim = labels;
 }
 
-/// Takes the sizes of image files out of the configuration.
+/// Removes the sizes of image files from the configuration.
 pub fn without_sizes(objects: &mut BTreeMap<String, Value>) {
     let config_map = objects.get_mut("ConfigMap");
     let drives = config_map.and_then(|map| {
@@ -122,7 +122,7 @@ pub fn without_sizes(objects: &mut BTreeMap<String, Value>) {
         .for_each(|drive| drop(drive["size"].take()));
 }
 
-/// Takes out of a pod how often it was asked to be restarted, and how long it has to end.
+/// Removes the restart request and the grace period from a pod.
 pub fn without_restarts(objects: &mut BTreeMap<String, Value>) {
     if let Some(pod) = objects.get_mut("Pod") {
         pod["metadata"]["annotations"][names::ANNOTATION_RESTART_REQUEST].take();
@@ -134,7 +134,7 @@ pub fn without_restarts(objects: &mut BTreeMap<String, Value>) {
         .map(|all| all.remove(conditions::RESTART_REQUIRED));
 }
 
-/// Takes a pod's resources out, and the word that they are not those that are wanted.
+/// Removes the pod's resources and the report that they are not in sync.
 pub fn without_resources(objects: &mut BTreeMap<String, Value>) {
     if let Some(pod) = objects.get_mut("Pod") {
         pod["metadata"]["annotations"][names::ANNOTATION_RESOURCES].take();
@@ -147,12 +147,12 @@ pub fn without_resources(objects: &mut BTreeMap<String, Value>) {
         .map(|all| all.remove(conditions::RESOURCES_IN_SYNC));
 }
 
-/// Whether `RestartRequired` names it for another reason than what the pod was started with.
+/// Whether `RestartRequired` names the field for another reason than the pod's start.
 pub fn is_not_hashed(field: &str) -> bool {
     field == "the display secret" || field.starts_with(GRACE)
 }
 
-/// Takes what was fetched out of the configuration of a VM that is stopped.
+/// Removes downloads from the configuration of a stopped VM.
 pub fn without_fetched(config_map: &mut Value) {
     let drives = config_map
         .pointer_mut("/data/config.yaml/~1Runner/vm/drives")
@@ -171,7 +171,7 @@ pub fn without_fetched(config_map: &mut Value) {
     }
 }
 
-/// Whether a condition of the VM has to be the same.
+/// Whether a condition of the VM must be equal.
 pub fn is_compared(condition: &Value, vm: &Value) -> bool {
     let is_runners = conditions::INITIAL
         .iter()
@@ -218,7 +218,7 @@ fn without_instance_id(config: &mut Value) {
     let Some(id) = meta_data.and_then(|meta_data| meta_data.get_mut("instance-id")) else {
         return;
     };
-    // One that the user has given is no hash of ours.
+    // A value that the user has set is not the operator's hash.
     if id
         .as_str()
         .is_some_and(|id| id.len() == 13 && id.starts_with('v'))

@@ -1,4 +1,5 @@
-//! One VM, changed and changed back, while it runs and over a restart, beside VMs that were made so from the beginning.
+//! One VM that is changed and changed back, while it runs and with a restart. It is compared with VMs that were created
+//! with the same specs.
 
 use crate::changes::compare::{compare, compare_live};
 use crate::changes::pick::Change;
@@ -6,22 +7,23 @@ use crate::changes::reconciles::Reconciles;
 use crate::changes::rest::{Rest, rest};
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
-use support::played::{Cluster, api};
+use support::components::{Cluster, api};
 
-/// Where the VM is changed, where one is made as it becomes, and where one is made as it was.
+/// The namespaces of the changed VM, of one that is created with the new spec, and of one that is created with the old
+/// spec.
 pub const NAMESPACES: [&str; 3] = ["changed", "as-changed", "as-before"];
 
-/// A difference that is seen that many times is no delay. Each time, both VMs have been at rest.
-const LOOKS: usize = 20;
+/// The number of comparisons before a difference counts. Both VMs are settled at each of them.
+const COMPARISONS: usize = 20;
 
-/// How it went.
+/// The result of a change.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// As if made so, and back again.
+    /// The changed VM equals the created one, and the undone change equals the start.
     Same,
-    /// The API server refuses the change, and a VM made so, and says which field.
-    Refused,
-    /// Something is in the way, which is told, and was told of the VM that was made so, too.
+    /// The API server rejects the change and the creation with the same spec, and names the field.
+    Rejected,
+    /// The VM reports a blocking condition, and so does the created one.
     Explained(String, String),
     Wrong(String),
 }
@@ -46,7 +48,7 @@ impl Case<'_> {
                 }
             }
         }
-        self.cluster.forget_history();
+        self.cluster.clear_history();
         verdict
     }
 
@@ -82,7 +84,7 @@ impl Case<'_> {
             compare_live("changed back while it runs", was, found, &live, &first)
         };
         self.becomes(&mut was, as_before, equal).await?;
-        // The running machine cannot follow some changes; they take effect with the next start.
+        // The running VM cannot follow some changes. They take effect at the next start.
         self.replace(here, after, 1).await?;
         let equal = |made: &Rest, found: &Rest| compare("changed", made, found, &first);
         let changed = self.becomes(&mut made, as_changed, equal).await?;
@@ -103,8 +105,8 @@ impl Case<'_> {
         })
     }
 
-    /// Waits until the changed VM at rest is equal to the model, which is at rest in that namespace. Both are looked at again
-    /// while they differ: a slow machine can look as if it were at rest.
+    /// Waits until the changed VM is settled and equals the settled model in that namespace. While they differ, it
+    /// reads both again, because on a slow machine a VM can look settled too early.
     async fn becomes(
         &self,
         model: &mut Rest,
@@ -117,7 +119,7 @@ impl Case<'_> {
             looks += 1;
             match equal(model, &found) {
                 Ok(()) => return Ok(found),
-                Err(verdict) if looks == LOOKS => return Err(verdict),
+                Err(verdict) if looks == COMPARISONS => return Err(verdict),
                 Err(_) => *model = self.rest(namespace).await?,
             }
         }
@@ -129,7 +131,7 @@ impl Case<'_> {
 
     fn vm(&self, spec: &Value, restart: u8) -> Value {
         let mut spec = spec.clone();
-        // What is nonsense may be no object.
+        // A mutated spec may be no object.
         if let Some(machine) = spec
             .pointer_mut("/vm")
             .and_then(Value::as_object_mut)
@@ -147,7 +149,7 @@ impl Case<'_> {
         vms.create(&PostParams::default(), &vm)
             .await
             .map(drop)
-            .map_err(|error| refused(&error))
+            .map_err(|error| rejection(&error))
     }
 
     async fn replace(&self, namespace: &str, spec: &Value, restart: u8) -> Result<(), Verdict> {
@@ -168,21 +170,21 @@ impl Case<'_> {
                 .await
             {
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
-                answer => return answer.map(drop).map_err(|error| refused(&error)),
+                answer => return answer.map(drop).map_err(|error| rejection(&error)),
             }
         }
         Err(Verdict::Wrong("it changes without an end".to_owned()))
     }
 }
 
-/// A refusal has to name what is wrong.
-fn refused(error: &kube::Error) -> Verdict {
+/// A rejection must name the field.
+fn rejection(error: &kube::Error) -> Verdict {
     match error {
         kube::Error::Api(status)
             if matches!(status.code, 400 | 422) && status.message.contains("spec") =>
         {
-            Verdict::Refused
+            Verdict::Rejected
         }
-        other => Verdict::Wrong(format!("it is refused without a reason: {other}")),
+        other => Verdict::Wrong(format!("it is rejected without a reason: {other}")),
     }
 }

@@ -1,17 +1,17 @@
-//! (pure) Whether a VM that was changed is as one that was made so: after its next start, and before.
+//! (pure) Compares a changed VM with one that was created with the same spec: before and after its next start.
 
 use crate::changes::allowed;
 use crate::changes::case::Verdict;
 use crate::changes::rest::Rest;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use support::judge::difference;
+use support::final_state::difference;
 use vm_operator::api::conditions;
 use vm_operator::api::vm::names;
 
-/// Compares one that has started since; `first` is how the VM was in the beginning.
+/// Compares a VM that has started since the change. `first` is its first state.
 pub fn compare(what: &str, made: &Rest, found: &Rest, first: &Rest) -> Result<(), Verdict> {
-    // A claim that is there is not made, and nobody refuses it.
+    // An existing PVC is not created, so it cannot be rejected.
     if found.is_well()
         && made.reason == "Rejected"
         && made.message.contains("PersistentVolumeClaim")
@@ -19,15 +19,15 @@ pub fn compare(what: &str, made: &Rest, found: &Rest, first: &Rest) -> Result<()
         return Ok(());
     }
     same_reason(what, made, found)?;
-    // Where something is in the way, what was there before stays.
+    // With a blocking condition, the previous objects are retained.
     if !made.is_well() {
         return Ok(());
     }
     same(what, made.clone(), found.clone(), first)
 }
 
-/// Compares one that was changed while it runs; `before` is how it was until then. What needs a restart has to be told, and
-/// nothing else may.
+/// Compares a VM that was changed while it runs. `before` is its state until then. It must report each change that
+/// needs a restart, and no other.
 pub fn compare_live(
     what: &str,
     made: &Rest,
@@ -38,11 +38,11 @@ pub fn compare_live(
     let is_running = |rest: &Rest| rest.reason == "Running" && rest.pod.is_some();
     if is_running(before) && is_running(found) && before.pod != found.pod {
         return Err(Verdict::Wrong(format!(
-            "{what}, its machine has been started anew, and nobody asked for that"
+            "{what}, its VM was restarted without a request"
         )));
     }
-    let restart = found.told(conditions::RESTART_REQUIRED, "True");
-    // The machine that there is runs on, whatever is in the way of another one.
+    let restart = found.condition_message(conditions::RESTART_REQUIRED, "True");
+    // The running QEMU continues, regardless of a blocking condition of the next one.
     if !made.is_well() && is_running(found) && restart.is_some() {
         return Ok(());
     }
@@ -51,14 +51,15 @@ pub fn compare_live(
     }
     same_reason(what, made, found)?;
     let restart = restart.unwrap_or_default();
-    let (is_too_short, is_told) = (grace(found) < grace(made), restart.contains(allowed::GRACE));
-    if is_too_short != is_told {
-        let told = format!(
-            "its pod has {:?} s to end, not {:?}, and it says {restart:?}",
+    let (is_too_short, is_reported) =
+        (grace(found) < grace(made), restart.contains(allowed::GRACE));
+    if is_too_short != is_reported {
+        let text = format!(
+            "its pod has a grace period of {:?} s, not {:?}, and it reports {restart:?}",
             grace(found),
             grace(made)
         );
-        return Err(Verdict::Wrong(format!("{what}, {told}")));
+        return Err(Verdict::Wrong(format!("{what}, {text}")));
     }
     let (mut made, mut found) = (made.clone(), found.clone());
     for rest in [&mut made, &mut found] {
@@ -66,23 +67,26 @@ pub fn compare_live(
     }
     let (mut named, mut differ) = (named(restart), started_otherwise(&made, &found));
     if modes_differ(&made, &found) {
-        // Its machine stays as the claim that is there, and one made so is another.
+        // Its QEMU keeps the mode of the existing PVC. The created one has another mode.
         [&mut named, &mut differ]
             .into_iter()
             .for_each(|fields| fields.retain(|field| field != "spec.vm.disks"));
     }
     if named != differ {
-        let told = format!(
-            "it says that it has to be restarted for {named:?}, and was started otherwise in {differ:?}"
+        let text = format!(
+            "it reports a required restart for {named:?}, and was started differently in {differ:?}"
         );
-        return Err(Verdict::Wrong(format!("{what}, {told}")));
+        return Err(Verdict::Wrong(format!("{what}, {text}")));
     }
     if !named.is_empty() {
         [&mut made, &mut found]
             .into_iter()
             .for_each(|rest| drop(rest.objects.remove("Pod")));
     }
-    if found.told(conditions::RESOURCES_IN_SYNC, "False").is_some() {
+    if found
+        .condition_message(conditions::RESOURCES_IN_SYNC, "False")
+        .is_some()
+    {
         [&mut made, &mut found]
             .into_iter()
             .for_each(|rest| allowed::without_resources(&mut rest.objects));
@@ -90,7 +94,7 @@ pub fn compare_live(
     same(what, made, found, first)
 }
 
-/// The seconds that the pod has to end.
+/// The pod's grace period in seconds.
 fn grace(rest: &Rest) -> Option<i64> {
     rest.objects
         .get("Pod")
@@ -101,15 +105,15 @@ fn same_reason(what: &str, made: &Rest, found: &Rest) -> Result<(), Verdict> {
     if made.reason == found.reason {
         return Ok(());
     }
-    let told = |rest: &Rest| format!("{} ({:.200})", rest.reason, rest.message);
+    let describe = |rest: &Rest| format!("{} ({:.200})", rest.reason, rest.message);
     Err(Verdict::Wrong(format!(
-        "{what}, it is {}; made so, {}",
-        told(found),
-        told(made)
+        "{what}, it is {}; the created one is {}",
+        describe(found),
+        describe(made)
     )))
 }
 
-/// The fields that `RestartRequired` names.
+/// The fields in `RestartRequired`.
 fn named(message: &str) -> BTreeSet<String> {
     let fields = message
         .split_once("in force from its next start on: ")
@@ -124,7 +128,7 @@ fn named(message: &str) -> BTreeSet<String> {
     fields.map(ToOwned::to_owned).collect()
 }
 
-/// The fields in which the two pods were started with something else.
+/// The fields in which the two pods were started differently.
 fn started_otherwise(made: &Rest, found: &Rest) -> BTreeSet<String> {
     let [made, found] = [made, found].map(|rest| {
         let hashes = rest.objects.get("Pod").and_then(|pod| {
@@ -141,47 +145,47 @@ fn started_otherwise(made: &Rest, found: &Rest) -> BTreeSet<String> {
         .collect()
 }
 
-/// Whether a claim that is there has another volume mode than one made so, which it keeps.
+/// Whether an existing PVC has another volume mode than the created one. The mode is immutable.
 fn modes_differ(made: &Rest, found: &Rest) -> bool {
     let mode = |claim: &Value| claim["spec"]["volumeMode"].clone();
     let claims = made
-        .stay
+        .retained
         .iter()
         .filter(|((kind, _), _)| *kind == "PersistentVolumeClaim");
-    let mut there = claims.filter_map(|(key, claim)| Some((claim, found.stay.get(key)?)));
+    let mut there = claims.filter_map(|(key, claim)| Some((claim, found.retained.get(key)?)));
     there.any(|(claim, there)| mode(claim) != mode(there))
 }
 
 fn same(what: &str, mut made: Rest, mut found: Rest, first: &Rest) -> Result<(), Verdict> {
     let wrong = |why: String| Err(Verdict::Wrong(format!("{what}, {why}")));
     let disks = found
-        .told(conditions::DISKS_IN_SYNC, "False")
+        .condition_message(conditions::DISKS_IN_SYNC, "False")
         .map(ToOwned::to_owned);
     let (modes_differ, mut is_smaller) = (modes_differ(&made, &found), false);
-    for (key, wanted) in &made.stay {
+    for (key, wanted) in &made.retained {
         let (kind, name) = key;
-        let Some(there) = found.stay.get(key) else {
-            return wrong(format!("it has no {kind} {name}; one made so has"));
+        let Some(there) = found.retained.get(key) else {
+            return wrong(format!("it has no {kind} {name}; the created one has"));
         };
         let (mut wanted, mut there) = (wanted.clone(), there.clone());
         if *kind == "PersistentVolumeClaim" {
             let has_grown = allowed::has_grown(
-                &allowed::take_growth(&mut wanted),
-                &allowed::take_growth(&mut there),
+                &allowed::remove_growth(&mut wanted),
+                &allowed::remove_growth(&mut there),
             );
             is_smaller |= !has_grown;
             let is_as_wanted = has_grown && !allowed::keeps(&wanted, &there);
-            let is_told = disks
+            let is_reported = disks
                 .as_ref()
-                .is_some_and(|told| told.contains(&format!("{name:?}")));
-            if is_as_wanted == is_told {
-                let said = disks.as_deref().unwrap_or("nothing");
+                .is_some_and(|message| message.contains(&format!("{name:?}")));
+            if is_as_wanted == is_reported {
+                let reported = disks.as_deref().unwrap_or("nothing");
                 return wrong(format!(
-                    "claim {name} is {}as wanted, and it says {said:?}",
+                    "claim {name} is {}as requested, and it reports {reported:?}",
                     if is_as_wanted { "" } else { "not " }
                 ));
             }
-            if first.stay.contains_key(key) {
+            if first.retained.contains_key(key) {
                 [&mut wanted, &mut there]
                     .into_iter()
                     .for_each(allowed::keep_own_labels);
@@ -189,10 +193,12 @@ fn same(what: &str, mut made: Rest, mut found: Rest, first: &Rest) -> Result<(),
         }
         let different = difference(&one(kind, wanted), &one(kind, there));
         if !different.is_empty() {
-            return wrong(format!("{name} differs from one made so:\n    {different}"));
+            return wrong(format!(
+                "{name} differs from the created one:\n    {different}"
+            ));
         }
     }
-    // What a pod does with a volume depends on the mode of the claim that is there.
+    // The pod's use of a volume depends on the mode of the existing PVC.
     if modes_differ {
         return Ok(());
     }
@@ -202,13 +208,13 @@ fn same(what: &str, mut made: Rest, mut found: Rest, first: &Rest) -> Result<(),
             .into_iter()
             .for_each(|rest| allowed::without_sizes(&mut rest.objects));
     }
-    if [&made, &found]
-        .iter()
-        .all(|rest| rest.told(conditions::SERVICE_IN_SYNC, "False").is_some())
-    {
-        // Refused is the whole of it: none is made, and one that is there is as it was.
+    if [&made, &found].iter().all(|rest| {
+        rest.condition_message(conditions::SERVICE_IN_SYNC, "False")
+            .is_some()
+    }) {
+        // The API server rejects the whole service: none is created, and an existing one is unchanged.
         if found.objects.get("Service") != first.objects.get("Service") {
-            return wrong("its service is refused, and is not as it was".to_owned());
+            return wrong("its service is rejected, and has changed".to_owned());
         }
         [&mut made, &mut found]
             .into_iter()
@@ -216,7 +222,9 @@ fn same(what: &str, mut made: Rest, mut found: Rest, first: &Rest) -> Result<(),
     }
     match difference(&made.objects, &found.objects) {
         difference if difference.is_empty() => Ok(()),
-        difference => wrong(format!("it differs from one made so:\n    {difference}")),
+        difference => wrong(format!(
+            "it differs from the created one:\n    {difference}"
+        )),
     }
 }
 

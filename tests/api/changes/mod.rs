@@ -1,20 +1,21 @@
-//! Running VMs are changed at random, in one or two fields, on a real API server with the rest of Kubernetes played. Whatever
-//! a running machine can follow has to be at once as if the VM had been made so, and the VM says for which fields it has to be
-//! restarted; then all is so. An undone change ends as before. Or the API server refuses the change and says which field is
-//! wrong; or the VM says what is in its way, as one that was made so does. None is stuck without a reason.
+//! Random changes of running VMs in one or two fields, on a real API server with simulated components. Changes that a
+//! running VM can follow must have the same result as a VM that was created so. The VM must report the fields that need
+//! a restart, and after the restart all must be equal. An undone change must restore the start. Alternatively the API
+//! server rejects the change and names the field, or the VM reports its blocking condition, as the created one does. No
+//! VM may be stuck without a reason.
 //!
-//! `make test-changes` runs it. A run makes a counted slice of the changes, another one each day. Every other change is one of a
-//! single field of the schema, field after field, so the slices of a few days cover all fields.
+//! `make test-changes` runs it. A run makes a slice of the numbered changes, another one each day. Every second change
+//! is of a single field of the schema, field after field, so that the slices of a few days cover all fields.
 //!
 //! | variable | default | effect |
 //! |---|---|---|
 //! | `CHANGES` | 120 | the number of changes; 500 cover every field |
 //! | `CHANGES_FROM` | 120 times the day's number | the number of the first change |
-//! | `CHANGES_SEED` | 1 | another seed gives other changes: a change is known by the seed and its number |
+//! | `CHANGES_SEED` | 1 | the seed; seed and number determine a change |
 //! | `CHANGES_MINUTES` | | as many changes as fit in that time, instead of `CHANGES` |
-//! | `CHANGES_ONLY` | | only the change of that number |
+//! | `CHANGES_ONLY` | | run only the change with that number |
 //! | `CHANGES_TELL` | | if set: print the blocking condition of each VM that does not run |
-//! | `CHANGES_AT_ONCE` | 24 | the number of changes at once |
+//! | `CHANGES_AT_ONCE` | 24 | the number of concurrent changes |
 
 mod allowed;
 mod case;
@@ -35,8 +36,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use support::components::Cluster;
 use support::install;
-use support::played::Cluster;
 use support::real::Server;
 
 use futures::StreamExt;
@@ -53,7 +54,7 @@ fn number(variable: &str, otherwise: u64) -> u64 {
     })
 }
 
-/// An operator of its own for each namespace.
+/// An operator for each namespace.
 async fn operate(client: &Client, namespace: &'static str) {
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
     let request = Request::post("/api/v1/namespaces").header("Content-Type", "application/json");
@@ -73,7 +74,7 @@ async fn operate(client: &Client, namespace: &'static str) {
     tokio::spawn(support::vms::operate(Arc::new(ctx), std::future::pending()));
 }
 
-/// What the examples name and an administrator would make.
+/// The objects that the examples name and an administrator would create.
 async fn make_classes(client: &Client) {
     let priority = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "vms"}, "value": 1});
     let runtime = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "runc"}, "handler": "runc"});
@@ -96,10 +97,10 @@ async fn make_classes(client: &Client) {
 
 /// The number of changes of one run.
 pub const SLICE: u64 = 120;
-/// In that many changes, each field of the schema has its turn: a test compares it with the schema.
+/// The number of changes that cover each field of the schema. A test compares it with the schema.
 pub const ROUND: u64 = 500;
 
-/// Which changes to make.
+/// The selection of changes.
 struct Wanted {
     seed: u64,
     first: u64,
@@ -148,7 +149,7 @@ impl Wanted {
     }
 }
 
-/// Changes VMs until the number is reached, or the time over. Gives what came of it, by the number of the change.
+/// Changes VMs until the number or the time limit is reached. Returns the results by the numbers of the changes.
 async fn verdicts(
     cluster: &Cluster,
     reconciles: &Reconciles,
@@ -185,7 +186,7 @@ async fn all_changes(server: &Server) -> Vec<String> {
     for namespace in NAMESPACES {
         operate(&client, namespace).await;
     }
-    let (began, tells) = (Instant::now(), std::env::var_os("CHANGES_TELL").is_some());
+    let (began, prints_reasons) = (Instant::now(), std::env::var_os("CHANGES_TELL").is_some());
     let (wanted, fields) = (Wanted::from_environment(), schema::fields());
     let seed = wanted.seed;
     let verdicts = verdicts(cluster, &reconciles, &wanted, &fields).await;
@@ -193,10 +194,10 @@ async fn all_changes(server: &Server) -> Vec<String> {
     for (n, change, verdict) in &verdicts {
         let changed = change.fields.join(" and ");
         let kind = match verdict {
-            Verdict::Same => "as if made so, and back".to_owned(),
-            Verdict::Refused => "refused, with the field".to_owned(),
+            Verdict::Same => "equal to a created VM, and undone".to_owned(),
+            Verdict::Rejected => "rejected, with the field".to_owned(),
             Verdict::Explained(reason, message) => {
-                if tells {
+                if prints_reasons {
                     println!("change {n}, {changed}: {reason}: {message}");
                 }
                 format!("explained: {reason}")
@@ -224,14 +225,14 @@ async fn all_changes(server: &Server) -> Vec<String> {
             wanted.count
         ));
     }
-    // Of the fields whose turn it was, each was changed; how many these are does not depend on the machine.
+    // Each field of the selected slice was changed. The number of these fields does not depend on the machine.
     let places = verdicts
         .iter()
         .flat_map(|(_, change, _)| change.places())
         .collect();
     let turns = verdicts
         .iter()
-        .filter_map(|(n, ..)| pick::turn(&fields, seed, *n));
+        .filter_map(|(n, ..)| pick::field_of_change(&fields, seed, *n));
     let turns: BTreeMap<&str, &Field> = turns.map(|field| (field.path.as_str(), field)).collect();
     let missed = turns
         .values()
@@ -255,11 +256,11 @@ async fn all_changes(server: &Server) -> Vec<String> {
             missed.join(", ")
         ));
     }
-    // In a run of 2,506 changes four of five were carried out.
+    // In a run of 2,506 changes, four of five were carried out.
     let is_slice = wanted.count >= SLICE || !is_counted;
     if is_slice
         && counts
-            .get("as if made so, and back")
+            .get("equal to a created VM, and undone")
             .is_none_or(|same| same * 2 < verdicts.len())
     {
         wrong.push("fewer than half of the changes were carried out".to_owned());
@@ -269,7 +270,7 @@ async fn all_changes(server: &Server) -> Vec<String> {
 
 #[test]
 fn a_changed_vm_becomes_what_one_made_so_is_and_back() {
-    // In this thread, which lives until the end: the server ends with it.
+    // In this thread, which lives until the end, because the server stops with it.
     let server = Server::start();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

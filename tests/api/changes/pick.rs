@@ -1,18 +1,17 @@
-//! Changes at random. Every other one is of one field of the schema, field after field, wherever in lists it is. Of the rest,
-//! fields of a VM outside of lists get the values that they have in another one, or go; now and then, one gets a value that
-//! nobody would write.
+//! Random changes. Every second one is of one field of the schema, field after field, at any depth of lists. Of the
+//! others, fields of a VM outside of lists get the values of another VM, or are removed. Some get a mutated value.
 //!
-//! The other VMs are those that the generator makes, from the schema, the examples, and one that says in every way where it is to
-//! run. Together they show every field but those by which a claim is filled from another one.
+//! The other VMs come from the generator, the schema, the examples, and one VM with all scheduling fields. Together
+//! they have every field except those that fill a PVC from another one.
 
 use crate::changes::placed;
 use crate::changes::schema::Field;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
-use support::{generator, nonsense};
+use support::{generator, mutation};
 
-/// Numbers at random, the same for the same seed.
+/// Random numbers, equal for equal seeds.
 pub struct Random(u64);
 
 impl Random {
@@ -28,13 +27,13 @@ impl Random {
     }
 }
 
-/// All VMs that there are to choose from, the same for the same seed.
+/// All VMs to choose from, equal for equal seeds.
 pub fn specs(seed: u64) -> Vec<Value> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let generated = generator::specs(bytes, 400);
     let examples = examples();
-    // Those that only the examples have come often enough.
+    // Fields that only the examples have must be frequent enough.
     let specs = generated
         .into_iter()
         .chain(examples.iter().cycle().take(100).cloned())
@@ -63,24 +62,24 @@ fn examples() -> Vec<Value> {
     vms.map(|mut vm| vm["spec"].take()).collect()
 }
 
-/// The storage class whose volumes can grow.
+/// The storage class whose volumes can be expanded.
 pub const CLASS_THAT_GROWS: &str = "grows";
 
-/// A spec, and what becomes of it.
+/// A spec before and after a change.
 pub struct Change {
     pub before: Value,
     pub after: Value,
-    /// Where they differ.
+    /// The paths that differ.
     pub fields: Vec<String>,
 }
 
-/// The same spec with what the API server takes of claims and pods: a definition cannot check all of that, and a VM that
-/// does not start is not changed while it runs. Disks have sizes that others have not, and every other one can grow.
+/// The same spec with valid PVCs and pods. A definition cannot check all of that, and a VM that does not start cannot
+/// be changed while it runs. Disks have different sizes, and every second one can be expanded.
 fn startable(n: usize, mut spec: Value) -> Value {
     if let Some(fields) = spec.as_object_mut() {
         fields.remove("nodeName");
     }
-    // Restarts are asked for by the test.
+    // The test itself requests restarts.
     if let Some(machine) = spec["vm"].as_object_mut() {
         machine.remove("restartRequest");
     }
@@ -109,15 +108,15 @@ fn startable(n: usize, mut spec: Value) -> Value {
     spec
 }
 
-/// From a field to the next that is changed. Neighbours in the schema are far from each other, so that a short run changes some
-/// fields of each part.
+/// The distance between two consecutively changed fields. Neighbours in the schema are far apart, so that a short run
+/// changes fields of each part.
 const STRIDE: usize = 101;
 
-/// The field that the change of that number changes; none for every other number. Each field has its turn once in
-/// `2 * fields.len()` numbers, wherever these begin.
-pub fn turn(fields: &[Field], seed: u64, n: u64) -> Option<&Field> {
+/// The field of the change with that number, or none for every second number. Each field occurs once in `2 *
+/// fields.len()` numbers, wherever these begin.
+pub fn field_of_change(fields: &[Field], seed: u64, n: u64) -> Option<&Field> {
     let count = fields.len();
-    // Each field has its turn only if the two numbers have no common divisor.
+    // All fields occur only if the two numbers have no common divisor.
     let stride = (STRIDE..).find(|stride| gcd(*stride, count) == 1)?;
     let at = |number: u64| usize::try_from(number % count as u64).unwrap();
     n.is_multiple_of(2)
@@ -128,14 +127,15 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The change of that number.
+/// The change with that number.
 pub fn change(specs: &[Value], fields: &[Field], seed: u64, n: u64) -> Change {
     let mut random = Random::new(seed, n);
-    let single = turn(fields, seed, n).and_then(|field| field.change(specs, &mut random));
+    let single =
+        field_of_change(fields, seed, n).and_then(|field| field.change(specs, &mut random));
     single.unwrap_or_else(|| of_another(specs, &mut random))
 }
 
-/// One or two fields of a running VM, with the values of another.
+/// One or two fields of a running VM, with the values of another VM.
 fn of_another(specs: &[Value], random: &mut Random) -> Change {
     let mut before = specs[random.below(specs.len())].clone();
     before["vm"]["state"] = "Running".into();
@@ -153,7 +153,8 @@ fn of_another(specs: &[Value], random: &mut Random) -> Change {
         paths_of(other, "", &mut paths);
         let paths: Vec<String> = paths.into_iter().collect();
         let path = &paths[random.below(paths.len())];
-        if before.pointer(path) != other.pointer(path) && put(&mut after, path, other.pointer(path))
+        if before.pointer(path) != other.pointer(path)
+            && set_at(&mut after, path, other.pointer(path))
         {
             fields.push(format!("spec{}", path.replace('/', ".")));
         }
@@ -168,11 +169,11 @@ fn of_another(specs: &[Value], random: &mut Random) -> Change {
     }
 }
 
-/// One or two values of a running VM with something else instead, at any place.
+/// One or two mutated values of a running VM, at any path.
 fn nonsense(before: Value, random: &mut Random) -> Change {
     let mut seed = [0; 32];
     seed.fill_with(|| u8::try_from(random.below(256)).unwrap());
-    let after = nonsense::mutated(vec![before.clone()], seed, 1).remove(0);
+    let after = mutation::mutated(vec![before.clone()], seed, 1).remove(0);
     let (mut was, mut is) = (BTreeSet::new(), BTreeSet::new());
     leaves_of(&before, "spec", &mut was);
     leaves_of(&after, "spec", &mut is);
@@ -187,7 +188,7 @@ fn nonsense(before: Value, random: &mut Random) -> Change {
     }
 }
 
-/// All values in it, with where they are.
+/// All values in it, with their paths.
 fn leaves_of(value: &Value, path: &str, leaves: &mut BTreeSet<(String, String)>) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
@@ -215,7 +216,7 @@ fn of_any_item(path: &str) -> String {
 }
 
 impl Change {
-    /// Where it puts, takes away or changes values, in whatever items of lists.
+    /// The paths that it sets, removes or changes, with list indices replaced.
     pub fn places(&self) -> BTreeSet<String> {
         let (mut was, mut is) = (BTreeSet::new(), BTreeSet::new());
         leaves_of(&self.before, "spec", &mut was);
@@ -235,8 +236,8 @@ fn paths_of(value: &Value, path: &str, paths: &mut BTreeSet<String>) {
     }
 }
 
-/// Puts a value there, or takes it away. Says whether there is such a place.
-fn put(target: &mut Value, path: &str, value: Option<&Value>) -> bool {
+/// Sets or removes a value at that path. Returns whether the path exists.
+fn set_at(target: &mut Value, path: &str, value: Option<&Value>) -> bool {
     let Some((parent, name)) = path.rsplit_once('/') else {
         return false;
     };

@@ -1,8 +1,8 @@
-//! A VM with every field that says where pods are to run, which neither the generator's VMs nor the examples have.
+//! A VM with every scheduling field, which neither the generator's VMs nor the examples have.
 
 use serde_json::{Value, json};
 
-/// Two of each, that differ where the API server lets them.
+/// Two values for each field, which differ where the API server allows it.
 pub fn spec() -> Value {
     let selector = |name: &str| {
         json!({

@@ -1,4 +1,4 @@
-//! The reconciles that the operators of this process work on, from the spans of their log.
+//! The reconciles in progress of the operators in this process, from the spans of their log.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -11,7 +11,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// The number of reconciles under way for each VM name, in all namespaces.
+/// The number of reconciles in progress for each VM name, in all namespaces.
 #[derive(Clone, Default)]
 pub struct Reconciles(Arc<Mutex<BTreeMap<String, usize>>>);
 
@@ -19,7 +19,7 @@ pub struct Reconciles(Arc<Mutex<BTreeMap<String, usize>>>);
 struct Vm(String);
 
 impl Reconciles {
-    /// Begins to count.
+    /// Starts to count.
     pub fn start() -> Self {
         let reconciles = Self::default();
         tracing_subscriber::registry()

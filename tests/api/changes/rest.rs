@@ -1,4 +1,4 @@
-//! A VM's objects as soon as nothing of it is in progress.
+//! The objects of a settled VM.
 
 use crate::changes::allowed;
 use crate::changes::case::Verdict;
@@ -6,31 +6,32 @@ use crate::changes::reconciles::Reconciles;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use support::judge::{ready, strip};
-use support::played::{Cluster, api};
+use support::components::{Cluster, api};
+use support::final_state::{ready, strip};
 use vm_operator::api::conditions::{self, ConditionReason};
 
-/// A VM is at rest when it was looked at that many times in a row, and it was final, the same, and not reconciled. Looks are
-/// counted instead of time: operators and played components run in the same process, and if they are late, so are the looks.
-const QUIET_LOOKS: usize = 15;
+/// A VM counts as settled after this number of equal, final observations in a row without a reconcile. Observations are
+/// counted instead of time: operators and simulated components run in the same process, so their delays also delay the
+/// observations.
+const SETTLED_OBSERVATIONS: usize = 15;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(40);
-/// A VM that is not at rest by then is stuck. It takes a few seconds.
+/// The time after which a VM counts as stuck. It takes a few seconds.
 const TIMEOUT: Duration = Duration::from_secs(180);
-/// What goes with a VM, by its name.
+/// The kinds of a VM's objects, by its name.
 const OBJECTS: [&str; 3] = ["ConfigMap", "Pod", "Service"];
 
-/// What there is of a VM at rest.
+/// The state of a settled VM.
 #[derive(Clone)]
 pub struct Rest {
-    /// That of `Ready`.
+    /// The reason of `Ready`.
     pub reason: String,
-    /// That of `Ready`.
+    /// The message of `Ready`.
     pub message: String,
-    /// By kind, without what may differ from VM to VM; and the conditions' states and reasons.
+    /// The objects by kind, without values that may differ, and the statuses and reasons of conditions.
     pub objects: BTreeMap<String, Value>,
-    /// Those that stay when nobody wants them any more, by kind and name.
-    pub stay: BTreeMap<(&'static str, String), Value>,
-    /// State and message of each condition, by type.
+    /// Objects that are retained when the spec no longer requires them, by kind and name.
+    pub retained: BTreeMap<(&'static str, String), Value>,
+    /// Status and message of each condition, by type.
     pub conditions: BTreeMap<String, (String, String)>,
     /// UID of the pod.
     pub pod: Option<String>,
@@ -41,8 +42,8 @@ impl Rest {
         matches!(self.reason.as_str(), "Running" | "Stopped")
     }
 
-    /// What the condition says, if it is there and is so.
-    pub fn told(&self, type_: &str, status: &str) -> Option<&str> {
+    /// The message of the condition, if it exists with that status.
+    pub fn condition_message(&self, type_: &str, status: &str) -> Option<&str> {
         self.conditions
             .get(type_)
             .filter(|(is, _)| is == status)
@@ -50,7 +51,7 @@ impl Rest {
     }
 }
 
-/// Waits until the VM is at rest.
+/// Waits until the VM is settled.
 pub async fn rest(
     cluster: &Cluster,
     reconciles: &Reconciles,
@@ -58,7 +59,7 @@ pub async fn rest(
     name: &str,
 ) -> Result<Rest, Verdict> {
     let began = Instant::now();
-    // The API server's own answers come before what is followed.
+    // Compared with the API server's own responses, because the watch may lag.
     let vms = api(&cluster.client, "VirtualMachine", Some(namespace));
     let newest = vms
         .get(name)
@@ -86,7 +87,7 @@ pub async fn rest(
                 && are_bound(cluster, namespace, name);
             let objects = (
                 objects(cluster, namespace, &vm),
-                stay(cluster, namespace, &vm),
+                retained_objects(cluster, namespace, &vm),
             );
             if last.as_ref() != Some(&objects) {
                 (last, quiet_looks) = (Some(objects), 0);
@@ -95,7 +96,7 @@ pub async fn rest(
         }
         let is_quiet = is_at_end && !reconciles.are_under_way(name);
         quiet_looks = if is_quiet { quiet_looks + 1 } else { 0 };
-        if quiet_looks > QUIET_LOOKS {
+        if quiet_looks > SETTLED_OBSERVATIONS {
             if !is_up_to_date(cluster, namespace, name).await {
                 quiet_looks = 0;
                 continue;
@@ -104,12 +105,12 @@ pub async fn rest(
                 .get(namespace, "VirtualMachine", name)
                 .unwrap_or_default();
             let pod = cluster.get(namespace, "Pod", name);
-            let (objects, stay) = last.unwrap_or_default();
+            let (objects, retained) = last.unwrap_or_default();
             return Ok(Rest {
                 reason: ready(Some(&vm)),
                 message: message(&vm),
                 objects,
-                stay,
+                retained,
                 conditions: all_conditions(&vm)
                     .map(|c| (text(&c["type"]), (text(&c["status"]), text(&c["message"]))))
                     .collect(),
@@ -120,16 +121,16 @@ pub async fn rest(
             let vm = cluster
                 .get(namespace, "VirtualMachine", name)
                 .unwrap_or_default();
-            let told = json!({"status": vm["status"], "generation": vm["metadata"]["generation"]});
+            let state = json!({"status": vm["status"], "generation": vm["metadata"]["generation"]});
             return Err(Verdict::Wrong(format!(
-                "it is stuck: {}: {told}",
+                "it is stuck: {}: {state}",
                 ready(Some(&vm))
             )));
         }
     }
 }
 
-/// Whether what is followed is not behind what the API server has.
+/// Whether the watch is up to date with the API server.
 async fn is_up_to_date(cluster: &Cluster, namespace: &str, vm: &str) -> bool {
     let mut objects = cluster.of_vm(namespace, vm);
     objects.extend(OBJECTS.map(|kind| (kind, vm.to_owned())));
@@ -148,7 +149,7 @@ async fn is_up_to_date(cluster: &Cluster, namespace: &str, vm: &str) -> bool {
     true
 }
 
-/// Whether each claim has its volume: before that, none can change.
+/// Whether each PVC is bound. Before that, none can change.
 fn are_bound(cluster: &Cluster, namespace: &str, vm: &str) -> bool {
     let claims = cluster
         .of_vm(namespace, vm)
@@ -158,7 +159,7 @@ fn are_bound(cluster: &Cluster, namespace: &str, vm: &str) -> bool {
     claims.all(|claim| claim["status"]["phase"] == "Bound")
 }
 
-/// Whether the kubelet has given the pod what was asked for.
+/// Whether the kubelet has applied the requested resources of the pod.
 fn has_its_resources(pod: &Value) -> bool {
     let given = &pod["status"]["containerStatuses"][0]["resources"];
     pod["status"]["phase"] != "Running" || pod["spec"]["containers"][0]["resources"] == *given
@@ -178,7 +179,7 @@ fn plain(mut object: Value, namespace: &str, vm: &Value) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// What becomes of the VM, without what may differ from VM to VM.
+/// The VM without values that may differ from VM to VM.
 fn objects(cluster: &Cluster, namespace: &str, vm: &Value) -> BTreeMap<String, Value> {
     let name = vm["metadata"]["name"].as_str().unwrap_or_default();
     let of_kind = |kind: &'static str| {
@@ -190,25 +191,29 @@ fn objects(cluster: &Cluster, namespace: &str, vm: &Value) -> BTreeMap<String, V
         Some((kind.to_owned(), plain(object, namespace, vm)))
     };
     let mut objects: BTreeMap<String, Value> = OBJECTS.into_iter().filter_map(of_kind).collect();
-    let told = all_conditions(vm).filter(|condition| allowed::is_compared(condition, vm));
-    let told = told.map(|c| (text(&c["type"]), json!([c["status"], c["reason"]])));
-    objects.insert("conditions".to_owned(), told.collect());
+    let compared = all_conditions(vm).filter(|condition| allowed::is_compared(condition, vm));
+    let compared = compared.map(|c| (text(&c["type"]), json!([c["status"], c["reason"]])));
+    objects.insert("conditions".to_owned(), compared.collect());
     objects
 }
 
-/// What stays, without what may differ.
-fn stay(cluster: &Cluster, namespace: &str, vm: &Value) -> BTreeMap<(&'static str, String), Value> {
+/// A retained object without values that may differ.
+fn retained_objects(
+    cluster: &Cluster,
+    namespace: &str,
+    vm: &Value,
+) -> BTreeMap<(&'static str, String), Value> {
     let name = text(&vm["metadata"]["name"]);
-    let stay = cluster
+    let retained = cluster
         .of_vm(namespace, &name)
         .into_iter()
         .filter(|(kind, _)| allowed::STAY.contains(kind));
-    let stay = stay.filter_map(|(kind, name)| {
+    let retained = retained.filter_map(|(kind, name)| {
         let mut object = cluster.get(namespace, kind, &name)?;
         allowed::without_content(&mut object);
         Some(((kind, name), plain(object, namespace, vm)))
     });
-    stay.collect()
+    retained.collect()
 }
 
 fn all_conditions(vm: &Value) -> impl Iterator<Item = &Value> {
@@ -229,14 +234,14 @@ fn message(vm: &Value) -> String {
         .unwrap_or_default()
 }
 
-/// Whether the VM is where it was to go, or it is told why not.
+/// Whether the VM has reached its goal or reports a blocking condition.
 fn is_final(vm: &Value, reason: &str) -> bool {
     let message = message(vm);
     let fetched = condition(vm, conditions::MEDIA_FETCHED);
     let is_fetching =
         fetched.is_some_and(|fetched| fetched["reason"] == ConditionReason::Fetching.as_str());
     match reason {
-        // An image that is on its way comes.
+        // An image that is being downloaded will arrive.
         "Running" | "Starting" if is_fetching => false,
         "Running" | "Stopped" => {
             let restart = &vm["spec"]["vm"]["restartRequest"];

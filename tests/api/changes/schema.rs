@@ -1,12 +1,11 @@
-//! The fields of a VM by its schema, also those in lists: where each is, which values there are for it, and which of them were
-//! changed.
+//! The fields of a VM by its schema, also in lists: their paths, their possible values, and whether they were changed.
 
 use crate::changes::pick::{Change, Random};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// A field below `spec` that has no fields itself.
+/// A leaf field below `spec`.
 pub struct Field {
     /// Such as `spec.vm.disks[].bootindex`.
     pub path: String,
@@ -21,7 +20,7 @@ enum Step {
     Items,
 }
 
-/// All fields of the definition but that by which the test asks for restarts.
+/// All fields of the definition except the restart request, which the test itself uses.
 pub fn fields() -> Vec<Field> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds/vms.vmoperator.jdrupes.org.yaml");
     let crd: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
@@ -71,7 +70,7 @@ pub const UNREACHABLE: &[&str] = &[
 ];
 
 impl Field {
-    /// Whether one of the places is at or below this field.
+    /// Whether one of the paths is at or below this field.
     pub fn is_among(&self, places: &BTreeSet<String>) -> bool {
         places.iter().any(|place| {
             let rest = place.strip_prefix(&self.path);
@@ -80,7 +79,7 @@ impl Field {
     }
 }
 
-/// Pointers to all that there is at those steps.
+/// Pointers to all values at those steps.
 fn pointers(value: &Value, steps: &[Step], at: &str, found: &mut Vec<String>) {
     match steps.split_first() {
         None => found.push(at.to_owned()),
@@ -108,7 +107,7 @@ fn all(value: &Value, steps: &[Step]) -> Vec<String> {
 }
 
 impl Field {
-    /// Values that it can have: those that it has anywhere, and those that its schema names.
+    /// Possible values: those in any VM, and those in its schema.
     fn values(&self, specs: &[Value]) -> Vec<Value> {
         let there = specs.iter().flat_map(|spec| {
             let pointers = all(spec, &self.steps);
@@ -132,8 +131,8 @@ impl Field {
         values
     }
 
-    /// A running VM in which this field alone gets another value, or goes; in a list, that of one item. None where no VM has a
-    /// place for it.
+    /// A running VM in which only this field gets another value or is removed; in a list, the field of one item. `None`
+    /// if no VM has a place for it.
     pub fn change(&self, specs: &[Value], random: &mut Random) -> Option<Change> {
         let (last, parents) = self.steps.split_last()?;
         let from = random.below(specs.len());
@@ -148,10 +147,10 @@ impl Field {
         for _ in 0..50 {
             let value = values.get(random.below(values.len() + 1));
             let mut after = before.clone();
-            let at = put(after.pointer_mut(place)?, last, value, random);
+            let at = set_at(after.pointer_mut(place)?, last, value, random);
             if after != before {
-                let told = value.map_or("gone".to_owned(), Value::to_string);
-                let fields = vec![format!("spec{}{at} = {told:.60}", place.replace('/', "."))];
+                let text = value.map_or("removed".to_owned(), Value::to_string);
+                let fields = vec![format!("spec{}{at} = {text:.60}", place.replace('/', "."))];
                 return Some(Change {
                     before,
                     after,
@@ -163,8 +162,8 @@ impl Field {
     }
 }
 
-/// Puts the value there, or takes what is there away. Says where that is.
-fn put(parent: &mut Value, last: &Step, value: Option<&Value>, random: &mut Random) -> String {
+/// Sets or removes the value at that path. Returns the path.
+fn set_at(parent: &mut Value, last: &Step, value: Option<&Value>, random: &mut Random) -> String {
     match (last, parent) {
         (Step::Name(name), Value::Object(fields)) => {
             match value {
@@ -187,12 +186,12 @@ fn put(parent: &mut Value, last: &Step, value: Option<&Value>, random: &mut Rand
     }
 }
 
-/// As a run of that many changes would be, without a cluster.
+/// The fields that a run with that many changes reaches, without a cluster.
 #[test]
 fn changes_cover_every_field_and_each_item_of_lists() {
     let (seed, fields) = (1, fields());
     let specs = crate::changes::pick::specs(seed);
-    // A day's number of changes does not divide a round; a round begins at any number.
+    // A day's number of changes does not divide a round, so that a round begins at any number.
     for first in [
         0,
         7 * crate::changes::SLICE,
@@ -249,13 +248,13 @@ fn changes_cover_every_field_and_each_item_of_lists() {
     );
 }
 
-/// The run itself asserts this only of the changes that it makes.
+/// The run itself asserts this only for its own changes.
 #[test]
 fn each_change_of_a_field_whose_turn_it_is_changes_that_field() {
     let (seed, fields) = (1, fields());
     let specs = crate::changes::pick::specs(seed);
     for n in 0..2 * fields.len() as u64 {
-        let Some(field) = crate::changes::pick::turn(&fields, seed, n) else {
+        let Some(field) = crate::changes::pick::field_of_change(&fields, seed, n) else {
             continue;
         };
         let places = crate::changes::pick::change(&specs, &fields, seed, n).places();

@@ -1,5 +1,5 @@
-//! How fast many VMs become pods, beside a client that makes the same objects and does nothing else. Both go through the
-//! same proxy, in turns, each round in namespaces of its own: what the machine does besides hits both alike.
+//! The rate at which the operator turns VMs into pods, compared with a client that only creates the same objects. Both
+//! use the same proxy in turns, each round in its own namespaces, so that other load affects both equally.
 
 use super::operator::Operator;
 use super::{Bench, CLIENTS, proxy, row, vm_name};
@@ -9,7 +9,7 @@ use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use std::time::{Duration, Instant};
 
-/// VMs that are made at once.
+/// The number of VMs that are created at once.
 const BURST: usize = 500;
 const ROUNDS: usize = 7;
 
@@ -25,13 +25,12 @@ impl Bench {
             let ratio = by_operator / by_client;
             row(
                 &format!("round {} of {BURST} VMs: VMs per second to pods", round + 1),
-                &format!(
-                    "{by_operator:.0}; the same objects by a bare client {by_client:.0}: × {ratio:.2}"
-                ),
+                &format!("{by_operator:.0}; a bare client {by_client:.0}: × {ratio:.2}"),
             );
             ratios.push(ratio);
         }
-        // Not the ratio of two medians: the two rates of a round are of one time, those of two rounds are not.
+        // Not the ratio of two medians: the rates of one round were measured under the same conditions, those of two
+        // rounds were not.
         let [low, median, high] = quartiles(&mut ratios);
         row(
             &format!("median of the {ROUNDS} rounds' ratios"),
@@ -39,7 +38,7 @@ impl Bench {
         );
     }
 
-    /// VMs per second, from the first request for one to the last pod: they are there when the operator begins.
+    /// VMs per second, from the first request for one to the last pod. The VMs exist before the operator starts.
     async fn by_operator(&self, namespace: &str) -> f64 {
         self.create(namespace, 0..BURST).await;
         self.record.forget();
@@ -58,7 +57,7 @@ impl Bench {
         };
         let first = seen
             .iter()
-            .flat_map(proxy::Seen::first_request)
+            .flat_map(proxy::Times::first_request)
             .min()
             .unwrap();
         let last = seen
@@ -66,12 +65,12 @@ impl Bench {
             .filter_map(|seen| Some(seen.pod?.1))
             .max()
             .unwrap();
-        self.quiet().await;
+        self.wait_until_idle().await;
         operator.stop().await;
         BURST as f64 / last.duration_since(first).as_secs_f64()
     }
 
-    /// Sets of objects per second, like those of a VM of the operator's.
+    /// Sets of objects per second. A set equals the objects that the operator creates for a VM.
     async fn by_client(&self, of_operator: &str, namespace: &str) -> f64 {
         let config = kube::Config::new(format!("http://127.0.0.1:{}", self.proxy).parse().unwrap());
         let client = &Client::try_from(config).unwrap();
@@ -108,13 +107,13 @@ impl Bench {
     }
 }
 
-/// The values below which a quarter, half and three quarters of the values are.
+/// The lower quartile, the median and the upper quartile.
 fn quartiles(values: &mut [f64]) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])
 }
 
-/// Makes an object like that one in the namespace.
+/// Creates a copy of that object in the namespace.
 async fn create_copy<K>(client: &Client, namespace: &str, object: &K, n: usize)
 where
     K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>

@@ -1,4 +1,4 @@
-//! Plays all that is not there: binds claims, runs pods, and reports as the runner does.
+//! Simulates the volume binder, the kubelet and the runner: binds claims, runs pods, and reports as the runner does.
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use vm_operator::api::VirtualMachine;
 use vm_operator::api::vm::names;
 
-/// Answers at the same time.
+/// Concurrent requests.
 const WORKERS: usize = 16;
 
-/// Begins, for good.
+/// Starts the simulation, which runs until the process exits.
 pub fn start(client: &Client, namespace: &str) {
     let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
     let bound = watcher(claims.clone(), watcher::Config::default())
@@ -87,7 +87,7 @@ fn running(pod: &Pod) -> Value {
     })
 }
 
-/// As the runner reports a booted guest.
+/// The status that the runner reports for a booted guest.
 async fn report(vms: &Api<VirtualMachine>, pod: &Pod) {
     let name = pod.name_any();
     let Ok(vm) = vms.get(&name).await else { return };

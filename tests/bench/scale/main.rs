@@ -1,17 +1,16 @@
-//! `make bench-scale`: what the operator takes and how fast it is with thousands of VMs. The API server and etcd are real,
-//! and so is the operator: the program that ships, in a process of its own. Scheduler, volume binder, kubelet and
-//! runner are played.
+//! `make bench-scale`: the resources and the speed of the operator with thousands of VMs. The API server, etcd and the
+//! operator's program are real. Scheduler, volume binder, kubelet and runner are simulated.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `proxy` | between operator and API server; sees when what is asked for |
-//! | `kubelet` | all that is played |
+//! | `proxy` | a proxy between operator and API server that records the times of requests |
+//! | `kubelet` | the simulated components |
 //! | `operator` | the operator's process |
-//! | `burst` | how fast many VMs become pods, beside a client that makes the same objects |
-//! | `slope` | what it takes after many reconciles |
+//! | `burst` | the rate at which VMs become pods, compared with a client that creates the same objects |
+//! | `slope` | the memory after many reconciles |
 //!
-//! `SCALE_VMS` (default 10000) says how many VMs there are in the end. `make bench-slope` looks at something else instead:
-//! with `SLOPE_RECONCILES` (a million there), whether the operator's memory grows with the number of its reconciles.
+//! `SCALE_VMS` (default 10000) is the number of VMs at the end. `make bench-slope` sets `SLOPE_RECONCILES` (default a
+//! million) and measures only whether the operator's memory grows with the number of its reconciles.
 
 #![allow(
     clippy::unwrap_used,
@@ -41,18 +40,18 @@ use std::time::{Duration, Instant};
 use support::real::Server;
 use vm_operator::api::{VirtualMachine, conditions};
 
-/// Where the VMs are.
+/// The namespace of the VMs.
 const NAMESPACE: &str = "scale";
-/// VMs that are made one by one, to see how long each takes.
+/// The number of VMs that are created one by one to measure the latency.
 const SAMPLES: usize = 300;
-/// Pause between two of those.
+/// The delay between two of those.
 const PAUSE: Duration = Duration::from_millis(40);
-/// Restarts whose time is taken.
+/// The number of measured restarts.
 const RESTARTS: usize = 5;
-/// Requests of the bench itself that are under way at the same time.
+/// Concurrent requests of the bench itself.
 const CLIENTS: usize = 32;
 
-/// The name of a VM: each is as long as any other, so that the proxy knows it.
+/// The name of a VM. All names have the same length, so that the proxy can find them.
 fn vm_name(n: usize) -> String {
     format!("vm-{n:05}")
 }
@@ -61,7 +60,7 @@ struct Bench {
     client: Client,
     record: Arc<Record>,
     proxy: u16,
-    /// The way to the API server without the proxy.
+    /// The kubeconfig without the proxy.
     direct: Value,
 }
 
@@ -92,17 +91,17 @@ async fn measure(count: usize) {
     if let Ok(reconciles) = std::env::var("SLOPE_RECONCILES") {
         let reconciles = reconciles.parse().expect("SLOPE_RECONCILES is a number");
         bench.slope(bench.operator().await, count, reconciles).await;
-        return support::taken::tell("make bench-slope");
+        return support::provenance::print("make bench-slope");
     }
     bench.bursts().await;
     let operator = bench.operator().await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     row(
-        "operator's memory without a VM",
+        "operator's memory without VMs",
         &format!("{:.1} MiB", operator.memory()),
     );
     kubelet::start(&bench.client, NAMESPACE);
-    // VMs that are there, and those that are made one by one beside them.
+    // The number of present VMs, and of those that are created one by one in addition.
     let mut there = 0;
     for step in [count.min(1_000), count] {
         if step <= there {
@@ -110,7 +109,7 @@ async fn measure(count: usize) {
         }
         let (began, cpu) = (Instant::now(), operator.cpu());
         bench.create(NAMESPACE, there..step).await;
-        bench.settled(step).await;
+        bench.wait_until_ready(step).await;
         let (took, used) = (
             began.elapsed().as_secs_f64(),
             (operator.cpu() - cpu).as_secs_f64(),
@@ -120,30 +119,27 @@ async fn measure(count: usize) {
             &format!("{:.1} MiB", operator.memory()),
         );
         row(
-            &format!("its processor time for each VM from {there} to {step}"),
+            &format!("its processor time per VM from {there} to {step}"),
             &per(used * 1e3, step - there, "ms"),
         );
-        row(
-            "time for all of these, API server and all else",
-            &format!("{took:.0} s"),
-        );
+        row("time until all of these run", &format!("{took:.0} s"));
         there = step;
         bench.one_by_one(there).await;
         there += SAMPLES;
     }
     bench.restart(operator, there).await;
-    support::taken::tell("make bench-scale");
+    support::provenance::print("make bench-scale");
 }
 
-fn row(what: &str, figure: &str) {
-    println!("{what:<66} {figure}");
+fn row(title: &str, value: &str) {
+    println!("{title:<66} {value}");
 }
 
 fn per(total: f64, count: usize, unit: &str) -> String {
     format!("{:.1} {unit}", total / count as f64)
 }
 
-/// The values below which half and 99 of 100 of the values are, in milliseconds.
+/// Median and 99th percentile, in milliseconds.
 fn quantiles(values: &mut [Duration]) -> String {
     values.sort();
     let value = |share: f64| {
@@ -179,7 +175,7 @@ impl Bench {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Definitions and namespaces.
+    /// Installs definitions and creates namespaces.
     async fn prepare(&self) {
         let definitions = ApiResource {
             group: "apiextensions.k8s.io".to_owned(),
@@ -227,12 +223,12 @@ impl Bench {
         made.await;
     }
 
-    /// Waits until so many VMs are `Ready`.
-    async fn settled(&self, count: usize) {
+    /// Waits until that number of VMs is `Ready`.
+    async fn wait_until_ready(&self, count: usize) {
         let vms = self.api::<VirtualMachine>(NAMESPACE);
         let last = vm_name(count - 1);
         for _ in 0..1_200 {
-            // Listing all is work for the API server; the last one tells when to look.
+            // Listing all VMs loads the API server, so it waits for the last one first.
             let newest = vms.get(&last).await.unwrap();
             let ready = |vm: &VirtualMachine| {
                 vm.status.as_ref().is_some_and(|status| {
@@ -249,7 +245,7 @@ impl Bench {
                     .count()
                     >= count
             {
-                // What is still under way.
+                // Waits for requests in progress.
                 return tokio::time::sleep(Duration::from_secs(3)).await;
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -257,9 +253,9 @@ impl Bench {
         panic!("not {count} VMs are ready after 20 minutes");
     }
 
-    /// Waits until the operator writes no more: what it tells of VMs comes after their pods, and would be in the way of
-    /// whoever else is measured.
-    async fn quiet(&self) {
+    /// Waits until the operator stops writing. It reports the status of VMs after it has created their pods, which
+    /// would disturb the next measurement.
+    async fn wait_until_idle(&self) {
         let mut before = None;
         while before.as_ref() != Some(&self.record.writes()) {
             before = Some(self.record.writes());
@@ -267,40 +263,40 @@ impl Bench {
         }
     }
 
-    /// How long the operator takes for one VM beside all those that are there.
+    /// Measures the operator's latency for one VM while the other VMs exist.
     async fn one_by_one(&self, there: usize) {
         self.record.forget();
         for n in there..there + SAMPLES {
             self.create(NAMESPACE, n..n + 1).await;
             tokio::time::sleep(PAUSE).await;
         }
-        self.settled(there + SAMPLES).await;
+        self.wait_until_ready(there + SAMPLES).await;
         let seen = self.record.vms();
-        let mut own: Vec<Duration> = seen.iter().filter_map(proxy::Seen::own_time).collect();
-        let mut all: Vec<Duration> = seen.iter().filter_map(proxy::Seen::latency).collect();
+        let mut own: Vec<Duration> = seen.iter().filter_map(proxy::Times::own_time).collect();
+        let mut all: Vec<Duration> = seen.iter().filter_map(proxy::Times::latency).collect();
         assert!(
             own.len() >= SAMPLES,
             "only {} of {SAMPLES} were seen",
             own.len()
         );
         row(
-            &format!("told of a VM to pod asked for, with {there} others"),
+            &format!("VM received to request for its pod, with {there} other VMs"),
             &quantiles(&mut all),
         );
         row(
-            "of this the operator's own time, no request under way",
+            "of this the operator's own time, without requests in progress",
             &quantiles(&mut own),
         );
         let writes = self.record.writes();
         row(
-            "operator's writes for each VM until it runs, with one disk",
+            "operator's writes per VM until it runs, with one disk",
             &per(writes.values().sum::<usize>() as f64, SAMPLES, ""),
         );
         row("these writes, by method and kind", &format!("{writes:?}"));
     }
 
-    /// What a restart of the operator costs: its time without the proxy, which would pass on every object that is listed;
-    /// its writes with it.
+    /// Measures restarts of the operator: the time without the proxy, which would have to forward all listed objects,
+    /// and the writes with it.
     async fn restart(&self, operator: Operator, there: usize) {
         operator.stop().await;
         let mut took = Vec::new();
@@ -315,7 +311,7 @@ impl Bench {
                 &ready,
             );
             row(
-                "processor time meanwhile: the operator's; all else's",
+                "processor time until then: operator; all other processes",
                 &format!("{own}; {others}"),
             );
             took.push(times[0]);
@@ -323,12 +319,12 @@ impl Bench {
         }
         took.sort_by(f64::total_cmp);
         row(
-            "median of the restarts' times to ready",
+            "median time to ready",
             &format!("{:.1} s", took[RESTARTS / 2]),
         );
         self.record.forget();
         let operator = self.operator().await;
-        // It leads and has looked at all of them by then; a write would follow at once.
+        // The operator leads and has reconciled all VMs by then. A write would follow immediately.
         tokio::time::sleep(Duration::from_secs(20)).await;
         let writes = self.record.writes();
         row(

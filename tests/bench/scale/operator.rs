@@ -1,4 +1,4 @@
-//! The operator, as it ships, as a process.
+//! The released operator as a process.
 
 use kube::Client;
 use kube::config::Kubeconfig;
@@ -9,18 +9,18 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Runs until it is dropped.
+/// A running operator, which is stopped when it is dropped.
 pub struct Operator {
     process: Child,
-    /// From its start to its readiness.
+    /// The time from its start to its readiness.
     pub ready_after: Duration,
-    /// Processor time of all of the machine until then, the operator's with it.
+    /// Processor time of the whole machine in that time, including the operator's.
     pub busy: Duration,
     http: u16,
     _directory: TempDir,
 }
 
-/// The one that ships, if `BENCH_OPERATOR` names no other.
+/// The released program, unless `BENCH_OPERATOR` names another one.
 fn program() -> PathBuf {
     if let Some(other) = std::env::var_os("BENCH_OPERATOR") {
         return other.into();
@@ -34,8 +34,8 @@ fn program() -> PathBuf {
     program
 }
 
-/// A port of loopback that is free now. Operators of earlier commits, which `BENCH_OPERATOR` may name, do not log the port that
-/// they have chosen themselves.
+/// A free port of the loopback interface. Operators of earlier commits, which `BENCH_OPERATOR` may name, do not log a
+/// port that the kernel has chosen.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -44,7 +44,7 @@ fn free_port() -> u16 {
         .port()
 }
 
-/// The sum of such numbers of hundredths of a second, as the kernel gives processor time.
+/// The sum of such numbers of hundredths of a second, the kernel's unit of processor time.
 fn ticks(numbers: &[&str]) -> Duration {
     Duration::from_millis(
         numbers
@@ -55,7 +55,7 @@ fn ticks(numbers: &[&str]) -> Duration {
     )
 }
 
-/// Processor time that all of the machine has used: in user mode, niced, in the kernel.
+/// Processor time of the whole machine: in user mode, niced, and in the kernel.
 fn busy() -> Duration {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
     let fields: Vec<&str> = stat.lines().next().unwrap().split_whitespace().collect();
@@ -63,7 +63,7 @@ fn busy() -> Duration {
 }
 
 impl Operator {
-    /// Starts it with that way to the API server. Returns when it is ready.
+    /// Starts the operator with that kubeconfig. Returns when it is ready.
     pub async fn start(kubeconfig: &Value, namespace: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: String| {
@@ -88,7 +88,7 @@ impl Operator {
             ])
             .arg(config)
             .env("KUBECONFIG", kubeconfig)
-            // As deploy/base/vmop-deployment.yaml has it.
+            // As in deploy/base/vmop-deployment.yaml.
             .env("MALLOC_ARENA_MAX", "2")
             .stdin(Stdio::null())
             .spawn()
@@ -104,7 +104,7 @@ impl Operator {
         }
     }
 
-    /// Memory that it has now, in MiB.
+    /// Its present memory, in MiB.
     pub fn memory(&self) -> f64 {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
@@ -120,7 +120,7 @@ impl Operator {
             / 1024.0
     }
 
-    /// How many reconciles it has done, by its own count.
+    /// The number of its reconciles, from its metrics.
     pub async fn reconciles(&self) -> u64 {
         let config = kube::Config::new(format!("http://127.0.0.1:{}", self.http).parse().unwrap());
         let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
@@ -140,12 +140,12 @@ impl Operator {
     /// Processor time that it has used.
     pub fn cpu(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
-        // The fields after the name, which may hold blanks: user and system time are the 12th and 13th.
+        // The fields after the name, which can contain spaces. User and system time are the 12th and 13th.
         let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
         ticks(&fields[11..13])
     }
 
-    /// Ends it as a rollout does.
+    /// Stops it as a rollout does.
     pub async fn stop(mut self) {
         let pid = rustix::process::Pid::from_child(&self.process);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -166,7 +166,7 @@ impl Drop for Operator {
 
 async fn wait_until_ready(http: u16) {
     let mut config = kube::Config::new(format!("http://127.0.0.1:{http}").parse().unwrap());
-    // It would ask one that is not ready again after pauses that grow, and be late by them.
+    // The client's retries would delay the detection of readiness.
     config.default_retry = false;
     let client = Client::try_from(config).unwrap();
     let began = Instant::now();

@@ -1,5 +1,5 @@
-//! Between operator and API server: passes everything on, and notes when the operator is told of a VM, and when which
-//! request for a VM begins and ends. So the very program that ships is measured, from outside.
+//! A proxy between operator and API server. It records when the operator receives a VM, and when each request for a VM
+//! starts and ends. So the released program is measured without changes.
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
@@ -15,31 +15,31 @@ use std::time::{Duration, Instant};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
-/// What was seen of a VM since the last [`Record::forget`].
+/// The recorded times of a VM since the last [`Record::forget`].
 #[derive(Clone, Default)]
-pub struct Seen {
-    /// When the operator was told of it.
-    pub told: Option<Instant>,
-    /// When the operator asked for its pod, and when it had the answer.
+pub struct Times {
+    /// The time at which the operator received it.
+    pub received: Option<Instant>,
+    /// Start and end of the request that creates its pod.
     pub pod: Option<(Instant, Instant)>,
-    /// All of the operator's requests for it.
+    /// All requests of the operator for it.
     requests: Vec<(Instant, Instant)>,
 }
 
-impl Seen {
-    /// When the first request for it began.
+impl Times {
+    /// The start of the first request.
     pub fn first_request(&self) -> Option<Instant> {
         self.requests.iter().map(|(began, _)| *began).min()
     }
 
-    /// From the news to the pod's request.
+    /// The time from the event to the request for the pod.
     pub fn latency(&self) -> Option<Duration> {
-        Some(self.pod?.0.duration_since(self.told?))
+        Some(self.pod?.0.duration_since(self.received?))
     }
 
-    /// The same less the time in which a request of this VM was under way.
+    /// The same, without the time in which a request for this VM was in progress.
     pub fn own_time(&self) -> Option<Duration> {
-        let (mut at, end) = (self.told?, self.pod?.0);
+        let (mut at, end) = (self.received?, self.pod?.0);
         let mut own = Duration::ZERO;
         let mut requests = self.requests.clone();
         requests.sort();
@@ -51,18 +51,18 @@ impl Seen {
     }
 }
 
-/// What the API server has told last.
+/// The newest events that the API server has sent.
 #[derive(Default)]
-struct News {
-    /// Of each VM, as it came.
+struct LastEvents {
+    /// The last event of each VM, unchanged.
     lines: HashMap<String, String>,
-    /// The newest of all versions.
+    /// The newest resource version.
     version: u64,
 }
 
-impl News {
-    /// All of it once more. After each line stands how far the watch is: with an old version alone, one that begins anew
-    /// there would be told of states that are gone.
+impl LastEvents {
+    /// All events again. A bookmark with the newest version follows each event, because a watch that restarts at an old
+    /// version would receive outdated states.
     fn again(&self) -> Vec<Bytes> {
         let object = json!({
             "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine",
@@ -76,44 +76,46 @@ impl News {
     }
 }
 
-/// All that was noted.
+/// The record of the proxy.
 #[derive(Default)]
 pub struct Record {
-    vms: Mutex<HashMap<String, Seen>>,
+    vms: Mutex<HashMap<String, Times>>,
     writes: Mutex<HashMap<String, usize>>,
-    news: Mutex<News>,
-    /// To whoever watches VMs.
+    events: Mutex<LastEvents>,
+    /// Sends repeated events to the watches of VMs.
     again: OnceLock<broadcast::Sender<Bytes>>,
 }
 
-/// News that are repeated and not yet sent: more than a round has.
-const AHEAD: usize = 16_384;
+/// The capacity for repeated events that are not sent yet. It is more than a round has.
+const REPEATED_EVENTS_MAX: usize = 16_384;
 
 impl Record {
     fn again(&self) -> &broadcast::Sender<Bytes> {
-        self.again.get_or_init(|| broadcast::Sender::new(AHEAD))
+        self.again
+            .get_or_init(|| broadcast::Sender::new(REPEATED_EVENTS_MAX))
     }
 
-    /// Tells the operator once more what it has been told last of each VM. Gives of how many.
-    pub fn tell_again(&self) -> usize {
-        let news = self.news.lock().unwrap().again();
-        news.iter()
+    /// Sends the last event of each VM again. Returns their number.
+    pub fn repeat_events(&self) -> usize {
+        let events = self.events.lock().unwrap().again();
+        events
+            .iter()
             .for_each(|line| drop(self.again().send(line.clone())));
-        news.len()
+        events.len()
     }
 
-    /// Begins anew.
+    /// Deletes the record.
     pub fn forget(&self) {
         self.vms.lock().unwrap().clear();
         self.writes.lock().unwrap().clear();
     }
 
-    /// What was seen of each VM.
-    pub fn vms(&self) -> Vec<Seen> {
+    /// The recorded times of each VM.
+    pub fn vms(&self) -> Vec<Times> {
         self.vms.lock().unwrap().values().cloned().collect()
     }
 
-    /// Writes by method and kind, but for those to the Lease and for events.
+    /// Writes by method and kind, without those of the Lease and of events.
     pub fn writes(&self) -> HashMap<String, usize> {
         self.writes.lock().unwrap().clone()
     }
@@ -133,7 +135,7 @@ impl Record {
             .unwrap()
             .entry(format!("{method} {collection}"))
             .or_default() += 1;
-        // New objects have their names in the body.
+        // A request that creates an object has the name in its body.
         let vm = vm_in(path)
             .or_else(|| vm_in(&String::from_utf8_lossy(body)).filter(|_| *method == Method::POST));
         let Some(vm) = vm else { return };
@@ -146,23 +148,24 @@ impl Record {
         }
     }
 
-    fn told(&self, vm: &str, version: u64, line: &[u8]) {
-        let mut news = self.news.lock().unwrap();
-        news.lines
+    fn received(&self, vm: &str, version: u64, line: &[u8]) {
+        let mut events = self.events.lock().unwrap();
+        events
+            .lines
             .insert(vm.to_owned(), String::from_utf8_lossy(line).into_owned());
-        news.version = news.version.max(version);
-        drop(news);
+        events.version = events.version.max(version);
+        drop(events);
         self.vms
             .lock()
             .unwrap()
             .entry(vm.to_owned())
             .or_default()
-            .told
+            .received
             .get_or_insert_with(Instant::now);
     }
 }
 
-/// The first name of a VM in the text, as [`super::vm_name`] makes them.
+/// The first name of a VM in the text, in the format of [`super::vm_name`].
 fn vm_in(text: &str) -> Option<String> {
     let is_name = |name: &&str| name.bytes().skip(3).all(|b| b.is_ascii_digit());
     text.match_indices("vm-")
@@ -177,7 +180,7 @@ struct Proxy {
     record: Arc<Record>,
 }
 
-/// The operator's way to the API server, past that port of loopback.
+/// A kubeconfig for the proxy at that port of the loopback interface.
 pub fn kubeconfig(port: u16) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "bench",
@@ -187,10 +190,10 @@ pub fn kubeconfig(port: u16) -> Value {
     })
 }
 
-/// Serves on a port of loopback until the process ends. Returns the port.
+/// Serves on a port of the loopback interface until the process exits. Returns the port.
 pub async fn serve(client: Client, record: Arc<Record>) -> u16 {
     let router = axum::Router::new()
-        .fallback(pass_on)
+        .fallback(forward)
         .with_state(Proxy { client, record });
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0))
         .await
@@ -200,7 +203,7 @@ pub async fn serve(client: Client, record: Arc<Record>) -> u16 {
     port
 }
 
-async fn pass_on(State(proxy): State<Proxy>, request: Request) -> Response<Body> {
+async fn forward(State(proxy): State<Proxy>, request: Request) -> Response<Body> {
     let began = Instant::now();
     let (mut parts, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();
@@ -215,14 +218,17 @@ async fn pass_on(State(proxy): State<Proxy>, request: Request) -> Response<Body>
         return Response::builder().status(502).body(Body::empty()).unwrap();
     };
     let (mut parts, answer) = response.into_parts();
-    // These are between two neighbours.
+    // Hop-by-hop headers.
     for header in ["connection", "transfer-encoding"] {
         parts.headers.remove(header);
     }
     if watch && path.ends_with("/vms") {
         return Response::from_parts(
             parts,
-            Body::from_stream(with_news_again(proxy.record, answer.into_data_stream())),
+            Body::from_stream(with_repeated_events(
+                proxy.record,
+                answer.into_data_stream(),
+            )),
         );
     }
     if watch {
@@ -235,8 +241,8 @@ async fn pass_on(State(proxy): State<Proxy>, request: Request) -> Response<Body>
     Response::from_parts(parts, Body::from(answer.to_bytes()))
 }
 
-/// What the API server tells of VMs, line by line, and between the lines what it has told before.
-fn with_news_again<E>(
+/// The events of a watch of VMs, with repeated events in between.
+fn with_repeated_events<E>(
     record: Arc<Record>,
     answer: impl Stream<Item = Result<Bytes, E>>,
 ) -> impl Stream<Item = Result<Bytes, E>> {
@@ -254,14 +260,14 @@ fn with_news_again<E>(
         piece.map(|piece| {
             let mut whole = Vec::new();
             lines.take(&piece, |line| {
-                told(&record, line);
+                record_event(&record, line);
                 whole.extend_from_slice(line);
                 whole.push(b'\n');
             });
             Bytes::from(whole)
         })
     });
-    // It ends with the API server's answer.
+    // The stream ends with the API server's response.
     let whole = whole.map(Some).chain(futures::stream::once(async { None }));
     futures::stream::select(whole, again)
         .take_while(|piece| futures::future::ready(piece.is_some()))
@@ -289,7 +295,7 @@ struct Metadata {
     resource_version: Option<String>,
 }
 
-fn told(record: &Record, line: &[u8]) {
+fn record_event(record: &Record, line: &[u8]) {
     let Ok(Event {
         object: Named { metadata },
     }) = serde_json::from_slice(line)
@@ -300,11 +306,11 @@ fn told(record: &Record, line: &[u8]) {
         .resource_version
         .and_then(|version| version.parse().ok());
     if let (Some(vm), Some(version)) = (metadata.name, version) {
-        record.told(&vm, version, line);
+        record.received(&vm, version, line);
     }
 }
 
-/// Puts pieces of a stream together to lines.
+/// Splits a stream into lines.
 #[derive(Default)]
 struct Lines(Vec<u8>);
 

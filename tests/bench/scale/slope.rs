@@ -1,26 +1,26 @@
 //! `make bench-slope`: whether the operator's memory grows with the number of its reconciles.
 //!
-//! The VMs run and are settled. Then the proxy repeats what the API server has told last of each, round after round: the
-//! operator looks at each VM as at one that has changed, finds nothing to do and writes nothing. A round is over when the
-//! operator's own count of reconciles says so. The memory is that of an operator at rest.
+//! The VMs run and are settled. Then the proxy repeats the last event of each VM, round after round: the operator
+//! reconciles each VM, finds no difference and writes nothing. A round ends when the operator's own count of reconciles
+//! has increased by the number of VMs. The memory is measured while the operator is idle.
 
 use super::operator::Operator;
 use super::{Bench, NAMESPACE, kubelet, row};
 use std::time::{Duration, Instant};
 
-/// By how many percent the memory may grow, at most, from a tenth of the reconciles to the last.
-const STEEPEST: f64 = 1.0;
-/// By when the operator has given back what it does not use, and a little more.
-const REST: Duration = Duration::from_secs(35);
-/// By when a round has to be over.
-const DEADLINE: Duration = Duration::from_secs(60);
+/// The maximum growth of the memory from a tenth of the reconciles to the last, in percent.
+const GROWTH_MAX_PERCENT: f64 = 1.0;
+/// The time in which the operator returns unused memory, with a margin.
+const IDLE_TIME: Duration = Duration::from_secs(35);
+/// The time limit of a round.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Bench {
     pub(super) async fn slope(&self, operator: Operator, vms: usize, reconciles: u64) {
         kubelet::start(&self.client, NAMESPACE);
         self.create(NAMESPACE, 0..vms).await;
-        self.settled(vms).await;
-        self.quiet().await;
+        self.wait_until_ready(vms).await;
+        self.wait_until_idle().await;
         self.record.forget();
         let (began, cpu, first) = (Instant::now(), operator.cpu(), operator.reconciles().await);
         let mut memory = Vec::new();
@@ -33,7 +33,7 @@ impl Bench {
             while operator.reconciles().await - first < share {
                 self.round(&operator).await;
             }
-            tokio::time::sleep(REST).await;
+            tokio::time::sleep(IDLE_TIME).await;
             let (done, now) = (operator.reconciles().await - first, operator.memory());
             row(
                 &format!("operator's memory after {percent} %: {done} reconciles of {vms} VMs"),
@@ -41,9 +41,9 @@ impl Bench {
             );
             memory.push(now);
         }
-        let (took, used) = (began.elapsed() - 4 * REST, operator.cpu() - cpu);
+        let (took, used) = (began.elapsed() - 4 * IDLE_TIME, operator.cpu() - cpu);
         let [_, early, half, end] = memory.as_slice() else {
-            unreachable!("four were taken")
+            unreachable!("it was measured four times")
         };
         let slope = (end / early - 1.0) * 100.0;
         row(
@@ -55,7 +55,7 @@ impl Bench {
             &format!("{:+.2} %", (end / half - 1.0) * 100.0),
         );
         row(
-            "its processor time for each",
+            "its processor time per reconcile",
             &format!("{:.3} ms", used.as_secs_f64() * 1e3 / reconciles as f64),
         );
         row(
@@ -64,25 +64,25 @@ impl Bench {
         );
         let writes = self.record.writes();
         row(
-            "writes meanwhile",
+            "writes in this time",
             &format!("{} {writes:?}", writes.values().sum::<usize>()),
         );
         operator.stop().await;
         assert!(
-            slope < STEEPEST,
+            slope < GROWTH_MAX_PERCENT,
             "the operator's memory grows with its reconciles: from {early:.2} to {end:.2} MiB, by {slope:+.2} %; less than \
-             {STEEPEST} % is allowed"
+             {GROWTH_MAX_PERCENT} % is allowed"
         );
     }
 
-    /// Tells of each VM again, and waits until the operator has looked at all of them.
+    /// Repeats the last event of each VM, and waits until the operator has reconciled all of them.
     async fn round(&self, operator: &Operator) {
         let (began, before) = (Instant::now(), operator.reconciles().await);
-        let told = self.record.tell_again() as u64;
-        while operator.reconciles().await - before < told {
+        let repeated = self.record.repeat_events() as u64;
+        while operator.reconciles().await - before < repeated {
             assert!(
-                began.elapsed() < DEADLINE,
-                "the operator does not look at VMs that it is told of"
+                began.elapsed() < ROUND_TIMEOUT,
+                "the operator does not reconcile VMs after their events"
             );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -1,4 +1,4 @@
-//! The two kinds, their scenarios, and the conditions for their runs.
+//! The two kinds, their scenarios, and the invariants of their runs.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -12,10 +12,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt::Debug;
+use support::components::Cluster as Components;
 use support::enumeration::run::Run;
 use support::enumeration::simulated::NAMESPACE;
-use support::enumeration::{Life, Scenario, Step};
-use support::played::Cluster as Played;
+use support::enumeration::{History, Scenario, Step};
 use vm_operator::k8s::cluster::Cluster;
 use vm_operator::k8s::key::ObjectKey;
 use vm_operator::k8s::watch::{Namespaces, listed, listed_in};
@@ -82,12 +82,11 @@ pub trait Kind:
     fn namespaces() -> Namespaces;
     fn events(cluster: &Cluster) -> BoxStream<'static, watcher::Result<Event<Self>>>;
     fn text(&self) -> &str;
-    /// The object to which a ConfigMap belongs.
+    /// The object that a ConfigMap belongs to.
     fn owner_of_copy(copy: &ConfigMap) -> Option<ObjectKey>;
     /// The namespace of the object's ConfigMap.
     fn namespace_of_copy(&self) -> String;
 
-    /// The desired ConfigMap.
     fn copy(&self) -> ConfigMap {
         let name = self.meta().name.clone().unwrap();
         let mut copy = ConfigMap::default();
@@ -149,7 +148,7 @@ impl Kind for Site {
 
     fn events(cluster: &Cluster) -> BoxStream<'static, watcher::Result<Event<Self>>> {
         let api = Api::all(cluster.client.clone());
-        listed(api, Config::default(), cluster.watch_pause).boxed()
+        listed(api, Config::default(), cluster.watch_backoff_max).boxed()
     }
 
     fn text(&self) -> &str {
@@ -174,7 +173,7 @@ pub async fn create_namespace(client: &Client, name: &str) {
 }
 
 /// Whether each object has a status of its newest generation.
-pub fn are_settled(cluster: &Played, namespace: &str) -> bool {
+pub fn are_settled(cluster: &Components, namespace: &str) -> bool {
     let is_settled =
         |object: &Value| object["status"]["observedGeneration"] == object["metadata"]["generation"];
     let present = cluster.present(namespace);
@@ -185,11 +184,8 @@ pub fn are_settled(cluster: &Played, namespace: &str) -> bool {
 }
 
 /// Each ConfigMap has had one controlling owner at any time.
-pub fn judge(life: &Life) -> Vec<String> {
-    let copies = life
-        .history
-        .iter()
-        .filter(|entry| entry.kind == "ConfigMap");
+pub fn judge(run: &History) -> Vec<String> {
+    let copies = run.history.iter().filter(|entry| entry.kind == "ConfigMap");
     let without_owner = copies.filter(|entry| {
         entry.object["metadata"]["ownerReferences"]
             .as_array()
@@ -219,7 +215,7 @@ const fn scenario(
     }
 }
 
-/// Creates the object of the same name in the second namespace.
+/// Creates the object with the same name in the second namespace.
 fn create_second<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
     let note = json!({"apiVersion": "example.org/v1", "kind": "Note", "metadata": {"name": "a"}, "spec": {"text": "second"}});
     run.cluster.make(SECOND, "Note", note).map(drop).boxed()
@@ -227,7 +223,7 @@ fn create_second<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
 
 /// Deletes the ConfigMap in the second namespace.
 fn delete_copy<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
-    let copies = support::played::api(&run.cluster.client, "ConfigMap", Some(SECOND));
+    let copies = support::components::api(&run.cluster.client, "ConfigMap", Some(SECOND));
     async move {
         drop(
             copies

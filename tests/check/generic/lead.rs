@@ -1,4 +1,4 @@
-//! Two operators of one kind: one loses its lead, the other goes on.
+//! Two operators for one kind: one loses leadership, and the other continues.
 
 use super::kinds::{self, Kind, Note, Site};
 use super::{Copier, MANAGER};
@@ -8,16 +8,16 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use support::components::{self, Cluster as Components};
 use support::enumeration::simulated::NAMESPACE;
 use support::memory::Server;
-use support::played::{self, Cluster as Played};
 use support::timings;
 use tower::Layer as _;
 use vm_operator::k8s::client::gate;
 use vm_operator::k8s::cluster::Cluster;
 use vm_operator::k8s::leader::{Candidate, Leadership};
 
-/// An operator that stands for election.
+/// An operator with leader election.
 struct Operator {
     cluster: Cluster,
     task: tokio::task::JoinHandle<()>,
@@ -39,10 +39,10 @@ impl Operator {
         (cluster.now, cluster.instant) = (timings::now, timings::instant);
         cluster.leadership = leadership;
         let copier = Copier::<K>::new(cluster.clone());
-        // An operator ends with its lead.
+        // An operator stops when it loses leadership.
         let task = tokio::spawn(async move {
             tokio::select! {
-                _ = candidate.stand() => {}
+                _ = candidate.run() => {}
                 () = copier.operate() => {}
             }
         });
@@ -50,7 +50,7 @@ impl Operator {
     }
 }
 
-async fn text_becomes(cluster: &Played, copy: &str, text: &str) {
+async fn text_becomes(cluster: &Components, copy: &str, text: &str) {
     for _ in 0..600 {
         let copy = cluster.get(NAMESPACE, "ConfigMap", copy);
         if copy.is_some_and(|copy| copy["data"]["text"] == text) {
@@ -68,13 +68,13 @@ async fn a_new_leader_goes_on<K: Kind>(kind: &'static str, spec: Value, copy: &s
     let client = server.client(NAMESPACE);
     kinds::create_namespace(&client, NAMESPACE).await;
     kinds::create_namespace(&client, kinds::SECOND).await;
-    let played = Played::start_single(client.clone(), NAMESPACE, kind).await;
+    let components = Components::start_single(client.clone(), NAMESPACE, kind).await;
     let first = Operator::start::<K>(&server, "first");
     let object = json!({"apiVersion": "example.org/v1", "kind": kind, "metadata": {"name": "a"}, "spec": spec});
-    played.make(NAMESPACE, kind, object).await;
-    text_becomes(&played, copy, "one").await;
+    components.make(NAMESPACE, kind, object).await;
+    text_becomes(&components, copy, "one").await;
 
-    // Another takes the Lease over, and does nothing.
+    // Another program takes over the Lease, and writes nothing.
     let leases = Api::<Lease>::namespaced(client, NAMESPACE);
     let taken = json!({"spec": {"holderIdentity": "another"}});
     let patch = Patch::Merge(&taken);
@@ -88,20 +88,20 @@ async fn a_new_leader_goes_on<K: Kind>(kind: &'static str, spec: Value, copy: &s
         .unwrap();
     assert!(!first.cluster.leadership.leads());
     let change = json!({"spec": {"text": "two"}});
-    played
+    components
         .merge(kind, NAMESPACE, "a", "", change)
         .await
         .unwrap();
 
     let second = Operator::start::<K>(&server, "second");
-    text_becomes(&played, copy, "two").await;
+    text_becomes(&components, copy, "two").await;
     let metrics = second.cluster.metrics.text();
     assert!(
         metrics.contains(&format!("controller=\"{}\"", K::RESOURCE)),
         "{metrics}"
     );
     second.task.abort();
-    let objects = played::api(&server.client(NAMESPACE), "ConfigMap", None);
+    let objects = components::api(&server.client(NAMESPACE), "ConfigMap", None);
     let copies = objects
         .list(&kube::api::ListParams::default())
         .await

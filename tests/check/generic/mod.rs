@@ -1,4 +1,5 @@
-//! Two made-up kinds on the generic layer, which knows nothing of them. Each object has a ConfigMap with the object's text.
+//! Two kinds that only these tests define, as controllers on the generic layer. Each object has a ConfigMap with the
+//! object's text.
 //!
 //! | kind | scope | watched namespaces | its ConfigMap |
 //! |---|---|---|---|
@@ -138,11 +139,11 @@ impl<K: Kind> Copier<K> {
 fn start<K: Kind>(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
     let copier = Copier::<K>::new(enumeration::cluster(layer, namespace, timings, MANAGER));
     let task = tokio::spawn(copier.clone().operate());
-    let unrest =
+    let busy_reason =
         move || (copier.states.failing() > 0).then(|| "the last reconcile has failed".to_owned());
     Started {
         task,
-        unrest: Box::new(unrest),
+        busy_reason: Box::new(busy_reason),
     }
 }
 

@@ -1,11 +1,11 @@
-//! The examples: each says what it shows and can be run, and together they show every field.
+//! The examples: each says its purpose and is valid, and together they use every field.
 
 use super::fields::{covers, leaves};
 use super::generated::{IN_THE_WAY, collect};
 use super::root;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use support::alone::alone;
+use support::observed::observed_without_children;
 use vm_operator::controllers::vm::objects;
 use vm_operator::controllers::vm::plan::plan;
 use vm_operator::settings::Reconciler;
@@ -22,10 +22,7 @@ fn vms() -> Vec<(String, String, Value)> {
             let text = std::fs::read_to_string(&path).unwrap();
             let object: Value = serde_saphyr::from_str(&text).unwrap();
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-            assert!(
-                text.starts_with("# "),
-                "{name} says nothing of what it shows"
-            );
+            assert!(text.starts_with("# "), "{name} does not say its purpose");
             if object["kind"] == "VirtualMachine" {
                 vms.push((name, text, object));
             }
@@ -39,7 +36,7 @@ fn vms() -> Vec<(String, String, Value)> {
 fn each_can_be_run() {
     for (name, _, object) in vms() {
         let vm = serde_json::from_value(object).unwrap();
-        let plan = plan(&alone(vm), &Reconciler::default())
+        let plan = plan(&observed_without_children(vm), &Reconciler::default())
             .unwrap_or_else(|invalid| panic!("{name}: {invalid:?}"));
         let config = objects::build(&plan).config_map.data.unwrap()["config.yaml"].clone();
         assert_eq!(vm_operator::runner::check(&config), Ok(vec![]), "{name}");
@@ -52,7 +49,8 @@ fn together_they_show_every_field_and_none_that_is_not_there() {
     vms()
         .iter()
         .for_each(|(_, _, object)| collect("spec", &object["spec"], &mut shown));
-    // Accepted for the reference's sake, or not in this version; and what Kubernetes defines is represented by a part.
+    // Fields for compatibility with the Java VM-Operator, fields without effect in this version, and a part of the
+    // fields that Kubernetes defines.
     let left_out = ["spec.runnerTemplate", "spec.nodeName", "spec.image.source"];
     let of_kubernetes = [
         "spec.affinity",

@@ -1,4 +1,4 @@
-//! What holds for each of many VMs that the reference can run.
+//! Properties of many generated VMs that the Java VM-Operator can run.
 
 use super::vm_of;
 use serde_json::Value;
@@ -11,10 +11,10 @@ use vm_operator::settings::{LoadBalancerService, Reconciler};
 const SEED: [u8; 32] = *b"the same for everyone, every day";
 const COUNT: usize = 500;
 
-/// Fields that the reference can run and this version cannot. Each is in `docs/deviations.md`.
+/// Fields that the Java VM-Operator can run and this version cannot. Each is in `docs/deviations.md`.
 pub const IN_THE_WAY: &[&str] = &[];
 
-/// Settings that make of a VM as much as there is.
+/// A configuration with which a VM has as many objects as possible.
 pub fn settings() -> Reconciler {
     let load_balancer_service = LoadBalancerService::On {
         labels: BTreeMap::new(),
@@ -26,14 +26,14 @@ pub fn settings() -> Reconciler {
     }
 }
 
-/// All that is made of a VM with that spec, or the field in the way.
+/// The objects of a VM with that spec, or the blocking field.
 pub fn made(spec: Value) -> Result<Objects, String> {
     plan(&vm_of(spec), &settings())
         .map(|plan| objects::build(&plan))
         .map_err(|invalid| invalid.field)
 }
 
-/// The object as text, with the fields of each map from last to first.
+/// The object as text, with the fields of each map in reverse order.
 fn backwards(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
@@ -50,7 +50,7 @@ fn backwards(value: &Value) -> String {
     }
 }
 
-/// Without nulls, as the API server hands an object out. The values of free content and of a service's maps keep theirs.
+/// The spec without nulls, as the API server returns it. Fields without a schema and the maps of a service keep theirs.
 fn as_stored(mut value: Value, path: &str) -> Value {
     let free = ["userData", "networkConfig", "loadBalancerService"]
         .iter()
@@ -131,7 +131,7 @@ fn every_field_of_the_reference_is_generated() {
             .any(|ours| leaf.starts_with(ours))
     }) {
         let known = subtrees.iter().any(|subtree| leaf.contains(subtree));
-        // A map's entries have names of all sorts.
+        // The keys of a map are arbitrary.
         let place = leaf.strip_suffix("{}").unwrap_or(leaf);
         assert!(
             known || seen.iter().any(|path: &String| path.starts_with(place)),

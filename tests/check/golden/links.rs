@@ -49,7 +49,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(anchor).collect()
 }
 
-/// Why a link of the document at `path` leads nowhere.
+/// The reason why a link of the document at `path` is broken.
 fn broken_link(path: &Path, link: &str) -> Option<String> {
     let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
     let target = if file.is_empty() {
@@ -65,7 +65,7 @@ fn broken_link(path: &Path, link: &str) -> Option<String> {
     (!is_found).then(|| format!("no heading {link}"))
 }
 
-/// Files of this repository that commands name; copies that the reader makes are not among them.
+/// Files of this repository that commands name, without copies that the reader creates.
 fn files(commands: &str) -> impl Iterator<Item = &str> {
     let is_ours = |word: &&str| {
         ["crds", "deploy/", "examples/"]
@@ -78,7 +78,7 @@ fn files(commands: &str) -> impl Iterator<Item = &str> {
         .filter(|word| !word.starts_with("examples/my-"))
 }
 
-/// Targets of `make`, in code between marks or alone in a line.
+/// Targets of `make`, in inline code or alone in a line.
 fn make_targets(text: &str) -> impl Iterator<Item = &str> {
     let commands = text
         .split(['`', '\n'])

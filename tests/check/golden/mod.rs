@@ -1,6 +1,6 @@
 //! Golden files: the objects of each example and fixture, the definitions in `crds/`, and the generated pages of `docs/`.
 //!
-//! `make golden` writes them again; the difference is reviewed like code.
+//! `make golden` updates them. The difference is reviewed like code.
 
 mod docs;
 mod examples;
@@ -18,7 +18,7 @@ mod takeover;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
-use support::alone::{alone, of_spec};
+use support::observed::{observed_of_spec, observed_without_children};
 use vm_operator::api::VirtualMachine;
 use vm_operator::controllers::vm::objects::{self, Objects};
 use vm_operator::controllers::vm::observe::Observed;
@@ -30,7 +30,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The VM of a file as the API server would hand it out.
+/// The VM of a file, as the API server returns it.
 fn vm(path: &str) -> VirtualMachine {
     let text = std::fs::read_to_string(root().join(path)).unwrap();
     let mut vm: VirtualMachine = serde_saphyr::from_str(&text).unwrap();
@@ -40,9 +40,9 @@ fn vm(path: &str) -> VirtualMachine {
     vm
 }
 
-/// A VM of that spec, without children.
+/// A VM with that spec, without children.
 fn vm_of(spec: Value) -> Observed {
-    of_spec(spec).unwrap()
+    observed_of_spec(spec).unwrap()
 }
 
 fn json_of(object: &impl serde::Serialize) -> Value {
@@ -54,7 +54,7 @@ fn objects(path: &str) -> String {
 }
 
 fn objects_with(path: &str, mut settings: Reconciler) -> String {
-    let observed = alone(vm(path));
+    let observed = observed_without_children(vm(path));
     if observed.vm.spec.load_balancer_service.is_some() {
         let annotations = ["pool", "shared"]
             .map(|name| (name.to_owned(), "default".to_owned()))
@@ -82,7 +82,7 @@ fn objects_with(path: &str, mut settings: Reconciler) -> String {
         service,
         pod,
     } = built;
-    assert_eq!(claim_changes, [], "no claim is there");
+    assert_eq!(claim_changes, [], "no claim exists");
     let claims = image_repository
         .iter()
         .chain([&runner_data])
@@ -169,7 +169,7 @@ fn the_smallest_vm() {
     golden("smallest", &objects("tests/check/golden/smallest.yaml"));
 }
 
-/// Whether the file has that text; with `INSTA_UPDATE=always` it gets it.
+/// Compares the file with that text. With `INSTA_UPDATE=always` it writes the file.
 fn is_current(name: &str, text: &str) {
     let path = root().join(name);
     if std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {

@@ -1,4 +1,4 @@
-//! Dashboard and alert rules are about figures that there are.
+//! The metrics in the dashboard and the alert rules exist.
 
 use super::{json_of, root, vm_of};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use vm_operator::controllers::vm::plan::plan;
 use vm_operator::settings::Reconciler;
 use vm_operator::telemetry::metrics::Metrics;
 
-/// The operator's figures, as Prometheus stores them.
+/// The operator's metrics, as Prometheus stores them.
 fn served() -> BTreeSet<String> {
     let metrics = Metrics::default();
     metrics.reconciled("vm", "Done", 0.0);
@@ -45,7 +45,7 @@ fn dashboard_and_alerts_name_figures_that_are_served() {
             "{file} names what is not served: {unknown:?}"
         );
     }
-    // Each is shown somewhere; a histogram by one of its series.
+    // Each metric is shown somewhere, a histogram by one of its series.
     let shown: BTreeSet<_> = named("dashboard.json")
         .union(&named("rules.yaml"))
         .cloned()
@@ -105,7 +105,7 @@ fn the_pods_of_vms_are_scraped() {
         (1, &json!(9555)),
         "{ports:?}"
     );
-    // Samples have labels that Prometheus would have, too; those of the samples are right.
+    // Samples have labels that Prometheus adds, too. The labels of the samples win.
     assert_eq!(
         (&endpoint["path"], &endpoint["honorLabels"]),
         (&json!("/metrics"), &json!(true))

@@ -1,9 +1,9 @@
-//! Nonsense breaks nothing: it is taken, or refused with the place where it is.
+//! Mutated specs are accepted, or rejected with the path of the error. They break nothing.
 
 use super::generated::{settings, stored};
 use serde_json::{Value, json};
-use support::alone::of_spec;
-use support::nonsense::mutated;
+use support::mutation::mutated;
+use support::observed::observed_of_spec;
 use vm_operator::controllers::vm::objects;
 use vm_operator::controllers::vm::plan::plan;
 use vm_operator::settings::Settings;
@@ -11,16 +11,16 @@ use vm_operator::settings::Settings;
 const SEED: [u8; 32] = *b"nonsense, the same for everyone!";
 
 fn config(spec: Value) -> Option<Value> {
-    let plan = plan(&of_spec(spec).ok()?, &settings()).ok()?;
+    let plan = plan(&observed_of_spec(spec).ok()?, &settings()).ok()?;
     let text = objects::build(&plan).config_map.data.unwrap()["config.yaml"].clone();
     Some(serde_json::from_str(&text).unwrap())
 }
 
 #[test]
 fn a_vm_of_nonsense_is_planned_or_refused_by_its_field() {
-    let (mut planned, mut refused) = (0, 0);
+    let (mut planned, mut rejected) = (0, 0);
     for spec in mutated(stored().take(200).collect(), SEED, 4000) {
-        let Ok(observed) = of_spec(spec.clone()) else {
+        let Ok(observed) = observed_of_spec(spec.clone()) else {
             continue;
         };
         match plan(&observed, &settings()) {
@@ -29,7 +29,7 @@ fn a_vm_of_nonsense_is_planned_or_refused_by_its_field() {
                 assert_eq!(objects::build(&plan), objects::build(&plan), "{spec}");
             }
             Err(invalid) => {
-                refused += 1;
+                rejected += 1;
                 assert!(invalid.field.starts_with("spec."), "{spec}: {invalid:?}");
                 assert!(
                     !invalid.why.is_empty() && !invalid.next_step.is_empty(),
@@ -38,23 +38,26 @@ fn a_vm_of_nonsense_is_planned_or_refused_by_its_field() {
             }
         }
     }
-    assert!(planned > 200 && refused > 30, "{planned} and {refused}");
+    assert!(planned > 200 && rejected > 30, "{planned} and {rejected}");
 }
 
 #[test]
 fn a_configuration_of_nonsense_is_taken_or_refused_by_its_key() {
-    let (mut taken, mut refused) = (0, 0);
+    let (mut accepted, mut rejected) = (0, 0);
     let configs: Vec<Value> = stored().filter_map(config).take(100).collect();
     for config in mutated(configs, SEED, 4000) {
         match vm_operator::runner::check(&config.to_string()) {
-            Ok(_) => taken += 1,
+            Ok(_) => accepted += 1,
             Err(why) => {
-                refused += 1;
+                rejected += 1;
                 assert!(why.contains(": ") && !why.contains('\n'), "{config}: {why}");
             }
         }
     }
-    assert!(taken > 200 && refused > 500, "{taken} and {refused}");
+    assert!(
+        accepted > 200 && rejected > 500,
+        "{accepted} and {rejected}"
+    );
 }
 
 #[test]
@@ -78,12 +81,12 @@ fn settings_of_nonsense_are_taken_or_refused_with_their_file() {
         Settings::parse(&file.to_string(), "config.yaml").unwrap().1,
         [""; 0]
     );
-    let (mut taken, mut refused) = (0, 0);
+    let (mut accepted, mut rejected) = (0, 0);
     for settings in mutated(vec![file], SEED, 4000) {
         match Settings::parse(&settings.to_string(), "config.yaml") {
-            Ok(_) => taken += 1,
+            Ok(_) => accepted += 1,
             Err(error) => {
-                refused += 1;
+                rejected += 1;
                 assert!(
                     error.to_string().starts_with("config.yaml"),
                     "{settings}: {error}"
@@ -91,5 +94,5 @@ fn settings_of_nonsense_are_taken_or_refused_with_their_file() {
             }
         }
     }
-    assert!(taken > 50 && refused > 500, "{taken} and {refused}");
+    assert!(accepted > 50 && rejected > 500, "{accepted} and {rejected}");
 }

@@ -1,4 +1,4 @@
-//! `docs/reference.md` has every condition, label and annotation. The compiler proves that it has every reason.
+//! `docs/reference.md` has every condition, label and annotation. The compiler guarantees that it has every reason.
 
 use super::generated::{made, stored};
 use super::json_of;
@@ -17,12 +17,12 @@ fn every_condition_has_a_reason() {
         .copied()
         .collect();
     let mut all: BTreeSet<&str> = conditions::TYPES.iter().map(|(name, _)| *name).collect();
-    // Its reasons are a list of their own, in docs/troubleshooting.md.
+    // Its reasons have their own list, in docs/troubleshooting.md.
     assert!(all.remove(conditions::READY) && ReadyReason::VARIANTS.len() > 20);
     assert_eq!(described, all);
 }
 
-/// The names in `metadata.labels` and `metadata.annotations`, at all depths.
+/// The names in `metadata.labels` and `metadata.annotations`, at any depth.
 fn collect_names(value: &Value, found: &mut BTreeSet<String>) {
     for field in ["/metadata/labels", "/metadata/annotations"] {
         let names = value.pointer(field).and_then(Value::as_object);

@@ -1,4 +1,4 @@
-//! What the reference makes of a VM: names, fields and values as its documentation and behaviour have them.
+//! The objects that the Java VM-Operator creates for a VM, according to its documentation and behaviour.
 
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -6,14 +6,14 @@ use vm_operator::api::VirtualMachine;
 use vm_operator::api::quantity::Bytes;
 use vm_operator::api::vm::names;
 
-/// The image that its definition gives to VMs that name none.
+/// The image that its definition sets for VMs without one.
 const IMAGE: &str = "ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-arch:latest";
 
 pub fn by_kind(objects: [(&'static str, Value); 7]) -> BTreeMap<&'static str, Value> {
     objects.into_iter().collect()
 }
 
-/// All objects of a VM, by kind. The ConfigMap is without its file, which stands apart.
+/// All objects of a VM, by kind. The ConfigMap is without its file, which is separate.
 pub fn of(vm: &VirtualMachine) -> BTreeMap<&'static str, Value> {
     let spec = serde_json::to_value(&vm.spec).unwrap();
     let metadata = |name: &str| json!({"name": name, "namespace": "ns", "labels": labels(), "ownerReferences": owner()});
@@ -53,7 +53,7 @@ fn owner() -> Value {
     }])
 }
 
-/// Without what is null or empty, which a template leaves out.
+/// The value without nulls and empty values, which a template omits.
 fn given(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -135,7 +135,7 @@ fn network(network: &Value) -> Value {
     ))
 }
 
-/// The names of the disks that have claims, with their templates.
+/// The names of the disks with PVCs, with their templates.
 fn disk_names(vm: &Value) -> Vec<(String, Value)> {
     let templates = vm["disks"]
         .as_array()
@@ -187,7 +187,7 @@ fn display(display: &Value) -> Value {
     let spice = &display["spice"];
     let keys = json!({
         "port": spice["port"], "usbRedirects": spice["usbRedirects"],
-        // So it is called there, and not read by its runner (B11).
+        // The Java VM-Operator writes this name, and its runner does not read it (B11).
         "streaming-video": spice["streamingVideo"],
     });
     let spice = if spice.is_object() { keys } else { Value::Null };
@@ -229,7 +229,7 @@ fn secret(spec: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata})
 }
 
-/// With the settings of these tests: a default annotation, no default label.
+/// The objects with the configuration of these tests: a default annotation, no default label.
 fn service(spec: &Value, mut metadata: Value) -> Value {
     let own = &spec["loadBalancerService"];
     let spice = &spec["vm"]["display"]["spice"];
@@ -270,7 +270,7 @@ fn image(image: &Value) -> String {
     }
 }
 
-/// Requests of the current size, where the VM says it.
+/// Requests of the current size, if the VM sets it.
 fn resources(spec: &Value) -> Value {
     if spec["resources"].is_object() {
         return spec["resources"].clone();
@@ -288,7 +288,7 @@ fn resources(spec: &Value) -> Value {
 
 fn pod(spec: &Value, mut metadata: Value) -> Value {
     metadata["labels"][names::LABEL_COMPONENT] = json!("vm-runner");
-    // The version of the ConfigMap, which both write when they have it, is left out here.
+    // The version of the ConfigMap is left out. Both write it when they know it.
     metadata["annotations"] = json!({names::ANNOTATION_VERSION: env!("CARGO_PKG_VERSION")});
     let spice = &spec["vm"]["display"]["spice"];
     let port = json!([{"name": "spice", "containerPort": spice["port"], "protocol": "TCP"}]);

@@ -1,4 +1,4 @@
-//! The security model of `docs/security.md`: the privileges of the pods that are created, and of what is installed.
+//! The security model of `docs/security.md`: the privileges of created pods and of installed objects.
 
 use super::generated::{made, stored};
 use super::root;
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use serde_json::Value;
 use vm_operator::api::vm::names;
 
-/// Everything that Pod Security `restricted` looks at, and what we want besides.
+/// All requirements of Pod Security `restricted`, and additional ones.
 fn is_restricted(pod: &Pod) -> bool {
     let spec = pod.spec.as_ref().unwrap();
     let hosts = PodSpec {
@@ -56,7 +56,7 @@ fn has_tap(spec: &Value) -> bool {
         .any(|network| network["tap"].is_object())
 }
 
-/// Takes from a pod what a tap needs, which has to be there. What has changed besides makes it other than `restricted`.
+/// Removes the privileges of a tap from a pod, which must have them. Any other deviation fails the `restricted` check.
 fn without_what_a_tap_needs(pod: &mut Pod) {
     let spec = pod.spec.as_mut().unwrap();
     assert_eq!(spec.host_network.take(), Some(true));
@@ -71,7 +71,7 @@ fn without_what_a_tap_needs(pod: &mut Pod) {
     assert_eq!(capabilities.add.take(), Some(vec!["NET_ADMIN".to_owned()]));
     let mut limits = container.resources.clone().unwrap().limits.unwrap();
     assert_eq!(limits.remove(names::RESOURCE_TUN).unwrap().0, "1");
-    // In the node's network it would be open to all.
+    // In the host network it would be open to all.
     assert!(
         container
             .ports
@@ -115,7 +115,7 @@ fn no_vm_gets_a_pod_that_is_not_restricted() {
         }
         let spec = pod.spec.unwrap();
         for volume in spec.volumes.iter().flatten() {
-            // What else there is are claims: no path of the host, nothing of the node's.
+            // All other volumes are PVCs: no host path.
             let claim = volume.persistent_volume_claim.as_ref();
             assert!(claim.is_some() || volume.projected.is_some(), "{volume:?}");
             let is_shared = claim.is_some_and(|claim| claim.claim_name == "vmop-image-repository");
@@ -199,7 +199,7 @@ fn the_device_plugin_has_two_directories_of_the_host_and_no_privilege() {
         (Some(vec!["ALL".to_owned()]), None)
     );
 
-    // Nobody has given its account a right.
+    // Its service account has no permissions.
     let mut kinds: Vec<String> = Vec::new();
     for file in std::fs::read_dir(dir).unwrap() {
         let text = std::fs::read_to_string(file.unwrap().path()).unwrap();

@@ -1,5 +1,5 @@
-//! What a user has written in `spec.cloudInit` is what cloud-init reads: value and type survive the operator, the
-//! runner's configuration file, the runner, and the reader of YAML 1.1 that cloud-init uses.
+//! cloud-init reads the values that a user has written in `spec.cloudInit`: value and type survive the operator, the
+//! runner's configuration file, the runner, and the YAML 1.1 parser of cloud-init.
 
 use super::vm_of;
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ use vm_operator::settings::Reconciler;
 const SEED: [u8; 32] = *b"the same for everyone, every day";
 const COUNT: usize = 300;
 
-/// Strings that YAML takes for something else, if they are not quoted, or not escaped.
+/// Strings that YAML takes for another type without quotes, or that need escapes.
 const SPECIAL: [&str; 32] = [
     "22:22",
     "0644",
@@ -56,7 +56,7 @@ fn string() -> impl Strategy<Value = String> {
 }
 
 fn value() -> impl Strategy<Value = Value> {
-    // As the API server hands numbers out: of 64 bits, or floating.
+    // Numbers as the API server returns them: 64-bit integers, or floating-point numbers.
     let floats = prop::sample::select(vec![0.5, -2.5, 100_000.0]);
     let leaf = prop_oneof![
         4 => string().prop_map(Value::from),
@@ -78,7 +78,7 @@ fn map() -> impl Strategy<Value = Map<String, Value>> {
     prop::collection::btree_map(string(), value(), 0..6).prop_map(|map| map.into_iter().collect())
 }
 
-/// The seed of a VM of that `spec.cloudInit`, by all the ways that it takes.
+/// The seed of a VM with that `spec.cloudInit`, through all conversions.
 fn seed(cloud_init: &Value) -> Vec<(&'static str, String)> {
     let spec =
         serde_json::from_str(&json!({"vm": {}, "cloudInit": cloud_init}).to_string()).unwrap();
@@ -86,7 +86,8 @@ fn seed(cloud_init: &Value) -> Vec<(&'static str, String)> {
     vm_operator::runner::seed(&objects.config_map.data.unwrap()["config.yaml"]).unwrap()
 }
 
-/// What PyYAML reads in each of the documents. What is no plain data, as a date, is told by its type.
+/// The content of each of the documents, read by PyYAML. A value of another type, such as a date, is replaced by the
+/// name of its type.
 fn read_by_cloud_init(documents: &[String]) -> Vec<Value> {
     let script = "import json, sys, yaml\n\
         plain = lambda v: {'not plain': str(type(v))}\n\
@@ -106,7 +107,7 @@ fn read_by_cloud_init(documents: &[String]) -> Vec<Value> {
     let output = python.wait_with_output().unwrap();
     assert!(
         output.status.success(),
-        "python3 with PyYAML cannot read it; its words are above (is python3-yaml there?)"
+        "python3 with PyYAML cannot read it; its error is above; is python3-yaml installed?"
     );
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -144,7 +145,7 @@ fn value_and_type_survive_up_to_what_cloud_init_reads() {
 
 #[test]
 fn nothing_is_lost_of_a_large_seed() {
-    // B8: the reference's image has room for 1.4 MB less its tables.
+    // The image of the Java VM-Operator has room for 1.4 MB less its tables.
     let files: Vec<Value> = (0..200)
         .map(|i| json!({"path": format!("/{i}"), "content": "x".repeat(4000)}))
         .collect();

@@ -1,4 +1,5 @@
-//! The tables of `docs/deviations.md` have each difference between the objects of the Java VM-Operator and ours, and no other.
+//! The tables of `docs/deviations.md` list exactly the differences between the objects of the Java VM-Operator and of
+//! this operator.
 
 use super::generated::{settings, stored};
 use super::{json_of, reference_objects, root, vm_of};
@@ -9,10 +10,10 @@ use vm_operator::api::vm::rules::RULES;
 use vm_operator::controllers::vm::objects::{self, Objects};
 use vm_operator::controllers::vm::plan::plan;
 
-/// Parts of a pod that have a name of their own in the table; a disk's do not.
+/// Parts of a pod that have a name of their own in the table. A disk's name is not in it.
 const NAMED: &[&str] = &["config", "runner-data", "vmop-image-repository", "spice"];
 
-/// What is made of a VM here, by kind, with lists of named things as maps.
+/// The objects of a VM, by kind, with lists of named items as maps.
 fn ours(spec: &Value) -> Option<BTreeMap<&'static str, Value>> {
     let plan = plan(&vm_of(spec.clone()), &settings()).ok()?;
     let Objects {
@@ -44,10 +45,10 @@ fn ours(spec: &Value) -> Option<BTreeMap<&'static str, Value>> {
     ]))
 }
 
-/// Where the two differ, as paths without the names of disks and places in lists.
+/// The differences, as paths without names of disks and list indices.
 fn differences(path: &str, one: &Value, two: &Value, found: &mut BTreeSet<String>) {
     match (one, two) {
-        // What is missing is compared field by field.
+        // Missing objects are compared field by field.
         (Value::Object(_), Value::Null) => {
             differences(path, one, &Value::Object(Map::new()), found)
         }
@@ -92,7 +93,7 @@ fn each(objects: &Value) -> Vec<Value> {
         .unwrap_or_else(|| vec![objects.clone()])
 }
 
-/// Items by their names, else by their places.
+/// Items by their names, or else by their indices.
 fn by_name(items: &[Value]) -> BTreeMap<String, Value> {
     let name = |item: &Value| Some(item["name"].as_str()?.to_owned());
     items
@@ -142,7 +143,7 @@ fn the_table_of_deviations_has_each_difference_and_no_other() {
         let Some(ours) = ours(&spec) else { continue };
         let theirs = reference_objects::of(&vm_of(spec).vm);
         for (kind, object) in &ours {
-            // Disks are in the same order.
+            // The disks are in the same order.
             for (one, two) in each(&theirs[kind]).iter().zip(each(object)) {
                 differences(&format!("{kind} "), one, &two, &mut found);
             }

@@ -1,4 +1,4 @@
-//! Goes through all worlds that can be reached, breadth first, so that the first trace to a world is a shortest one.
+//! Explores all reachable states breadth first, so that the first trace to a state is a shortest one.
 
 use crate::model::operator::Decider;
 use crate::model::step::Step;
@@ -7,7 +7,7 @@ use crate::model::world::{Local, Phase, Setting, World};
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A hash that is quick and not safe against anybody.
+/// A fast hash without protection against chosen input.
 #[derive(Default)]
 struct Quick(u64);
 
@@ -43,35 +43,35 @@ impl Hasher for Quick {
 
 type Build = BuildHasherDefault<Quick>;
 
-/// What is wrong, and how it came about.
+/// A violation and the trace to it.
 #[derive(Debug)]
 pub struct Finding {
     pub what: String,
     pub trace: Vec<Step>,
 }
 
-/// What there is to tell of all worlds.
+/// The result of an exploration.
 pub struct Explored {
     pub worlds: usize,
     pub steps: usize,
-    /// The first thing that is wrong.
+    /// The first violation.
     pub wrong: Option<Finding>,
-    /// The first time that two QEMUs have the disk after a pod was removed by force from a node that still runs it.
+    /// The first time that two QEMUs use the disk after a pod was removed by force from a node that still runs it.
     pub forced: Option<Finding>,
 }
 
-/// Steps after which the world is at rest, when nothing goes wrong any more.
+/// The maximum number of steps until a state is stable without further accidents.
 const REST: usize = 300;
 
 pub struct Explorer<'a> {
     setting: &'a Setting,
     decider: Decider,
-    /// The worlds, each with the one that it was reached from.
+    /// The states, each with its predecessor.
     worlds: Vec<(World, u32, Option<Step>)>,
     seen: HashSet<World, Build>,
-    /// Worlds from which all becomes well.
+    /// States from which the goal is reached.
     well: HashSet<World, Build>,
-    /// Whether that is looked for.
+    /// Whether the goal is checked.
     looks_ahead: bool,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Explorer<'a> {
         }
     }
 
-    /// One that looks at each world alone, and not whether all becomes well from there.
+    /// An exploration that checks each state only, and not whether the goal is reached from it.
     pub fn of_worlds_alone(setting: &'a Setting, decider: Decider) -> Self {
         Self {
             looks_ahead: false,
@@ -95,7 +95,7 @@ impl<'a> Explorer<'a> {
         }
     }
 
-    /// Explores, up to the first thing that is wrong.
+    /// Explores until the first violation.
     pub fn explore(mut self) -> Explored {
         let first = World::new(self.setting).plain();
         self.worlds.push((first, 0, None));
@@ -104,7 +104,7 @@ impl<'a> Explorer<'a> {
         while at < self.worlds.len() {
             let world = self.worlds[at].0;
             if self.looks_ahead
-                && let Err((what, then)) = self.becomes_well(world)
+                && let Err((what, then)) = self.check_goal(world)
             {
                 let mut trace = self.trace(at);
                 trace.extend(then);
@@ -169,9 +169,9 @@ impl<'a> Explorer<'a> {
         trace
     }
 
-    /// That all becomes as the user wants it, and then rests, once nothing goes wrong any more.
-    fn becomes_well(&mut self, from: World) -> Result<(), (String, Vec<Step>)> {
-        // Beyond the pods that are looked at there must be room for those that are still to come.
+    /// Checks that without further accidents the VM reaches the user's goal and then remains there.
+    fn check_goal(&mut self, from: World) -> Result<(), (String, Vec<Step>)> {
+        // Beyond the explored pods there must be room for those that follow.
         let setting = Setting {
             pods: self.setting.pods + 3,
             ..*self.setting
@@ -190,20 +190,20 @@ impl<'a> Explorer<'a> {
                 setting: &setting,
                 decider: &mut self.decider,
             })
-            .healing(&world)
+            .recovery_step(&world)
             {
                 Some(next) => {
                     trace.push(next.step);
                     if let Some(wrong) = next.wrong {
                         return Err((wrong.to_owned(), trace));
                     }
-                    // After a pod was removed by force from a node that runs it, there may be two for a while.
+                    // After a pod was removed by force from a node that runs it, there may be two QEMUs for some time.
                     if next.world.qemus().len() > 1 && !next.world.forced {
                         return Err(("two QEMUs have the disk".to_owned(), trace));
                     }
                     world = next.world;
                 }
-                None => match unwell(&world, &setting) {
+                None => match goal_difference(&world, &setting) {
                     Some(what) => return Err((what, trace)),
                     None => break,
                 },
@@ -214,8 +214,8 @@ impl<'a> Explorer<'a> {
     }
 }
 
-/// What is not as the user wants it in a world at rest.
-fn unwell(world: &World, setting: &Setting) -> Option<String> {
+/// The differences between a stable state and the user's goal.
+fn goal_difference(world: &World, setting: &Setting) -> Option<String> {
     let qemus = world.qemus().len();
     let Some(vm) = world.vm.filter(|vm| vm.running && vm.valid) else {
         let may_run = world.vm.is_some_and(|vm| vm.running);
@@ -226,7 +226,7 @@ fn unwell(world: &World, setting: &Setting) -> Option<String> {
         return Some("a VM that should run has no pod".to_owned());
     };
     if setting.taken_once_changed && vm.made_of == 0 {
-        // It waits for its user, and says so.
+        // It waits for its user, and reports that.
         return None;
     }
     let Some(node) = pod.node.map(usize::from) else {
@@ -237,8 +237,8 @@ fn unwell(world: &World, setting: &Setting) -> Option<String> {
         && world.local(node, pod.uid) == Local::Up;
     if !runs || qemus != 1 {
         Some("a VM that should run does not".to_owned())
-    } else if pod.restart < vm.restart || vm.told_restart != vm.restart {
-        Some("a restart that was asked for is not carried out".to_owned())
+    } else if pod.restart < vm.restart || vm.reported_restart != vm.restart {
+        Some("a requested restart is not carried out".to_owned())
     } else {
         None
     }

@@ -1,9 +1,9 @@
-//! What happens of itself or by others: to operators, at nodes, to the pod, by people.
+//! Events outside the operator's control: of operators, nodes, the pod, and people.
 
 use crate::model::step::Step;
 use crate::model::world::{Answer, Doing, Local, Past, Phase, Pod, Vm, World};
 
-/// Takes one from a budget, if there is one left.
+/// Takes one from a budget. Returns whether there was one.
 fn spend(left: &mut u8) -> Option<()> {
     *left = left.checked_sub(1)?;
     Some(())
@@ -13,8 +13,8 @@ fn holds(condition: bool) -> Option<()> {
     condition.then_some(())
 }
 
-/// What happens to an operator from outside.
-pub fn operator_happens(w: &mut World, step: Step) -> Option<()> {
+/// External events of an operator.
+pub fn apply_operator_step(w: &mut World, step: Step) -> Option<()> {
     match step {
         Step::GivesUpItsRequest(n) => {
             spend(&mut w.left.given_up)?;
@@ -33,9 +33,9 @@ pub fn operator_happens(w: &mut World, step: Step) -> Option<()> {
         Step::IsToldOfThePod(n) => {
             let newest = w.newest();
             let me = &mut w.operators[n];
-            holds(me.told != newest)?;
+            holds(me.reported != newest)?;
             me.gone = w.pod.map_or(w.pods_made, |pod| pod.uid - 1);
-            (me.pod, me.told) = (w.pod, newest);
+            (me.pod, me.reported) = (w.pod, newest);
         }
         Step::ListsAnew(n) => {
             spend(&mut w.left.lists)?;
@@ -58,7 +58,7 @@ pub fn operator_happens(w: &mut World, step: Step) -> Option<()> {
 fn list(w: &mut World, n: usize) {
     let newest = w.newest();
     let me = &mut w.operators[n];
-    (me.vm, me.pod, me.told) = (w.vm, w.pod, newest);
+    (me.vm, me.pod, me.reported) = (w.vm, w.pod, newest);
     match &mut me.doing {
         Doing::Asked { before_list, .. }
         | Doing::Answered {
@@ -75,7 +75,7 @@ fn list(w: &mut World, n: usize) {
     }
 }
 
-/// A pod gets its deletion time; one that nobody runs is gone at once.
+/// Sets the deletion timestamp of a pod. A pod that no node runs is removed.
 pub fn delete(w: &mut World, by_force: bool) {
     match w.pod {
         Some(pod) if by_force || pod.node.is_none() || pod.phase.has_ended() => w.pod = None,
@@ -84,8 +84,8 @@ pub fn delete(w: &mut World, by_force: bool) {
     }
 }
 
-/// What happens at the nodes, to the pod, and by people.
-pub fn world_happens(w: &mut World, step: Step) -> Option<()> {
+/// Events of nodes, the pod, and people.
+pub fn apply_external_step(w: &mut World, step: Step) -> Option<()> {
     match step {
         Step::BindsThePodTo(node) => {
             let pod = w.pod?;
@@ -109,12 +109,12 @@ pub fn world_happens(w: &mut World, step: Step) -> Option<()> {
             holds(!w.image)?;
             w.image = true;
         }
-        step => return node_happens(w, step),
+        step => return apply_node_step(w, step),
     }
     Some(())
 }
 
-fn node_happens(w: &mut World, step: Step) -> Option<()> {
+fn apply_node_step(w: &mut World, step: Step) -> Option<()> {
     let on = |node: usize| move |pod: &Pod| pod.node.map(usize::from) == Some(node);
     match step {
         Step::SeesThePod(node) => {
@@ -178,12 +178,12 @@ fn node_happens(w: &mut World, step: Step) -> Option<()> {
                 .filter(|pod| **pod == Local::Up)
                 .for_each(|pod| *pod = Local::Dead);
         }
-        step => return people_do(w, step),
+        step => return apply_people_step(w, step),
     }
     Some(())
 }
 
-fn people_do(w: &mut World, step: Step) -> Option<()> {
+fn apply_people_step(w: &mut World, step: Step) -> Option<()> {
     match step {
         Step::UserStopsOrStartsTheVm => {
             w.vm?;
@@ -210,7 +210,7 @@ fn people_do(w: &mut World, step: Step) -> Option<()> {
                 running: true,
                 valid: true,
                 restart: 0,
-                told_restart: 0,
+                reported_restart: 0,
                 past: Past::default(),
                 made_of: 0,
             });

@@ -1,26 +1,26 @@
-//! At most one QEMU per disk, whatever happens: a model of operators, API server, kubelets, nodes, people and their
-//! accidents, small enough that every world that can come about is looked at. What an operator decides is not modelled:
-//! it is the function `lifecycle::decide` of the operator itself.
+//! At most one QEMU per disk: a model of operators, API server, kubelets, nodes, people and their accidents, small
+//! enough to explore each reachable state. The operator's decision is not modelled. It is the operator's own function
+//! `lifecycle::decide`.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `world` | one VM with one disk: what there is, and what each operator knows of it |
-//! | `operator` | the operator's decision about what it knows; the rules that can be broken on purpose |
-//! | `step` | the names of what happens |
-//! | `steps` | everything that can happen next, and what an operator's requests do |
-//! | `happen` | what happens of itself or by others |
-//! | `explore` | all worlds, breadth first |
+//! | `world` | one VM with one disk: the state of the cluster, and the knowledge of each operator |
+//! | `operator` | the operator's decision from its knowledge, and mutations of its rules |
+//! | `step` | the names of steps |
+//! | `steps` | all possible steps, and the effects of an operator's requests |
+//! | `happen` | steps outside the operator's control |
+//! | `explore` | the breadth-first search |
 //!
-//! In each world it holds, and is looked for:
+//! These invariants are checked in each state:
 //!
-//! * at most one QEMU has the disk, with one exception (see below);
-//! * once nothing goes wrong any more and nobody changes his mind, all becomes as the user wants it, and then rests:
-//!   there is no world without a way out, and no two operators that work against each other for ever;
-//! * no pod is deleted that nobody wanted to end, or that is another VM's; how a pod ended is written down before it
-//!   goes; the pause before a start is kept; nothing starts that nobody has started.
+//! * At most one QEMU uses the disk, with one exception (see below).
+//! * Without further accidents and changes by people, the VM reaches the user's goal and remains there. So there are no
+//!   deadlocks, and no operators that work against each other forever.
+//! * No pod is deleted without a request, and no pod of another VM. The exit of a pod is recorded before the pod is
+//!   deleted. The backoff before a start is kept. Nothing starts without a request.
 //!
-//! The exception: an administrator removes a pod by force, whose node still runs it unseen, and the disk's storage attaches to
-//! two nodes at once. The shortest way there is printed, and the README warns of it.
+//! The exception: an administrator removes a pod by force while its disconnected node still runs it, and the storage
+//! attaches the disk to two nodes. The shortest trace is printed, and the README warns of it.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
@@ -65,7 +65,7 @@ const ONE: Setting = Setting {
     pods: 3,
 };
 
-/// Small enough that all worlds of all of them are looked at in half a minute.
+/// All states of all of them are explored in half a minute.
 const SETTINGS: &[Setting] = &[
     Setting {
         name: "life",
@@ -120,7 +120,7 @@ const SETTINGS: &[Setting] = &[
         ..ONE
     },
     Setting {
-        name: "namesake",
+        name: "previous-vm",
         budget: Budget {
             replacements: 1,
             crashes: 1,
@@ -233,7 +233,7 @@ const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// With `MODEL_DEEP=1`, minutes and gigabytes: more accidents in one life.
+/// With `MODEL_DEEP=1`: more accidents per VM. It takes minutes and gigabytes.
 const DEEP: &[Setting] = &[
     Setting {
         name: "deep",
@@ -272,7 +272,7 @@ fn explored(setting: &Setting, mutation: Option<Mutation>) -> Explored {
     explored
 }
 
-fn told(finding: &Finding) -> String {
+fn trace_text(finding: &Finding) -> String {
     let lines = finding
         .trace
         .iter()
@@ -291,7 +291,7 @@ fn at_most_one_qemu_has_the_disk_and_there_is_always_a_way_out() {
             explored.wrong.is_none(),
             "{}: {}",
             setting.name,
-            told(&explored.wrong.unwrap())
+            trace_text(&explored.wrong.unwrap())
         );
         assert!(explored.forced.is_none());
         all += explored.worlds;
@@ -314,11 +314,11 @@ fn a_pod_removed_by_force_from_a_node_that_runs_it_makes_two_where_storage_attac
     assert!(
         explored.wrong.is_none(),
         "{}",
-        told(&explored.wrong.unwrap())
+        trace_text(&explored.wrong.unwrap())
     );
     println!(
         "{}",
-        told(
+        trace_text(
             &explored
                 .forced
                 .expect("a forced deletion can start a second QEMU; the README warns of it")
@@ -326,31 +326,31 @@ fn a_pod_removed_by_force_from_a_node_that_runs_it_makes_two_where_storage_attac
     );
 }
 
-/// What must never be.
+/// The violation of the main invariant.
 const TWO_QEMUS: &str = "two QEMUs have the disk";
 
-/// Each rule that is broken, the setting in which that is seen, and as what.
+/// Each mutation, the setting in which it is found, and the violation.
 const BROKEN: &[(Mutation, &str, &str)] = &[
     (
         Mutation::TakesAnothersPodForItsOwn,
-        "namesake",
-        "a VM's status tells of another VM's pod",
+        "previous-vm",
+        "a VM's status reports another VM's pod",
     ),
     (
         Mutation::DeletesAnothersPod,
-        "namesake",
+        "previous-vm",
         "another VM's pod is deleted",
     ),
     (
         Mutation::MakesAPodThoughOneIsEnding,
         "life",
-        "a pod is asked for that it knows to have made itself",
+        "an operator requests a pod that it has created itself",
     ),
     (Mutation::NamesPodsByChance, "two nodes", TWO_QEMUS),
     (
         Mutation::StartsAStoppedVm,
         "stopped",
-        "a VM starts that nobody has started",
+        "a VM starts without a request",
     ),
     (
         Mutation::LeavesThePodOfAStoppedVm,
@@ -375,17 +375,17 @@ const BROKEN: &[(Mutation, &str, &str)] = &[
     (
         Mutation::MakesAPodOfAnUnusableSpec,
         "unusable spec",
-        "a VM starts whose spec cannot be used",
+        "a VM with an invalid spec starts",
     ),
     (
         Mutation::EndsALivingPod,
         "life",
-        "a pod is deleted that runs and should",
+        "a pod that runs and should run is deleted",
     ),
     (
         Mutation::IgnoresRestarts,
         "life",
-        "a restart that was asked for is not carried out",
+        "a requested restart is not carried out",
     ),
     (
         Mutation::RestartsAgainAndAgain,
@@ -395,7 +395,7 @@ const BROKEN: &[(Mutation, &str, &str)] = &[
     (
         Mutation::TakesAPowerOffForACrash,
         "power-off",
-        "a VM starts again whose guest has powered itself off",
+        "a VM starts again after its guest has powered itself off",
     ),
     (
         Mutation::TakesACrashForAPowerOff,
@@ -405,7 +405,7 @@ const BROKEN: &[(Mutation, &str, &str)] = &[
     (
         Mutation::ForgetsHowAPodEnded,
         "life",
-        "a pod goes though how it ended is not written down",
+        "a pod is deleted before its exit is recorded",
     ),
     (
         Mutation::RemovesADeadPodWithinThePause,
@@ -425,28 +425,28 @@ const BROKEN: &[(Mutation, &str, &str)] = &[
     (
         Mutation::RemovesARunningPodThatIsOutdated,
         "changed early",
-        "a pod is deleted that runs and should",
+        "a pod that runs and should run is deleted",
     ),
     (
         Mutation::WaitsWithARestart,
         "life",
-        "a restart that was asked for waits for the end of a pause",
+        "a requested restart waits for the end of a pause",
     ),
     (
         Mutation::DeletesWithoutVersion,
         "changed early",
-        "a pod is deleted that runs and should",
+        "a pod that runs and should run is deleted",
     ),
     (
         Mutation::DeletesWithoutUid,
         "lost answers",
-        "a pod is deleted that runs and should",
+        "a pod that runs and should run is deleted",
     ),
     (Mutation::DeletesByForce, "life", TWO_QEMUS),
     (
         Mutation::ForgetsItsOwnWrites,
         "life",
-        "a pod is asked for that it knows to have made itself",
+        "an operator requests a pod that it has created itself",
     ),
     (
         Mutation::LetsAnswersOvertakeLists,
@@ -478,11 +478,11 @@ fn each_rule_that_is_broken_is_seen() {
         println!(
             "{mutation:?}: seen in world {}: {}",
             explored.worlds,
-            told(&wrong)
+            trace_text(&wrong)
         );
         assert_eq!(wrong.what, *what, "{mutation:?}");
         if *what == TWO_QEMUS {
-            // It is seen in the very world, too, and not only on the way from there to one where all is well.
+            // It must be found in the state itself, and not only on the way to the goal.
             let alone = Explorer::of_worlds_alone(setting, Decider::new(Some(*mutation))).explore();
             assert_eq!(alone.wrong.unwrap().what, TWO_QEMUS, "{mutation:?}");
         }

@@ -1,4 +1,4 @@
-//! What an operator does about what it knows: the decision is that of `lifecycle::decide`, the function that ships.
+//! The operator's action from its knowledge. The decision is `lifecycle::decide` of the released program.
 
 use crate::model::world::{Past, Phase, Pod, Uid, Vm};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -13,7 +13,7 @@ use vm_operator::controllers::vm::pod::restart;
 use vm_operator::controllers::vm::report;
 use vm_operator::controllers::vm::views::PodView;
 
-/// A rule that is broken on purpose, to see that the checker sees it.
+/// A mutation of a rule, which the checker must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mutation {
     TakesAnothersPodForItsOwn,
@@ -36,7 +36,7 @@ pub enum Mutation {
     LeavesAnOutdatedPod,
     RemovesARunningPodThatIsOutdated,
     WaitsWithARestart,
-    // What surrounds the decision.
+    // Rules around the decision.
     DeletesWithoutUid,
     DeletesByForce,
     DeletesWithoutVersion,
@@ -45,16 +45,16 @@ pub enum Mutation {
     LetsAnswersOvertakeLists,
 }
 
-/// What it knows when it decides.
+/// The knowledge at the time of the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Known {
     pub vm: Vm,
     pub pod: Option<Pod>,
     pub image: bool,
-    /// The pause after the last end is not over.
+    /// Whether the backoff after the last exit has not expired.
     pub early: bool,
     pub guest_shutdown_stops: bool,
-    /// Whether it has deleted the pod itself.
+    /// Whether the operator has deleted the pod itself.
     pub deleted_by_operator: bool,
 }
 
@@ -62,7 +62,7 @@ pub struct Known {
 pub enum What {
     Nothing,
     Create,
-    /// Whether only as the pod has not run yet.
+    /// Whether the deletion is allowed only while the pod has not run.
     Delete {
         pod: Uid,
         outdated: bool,
@@ -73,12 +73,12 @@ pub enum What {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decided {
     pub what: What,
-    /// What the status should say afterwards.
+    /// The status to write afterwards.
     pub past: Past,
-    pub told_restart: u8,
+    pub reported_restart: u8,
 }
 
-/// Decides, and remembers what was decided.
+/// Decides, and records the decision.
 #[derive(Default)]
 pub struct Decider {
     pub mutation: Option<Mutation>,
@@ -98,7 +98,7 @@ impl Decider {
     }
 
     pub fn decide(&mut self, mut known: Known) -> Decided {
-        // Versions say nothing to a decision.
+        // Resource versions do not affect the decision.
         known.vm.version = 0;
         known.pod.iter_mut().for_each(|pod| pod.version = 0);
         let mutation = self.mutation;
@@ -129,12 +129,12 @@ fn decided(known: Known, mutation: Option<Mutation>) -> Decided {
             0
         },
     });
-    let told = restart::carried_out(&observed, decision == Decision::Create);
-    let told_restart = told.map_or(0, |told| told.try_into().unwrap());
+    let carried_out = restart::carried_out(&observed, decision == Decision::Create);
+    let reported_restart = carried_out.map_or(0, |request| request.try_into().unwrap());
     Decided {
         what,
         past: past.unwrap_or_default(),
-        told_restart,
+        reported_restart,
     }
 }
 
@@ -256,7 +256,7 @@ fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
 }
 
-/// What the operator sees who knows that.
+/// The observed state with that knowledge.
 fn observed(known: Known) -> Observed {
     let Known {
         vm,
@@ -286,7 +286,7 @@ fn observed(known: Known) -> Observed {
             "guestShutdownStops": guest_shutdown_stops,
             "vm": {"state": if vm.running { "Running" } else { "Stopped" }, "restartRequest": request(vm.restart)},
         },
-        "status": {"observedGeneration": 1, "restarts": past, "observedRestartRequest": request(vm.told_restart)},
+        "status": {"observedGeneration": 1, "restarts": past, "observedRestartRequest": request(vm.reported_restart)},
     });
     Observed {
         vm: Arc::new(serde_json::from_value(vm).unwrap()),

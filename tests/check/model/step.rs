@@ -1,8 +1,8 @@
-//! The names of what happens.
+//! The names of steps.
 
 use crate::model::world::{Local, Uid, World};
 
-/// What happens.
+/// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     // An operator: 0 or 1.
@@ -43,7 +43,7 @@ pub enum Step {
     AdministratorRemovesThePodByForce,
 }
 
-/// What can happen to and by an operator.
+/// A step of an operator.
 pub fn of_operator(operator: usize) -> [Step; 10] {
     use Step as S;
     [
@@ -66,7 +66,7 @@ pub fn of_operator(operator: usize) -> [Step; 10] {
     ]
 }
 
-/// What can happen at a node.
+/// A step of a node.
 pub fn of_node(node: usize, world: &World) -> Vec<Step> {
     use Step as S;
     let mut steps = vec![

@@ -1,21 +1,21 @@
-//! Everything that can happen next, and what must not come of it.
+//! All possible steps, and their forbidden effects.
 
-use crate::model::happen::{delete, operator_happens, world_happens};
+use crate::model::happen::{apply_external_step, apply_operator_step, delete};
 use crate::model::operator::{Decider, Known, Mutation, What};
 use crate::model::step::{Step, of_node, of_operator};
 use crate::model::world::{
     Answer, Budget, Doing, Local, NODES, PODS, Phase, Pod, Request, Setting, Uid, World,
 };
 
-/// What is the case after a step.
+/// The result of a step.
 pub struct Next {
     pub step: Step,
     pub world: World,
-    /// What must never happen and did.
+    /// The violation of an invariant.
     pub wrong: Option<&'static str>,
 }
 
-/// Finds what can happen next.
+/// Finds the possible steps.
 pub struct Steps<'a> {
     pub setting: &'a Setting,
     pub decider: &'a mut Decider,
@@ -24,7 +24,7 @@ pub struct Steps<'a> {
 type Wrong = Option<&'static str>;
 
 impl Steps<'_> {
-    /// All that can happen.
+    /// All possible steps.
     pub fn all(&mut self, world: &World) -> Vec<Next> {
         let mut next = Vec::with_capacity(16);
         let mut add = |step: Step, after: Option<(World, Wrong)>| {
@@ -63,9 +63,9 @@ impl Steps<'_> {
         next
     }
 
-    /// What happens next where nothing goes wrong any more and nobody changes his mind: nodes come back, everybody does
-    /// what he has to. None: nothing is left to do.
-    pub fn healing(&mut self, world: &World) -> Option<Next> {
+    /// The next step without accidents and without changes by people: nodes recover, and each component does its work.
+    /// `None` if no work is left.
+    pub fn recovery_step(&mut self, world: &World) -> Option<Next> {
         use Step as S;
         let mut steps: Vec<Step> = (0..NODES).map(S::GetsItsLinkBack).collect();
         for operator in 0..self.setting.operators {
@@ -106,21 +106,21 @@ impl Steps<'_> {
         })
     }
 
-    /// The world after a step; none if it cannot happen.
+    /// The state after a step, or `None` if the step is impossible.
     fn after(&mut self, world: &World, step: Step) -> Option<(World, Wrong)> {
         let mut w = *world;
         let wrong = match step {
             Step::Looks {
                 operator,
                 within_pause,
-            } => self.look(&mut w, operator, within_pause)?,
+            } => self.reconcile(&mut w, operator, within_pause)?,
             Step::CarriesOutARequestOf(operator) => self.carry_out(&mut w, operator)?,
             Step::CarriesOutALateRequestOf(operator) => {
                 let request = w.operators[operator].late.take()?;
                 self.carried_out(&mut w, request)?.1
             }
             Step::HearsTheAnswer(operator) => {
-                self.hear(&mut w, operator)?;
+                self.receive_event(&mut w, operator)?;
                 None
             }
             Step::GivesUpItsRequest(_)
@@ -128,7 +128,7 @@ impl Steps<'_> {
             | Step::IsToldOfThePod(_)
             | Step::ListsAnew(_)
             | Step::IsKilledAndStarts(_) => {
-                operator_happens(&mut w, step)?;
+                apply_operator_step(&mut w, step)?;
                 None
             }
             Step::BindsThePodTo(_) if self.setting.taken_once_changed && w.pod?.made_of == 0 => {
@@ -139,15 +139,15 @@ impl Steps<'_> {
                 None
             }
             step => {
-                world_happens(&mut w, step)?;
+                apply_external_step(&mut w, step)?;
                 None
             }
         };
         Some((w, wrong))
     }
 
-    /// An operator looks at the VM and asks for what its decision calls for.
-    fn look(&mut self, w: &mut World, operator: usize, early: bool) -> Option<Wrong> {
+    /// An operator observes the VM and sends the requests of its decision.
+    fn reconcile(&mut self, w: &mut World, operator: usize, early: bool) -> Option<Wrong> {
         let me = w.operators[operator];
         let vm = me.vm.filter(|_| me.doing == Doing::Nothing)?;
         if early && vm.past.pod == 0 {
@@ -165,7 +165,7 @@ impl Steps<'_> {
             deleted_by_operator,
         };
         let decided = self.decider.decide(known);
-        let is_restart = vm.restart > vm.told_restart.max(me.pod.map_or(0, |pod| pod.restart));
+        let is_restart = vm.restart > vm.reported_restart.max(me.pod.map_or(0, |pod| pod.restart));
         let may_act = vm.running
             && vm.valid
             && w.image
@@ -176,18 +176,16 @@ impl Steps<'_> {
             && decided.what == What::Nothing
             && decided.past == vm.past
         {
-            return Some(Some(
-                "a restart that was asked for waits for the end of a pause",
-            ));
+            return Some(Some("a requested restart waits for the end of a pause"));
         }
         let status = Request::Status {
             vm: vm.uid,
             version: vm.version,
             past: decided.past,
-            told_restart: decided.told_restart,
+            reported_restart: decided.reported_restart,
         };
         let status = Some(status)
-            .filter(|_| (decided.past, decided.told_restart) != (vm.past, vm.told_restart));
+            .filter(|_| (decided.past, decided.reported_restart) != (vm.past, vm.reported_restart));
         let (request, next) = match decided.what {
             What::Nothing => (status?, None),
             What::Create => (
@@ -238,12 +236,12 @@ impl Steps<'_> {
         } else if decided.what == What::Create && !w.image {
             Some("a VM starts without the image that it boots from")
         } else if decided.what == What::Create && !vm.valid {
-            Some("a VM starts whose spec cannot be used")
+            Some("a VM with an invalid spec starts")
         } else if decided.past != vm.past
             && decided.past.pod != 0
             && me.pod.is_some_and(|pod| pod.owner != vm.uid)
         {
-            Some("a VM's status tells of another VM's pod")
+            Some("a VM's status reports another VM's pod")
         } else {
             None
         })
@@ -263,7 +261,7 @@ impl Steps<'_> {
         let again = matches!(request, Request::Create { .. })
             && !by_chance
             && w.pod.is_some_and(|pod| pod.uid == made);
-        let again = again.then_some("a pod is asked for that it knows to have made itself");
+        let again = again.then_some("an operator requests a pod that it has created itself");
         let (answer, wrong) = self.carried_out(w, request)?;
         w.operators[operator].doing = match answer {
             Some(Answer::Pod { pod, created, .. }) => Doing::Answered {
@@ -280,7 +278,7 @@ impl Steps<'_> {
         Some(wrong.or(again))
     }
 
-    /// The API server does what it is asked for. Gives the answer, unless that is a refusal.
+    /// The API server carries out a request. Returns the response, or `None` for a rejection.
     fn carried_out(&mut self, w: &mut World, request: Request) -> Option<(Option<Answer>, Wrong)> {
         let by_chance = self.decider.breaks(Mutation::NamesPodsByChance);
         let answer = |pod, created| {
@@ -352,21 +350,21 @@ impl Steps<'_> {
                 vm,
                 version,
                 past,
-                told_restart,
+                reported_restart,
             } => {
                 if w.vm
                     .is_none_or(|found| (found.uid, found.version) != (vm, version))
                 {
                     return Some((None, None));
                 }
-                w.change_vm(|vm| (vm.past, vm.told_restart) = (past, told_restart));
+                w.change_vm(|vm| (vm.past, vm.reported_restart) = (past, reported_restart));
                 Some((w.vm.map(Answer::Vm), None))
             }
         }
     }
 
-    /// What the user did since the beginning: nothing that ends a pod.
-    fn nobody_asked(&self, w: &World) -> bool {
+    /// Whether the user has done nothing that stops a pod.
+    fn is_unrequested(&self, w: &World) -> bool {
         let Budget {
             toggles,
             restarts,
@@ -376,7 +374,7 @@ impl Steps<'_> {
         (w.left.toggles, w.left.restarts, w.left.replacements) == (toggles, restarts, replacements)
     }
 
-    /// What is wrong about a pod that was just made.
+    /// The violation by a new pod.
     fn made(&self, w: &World) -> Wrong {
         let Budget {
             power_offs,
@@ -389,41 +387,41 @@ impl Steps<'_> {
         let left = &w.left;
         let accident = (left.crashes, left.losses, left.outages, left.forced)
             != (crashes, losses, outages, forced);
-        if self.setting.starts_stopped && self.nobody_asked(w) {
-            Some("a VM starts that nobody has started")
+        if self.setting.starts_stopped && self.is_unrequested(w) {
+            Some("a VM starts without a request")
         } else if self.setting.guest_shutdown_stops
             && left.power_offs < power_offs
             && !accident
-            && self.nobody_asked(w)
+            && self.is_unrequested(w)
         {
-            Some("a VM starts again whose guest has powered itself off")
+            Some("a VM starts again after its guest has powered itself off")
         } else {
             None
         }
     }
 
-    /// What is wrong about an operator that deletes that pod for that VM.
+    /// The violation by an operator that deletes that pod for that VM.
     fn deleted(&self, w: &World, vm: Uid, pod: Pod) -> Wrong {
         if pod.owner != vm {
             Some("another VM's pod is deleted")
-        } else if !self.nobody_asked(w)
+        } else if !self.is_unrequested(w)
             || self.setting.starts_stopped
             || w.vm.is_some_and(|vm| !vm.running)
         {
             None
         } else if pod.phase == Phase::Pending && self.setting.budget.changes > w.left.changes {
-            // It has not run yet, and what it is made of has changed.
+            // It has not run yet, and its template has changed.
             None
         } else if !pod.phase.has_ended() {
-            Some("a pod is deleted that runs and should")
+            Some("a pod that runs and should run is deleted")
         } else if w.vm.is_some_and(|vm| vm.past.pod != pod.uid) {
-            Some("a pod goes though how it ended is not written down")
+            Some("a pod is deleted before its exit is recorded")
         } else {
             None
         }
     }
 
-    fn hear(&mut self, w: &mut World, operator: usize) -> Option<()> {
+    fn receive_event(&mut self, w: &mut World, operator: usize) -> Option<()> {
         let me = &mut w.operators[operator];
         let Doing::Answered { answer, next } = me.doing else {
             return None;
@@ -486,7 +484,7 @@ impl Steps<'_> {
         if !self.setting.attaches_twice && qemus.iter().any(|other| *other != node) {
             return None;
         }
-        // A second start on a node finds the disk in use, and ends.
+        // A second QEMU on the node finds the disk locked, and exits.
         w.set_local(
             node,
             pod,

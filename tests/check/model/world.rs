@@ -1,13 +1,14 @@
-//! The world of one VM with one disk: the API server, two nodes with their kubelets, and what each operator knows.
+//! The state of one VM with one disk: the API server, two nodes with their kubelets, and the knowledge of each
+//! operator.
 //!
-//! Everything is small and copied, so that millions of worlds can be compared. UIDs count from 1; 0 is none. Versions
-//! only say which of two states of an object is newer.
+//! All parts are small and copied, so that millions of states can be compared. UIDs count from 1, and 0 is none.
+//! Versions only order two states of an object.
 
 mod same;
 
 pub type Uid = u8;
 
-/// No life of a VM that is looked at has more pods than that.
+/// The maximum number of pods of a VM.
 pub const PODS: usize = 7;
 pub const NODES: usize = 2;
 pub const OPERATORS: usize = 2;
@@ -18,24 +19,24 @@ pub struct Vm {
     pub version: u8,
     /// `spec.vm.state`.
     pub running: bool,
-    /// Whether the spec can be used.
+    /// Whether the spec is valid.
     pub valid: bool,
     /// `spec.vm.restartRequest`.
     pub restart: u8,
     /// `status.observedRestartRequest`.
-    pub told_restart: u8,
+    pub reported_restart: u8,
     /// `status.restarts`.
     pub past: Past,
-    /// What a pod is made of.
+    /// The pod template.
     pub made_of: u8,
 }
 
-/// How the last pod ended.
+/// The exit of the last pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Past {
-    /// That pod; 0 is none.
+    /// The pod, or 0.
     pub pod: Uid,
-    /// Ends in a row, where others have deleted the pod; 0: it has ended by itself.
+    /// The number of deletions by others in a row. 0 if the pod has exited by itself.
     pub lost: u8,
 }
 
@@ -43,9 +44,9 @@ pub struct Past {
 pub enum Phase {
     Pending,
     Running,
-    /// It failed.
+    /// The pod failed.
     Ended,
-    /// It ended because the guest powered itself off.
+    /// The guest powered itself off.
     PoweredOff,
 }
 
@@ -63,14 +64,14 @@ pub struct Pod {
     pub owner: Uid,
     pub node: Option<u8>,
     pub phase: Phase,
-    /// It has a deletion time.
+    /// Whether it has a deletion timestamp.
     pub ending: bool,
-    /// The restart request that it was made for.
+    /// The restart request for which it was created.
     pub restart: u8,
     pub made_of: u8,
 }
 
-/// What an operator asks of the API server.
+/// A request to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
     Create {
@@ -78,7 +79,7 @@ pub enum Request {
         restart: u8,
         made_of: u8,
     },
-    /// With the version that the pod has to have, if any will not do.
+    /// With the required version of the pod, if there is one.
     Delete {
         vm: Uid,
         pod: Uid,
@@ -92,14 +93,14 @@ pub enum Request {
         vm: Uid,
         version: u8,
         past: Past,
-        told_restart: u8,
+        reported_restart: u8,
     },
 }
 
-/// What comes back, on its way.
+/// A response in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
-    /// The pod as it is now; none if it is gone. Whether it was made by the request, and whether that was sent off before
+    /// The present pod, or none. It also has whether the request created it, and whether the request was sent before
     /// the operator's newest list.
     Pod {
         pod: Option<Pod>,
@@ -112,7 +113,7 @@ pub enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Doing {
     Nothing,
-    /// Asked, with what is asked for next, and whether it was sent off before the operator's newest list.
+    /// The VM, with the next request, and whether the request was sent before the operator's newest list.
     Asked {
         request: Request,
         next: Option<Request>,
@@ -124,27 +125,27 @@ pub enum Doing {
     },
 }
 
-/// One process of the operator.
+/// A process of the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operator {
-    /// What it knows.
+    /// Its knowledge.
     pub vm: Option<Vm>,
     pub pod: Option<Pod>,
-    /// How far its watch has told of pods: a pod and its version, or 0 as version where that pod is gone.
-    pub told: (Uid, u8),
-    /// The newest pod of whose deletion its watch has told.
+    /// The last pod event of its watch: a pod and its version, with version 0 for a deletion.
+    pub reported: (Uid, u8),
+    /// The newest pod whose deletion its watch has reported.
     pub gone: Uid,
-    /// The newest pod that it knows to have made itself.
+    /// The newest pod that it has created, as far as it knows.
     pub made: Uid,
     pub doing: Doing,
-    /// A request that it has given up and that is still on its way.
+    /// A timed-out request that is still in transit.
     pub late: Option<Request>,
-    /// The newest pod that it has deleted, where others delete pods, too.
+    /// The newest pod that it has deleted while others delete pods, too.
     pub deleted: Uid,
 }
 
 impl Operator {
-    /// Some order, by which of two operators the first can be told.
+    /// An arbitrary order of operators, for the comparison of symmetric states.
     fn order(&self) -> impl Ord {
         let vm = self.vm.map(|vm| (vm.uid, vm.version));
         let pod = self.pod.map(|pod| (pod.uid, pod.version));
@@ -158,7 +159,7 @@ impl Operator {
         (
             vm,
             pod,
-            self.told,
+            self.reported,
             self.gone,
             self.made,
             doing,
@@ -179,11 +180,11 @@ impl Request {
     }
 }
 
-/// What a node knows of a pod.
+/// The knowledge of a node about a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Local {
     Nothing,
-    /// The kubelet has to start it.
+    /// The kubelet must start it.
     Known,
     /// Its QEMU runs.
     Up,
@@ -199,36 +200,36 @@ pub struct Node {
     pub pods: [Local; PODS],
 }
 
-/// How often things may still happen that nobody can count on.
+/// Budgets of accidents and of changes by people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Budget {
-    /// The user stops or starts the VM.
+    /// Starts and stops by the user.
     pub toggles: u8,
-    /// The user asks for a restart.
+    /// Restart requests by the user.
     pub restarts: u8,
-    /// The user deletes the VM, and makes one of the same name.
+    /// Deletions of the VM by the user, each with a new VM of the same name.
     pub replacements: u8,
-    /// The user makes the spec unusable, or usable again.
+    /// Changes of the spec by the user between valid and invalid.
     pub spoils: u8,
-    /// The user changes what a pod is made of.
+    /// Changes of the pod template by the user.
     pub changes: u8,
-    /// Somebody deletes the pod.
+    /// Deletions of the pod by others.
     pub deletions: u8,
-    /// QEMU crashes.
+    /// Crashes of QEMU.
     pub crashes: u8,
-    /// The guest powers itself off.
+    /// Power-offs by the guest.
     pub power_offs: u8,
-    /// A node loses its connection.
+    /// Disconnections of a node.
     pub losses: u8,
-    /// A node loses its power, and comes back.
+    /// Power failures of a node, which recovers.
     pub outages: u8,
-    /// An administrator removes a pod from the API by force, or declares its node dead.
+    /// Forced removals of a pod by an administrator, or nodes that are declared dead.
     pub forced: u8,
-    /// An operator gives up a request, which may still be carried out.
+    /// Time-outs of an operator's request, which may still be carried out.
     pub given_up: u8,
-    /// An operator is killed and starts with empty memory.
+    /// Kills of an operator, which starts with empty memory.
     pub kills: u8,
-    /// An operator's watch begins anew with a list.
+    /// New lists of an operator's watch.
     pub lists: u8,
 }
 
@@ -238,31 +239,31 @@ pub struct World {
     pub vms_made: Uid,
     pub pod: Option<Pod>,
     pub pods_made: Uid,
-    /// The image that the guest boots from is there.
+    /// Whether the image that the guest boots from exists.
     pub image: bool,
     pub nodes: [Node; NODES],
     pub operators: [Operator; OPERATORS],
     pub left: Budget,
-    /// A pod was removed by force, or its node declared dead.
+    /// Whether a pod was removed by force, or its node declared dead.
     pub forced: bool,
 }
 
-/// What does not change.
+/// The parameters of a model.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub name: &'static str,
-    /// How many operators act. There is no Lease: that is worse than any that is lost.
+    /// The number of active operators. There is no Lease, which is worse than a lost one.
     pub operators: usize,
     /// Whether storage attaches to two nodes at once.
     pub attaches_twice: bool,
     pub guest_shutdown_stops: bool,
-    /// The image that the guest boots from is to be fetched first.
+    /// Whether the image that the guest boots from must be downloaded first.
     pub fetches: bool,
     pub starts_stopped: bool,
-    /// No node takes a pod of a VM whose pod was not changed yet.
+    /// Whether no node accepts the pod until it was changed.
     pub taken_once_changed: bool,
     pub budget: Budget,
-    /// Pods that a life may have, beyond which it is looked no further.
+    /// The maximum number of pods. States beyond it are not explored.
     pub pods: Uid,
 }
 
@@ -275,14 +276,14 @@ impl World {
             running,
             valid: true,
             restart: 0,
-            told_restart: 0,
+            reported_restart: 0,
             past: Past::default(),
             made_of: 0,
         };
         let operator = Operator {
             vm: Some(vm),
             pod: None,
-            told: (0, 0),
+            reported: (0, 0),
             gone: 0,
             made: 0,
             doing: Doing::Nothing,
@@ -305,13 +306,13 @@ impl World {
         }
     }
 
-    /// How far a watch can tell of pods now.
+    /// The last event that a watch can report now.
     pub fn newest(&self) -> (Uid, u8) {
         self.pod
             .map_or((self.pods_made, 0), |pod| (pod.uid, pod.version))
     }
 
-    /// The nodes on which a QEMU has the disk, once for each QEMU.
+    /// The nodes whose QEMU uses the disk, once for each QEMU.
     pub fn qemus(&self) -> Vec<usize> {
         let nodes = self.nodes.iter().enumerate();
         nodes

@@ -1,4 +1,4 @@
-//! The API server is away for a while: nothing is lost, nothing is destroyed, and what was missed is caught up on.
+//! An unavailable API server: no data is lost, nothing is destroyed, and missed changes are processed later.
 
 use super::fake_api::{CONFIG_MAPS, FakeApi, PODS, VMS};
 use super::world::{one_disk, request};
@@ -16,7 +16,7 @@ use vm_operator::controllers::vm::context::Context;
 use vm_operator::k8s::cluster::Cluster;
 use vm_operator::settings::Settings;
 
-/// A server with a cable that can be cut: then nothing is answered, and every watch ends.
+/// A server whose connection can be broken. Then no request gets a response, and each watch ends.
 #[derive(Clone)]
 struct Server {
     api: FakeApi,
@@ -43,7 +43,7 @@ impl Server {
         if request.method() != Method::GET || !is_collection {
             return Ok(self.api.client().send(request).await?);
         }
-        // A watch tells nothing but that its time is over: there is always a new list then.
+        // A watch reports only that it has expired, so that a new list always follows.
         let answer = if query.contains("watch=true") {
             let mut cut = self.cut.subscribe();
             tokio::select! {
@@ -149,7 +149,7 @@ async fn minutes_without_the_api_server_change_nothing_and_are_caught_up_on() {
         })
         .await;
     server
-        .within(8, "it is told", |api| {
+        .within(8, "it is reported", |api| {
             api.get(VMS, "vm").unwrap()["status"]["observedGeneration"] == 2
         })
         .await;

@@ -1,4 +1,4 @@
-//! Pods that somebody else than the operator deletes: an end like others, after which the next start waits longer and longer.
+//! Pod deletions by others: each counts as an exit, and the backoff before the next start grows.
 
 use super::fake_api::{PODS, VMS};
 use super::world::{World, now, one_disk, pass, request};
@@ -11,7 +11,7 @@ async fn created() -> World {
     world
 }
 
-/// Somebody deletes the pod, which has time to end.
+/// Deletes the pod with its grace period, as another client.
 async fn delete(world: &World, conditions: Value) {
     world.api.change(PODS, "vm", |pod| {
         pod["metadata"]["deletionTimestamp"] = json!(now());
@@ -25,7 +25,7 @@ async fn is_gone(world: &World) {
     world.settle().await;
 }
 
-/// Deletes the pod, and returns how long it takes until there is another one.
+/// Deletes the pod. Returns the time until there is another one.
 async fn replaced_after(world: &World) -> u64 {
     delete(world, json!([])).await;
     is_gone(world).await;
@@ -34,7 +34,7 @@ async fn replaced_after(world: &World) -> u64 {
     }
     assert_eq!(world.ready().0, "RestartBackoff");
     let Outcome::Recheck(left) = world.reconcile().await.unwrap() else {
-        panic!("nobody looks again")
+        panic!("no reconcile is requested")
     };
     pass(i64::try_from(left.as_secs()).unwrap());
     world.settle().await;
@@ -48,7 +48,7 @@ async fn a_pod_that_others_delete_again_and_again_is_created_later_and_later() {
     let mut delays = Vec::new();
     for n in 0..10 {
         delays.push(replaced_after(&world).await);
-        // The status remembers it.
+        // The status records it.
         if n == 4 {
             world.restart_operator();
         }
@@ -77,13 +77,13 @@ async fn the_status_says_who_deletes_the_pod_and_when_the_next_one_is_created() 
     is_gone(&world).await;
     let (reason, message) = world.ready();
     assert_eq!(reason, "RestartBackoff");
-    for words in [
+    for text in [
         "start 1 in a row",
         "NoExecute taint",
         until.as_str(),
         "restartRequest",
     ] {
-        assert!(message.contains(words), "{words:?} in {message:?}");
+        assert!(message.contains(text), "{text:?} in {message:?}");
     }
     assert_eq!(world.step().await, [""; 0]);
 }
@@ -113,7 +113,7 @@ async fn pods_that_the_operator_deletes_itself_are_replaced_at_once() {
         is_gone(&world).await;
         assert!(world.api.get(PODS, "vm").is_some(), "restart {n}");
     }
-    // One that has not run yet, and would be created differently now.
+    // A pod that has not run yet, and whose template has changed.
     for image in ["example.org/a:1", "example.org/b:1"] {
         world.api.change(VMS, "vm", |vm| {
             vm["spec"]["image"] = json!({"source": image});

@@ -1,4 +1,4 @@
-//! Disks' claims: which are used, how they grow, and what is refused.
+//! PVCs of disks: their selection, their growth, and rejected changes.
 
 use super::fake_api::{CLAIMS, CONFIG_MAPS, Fault, PODS};
 use super::world::{World, pass, request};
@@ -16,7 +16,7 @@ fn resize(world: &World, size: &str) {
     world.edit(|machine| machine["disks"] = wanted);
 }
 
-/// A VM whose disk of 10Gi has its volume.
+/// A VM with a disk of 10Gi, whose volume is bound.
 async fn bound() -> World {
     let world = World::new(machine("10Gi"));
     world.settle().await;
@@ -147,7 +147,7 @@ async fn what_no_claim_gets_later_is_told_without_a_request() {
         assert!(
             [field, value, there, "vm-system-disk"]
                 .iter()
-                .all(|word| message.contains(word)),
+                .all(|text| message.contains(text)),
             "{message}"
         );
         world.settle().await;
@@ -161,7 +161,7 @@ async fn what_no_claim_gets_later_is_told_without_a_request() {
 async fn a_refused_expansion_is_told_and_not_tried_again_soon_unless_the_vm_changes() {
     let mut world = bound().await;
     resize(&world, "20Gi");
-    // After the question for the VM, the ConfigMap and the pod's annotation.
+    // After the live read of the VM, the ConfigMap and the pod's annotation.
     world.api.fail(3, Fault::Refused(403));
     let requests = world.step().await;
     assert!(
@@ -171,7 +171,7 @@ async fn a_refused_expansion_is_told_and_not_tried_again_soon_unless_the_vm_chan
     let (reason, message) = note(&world).unwrap();
     assert_eq!(reason, "ExpansionRefused");
     assert!(
-        message.contains("20Gi") && message.contains("refused by the test"),
+        message.contains("20Gi") && message.contains("rejected by the test"),
         "{message}"
     );
     for _ in 0..2 {
@@ -196,9 +196,9 @@ async fn a_refused_expansion_is_tried_again_from_time_to_time_and_told_once() {
     resize(&world, "20Gi");
     world.api.fail(3, Fault::Refused(403));
     assert!(world.step().await.contains(&patched));
-    let told = note(&world).unwrap();
-    assert_eq!(told.0, "ExpansionRefused");
-    // Who was started since then has not asked itself.
+    let condition = note(&world).unwrap();
+    assert_eq!(condition.0, "ExpansionRefused");
+    // An operator that was started since then has not requested it yet.
     for restarted in [false, true] {
         if restarted {
             world.restart_operator();
@@ -219,7 +219,7 @@ async fn a_refused_expansion_is_tried_again_from_time_to_time_and_told_once() {
             [patched.as_str()],
             "its status is as it was"
         );
-        assert_eq!(note(&world).as_ref(), Some(&told));
+        assert_eq!(note(&world).as_ref(), Some(&condition));
         assert_eq!(world.step().await, [""; 0]);
     }
     pass(361);
@@ -247,7 +247,7 @@ async fn of_several_refused_expansions_each_is_tried_again() {
     world.settle().await;
     world.run();
     world.settle().await;
-    world.api.refuse_changes_of_claims(Some(403));
+    world.api.reject_changes_of_claims(Some(403));
     world.edit(|machine| machine["disks"] = disks("20Gi"));
     world.settle().await;
     assert_eq!(note(&world).unwrap().1.lines().count(), 2);
@@ -258,7 +258,7 @@ async fn of_several_refused_expansions_each_is_tried_again() {
             ["vm-data-disk", "vm-system-disk"].map(|name| request("PATCH", CLAIMS, name))
         );
     }
-    world.api.refuse_changes_of_claims(None);
+    world.api.reject_changes_of_claims(None);
     pass(361);
     world.settle().await;
     assert_eq!(note(&world), None);
@@ -296,7 +296,7 @@ async fn claims_of_a_former_stateful_set_are_used_and_none_is_made_beside_them()
         .filter_map(|v| v["persistentVolumeClaim"]["claimName"].as_str())
         .collect();
     assert_eq!(claims, ["runner-data-vm-0", "system-disk-vm-0"]);
-    // The disk's name in the pod is the same as ever.
+    // The disk's name in the pod does not change.
     assert_eq!(
         pod["containers"][0]["volumeDevices"][0]["devicePath"],
         "/dev/system-disk"
@@ -319,7 +319,7 @@ async fn a_claim_that_another_vm_has_from_a_stateful_set_is_not_used() {
 #[tokio::test]
 async fn a_claim_that_was_deployed_with_an_application_is_the_vms_all_the_same() {
     let world = World::new(machine("10Gi"));
-    // As Helm and Argo CD label what they deploy.
+    // Labels of Helm and Argo CD.
     let labels =
         json!({"app.kubernetes.io/instance": "shop", "app.kubernetes.io/managed-by": "Helm"});
     world.api.put(
@@ -363,7 +363,7 @@ async fn an_image_file_grows_when_its_volume_has_and_not_before() {
     assert_eq!(
         size(&world),
         "9676 MiB",
-        "the claim was asked to grow, and has not"
+        "the claim was requested to grow, and has not"
     );
     world.api.change(CLAIMS, "vm-system-disk", |claim| {
         claim["status"]["capacity"]["storage"] = "20Gi".into()

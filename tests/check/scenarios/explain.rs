@@ -1,4 +1,4 @@
-//! What is in a VM's way is told once, with one write, and taken back when it is over.
+//! A blocking condition is reported once, with one write, and removed when it is over.
 
 use super::fake_api::{CLAIMS, EVENTS, PODS, VMS, request_paths};
 use super::world::{World, now, one_disk, pass, request};
@@ -66,11 +66,11 @@ async fn a_volume_that_cannot_be_mounted_is_told_with_one_write_and_one_event() 
         message.contains(note) && message.contains("kubectl describe pod vm"),
         "{message}"
     );
-    let told = events(&world, "VolumeMountFailed");
-    assert_eq!((told.len(), &told[0]["type"]), (1, &json!("Warning")));
+    let found = events(&world, "VolumeMountFailed");
+    assert_eq!((found.len(), &found[0]["type"]), (1, &json!("Warning")));
     assert_eq!(world.step().await, [""; 0]);
 
-    // A new operator, which finds the same event again, writes nothing.
+    // A new operator finds the same event and writes nothing.
     world.restart_operator();
     assert_eq!(world.step().await, [""; 0]);
 
@@ -82,7 +82,7 @@ async fn a_volume_that_cannot_be_mounted_is_told_with_one_write_and_one_event() 
         "no event is listed"
     );
     assert_eq!(world.ready().0, "Running");
-    // The next pod starts without the old one's trouble.
+    // The next pod starts without the condition of the old one.
     world.api.remove(PODS, "vm");
     world.settle().await;
     assert_eq!(world.ready().0, "Starting");
@@ -128,7 +128,7 @@ async fn pod_without_a_node_is_explained_and_one_that_waits_for_a_volume_after_t
     assert_eq!(world.ready().0, "Unschedulable");
 }
 
-/// A pod whose image cannot be had.
+/// A pod whose image cannot be pulled.
 async fn without_image() -> World {
     let world = World::new(one_disk());
     world.settle().await;
@@ -141,7 +141,7 @@ async fn without_image() -> World {
     world
 }
 
-/// The pod that is to go is gone.
+/// The terminating pod is removed.
 async fn ends(world: &World) {
     assert!(world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"].is_string());
     world.api.remove(PODS, "vm");
@@ -206,7 +206,7 @@ async fn a_vm_on_a_lost_node_waits_and_comes_back_elsewhere_once_its_pod_is_real
     assert_eq!(world.step().await, [request("PATCH", VMS, "vm/status")]);
     assert_eq!(world.ready().0, "NodeUnreachable");
 
-    // The taint manager deletes the pod, and no kubelet is there to end it.
+    // The taint manager deletes the pod, and no kubelet can stop it.
     world.api.change(PODS, "vm", |pod| {
         pod["metadata"]["deletionTimestamp"] = json!(now().checked_add(SignedDuration::from_secs(915)).unwrap());
         let target = json!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"});
@@ -226,10 +226,10 @@ async fn a_vm_on_a_lost_node_waits_and_comes_back_elsewhere_once_its_pod_is_real
     let requests = world.step().await;
     assert_eq!(
         requests, [""; 0],
-        "nothing is forced, and no second pod is made"
+        "nothing is forced, and no second pod is created"
     );
 
-    // The administrator has said that the node is off; Kubernetes removes the pod.
+    // The administrator declares the node out of service. Kubernetes removes the pod.
     world.api.remove(PODS, "vm");
     world.deliver();
     let requests = world.step().await;

@@ -1,6 +1,6 @@
-//! A scripted API server: a store of objects behind a tower service, which writes down every request and fails where
-//! it is told to. It knows as much of the API's rules as the operator relies on: names are unique, versions rise,
-//! UIDs are checked, an apply merges maps and keyed lists.
+//! A scripted API server: a store of objects behind a tower service, which records each request and fails on demand. It
+//! implements the rules on which the operator relies: unique names, increasing versions, UID preconditions, and merges
+//! of maps and keyed lists by server-side apply.
 
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// What happens to a request.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is answered with that code and not carried out.
+    /// The request is rejected with that code.
     Refused(u16),
-    /// It is carried out, and the answer is lost.
+    /// The request is carried out, and the response is lost.
     AnswerLost,
 }
 
@@ -27,22 +27,22 @@ struct State {
     fault: Option<(usize, Fault)>,
     /// Types of the conditions that each field manager has applied, by query.
     applied: BTreeMap<String, Vec<Value>>,
-    /// Answer to resizes, if not success.
+    /// The response to resizes, unless they succeed.
     resize: Option<u16>,
-    /// Answer to changes of claims, if not success.
+    /// The response to changes of PVCs, unless they succeed.
     claims: Option<u16>,
-    /// What pods have written, by path.
+    /// The logs of pods, by path.
     logs: BTreeMap<String, String>,
-    /// Answer to the creation of objects whose names, or requests, begin so, if not success; or to their deletion.
-    refused: Option<(String, u16, String)>,
+    /// The response to creations of objects whose names or requests begin with the key, or to their deletion, unless
+    /// they succeed.
+    rejected_creation: Option<(String, u16, String)>,
     refusals: u32,
 }
 
-/// The server.
 #[derive(Clone, Default)]
 pub struct FakeApi(Arc<Mutex<State>>);
 
-/// Path of an object's collection in the namespace `ns`.
+/// The path of an object's collection in the namespace `ns`.
 pub const VMS: &str = "/apis/vmoperator.jdrupes.org/v1/namespaces/ns/vms";
 pub const PODS: &str = "/api/v1/namespaces/ns/pods";
 pub const CLAIMS: &str = "/api/v1/namespaces/ns/persistentvolumeclaims";
@@ -51,7 +51,7 @@ pub const SERVICES: &str = "/api/v1/namespaces/ns/services";
 pub const SECRETS: &str = "/api/v1/namespaces/ns/secrets";
 pub const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/ns/events";
 
-/// The requests since the last call, events too.
+/// The requests since the last call, with events.
 pub fn request_paths(api: &FakeApi) -> Vec<String> {
     std::mem::take(&mut api.0.lock().unwrap().requests)
 }
@@ -65,7 +65,7 @@ impl FakeApi {
         )
     }
 
-    /// Puts an object there as somebody else would.
+    /// Stores an object as another client.
     pub fn put(&self, collection: &str, mut object: Value) -> Value {
         let mut state = self.0.lock().unwrap();
         let path = format!(
@@ -113,8 +113,8 @@ impl FakeApi {
             .collect()
     }
 
-    /// The requests since the last call, events apart, sorted: requests that do not depend on each other are sent at
-    /// once and arrive in any order.
+    /// The requests since the last call without events, sorted. Independent requests are sent concurrently and arrive
+    /// in any order.
     pub fn requests(&self) -> Vec<String> {
         let mut requests = std::mem::take(&mut self.0.lock().unwrap().requests);
         requests.retain(|request| !request.contains("/events"));
@@ -122,22 +122,22 @@ impl FakeApi {
         requests
     }
 
-    /// Lets the `k`-th request from now, counting from 0, fail.
+    /// Makes the `k`-th request from now fail, counted from 0.
     pub fn fail(&self, k: usize, fault: Fault) {
         self.0.lock().unwrap().fault = Some((k, fault));
     }
 
-    /// Lets resizes of pods be refused with that code, or not.
-    pub fn refuse_resizes(&self, code: Option<u16>) {
+    /// Rejects resizes of pods with that code, or accepts them.
+    pub fn reject_resizes(&self, code: Option<u16>) {
         self.0.lock().unwrap().resize = code;
     }
 
-    /// Lets changes of claims be refused with that code, or not.
-    pub fn refuse_changes_of_claims(&self, code: Option<u16>) {
+    /// Rejects changes of PVCs with that code, or accepts them.
+    pub fn reject_changes_of_claims(&self, code: Option<u16>) {
         self.0.lock().unwrap().claims = code;
     }
 
-    /// Lets a pod have written that.
+    /// Sets the log of a pod.
     pub fn log(&self, pod: &str, text: &str) {
         self.0
             .lock()
@@ -146,23 +146,23 @@ impl FakeApi {
             .insert(format!("{PODS}/{pod}/log"), text.to_owned());
     }
 
-    /// Lets objects whose names, or requests, begin so not be created, for that reason, or all be again. `{n}` in the reason
-    /// is another number each time.
-    pub fn refuse_creation(&self, refused: Option<(&str, u16, &str)>) {
-        let refused = refused.map(|(name, code, why)| (name.to_owned(), code, why.to_owned()));
-        self.0.lock().unwrap().refused = refused;
+    /// Rejects the creation of objects whose names or requests begin with that text, for that reason, or accepts all
+    /// again. `{n}` in the reason is a different number each time.
+    pub fn reject_creation(&self, rejected: Option<(&str, u16, &str)>) {
+        let rejected = rejected.map(|(name, code, why)| (name.to_owned(), code, why.to_owned()));
+        self.0.lock().unwrap().rejected_creation = rejected;
     }
 
-    /// Lets the deletion of objects of that collection be refused with that code.
-    pub fn refuse_deletion(&self, collection: &str, code: u16) {
-        self.refuse_creation(Some((
+    /// Rejects deletions in that collection with that code.
+    pub fn reject_deletion(&self, collection: &str, code: u16) {
+        self.reject_creation(Some((
             &format!("DELETE {collection}"),
             code,
-            "refused by the test",
+            "rejected by the test",
         )));
     }
 
-    /// Whether a fault is still to come.
+    /// Whether a fault has not been injected yet.
     pub fn fault_is_due(&self) -> bool {
         self.0.lock().unwrap().fault.is_some()
     }
@@ -194,7 +194,7 @@ impl FakeApi {
             state.fault = None;
         }
         if let Some(Fault::Refused(code)) = fault {
-            return Ok(status(code, "refused by the test"));
+            return Ok(status(code, "rejected by the test"));
         }
         let manager = parts.uri.query().unwrap_or_default().to_owned();
         let answer = state.carry_out(&parts.method, &path, &manager, body);
@@ -216,8 +216,8 @@ impl State {
         object
     }
 
-    /// What a manager applied before and leaves out now is taken away.
-    fn take_away_conditions(&mut self, manager: &str, object: &mut Value, body: &Value) {
+    /// Fields that a manager applied before and omits now are removed.
+    fn remove_conditions(&mut self, manager: &str, object: &mut Value, body: &Value) {
         let types = |value: &Value| -> Vec<Value> {
             value["status"]["conditions"]
                 .as_array()
@@ -282,8 +282,10 @@ impl State {
                 let begins = |prefix: &String| {
                     name.starts_with(prefix) || format!("POST {path}").starts_with(prefix)
                 };
-                if let Some((_, code, why)) =
-                    self.refused.clone().filter(|(prefix, ..)| begins(prefix))
+                if let Some((_, code, why)) = self
+                    .rejected_creation
+                    .clone()
+                    .filter(|(prefix, ..)| begins(prefix))
                 {
                     self.refusals += 1;
                     return status(code, &why.replace("{n}", &self.refusals.to_string()));
@@ -318,7 +320,7 @@ impl State {
                 answer(StatusCode::CREATED, &self.store(path, body))
             }
             (&Method::PATCH, Some(mut object)) => {
-                // The real one does not look at the UID in a write to a status.
+                // A real API server does not check the UID in a status write.
                 for precondition in if is_status {
                     &["resourceVersion"][..]
                 } else {
@@ -333,16 +335,16 @@ impl State {
                     && query.contains("fieldManager=vm-operator")
                     && body["status"]["restarts"].is_null()
                 {
-                    // What a manager applied before and leaves out now is taken away.
+                    // Fields that a manager applied before and omits now are removed.
                     object["status"]
                         .as_object_mut()
                         .map(|status| status.remove("restarts"));
                 }
                 if is_status && query.contains("force=true") {
-                    self.take_away_conditions(query, &mut object, &body);
+                    self.remove_conditions(query, &mut object, &body);
                 }
                 if !is_status && query.contains("force=true") {
-                    take_away_annotations(&mut object, &body);
+                    remove_annotations(&mut object, &body);
                 }
                 let spec = object["spec"].clone();
                 if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -359,7 +361,7 @@ impl State {
                 let begins = |(prefix, ..): &&(String, u16, String)| {
                     format!("DELETE {path}").starts_with(prefix.as_str())
                 };
-                if let Some((_, code, why)) = self.refused.as_ref().filter(begins) {
+                if let Some((_, code, why)) = self.rejected_creation.as_ref().filter(begins) {
                     return status(*code, why);
                 }
                 let wanted = &body["preconditions"]["uid"];
@@ -370,7 +372,7 @@ impl State {
                 if !version.is_null() && *version != object["metadata"]["resourceVersion"] {
                     return status(409, "precondition failed");
                 }
-                // A service is held until its load balancer is given back.
+                // A finalizer holds a service until its load balancer is released.
                 let has_to_end = match path {
                     pod if pod.starts_with(PODS) => body["gracePeriodSeconds"] != 0,
                     path => path.starts_with(SERVICES),
@@ -387,8 +389,8 @@ impl State {
     }
 }
 
-/// An apply takes away what the operator applied before and leaves out now.
-fn take_away_annotations(object: &mut Value, body: &Value) {
+/// An apply removes fields that the operator applied before and omits now.
+fn remove_annotations(object: &mut Value, body: &Value) {
     let now = &body["metadata"]["annotations"];
     if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
         annotations
@@ -420,7 +422,7 @@ fn merge(into: &mut Value, from: &Value) {
                 }
             }
         }
-        // Nulls in it take away what is not there.
+        // A null removes a field.
         (into @ Value::Null, Value::Object(_)) => {
             *into = json!({});
             merge(into, from);

@@ -1,4 +1,4 @@
-//! CD images given by URL: fetched once for all VMs, and in the drive when they are there.
+//! CD images by URL: downloaded once for all VMs, and inserted when they exist.
 
 use super::fake_api::{CLAIMS, CONFIG_MAPS, EVENTS, PODS, VMS};
 use super::world::{World, now, pass, pod_and_status, request};
@@ -29,7 +29,7 @@ pub fn path_of(url: &str) -> String {
     )
 }
 
-/// A machine that boots from the CD.
+/// A VM that boots from the CD.
 pub fn boots_from(url: &str) -> Value {
     json!({"state": "Running", "disks": [
         {"volumeClaimTemplate": {"metadata": {"name": "system"}}, "bootindex": 1},
@@ -37,7 +37,7 @@ pub fn boots_from(url: &str) -> Value {
     ]})
 }
 
-/// A machine that has something else to boot from.
+/// A VM with another boot device.
 pub fn has_besides(url: &str) -> Value {
     json!({"state": "Running", "disks": [
         {"volumeClaimTemplate": {"metadata": {"name": "system"}}, "bootindex": 0}, {"cdrom": {"image": url}},
@@ -66,7 +66,7 @@ pub fn fetch_ends(world: &World, url: &str, outcome: &str) {
 }
 
 /// Status, reason and message of the condition `MediaFetched`.
-pub fn told(world: &World) -> (String, String, String) {
+pub fn media_condition(world: &World) -> (String, String, String) {
     let conditions = world.vm().status.unwrap().conditions;
     let condition = conditions
         .into_iter()
@@ -98,7 +98,7 @@ fn record() -> [String; 2] {
     ]
 }
 
-/// Until the fetch pod is there.
+/// Runs until the download pod exists.
 pub async fn begun(machine: Value) -> World {
     let world = World::new(machine);
     world.settle().await;
@@ -106,8 +106,8 @@ pub async fn begun(machine: Value) -> World {
     world
 }
 
-/// Until the image is there, and the machine runs.
-async fn there(machine: Value) -> World {
+/// Runs until the image exists and the VM runs.
+async fn downloaded(machine: Value) -> World {
     let world = begun(machine).await;
     fetch_ends(&world, URL, FETCHED);
     world.settle().await;
@@ -126,7 +126,7 @@ async fn a_machine_that_boots_from_an_image_starts_once_it_is_there() {
     );
     assert!(!first.contains(&request("POST", PODS, "vm")), "{first:?}");
     world.settle().await;
-    assert_eq!(told(&world).1, "Fetching");
+    assert_eq!(media_condition(&world).1, "Fetching");
     assert_eq!(world.ready().0, "Starting");
     fetch_runs(&world, URL, "{\"bytes\":429496730,\"total\":1288490189}\n");
     let log = format!("{}/log", request("GET", PODS, &pod_of(URL)));
@@ -137,11 +137,11 @@ async fn a_machine_that_boots_from_an_image_starts_once_it_is_there() {
     let field = "spec.vm.disks[1].cdrom.image";
     let message = format!("{field}: 30 % of 1.2 GiB of {URL}");
     assert_eq!(
-        told(&world),
+        media_condition(&world),
         ("False".to_owned(), "Fetching".to_owned(), message)
     );
     assert!(world.ready().1.contains("30 %"), "{:?}", world.ready());
-    // Too soon to ask again, and then too little to tell.
+    // First too early for another request, then too little progress to report.
     assert_eq!(world.step().await, [""; 0]);
     pass(5);
     world
@@ -153,7 +153,7 @@ async fn a_machine_that_boots_from_an_image_starts_once_it_is_there() {
     expected.sort();
     assert_eq!(world.step().await, expected);
     assert_eq!(
-        (told(&world).0, told(&world).1),
+        (media_condition(&world).0, media_condition(&world).1),
         ("True".to_owned(), "Fetched".to_owned())
     );
     assert_eq!(cd(&world), path_of(URL));
@@ -196,10 +196,10 @@ async fn a_machine_with_something_else_to_boot_from_starts_at_once_and_gets_the_
 
 #[tokio::test]
 async fn a_restarted_operator_writes_nothing_and_fetches_nothing() {
-    let mut world = there(boots_from(URL)).await;
+    let mut world = downloaded(boots_from(URL)).await;
     world.restart_operator();
     assert_eq!(world.step().await, [""; 0]);
-    // Nor while an image is on its way, or cannot be had.
+    // Also not while a download is in progress or impossible.
     for (url, outcome) in [
         (OTHER, None),
         (
@@ -222,7 +222,7 @@ async fn a_restarted_operator_writes_nothing_and_fetches_nothing() {
 #[tokio::test]
 async fn what_may_be_better_later_is_tried_again_after_a_pause() {
     let world = begun(has_besides(URL)).await;
-    // The server comes back, the file is put there, a slow one is fetched in parts.
+    // The server recovers, the file exists, and a slow server sends it in parts.
     for (pause, reason) in [
         (1, "ServerUnreachable"),
         (2, "ServerRefused"),
@@ -234,13 +234,18 @@ async fn what_may_be_better_later_is_tried_again_after_a_pause() {
         world.reconcile().await.unwrap();
         let _ = world.api.requests();
         assert_eq!(
-            (told(&world).1.as_str(), told(&world).0.as_str()),
+            (
+                media_condition(&world).1.as_str(),
+                media_condition(&world).0.as_str()
+            ),
             (reason, "False")
         );
         assert!(
-            told(&world).2.contains("no answer from example.org"),
+            media_condition(&world)
+                .2
+                .contains("no answer from example.org"),
             "{:?}",
-            told(&world)
+            media_condition(&world)
         );
         pass(pause - 1);
         assert_eq!(world.step().await, [""; 0], "{pause}");
@@ -250,7 +255,7 @@ async fn what_may_be_better_later_is_tried_again_after_a_pause() {
             request("POST", PODS, &pod_of(URL)),
         ];
         assert_eq!(world.step().await, again, "{pause}");
-        // What is told does not change as long as there is no more of the image than before.
+        // The report does not change without progress.
         fetch_runs(&world, URL, "{\"bytes\":10}\n");
         let log = format!("{}/log", request("GET", PODS, &pod_of(URL)));
         pass(5);
@@ -259,11 +264,11 @@ async fn what_may_be_better_later_is_tried_again_after_a_pause() {
     pass(5);
     world.api.log(&pod_of(URL), "{\"bytes\":11,\"total\":20}\n");
     world.settle().await;
-    assert_eq!(told(&world).1, "Fetching");
+    assert_eq!(media_condition(&world).1, "Fetching");
     fetch_ends(&world, URL, FETCHED);
     world.settle().await;
     assert_eq!(
-        (told(&world).1.as_str(), cd(&world)),
+        (media_condition(&world).1.as_str(), cd(&world)),
         ("Fetched", path_of(URL))
     );
 }
@@ -277,7 +282,7 @@ async fn what_cannot_be_fetched_is_explained_and_not_tried_again_before_somethin
         r#"{"reason":"TooLarge","message":"the image has 30 GiB"}"#,
     );
     world.settle().await;
-    let (_, reason, message) = told(&world);
+    let (_, reason, message) = media_condition(&world);
     assert_eq!(reason, "TooLarge");
     assert!(
         message.contains("the image has 30 GiB") && message.contains("maxSize"),
@@ -298,7 +303,7 @@ async fn what_cannot_be_fetched_is_explained_and_not_tried_again_before_somethin
         again.iter().all(|request| requests.contains(request)),
         "{requests:?}"
     );
-    assert_eq!(told(&world).1, "Fetching");
+    assert_eq!(media_condition(&world).1, "Fetching");
 }
 
 #[tokio::test]
@@ -311,7 +316,7 @@ async fn a_start_waits_no_longer_than_the_deadline() {
     );
     world.settle().await;
     pass(590);
-    // The time is not counted anew by a new operator.
+    // A new operator does not restart the timer.
     world.restart_operator();
     world.settle().await;
     assert!(world.api.get(PODS, "vm").is_none());
@@ -319,7 +324,7 @@ async fn a_start_waits_no_longer_than_the_deadline() {
     world.settle().await;
     assert!(world.api.get(PODS, "vm").is_some());
     assert_eq!(
-        (cd(&world).as_str(), told(&world).1.as_str()),
+        (cd(&world).as_str(), media_condition(&world).1.as_str()),
         ("", "TooLarge")
     );
     world.run();
@@ -379,21 +384,21 @@ async fn two_machines_with_one_image_fetch_it_once() {
 
 #[tokio::test]
 async fn the_old_medium_stays_until_the_new_one_is_there() {
-    let world = there(boots_from(URL)).await;
+    let world = downloaded(boots_from(URL)).await;
     world.edit(|machine| machine["disks"][1]["cdrom"]["image"] = OTHER.into());
     world.settle().await;
     assert_eq!(
-        (cd(&world), told(&world).1.as_str()),
+        (cd(&world), media_condition(&world).1.as_str()),
         (path_of(URL), "Fetching")
     );
     assert_eq!(world.ready().0, "Running");
     fetch_ends(&world, OTHER, FETCHED);
     world.settle().await;
     assert_eq!(
-        (cd(&world), told(&world).1.as_str()),
+        (cd(&world), media_condition(&world).1.as_str()),
         (path_of(OTHER), "Fetched")
     );
-    // The one before is there still, and needs no server.
+    // The previous image still exists and needs no server.
     world.edit(|machine| machine["disks"][1]["cdrom"]["image"] = URL.into());
     let requests = world.step().await;
     assert!(
@@ -407,7 +412,7 @@ async fn the_old_medium_stays_until_the_new_one_is_there() {
 
 #[tokio::test]
 async fn a_machine_that_is_started_anew_does_not_get_another_machines_medium() {
-    let world = there(has_besides(URL)).await;
+    let world = downloaded(has_besides(URL)).await;
     world.edit(|machine| machine["disks"][1]["cdrom"]["image"] = OTHER.into());
     world.settle().await;
     world.api.remove(PODS, "vm");
@@ -438,18 +443,18 @@ async fn a_medium_of_a_path_stays_too_and_without_its_record_an_image_is_fetched
     });
     world.settle().await;
     assert_eq!(
-        (cd(&world), told(&world).1.as_str()),
+        (cd(&world), media_condition(&world).1.as_str()),
         (path_of(URL), "Fetching")
     );
     fetch_ends(&world, URL, r#"{"reason":"AlreadyThere"}"#);
     world.settle().await;
-    assert_eq!(told(&world).1, "Fetched");
+    assert_eq!(media_condition(&world).1, "Fetched");
 }
 
 #[tokio::test]
 async fn a_machine_that_reads_its_cd_from_the_url_itself_goes_on_doing_so_until_its_next_start() {
-    let world = there(has_besides(URL)).await;
-    // As the reference has it, of which the VM was taken over while it ran.
+    let world = downloaded(has_besides(URL)).await;
+    // As the Java VM-Operator has created it, if the VM was adopted while it ran.
     let yaml = format!("\"/Runner\":\n  vm:\n    drives:\n    - {{type: ide-cd, file: {URL:?}}}\n");
     world.api.change(CONFIG_MAPS, "vm", |config_map| {
         config_map["data"]["config.yaml"] = yaml.into()
@@ -483,24 +488,24 @@ async fn a_stopped_machine_fetches_nothing() {
 async fn a_fetch_pod_that_is_refused_is_explained_and_keeps_nobody_from_running() {
     let world = World::new(has_besides(URL));
     let quota = "pods \"vmop-fetch-1\" is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3";
-    world.api.refuse_creation(Some(("vmop-fetch", 403, quota)));
+    world.api.reject_creation(Some(("vmop-fetch", 403, quota)));
     world.reconcile().await.unwrap();
-    assert_eq!(told(&world).1, "QuotaExceeded");
+    assert_eq!(media_condition(&world).1, "QuotaExceeded");
     assert!(
-        told(&world).2.contains("exceeded quota: small"),
+        media_condition(&world).2.contains("exceeded quota: small"),
         "{:?}",
-        told(&world)
+        media_condition(&world)
     );
     assert!(world.api.get(PODS, "vm").is_some());
     let outcome = world.reconcile().await.unwrap();
-    // Nobody tells when there is room again.
+    // No event reports free space.
     assert_eq!(
         outcome,
         vm_operator::k8s::controller::Outcome::Recheck(Duration::from_secs(60))
     );
-    world.api.refuse_creation(None);
+    world.api.reject_creation(None);
     world.settle().await;
-    assert_eq!(told(&world).1, "Fetching");
+    assert_eq!(media_condition(&world).1, "Fetching");
 }
 
 #[tokio::test]
@@ -513,10 +518,14 @@ async fn a_fetch_pod_that_does_not_start_says_why() {
     });
     world.settle().await;
     assert_eq!(
-        (told(&world).1.as_str(), world.ready().0.as_str()),
+        (media_condition(&world).1.as_str(), world.ready().0.as_str()),
         ("Unschedulable", "MediaFetchFailed")
     );
-    assert!(told(&world).2.contains(&pod_of(URL)), "{:?}", told(&world));
+    assert!(
+        media_condition(&world).2.contains(&pod_of(URL)),
+        "{:?}",
+        media_condition(&world)
+    );
 }
 
 #[tokio::test]
@@ -577,7 +586,7 @@ async fn a_fetch_that_has_failed_is_tried_again_also_if_nothing_says_when_it_end
     world.settle().await;
     let second = uid(&world);
     assert_ne!(second, first);
-    // The kubelet has refused the pod.
+    // The kubelet has rejected the pod.
     world.api.change(PODS, &pod_of(URL), |pod| {
         pod["metadata"]["creationTimestamp"] = json!(now());
         pod["status"] =

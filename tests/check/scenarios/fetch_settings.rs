@@ -1,7 +1,9 @@
-//! What the settings say of images that are fetched.
+//! The configuration of downloads.
 
 use super::fake_api::PODS;
-use super::fetch::{FETCHED, URL, boots_from, cd, fetch_ends, has_besides, path_of, pod_of, told};
+use super::fetch::{
+    FETCHED, URL, boots_from, cd, fetch_ends, has_besides, media_condition, path_of, pod_of,
+};
 use super::world::{World, now, pass};
 use serde_json::json;
 use vm_operator::settings::{Authorities, Settings};
@@ -21,10 +23,10 @@ async fn how_long_a_start_waits_is_a_setting() {
     world.settle().await;
     assert!(world.api.get(PODS, "vm").is_some());
     assert_eq!(
-        (cd(&world).as_str(), told(&world).1.as_str()),
+        (cd(&world).as_str(), media_condition(&world).1.as_str()),
         ("", "Fetching")
     );
-    // None at all: the machine starts, and the image comes into its drive.
+    // Without a wait the VM starts, and the image is inserted later.
     let mut world = World::new(boots_from(URL));
     settings.reconciler.image_repository.fetch.start_deadline = 0;
     world.ctx.settings = settings;
@@ -48,7 +50,7 @@ async fn a_fetch_that_does_not_start_begins_anew_with_the_settings_that_mend_it(
         pod["status"] = json!({"phase": "Pending", "conditions": [condition]});
     });
     world.settle().await;
-    assert_eq!(told(&world).1, "Unschedulable");
+    assert_eq!(media_condition(&world).1, "Unschedulable");
     let uid = |world: &World| world.api.get(PODS, &pod_of(URL)).unwrap()["metadata"]["uid"].clone();
     let before = uid(&world);
     let mut settings = Settings::default();
@@ -57,7 +59,7 @@ async fn a_fetch_that_does_not_start_begins_anew_with_the_settings_that_mend_it(
     world.ctx.settings = settings;
     world.settle().await;
     assert_ne!(uid(&world), before);
-    assert_eq!(told(&world).1, "Fetching");
+    assert_eq!(media_condition(&world).1, "Fetching");
 }
 
 #[tokio::test]
@@ -115,12 +117,12 @@ async fn without_a_repository_or_with_a_scheme_that_is_not_allowed_no_pod_is_mad
     settings.reconciler.image_repository.fetch.schemes = vec!["https".to_owned()];
     world.ctx.settings = settings.clone();
     world.settle().await;
-    assert_eq!(told(&world).1, "SchemeNotAllowed");
+    assert_eq!(media_condition(&world).1, "SchemeNotAllowed");
     let mut world = World::new(has_besides(URL));
     settings.reconciler.image_repository.create = false;
     world.ctx.settings = settings;
     world.settle().await;
-    assert_eq!(told(&world).1, "RepositoryMissing");
+    assert_eq!(media_condition(&world).1, "RepositoryMissing");
     assert!(
         !world
             .api

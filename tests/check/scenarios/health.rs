@@ -1,4 +1,4 @@
-//! What tools that wait for objects make of a VM's status, by the rules of kstatus (Flux, Argo CD) and `kubectl wait`.
+//! The health of a VM by the rules of kstatus (Flux, Argo CD) and `kubectl wait`.
 
 use super::fake_api::{Fault, PODS, VMS};
 use super::world::{World, now, one_disk};
@@ -10,7 +10,7 @@ enum Health {
     Current,
 }
 
-/// kstatus, for kinds that it does not know: a status that is about an older spec says nothing, and then `Ready` counts.
+/// kstatus for unknown kinds: a status of an older generation is ignored, then `Ready` counts.
 fn health(vm: &Value) -> Health {
     let observed = &vm["status"]["observedGeneration"];
     if !observed.is_null() && *observed != vm["metadata"]["generation"] {
@@ -48,7 +48,7 @@ const DONE: (Health, bool) = (Health::Current, true);
 
 #[test]
 fn a_vm_is_not_taken_for_healthy_before_the_operator_has_seen_it() {
-    // What the API server makes of a new VM by the definition's defaults.
+    // A new VM with the defaults of the definition.
     let status =
         serde_json::to_value(vm_operator::api::vm::VirtualMachineStatus::default()).unwrap();
     let vm = json!({"metadata": {"generation": 1}, "status": status});
@@ -65,15 +65,11 @@ async fn health_follows_the_vm_and_is_never_that_of_an_older_spec() {
     assert_eq!(seen(&world), DONE);
 
     world.edit(|machine| machine["maximumRam"] = "2Gi".into());
-    assert_eq!(
-        seen(&world),
-        NOT_YET,
-        "nobody has looked at the new spec yet"
-    );
+    assert_eq!(seen(&world), NOT_YET, "no reconcile of the new spec yet");
     world.settle().await;
     assert_eq!(seen(&world), DONE);
 
-    // While the API server is away, nothing is claimed of the new spec.
+    // While the API server is unavailable, the status makes no claim about the new spec.
     world.edit(|machine| machine["maximumRam"] = "3Gi".into());
     world.api.fail(0, Fault::Refused(503));
     assert!(world.reconcile().await.is_err());

@@ -1,4 +1,4 @@
-//! The usual lives of a VM, and each of them with each fault.
+//! Common courses of a VM, and each of them with each fault.
 
 use super::fake_api::{CLAIMS, CONFIG_MAPS, Fault, PODS, SECRETS, VMS};
 use super::world::{
@@ -22,7 +22,7 @@ async fn a_new_vm_costs_six_writes_and_one_per_disk_and_then_none() {
     ];
     expected.sort();
     assert_eq!(world.step().await, expected);
-    // Nothing is made twice though the watches have told nothing yet.
+    // Nothing is created twice, although the watches have reported nothing yet.
     assert_eq!(world.reconcile().await.unwrap(), Outcome::Done);
     assert_eq!(world.api.requests(), [""; 0]);
     world.deliver();
@@ -57,7 +57,7 @@ async fn how_long_a_start_takes_is_observed_once_a_start() {
             .text()
             .contains("vm_operator_vm_start_seconds_count 1")
     );
-    // Who has not seen the start knows nothing of it.
+    // An operator that has not observed the start does not measure it.
     world.restart_operator();
     world.step().await;
     assert!(
@@ -114,8 +114,8 @@ async fn a_stopped_vm_loses_its_pod_and_nothing_else() {
     );
     assert_eq!(world.ready().0, "Stopping");
     world.settle().await;
-    world.pod_goes();
-    // The runner's word that it runs is taken back too, as nobody is left to do that.
+    world.remove_pod();
+    // The runner's report that the VM runs is reset too, because no runner is left to do it.
     let status = || request("PATCH", VMS, "vm/status");
     assert_eq!(
         world.step().await,
@@ -164,7 +164,7 @@ async fn a_crash_is_remembered_and_followed_by_a_start_after_the_pause() {
                 .iter()
                 .any(|c| c.type_ == "Running" && c.status == "True")
         );
-        // Neither a restart of the operator nor the time before the end of the pause starts it.
+        // Neither a restart of the operator nor the time before the end of the backoff starts it.
         world.restart_operator();
         pass(pause - 1);
         world.settle().await;
@@ -226,13 +226,13 @@ async fn a_spec_that_cannot_be_used_is_explained_and_makes_nothing() {
 #[tokio::test]
 async fn a_refused_pod_is_explained_with_the_servers_words() {
     let world = World::new(one_disk());
-    // The live read of the VM, ConfigMap, secret and three claims come first.
+    // The live read of the VM, ConfigMap, Secret and three PVCs come first.
     world.api.fail(6, Fault::Refused(403));
     assert!(world.reconcile().await.is_err());
     let (reason, message) = world.ready();
     assert_eq!(reason, "Rejected");
     assert!(
-        message.contains("Pod vm") && message.contains("refused by the test"),
+        message.contains("Pod vm") && message.contains("rejected by the test"),
         "{message}"
     );
     world.settle().await;
@@ -263,7 +263,7 @@ async fn a_vm_that_is_being_deleted_gets_nothing_back() {
     world.settle().await;
     world.run();
     world.settle().await;
-    // A deletion in the foreground: the VM stays until its children are gone.
+    // Foreground deletion: the VM remains until its children are deleted.
     world.api.change(VMS, "vm", |vm| {
         vm["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into()
     });
@@ -296,7 +296,7 @@ async fn a_vm_can_be_stopped_while_something_else_is_refused() {
         let second = json!({"volumeClaimTemplate": {"metadata": {"name": "second"}}});
         machine["disks"].as_array_mut().unwrap().push(second);
     });
-    // First is the question for the VM, then the deletion of the pod; whichever comes next is refused.
+    // The live read of the VM and the deletion of the pod come first. The next write is rejected.
     world.api.fail(2, Fault::Refused(403));
     assert!(world.reconcile().await.is_err());
     assert!(
@@ -313,8 +313,9 @@ async fn what_the_old_pods_runner_told_is_taken_back_before_there_is_a_new_pod()
     world.settle().await;
     world.run();
     world.settle().await;
-    world.pod_goes();
-    // The new pod is created, and the answer is lost: after two live reads, of the old pod and of the VM, and the reset of the status.
+    world.remove_pod();
+    // The new pod is created, and the response is lost: after two live reads, of the old pod and of the VM, and the
+    // reset of the status.
     world.api.fail(3, Fault::AnswerLost);
     assert!(world.reconcile().await.is_err());
     assert!(world.api.get(PODS, "vm").is_some());
@@ -356,7 +357,7 @@ async fn a_claim_of_another_vm_is_not_shared() {
         CLAIMS,
         json!({"metadata": {"name": "vm-system-disk", "labels": labels}}),
     );
-    // Before the watch has told of it, and after.
+    // Before the watch has reported it, and after.
     assert!(world.reconcile().await.is_err());
     assert_eq!(world.ready().0, "NameTaken");
     world.settle().await;

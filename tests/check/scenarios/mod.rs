@@ -1,4 +1,4 @@
-//! Scenarios: a VM's life against a scripted API server, with the exact requests of each step.
+//! Scenarios: a VM with a scripted API server, with the exact requests of each step.
 
 mod away;
 mod deleted;

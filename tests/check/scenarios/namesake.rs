@@ -1,4 +1,4 @@
-//! A VM that comes right after another of its name has gone, or whose name somebody else needs.
+//! A VM that follows a previous VM with the same name, or owner name another object uses.
 
 use super::fake_api::{CLAIMS, CONFIG_MAPS, PODS, SECRETS, SERVICES, VMS};
 use super::world::{World, one_disk, request};
@@ -12,12 +12,12 @@ use vm_operator::controllers::vm::reconcile;
 use vm_operator::k8s::controller::Outcome;
 use vm_operator::settings::{LoadBalancerService, Settings};
 
-/// Metadata of what a VM of this name with that UID has.
+/// Metadata of a child of a VM with this name and that UID.
 fn of_vm(uid: &str, name: &str) -> Value {
     json!({"name": name, "labels": names::labels("vm"), "ownerReferences": [names::owner("vm", uid)]})
 }
 
-/// A VM with a display, the operator that makes it a service, and all that an earlier VM of its name has left.
+/// A VM with a display, an operator that creates its service, and all objects of a previous VM with the same name.
 fn with_orphans(state: &str) -> World {
     let mut world = World::new(json!({"state": state, "display": {"spice": {}}}));
     let mut settings = Settings::default();
@@ -45,7 +45,7 @@ const LEFT: [(&str, &str); 4] = [
 
 /// The deletions of a reconcile.
 async fn removals(world: &World) -> Vec<String> {
-    // An object that still has its name is an error.
+    // An object that still has the name is an error.
     let _ = world.reconcile().await;
     let requests = world.api.requests();
     let live_read = requests
@@ -69,16 +69,16 @@ async fn the_objects_of_a_previous_vm_are_removed_and_then_created_for_this_one(
         expected.sort();
         assert_eq!(removals(&world).await, expected, "{state}");
         world.deliver();
-        // The guest of the earlier one has its time to shut down.
+        // The guest of the previous VM has its time to shut down.
         assert!(world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"].is_string());
-        // So has the service's load balancer to be given back.
+        // The service's load balancer must be released, too.
         world.api.remove(SERVICES, "vm");
         world.deliver();
         world.settle().await;
         let (reason, message) = world.ready();
         let ends = "it is ending, and its guest has time to shut down; to end it as pulling its plug does: kubectl exec vm -- vm-runner power-off";
         assert!(reason == "Stopped" || message.ends_with(ends), "{message}");
-        world.pod_goes();
+        world.remove_pod();
         world.settle().await;
         for (path, name) in LEFT {
             let owner = world
@@ -94,7 +94,7 @@ async fn the_objects_of_a_previous_vm_are_removed_and_then_created_for_this_one(
 #[tokio::test]
 async fn what_has_changed_since_it_was_seen_is_looked_at_again_and_not_removed() {
     let world = with_orphans("Running");
-    // Somebody has taken it over, and the watch has not told yet.
+    // Another owner has taken the object over, and the watch has not reported it yet.
     let rescued = |path: &str, name: &str| {
         world
             .api
@@ -121,7 +121,7 @@ async fn what_has_changed_since_it_was_seen_is_looked_at_again_and_not_removed()
 async fn a_removal_that_is_refused_is_told_where_it_is_in_the_way_and_keeps_nobody_from_what_can_be_done()
  {
     let world = with_orphans("Running");
-    world.api.refuse_deletion(CONFIG_MAPS, 403);
+    world.api.reject_deletion(CONFIG_MAPS, 403);
     let removed = removals(&world).await;
     assert!(
         removed.contains(&request("DELETE", PODS, "vm")),
@@ -132,13 +132,13 @@ async fn a_removal_that_is_refused_is_told_where_it_is_in_the_way_and_keeps_nobo
         message.starts_with("cannot delete ConfigMap vm: "),
         "{message}"
     );
-    // A service that stays is in nobody's way.
+    // A remaining service blocks nothing.
     let world = with_orphans("Running");
     for (path, name) in LEFT.into_iter().filter(|(path, _)| *path != SERVICES) {
         world.api.remove(path, name);
     }
     world.deliver();
-    world.api.refuse_deletion(SERVICES, 500);
+    world.api.reject_deletion(SERVICES, 500);
     let _ = world.reconcile().await;
     world.run();
     assert_eq!(
@@ -155,7 +155,7 @@ async fn a_removal_that_is_refused_is_told_where_it_is_in_the_way_and_keeps_nobo
 async fn what_is_of_a_newer_vm_that_the_watch_has_not_told_of_is_not_removed() {
     let world = with_orphans("Running");
     let known = Arc::new(world.vm());
-    // What seems to be of an earlier VM is of a later one.
+    // The object of an apparently previous VM belongs to a newer one.
     world
         .api
         .change(VMS, "vm", |vm| vm["metadata"]["uid"] = "before".into());
@@ -188,7 +188,7 @@ async fn what_others_own_too_or_is_deleted_already_is_left_to_them() {
         metadata["ownerReferences"][0]["name"] = "another".into();
         metadata
     };
-    for (metadata, words) in [
+    for (metadata, text) in [
         (
             shared(of_vm("before", "vm")),
             "delete it (kubectl delete configmap vm)",
@@ -201,17 +201,17 @@ async fn what_others_own_too_or_is_deleted_already_is_left_to_them() {
     ] {
         let world = World::new(json!({"state": "Running", "display": {"spice": {}}}));
         world.api.put(CONFIG_MAPS, json!({"metadata": metadata}));
-        // As the reference makes it: it belongs to nobody, and is used.
+        // As the Java VM-Operator creates it: without an owner. It is used.
         let mut secret = of_vm("before", "vm-display-secret");
         secret["ownerReferences"] = json!([]);
         world.api.put(SECRETS, json!({"metadata": secret}));
         world.deliver();
         assert_eq!(removals(&world).await, [""; 0], "{metadata}");
         let (reason, message) = world.ready();
-        assert!(message.contains(words), "{message}");
+        assert!(message.contains(text), "{message}");
         assert_eq!(
             reason,
-            if words.contains("finalizers") {
+            if text.contains("finalizers") {
                 "Starting"
             } else {
                 "NameTaken"
@@ -250,9 +250,9 @@ async fn the_service_of_a_previous_vm_is_replaced_and_does_not_delay_the_start()
     );
 }
 
-/// Messages of the conditions `Ready` and `ServiceInSync` of a VM of that name, where an object has the name of one of its
-/// own.
-async fn told(vm: &str, collection: &str, object: Value) -> String {
+/// Messages of the conditions `Ready` and `ServiceInSync` of a VM with that name, if another object has the name of one
+/// of its children.
+async fn message_of(vm: &str, collection: &str, object: Value) -> String {
     let mut world = World::new(json!({"state": "Stopped"}));
     let mut settings = Settings::default();
     settings.reconciler.load_balancer_service = LoadBalancerService::On {
@@ -277,10 +277,11 @@ async fn told(vm: &str, collection: &str, object: Value) -> String {
     let name = before["metadata"]["name"].as_str().unwrap();
     assert_eq!(world.api.get(collection, name).unwrap(), before);
     let conditions = its(&world).status.unwrap().conditions;
-    let told = conditions
+    let found = conditions
         .iter()
         .filter(|c| ["Ready", "ServiceInSync"].contains(&c.type_.as_str()));
-    told.map(|condition| condition.message.as_str())
+    found
+        .map(|condition| condition.message.as_str())
         .collect::<Vec<_>>()
         .join("\n")
 }
@@ -290,8 +291,8 @@ async fn nobody_is_told_to_remove_what_the_operator_or_another_vm_needs() {
     let labels = |app: &str, vm: &str| json!({"app.kubernetes.io/name": app, "app.kubernetes.io/instance": vm});
     let operators = json!({"app.kubernetes.io/name": "vm-operator"});
     let fetch = json!({"app.kubernetes.io/name": "vm-fetch", "app.kubernetes.io/managed-by": "vm-operator"});
-    for (vm, collection, name, labels, whose) in [
-        // Its settings, by their name and by their label.
+    for (vm, collection, name, labels, owner) in [
+        // The operator's configuration, by its name and by its label.
         (
             "vm-operator",
             CONFIG_MAPS,
@@ -343,25 +344,25 @@ async fn nobody_is_told_to_remove_what_the_operator_or_another_vm_needs() {
         ),
         ("a", CONFIG_MAPS, "a", labels("vm-runner", "b"), "VM \"b\""),
     ] {
-        let message = told(
+        let message = message_of(
             vm,
             collection,
             json!({"metadata": {"name": name, "labels": labels}}),
         )
         .await;
         assert!(
-            message.contains(whose),
-            "{whose:?} in {message:?} of {collection}/{name}"
+            message.contains(owner),
+            "{owner:?} in {message:?} of {collection}/{name}"
         );
-        for word in ["delete", "remove"] {
+        for verb in ["delete", "remove"] {
             assert!(
-                !message.contains(word),
-                "{word:?} in {message:?} of {collection}/{name}"
+                !message.contains(verb),
+                "{verb:?} in {message:?} of {collection}/{name}"
             );
         }
         assert!(message.contains("another name"), "{message:?}");
     }
-    let message = told("a", CONFIG_MAPS, json!({"metadata": {"name": "a"}})).await;
+    let message = message_of("a", CONFIG_MAPS, json!({"metadata": {"name": "a"}})).await;
     assert!(
         message.contains("kubectl delete configmap a"),
         "{message:?}"

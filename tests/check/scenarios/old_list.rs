@@ -1,4 +1,4 @@
-//! A list that is older than what was there already.
+//! A list that is older than the known state.
 
 use super::fake_api::{Fault, PODS, VMS};
 use super::world::{World, fill, one_disk, request};
@@ -34,8 +34,8 @@ async fn what_a_runner_has_told_is_not_taken_back_as_an_old_list_lacks_its_pod()
 
 #[tokio::test]
 async fn what_the_new_pods_runner_has_told_is_not_taken_back_for_the_old_pods_end() {
-    // A watch that is late tells of the pod before.
-    for tells in [Event::Apply as fn(PodView) -> Event<PodView>, Event::Delete] {
+    // A delayed watch reports the previous pod.
+    for event in [Event::Apply as fn(PodView) -> Event<PodView>, Event::Delete] {
         let world = running().await;
         let pod = world.api.get(PODS, "vm").unwrap();
         let mut before = pod.clone();
@@ -47,7 +47,7 @@ async fn what_the_new_pods_runner_has_told_is_not_taken_back_for_the_old_pods_en
             .ctx
             .caches
             .pods
-            .watched(tells(serde_json::from_value(before).unwrap()));
+            .watched(event(serde_json::from_value(before).unwrap()));
         assert_eq!(world.step().await, [""; 0]);
         assert_eq!(
             (world.ready().0.as_str(), world.vm().status.unwrap().cpus),
@@ -75,7 +75,7 @@ async fn a_pod_that_begins_while_its_spec_changes_is_left_alone() {
     let world = World::new(one_disk());
     world.settle().await;
     let pod = world.api.get(PODS, "vm").unwrap();
-    // The operator does not know yet that it has begun.
+    // The operator does not know yet that the pod has started.
     world.api.change(PODS, "vm", |pod| {
         pod["status"] = json!({"phase": "Running"})
     });
@@ -116,7 +116,7 @@ async fn an_operator_that_knows_the_vm_of_the_past_only_ends_and_changes_no_gues
         });
         let mut before = world.vm();
         before.status.as_mut().unwrap().observed_generation = before.metadata.generation;
-        // Meanwhile the VM was ended and started, all as it should be, by another operator.
+        // In between, another operator has correctly stopped and started the VM.
         world.edit(|machine| machine["state"] = "Running".into());
         world.restart_operator();
         let look = async || {
@@ -149,13 +149,13 @@ async fn a_pod_is_not_outdated_for_a_vm_of_the_past_nor_for_one_that_does_not_sa
             });
         };
         let before = if is_edited {
-            // The pod is that of the VM as it is now.
+            // The pod matches the present VM.
             let before = world.vm();
             edit();
             world.settle().await;
             before
         } else {
-            // It has begun, of which the kubelet has not told.
+            // The pod has started, and the kubelet has not reported it.
             edit();
             let before = world.vm();
             world
@@ -212,17 +212,17 @@ async fn a_guest_is_not_ended_for_a_vm_that_is_gone_or_another_by_now() {
             .unwrap()
     };
     let vm = world.api.remove(VMS, "vm").unwrap();
-    let asked = [request("GET", VMS, "vm")];
+    let expected = [request("GET", VMS, "vm")];
     assert_eq!(
         (look().await, world.api.requests()),
-        (Outcome::Recheck(Duration::from_secs(1)), asked.to_vec())
+        (Outcome::Recheck(Duration::from_secs(1)), expected.to_vec())
     );
     let mut another = vm.clone();
     another["metadata"]["uid"] = "another".into();
     world.api.put(VMS, another);
     assert_eq!(
         (look().await, world.api.requests()),
-        (Outcome::Recheck(Duration::from_secs(1)), asked.to_vec())
+        (Outcome::Recheck(Duration::from_secs(1)), expected.to_vec())
     );
 }
 

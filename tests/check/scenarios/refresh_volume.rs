@@ -1,4 +1,4 @@
-//! A change of a running VM makes the kubelet refresh its volumes, and once more where the runner does not confirm it.
+//! A change of a running VM makes the kubelet refresh its volumes, and once more if the runner does not confirm it.
 
 use super::fake_api::{CONFIG_MAPS, PODS, SECRETS, VMS};
 use super::world::{World, one_disk, pass, request};
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::time::Duration;
 use vm_operator::k8s::controller::Outcome;
 
-/// The runner tells that it has followed that generation.
+/// The runner confirms that generation.
 fn confirm(world: &World, generation: i64) {
     world.api.change(VMS, "vm", |vm| {
         let conditions = vm["status"]["conditions"].as_array_mut().unwrap();
@@ -34,8 +34,8 @@ fn recheck(outcome: &Outcome) -> Option<Duration> {
     }
 }
 
-/// The pod is changed once more after 5 s, whichever operator it is, and never after that.
-async fn announced_once_more(world: &mut World) {
+/// The pod is changed once more after 5 s by any operator, and never after that.
+async fn expect_second_refresh(world: &mut World) {
     world.deliver();
     world.restart_operator();
     assert_eq!(
@@ -65,7 +65,7 @@ async fn unconfirmed_change_is_announced_once_more() {
             .requests()
             .contains(&request("PATCH", CONFIG_MAPS, "vm"))
     );
-    announced_once_more(&mut world).await;
+    expect_second_refresh(&mut world).await;
     world.edit(|machine| machine["powerdownTimeout"] = 40.into());
     assert_eq!(
         recheck(&world.reconcile().await.unwrap()),
@@ -99,7 +99,7 @@ async fn new_password_is_announced_once_more() {
         Outcome::Recheck(Duration::from_secs(5))
     );
     assert_eq!(world.api.requests(), [request("PATCH", PODS, "vm")]);
-    announced_once_more(&mut world).await;
+    expect_second_refresh(&mut world).await;
 }
 
 #[tokio::test]

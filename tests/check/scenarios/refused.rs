@@ -1,22 +1,22 @@
-//! What the API server refuses: told once, with its words, and not taken for done.
+//! Rejections by the API server: reported once, with its message, and not counted as success.
 
 use super::fake_api::{CLAIMS, EVENTS, FakeApi, PODS, SERVICES, VMS};
 use super::world::{World, one_disk, pass, request};
 use serde_json::{Value, json};
 use std::time::Duration;
 use vm_operator::k8s::controller::Outcome;
-use vm_operator::k8s::error::{LONGEST_AWAY, Retry};
+use vm_operator::k8s::error::{Retry, UNAVAILABLE_BACKOFF_MAX};
 use vm_operator::settings::{LoadBalancerService, Settings};
 
 const WEBHOOK: &str = "admission webhook \"w\" denied the request: no (request {n})";
 const REPOSITORY: &str = "vmop-image-repository";
 
-fn refuse(api: &FakeApi, collection: &str, name: &str, code: u16, why: &str) {
-    api.refuse_creation(Some((&request("POST", collection, name), code, why)));
+fn reject(api: &FakeApi, collection: &str, name: &str, code: u16, why: &str) {
+    api.reject_creation(Some((&request("POST", collection, name), code, why)));
 }
 
-/// Reconciles so often, as after each own write, and says how often the status was written.
-async fn told(world: &World, times: usize) -> usize {
+/// Reconciles that number of times, as after each own write. Returns the number of status writes.
+async fn status_writes(world: &World, times: usize) -> usize {
     let mut written = 0;
     for _ in 0..times {
         world.deliver();
@@ -34,29 +34,29 @@ async fn told(world: &World, times: usize) -> usize {
 #[tokio::test]
 async fn a_refusal_whose_words_are_others_each_time_is_not_told_again_and_again() {
     let world = World::new(one_disk());
-    refuse(&world.api, PODS, "vm", 403, WEBHOOK);
-    assert_eq!(told(&world, 10).await, 1);
+    reject(&world.api, PODS, "vm", 403, WEBHOOK);
+    assert_eq!(status_writes(&world, 10).await, 1);
     let (reason, first) = world.ready();
     assert!(
         reason == "PolicyRefused" && first.contains("denied the request"),
         "{reason}: {first}"
     );
-    // Something else that is refused for the same reason is told in time.
+    // Another rejection for the same reason is reported later.
     pass(60);
-    assert_eq!(told(&world, 10).await, 1);
+    assert_eq!(status_writes(&world, 10).await, 1);
     assert_ne!(world.ready().1, first);
-    // Another reason is news, and so is what is refused of another spec.
-    refuse(
+    // Another reason is reported immediately, and so is a rejection of another spec.
+    reject(
         &world.api,
         PODS,
         "vm",
         403,
         "pods \"vm\" is forbidden: exceeded quota: q ({n})",
     );
-    assert_eq!(told(&world, 10).await, 1);
+    assert_eq!(status_writes(&world, 10).await, 1);
     assert_eq!(world.ready().0, "QuotaExceeded");
     world.edit(|machine| machine["powerdownTimeout"] = 30.into());
-    assert_eq!(told(&world, 10).await, 1);
+    assert_eq!(status_writes(&world, 10).await, 1);
 }
 
 #[tokio::test]
@@ -68,19 +68,19 @@ async fn a_refused_service_whose_words_are_others_each_time_is_not_told_again_an
         annotations: [].into(),
     };
     world.ctx.settings = settings;
-    refuse(&world.api, SERVICES, "vm", 403, WEBHOOK);
-    assert_eq!(told(&world, 10).await, 1);
+    reject(&world.api, SERVICES, "vm", 403, WEBHOOK);
+    assert_eq!(status_writes(&world, 10).await, 1);
 }
 
 #[tokio::test]
 async fn a_restart_is_carried_out_only_once_there_is_a_pod() {
     let world = World::new(one_disk());
     world.edit(|machine| machine["restartRequest"] = 1.into());
-    refuse(&world.api, PODS, "vm", 403, WEBHOOK);
-    told(&world, 3).await;
+    reject(&world.api, PODS, "vm", 403, WEBHOOK);
+    status_writes(&world, 3).await;
     assert_eq!(world.ready().0, "PolicyRefused");
     assert_eq!(world.vm().status.unwrap().observed_restart_request, None);
-    world.api.refuse_creation(None);
+    world.api.reject_creation(None);
     world.settle().await;
     assert_eq!(world.vm().status.unwrap().observed_restart_request, Some(1));
 }
@@ -89,16 +89,20 @@ async fn a_restart_is_carried_out_only_once_there_is_a_pod() {
 async fn a_conflict_within_a_quota_is_not_taken_for_a_pod_that_is_there() {
     let world = World::new(one_disk());
     let why = "Operation cannot be fulfilled on resourcequotas \"q\": the object has been modified";
-    refuse(&world.api, PODS, "vm", 409, why);
+    reject(&world.api, PODS, "vm", 409, why);
     let error = world.reconcile().await.unwrap_err();
     assert!(error.to_string().contains("resourcequotas"), "{error}");
-    assert_eq!(error.retry(), Retry::Backoff(LONGEST_AWAY), "{error}");
+    assert_eq!(
+        error.retry(),
+        Retry::Backoff(UNAVAILABLE_BACKOFF_MAX),
+        "{error}"
+    );
     let requests = world.api.requests();
     assert!(
         !requests.contains(&request("GET", PODS, "vm")),
         "{requests:?}"
     );
-    world.api.refuse_creation(None);
+    world.api.reject_creation(None);
     world.settle().await;
     assert!(world.api.get(PODS, "vm").is_some());
 }
@@ -112,28 +116,28 @@ fn with_cd() -> Value {
 #[tokio::test]
 async fn an_image_repository_that_cannot_be_made_keeps_only_vms_with_a_cd_drive_from_starting() {
     let world = World::new(with_cd());
-    refuse(&world.api, CLAIMS, REPOSITORY, 403, QUOTA);
+    reject(&world.api, CLAIMS, REPOSITORY, 403, QUOTA);
     assert!(world.reconcile().await.is_err());
     assert_eq!(world.ready().0, "QuotaExceeded");
     assert!(world.api.get(PODS, "vm").is_none());
 
     let mut world = World::new(one_disk());
-    refuse(&world.api, CLAIMS, REPOSITORY, 403, QUOTA);
+    reject(&world.api, CLAIMS, REPOSITORY, 403, QUOTA);
     let made = request("POST", CLAIMS, REPOSITORY);
     assert!(world.step().await.contains(&made));
     assert!(world.api.get(PODS, "vm").is_some());
     assert_eq!(world.ready().0, "Starting");
     let events = world.api.list(EVENTS);
-    let told = events
+    let event = events
         .iter()
         .find(|event| event["reason"] == "QuotaExceeded")
-        .expect("it is told");
-    let note = told["note"].as_str().unwrap();
+        .expect("there is an event");
+    let note = event["note"].as_str().unwrap();
     assert!(
         note.contains(REPOSITORY) && note.contains("limited: 10Gi"),
         "{note}"
     );
-    // Nobody is waiting for it, but it is not forgotten.
+    // No request waits for it, but it is not forgotten.
     world.deliver();
     let is_retried_within = |outcome, seconds| {
         let limit = Duration::from_secs(seconds);
@@ -145,13 +149,13 @@ async fn an_image_repository_that_cannot_be_made_keeps_only_vms_with_a_cd_drive_
     pass(1);
     assert!(is_retried_within(world.reconcile().await.unwrap(), 2));
     assert!(world.api.requests().contains(&made));
-    // Whoever does not ask for it does not wait for it, either.
+    // A VM that does not request it does not wait for it.
     pass(360);
     world.ctx.settings.reconciler.image_repository.create = false;
     assert_eq!(world.reconcile().await.unwrap(), Outcome::Done);
     world.ctx.settings.reconciler.image_repository.create = true;
-    // Once there is room it is made.
-    world.api.refuse_creation(None);
+    // It is created as soon as there is room.
+    world.api.reject_creation(None);
     pass(360);
     assert_eq!(world.reconcile().await.unwrap(), Outcome::Done);
     assert_eq!(world.api.requests(), [made]);

@@ -1,4 +1,4 @@
-//! The pod's requests follow the machine's size.
+//! The pod's requests follow the VM's size.
 
 use super::fake_api::{Fault, PODS, VMS};
 use super::world::{World, change_of_size, pass, request};
@@ -34,7 +34,7 @@ fn note(world: &World) -> Option<(String, String)> {
 }
 
 fn memory(current: u64, cpus: u64) -> String {
-    // As in the plan: overcommitted, and the part of QEMU with a display.
+    // As in the plan: overcommitted, and with the share of a QEMU with a display.
     (current * 4 / 5 + ((84 + 20 + cpus) << 20) + (8 << 30) / 512).to_string()
 }
 
@@ -67,10 +67,10 @@ async fn a_change_of_something_else_does_not_touch_the_requests() {
 
 #[tokio::test]
 async fn a_refused_resize_is_told_and_not_tried_again_soon_unless_something_else_is_wanted() {
-    // A server without the subresource, a role without the right, a change that cannot be.
+    // An API server without the subresource, a missing permission, an impossible change.
     for code in [404, 405, 403, 422] {
         let mut world = running().await;
-        world.api.refuse_resizes(Some(code));
+        world.api.reject_resizes(Some(code));
         world.edit(|machine| machine["currentCpus"] = 2.into());
         let requests = world.step().await;
         assert_eq!(
@@ -87,7 +87,7 @@ async fn a_refused_resize_is_told_and_not_tried_again_soon_unless_something_else
             world.restart_operator();
         }
         assert!(note(&world).is_some());
-        world.api.refuse_resizes(None);
+        world.api.reject_resizes(None);
         world.edit(|machine| machine["currentCpus"] = 3.into());
         world.settle().await;
         assert_eq!(
@@ -99,14 +99,14 @@ async fn a_refused_resize_is_told_and_not_tried_again_soon_unless_something_else
 
 #[tokio::test]
 async fn a_refused_resize_is_tried_again_from_time_to_time_and_told_once() {
-    // A role that is applied again, a server that is upgraded, a policy that goes.
+    // A restored role, an upgraded server, a removed policy.
     for code in [403, 404, 405, 422] {
         let mut world = running().await;
-        world.api.refuse_resizes(Some(code));
+        world.api.reject_resizes(Some(code));
         world.edit(|machine| machine["currentCpus"] = 2.into());
         world.settle().await;
-        let told = note(&world).unwrap();
-        assert_eq!(told.0, "ResizeRefused");
+        let condition = note(&world).unwrap();
+        assert_eq!(condition.0, "ResizeRefused");
         for restarted in [false, true] {
             if restarted {
                 world.restart_operator();
@@ -123,10 +123,10 @@ async fn a_refused_resize_is_tried_again_from_time_to_time_and_told_once() {
                 [request("PATCH", PODS, "vm/resize")],
                 "its status is as it was"
             );
-            assert_eq!(note(&world).as_ref(), Some(&told));
+            assert_eq!(note(&world).as_ref(), Some(&condition));
             assert_eq!(world.step().await, [""; 0]);
         }
-        world.api.refuse_resizes(None);
+        world.api.reject_resizes(None);
         pass(361);
         world.settle().await;
         assert_eq!((requests(&world).0.as_str(), note(&world)), ("1000m", None));
@@ -136,9 +136,9 @@ async fn a_refused_resize_is_tried_again_from_time_to_time_and_told_once() {
 #[tokio::test]
 async fn the_words_of_a_refusal_are_told_though_the_first_try_to_tell_them_fails() {
     let world = running().await;
-    world.api.refuse_resizes(Some(422));
+    world.api.reject_resizes(Some(422));
     world.edit(|machine| machine["currentCpus"] = 2.into());
-    // The question for the VM, the ConfigMap, the resize, the annotations, and then the status.
+    // The live read of the VM, the ConfigMap, the resize, the annotations, and then the status.
     world.api.fail(4, Fault::Refused(500));
     assert!(world.reconcile().await.is_err());
     assert!(!world.api.fault_is_due());
@@ -159,12 +159,12 @@ async fn a_node_without_room_is_told_by_its_own_words() {
         });
         world.pod_status(json!({"phase": "Running", "conditions": [condition]}));
         world.settle().await;
-        let told = note(&world);
+        let condition = note(&world);
         assert_eq!(
-            told.as_ref().map(|(reason, _)| reason.as_str()),
+            condition.as_ref().map(|(reason, _)| reason.as_str()),
             status.then_some(reason)
         );
-        assert!(told.is_none_or(|(_, message)| message.contains("enough capacity: cpu")));
+        assert!(condition.is_none_or(|(_, message)| message.contains("enough capacity: cpu")));
     }
 }
 
@@ -190,7 +190,7 @@ async fn resources_of_the_users_own_are_taken_as_they_are_and_followed() {
     };
     assert_eq!(present(&world), resources);
     world.run();
-    // A device is none of the things that can change while the pod is there.
+    // A device cannot change while the pod exists.
     world.api.change(VMS, "vm", |vm| {
         vm["spec"]["resources"] =
             json!({"requests": {"cpu": "2", "memory": "5Gi"}, "limits": {"memory": "7Gi", "example.org/gpu": "1"}});

@@ -1,4 +1,4 @@
-//! Restarts: asked for, carried out once, and needed.
+//! Restarts: requested, carried out once, and required.
 
 use super::fake_api::{Fault, PODS, VMS};
 use super::world::{CRASHED, World, one_disk, request};
@@ -65,7 +65,7 @@ async fn a_restart_is_carried_out_once_whichever_request_fails_and_though_the_op
                 let _ = world.reconcile().await;
                 world.restart_operator();
                 pods.extend(uid(&world).map(|uid| uid.to_string()));
-                // The kubelet ends what is deleted.
+                // The kubelet stops a deleted pod.
                 if world
                     .api
                     .get(PODS, "vm")
@@ -179,7 +179,7 @@ async fn what_a_running_machine_follows_and_what_only_looks_different_needs_no_r
     });
     world.settle().await;
     assert_eq!(required(&world), None);
-    // Neither a pod of the reference nor one of another version, which knows other fields.
+    // Neither a pod of the Java VM-Operator nor one of another version, which knows other fields.
     for annotation in [
         Value::Null,
         json!("{}"),

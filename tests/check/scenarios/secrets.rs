@@ -1,4 +1,4 @@
-//! The display secret: found, generated, followed, and never overwritten.
+//! The display Secret: found, generated, followed, and never overwritten.
 
 use super::fake_api::{CONFIG_MAPS, PODS, SECRETS, VMS};
 use super::world::{World, one_disk, request};
@@ -25,7 +25,7 @@ fn put(world: &World, name: &str, vm: &str) -> Value {
     )
 }
 
-/// The secrets that the pod's configuration volume is made of.
+/// The Secrets in the pod's configuration volume.
 fn mounted(world: &World) -> Vec<Value> {
     let pod = world.api.get(PODS, "vm").unwrap();
     let sources = pod["spec"]["volumes"][0]["projected"]["sources"]
@@ -56,7 +56,7 @@ async fn b36_a_secret_is_generated_that_lets_nobody_in_and_goes_with_its_vm() {
         secret["stringData"],
         json!({"display-password": "secret", "password-expiry": "now"})
     );
-    // B36: the reference leaves it behind.
+    // The Java VM-Operator leaves it behind.
     assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], "vm-uid");
     for (name, value) in labels("vm").as_object().unwrap() {
         assert_eq!(&secret["metadata"]["labels"][name], value);
@@ -123,7 +123,7 @@ async fn a_machine_without_a_display_gets_no_secret() {
 async fn a_new_password_wakes_the_kubelet_and_is_left_as_it_is() {
     let mut world = World::new(one_disk());
     world.settle().await;
-    // A fixed one: it has no expiry.
+    // A fixed password has no expiry.
     let fixed = json!({"display-password": "bmV3"});
     world.api.change(SECRETS, "vm-display-secret", |secret| {
         secret["data"] = fixed.clone()

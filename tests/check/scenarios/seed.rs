@@ -1,4 +1,4 @@
-//! The seed for cloud-init: whose instance it is, and what of it comes from secrets.
+//! The cloud-init seed: its instance ID, and its parts from Secrets.
 
 use super::fake_api::{CONFIG_MAPS, PODS, VMS};
 use super::world::{World, one_disk};
@@ -30,7 +30,7 @@ fn set(world: &World, cloud_init: Value) {
         .change(VMS, "vm", |vm| vm["spec"]["cloudInit"] = cloud_init);
 }
 
-/// A VM with the ConfigMap that the reference has made for it, or for a namesake.
+/// A VM with the ConfigMap that the Java VM-Operator has created for it, or for another VM with the same name.
 fn of_the_reference(cloud_init: Value, owner: &str) -> World {
     let world = with(cloud_init);
     let labels = json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "vm"});
@@ -71,13 +71,13 @@ async fn the_instance_stays_over_restarts_and_edits_of_anything_else() {
 
 #[tokio::test]
 async fn another_vm_with_the_same_seed_is_another_instance() {
-    let (world, namesake) = (with(json!({})), with(json!({})));
-    namesake
+    let (world, previous) = (with(json!({})), with(json!({})));
+    previous
         .api
         .change(VMS, "vm", |vm| vm["metadata"]["uid"] = "another".into());
     world.settle().await;
-    namesake.settle().await;
-    assert_ne!(instance(&world), instance(&namesake));
+    previous.settle().await;
+    assert_ne!(instance(&world), instance(&previous));
 }
 
 #[tokio::test]
@@ -95,7 +95,7 @@ async fn a_vm_that_is_taken_over_keeps_its_instance_until_its_seed_changes() {
     world.settle().await;
     let changed = instance(&world);
     assert_ne!(changed, "v17");
-    // What it was is past: nothing brings it back.
+    // The previous value is lost. Nothing restores it.
     world.restart_operator();
     world.edit(|machine| machine["currentCpus"] = 1.into());
     world.settle().await;
@@ -148,7 +148,7 @@ async fn what_comes_from_a_secret_is_mounted_and_stands_in_no_other_object() {
         .unwrap();
     let mount = json!({"name": "seed", "mountPath": "/etc/opt/vmrunner-seed", "readOnly": true});
     assert!(mounts.contains(&mount), "{mounts:?}");
-    // Its content is not looked at: the operator asks for no secret but display secrets.
+    // Its content is not read: the operator reads only display Secrets.
     world.restart_operator();
     assert_eq!(world.step().await, [""; 0]);
 }

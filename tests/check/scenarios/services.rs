@@ -1,4 +1,4 @@
-//! The load balancer service: made, followed, taken away, and never somebody else's.
+//! The load balancer service: created, updated, deleted, and never taken over from another owner.
 
 use super::fake_api::{Fault, SERVICES, VMS};
 use super::world::{World, one_disk, request};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use vm_operator::settings::{LoadBalancerService, Settings};
 
-fn switch(world: &mut World, setting: LoadBalancerService) {
+fn set_load_balancer(world: &mut World, setting: LoadBalancerService) {
     let mut settings = Settings::default();
     settings.reconciler.load_balancer_service = setting;
     world.ctx.settings = settings;
@@ -22,7 +22,7 @@ fn on() -> LoadBalancerService {
 
 fn with(machine: Value) -> World {
     let mut world = World::new(machine);
-    switch(&mut world, on());
+    set_load_balancer(&mut world, on());
     world
 }
 
@@ -84,7 +84,7 @@ async fn a_service_leads_to_the_display_and_follows_its_port() {
 
 #[tokio::test]
 async fn without_a_display_the_ports_into_the_guest_are_carried() {
-    // B36: the reference fails there.
+    // The Java VM-Operator fails there.
     let forward = json!([{"port": 2222, "guestPort": 22}, {"port": 5353, "guestPort": 53, "protocol": "UDP"}]);
     let world = with(json!({"display": {}, "networks": [{"user": {"forward": forward}}]}));
     world.settle().await;
@@ -117,7 +117,7 @@ async fn the_vms_words_are_laid_over_the_defaults_and_null_takes_one_away() {
         service(&world)["metadata"]["annotations"]["pool"],
         "private"
     );
-    // What is not said any more goes; what others have added stays.
+    // Omitted fields are removed. Fields of other managers remain.
     world.api.change(SERVICES, "vm", |service| {
         service["metadata"]["annotations"]["cloud"] = "id-7".into()
     });
@@ -142,14 +142,14 @@ async fn a_service_that_is_not_wanted_any_more_goes_and_is_not_asked_for_twice()
         if by_the_vm {
             say(&world, json!({}))
         } else {
-            switch(&mut world, LoadBalancerService::Off)
+            set_load_balancer(&mut world, LoadBalancerService::Off)
         }
         let requests = world.step().await;
         assert!(
             requests.contains(&request("DELETE", SERVICES, "vm")),
             "{requests:?}"
         );
-        // Giving back a load balancer takes its time.
+        // The release of a load balancer takes time.
         world.settle().await;
         world.api.remove(SERVICES, "vm");
         world.settle().await;
@@ -185,7 +185,7 @@ async fn a_service_of_somebody_else_is_neither_taken_over_nor_deleted_and_the_vm
             json!({"metadata": {"name": "vm", "labels": labels}, "spec": {}}),
         );
         for setting in [on(), LoadBalancerService::Off] {
-            switch(&mut world, setting.clone());
+            set_load_balancer(&mut world, setting.clone());
             for _ in 0..4 {
                 world.deliver();
                 world.reconcile().await.unwrap();
@@ -214,7 +214,7 @@ async fn a_refused_service_is_told_and_tried_again_later() {
     );
     let (reason, message) = note(&world).unwrap();
     assert!(
-        reason == "Rejected" && message.contains("refused by the test"),
+        reason == "Rejected" && message.contains("rejected by the test"),
         "{reason}: {message}"
     );
     world.settle().await;

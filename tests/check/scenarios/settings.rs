@@ -1,4 +1,4 @@
-//! The operator starts again with another configuration while VMs run.
+//! A restart of the operator with another configuration while VMs run.
 
 use super::fake_api::{CLAIMS, CONFIG_MAPS, PODS, VMS};
 use super::world::{World, one_disk, pass};
@@ -11,7 +11,7 @@ fn settings(reconciler: &str) -> Settings {
     Settings::parse(&text, "config.yaml").unwrap().0
 }
 
-/// The operator starts again with that configuration.
+/// Restarts the operator with that configuration.
 fn reload(world: &mut World, reconciler: &str) {
     world.restart_operator();
     world.ctx.settings = settings(reconciler);
@@ -80,7 +80,7 @@ async fn what_a_pod_may_do_changes_at_the_vms_next_start_and_not_before() {
         assert_eq!(rights(&world), old, "{settings}");
         world.api.remove(PODS, "vm");
         world.settle().await;
-        // One that others delete again and again is made later.
+        // A service that others delete repeatedly is created later.
         pass(60);
         world.settle().await;
         assert_eq!(rights(&world), after, "{settings}");
@@ -141,7 +141,7 @@ async fn an_image_repository_that_is_not_to_be_made_is_not_made() {
     assert_eq!(world.ready().0, "Starting");
 }
 
-/// The data of the VM's ConfigMap, but for the runner's own file.
+/// The data of the VM's ConfigMap without the runner's own file.
 fn logging(world: &World) -> Option<String> {
     let config_map = world.api.get(CONFIG_MAPS, "vm").unwrap();
     config_map["data"]["logging.properties"]
@@ -152,14 +152,14 @@ fn logging(world: &World) -> Option<String> {
 #[tokio::test]
 async fn the_config_map_keeps_how_logging_is_configured_and_no_vm_restarts_by_it() {
     let mut world = running().await;
-    assert_eq!(logging(&world), None, "nobody has said anything");
+    assert_eq!(logging(&world), None, "no value is set");
     let pod = world.api.get(PODS, "vm").unwrap()["metadata"]["uid"].clone();
     // Lines without effect are kept, too.
     let lines = "handlers=java.util.logging.ConsoleHandler\norg.jgrapes.level=FINE\n";
     reload(&mut world, &format!("loggingProperties: {}", json!(lines)));
     world.settle().await;
     assert_eq!(logging(&world).as_deref(), Some(lines));
-    // The VM's own count more.
+    // The values of the VM take precedence.
     world.edit(|_| {});
     world.api.change(VMS, "vm", |vm| {
         vm["spec"]["loggingProperties"] = ".level=FINE".into()
@@ -183,6 +183,6 @@ async fn the_config_map_keeps_how_logging_is_configured_and_no_vm_restarts_by_it
     );
     reload(&mut world, "cpuOvercommit: 2");
     world.settle().await;
-    assert_eq!(logging(&world), None, "nobody says anything any more");
+    assert_eq!(logging(&world), None, "no value is set any more");
     assert_eq!(world.api.get(PODS, "vm").unwrap()["metadata"]["uid"], pod);
 }

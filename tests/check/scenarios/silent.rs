@@ -1,4 +1,4 @@
-//! An API server that takes connections and requests and says nothing, or to ask later: over real sockets.
+//! An API server that accepts connections and requests and does not respond, or requests a delay. It uses real sockets.
 
 use super::fake_api::VMS;
 use axum::body::{Body, Bytes};
@@ -31,34 +31,34 @@ use vm_operator::k8s::leader::Leadership;
 use vm_operator::k8s::registry::Registry;
 use vm_operator::settings::Settings;
 
-/// How a request is answered, if at all.
+/// The response to a request, if there is one.
 enum Reply {
     Silence,
-    /// The header and the beginning of the body.
+    /// The header and the start of the body.
     Half(Value),
     Whole(Value),
-    /// The events of a watch, which stays open, by type and object.
+    /// The events of a watch, which remains open, by type and object.
     Events(Vec<(&'static str, Value)>),
     /// Too many requests.
     Later,
 }
 
-/// What is asked, and how often the like was asked before.
+/// The kind of a request, and the number of previous requests of this kind.
 type Script = fn(what: &str, path: &str, nth: usize) -> Reply;
 
-/// A server by a script.
+/// A scripted server.
 #[derive(Clone)]
 struct Server {
     script: Script,
-    asked: Arc<Mutex<BTreeMap<String, usize>>>,
+    requests: Arc<Mutex<BTreeMap<String, usize>>>,
 }
 
 impl Server {
-    /// One that listens, and a client of it whose requests time out soon.
+    /// A listening server, and a client with short time-outs.
     async fn start(script: Script) -> (Self, Client) {
         let server = Self {
             script,
-            asked: Arc::default(),
+            requests: Arc::default(),
         };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap())
@@ -96,8 +96,8 @@ impl Server {
             method => method,
         };
         let nth = {
-            let mut asked = self.asked.lock().unwrap();
-            let count = asked.entry(format!("{what} {path}")).or_default();
+            let mut requests = self.requests.lock().unwrap();
+            let count = requests.entry(format!("{what} {path}")).or_default();
             *count += 1;
             *count - 1
         };
@@ -114,7 +114,7 @@ impl Server {
             Reply::Whole(value) => return Ok(Response::new(Body::from(value.to_string()))),
             Reply::Half(value) => value.to_string().split_at(10).0.to_owned(),
             Reply::Events(events) => {
-                // The type comes first, as the API server writes it.
+                // The type comes first, as in events of a real API server.
                 let line =
                     |(type_, object)| format!("{{\"type\":\"{type_}\",\"object\":{object}}}\n");
                 events.into_iter().map(line).collect()
@@ -125,8 +125,8 @@ impl Server {
         Ok(Response::new(Body::new(StreamBody::new(frames))))
     }
 
-    fn asked(&self, what: &str) -> usize {
-        self.asked
+    fn requests(&self, what: &str) -> usize {
+        self.requests
             .lock()
             .unwrap()
             .get(what)
@@ -142,8 +142,8 @@ fn vm() -> Value {
     })
 }
 
-/// The first request of each kind meets silence, the second one half a page. The third one is told to come later.
-fn silent_at_first(what: &str, path: &str, nth: usize) -> Reply {
+/// The first request of each kind gets no response, the second one half a page. The third one is delayed.
+fn responds_late(what: &str, path: &str, nth: usize) -> Reply {
     let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": []});
     match (what, path, nth) {
         (_, _, 0) => Reply::Silence,
@@ -157,9 +157,9 @@ fn silent_at_first(what: &str, path: &str, nth: usize) -> Reply {
 
 #[tokio::test]
 async fn an_operator_whose_first_requests_are_never_answered_sees_everything_all_the_same() {
-    let (server, client) = Server::start(silent_at_first).await;
+    let (server, client) = Server::start(responds_late).await;
     let mut cluster = Cluster::new(client, vm::MANAGER);
-    cluster.watch_pause = Duration::from_millis(100);
+    cluster.watch_backoff_max = Duration::from_millis(100);
     cluster.leadership = Leadership::waiting();
     let ctx = Arc::new(Context::new(cluster, "ns".to_owned(), Settings::default()));
     let store = ctx.vms.reader();
@@ -175,9 +175,9 @@ async fn an_operator_whose_first_requests_are_never_answered_sees_everything_all
     ctx.register(&mut stores);
     assert!(
         seen.is_ok(),
-        "{:?}; asked: {:?}",
+        "{:?}; requests: {:?}",
         stores.missing(),
-        server.asked.lock().unwrap()
+        server.requests.lock().unwrap()
     );
     assert_eq!(store.state()[0].name_any(), "vm");
     standing_by.abort();
@@ -203,10 +203,10 @@ async fn a_write_that_is_asked_for_later_is_sent_once_and_then_by_the_controller
             .merge::<VirtualMachine, VmView>(&ctx.vms, "vm", &patch)
             .await
     };
-    let asked = || server.asked(&format!("PATCH {VMS}/vm"));
+    let requests = || server.requests(&format!("PATCH {VMS}/vm"));
     let error = write().await.unwrap_err();
     assert_eq!(
-        (asked(), error.code(), error.retry()),
+        (requests(), error.code(), error.retry()),
         (1, Some(429), Retry::Backoff(Duration::from_secs(30)))
     );
     assert_eq!(
@@ -214,7 +214,7 @@ async fn a_write_that_is_asked_for_later_is_sent_once_and_then_by_the_controller
         Action::requeue(Duration::from_secs(1))
     );
     write().await.unwrap();
-    assert_eq!(asked(), 2);
+    assert_eq!(requests(), 2);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The operator's start where the cluster is not as it should be: no definition yet, objects that cannot be read.
+//! The start of the operator in an incomplete cluster: without the definition, or with objects that cannot be decoded.
 
 use super::fake_api::VMS;
 use futures::StreamExt;
@@ -16,7 +16,7 @@ use vm_operator::k8s::cluster::Cluster;
 use vm_operator::k8s::registry::Stored;
 use vm_operator::settings::Settings;
 
-/// A server that lists VMs once it knows them, watches that tell nothing, and the objects that were created or patched.
+/// A server that lists VMs once it knows them, watches without events, and the created or patched objects.
 #[derive(Clone, Default)]
 struct Server {
     knows_vms: Arc<AtomicBool>,
@@ -95,14 +95,14 @@ async fn a_missing_definition_is_waited_for() {
     );
     assert!(ctx.vms.is_unknown());
     server.knows_vms.store(true, Ordering::Relaxed);
-    // The pauses have not grown so much that anybody would notice.
+    // The backoff has not grown noticeably.
     let seen = tokio::time::timeout(Duration::from_secs(6), stream.next())
         .await
         .unwrap()
         .unwrap();
     assert_eq!(seen.name, "vm");
     assert!(!ctx.vms.is_unknown());
-    // Who is told of a VM finds it in the store.
+    // A reconcile for a VM finds the VM in the store.
     assert_eq!(ctx.vms.reader().state().len(), 1);
 }
 

@@ -19,7 +19,7 @@ use vm_operator::settings::Settings;
 
 thread_local! {
     pub static SECONDS: Cell<i64> = const { Cell::new(1_767_268_800) };
-    /// What has passed whatever the clock says.
+    /// Time that has passed independent of the clock.
     static PASSED: Cell<u64> = const { Cell::new(0) };
     static START: Instant = Instant::now();
 }
@@ -77,7 +77,7 @@ impl World {
         world
     }
 
-    /// The operator's caches get to know what has happened.
+    /// Updates the operator's stores from the cluster.
     pub fn deliver(&self) {
         fill(&self.ctx.caches.pods, self.api.list(PODS));
         fill(&self.ctx.caches.claims, self.api.list(CLAIMS));
@@ -86,7 +86,7 @@ impl World {
         fill(&self.ctx.caches.services, self.api.list(SERVICES));
     }
 
-    /// A new operator, which knows what there is in the cluster and nothing else.
+    /// A new operator, which knows only the present objects of the cluster.
     pub fn restart_operator(&mut self) {
         self.ctx = context(&self.api);
         self.deliver();
@@ -100,7 +100,7 @@ impl World {
         reconcile(Arc::new(self.vm()), &self.ctx).await
     }
 
-    /// One reconcile that goes well, and its requests.
+    /// One successful reconcile, and its requests.
     pub async fn step(&self) -> Vec<String> {
         self.reconcile().await.unwrap();
         self.api.requests()
@@ -118,8 +118,8 @@ impl World {
         panic!("does not settle");
     }
 
-    /// The pod is gone, and the watch tells of it.
-    pub fn pod_goes(&self) {
+    /// Removes the pod, and reports that to the store.
+    pub fn remove_pod(&self) {
         let pod = self.api.remove(PODS, "vm").unwrap();
         self.ctx
             .caches
@@ -132,7 +132,7 @@ impl World {
         self.deliver();
     }
 
-    /// The kubelet's and the runner's part: the pod runs and says so.
+    /// The part of kubelet and runner: the pod runs and reports it.
     pub fn run(&self) {
         self.pod_status(json!({"phase": "Running"}));
         self.api.change(VMS, "vm", |vm| {
@@ -179,7 +179,7 @@ pub fn request(verb: &str, collection: &str, name: &str) -> String {
     format!("{verb} {collection}/{name}")
 }
 
-/// The requests by which a VM is started whose other objects exist.
+/// The requests that start a VM whose other objects exist.
 pub fn pod_and_status() -> [String; 3] {
     [
         request("GET", VMS, "vm"),
@@ -188,7 +188,7 @@ pub fn pod_and_status() -> [String; 3] {
     ]
 }
 
-/// The requests by which a running VM gets another size.
+/// The requests that resize a running VM.
 pub fn change_of_size() -> [String; 5] {
     let changed = [
         (CONFIG_MAPS, "vm"),

@@ -1,5 +1,5 @@
-//! Every fault at every call of the operator, on an API server in memory. It needs no cluster. The variables are in
-//! [`support::enumeration::simulated`].
+//! Each fault at each call of the operator, on an API server in memory. [`support::enumeration::simulated`] documents
+//! the variables.
 
 use support::enumeration::simulated::{self, Simulation};
 use support::vms;
@@ -15,15 +15,15 @@ fn every_fault_at_every_call_leads_to_the_same_end() {
     simulated::check(&vms::CONTROLLER, vms::SCENARIOS);
 }
 
-/// kube's recorder writes the real time into events, and names them after it.
-fn timeless(line: &str) -> String {
+/// kube's recorder writes real time into events, and into their names.
+fn without_time(line: &str) -> String {
     match line.contains(" events.events.k8s.io ") {
         true => line.split(' ').take(3).collect::<Vec<_>>().join(" "),
         false => line.to_owned(),
     }
 }
 
-/// Else no failure could be repeated by its seed.
+/// Without this, a seed would not repeat a failure.
 #[test]
 fn a_seed_repeats_every_step_of_a_run() {
     let simulation = Simulation::new(&vms::CONTROLLER);
@@ -36,7 +36,7 @@ fn a_seed_repeats_every_step_of_a_run() {
                     simulation
                         .history(seed, scenario, &reference, case)
                         .iter()
-                        .map(|line| timeless(line)),
+                        .map(|line| without_time(line)),
                 )
             };
             let first = run(1);

@@ -1,6 +1,5 @@
-# Ends a cluster, a killed or half-started one as well, and leaves nothing of
-# it. What is ours is known by our directory, our cgroup or our own names; a
-# process is never chosen by its program's name.
+# Stops a cluster, also a killed or half-started one, and removes all of it. The cluster's resources are identified by
+# its directory, its cgroup or its names. A process is never selected by the name of its program.
 
 clean_up() {
     kill_recorded
@@ -9,8 +8,8 @@ clean_up() {
     remove_network
     detach_loop_devices
     unmount_all
-    # A lock that the kubelet had on a device shows its path only while mounted;
-    # and a device in use lets go when its last user has.
+    # A kubelet's reference to a device shows its path only while mounted, and a device in use is released by its last
+    # user.
     detach_loop_devices
     remove_cgroups
     restore_sysctls
@@ -33,13 +32,13 @@ kill_pods() {
     die "these processes of pods do not end: $(tr '\n' ' ' <<<"$pids"); try again, or reboot"
 }
 
-# What no pid file names: shims, and a component whose starter was killed before
-# it could write one. Their arguments tie them to our directory.
+# Processes without a PID file: shims, and a component whose starter was killed before it could write one. Their
+# arguments contain the cluster's directory.
 kill_strays() {
     local entry pid arguments
     for entry in /proc/[0-9]*; do
         pid=${entry##*/}
-        # It may have ended since it was listed.
+        # It may have exited since it was listed.
         { mapfile -d '' -t arguments <"$entry/cmdline"; } 2>/dev/null || continue
         ((${#arguments[@]} > 1)) || continue
         case ${arguments[0]##*/} in
@@ -49,7 +48,7 @@ kill_strays() {
         esac
         kill -KILL "$pid" 2>/dev/null || true
     done
-    # The shims' sockets are outside of our directory, by names that only they know.
+    # The shims' sockets are outside of the directory, and only the shims know their names.
     local file socket
     for file in "$DIR"/containerd/state/io.containerd.runtime.v2.task/*/*/address; do
         [[ -e $file ]] || continue
@@ -68,14 +67,14 @@ remove_network() {
     for link in "$POD_BRIDGE" "$NODE_BRIDGE"; do
         ! ip link show "$link" >/dev/null 2>&1 || ip link delete "$link"
     done
-    # Only while the record says that a cluster of ours has been up since the
-    # machine booted: another Kubernetes here would have the same table.
+    # Only if the record says that this cluster has run since the machine booted: another Kubernetes here would have the
+    # same table.
     if [[ -e $RECORD ]]; then
         nft delete table ip kube-proxy 2>/dev/null || true
         nft delete table ip6 kube-proxy 2>/dev/null || true
     fi
-    # The library that calls the plugins keeps its results here; ours name our
-    # network or, for the loopback device, a path below our directory.
+    # The library that calls the plugins stores its results here. Those of this cluster have the name of its network or,
+    # for the loopback device, a path below its directory.
     local file
     for file in /var/lib/cni/results/*; do
         ! grep --quiet --fixed-strings -e "\"$POD_NETWORK\"" -e "$DIR/" "$file" 2>/dev/null || rm -f "$file"
@@ -98,7 +97,7 @@ save_sysctls() {
 
 restore_sysctls() {
     local name value
-    # Of this boot only: the machine may have other settings since.
+    # Only of this boot, because the machine may have other settings since.
     [[ -e $RECORD && -e $DIR/sysctls ]] || return 0
     while read -r name value; do
         echo "$value" 2>/dev/null >"/proc/sys/$name" || true
@@ -107,8 +106,8 @@ restore_sysctls() {
 
 # --- devices and mounts -----------------------------------------------------
 
-# Ours are those whose file is below our directory, and those in turn whose
-# file is one of our devices: so does the kubelet hold a device that a pod uses.
+# The devices whose file is below the cluster's directory, and the devices whose file is one of these: the kubelet's
+# references to the devices of pods.
 detach_loop_devices() {
     local round device backing found
     local -A ours=()
@@ -126,7 +125,7 @@ detach_loop_devices() {
 
 unmount_all() {
     local target
-    # Last mounted first; a busy one goes when its last user has.
+    # In reverse order of mounting. A busy one is released by its last user.
     awk -v dir="$DIR/" 'index($5, dir) == 1 { print $5 }' /proc/self/mountinfo | tac | while read -r target; do
         target=$(printf '%b' "$target")
         umount "$target" 2>/dev/null || umount --lazy "$target" 2>/dev/null || true
@@ -144,8 +143,8 @@ remove_cgroups() {
 
 remove_directory() {
     local left
-    # The one place of the kubelet that cannot be moved. Plugins of other
-    # kubelets would be there too, so only our own files go.
+    # The only directory of the kubelet that cannot be moved. Plugins of other kubelets would be there too, so only this
+    # cluster's files are removed.
     if [[ -e $RECORD ]]; then
         rm -f /var/lib/kubelet/device-plugins/{kubelet.sock,kubelet_internal_checkpoint,DEPRECATION,vmoperator-*.sock}
         rmdir /var/lib/kubelet/device-plugins /var/lib/kubelet 2>/dev/null || true

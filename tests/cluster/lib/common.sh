@@ -1,8 +1,8 @@
-# Messages, timing, and processes that are ours: each is recorded by pid and
-# start time, so that a recycled pid is never taken for one of them.
+# Messages, timing, and processes of the cluster. Each process is recorded by PID and start time, so that a recycled PID
+# is never taken for one of them.
 
-# One per machine, outside of $DIR: says which directory the running cluster
-# has, and that bridges, cgroups and nft tables of our names are ours.
+# One per machine, outside of $DIR: the directory of the running cluster. It marks bridges, cgroups and nft tables with
+# these names as those of this project.
 RECORD=/run/vmop-cluster.record
 
 say() { printf '%s\n' "$*"; }
@@ -16,8 +16,8 @@ seconds_since() {
     awk -v from="$1" -v to="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", to - from }'
 }
 
-# step TEXT COMMAND...: runs it here (not in a condition, so that errexit holds
-# within) and prints what it was and how long it took.
+# step TEXT COMMAND...: runs the command (not in a condition, so that errexit applies to it) and prints the text and the
+# time
 step() {
     local text=$1 begin=$EPOCHREALTIME
     shift
@@ -25,8 +25,8 @@ step() {
     printf '%-34s %s\n' "$text" "$(seconds_since "$begin")"
 }
 
-# wait_for SECONDS WHAT COMMAND...: until the command succeeds. Ends at once
-# when one of our processes has ended, and names its log.
+# wait_for SECONDS TEXT COMMAND...: waits until the command succeeds. Fails immediately when a process of the cluster
+# has exited, and names its log.
 wait_for() {
     local limit=$1 what=$2 begin=$SECONDS
     shift 2
@@ -45,17 +45,17 @@ last_words() {
 
 lock() {
     exec 9>/run/vmop-cluster.lock
-    # A little patience: a killed run's last child may hold it for a moment.
+    # A short wait, because the last child of a killed run may still hold the lock.
     flock --timeout 10 9 || die "another up or down is running; wait for it"
 }
 
-# --- our processes ----------------------------------------------------------
+# --- processes of the cluster ----------------------------------------------
 
-# Field 22 of /proc/PID/stat, in ticks since boot. The second field may hold
-# spaces and brackets, so count from the last bracket.
+# Field 22 of /proc/PID/stat, in ticks since boot. The second field may contain spaces and brackets, so count from the
+# last bracket.
 start_time() {
     local stat
-    # Not $(<file): where the file is missing, that ends the shell under errexit.
+    # Not $(<file): with a missing file it exits the shell under errexit.
     { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
     stat=${stat##*) }
     # shellcheck disable=SC2086 # words are wanted
@@ -64,11 +64,10 @@ start_time() {
     printf '%s' "${20}"
 }
 
-# All traffic stays on this machine, whatever proxies the caller has.
+# All traffic stays on this machine, independent of the caller's proxies.
 WITHOUT_PROXY=(env -u HTTP_PROXY -u HTTPS_PROXY -u ALL_PROXY -u http_proxy -u https_proxy -u all_proxy)
 
-# spawn NAME COMMAND...: in the background, in a session of its own and without
-# the lock.
+# spawn NAME COMMAND...: starts it in the background, in its own session and without the lock
 spawn() {
     local name=$1 pid
     shift
@@ -92,7 +91,7 @@ dead_process() {
     done
 }
 
-# Kills outright: nothing of the state is kept.
+# SIGKILL, because no state is retained.
 kill_recorded() {
     local file
     for file in "$DIR"/pids/*; do
@@ -133,7 +132,7 @@ remember_cluster() {
     make_kubectl
 }
 
-# One for machines that have none.
+# A kubectl for machines without one.
 make_kubectl() {
     cat >"$DIR/bin/kubectl" <<SH
 #!/bin/sh
@@ -146,7 +145,7 @@ remember_settings() { printf 'VMOP_DEVICE_OWNERSHIP=%s\n' "$DEVICE_OWNERSHIP" >"
 
 forget_cluster() { rm -f "$RECORD"; }
 
-# Names of bridges and cgroups are the machine's; two clusters would share them.
+# Bridges and cgroups have machine-wide names, which two clusters would share.
 refuse_foreign_cluster() {
     local other file
     [[ -e $RECORD ]] || return 0
@@ -176,8 +175,8 @@ is_healthy() {
 
 need_cluster() { [[ -e $DIR/admin.kubeconfig ]] || die "there is no cluster in $DIR; start one with: $0 up"; }
 
-# What kubectl remembers of a cluster's kinds it finds by the address, and each cluster here has the same one: it is kept with
-# the cluster's state, and goes with it.
+# kubectl's discovery cache is named after the cluster's address, which is the same for each cluster here. So the cache
+# is stored with the cluster's state and removed with it.
 KUBECTL_ENVIRONMENT=("KUBECONFIG=$DIR/admin.kubeconfig" "KUBECACHEDIR=$DIR/kubectl-cache")
 
 kubectl() { "${WITHOUT_PROXY[@]}" "${KUBECTL_ENVIRONMENT[@]}" "$DIR/bin/vmop-kube" kubectl "$@" 9>&-; }

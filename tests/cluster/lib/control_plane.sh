@@ -12,7 +12,7 @@ start_control_plane() {
 }
 
 start_etcd() {
-    # Nothing here has to survive a power cut, so no commit waits for the disk.
+    # The data need not survive a power failure, so commits do not wait for the disk.
     spawn etcd "$DIR/bin/vmop-kube" etcd --name "$NODE_NAME" --data-dir "$DIR/etcd" --unsafe-no-fsync \
         --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
         --listen-peer-urls http://127.0.0.1:2380 --initial-advertise-peer-urls http://127.0.0.1:2380 \
@@ -20,7 +20,7 @@ start_etcd() {
 }
 
 start_apiserver() {
-    # Tests read from the audit log who asked for what, and when it was allowed.
+    # Tests read the requests, their users and their decisions from the audit log.
     cat >"$DIR/configuration/audit.yaml" <<'YAML'
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -28,10 +28,9 @@ omitStages: [RequestReceived]
 rules:
   - level: Metadata
 YAML
-    # requestheader: no proxy of that name exists, but without these the other
-    # components complain each second about a missing CA.
-    # OwnerReferencesPermissionEnforcement is off by default but on in some
-    # distributions, and it changes which rights an operator needs.
+    # requestheader: no proxy has that name, but without these options the other components log a missing CA each
+    # second. OwnerReferencesPermissionEnforcement is off by default but on in some distributions. It changes the
+    # permissions that an operator needs.
     spawn kube-apiserver "$DIR/bin/vmop-kube" kube-apiserver \
         --etcd-servers http://127.0.0.1:2379 \
         --bind-address "$NODE_ADDRESS" --advertise-address "$NODE_ADDRESS" --secure-port "$API_PORT" \
@@ -54,14 +53,14 @@ YAML
         --audit-log-maxsize 200 --audit-log-maxbackup 2
 }
 
-# As a crash does it: without a word to anybody. Objects are in etcd, which goes on.
+# Simulates a crash: SIGKILL without notice. Objects are in etcd, which continues to run.
 restart_apiserver() {
     need_root
     need_cluster
     lock
     end_recorded kube-apiserver KILL
     local tries
-    # Now and then the address is still taken though the process is gone.
+    # Sometimes the address is still in use after the process has exited.
     for ((tries = 0; tries < 5; tries++)); do
         start_apiserver
         if (wait_for 60 "the API server" api_ready); then return; fi
@@ -75,8 +74,8 @@ api_ready() { [[ $(kubectl get --raw /readyz) == ok ]]; }
 
 has_default_account() { kubectl get serviceaccount default --namespace default; }
 
-# What kubeadm would do: logs, exec and port-forward are the API server's calls
-# to the kubelet, and the kubelet asks the API server whether it may.
+# As kubeadm does: the API server calls the kubelet for logs, exec and port-forward, and the kubelet asks the API server
+# for authorization.
 bind_kubelet_api() {
     kubectl apply --filename - >/dev/null <<'YAML'
 apiVersion: rbac.authorization.k8s.io/v1
@@ -91,9 +90,9 @@ YAML
 
 start_controller_manager() {
     local config=$CERTS/kube-controller-manager.kubeconfig
-    # The request rates are those of a cluster that starts a hundred pods at once.
-    # The grace period: a test waits until a lost node is noticed. The kubelet reports every 5 s (nodeStatusUpdateFrequency,
-    # and a quarter of nodeLeaseDurationSeconds), so that a busy machine has three more tries.
+    # The request rates suit the start of a hundred pods at a time. The grace period is short, because a test waits
+    # until a lost node is detected. The kubelet reports every 5 s (nodeStatusUpdateFrequency, and a quarter of
+    # nodeLeaseDurationSeconds), so that a busy machine has three more tries.
     spawn kube-controller-manager "$DIR/bin/vmop-kube" kube-controller-manager \
         --kubeconfig "$config" --authentication-kubeconfig "$config" --authorization-kubeconfig "$config" \
         --bind-address 127.0.0.1 --leader-elect=false --use-service-account-credentials \

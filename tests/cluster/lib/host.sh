@@ -1,4 +1,4 @@
-# What the machine must have: root, tools, free ports.
+# Prerequisites of the machine: root, tools, free ports.
 
 # The Debian package of each tool that is called, here or by containerd.
 declare -A PACKAGE_OF=(
@@ -7,13 +7,13 @@ declare -A PACKAGE_OF=(
     [ip]=iproute2 [ss]=iproute2 [losetup]=mount [findmnt]=util-linux [modprobe]=kmod
     [openssl]=openssl [mkfs.ext4]=e2fsprogs [gcc]=gcc
 )
-# Packages that bring files instead of commands, by a file of each.
+# Packages that provide files instead of commands, each with one of its files.
 declare -A PACKAGE_OF_FILE=(
     [/usr/lib/cni/bridge]=containernetworking-plugins
     [/usr/include/stdio.h]=libc6-dev
     [/bin/busybox]=busybox-static
 )
-# The tests make images with these; the cluster itself does without.
+# The tests build images with these. The cluster itself does not need them.
 EXTRA_PACKAGES=(mmdebstrap buildah)
 
 PORTS=("2379 etcd" "2380 etcd" "$API_PORT kube-apiserver" "10250 kubelet" "10248 kubelet" "10249 kube-proxy"
@@ -69,13 +69,13 @@ holder_name() {
     say "${name:-another process}"
 }
 
-# Built into some kernels, modules of others.
+# Built into some kernels, and modules of others.
 load_modules() {
     local module
     for module in overlay loop nf_tables br_netfilter nf_conntrack; do
         modprobe --quiet "$module" 2>/dev/null || true
     done
-    # A Service's answer between two pods of one bridge has to pass conntrack.
+    # The response of a Service between two pods of one bridge must pass conntrack.
     [[ ! -e /proc/sys/net/bridge/bridge-nf-call-iptables ]] ||
         echo 1 >/proc/sys/net/bridge/bridge-nf-call-iptables
 }

@@ -2,7 +2,7 @@
 
 CONTAINERD_SOCKET=$DIR/containerd/containerd.sock
 
-# Made here, as there is no registry to pull them from.
+# Built here, because there is no registry to pull them from.
 build_images() {
     local root
     root=$(mktemp -d)
@@ -56,8 +56,7 @@ load_archives() {
     done
 }
 
-# Prints each image's name. An archive without one would get a name made of
-# today's date, which no pod could ask for.
+# Prints each image's name. An archive without one would get a name from the present date, which no pod could use.
 import_archive() {
     local output names
     output=$(ctr --address "$CONTAINERD_SOCKET" --namespace k8s.io images import "$1" 2>&1) ||

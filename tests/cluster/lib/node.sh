@@ -4,13 +4,11 @@
 NODE_BRIDGE=vmop-node
 POD_BRIDGE=vmop-pods
 POD_NETWORK=vmop-cluster
-# All pods' cgroups are below this one, so that a killed run's processes can be
-# told from everybody else's.
+# The parent cgroup of all pods, which identifies the processes of a killed run.
 CGROUP=vmop-cluster
 
-# The node's address is on a bridge of its own: it needs no network card and is
-# the same on each machine. (A bridge without ports has no carrier; for the
-# machine's own traffic that does not matter.)
+# The node's address is on its own bridge, so it needs no network card and is the same on each machine. (A bridge
+# without ports has no carrier. The machine's own traffic does not need one.)
 make_node_bridge() {
     load_modules
     ip link add "$NODE_BRIDGE" type bridge
@@ -24,7 +22,7 @@ start_containerd() {
     spawn_containerd
 }
 
-# The pods that run go on: each has a shim of its own.
+# Running pods continue, because each has its own shim.
 change_device_ownership() {
     [[ ${1:-} == true || ${1:-} == false ]] || die "device-ownership is true or false"
     need_root
@@ -45,7 +43,7 @@ spawn_containerd() {
 
 write_pod_network() {
     # The range starts at .10 so that the bridge's own address is never a pod's.
-    # No masquerade: pods have no business outside of this machine.
+    # No masquerading, because pods must not reach other machines.
     cat >"$DIR/cni/10-vmop.conflist" <<JSON
 {
   "cniVersion": "0.4.0",
@@ -124,7 +122,7 @@ spawn_kubelet() {
         --hostname-override "$NODE_NAME" --node-ip "$NODE_ADDRESS"
 }
 
-# As a node's update does it: without a word to the pods.
+# Simulates an update of the node: a restart without notice to the pods.
 restart_kubelet() {
     need_root
     need_cluster
@@ -135,8 +133,8 @@ restart_kubelet() {
     wait_for 60 "the node" node_ready
 }
 
-# For the control plane the node is lost; its containers run on. Who asks for it may be killed: then it comes back all the
-# same.
+# For the control plane the node is lost, and its containers continue to run. The node also comes back if the caller is
+# killed.
 kubelet_away() {
     [[ ${1:-} =~ ^[1-9][0-9]*$ ]] || die "for how many seconds is the kubelet to be away?"
     need_root
@@ -152,7 +150,7 @@ kubelet_back() {
     need_root
     need_cluster
     lock
-    # Nobody else has to bring it back then, at a time when it may be away again.
+    # No other process has to restore it then, at a time when it may be away again.
     local pid began
     if { read -r pid began <"$DIR/kubelet-back"; } 2>/dev/null; then
         [[ $pid == "$$" || $(start_time "$pid") != "$began" ]] || kill -TERM -- "-$pid"
@@ -211,7 +209,7 @@ kubeAPIBurst: 200
 YAML
 }
 
-# conntrack: its limits are the machine's, not ours to change.
+# conntrack: its limits are machine-wide, so they are not changed.
 write_proxy_configuration() {
     cat >"$DIR/configuration/kube-proxy.yaml" <<YAML
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
@@ -231,14 +229,14 @@ YAML
 
 # --- cgroups ----------------------------------------------------------------
 
-# Each mounted hierarchy: many under cgroup v1, one under v2.
+# Each mounted hierarchy: several under cgroup v1, one under v2.
 cgroup_mounts() { findmnt --noheadings --raw --output TARGET --types cgroup,cgroup2; }
 
-# The kubelet wants its root to exist.
+# The kubelet requires its root to exist.
 make_cgroup() {
     local mount file
     for mount in $(cgroup_mounts); do
-        # v2: the controllers have to be passed down. Untried.
+        # v2: the controllers must be enabled for the children. Untested.
         if [[ -w $mount/cgroup.subtree_control ]]; then
             for file in cpu cpuset io memory pids; do
                 echo "+$file" >"$mount/cgroup.subtree_control" 2>/dev/null || true

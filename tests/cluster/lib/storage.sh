@@ -1,4 +1,4 @@
-# The default StorageClass and the process that answers its claims.
+# The default StorageClass and its provisioner.
 
 start_storage() {
     kubectl apply --filename - >/dev/null <<'YAML'

@@ -1,20 +1,20 @@
-//! Who has written what, by the API server's audit log.
+//! Writes and their authors, from the API server's audit log.
 
-use super::rig;
+use super::environment;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 
-/// The log from a moment on.
+/// The log since a position.
 pub struct AuditLog {
     from: u64,
 }
 
-/// A request that writes.
+/// A write request.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// When it came in.
+    /// The time of the request.
     pub at: Timestamp,
     /// `create`, `patch`, `update`, `delete` or `deletecollection`.
     pub verb: String,
@@ -22,9 +22,9 @@ pub struct Write {
     pub resource: String,
     /// Namespace and name of the object.
     pub object: (String, String),
-    /// The pod that it came from.
+    /// The pod that sent it.
     pub pod: String,
-    /// Whether it changes anything: a runner looks at its VM by a write that does not.
+    /// Whether it changes anything. A runner reads its VM by a write without changes.
     pub is_kept: bool,
 }
 
@@ -38,10 +38,10 @@ impl AuditLog {
         }
     }
 
-    /// All that a service account has written, but for events and the lease by which one operator leads.
+    /// All writes of a service account without events and the Lease.
     ///
     /// # Panics
-    /// If the log cannot be read.
+    /// The log cannot be read.
     pub fn writes_by(&self, namespace: &str, account: &str) -> Vec<Write> {
         let apart = |write: &Write| ["events", "leases"].contains(&write.resource.as_str());
         self.all_writes_by(namespace, account)
@@ -50,10 +50,10 @@ impl AuditLog {
             .collect()
     }
 
-    /// All that a service account has written.
+    /// All writes of a service account.
     ///
     /// # Panics
-    /// If the log cannot be read.
+    /// The log cannot be read.
     pub fn all_writes_by(&self, namespace: &str, account: &str) -> Vec<Write> {
         let user = format!("system:serviceaccount:{namespace}:{account}");
         let entries = self.text();
@@ -71,7 +71,7 @@ impl AuditLog {
     fn text(&self) -> String {
         let mut file = File::open(path())
             .unwrap_or_else(|e| panic!("{}: {e}; run `make cluster`", path().display()));
-        // It begins anew at 200 MB.
+        // The log is rotated at 200 MB.
         let begins_anew = file.metadata().is_ok_and(|meta| meta.len() < self.from);
         file.seek(SeekFrom::Start(if begins_anew { 0 } else { self.from }))
             .unwrap();
@@ -82,7 +82,7 @@ impl AuditLog {
 }
 
 impl Write {
-    /// That of an entry of the log, if it is one.
+    /// The write of an entry of the log, if it is one.
     pub fn read(entry: &Value) -> Option<Self> {
         let verb = entry["verb"].as_str()?;
         if !["create", "patch", "update", "delete", "deletecollection"].contains(&verb) {
@@ -108,5 +108,5 @@ impl Write {
 }
 
 fn path() -> std::path::PathBuf {
-    rig::dir().join("logs/audit.log")
+    environment::dir().join("logs/audit.log")
 }

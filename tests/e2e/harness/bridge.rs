@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-/// A bridge of the node, which is this machine, without an address or another member. Dropping it removes it.
+/// A bridge of the node, which is this machine, without an address. Dropping it removes it.
 pub struct Bridge(&'static str);
 
 impl Bridge {
-    /// Makes it, anew if a run that was killed has left one.
+    /// Creates the bridge. A bridge of a killed run is replaced.
     pub fn make(name: &'static str) -> Self {
         drop(Self(name));
         assert!(ip(&["link", "add", name, "type", "bridge"]).is_ok());
@@ -15,7 +15,7 @@ impl Bridge {
         bridge
     }
 
-    /// What is on it, a line for each.
+    /// The interfaces on it, one per line.
     pub fn members(&self) -> Vec<String> {
         let links = ip(&["-o", "link", "show", "master", self.0]).unwrap();
         links.lines().map(str::to_owned).collect()

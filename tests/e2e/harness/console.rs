@@ -1,4 +1,4 @@
-//! The guest's serial console, as a user reaches it: `kubectl exec -i POD -- vm-runner console`.
+//! The guest's serial console through `kubectl exec -i POD -- vm-runner console`.
 
 use super::{Space, kubectl};
 use std::process::Stdio;
@@ -7,20 +7,20 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Child;
 
-/// Until an answer is there. A line goes to the guest and back in a second; setting up the connection takes another.
+/// The time limit of a response. A line and its echo take a second, and the connection another.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the guest wrote since it was booted.
+/// The output of the guest since its boot.
 ///
 /// # Errors
-/// What kubectl complained about.
+/// The error output of kubectl.
 pub async fn log(space: &Space, pod: &str) -> Result<String, String> {
     space
         .try_kubectl(&["exec", pod, "--", "vm-runner", "console", "--log"])
         .await
 }
 
-/// Types `poweroff` and looks on until the machine is gone and the console with it.
+/// Types `poweroff` and waits until the guest has powered off and the console has closed.
 pub async fn power_off(space: &Space, pod: &str) {
     let mut console = attach(space, pod);
     console
@@ -37,10 +37,10 @@ pub async fn power_off(space: &Space, pod: &str) {
     );
 }
 
-/// Types a line, and waits until the guest says something or the console ends: then it has read the line.
+/// Types a line. Returns after the guest has written output or the console has closed, so that the line was read.
 ///
 /// # Errors
-/// If it cannot be typed, or nothing comes of it.
+/// The line cannot be typed, or there is no output.
 pub async fn write_line(space: &Space, pod: &str, line: &str) -> Result<(), String> {
     let mut console = attach(space, pod);
     let typed = console
@@ -55,15 +55,15 @@ pub async fn write_line(space: &Space, pod: &str, line: &str) -> Result<(), Stri
     let answered = tokio::time::timeout(ANSWER_TIMEOUT, answer).await;
     console.kill().await.map_err(|e| e.to_string())?;
     answered
-        .map_err(|_| format!("the guest says nothing to {line:?}"))?
+        .map_err(|_| format!("the guest does not respond to {line:?}"))?
         .map(drop)
         .map_err(|e| e.to_string())
 }
 
-/// What a shell command prints in the guest, in one line.
+/// The output of a shell command in the guest, in one line.
 ///
 /// # Errors
-/// If there is no answer.
+/// There is no output.
 pub async fn shell(space: &Space, pod: &str, script: &str) -> Result<String, String> {
     static ASKED: AtomicU32 = AtomicU32::new(0);
     let mark = format!("answer-{}", ASKED.fetch_add(1, Ordering::Relaxed));
@@ -78,14 +78,14 @@ pub async fn shell(space: &Space, pod: &str, script: &str) -> Result<String, Str
         .await
         .map_err(|e| e.to_string())?;
     let answer = async {
-        let mut said = String::new();
+        let mut output = String::new();
         while let Some(line) = lines.next_line().await.map_err(|e| e.to_string())? {
             if let Some((_, answer)) = line.split_once(&format!("TINY sh {mark} ")) {
                 return Ok(answer.trim().to_owned());
             }
-            said.push_str(&line);
+            output.push_str(&line);
         }
-        Err(format!("the console ended after {said:?}"))
+        Err(format!("the console ended after {output:?}"))
     };
     tokio::time::timeout(ANSWER_TIMEOUT, answer)
         .await

@@ -1,33 +1,32 @@
 //! The guest's disk: a copy of the tiny guest's image behind a loop device of the node, and a PersistentVolume for it.
-//! The node is this machine, so a test can also look at what the guest wrote.
+//! The node is this machine, so that tests can read the disk.
 
-use super::{kubectl, rig};
+use super::{environment, kubectl};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where the guest keeps its counts.
+/// The position of the guest's counts.
 const COUNTS_OFFSET: u64 = 47 << 20;
 
-/// How often a guest was booted, and how it was asked to shut down.
+/// The counts of a guest's boots and shutdowns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// Boots.
     pub boot: u32,
-    /// Shut-downs by the power button or the guest agent. A guest whose plug was pulled counts none.
+    /// Shutdowns by the power button or the guest agent. A guest that was powered off counts none.
     pub shutdowns: u32,
 }
 
 impl Counts {
-    /// Reads the guest's words: `boot=1 powerbuttons=0 agentshutdowns=0`.
+    /// Parses the guest's counts: `boot=1 powerbuttons=0 agentshutdowns=0`.
     pub fn parse(text: &str) -> Option<Self> {
         let count = |name: &str| {
-            let word = text
+            let value = text
                 .split_whitespace()
                 .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))?;
-            word.parse::<u32>().ok()
+            value.parse::<u32>().ok()
         };
         Some(Self {
             boot: count("boot")?,
@@ -36,7 +35,7 @@ impl Counts {
     }
 }
 
-/// A disk. It is there until [`Disk::remove`], or until the next run removes it.
+/// A disk. It exists until [`Disk::remove`], or until the next run removes it.
 #[derive(Debug)]
 pub struct Disk {
     /// Name of the volume.
@@ -46,12 +45,16 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes a disk with the tiny guest.
+    /// Creates a disk with the tiny guest.
     pub fn tiny(volume: &str) -> Self {
-        let file = rig::disks_dir().join(format!("{volume}.img"));
+        let file = environment::disks_dir().join(format!("{volume}.img"));
         tool(
             "cp",
-            &["--sparse=always", &text(&rig::guest_image()), &text(&file)],
+            &[
+                "--sparse=always",
+                &text(&environment::guest_image()),
+                &text(&file),
+            ],
         );
         let device = tool("losetup", &["--find", "--show", &text(&file)]);
         Self {
@@ -61,9 +64,9 @@ impl Disk {
         }
     }
 
-    /// Makes the volume: with those labels, for that claim and no other.
+    /// Creates the volume with those labels, reserved for that claim.
     pub async fn publish(&self, labels: &Value, namespace: &str, claim: &str) {
-        let node = kubectl::must(&[
+        let node = kubectl::run(&[
             "get",
             "nodes",
             "--output",
@@ -89,7 +92,7 @@ impl Disk {
         kubectl::create(&volume).await.unwrap();
     }
 
-    /// What the guest has written.
+    /// The counts that the guest has written.
     pub fn counts(&self) -> Counts {
         let mut line = [0; 512];
         File::open(&self.file)
@@ -101,7 +104,7 @@ impl Disk {
             .unwrap_or_else(|| panic!("the disk {} holds no counts: {line:?}", self.volume))
     }
 
-    /// Removes the volume and the disk. The claim may go later; then the volume does too.
+    /// Removes the volume and the disk. If the claim is deleted later, the volume is, too.
     pub async fn remove(&self) {
         let args = [
             "delete",
@@ -118,9 +121,9 @@ impl Disk {
     }
 }
 
-/// Removes all disks that earlier runs have left.
+/// Removes the disks of earlier runs.
 pub fn remove_all() {
-    let dir = rig::disks_dir();
+    let dir = environment::disks_dir();
     let listed = tool(
         "losetup",
         &[
@@ -137,13 +140,17 @@ pub fn remove_all() {
         }
     }
     for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(rig::PREFIX) {
+        if entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with(environment::PREFIX)
+        {
             drop(fs::remove_file(entry.path()));
         }
     }
 }
 
-/// The kernel lets go of the device when its last user does.
+/// The kernel releases the device with its last user.
 fn detach(device: &str) {
     drop(Command::new("losetup").args(["--detach", device]).output());
 }
@@ -157,12 +164,12 @@ fn tool(name: &str, args: &[&str]) -> String {
         .args(args)
         .output()
         .unwrap_or_else(|e| panic!("{name}: {e}"));
-    let words = String::from_utf8_lossy(&output.stderr);
+    let error = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
         "{name} {}: {}",
         args.join(" "),
-        words.trim()
+        error.trim()
     );
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }

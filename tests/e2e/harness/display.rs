@@ -4,46 +4,50 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// Until the client has a picture, or is turned away.
+/// The time limit until the client has a picture or is rejected.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a client gets.
+/// The result of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// A picture.
     Admitted,
-    /// It is told that its password is none.
+    /// The password is rejected.
     Refused,
 }
 
 /// Connects to a display.
 ///
 /// # Panics
-/// If the client ends in any other way than the two.
+/// The client fails in another way.
 pub async fn enter(address: &str, port: u16, password: Option<&str>) -> Entry {
-    let (has_picture, said) = connect(&format!("spice://{address}:{port}"), password, None).await;
+    let (has_picture, output_text) =
+        connect(&format!("spice://{address}:{port}"), password, None).await;
     if has_picture {
         return Entry::Admitted;
     }
     // SPICE_CHANNEL_ERROR_AUTH
-    assert!(said.contains("channel event: 23"), "{said}");
+    assert!(output_text.contains("channel event: 23"), "{output_text}");
     Entry::Refused
 }
 
-/// Connects to a display on that port of this host by TLS, trusting that authority and nobody else; whether there is a
+/// Connects by TLS to a display on that port of this host, and trusts only that authority. Returns whether there is a
 /// picture.
 ///
 /// # Panics
-/// If there is none for another reason than that the display is not trusted.
+/// It fails for another reason than an untrusted certificate.
 pub async fn enter_by_tls(port: u16, password: &str, authority: &Path) -> bool {
     let uri = format!("spice://localhost?tls-port={port}");
-    let (has_picture, said) = connect(&uri, Some(password), Some(authority)).await;
+    let (has_picture, output_text) = connect(&uri, Some(password), Some(authority)).await;
     // SPICE_CHANNEL_ERROR_TLS
-    assert!(has_picture || said.contains("channel event: 21"), "{said}");
+    assert!(
+        has_picture || output_text.contains("channel event: 21"),
+        "{output_text}"
+    );
     has_picture
 }
 
-/// Whether the client has a picture, and what it has said.
+/// Whether the client has a picture, and its output.
 pub async fn connect(
     uri: &str,
     password: Option<&str>,
@@ -72,11 +76,11 @@ pub async fn connect(
         .await
         .expect("the client is still there");
     let output = output.unwrap_or_else(|e| panic!("spicy-screenshot: {e}; run `make install`"));
-    let said = [output.stdout, output.stderr]
+    let output_text = [output.stdout, output.stderr]
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         .concat();
     (
         std::fs::read(&picture).is_ok_and(|content| content.starts_with(b"P6")),
-        said,
+        output_text,
     )
 }

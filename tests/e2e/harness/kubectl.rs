@@ -1,12 +1,12 @@
-//! What a user types.
+//! Commands of a user.
 
-use super::rig;
+use super::environment;
 use serde_json::Value;
 use std::process::Stdio;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-/// What would lead away from this machine.
+/// Environment variables that would select another cluster or proxy.
 const PROXIES: [&str; 6] = [
     "HTTP_PROXY",
     "HTTPS_PROXY",
@@ -16,13 +16,13 @@ const PROXIES: [&str; 6] = [
     "all_proxy",
 ];
 
-/// A kubectl that talks to the local cluster, whatever `KUBECONFIG` says: these tests drain a node.
+/// A kubectl for the local cluster, independent of `KUBECONFIG`, because these tests drain a node.
 pub fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(rig::dir().join("bin/vmop-kube"));
+    let mut command = Command::new(environment::dir().join("bin/vmop-kube"));
     command
         .arg("kubectl")
         .args(args)
-        .envs(rig::kubectl_environment())
+        .envs(environment::kubectl_environment())
         .kill_on_drop(true);
     for proxy in PROXIES {
         command.env_remove(proxy);
@@ -30,10 +30,10 @@ pub fn command(args: &[&str]) -> Command {
     command
 }
 
-/// Runs kubectl. Gives what it printed.
+/// Runs kubectl and returns its output.
 ///
 /// # Errors
-/// What it complained about.
+/// The error output of kubectl.
 pub async fn run(args: &[&str]) -> Result<String, String> {
     let output = command(args)
         .stdin(Stdio::null())
@@ -54,7 +54,7 @@ pub async fn run(args: &[&str]) -> Result<String, String> {
 }
 
 /// Runs kubectl, which must succeed.
-pub async fn must(args: &[&str]) -> String {
+pub async fn run(args: &[&str]) -> String {
     run(args)
         .await
         .unwrap_or_else(|complaint| panic!("{complaint}"))
@@ -63,7 +63,7 @@ pub async fn must(args: &[&str]) -> String {
 /// Creates an object.
 ///
 /// # Errors
-/// What the API server says against it.
+/// The API server's rejection.
 pub async fn create(object: &Value) -> Result<String, String> {
     let mut kubectl = command(&["create", "--filename", "-"]);
     kubectl
@@ -79,30 +79,33 @@ pub async fn create(object: &Value) -> Result<String, String> {
             .map_err(failed)?;
     }
     let output = child.wait_with_output().await.map_err(failed)?;
-    let words = String::from_utf8_lossy(if output.status.success() {
+    let text = String::from_utf8_lossy(if output.status.success() {
         &output.stdout
     } else {
         &output.stderr
     });
     if output.status.success() {
-        Ok(words.into_owned())
+        Ok(text.into_owned())
     } else {
-        Err(words.into_owned())
+        Err(text.into_owned())
     }
 }
 
-/// Runs a command as a user types it at the root of the project, which must succeed. Gives what it printed.
+/// Runs a command at the root of the project, as a user types it. It must succeed. Returns its output.
 pub async fn typed(line: &str) -> String {
-    let tool = rig::dir().join("bin/vmop-kube").display().to_string();
+    let tool = environment::dir()
+        .join("bin/vmop-kube")
+        .display()
+        .to_string();
     let mut shell = Command::new("bash");
     shell
         .args([
             "-c",
             &format!("kubectl() {{ {tool} kubectl \"$@\"; }}\n{line}"),
         ])
-        .current_dir(rig::repo());
+        .current_dir(environment::repo());
     shell
-        .envs(rig::kubectl_environment())
+        .envs(environment::kubectl_environment())
         .stdin(Stdio::null())
         .kill_on_drop(true);
     for proxy in PROXIES {

@@ -1,29 +1,29 @@
-//! What the tests are told with.
+//! The fixtures of the tests.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`rig`] | the cluster, the images and the guest, made ready once for a run |
-//! | [`space`] | a test's namespace with its operator: made, shown if the test fails, removed |
-//! | [`watched`] | everything that happened to the namespace's VMs and pods, from the API server's watch |
-//! | [`vm`] | a VM with the tiny guest, and what is waited for on it |
+//! | [`environment`] | the cluster, the images and the guest, prepared once for a run |
+//! | [`space`] | a test's namespace with its operator: created, printed if the test fails, removed |
+//! | [`watched`] | the history of the namespace's VMs and pods, from a watch |
+//! | [`vm`] | a VM with the tiny guest, and waits for its states |
 //! | [`disk`] | the guest's disk: a loop device as a PersistentVolume |
-//! | [`console`] | the guest's serial console, as `kubectl exec` reaches it |
+//! | [`console`] | the guest's serial console through `kubectl exec` |
 //! | [`display`] | a SPICE client |
-//! | [`kubectl`] | what a user types |
+//! | [`kubectl`] | commands of a user |
 //! | [`bridge`] | a bridge of the node |
-//! | [`process`] | a pod's processes, seen from the node |
-//! | [`outside`] | an operator outside of the cluster |
-//! | [`audit`] | who has written what, by the API server's audit log |
+//! | [`process`] | a pod's processes on the node |
+//! | [`outside`] | an operator outside the cluster |
+//! | [`audit`] | writes and their authors, from the API server's audit log |
 
 pub mod audit;
 pub mod bridge;
 pub mod console;
 pub mod disk;
 pub mod display;
+pub mod environment;
 pub mod kubectl;
 pub mod outside;
 pub mod process;
-pub mod rig;
 pub mod space;
 pub mod vm;
 pub mod watched;
@@ -32,13 +32,13 @@ pub use space::{Space, e2e, e2e_in_two, e2e_with};
 
 use std::time::{Duration, Instant};
 
-/// How often a condition is looked at.
+/// The polling interval of conditions.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Waits until `probe` succeeds, and gives what it found. Its error says what is there instead.
+/// Waits until `probe` succeeds and returns its result. The error of `probe` describes the present state.
 ///
 /// # Panics
-/// If that takes longer than `seconds`.
+/// It takes longer than `seconds`.
 pub async fn eventually<T>(
     what: &str,
     seconds: u64,

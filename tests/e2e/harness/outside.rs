@@ -1,25 +1,26 @@
-//! An operator outside of the cluster, as who works on it runs it: no kubelet has a say in it.
+//! An operator outside the cluster, as a developer runs it. No kubelet controls it.
 
-use super::rig;
+use super::environment;
 use std::fs::{self, File};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-/// The operator. Dropping it ends it.
+/// The operator. Dropping it stops it.
 pub struct Outside {
     process: Child,
     dir: TempDir,
 }
 
 impl Outside {
-    /// Starts it for that namespace, with the configuration of the overlay `dev`.
+    /// Starts the operator for that namespace, with the configuration of the overlay `dev`.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// It cannot be started.
     pub fn start(namespace: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config =
-            fs::read_to_string(rig::repo().join("deploy/overlays/dev/config.yaml")).unwrap();
+            fs::read_to_string(environment::repo().join("deploy/overlays/dev/config.yaml"))
+                .unwrap();
         assert!(
             config.contains("vmop-dev"),
             "the namespace comes from the file: {config}"
@@ -35,7 +36,7 @@ impl Outside {
             .args(["run", "--http", "127.0.0.1:0", "--config"])
             .arg(dir.path().join("config.yaml"));
         operator
-            .env("KUBECONFIG", rig::kubeconfig())
+            .env("KUBECONFIG", environment::kubeconfig())
             .stderr(log)
             .kill_on_drop(true);
         Self {
@@ -44,7 +45,7 @@ impl Outside {
         }
     }
 
-    /// What it has said.
+    /// Its log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap()
     }

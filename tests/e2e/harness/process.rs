@@ -1,12 +1,13 @@
-//! A pod's processes, seen from the node.
+//! A pod's processes on the node.
 
 use std::fs;
 use std::process::Command;
 
-/// Kills the pod's process of that program outright. Its name is what `/proc/PID/comm` holds: 15 characters.
+/// Kills the pod's process of that program with SIGKILL. The name is that of `/proc/PID/comm`, with at most 15
+/// characters.
 ///
 /// # Panics
-/// If the pod has none or several of it.
+/// The pod has none or several of them.
 pub fn kill(pod_uid: &str, program: &str) {
     let pids = of_pod(pod_uid, program);
     let [pid] = pids.as_slice() else {
@@ -19,10 +20,10 @@ pub fn kill(pod_uid: &str, program: &str) {
     );
 }
 
-/// What the kernel says of a process, such as `CapEff`: the first word.
+/// A value of `/proc/PID/status`, such as `CapEff`: the first word.
 ///
 /// # Panics
-/// If it has ended.
+/// The process has exited.
 pub fn field(pid: &str, name: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status
@@ -48,8 +49,8 @@ pub fn of_pod(pod_uid: &str, program: &str) -> Vec<String> {
     .collect()
 }
 
-/// What the kubelet has brought into a pod's configuration volume, if the file is there.
+/// The content of a file in a pod's configuration volume on the node, if the file exists.
 pub fn config_file(pod_uid: &str, name: &str) -> Option<String> {
     let volume = format!("kubelet/pods/{pod_uid}/volumes/kubernetes.io~projected/config");
-    fs::read_to_string(super::rig::dir().join(volume).join(name)).ok()
+    fs::read_to_string(super::environment::dir().join(volume).join(name)).ok()
 }

@@ -1,9 +1,9 @@
-//! A test's namespace with its operator: made from the project's own manifests, shown if the test fails, removed.
+//! A test's namespace with its operator: created from the project's own manifests, printed if the test fails, removed.
 
 use super::audit::AuditLog;
 use super::disk::Disk;
 use super::watched::Watched;
-use super::{eventually, kubectl, rig};
+use super::{environment, eventually, kubectl};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
@@ -20,69 +20,68 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 use vm_operator::api::VirtualMachine;
 
-/// How many CPUs of VMs share one of the node in these tests: so many that they fit beside a demo.
+/// The CPU overcommit of these tests, with which their VMs fit beside a demo.
 pub const CPU_OVERCOMMIT: u32 = 20;
 
 /// A namespace with an operator.
 pub struct Space {
-    /// Its name.
     pub name: String,
-    /// Its VMs.
+    /// The history of its VMs.
     pub vms: Watched,
-    /// Its pods.
+    /// The history of its pods.
     pub pods: Watched,
-    /// Requests since it is there.
+    /// The requests since its creation.
     pub audit: AuditLog,
-    /// Its VMs' disks.
+    /// The disks of its VMs.
     pub(super) disks: RefCell<Vec<Rc<Disk>>>,
 }
 
-/// Runs a test that has at most that many VMs at a time.
+/// Runs a test with at most that many concurrent VMs.
 pub fn e2e(vms: u32, test: impl AsyncFnOnce(&Space)) {
     with_spaces(vms, &["local"], &json!({}), async |spaces| {
         test(&spaces[0]).await
     });
 }
 
-/// The same in the namespace of that overlay, with those settings of the reconciler.
+/// The same with the namespace of that overlay and those settings of the reconciler.
 pub fn e2e_with(vms: u32, overlay: &str, settings: Value, test: impl AsyncFnOnce(&Space)) {
     with_spaces(vms, &[overlay], &settings, async |spaces| {
         test(&spaces[0]).await
     });
 }
 
-/// Runs a test with two namespaces and as many operators, with a VM in each.
+/// Runs a test with two namespaces and their operators, with one VM each.
 pub fn e2e_in_two(test: impl AsyncFnOnce(&Space, &Space)) {
     with_spaces(2, &["local", "local"], &json!({}), async |spaces| {
         test(&spaces[0], &spaces[1]).await
     });
 }
 
-/// Runs a test that has at most that many VMs at a time in the namespace of the overlay `dev`, which has no operator.
+/// Runs a test with at most that many concurrent VMs in the namespace of the overlay `dev`, which has no operator.
 pub fn e2e_without_operator(vms: u32, test: impl AsyncFnOnce(&Space)) {
     with_spaces(vms, &["dev"], &json!({}), async |spaces| {
         test(&spaces[0]).await
     });
 }
 
-/// Runs a test that has at most that many VMs at a time in a namespace with nothing in it.
+/// Runs a test with at most that many concurrent VMs in an empty namespace.
 pub fn e2e_in_an_empty_namespace(vms: u32, test: impl AsyncFnOnce(&Space)) {
     with_spaces(vms, &[EMPTY], &json!({}), async |spaces| {
         test(&spaces[0]).await
     });
 }
 
-/// Instead of an overlay.
+/// Stands for no overlay.
 const EMPTY: &str = "";
 
 fn with_spaces(vms: u32, overlays: &[&str], settings: &Value, test: impl AsyncFnOnce(&[Space])) {
-    rig::ready();
+    environment::ready();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     runtime.block_on(async {
-        let _slots = rig::FREE_SLOTS.acquire_many(vms).await.unwrap();
+        let _slots = environment::FREE_SLOTS.acquire_many(vms).await.unwrap();
         let began = Instant::now();
         let mut spaces = Vec::new();
         for overlay in overlays {
@@ -91,12 +90,12 @@ fn with_spaces(vms: u32, overlays: &[&str], settings: &Value, test: impl AsyncFn
         let mut result = AssertUnwindSafe(test(&spaces)).catch_unwind().await;
         for space in spaces {
             if result.is_err() {
-                space.show().await;
+                space.print_state().await;
             }
             let closed = AssertUnwindSafe(space.close()).catch_unwind().await;
             result = result.and(closed);
         }
-        // Not by eprintln: that is shown for failed tests only.
+        // Not by eprintln, which is shown only for failed tests.
         let name = std::thread::current().name().unwrap_or_default().to_owned();
         let _ = writeln!(
             std::io::stderr(),
@@ -109,22 +108,22 @@ fn with_spaces(vms: u32, overlays: &[&str], settings: &Value, test: impl AsyncFn
 
 /// A client for the local cluster.
 async fn client() -> Client {
-    let kubeconfig = Kubeconfig::read_from(rig::kubeconfig()).unwrap();
+    let kubeconfig = Kubeconfig::read_from(environment::kubeconfig()).unwrap();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .unwrap();
-    // The cluster is on this machine, whatever proxies there are.
+    // The cluster is on this machine, so proxies are ignored.
     config.proxy_url = None;
     Client::try_from(config).unwrap()
 }
 
 impl Space {
-    /// Makes the namespace, as `kubectl apply -k` does it for a user.
+    /// Creates the namespace, as `kubectl apply -k` of a user does.
     async fn open(overlay: &str, settings: &Value) -> Self {
         static OPENED: AtomicU32 = AtomicU32::new(0);
         let name = format!(
             "{}{:x}-{}",
-            rig::PREFIX,
+            environment::PREFIX,
             std::process::id(),
             OPENED.fetch_add(1, Ordering::Relaxed)
         );
@@ -139,7 +138,7 @@ impl Space {
         let dir = space.overlay_dir();
         fs::create_dir_all(&dir).unwrap();
         if overlay == EMPTY {
-            kubectl::must(&["create", "namespace", &space.name]).await;
+            kubectl::run(&["create", "namespace", &space.name]).await;
             return space;
         }
         let config = Self::config(settings).to_string();
@@ -150,25 +149,25 @@ impl Space {
             "patches": [{"target": {"kind": "ConfigMap", "name": "vm-operator"}, "patch": patch.to_string()}],
         });
         fs::write(dir.join("kustomization.yaml"), kustomization.to_string()).unwrap();
-        kubectl::must(&["apply", "--kustomize", &dir.display().to_string()]).await;
+        kubectl::run(&["apply", "--kustomize", &dir.display().to_string()]).await;
         space
     }
 
-    /// The operator's file with those settings of the reconciler.
+    /// The operator's configuration file with those settings of the reconciler.
     pub fn config(settings: &Value) -> Value {
         let mut settings = settings.clone();
         settings["cpuOvercommit"] = json!(CPU_OVERCOMMIT);
         json!({"/Manager": {"/Controller": {"/Reconciler": settings}}})
     }
 
-    /// Where the namespace's manifests are while the test runs.
+    /// The directory of the namespace's manifests while the test runs.
     pub fn overlay_dir(&self) -> PathBuf {
-        rig::overlays_dir().join(&self.name)
+        environment::overlays_dir().join(&self.name)
     }
 
-    /// Runs kubectl in the namespace; it must succeed.
+    /// Runs kubectl in the namespace. It must succeed.
     pub async fn kubectl(&self, args: &[&str]) -> String {
-        kubectl::must(&[&["--namespace", &self.name], args].concat()).await
+        kubectl::run(&[&["--namespace", &self.name], args].concat()).await
     }
 
     /// Waits until the operator's Deployment is rolled out.
@@ -193,12 +192,12 @@ impl Space {
     /// Runs kubectl in the namespace.
     ///
     /// # Errors
-    /// What it complained about.
+    /// The error output of kubectl.
     pub async fn try_kubectl(&self, args: &[&str]) -> Result<String, String> {
         kubectl::run(&[&["--namespace", &self.name], args].concat()).await
     }
 
-    /// The operator's pod, once it is ready to serve and is none of those.
+    /// The operator's pod, once it is ready and is none of those.
     pub async fn operator_other_than(&self, uids: &[String]) -> Value {
         eventually("the operator is ready", 60, async || {
             let pods = self.pods.all().into_iter();
@@ -218,15 +217,15 @@ impl Space {
         .await
     }
 
-    /// The operator's pod, once it is ready to serve.
+    /// The operator's pod, once it is ready.
     pub async fn operator(&self) -> Value {
         self.operator_other_than(&[]).await
     }
 
-    /// How many reconciles the operator in that pod has counted.
+    /// The number of reconciles in the metrics of the operator in that pod.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// It does not respond.
     pub async fn reconciles(&self, pod: &str) -> Result<u64, String> {
         let path = format!(
             "/api/v1/namespaces/{}/pods/{pod}:8081/proxy/metrics",
@@ -241,11 +240,11 @@ impl Space {
             .sum())
     }
 
-    /// Gives the operator those settings of the reconciler, once it is there to take them, and waits until it has: the
-    /// kubelet takes up to 90 s to write the file, and the operator reads it every 5 s.
+    /// Gives the operator those settings of the reconciler, and waits until they are in force. The kubelet takes up to
+    /// 90 s to write the file, and the operator reads it every 5 s.
     pub async fn configure(&self, settings: &Value) {
         self.operator().await;
-        let told = async || {
+        let count_lines = async || {
             let log = self
                 .kubectl(&[
                     "logs",
@@ -257,7 +256,7 @@ impl Space {
             log.matches("the configuration has changed; starting again with it")
                 .count()
         };
-        let before = told().await;
+        let before = count_lines().await;
         let data = json!({"data": {"config.yaml": Self::config(settings).to_string()}}).to_string();
         self.kubectl(&[
             "patch",
@@ -270,7 +269,7 @@ impl Space {
         ])
         .await;
         eventually("the operator has the new settings", 120, async || {
-            // The kubelet refreshes the volumes of a pod that changes; by itself it does so once a minute.
+            // The kubelet refreshes the volumes of a changed pod; without a change, once a minute.
             let look = format!("look={}", Timestamp::now().as_millisecond());
             let pods = [
                 "annotate",
@@ -281,20 +280,20 @@ impl Space {
                 &look,
             ];
             self.kubectl(&pods).await;
-            let now = told().await;
+            let now = count_lines().await;
             if now > before {
                 Ok(())
             } else {
-                Err(format!("it has said so {now} times"))
+                Err(format!("it was logged {now} times"))
             }
         })
         .await;
-        // It has lists to read again.
+        // The operator reads its lists again.
         self.operator().await;
     }
 
-    /// What is there, for whoever has to find out why the test failed.
-    async fn show(&self) {
+    /// Prints the objects and logs of the namespace of a failed test.
+    async fn print_state(&self) {
         eprintln!("---- namespace {}", self.name);
         let looks: [&[&str]; 4] = [
             &[
@@ -333,18 +332,18 @@ impl Space {
                 &["exec", name, "--", "vm-runner", "console", "--log"],
             ];
             for args in looks {
-                let said = self.try_kubectl(args).await.unwrap_or_else(|e| e);
-                let tail = said
+                let output = self.try_kubectl(args).await.unwrap_or_else(|e| e);
+                let tail = output
                     .char_indices()
                     .rev()
                     .nth(6000)
                     .map_or(0, |(start, _)| start);
-                eprintln!("---- kubectl {}\n{}", args.join(" "), &said[tail..]);
+                eprintln!("---- kubectl {}\n{}", args.join(" "), &output[tail..]);
             }
         }
     }
 
-    /// Removes the namespace. Its VMs are shut down first, as the next test needs the machine.
+    /// Removes the namespace. Its VMs are shut down first, because the next test needs the machine.
     async fn close(self) {
         self.kubectl(&["delete", "vms", "--all", "--wait=false"])
             .await;
@@ -362,7 +361,7 @@ impl Space {
             }
         })
         .await;
-        kubectl::must(&["delete", "namespace", &self.name, "--wait=false"]).await;
+        kubectl::run(&["delete", "namespace", &self.name, "--wait=false"]).await;
         for disk in self.disks.take() {
             disk.remove().await;
         }

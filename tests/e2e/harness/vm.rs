@@ -1,4 +1,4 @@
-//! A VM with the tiny guest, and what is waited for on it.
+//! A VM with the tiny guest, and waits for its states.
 
 use super::disk::{Counts, Disk};
 use super::{Space, console, eventually, kubectl};
@@ -6,19 +6,18 @@ use serde_json::{Value, json};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Seconds until a guest is up. Four guests without hardware acceleration share the machine with everything else; this is ten
-/// times what one takes beside three others.
+/// The time limit in seconds for a guest's boot. Four guests without hardware acceleration share the machine with all
+/// other processes. The limit is ten times the usual time.
 pub const BOOT: u64 = 180;
-/// Seconds until a guest has shut down and its pod is gone.
+/// The time limit in seconds until a guest has shut down and its pod is deleted.
 pub const SHUTDOWN: u64 = 120;
 
 /// A VM of a test.
 pub struct Vm<'a> {
-    /// Where it is.
+    /// Its namespace.
     pub space: &'a Space,
-    /// Its name, which is also its pod's.
+    /// Its name, which is also that of its pod.
     pub name: String,
-    /// Its disk.
     pub disk: Rc<Disk>,
 }
 
@@ -29,7 +28,7 @@ pub fn tiny(space: &Space, name: &str, changes: &Value) -> Value {
         "kind": "VirtualMachine",
         "metadata": {"namespace": space.name, "name": name},
         "spec": {
-            // Little, so that it fits beside a demo.
+            // Small, so that it fits beside a demo.
             "resources": {"requests": {"cpu": "100m", "memory": "320Mi"}},
             "vm": {
                 "state": "Running",
@@ -52,7 +51,7 @@ fn disk_labels(space: &Space, name: &str) -> Value {
     json!({"vm-operator.test/disk": format!("{}-{name}", space.name)})
 }
 
-/// As JSON merge patch does it.
+/// Applies a JSON merge patch.
 fn merge(target: &mut Value, changes: &Value) {
     let Value::Object(changes) = changes else {
         *target = changes.clone();
@@ -97,7 +96,7 @@ pub fn uid(object: &Value) -> String {
 }
 
 impl Space {
-    /// A disk with the tiny guest for the claim of that VM's first disk, `<vm>-system-disk`.
+    /// Creates a disk with the tiny guest for the claim of that VM's first disk, `<vm>-system-disk`.
     pub async fn tiny_disk(&self, vm: &str, labels: &Value) -> Rc<Disk> {
         let disk = Rc::new(Disk::tiny(&format!("{}-{vm}", self.name)));
         self.disks.borrow_mut().push(disk.clone());
@@ -119,12 +118,12 @@ impl Space {
 }
 
 impl Vm<'_> {
-    /// The object as it is now.
+    /// The present object.
     pub fn now(&self) -> Value {
         self.space.vms.get(&self.name).unwrap_or_default()
     }
 
-    /// Waits until the object is so.
+    /// Waits until the object fulfils the condition.
     pub async fn until(&self, what: &str, seconds: u64, holds: impl Fn(&Value) -> bool) -> Value {
         eventually(&format!("VM {}: {what}", self.name), seconds, async || {
             let vm = self.now();
@@ -137,8 +136,8 @@ impl Vm<'_> {
         .await
     }
 
-    /// Waits until `Ready` has that reason, for the spec as it is now.
-    pub async fn becomes(&self, reason: &str, seconds: u64) -> Value {
+    /// Waits until `Ready` has that reason for the present spec.
+    pub async fn wait_for_reason(&self, reason: &str, seconds: u64) -> Value {
         let holds = |vm: &Value| {
             let ready = condition(vm, "Ready");
             ready["reason"] == reason && ready["observedGeneration"] == vm["metadata"]["generation"]
@@ -147,7 +146,7 @@ impl Vm<'_> {
             .await
     }
 
-    /// Waits until the guest runs in the present pod and its agent has answered.
+    /// Waits until the guest runs in the present pod and its agent has responded.
     pub async fn booted(&self) -> Value {
         let holds = |vm: &Value| {
             let pod = self.pod().unwrap_or_default();
@@ -160,17 +159,17 @@ impl Vm<'_> {
         self.until("the guest is up", BOOT, holds).await
     }
 
-    /// The pod, if there is one.
+    /// The pod, if it exists.
     pub fn pod(&self) -> Option<Value> {
         self.space.pods.get(&self.name)
     }
 
-    /// UID of the pod, which must be there.
+    /// UID of the pod, which must exist.
     pub fn pod_uid(&self) -> String {
         self.pod().map(|pod| uid(&pod)).expect("the VM has a pod")
     }
 
-    /// Waits for a pod other than that one. Gives its UID.
+    /// Waits for another pod than that one. Returns its UID.
     pub async fn pod_after(&self, old: &str, seconds: u64) -> String {
         eventually(
             &format!("VM {}: a new pod", self.name),
@@ -198,7 +197,7 @@ impl Vm<'_> {
         .await;
     }
 
-    /// Changes the object.
+    /// Patches the object.
     pub async fn patch(&self, changes: &Value) {
         let changes = changes.to_string();
         self.space
@@ -208,8 +207,8 @@ impl Vm<'_> {
             .await;
     }
 
-    /// Waits until the operator has processed everything that has happened so far, and `Ready` has that reason: for this it
-    /// gets another generation of the spec, in a field that has no effect.
+    /// Waits until the operator has processed all events so far and `Ready` has that reason. For this it creates
+    /// another generation of the spec, by a field without effect.
     pub async fn processed(&self, reason: &str) -> Value {
         static PROCESSED: AtomicU32 = AtomicU32::new(0);
         let proxy = format!(
@@ -218,33 +217,33 @@ impl Vm<'_> {
         );
         self.patch(&json!({"spec": {"vm": {"display": {"spice": {"proxyUrl": proxy}}}}}))
             .await;
-        self.becomes(reason, BOOT).await
+        self.wait_for_reason(reason, BOOT).await
     }
 
-    /// Says whether the VM should run.
-    pub async fn want(&self, state: &str) {
+    /// Sets whether the VM should run.
+    pub async fn set_state(&self, state: &str) {
         self.patch(&json!({"spec": {"vm": {"state": state}}})).await;
     }
 
-    /// Waits until the guest says on its console that it is up. Gives what it has counted.
+    /// Waits until the guest reports on its console that it has booted. Returns its counts.
     pub async fn counts(&self) -> Counts {
         eventually(
-            &format!("VM {}: the guest says that it is up", self.name),
+            &format!("VM {}: the guest reports that it has booted", self.name),
             BOOT,
             async || {
                 let log = console::log(self.space, &self.name).await?;
-                let words = log
+                let counts = log
                     .rsplit_once("TINY boot=")
-                    .filter(|(_, words)| words.contains(" ready"));
-                words
-                    .and_then(|(_, words)| Counts::parse(&format!("boot={words}")))
+                    .filter(|(_, counts)| counts.contains(" ready"));
+                counts
+                    .and_then(|(_, counts)| Counts::parse(&format!("boot={counts}")))
                     .ok_or(log)
             },
         )
         .await
     }
 
-    /// What a shell command prints in the guest, which must be up.
+    /// The output of a shell command in the guest, which must have booted.
     pub async fn guest(&self, script: &str) -> String {
         console::shell(self.space, &self.name, script)
             .await

@@ -1,4 +1,4 @@
-//! Everything that happened to the objects of one kind in a namespace, in order. Nothing is missed between two looks.
+//! The complete history of the objects of one kind in a namespace, from a watch.
 
 use futures::StreamExt;
 use k8s_openapi::jiff::Timestamp;
@@ -12,29 +12,28 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinHandle;
 
-/// An object as it was at a time.
+/// A state of an object.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// When the watch told.
+    /// The time of the event.
     pub at: Timestamp,
-    /// The object.
     pub object: Value,
 }
 
 #[derive(Default)]
 struct State {
     now: BTreeMap<String, Value>,
-    ever: Vec<Seen>,
+    states: Vec<Seen>,
 }
 
-/// The objects of a kind. Dropping it ends the watch.
+/// The objects of a kind. Dropping it stops the watch.
 pub struct Watched {
     state: Arc<Mutex<State>>,
     task: JoinHandle<()>,
 }
 
 impl Watched {
-    /// Begins to watch.
+    /// Starts to watch.
     pub fn new<K: Resource<DynamicType = ()>>(client: &Client, namespace: &str) -> Self {
         let api = Api::<DynamicObject>::namespaced_with(
             client.clone(),
@@ -63,28 +62,28 @@ impl Watched {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The object of that name, if it is there.
+    /// The object with that name, if it exists.
     pub fn get(&self, name: &str) -> Option<Value> {
         self.state().now.get(name).cloned()
     }
 
-    /// The objects that are there.
+    /// The present objects.
     pub fn all(&self) -> Vec<Value> {
         self.state().now.values().cloned().collect()
     }
 
-    /// All that the object of that name, or its namesakes, have been.
-    pub fn ever(&self, name: &str) -> Vec<Seen> {
+    /// All states of the objects with that name.
+    pub fn history(&self, name: &str) -> Vec<Seen> {
         let state = self.state();
         state
-            .ever
+            .states
             .iter()
             .filter(|seen| seen.object["metadata"]["name"] == name)
             .cloned()
             .collect()
     }
 
-    /// Names of all objects that were ever there, by their UIDs.
+    /// Names of all objects so far, by their UIDs.
     pub fn names_by_uid(&self) -> BTreeMap<String, String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let named = |seen: &Seen| {
@@ -93,13 +92,13 @@ impl Watched {
                 text(&seen.object["metadata"]["name"]),
             )
         };
-        self.state().ever.iter().map(named).collect()
+        self.state().states.iter().map(named).collect()
     }
 
-    /// UIDs of all objects that ever had that name, in order.
+    /// UIDs of all objects so far with that name, in order.
     pub fn uids(&self, name: &str) -> Vec<String> {
         let mut uids: Vec<String> = Vec::new();
-        for seen in self.ever(name) {
+        for seen in self.history(name) {
             let uid = seen.object["metadata"]["uid"].as_str().unwrap_or_default();
             if !uids.iter().any(|known| known == uid) {
                 uids.push(uid.to_owned());
@@ -123,7 +122,7 @@ impl State {
             Event::Init => self.now.clear(),
             Event::InitDone => {}
             Event::Apply(object) | Event::InitApply(object) => {
-                self.ever.push(Seen {
+                self.states.push(Seen {
                     at: Timestamp::now(),
                     object: json(&object),
                 });

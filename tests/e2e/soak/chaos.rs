@@ -1,33 +1,36 @@
-//! What happens, at random but by a seed: to VMs, to their guests, to the node and to the control plane.
+//! Random events with a seed: for VMs, their guests, the node and the control plane.
 
 use crate::harness::vm::{BOOT, SHUTDOWN, Vm, tiny};
-use crate::harness::{Space, console, eventually, kubectl, process, rig};
+use crate::harness::{Space, console, environment, eventually, kubectl, process};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// How many VMs there are. Without hardware acceleration each that boots is busy.
+/// The number of VMs. Without hardware acceleration each booting one is busy.
 pub const VMS: u32 = 3;
-/// Between two things that happen.
+/// The delay between two events.
 const PAUSES: Range<u64> = 1_000..8_000;
 
-/// Names that no other namespace has, so that a drain can be of these alone.
+/// Names that no other namespace has, so that a drain can select these pods only.
 pub fn name(namespace: &str, n: u32) -> String {
-    format!("soak-{}-{n}", namespace.trim_start_matches(rig::PREFIX))
+    format!(
+        "soak-{}-{n}",
+        namespace.trim_start_matches(environment::PREFIX)
+    )
 }
 
-/// The bridge of the first VM, and the port of its display, which is the node's.
+/// The bridge of the first VM, and the port of its display, which is a port of the node.
 pub const BRIDGE: &str = "vmop-soak0";
 const PORT: u16 = 5932;
 
-/// Whether the VM of that name is on the bridge, by a tap.
+/// Whether the VM with that name is on the bridge, by a tap.
 fn is_on_bridge(name: &str) -> bool {
     name.ends_with("-0")
 }
 
-/// What the tiny guest's VM is changed by.
+/// The changes of the tiny guest's VM.
 pub fn machine(name: &str) -> Value {
     let mut machine = json!({"maximumCpus": 2, "currentCpus": 1});
     if is_on_bridge(name) {
@@ -37,7 +40,7 @@ pub fn machine(name: &str) -> Value {
     json!({"spec": {"vm": machine}})
 }
 
-/// The program of its runner, as the kernel names it.
+/// The program of its runner in `/proc/PID/comm`.
 fn runner(name: &str) -> &'static str {
     if is_on_bridge(name) {
         "vm-runner-tap"
@@ -46,9 +49,9 @@ fn runner(name: &str) -> &'static str {
     }
 }
 
-const DELETED_OR_MADE: &str = "it is deleted or made";
+const DELETED_OR_MADE: &str = "it is deleted or created";
 
-/// What can happen, and how often compared with the others.
+/// The events, with their relative frequencies.
 const EVENTS: &[(&str, u64)] = &[
     ("the VM is stopped or started", 6),
     ("its CPUs change", 5),
@@ -70,17 +73,17 @@ const EVENTS: &[(&str, u64)] = &[
     ("the node is drained", 2),
 ];
 
-/// Things that happen.
+/// The generator of events.
 pub struct Chaos<'a> {
     space: &'a Space,
     vms: &'a [Vm<'a>],
     random: u64,
     counts: BTreeMap<&'static str, (u32, u32)>,
-    away: Vec<Range<Timestamp>>,
+    outages: Vec<Range<Timestamp>>,
     node: Cordon,
 }
 
-/// The node takes pods again, however this ends.
+/// Makes the node schedulable again when it is dropped.
 #[derive(Default)]
 struct Cordon(Option<String>);
 
@@ -105,7 +108,7 @@ impl<'a> Chaos<'a> {
             vms,
             random: seed,
             counts: BTreeMap::new(),
-            away: Vec::new(),
+            outages: Vec::new(),
             node: Cordon::default(),
         }
     }
@@ -118,35 +121,36 @@ impl<'a> Chaos<'a> {
         (z ^ (z >> 31)) % below
     }
 
-    /// Until the next thing happens.
+    /// The delay until the next event.
     pub fn pause(&mut self) -> Duration {
         Duration::from_millis(PAUSES.start + self.random(PAUSES.end - PAUSES.start))
     }
 
-    /// How often each thing has happened, of how often it was tried.
-    pub fn told(&self) -> String {
-        let told: Vec<String> = self
+    /// The number of successes and attempts of each event.
+    pub fn summary(&self) -> String {
+        let counts: Vec<String> = self
             .counts
             .iter()
             .map(|(what, (done, tried))| format!("{what}: {done} of {tried}"))
             .collect();
-        told.join(", ")
+        counts.join(", ")
     }
 
-    /// When the API server was not there, or not ready.
-    pub fn away(&self) -> &[Range<Timestamp>] {
-        &self.away
+    /// The times in which the API server was not available or not ready.
+    pub fn outages(&self) -> &[Range<Timestamp>] {
+        &self.outages
     }
 
-    /// Everything has happened.
+    /// Asserts that each event has happened.
     pub fn judge(&self) {
         let done = |what: &str| self.counts.get(what).is_some_and(|(done, _)| *done > 0);
         let never: Vec<_> = EVENTS.iter().filter(|(what, _)| !done(what)).collect();
         assert!(never.is_empty(), "it never happened: {never:?}");
     }
 
-    /// One thing happens. What cannot happen at the moment, as there is no pod or no API server, is left.
-    pub async fn happen(&mut self) {
+    /// Causes one event. An event that is not possible at the moment, because there is no pod or no API server, is
+    /// skipped.
+    pub async fn cause_event(&mut self) {
         let mut at = self.random(EVENTS.iter().map(|(_, often)| often).sum());
         let drawn = EVENTS.iter().find(|(_, often)| {
             let found = at < *often;
@@ -156,13 +160,13 @@ impl<'a> Chaos<'a> {
         let (mut what, _) = *drawn.unwrap();
         let vm = &self.vms[usize::try_from(self.random(u64::from(VMS))).unwrap()];
         let dice = self.random(1 << 20);
-        // Little can happen to one that is not there.
+        // Few events are possible for a deleted VM.
         if vm.now().is_null() && (!what.starts_with("the ") || what.starts_with("the VM")) {
             what = DELETED_OR_MADE;
         }
-        // What was drained before takes pods again.
+        // After a drain the node is made schedulable again.
         self.node.end();
-        let done = self.do_it(what, vm, dice).await;
+        let done = self.carry_out(what, vm, dice).await;
         if let Err(complaint) = &done {
             println!(
                 "not now: {what} ({}): {}",
@@ -174,7 +178,7 @@ impl<'a> Chaos<'a> {
         *count = (count.0 + u32::from(done.is_ok()), count.1 + 1);
     }
 
-    async fn do_it(&mut self, what: &str, vm: &Vm<'_>, dice: u64) -> Result<(), String> {
+    async fn carry_out(&mut self, what: &str, vm: &Vm<'_>, dice: u64) -> Result<(), String> {
         match what {
             "the VM is stopped or started" => {
                 let state = if vm.now()["spec"]["vm"]["state"] == "Running" {
@@ -221,12 +225,12 @@ impl<'a> Chaos<'a> {
             "the API server is killed" => {
                 let from = Timestamp::now();
                 let done = cluster("restart-apiserver").await;
-                self.away.push(from..Timestamp::now());
+                self.outages.push(from..Timestamp::now());
                 done
             }
             "the kubelet is restarted" => cluster("restart-kubelet").await,
             "the node is drained" => self.drain().await,
-            other => Err(format!("nobody knows how: {other}")),
+            other => Err(format!("unknown event: {other}")),
         }
     }
 
@@ -234,7 +238,7 @@ impl<'a> Chaos<'a> {
         self.space.try_kubectl(args).await.map(drop)
     }
 
-    /// Pods of this run only are evicted: another's guests have no part in it.
+    /// Only pods of this run are evicted.
     async fn drain(&mut self) -> Result<(), String> {
         let node = self
             .vms
@@ -276,9 +280,9 @@ async fn make(vm: &Vm<'_>) -> Result<(), String> {
         .map(drop)
 }
 
-/// Makes a VM that was deleted; what is left of the last one of its name has to go first.
+/// Creates a deleted VM again. The objects of the previous VM with its name must be deleted first.
 pub async fn make_again(vm: &Vm<'_>) {
-    eventually("the VM is made again", 60, async || make(vm).await).await;
+    eventually("the VM is created again", 60, async || make(vm).await).await;
 }
 
 async fn kill(vm: &Vm<'_>, program: &str) -> Result<(), String> {
@@ -326,7 +330,8 @@ async fn type_in(space: &Space, vm: &Vm<'_>, line: &str) -> Result<(), String> {
     console::write_line(space, &vm.name, line).await
 }
 
-/// Starts the VM, if need be, and does that as soon as it can be done: by chance there is seldom a guest that is up.
+/// Starts the VM if necessary, and acts as soon as the guest has booted, because random times rarely meet a booted
+/// guest.
 async fn once_up(
     vm: &Vm<'_>,
     mut deed: impl AsyncFnMut() -> Result<(), String>,
@@ -350,13 +355,13 @@ fn operators(space: &Space) -> Vec<Value> {
     space.pods.all().into_iter().filter(is_operator).collect()
 }
 
-/// The kubelet starts it again in the same pod, after a pause that grows.
+/// The kubelet starts the container again in the same pod, with a growing backoff.
 fn kill_operator_process(space: &Space) -> Result<(), String> {
     let pod = operators(space).pop().ok_or("no pod")?;
     kill_one(&crate::harness::vm::uid(&pod), "vm-operator")
 }
 
-/// Another pod takes its place at once, without such a pause.
+/// Another pod replaces it immediately, without such a backoff.
 async fn try_kill_operator(space: &Space) -> Result<(), String> {
     let pod = operators(space).pop().ok_or("no pod")?;
     let killed = kill_one(&crate::harness::vm::uid(&pod), "vm-operator");
@@ -370,7 +375,7 @@ async fn try_kill_operator(space: &Space) -> Result<(), String> {
     killed
 }
 
-/// The operator is killed, and its pod with it.
+/// Kills the operator and deletes its pod.
 pub async fn kill_operator(space: &Space) {
     eventually("the operator is killed", 60, async || {
         try_kill_operator(space).await
@@ -379,7 +384,7 @@ pub async fn kill_operator(space: &Space) {
 }
 
 async fn cluster(what: &'static str) -> Result<(), String> {
-    tokio::task::spawn_blocking(move || rig::cluster(&[what]))
+    tokio::task::spawn_blocking(move || environment::cluster(&[what]))
         .await
         .map_err(|e| e.to_string())
 }

@@ -1,7 +1,7 @@
-//! The API server's audit log, followed while it is written: it is begun anew at 200 MB, and an API server that is killed goes on
-//! with it.
+//! The API server's audit log, read while it is written. It is rotated at 200 MB, and continues after a restart of the
+//! API server.
 
-use crate::harness::{audit, rig};
+use crate::harness::{audit, environment};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -11,21 +11,21 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// Who writes on behalf of this project.
+/// The service accounts of this project.
 const ACCOUNTS: [&str; 2] = ["vm-operator", "vm-runner"];
 
-/// A request that writes, by operator or runner.
+/// A write request of operator or runner.
 #[derive(Clone, Debug)]
 pub struct Write {
     /// `vm-operator` or `vm-runner`.
     account: String,
-    /// What it asks for.
-    asked: audit::Write,
-    /// The answer.
+    /// The request.
+    request: audit::Write,
+    /// The status code of the response.
     code: u64,
 }
 
-/// The log from a moment on, of one namespace.
+/// The log of one namespace since a position.
 pub struct Follow {
     namespace: String,
     file: File,
@@ -34,7 +34,7 @@ pub struct Follow {
 }
 
 fn path() -> PathBuf {
-    rig::dir().join("logs/audit.log")
+    environment::dir().join("logs/audit.log")
 }
 
 impl Follow {
@@ -49,7 +49,7 @@ impl Follow {
         }
     }
 
-    /// Takes in what has been written since.
+    /// Reads new entries.
     pub fn read(&mut self) {
         self.file.read_to_end(&mut self.rest).unwrap();
         let begun_anew = fs::metadata(path()).is_ok_and(|now| {
@@ -89,25 +89,25 @@ impl Follow {
         let code = entry["responseStatus"]["code"].as_u64().unwrap_or_default();
         Some(Write {
             account,
-            asked: audit::Write::read(entry)?,
+            request: audit::Write::read(entry)?,
             code,
         })
     }
 
-    /// All that are kept, but for events and the lease by which one operator leads.
+    /// All writes without dry runs, events and the Lease.
     fn of_objects(&self) -> impl Iterator<Item = &Write> {
         let apart = |write: &audit::Write| ["events", "leases"].contains(&write.resource.as_str());
         self.all
             .iter()
-            .filter(move |write| write.asked.is_kept && !apart(&write.asked))
+            .filter(move |write| write.request.is_kept && !apart(&write.request))
     }
 
-    /// How many there were.
+    /// Their number.
     pub fn writes(&self) -> usize {
         self.of_objects().count()
     }
 
-    /// The last ones.
+    /// The last of them.
     pub fn last(&self, n: usize) -> Vec<Write> {
         let all: Vec<&Write> = self.of_objects().collect();
         all.iter()
@@ -121,77 +121,79 @@ impl Follow {
     /// Those of one pod.
     pub fn by_pod(&self, pod: &str) -> Vec<Write> {
         self.of_objects()
-            .filter(|write| write.asked.pod == pod)
+            .filter(|write| write.request.pod == pod)
             .cloned()
             .collect()
     }
 
-    /// What the operator has done to pods that were there: verb, name and when.
+    /// The operator's writes to existing pods: verb, name and time.
     pub fn to_pods(&self) -> impl Iterator<Item = (&str, &str, Timestamp)> {
         let done = self
             .of_objects()
             .filter(|write| write.account == "vm-operator" && write.code < 300);
         let done = done
-            .map(|write| &write.asked)
+            .map(|write| &write.request)
             .filter(|write| write.resource.split('/').next() == Some("pods"));
         done.filter(|write| write.verb != "create")
             .map(|write| (write.verb.as_str(), write.object.1.as_str(), write.at))
     }
 
-    /// How often a pod has written a lease.
+    /// The number of Lease writes of a pod.
     pub fn leases_by(&self, pod: &str) -> usize {
         self.all
             .iter()
-            .filter(|write| write.asked.pod == pod && write.asked.resource == "leases")
+            .filter(|write| write.request.pod == pod && write.request.resource == "leases")
             .count()
     }
 
-    fn must_not_be(&self, what: &str, is_so: impl Fn(&Write) -> bool) {
+    fn assert_no_write(&self, what: &str, is_so: impl Fn(&Write) -> bool) {
         let found: Vec<&Write> = self.all.iter().filter(|write| is_so(write)).collect();
         assert!(found.is_empty(), "{what}: {found:#?}");
     }
 
-    /// What must hold of all writes, whatever has happened. In those times the API server was not ready.
-    pub fn judge(&self, away: &[Range<Timestamp>]) {
+    /// Asserts the rules for all writes. `outages` has the times in which the API server was not ready.
+    pub fn judge(&self, outages: &[Range<Timestamp>]) {
         assert!(self.writes() > 20, "the log knows of writes");
-        self.must_not_be("claims are never deleted", |write| {
-            write.asked.resource.starts_with("persistentvolumeclaims")
-                && write.asked.verb.starts_with("delete")
+        self.assert_no_write("claims are never deleted", |write| {
+            write.request.resource.starts_with("persistentvolumeclaims")
+                && write.request.verb.starts_with("delete")
         });
-        self.must_not_be("a spec is the user's alone", |write| {
-            write.asked.resource == "vms"
+        self.assert_no_write("a spec is the user's alone", |write| {
+            write.request.resource == "vms"
         });
-        self.must_not_be("VMs are never deleted, nor made", |write| {
-            write.asked.resource.starts_with("vms")
-                && ["create", "delete", "deletecollection"].contains(&write.asked.verb.as_str())
+        self.assert_no_write("VMs are never deleted or created", |write| {
+            write.request.resource.starts_with("vms")
+                && ["create", "delete", "deletecollection"].contains(&write.request.verb.as_str())
         });
-        self.must_not_be("nobody deletes more than one at a time", |write| {
-            write.asked.verb == "deletecollection"
+        self.assert_no_write("more than one object is deleted at a time", |write| {
+            write.request.verb == "deletecollection"
         });
-        self.must_not_be("a runner writes to its own VM only", |write| {
+        self.assert_no_write("a runner writes to its own VM only", |write| {
             write.account == "vm-runner"
-                && write.asked.resource != "events"
-                && (write.asked.resource != "vms/status" || write.asked.object.1 != write.asked.pod)
+                && write.request.resource != "events"
+                && (write.request.resource != "vms/status"
+                    || write.request.object.1 != write.request.pod)
         });
-        // An API server that is not ready knows of no rights yet. A runner whose pod is gone has none any more.
-        self.must_not_be("the operator has the rights that it needs", |write| {
-            let is_known = !away.iter().any(|time| time.contains(&write.asked.at));
+        // An API server that is not ready does not know roles yet. A runner whose pod is deleted has no permissions any
+        // more.
+        self.assert_no_write("the operator has the rights that it needs", |write| {
+            let is_known = !outages.iter().any(|time| time.contains(&write.request.at));
             write.account == "vm-operator" && write.code == 403 && is_known
         });
-        self.must_not_be(
+        self.assert_no_write(
             "no request is one that the API server cannot take",
             |write| [400, 415, 422].contains(&write.code),
         );
     }
 
-    /// How many writes there were, by whom and to what.
-    pub fn told(&self) -> String {
+    /// The number of writes by author and resource.
+    pub fn summary(&self) -> String {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for write in self.of_objects() {
             *counts
                 .entry(format!(
                     "{} {} {}",
-                    write.account, write.asked.verb, write.asked.resource
+                    write.account, write.request.verb, write.request.resource
                 ))
                 .or_default() += 1;
         }

@@ -1,7 +1,7 @@
-//! The node: which QEMUs run, what the programs take, and what is there of pods.
+//! The node: running QEMU processes, resources of the programs, and remains of pods.
 
 use super::lives::Lives;
-use crate::harness::{Space, rig};
+use crate::harness::{Space, environment};
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use std::{fmt, fs};
 use vm_operator::api::vm::names;
 
-/// The clock's nanoseconds, for a seed.
+/// The clock's nanoseconds, as a seed.
 pub fn nanos() -> u64 {
     SystemTime::UNIX_EPOCH
         .elapsed()
@@ -32,7 +32,7 @@ fn pids() -> impl Iterator<Item = String> {
     names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The taps of runners, in each network namespace that a process is in.
+/// The taps of runners, in the network namespace of each process.
 fn taps() -> BTreeSet<String> {
     let ours = names::TAP_INTERFACE.trim_end_matches("%d");
     let (mut namespaces, mut taps) = (BTreeSet::new(), BTreeSet::new());
@@ -43,7 +43,7 @@ fn taps() -> BTreeSet<String> {
         if namespaces.contains(&namespace) {
             continue;
         }
-        // It may have ended meanwhile; then another process of the namespace tells.
+        // It may have exited in between. Then another process of the namespace has the same taps.
         let Ok(links) = fs::read_to_string(format!("/proc/{pid}/net/dev")) else {
             continue;
         };
@@ -57,7 +57,7 @@ fn taps() -> BTreeSet<String> {
     taps
 }
 
-/// The processes of pods; what has ended and waits for its parent is none.
+/// The processes of pods without zombies.
 fn processes() -> Vec<Process> {
     let mut all = Vec::new();
     for pid in pids() {
@@ -79,7 +79,7 @@ fn processes() -> Vec<Process> {
     all
 }
 
-/// What a process took when it was seen first and last.
+/// The resources of a process at its first and last measurement.
 struct Taken {
     program: String,
     since: Instant,
@@ -88,7 +88,8 @@ struct Taken {
 }
 
 impl Taken {
-    /// What it takes at that age. What it needs is the most of a while: without its API server it has half of its descriptors.
+    /// Its requirement at that age: the maximum over some time, because a process without its API server has half of
+    /// its descriptors.
     fn note(&mut self, age: Duration, now: (usize, u64)) {
         self.last = now;
         if age >= WARM && (age < WARM + WHILE || self.first.is_none()) {
@@ -97,25 +98,25 @@ impl Taken {
         }
     }
 
-    fn takes_more_and_more(&self) -> bool {
+    fn leaks(&self) -> bool {
         self.first.is_some_and(|first| {
             self.last.0 > first.0 + DESCRIPTORS || self.last.1 > first.1 + MEMORY
         })
     }
 }
 
-/// Until a program has all that it needs.
+/// The time after which a program has all that it needs.
 const WARM: Duration = Duration::from_secs(20);
-/// For which it is looked then at what it needs; longer than an API server that was killed is away.
+/// The time over which the requirement is measured. It is longer than an outage of a killed API server.
 const WHILE: Duration = Duration::from_secs(20);
-/// Between two looks at what programs take.
+/// The interval of measurements.
 const SELDOM: Duration = Duration::from_secs(5);
-/// A program may have so many descriptors more than when it was warm, …
+/// The allowed growth of a warm program's descriptors, …
 const DESCRIPTORS: usize = 8;
-/// … and so much memory, in KiB.
+/// … and of its memory, in KiB.
 const MEMORY: u64 = 6 * 1024;
 
-/// What is seen of processes all along.
+/// The observations of processes.
 #[derive(Default)]
 pub struct Watch {
     looks: u64,
@@ -124,15 +125,15 @@ pub struct Watch {
     most_taps: usize,
     taken: BTreeMap<String, Taken>,
     measured: Option<Instant>,
-    /// What is seen of VMs and pods.
+    /// The observations of VMs and pods.
     pub lives: Lives,
 }
 
 impl Watch {
-    /// Looks at all processes of the namespace's pods.
-    pub fn look(&mut self, space: &Space) {
+    /// Observes all processes of the namespace's pods.
+    pub fn observe(&mut self, space: &Space) {
         self.lives
-            .look(&space.vms.all(), &space.pods.all(), Timestamp::now());
+            .observe(&space.vms.all(), &space.pods.all(), Timestamp::now());
         let names = space.pods.names_by_uid();
         let all: Vec<Process> = processes()
             .into_iter()
@@ -160,7 +161,9 @@ impl Watch {
     }
 
     fn measure(&mut self, it: &Process) {
-        let Some(now) = takes(&it.pid) else { return };
+        let Some(now) = resources_of(&it.pid) else {
+            return;
+        };
         let taken = self.taken.entry(it.pid.clone()).or_insert_with(|| Taken {
             program: it.program.clone(),
             since: Instant::now(),
@@ -170,7 +173,7 @@ impl Watch {
         taken.note(taken.since.elapsed(), now);
     }
 
-    /// Never two QEMUs for one VM; no program that takes more and more.
+    /// Asserts that no VM ever had two QEMU processes, and that no program has leaked resources.
     pub fn judge(&self) {
         assert!(
             self.doubles.is_empty(),
@@ -180,10 +183,10 @@ impl Watch {
         assert!(self.most > 0, "no QEMU was ever seen");
         assert!(
             self.most_taps > 0,
-            "no tap was ever seen: nobody would see one that is left"
+            "no tap was observed, so a remaining one would not be found"
         );
         for (pid, taken) in &self.taken {
-            let (is_more, first, last) = (taken.takes_more_and_more(), taken.first, taken.last);
+            let (is_more, first, last) = (taken.leaks(), taken.first, taken.last);
             assert!(
                 !is_more,
                 "{} {pid}: descriptors and KiB were {first:?}, are {last:?}",
@@ -192,8 +195,8 @@ impl Watch {
         }
     }
 
-    /// What was seen.
-    pub fn told(&self) -> String {
+    /// A summary of the observations.
+    pub fn summary(&self) -> String {
         let of = |program: &str| {
             let all: Vec<&Taken> = self
                 .taken
@@ -218,17 +221,17 @@ impl Watch {
         };
         let (operators, runners) = (of("vm-operator"), of("vm-runner"));
         format!(
-            "{} looks: never two QEMUs for one VM, up to {} VMs and {} taps at once; {operators}; {runners}; {}",
+            "{} observations: never two QEMUs for one VM, up to {} VMs and {} taps at once; {operators}; {runners}; {}",
             self.looks,
             self.most,
             self.most_taps,
-            self.lives.told()
+            self.lives.summary()
         )
     }
 }
 
-/// Descriptors and private memory in KiB.
-fn takes(pid: &str) -> Option<(usize, u64)> {
+/// The number of descriptors and the private memory in KiB.
+fn resources_of(pid: &str) -> Option<(usize, u64)> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
     let memory = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let private = memory.lines().filter_map(|line| {
@@ -242,11 +245,11 @@ fn takes(pid: &str) -> Option<(usize, u64)> {
     ))
 }
 
-/// What is there of pods and volumes.
+/// Remains of pods and volumes on the node.
 pub struct Host {
     loops: BTreeSet<String>,
     taps: BTreeSet<String>,
-    /// Of pods' networks: how many, as a pod of somebody else's may get a new one.
+    /// The number of pod networks, because pods of other namespaces may get new ones.
     links: usize,
     volumes: BTreeSet<String>,
 }
@@ -263,8 +266,8 @@ fn lines(program: &str, args: &[&str]) -> Vec<String> {
 }
 
 impl Host {
-    pub fn look() -> Self {
-        let dir = rig::dir().display().to_string();
+    pub fn observe() -> Self {
+        let dir = environment::dir().display().to_string();
         let loops = lines(
             "losetup",
             &[
@@ -275,8 +278,11 @@ impl Host {
                 "NAME,BACK-FILE",
             ],
         );
-        let tool = rig::dir().join("bin/vmop-kube").display().to_string();
-        let kubeconfig = rig::kubeconfig().display().to_string();
+        let tool = environment::dir()
+            .join("bin/vmop-kube")
+            .display()
+            .to_string();
+        let kubeconfig = environment::kubeconfig().display().to_string();
         let volumes = lines(
             &tool,
             &[
@@ -294,7 +300,7 @@ impl Host {
             .flatten()
             .flatten();
         Self {
-            // A device whose file is one of those devices is the kubelet's hold on it.
+            // A loop device whose file is another loop device is the kubelet's reference to it.
             loops: loops
                 .into_iter()
                 .filter(|line| line.contains(&dir) || line.contains(" /dev/loop"))
@@ -307,7 +313,7 @@ impl Host {
         }
     }
 
-    /// What there is now and was not before, and what is left of those pods.
+    /// New objects since the start, and remains of those pods.
     pub fn more_than(&self, before: &Self, pods: &BTreeSet<String>) -> Vec<String> {
         let more = |now: &BTreeSet<String>, before: &BTreeSet<String>| {
             now.difference(before).cloned().collect::<Vec<_>>()
@@ -332,7 +338,7 @@ impl Host {
                     .filter(|line| line.contains(pod.as_str()))
                     .map(|line| format!("mount {line}")),
             );
-            let directory = rig::dir().join("kubelet/pods").join(pod);
+            let directory = environment::dir().join("kubelet/pods").join(pod);
             left.extend(
                 Path::new(&directory)
                     .exists()
@@ -356,7 +362,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// In a network namespace of its own, with a process that keeps it until it can read a line.
+/// Runs in its own network namespace, with a process that lives until it can read a line.
 #[test]
 fn a_tap_that_is_left_in_any_network_namespace_is_seen() {
     use std::io::{Read, Write};
@@ -382,7 +388,7 @@ fn a_tap_that_is_left_in_any_network_namespace_is_seen() {
         .take()
         .unwrap()
         .read_exact(&mut made)
-        .expect("the tap cannot be made; run this as root");
+        .expect("the tap cannot be created; run this as root");
     let now = Host {
         loops: none.clone(),
         taps: taps(),
@@ -401,7 +407,7 @@ fn a_tap_that_is_left_in_any_network_namespace_is_seen() {
 mod tests {
     use super::*;
 
-    fn takes_more_and_more(looks: &[(u64, usize)]) -> bool {
+    fn leaks(looks: &[(u64, usize)]) -> bool {
         let mut taken = Taken {
             program: "vm-operator".to_owned(),
             since: Instant::now(),
@@ -411,33 +417,18 @@ mod tests {
         looks.iter().for_each(|&(age, descriptors)| {
             taken.note(Duration::from_secs(age), (descriptors, 2500))
         });
-        taken.takes_more_and_more()
+        taken.leaks()
     }
 
     #[test]
     fn an_operator_whose_api_server_was_away_when_it_was_warm_takes_no_more_than_it_needs() {
-        assert!(!takes_more_and_more(&[
-            (5, 20),
-            (20, 12),
-            (25, 23),
-            (45, 23)
-        ]));
-        assert!(!takes_more_and_more(&[
-            (5, 20),
-            (20, 23),
-            (25, 12),
-            (45, 23)
-        ]));
+        assert!(!leaks(&[(5, 20), (20, 12), (25, 23), (45, 23)]));
+        assert!(!leaks(&[(5, 20), (20, 23), (25, 12), (45, 23)]));
     }
 
     #[test]
     fn what_comes_after_that_while_is_more() {
-        assert!(takes_more_and_more(&[
-            (5, 20),
-            (20, 12),
-            (25, 23),
-            (45, 40)
-        ]));
-        assert!(takes_more_and_more(&[(50, 20), (55, 40)]));
+        assert!(leaks(&[(5, 20), (20, 12), (25, 23), (45, 40)]));
+        assert!(leaks(&[(50, 20), (55, 40)]));
     }
 }

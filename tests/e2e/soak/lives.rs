@@ -1,5 +1,5 @@
-//! (pure) Whose pod is whose, and whether a VM without a pod says so: what is seen of both all along, beside what the audit log
-//! says that the operator has done to pods.
+//! (pure) Ownership of pods, and the status of VMs without a pod: checks observations of both against the operator's
+//! pod writes in the audit log.
 
 use crate::harness::vm::{condition, uid};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use vm_operator::api::conditions;
 use vm_operator::api::vm::names;
 
-/// Between what happens and what is seen of it; and what was asked for before a VM had gone may come after that.
+/// The delay between an event and its observation. A request from before a VM's deletion may arrive in this time.
 const SLACK: SignedDuration = SignedDuration::from_secs(2);
-/// By when a VM whose pod is gone no longer says that it runs, with one operator that is ready all the time: one that has taken the
-/// place of another has to wait for that one's lease.
+/// The time after which a VM without a pod must not report that it runs, if one operator was ready all the time. A new
+/// operator first has to wait for the Lease of the previous one.
 const SOON: SignedDuration = SignedDuration::from_secs(60);
 
-/// An object, from when to when it was seen.
+/// An object, with the times of its first and last observation.
 struct Life {
     name: String,
     owner: String,
@@ -24,19 +24,19 @@ struct Life {
 }
 
 impl Life {
-    /// Whether it was there, under that name.
-    fn was_there(&self, name: &str, at: Timestamp) -> bool {
+    /// Whether it existed under that name at that time.
+    fn existed(&self, name: &str, at: Timestamp) -> bool {
         self.name == name && self.first - SLACK <= at && at <= self.last + SLACK
     }
 }
 
-/// All that were seen, by their UIDs.
+/// All observed objects by their UIDs.
 #[derive(Default)]
 pub struct Lives {
     vms: BTreeMap<String, Life>,
     pods: BTreeMap<String, Life>,
     wrong: BTreeSet<String>,
-    /// VMs that say that they run and have no pod: since when, and under which operator.
+    /// VMs without a pod that report that they run: since when, and under which operator.
     bare: BTreeMap<String, (Timestamp, String)>,
     longest: SignedDuration,
 }
@@ -60,7 +60,7 @@ fn note(lives: &mut BTreeMap<String, Life>, object: &Value, now: Timestamp) {
     life.last = now;
 }
 
-/// The operator that is ready, as a name that no other start of it has.
+/// The ready operator, by a name that differs for each start.
 fn operator(pods: &[Value]) -> Option<String> {
     let operators = pods
         .iter()
@@ -76,8 +76,8 @@ fn operator(pods: &[Value]) -> Option<String> {
 }
 
 impl Lives {
-    /// What there is at that time.
-    pub fn look(&mut self, vms: &[Value], pods: &[Value], now: Timestamp) {
+    /// Records the objects at that time.
+    pub fn observe(&mut self, vms: &[Value], pods: &[Value], now: Timestamp) {
         vms.iter().for_each(|vm| note(&mut self.vms, vm, now));
         for pod in pods {
             note(&mut self.pods, pod, now);
@@ -91,13 +91,19 @@ impl Lives {
         }
         let operator = operator(pods);
         for vm in vms {
-            self.look_for_pod(vm, pods, operator.as_deref(), now);
+            self.observe_pod_of(vm, pods, operator.as_deref(), now);
         }
         self.bare
             .retain(|bare, _| vms.iter().any(|vm| uid(vm) == *bare));
     }
 
-    fn look_for_pod(&mut self, vm: &Value, pods: &[Value], operator: Option<&str>, now: Timestamp) {
+    fn observe_pod_of(
+        &mut self,
+        vm: &Value,
+        pods: &[Value],
+        operator: Option<&str>,
+        now: Timestamp,
+    ) {
         let (vm_uid, name) = (uid(vm), text(&vm["metadata"]["name"]));
         let is_its = |pod: &&Value| pod["metadata"]["name"] == *name && owner(pod) == vm_uid;
         let has_ended = |pod: &Value| {
@@ -120,31 +126,31 @@ impl Lives {
         self.longest = self.longest.max(now.duration_since(since));
         if now.duration_since(since) > SOON {
             self.wrong.insert(format!(
-                "VM {name} says that it runs and has no pod, since {since}"
+                "VM {name} reports that it runs without a pod, since {since}"
             ));
         }
         self.bare.insert(vm_uid, (since, operator.to_owned()));
     }
 
-    /// What the operator has done to a pod that was of no VM of its name, if that is so.
+    /// The violation by an operator's write to a pod that belongs to no VM with its name.
     fn of_another(&self, (verb, name, at): (&str, &str, Timestamp)) -> Option<String> {
         let mut pods = self
             .pods
             .values()
-            .filter(|pod| pod.was_there(name, at))
+            .filter(|pod| pod.existed(name, at))
             .peekable();
-        // One that nobody has seen came and went between two looks.
+        // An unobserved pod was created and deleted between two observations.
         pods.peek()?;
         let is_garbage = |vm: &Life| verb == "delete" && vm.name == name && at > vm.last - SLACK;
         let is_right = |pod: &Life| {
             let vm = self.vms.get(&pod.owner);
-            pod.fetches || vm.is_some_and(|vm| vm.was_there(name, at) || is_garbage(vm))
+            pod.fetches || vm.is_some_and(|vm| vm.existed(name, at) || is_garbage(vm))
         };
         (!pods.any(is_right))
             .then(|| format!("{verb} of pod {name} at {at}, which is of no VM of that name"))
     }
 
-    /// All that is wrong, with what the operator has done to pods: verb, name and when.
+    /// All violations. `deeds` has the operator's writes to pods: verb, name and time.
     fn all_wrong<'a>(
         &self,
         done: impl Iterator<Item = (&'a str, &'a str, Timestamp)>,
@@ -156,23 +162,24 @@ impl Lives {
             .collect()
     }
 
-    /// Never a pod of another VM adopted, changed or deleted; never a VM for long that runs without a pod.
+    /// Asserts that no pod of another VM was adopted, changed or deleted, and that no VM without a pod reported for
+    /// long that it runs.
     pub fn judge<'a>(&self, done: impl Iterator<Item = (&'a str, &'a str, Timestamp)>) {
         let wrong = self.all_wrong(done);
         assert!(wrong.is_empty(), "{wrong:#?}");
     }
 
-    /// What was seen.
-    pub fn told(&self) -> String {
+    /// A summary of the observations.
+    pub fn summary(&self) -> String {
         let (vms, pods) = (self.vms.len(), self.pods.len());
         format!(
-            "{vms} VMs, {pods} pods; one without a pod has said for at most {:#} that it runs",
+            "{vms} VMs, {pods} pods; a VM without a pod reported for at most {:#} that it runs",
             self.longest
         )
     }
 }
 
-/// That it can fail.
+/// Tests that violations are found.
 mod tests {
     use super::{Lives, SignedDuration, Timestamp, Value};
     use serde_json::json;
@@ -200,7 +207,7 @@ mod tests {
         let mut lives = Lives::default();
         looks
             .iter()
-            .for_each(|(time, vms, pods)| lives.look(vms, pods, at(*time)));
+            .for_each(|(time, vms, pods)| lives.observe(vms, pods, at(*time)));
         lives.all_wrong(done.iter().map(|(verb, time)| (*verb, "a", at(*time))))
     }
 
@@ -243,7 +250,7 @@ mod tests {
             vec![pod("p1", "one", "Failed")],
             vec![pod("p1", "another", "Running")],
         ] {
-            let told = |operators: [&str; 3]| {
+            let findings = |operators: [&str; 3]| {
                 let looks = [0, 40, 80].into_iter().zip(operators).map(|(time, name)| {
                     let mut pods = without.clone();
                     pods.extend((!name.is_empty()).then(|| operator(name)));
@@ -252,12 +259,12 @@ mod tests {
                 wrong(&looks.collect::<Vec<_>>(), &[])
             };
             assert_eq!(
-                told(["o1"; 3]),
-                ["VM a says that it runs and has no pod, since 1970-01-01T00:00:00Z"]
+                findings(["o1"; 3]),
+                ["VM a reports that it runs without a pod, since 1970-01-01T00:00:00Z"]
             );
-            // Whoever comes anew has time of its own, and where there is none nobody can say.
-            assert_eq!(told(["o1", "o1", "o2"]), [""; 0]);
-            assert_eq!(told(["o1", "", "o1"]), [""; 0]);
+            // The time starts again with a new operator, and does not count without one.
+            assert_eq!(findings(["o1", "o1", "o2"]), [""; 0]);
+            assert_eq!(findings(["o1", "", "o1"]), [""; 0]);
         }
         let its = || vec![pod("p1", "one", "Running"), operator("o1")];
         let looks = [0, 40, 80].map(|time| (time, vec![vm("one", "True")], its()));

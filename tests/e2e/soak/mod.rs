@@ -1,18 +1,18 @@
-//! An hour of everything that can happen (`make soak`): VMs are made, changed, stopped, crashed and drained at random on the
-//! local cluster, while operator, API server and kubelet are killed at random. What has to hold is looked at all the time and, at
-//! the end, in the audit log; and then nothing may be left.
+//! Soak test (`make soak`), by default for an hour: VMs are created, changed, stopped, crashed and drained at random on
+//! the local cluster, while operator, API server and kubelet are killed at random. The invariants are checked all the
+//! time, and at the end in the audit log. Then the node must have no remains.
 //!
 //! ```text
 //! SOAK_MINUTES=3 make soak        # an hour by default
-//! SOAK_SEED=42 make soak          # the order of an earlier run; what happens in it depends on the time, too
+//! SOAK_SEED=42 make soak          # the events of an earlier run; their effects also depend on the time
 //! ```
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`chaos`] | what happens, at random |
-//! | [`follow`] | the API server's audit log: who has written what |
-//! | [`lives`] | whose pod is whose, and whether a VM without one says so |
-//! | [`host`] | the node: at most one QEMU for each VM, what programs take, what is left at the end |
+//! | [`chaos`] | the random events |
+//! | [`follow`] | writes and their authors, from the API server's audit log |
+//! | [`lives`] | ownership of pods, and the status of VMs without one |
+//! | [`host`] | the node: at most one QEMU for each VM, resources of programs, remains at the end |
 
 mod chaos;
 mod follow;
@@ -21,7 +21,7 @@ mod lives;
 
 use crate::harness::bridge::Bridge;
 use crate::harness::vm::{BOOT, SHUTDOWN, Vm};
-use crate::harness::{Space, e2e_with, eventually, kubectl, rig};
+use crate::harness::{Space, e2e_with, environment, eventually, kubectl};
 use chaos::{Chaos, VMS, name};
 use follow::Follow;
 use host::Host;
@@ -30,9 +30,9 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// A run of this length has seen everything that can happen.
+/// A run of this length has caused every event.
 const ALL_HAPPENS: Duration = Duration::from_secs(30 * 60);
-/// How long nothing may be written before all is taken as settled.
+/// The time without writes after which all VMs count as settled.
 const QUIET: Duration = Duration::from_secs(15);
 
 fn setting(name: &str) -> Option<u64> {
@@ -49,8 +49,8 @@ fn an_hour_of_everything_that_can_happen() {
     let seed =
         setting("SOAK_SEED").unwrap_or_else(|| u64::from(std::process::id()) ^ host::nanos());
     println!("SOAK_SEED={seed} SOAK_MINUTES={minutes}");
-    rig::ready();
-    // Its pod is the cluster's, and stays.
+    environment::ready();
+    // Its pod belongs to the cluster and remains.
     let plugin = [
         "rollout",
         "status",
@@ -69,8 +69,8 @@ fn an_hour_of_everything_that_can_happen() {
     );
     let before = Host::look();
     let pods = RefCell::new(BTreeSet::new());
-    // A tap wants the node's network.
-    e2e_with(rig::SLOTS, "privileged", json!({}), async |space| {
+    // A tap needs the host network.
+    e2e_with(environment::SLOTS, "privileged", json!({}), async |space| {
         let _bridge = Bridge::make(chaos::BRIDGE);
         soak(space, seed, Duration::from_secs(minutes * 60)).await;
         pods.replace(space.pods.names_by_uid().into_keys().collect());
@@ -91,51 +91,51 @@ async fn soak(space: &Space, seed: u64, time: Duration) {
     let end = Instant::now() + time;
     while Instant::now() < end {
         let happening = async {
-            chaos.happen().await;
+            chaos.cause_event().await;
             tokio::time::sleep(chaos.pause()).await;
         };
         tokio::select! {
             () = happening => {}
-            () = look_always(space, &mut audit, &mut watch) => {}
+            () = observe_always(space, &mut audit, &mut watch) => {}
         }
     }
-    println!("it happened: {}", chaos.told());
+    println!("events: {}", chaos.summary());
     if time >= ALL_HAPPENS {
         chaos.judge();
     }
-    let away = chaos.away().to_vec();
+    let outages = chaos.outages().to_vec();
     drop(chaos);
     settle(space, &vms, &mut audit, &mut watch).await;
     watch.judge();
-    audit.judge(&away);
+    audit.judge(&outages);
     watch.lives.judge(audit.to_pods());
-    println!("{}\n{}", watch.told(), audit.told());
+    println!("{}\n{}", watch.summary(), audit.summary());
 }
 
-/// Looks until the caller has enough.
-async fn look_always(space: &Space, audit: &mut Follow, watch: &mut host::Watch) {
+/// Observes until the caller has enough.
+async fn observe_always(space: &Space, audit: &mut Follow, watch: &mut host::Watch) {
     loop {
-        watch.look(space);
+        watch.observe(space);
         audit.read();
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-/// Whatever has happened: all come back when that is wanted, and then nobody writes any more, not even a new operator.
+/// Asserts that all VMs start again on request. Then no program writes any more, not even a new operator.
 async fn settle(space: &Space, vms: &[Vm<'_>], audit: &mut Follow, watch: &mut host::Watch) {
     for vm in vms {
         if vm.now().is_null() {
             chaos::make_again(vm).await;
         }
-        // This takes back the pause of one that has ended often.
-        vm.want("Stopped").await;
-        vm.becomes("Stopped", 2 * SHUTDOWN).await;
+        // This resets the backoff of a VM that has exited often.
+        vm.set_state("Stopped").await;
+        vm.wait_for_reason("Stopped", 2 * SHUTDOWN).await;
         vm.patch(
             &json!({"spec": {"vm": {"state": "Running", "currentCpus": 1, "currentRam": "256Mi"}}}),
         )
         .await;
         vm.booted().await;
-        watch.look(space);
+        watch.observe(space);
     }
     quiet(space, audit, watch).await;
     let before: Vec<Value> = vms.iter().map(Vm::now).collect();
@@ -145,7 +145,7 @@ async fn settle(space: &Space, vms: &[Vm<'_>], audit: &mut Follow, watch: &mut h
         .operator_other_than(&[crate::harness::vm::uid(&old)])
         .await;
     let new = new["metadata"]["name"].as_str().unwrap().to_owned();
-    // The killed one's lease has to run out first.
+    // The Lease of the killed operator must expire first.
     eventually("the new operator leads", 90, async || {
         audit.read();
         if audit.leases_by(&new) > 0 {
@@ -174,7 +174,7 @@ async fn quiet(space: &Space, audit: &mut Follow, watch: &mut host::Watch) {
             "who writes, where nothing happens: {:#?}",
             audit.last(10)
         );
-        watch.look(space);
+        watch.observe(space);
         audit.read();
         if audit.writes() != last.0 {
             last = (audit.writes(), Instant::now());
@@ -183,7 +183,7 @@ async fn quiet(space: &Space, audit: &mut Follow, watch: &mut host::Watch) {
     }
 }
 
-/// The kubelet and the kernel have some time to clear up.
+/// The time limit for the cleanup by kubelet and kernel.
 fn nothing_is_left(before: &Host, pods: &BTreeSet<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

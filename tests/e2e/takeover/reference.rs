@@ -1,18 +1,18 @@
-//! A namespace of the reference: its definition, and objects as it makes them. Programs of its own are not here: its
-//! operator and its runners are shells that sleep.
+//! A namespace of the Java VM-Operator: its definition, and the objects that it creates. Its programs are not available
+//! here. Sleeping shells stand in for its operator and its runners.
 
 use super::super::harness::vm::Vm;
-use super::super::harness::{Space, eventually, kubectl, rig};
+use super::super::harness::{Space, environment, eventually, kubectl};
 use serde_json::{Value, json};
 use std::fs;
 
-/// The image that the reference's definition writes into each VM.
+/// The image that its definition sets in each VM.
 const IMAGE: &str = "ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-arch:latest";
-/// What stands in for its programs.
+/// The stand-in for its programs.
 const STAND_IN: &str = "localhost/busybox:1";
-/// What the guests' disks have behind the guest, since before.
+/// Data behind the guest on the disks, from before the migration.
 pub const ON_THE_DISK: &str = "written-long-ago-ok.";
-/// The machine's, in the file of the reference's runner.
+/// The VM's UUID, in the file of its runner.
 pub const UUID: &str = "2f3c1f9e-8e6e-4d6e-9f0e-0d5f6f2d9b11";
 /// Its operator's configuration.
 pub const CONFIG: &str = r#"
@@ -50,10 +50,10 @@ const OURS: &[&str] = &[
     "status/nodeName",
 ];
 
-/// Its definition: ours without rules, without what was added, and with conditions that are written as a whole.
+/// Its definition: that of this project without rules, without additional fields, and with atomic conditions.
 fn definition() -> Value {
-    let text =
-        fs::read_to_string(rig::repo().join("crds/vms.vmoperator.jdrupes.org.yaml")).unwrap();
+    let text = fs::read_to_string(environment::repo().join("crds/vms.vmoperator.jdrupes.org.yaml"))
+        .unwrap();
     let mut crd: Value = serde_saphyr::from_str(&text).unwrap();
     let version = &mut crd["spec"]["versions"][0];
     version
@@ -61,7 +61,7 @@ fn definition() -> Value {
         .unwrap()
         .remove("additionalPrinterColumns");
     let schema = &mut version["schema"]["openAPIV3Schema"];
-    loosen(schema);
+    remove_rules(schema);
     for field in OURS {
         let path = format!("/properties/{}", field.replacen('/', "/properties/", 1));
         let (parent, name) = path.rsplit_once('/').unwrap();
@@ -74,9 +74,9 @@ fn definition() -> Value {
     crd
 }
 
-fn loosen(schema: &mut Value) {
+fn remove_rules(schema: &mut Value) {
     if let Some(fields) = schema.as_object_mut() {
-        // Texts only take room.
+        // The descriptions only take room.
         fields.retain(|key, value| key != "description" || !value.is_string());
         let keys = [
             "x-kubernetes-validations",
@@ -88,16 +88,16 @@ fn loosen(schema: &mut Value) {
         fields.retain(|key, value| {
             !(keys.contains(&key.as_str()) || key == "x-kubernetes-list-type" && value == "map")
         });
-        fields.values_mut().for_each(loosen);
+        fields.values_mut().for_each(remove_rules);
     }
 }
 
-/// Ours is there again, however the test ends.
+/// Restores this project's definition when it is dropped.
 struct OurDefinition;
 
 impl Drop for OurDefinition {
     fn drop(&mut self) {
-        let crds = rig::repo().join("crds").display().to_string();
+        let crds = environment::repo().join("crds").display().to_string();
         let args = [
             "apply",
             "--server-side",
@@ -113,7 +113,7 @@ impl Drop for OurDefinition {
     }
 }
 
-/// The reference in a namespace.
+/// The Java VM-Operator in a namespace.
 pub struct Reference<'a> {
     space: &'a Space,
     _ours_afterwards: OurDefinition,
@@ -140,8 +140,8 @@ fn labels(vm: &str, component: Option<&str>) -> Value {
 }
 
 impl<'a> Reference<'a> {
-    /// Puts its definition in the place of ours, unless VMs of others would lose fields by that, and its operator into
-    /// the namespace.
+    /// Replaces the definition by that of the Java VM-Operator, unless VMs of others would lose fields, and creates its
+    /// operator in the namespace.
     pub async fn install(space: &'a Space) -> Self {
         let installed = Self {
             space,
@@ -179,13 +179,13 @@ impl<'a> Reference<'a> {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), definition.to_string()).unwrap();
         let path = file.path().display().to_string();
-        // As one that plain `kubectl apply` has made.
+        // As created by plain `kubectl apply`.
         let as_applied = [
             "--save-config",
             "--field-manager",
             "kubectl-client-side-apply",
         ];
-        kubectl::must(&[&["replace", "--filename", &path], &as_applied[..]].concat()).await;
+        kubectl::run(&[&["replace", "--filename", &path], &as_applied[..]].concat()).await;
     }
 
     async fn create(&self, mut object: Value) {
@@ -210,7 +210,7 @@ impl<'a> Reference<'a> {
         })
     }
 
-    /// A VM with everything that the reference makes for it, its pod running.
+    /// A VM with all objects that the Java VM-Operator creates for it, and a running pod.
     pub async fn vm(&self, name: &str) -> Vm<'a> {
         let space = self.space;
         let of_disk = json!({"vm-operator.test/disk": format!("{}-{name}", space.name)});
@@ -291,8 +291,8 @@ impl<'a> Reference<'a> {
         vm
     }
 
-    /// The pod: privileged, in the node's network, always restarted. What it runs leaves its traces where the reference's
-    /// runner does.
+    /// The pod: privileged, in the host network, always restarted. Its program writes the same files as the runner of
+    /// the Java VM-Operator.
     fn pod(&self, name: &str, owner: &Value) -> Value {
         let script = format!(
             "[ -e /var/local/vm-data/uuid.txt ] || echo {UUID} >/var/local/vm-data/uuid.txt; \
@@ -330,7 +330,7 @@ impl<'a> Reference<'a> {
         })
     }
 
-    /// What its runner does: the whole status, by what it read some time ago.
+    /// The status write of its runner: the whole status, based on an older read state.
     pub async fn writes_status(&self, name: &str) {
         let condition = |type_: &str, status: &str, reason: &str| {
             json!({
@@ -362,8 +362,8 @@ impl<'a> Reference<'a> {
             .await;
     }
 
-    /// Its manifests and its definition are applied again.
-    pub async fn comes_back(&self) {
+    /// Applies its manifests and its definition again.
+    pub async fn install_again(&self) {
         self.replace_definition(&definition()).await;
         self.create(self.deployment()).await;
         self.space

@@ -1,29 +1,29 @@
-//! A node whose containerd keeps block devices for root, as it does by default: what a VM reports there, and the settings for
+//! A node whose containerd keeps block devices for root, which is its default: the report of a VM, and the settings for
 //! clusters without a device plugin.
 
 use crate::harness::vm::{SHUTDOWN, Vm, condition, uid};
-use crate::harness::{e2e_with, eventually, process, rig};
+use crate::harness::{e2e_with, environment, eventually, process};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Block devices belong to root. Dropping this gives them to the users of new pods again, however the test ends.
+/// Block devices belong to root. Dropping this gives them to the users of new pods again.
 struct DevicesOfRoot;
 
 impl DevicesOfRoot {
     fn switch_on() -> Self {
         let guard = Self;
-        rig::cluster(&["device-ownership", "false"]);
+        environment::cluster(&["device-ownership", "false"]);
         guard
     }
 }
 
 impl Drop for DevicesOfRoot {
     fn drop(&mut self) {
-        rig::cluster(&["device-ownership", "true"]);
+        environment::cluster(&["device-ownership", "true"]);
     }
 }
 
-/// Runner and QEMU are root without any capability.
+/// Runner and QEMU are root without capabilities.
 fn are_root_without_capabilities(pod: &Value) {
     for program in ["vm-runner", "qemu-system-x86"] {
         let pids = process::of_pod(&uid(pod), program);
@@ -46,9 +46,9 @@ async fn is_told_what_to_set(vm: &Vm<'_>) {
     eventually("the VM reports what the node lacks", 120, async || {
         let ready = condition(&vm.now(), "Ready");
         let message = ready["message"].as_str().unwrap_or_default();
-        let told = message.contains("/dev/system-disk")
+        let is_reported = message.contains("/dev/system-disk")
             && message.contains("device_ownership_from_security_context");
-        if told && ready["status"] == "False" {
+        if is_reported && ready["status"] == "False" {
             Ok(())
         } else {
             Err(format!("{ready:#}"))
@@ -60,13 +60,13 @@ async fn is_told_what_to_set(vm: &Vm<'_>) {
 #[test]
 fn where_devices_belong_to_root_a_vm_says_what_to_set_and_runs_as_root_and_privileged_if_configured()
  {
-    e2e_with(rig::SLOTS, "privileged", json!({}), async |space| {
+    e2e_with(environment::SLOTS, "privileged", json!({}), async |space| {
         space.operator().await;
         let devices_of_root = DevicesOfRoot::switch_on();
         let vm = space.create("vm", json!({})).await;
         is_told_what_to_set(&vm).await;
 
-        // The VM is tried again by itself.
+        // The VM is retried without a request.
         space.configure(&json!({"deviceAccess": "root"})).await;
         vm.booted().await;
         let pod = vm.pod().unwrap();
@@ -84,7 +84,7 @@ fn where_devices_belong_to_root_a_vm_says_what_to_set_and_runs_as_root_and_privi
             vm.pod().unwrap()["spec"]["containers"][0]["securityContext"]["privileged"],
             true
         );
-        // The guest runs, whether the machine has a KVM that works or not.
+        // The guest runs with or without a working KVM.
         vm.booted().await;
         if Path::new("/dev/kvm").exists() {
             let log = space.kubectl(&["logs", "vm"]).await;
@@ -96,7 +96,7 @@ fn where_devices_belong_to_root_a_vm_says_what_to_set_and_runs_as_root_and_privi
             );
         }
 
-        // And back.
+        // Revert the change.
         drop(devices_of_root);
         space.configure(&json!({})).await;
         vm.patch(&json!({"spec": {"vm": {"restartRequest": 2}}}))

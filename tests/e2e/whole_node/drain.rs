@@ -2,10 +2,10 @@
 
 use crate::harness::disk::Counts;
 use crate::harness::vm::{BOOT, SHUTDOWN};
-use crate::harness::{e2e, eventually, kubectl, rig};
+use crate::harness::{e2e, environment, eventually, kubectl};
 use serde_json::{Value, json};
 
-/// The node takes pods again, however the test ends.
+/// Makes the node schedulable again when it is dropped.
 struct Uncordon(String);
 
 impl Drop for Uncordon {
@@ -21,7 +21,7 @@ impl Drop for Uncordon {
 
 #[test]
 fn a_drained_node_shuts_its_guests_down_and_gives_them_back() {
-    e2e(rig::SLOTS, async |space| {
+    e2e(environment::SLOTS, async |space| {
         let vm = space.create("vm", json!({})).await;
         let node = vm.booted().await["status"]["nodeName"]
             .as_str()
@@ -30,9 +30,9 @@ fn a_drained_node_shuts_its_guests_down_and_gives_them_back() {
         let pod = vm.pod_uid();
 
         let uncordon = Uncordon(node.clone());
-        // The selector leaves out what is not this project's; what permits more is a flag that is not needed.
+        // The selector excludes other pods, so that the drain needs no further flags.
         let ours = "--pod-selector=app.kubernetes.io/name in (vm-operator,vm-runner)";
-        kubectl::must(&[
+        kubectl::run(&[
             "drain",
             &node,
             "--ignore-daemonsets",
@@ -58,7 +58,7 @@ fn a_drained_node_shuts_its_guests_down_and_gives_them_back() {
                 boot: 1,
                 shutdowns: 1
             },
-            "the guest was asked to shut down"
+            "the guest was requested to shut down"
         );
 
         drop(uncordon);

@@ -1,26 +1,26 @@
-//! The node is lost: its kubelet ends while its containers run on, which nobody in the cluster can know.
+//! A lost node: its kubelet stops while its containers continue to run, unknown to the cluster.
 
 use crate::harness::outside::Outside;
 use crate::harness::space::e2e_without_operator;
 use crate::harness::vm::{BOOT, Vm, condition, ready_reason};
-use crate::harness::{Space, eventually, kubectl, process, rig};
+use crate::harness::{Space, environment, eventually, kubectl, process};
 use serde_json::{Value, json};
 
-/// What an administrator says of a node that is off for sure.
+/// The taint by which an administrator declares a node off.
 const TAINT: &str = "node.kubernetes.io/out-of-service";
-/// The control plane of the local cluster gives a node 20 s, and checks every 5 s.
+/// The control plane of the local cluster marks a node as lost after 20 s, and checks every 5 s.
 const NOTICED: u64 = 150;
-/// It collects pods of lost nodes each 20 s.
+/// It deletes pods of lost nodes each 20 s.
 const COLLECTED: u64 = 120;
-/// The kubelet comes back after this in any case.
+/// The kubelet starts again after this time in any case.
 const AT_MOST: &str = "400";
 
-/// The node comes back, however the test ends.
+/// Restores the node when it is dropped.
 struct NodeIsBack(String);
 
 impl NodeIsBack {
     fn untaint(&self) {
-        // It need not have the taint.
+        // The taint may be absent.
         drop(
             kubectl::command(&["taint", "node", &self.0, &format!("{TAINT}-")])
                 .into_std()
@@ -31,7 +31,7 @@ impl NodeIsBack {
 
 impl Drop for NodeIsBack {
     fn drop(&mut self) {
-        rig::cluster(&["kubelet-back"]);
+        environment::cluster(&["kubelet-back"]);
         self.untaint();
     }
 }
@@ -40,10 +40,10 @@ fn tolerates() -> Value {
     json!({"key": TAINT, "operator": "Exists", "effect": "NoExecute"})
 }
 
-/// Lets the pods of all other namespaces stay where they are: they are not part of this.
-async fn shield_the_others(space: &Space) {
+/// Exempts the pods of all other namespaces.
+async fn exempt_other_namespaces(space: &Space) {
     let pods: Value =
-        serde_json::from_str(&kubectl::must(&["get", "pods", "-A", "--output", "json"]).await)
+        serde_json::from_str(&kubectl::run(&["get", "pods", "-A", "--output", "json"]).await)
             .unwrap();
     for pod in pods["items"].as_array().into_iter().flatten() {
         let (namespace, name) = (&pod["metadata"]["namespace"], &pod["metadata"]["name"]);
@@ -64,7 +64,7 @@ async fn shield_the_others(space: &Space) {
                 "--patch",
                 &patch,
             ];
-            // It may have ended.
+            // It may have exited.
             drop(kubectl::run(&args).await);
         }
     }
@@ -76,7 +76,7 @@ fn pods_of(vm: &Vm<'_>) -> usize {
 
 #[test]
 fn a_lost_node_is_told_of_and_nothing_is_forced_until_its_administrator_says_that_it_is_off() {
-    e2e_without_operator(rig::SLOTS, async |space| {
+    e2e_without_operator(environment::SLOTS, async |space| {
         let operator = Outside::start(&space.name);
         let stays = space
             .create("stays", json!({"spec": {"tolerations": [tolerates()]}}))
@@ -90,9 +90,9 @@ fn a_lost_node_is_told_of_and_nothing_is_forced_until_its_administrator_says_tha
         let (stayed, gone) = (stays.pod_uid(), goes.pod_uid());
 
         let node_is_back = NodeIsBack(node.clone());
-        rig::cluster(&["kubelet-away", AT_MOST]);
+        environment::cluster(&["kubelet-away", AT_MOST]);
         for vm in [&stays, &goes] {
-            let lost = vm.becomes("NodeUnreachable", NOTICED).await;
+            let lost = vm.wait_for_reason("NodeUnreachable", NOTICED).await;
             let message = condition(&lost, "Ready")["message"]
                 .as_str()
                 .unwrap_or_default()
@@ -117,9 +117,9 @@ fn a_lost_node_is_told_of_and_nothing_is_forced_until_its_administrator_says_tha
             );
         }
 
-        // As the message says.
-        shield_the_others(space).await;
-        kubectl::must(&[
+        // According to the message.
+        exempt_other_namespaces(space).await;
+        kubectl::run(&[
             "taint",
             "node",
             &node,
@@ -127,27 +127,27 @@ fn a_lost_node_is_told_of_and_nothing_is_forced_until_its_administrator_says_tha
         ])
         .await;
         goes.pod_after(&gone, COLLECTED).await;
-        let ever = space.pods.ever("goes");
-        let old = ever
+        let history = space.pods.history("goes");
+        let old = history
             .iter()
             .rfind(|seen| seen.object["metadata"]["uid"] == *gone)
             .unwrap();
         assert!(
             old.object["metadata"]["deletionTimestamp"].is_string(),
-            "Kubernetes has ended it, for good"
+            "Kubernetes has stopped it"
         );
         assert_eq!(ready_reason(&stays.now()), "NodeUnreachable");
 
-        // The kubelet ends what it finds and nobody knows any more, before the node takes pods again.
-        rig::cluster(&["kubelet-back"]);
-        stays.becomes("Running", BOOT).await;
+        // The kubelet stops containers without a pod before the node is schedulable again.
+        environment::cluster(&["kubelet-back"]);
+        stays.wait_for_reason("Running", BOOT).await;
         assert_eq!(
             (stays.pod_uid(), pods_of(&stays)),
             (stayed, 1),
             "it has run all the time"
         );
         assert_eq!(stays.counts().await.boot, 1);
-        eventually("the old machine ends", 120, async || {
+        eventually("the old VM stops", 120, async || {
             if process::of_pod(&gone, "qemu-system-x86").is_empty() {
                 Ok(())
             } else {
@@ -163,8 +163,8 @@ fn a_lost_node_is_told_of_and_nothing_is_forced_until_its_administrator_says_tha
             "it has come back once"
         );
         assert_eq!(goes.disk.counts().boot, 2);
-        goes.becomes("Running", BOOT).await;
-        let said = operator.log();
-        assert!(!said.contains("force"), "{said}");
+        goes.wait_for_reason("Running", BOOT).await;
+        let log = operator.log();
+        assert!(!log.contains("force"), "{log}");
     });
 }

@@ -1,7 +1,7 @@
-//! Tests that need the node for themselves, as they take it away or change what it does for every pod.
+//! Tests that need the node for themselves, because they stop it or change it for each pod.
 //!
-//! They take all slots. The test harness starts tests by name, so those of this module come last: if one of them came between
-//! the others, the machine would be idle until the last guest of those has ended.
+//! They take all slots. The test harness starts tests by name, so those of this module come last. Between others, they
+//! would leave the machine idle until the last guest has stopped.
 
 mod device_ownership;
 mod drain;

@@ -1,38 +1,38 @@
-//! What the runner costs its guest and its node, without the cluster: a part of `make bench`, and by itself
-//! `cargo test --test runner bench:: -- --nocapture --test-threads 1`. It is the runner of the image that is measured, as it ships,
-//! not the one that is built with the tests.
+//! The cost of the runner for its guest and its node, without the cluster: a part of `make bench`, or alone `cargo test
+//! --test runner bench:: -- --nocapture --test-threads 1`. They measure the released runner of the image, not the one
+//! that is built with the tests.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `startup` | where the time of the programs' own start goes: `make bench-startup` |
-//! | `throughput` | what the guest's disk and network carry, beside QEMU alone |
-//! | `writes` | the runner's memory after some writes of its VM's status, and after many (`STATUS_WRITES`, 300) |
+//! | `startup` | the duration of each step of the programs' start: `make bench-startup` |
+//! | `throughput` | the throughput of the guest's disk and network, compared with QEMU alone |
+//! | `writes` | the runner's memory after few and after many writes of its VM's status (`STATUS_WRITES`, 300) |
 //!
-//! Like the runner's tests it needs root, `make images` and `make guests`, and uses their rig. Each figure is a line
-//! `| what | figure |`.
+//! Like the runner's tests they need root, `make images` and `make guests`, and use the same fixture. Each result is a
+//! line `| title | value |`.
 
 mod startup;
 mod throughput;
 mod writes;
 
-use crate::rig::Rig;
+use crate::fixture::Fixture;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What the runner's image holds.
+/// The content of the runner's image.
 fn image() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(".cache/images/runner-root")
 }
 
-/// One with the tiny guest and the image's runner.
-fn shipped() -> Rig {
-    let rig = Rig::with_guest();
-    // What is there is a hard link.
-    fs::remove_file(rig.path("vm-runner")).unwrap();
+/// A fixture with the tiny guest and the image's runner.
+fn shipped() -> Fixture {
+    let fixture = Fixture::with_guest();
+    // The existing file is a hard link.
+    fs::remove_file(fixture.path("vm-runner")).unwrap();
     fs::copy(
         image().join("usr/local/bin/vm-runner"),
-        rig.path("vm-runner"),
+        fixture.path("vm-runner"),
     )
     .unwrap();
-    rig
+    fixture
 }

@@ -1,19 +1,20 @@
-//! What the guest's disk and network carry: a VM of the runner beside two QEMUs started by hand. One has nothing but the best
-//! options that we know; the other the VM's own command line, and so shows what is the machine's and what is the runner's. All
-//! run at the same time and are measured in turns, so that what else the machine does hits them alike. Each round gives ratios
-//! of neighbours in time; printed are the median of these ratios, the interval that has the true median with 95 %, and the
-//! quartiles; and in the same way the processor time that QEMU took, which a busy machine disturbs less.
+//! The throughput of the guest's disk and network: a VM of the runner, compared with two QEMU processes that are
+//! started by hand. One has only the best known options. The other has the VM's own command line, which separates the
+//! cost of the hardware from the cost of the runner. All three run at the same time and are measured in turns, so that
+//! other load affects them equally. Each round gives ratios of consecutive measurements. The output is the median of
+//! these ratios, the interval that contains the true median with 95 %, and the quartiles. The same is printed for the
+//! processor time of QEMU, which other load affects less.
 //!
-//! With `BENCH_QEMU` the best QEMU has further options, which shows what one of the runner's costs, such as `-sandbox on`; with
-//! `BENCH_MEASURE` only those are measured whose names have that.
+//! `BENCH_QEMU` has further options of the best QEMU, such as `-sandbox on`, to measure the cost of one option of the
+//! runner. `BENCH_MEASURE` selects measurements by a part of their names.
 //!
-//! The disk is a file in memory that is opened past the page cache: the host's own disk, slower than any option and never
-//! twice the same, would make both alike.
+//! The disk is a file in memory with direct I/O. The host's disk is slower than the effect of any option, and its speed
+//! varies, so it would hide the differences.
 
 use super::{image, shipped};
+use crate::fixture::{Fixture, LIMIT};
 use crate::host::SmallVolume;
 use crate::processes::children;
-use crate::rig::{LIMIT, Rig};
 use serde_json::json;
 use std::fs;
 use std::io::{Read, Write};
@@ -23,28 +24,28 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// For the rounds of each measurement.
+/// The time for the rounds of each measurement.
 const BUDGET: Duration = Duration::from_secs(30);
-/// At least that many rounds.
+/// The minimum number of rounds.
 const ROUNDS: usize = 12;
 const MIB: usize = 1 << 20;
-/// Size of the disk.
+/// The size of the disk.
 const SIZE: usize = 64 * MIB;
-/// Of what goes through the network each time.
+/// The amount of data of a network measurement.
 const STREAM: usize = 8 * MIB;
 
-/// QEMU by hand, in the content of the runner's image and as its user. $1: that, $2: the directory with the disks, which is
-/// /tmp there.
+/// Starts QEMU in the content of the runner's image and as its user. $1: the content, $2: the directory with the disks,
+/// which is /tmp there.
 const ALONE: &str = r#"set -e
 root=$1 dir=$2; shift 2
 mount --bind "$root" "$root" && mount --rbind /dev "$root/dev" && mount -t proc proc "$root/proc" && mount --rbind "$dir" "$root/tmp"
 exec chroot --userspec=107:107 "$root" /usr/bin/qemu-system-x86_64 "$@""#;
 
-/// QEMU without a runner; ends with this.
+/// QEMU without a runner. It is killed when this is dropped.
 struct Alone(Child);
 
 impl Alone {
-    fn start(rig: &Rig, arguments: &[String]) -> Self {
+    fn start(fixture: &Fixture, arguments: &[String]) -> Self {
         let mut command = Command::new("unshare");
         command.args([
             "--mount",
@@ -56,12 +57,12 @@ impl Alone {
         command
             .args(["sh", "-c", ALONE, "alone"])
             .arg(image())
-            .arg(rig.path(""))
+            .arg(fixture.path(""))
             .args(arguments);
         Self(command.stdin(Stdio::null()).spawn().unwrap())
     }
 
-    /// What `unshare` has begun, a moment after it was begun itself.
+    /// The child of `unshare`, which starts a moment after `unshare` itself.
     fn qemu(&self) -> u32 {
         let begin = Instant::now();
         loop {
@@ -76,7 +77,7 @@ impl Alone {
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        // QEMU is told of its parent's end no more: that is forgotten when it becomes another user.
+        // QEMU does not exit with its parent: the kernel resets that setting when QEMU changes its user.
         for qemu in children(self.0.id()) {
             let _ = Command::new("kill")
                 .args(["-KILL", &qemu.to_string()])
@@ -87,23 +88,23 @@ impl Drop for Alone {
     }
 }
 
-/// A machine with nothing but what is measured, and what `BENCH_QEMU` has.
+/// A VM with only the measured devices, and the options of `BENCH_QEMU`.
 fn best() -> Vec<String> {
     let fixed = "-nodefaults -no-user-config -display none -machine q35,usb=off,hpet=off -accel tcg -cpu max -smp 1 -m 512M \
         -chardev socket,id=serial,path=/tmp/serial.sock,server=on,wait=off -device isa-serial,chardev=serial \
         -netdev user,id=net -device virtio-net-pci,netdev=net";
     let further = std::env::var("BENCH_QEMU").unwrap_or_default();
-    let words = fixed
+    let arguments = fixed
         .split_whitespace()
         .chain(further.split_whitespace())
         .map(str::to_owned);
-    words
+    arguments
         .chain(disk("disk", "disk.img"))
         .chain(disk("data", "volume/data.img"))
         .collect()
 }
 
-/// That QEMU's command line without what belongs to its runner: the sockets that it has inherited, and that it waits.
+/// The command line of that QEMU without the runner's parts: the inherited sockets, and the stop before the start.
 fn as_by_hand(qemu: u32) -> Vec<String> {
     let line = fs::read_to_string(format!("/proc/{qemu}/cmdline")).unwrap();
     let arguments = line
@@ -124,7 +125,7 @@ fn as_by_hand(qemu: u32) -> Vec<String> {
     arguments.map(own).collect()
 }
 
-/// A disk past the page cache, by io_uring, in a thread of its own, with no layer that is not needed.
+/// A disk with direct I/O, io_uring and its own thread, without further layers.
 fn disk(name: &str, file: &str) -> Vec<String> {
     [
         ("-object", json!({"qom-type": "iothread", "id": format!("{name}-thread")})),
@@ -147,7 +148,7 @@ fn disk(name: &str, file: &str) -> Vec<String> {
     .collect()
 }
 
-/// A guest's serial line.
+/// A guest's serial console.
 struct Line {
     stream: UnixStream,
     seen: String,
@@ -173,8 +174,8 @@ impl Line {
         }
     }
 
-    /// Has a shell run it; gives its seconds by the host's clock. The guest tells begin and end past the pipe that its output
-    /// goes through.
+    /// Runs a command in a shell of the guest. Returns its duration by the host's clock. The guest prints begin and end
+    /// outside of the pipe with the output of the command.
     fn time(&mut self, command: &str) -> f64 {
         let all = format!(
             "sh echo '[begin]' >/dev/ttyS0; {command} || echo failed >/dev/ttyS0; echo '[end]' >/dev/ttyS0\n"
@@ -182,12 +183,12 @@ impl Line {
         self.stream.write_all(all.as_bytes()).unwrap();
         self.wait("[begin]");
         let begin = Instant::now();
-        let said = self.wait("[end]");
-        assert!(!said.contains("failed"), "{command}: {said}");
+        let output = self.wait("[end]");
+        assert!(!output.contains("failed"), "{command}: {output}");
         begin.elapsed().as_secs_f64()
     }
 
-    /// Nanoseconds of the processor that QEMU's threads have taken so far.
+    /// Nanoseconds of processor time that QEMU's threads have used.
     fn cost(&self) -> f64 {
         let threads = fs::read_dir(format!("/proc/{}/task", self.qemu)).unwrap();
         let stats = threads
@@ -197,7 +198,7 @@ impl Line {
             .sum()
     }
 
-    /// What comes before that text.
+    /// The output before that text.
     fn wait(&mut self, text: &str) -> String {
         loop {
             if let Some(at) = self.seen.find(text) {
@@ -210,13 +211,13 @@ impl Line {
                 .stream
                 .read(&mut bytes)
                 .unwrap_or_else(|error| panic!("{error}; {}", self.seen));
-            assert!(n > 0, "the guest has gone: {}", self.seen);
+            assert!(n > 0, "the guest has exited: {}", self.seen);
             self.seen.push_str(&String::from_utf8_lossy(&bytes[..n]));
         }
     }
 }
 
-/// MB/s of that many copies, each of so many bytes.
+/// MB/s of that many copies with that many bytes each.
 fn dd(line: &mut Line, options: &str, times: usize, bytes: usize) -> f64 {
     let each = format!("dd {options} 2>/dev/null");
     let all = vec![each.as_str(); times].join(" && ");
@@ -235,7 +236,7 @@ fn stream(line: &mut Line, from_guest: bool) -> f64 {
             give(connection)
         }
     });
-    // `nc` hands the connection to another program: it would itself go by kilobytes.
+    // `nc` passes the connection to another program, because it would itself use pieces of a kilobyte.
     let program = match from_guest {
         true => format!("dd if=/dev/zero bs=64k count={}", STREAM >> 16),
         false => "dd of=/dev/null bs=64k".to_owned(),
@@ -245,7 +246,7 @@ fn stream(line: &mut Line, from_guest: bool) -> f64 {
 }
 
 /// The seconds from the first byte to the last.
-fn take(mut connection: TcpStream) -> f64 {
+fn receive(mut connection: TcpStream) -> f64 {
     let mut bytes = vec![0; 1 << 16];
     let mut taken = connection.read(&mut bytes).unwrap();
     let begin = Instant::now();
@@ -257,8 +258,8 @@ fn take(mut connection: TcpStream) -> f64 {
     begin.elapsed().as_secs_f64()
 }
 
-/// The seconds until the guest, which has all, closes the connection.
-fn give(mut connection: TcpStream) -> f64 {
+/// The seconds until the guest closes the connection, after it has received everything.
+fn send(mut connection: TcpStream) -> f64 {
     let mut bytes = vec![b'x'; 1 << 16];
     let begin = Instant::now();
     for _ in 0..STREAM / bytes.len() {
@@ -271,8 +272,8 @@ fn give(mut connection: TcpStream) -> f64 {
 
 type Measure = fn(&mut Line) -> f64;
 
-/// Large pieces are copied from one half of the disk to the other: making them in the guest would take longer than writing
-/// them. What is written is not zeros: those the runner's disks turn into holes.
+/// Large pieces are copied from one half of the disk to the other, because creating data in the guest would take longer
+/// than writing it. The data is not zeros, which the runner's disks turn into holes.
 const MEASURES: [(&str, Measure); 6] = [
     ("disk, read in pieces of 1 MiB", |line| {
         dd(
@@ -312,7 +313,7 @@ const MEASURES: [(&str, Measure); 6] = [
     ("user network, TCP to the guest", |line| stream(line, false)),
 ];
 
-/// What one of them has carried in MB/s, and what it took of the processor.
+/// The throughput of one of them in MB/s, and its processor time.
 #[derive(Clone, Copy)]
 struct Sample {
     speed: f64,
@@ -328,12 +329,12 @@ fn sample(measure: Measure, line: &mut Line) -> Sample {
     }
 }
 
-/// A VM of the runner, the best QEMU, and one with the VM's command line.
+/// A VM of the runner, the best QEMU, and a QEMU with the VM's command line.
 type Round = [Sample; 3];
 
-/// All of them, round by round: in turns, each as often as first as any other.
+/// Measures all of them, round by round. The order rotates, so that each is first equally often.
 fn rounds(measure: Measure, lines: &mut [Line; 3]) -> Vec<Round> {
-    // The first is slower: caches are filled, the guest's code is translated.
+    // The first round is slower: caches are filled, and the guest's code is translated.
     for line in &mut *lines {
         measure(line);
     }
@@ -360,8 +361,8 @@ fn rounds(measure: Measure, lines: &mut [Line; 3]) -> Vec<Round> {
     all
 }
 
-/// The median of the rounds' values, and their quartiles and the interval of the true median with 95 %, which is by the
-/// binomial distribution of how many of them are below it.
+/// The median of the rounds' values, their quartiles, and the interval that contains the true median with 95 %. The
+/// interval follows from the binomial distribution of the number of values below the median.
 struct Spread {
     median: f64,
     sure: [f64; 2],
@@ -389,10 +390,10 @@ impl Spread {
     }
 }
 
-/// A row's second half.
-fn told(rounds: &[Round]) -> String {
+/// The second cell of a row.
+fn cell(rounds: &[Round]) -> String {
     let speed = |n: usize| Spread::of(rounds, |round| round[n].speed).median;
-    let beside = |n: usize| {
+    let compared = |n: usize| {
         let speed = Spread::of(rounds, |round| round[0].speed / round[n].speed);
         let cost = Spread::of(rounds, |round| round[0].cost / round[n].cost);
         let half = format!(
@@ -404,36 +405,36 @@ fn told(rounds: &[Round]) -> String {
         format!("{}, {half}; processor time {}", speed.ratio(), cost.ratio())
     };
     let ours = format!("{:.0} MB/s", speed(0));
-    let best = format!("the best QEMU alone {:.0} MB/s: {}", speed(1), beside(1));
-    let same = format!("the same QEMU alone {:.0} MB/s: {}", speed(2), beside(2));
+    let best = format!("the best QEMU alone {:.0} MB/s: {}", speed(1), compared(1));
+    let same = format!("the same QEMU alone {:.0} MB/s: {}", speed(2), compared(2));
     format!("{ours}; {best}; {same}")
 }
 
 #[test]
 fn a_guest_beside_qemu_alone() {
-    let rigs = [shipped(), shipped(), shipped()];
-    let _volumes = rigs.each_ref().map(|rig| {
-        let volume = SmallVolume::of(rig, "volume", 80);
-        fs::write(rig.path("volume/data.img"), vec![b'x'; SIZE]).unwrap();
-        rig.own("volume/data.img");
+    let fixtures = [shipped(), shipped(), shipped()];
+    let _volumes = fixtures.each_ref().map(|fixture| {
+        let volume = SmallVolume::of(fixture, "volume", 80);
+        fs::write(fixture.path("volume/data.img"), vec![b'x'; SIZE]).unwrap();
+        fixture.own("volume/data.img");
         volume
     });
     let drives = json!([{"type": "raw", "resource": "/tmp/disk.img"}, {"type": "raw", "resource": "/tmp/volume/data.img"}]);
-    rigs[0].configure(
+    fixtures[0].configure(
         &json!({}),
         &json!({"drives": drives, "network": [{"type": "user"}]}),
     );
-    let vm = rigs[0].start(None);
-    let best = Alone::start(&rigs[1], &best());
-    let same = Alone::start(&rigs[2], &as_by_hand(vm.qemu()));
+    let vm = fixtures[0].start(None);
+    let best = Alone::start(&fixtures[1], &best());
+    let same = Alone::start(&fixtures[2], &as_by_hand(vm.qemu()));
     let mut lines = [
-        Line::open(vm.qemu(), rigs[0].path("run/console.sock"), b"attach\n"),
-        Line::open(best.qemu(), rigs[1].path("serial.sock"), b""),
-        Line::open(same.qemu(), rigs[2].path("serial.sock"), b""),
+        Line::open(vm.qemu(), fixtures[0].path("run/console.sock"), b"attach\n"),
+        Line::open(best.qemu(), fixtures[1].path("serial.sock"), b""),
+        Line::open(same.qemu(), fixtures[2].path("serial.sock"), b""),
     ];
     for line in &mut lines {
         line.wait("ready");
-        // Something to write; and the network needs a moment.
+        // Creates the data to write. The network needs a moment.
         line.time(&format!(
             "tr '\\0' x </dev/zero | head -c {} >/ones; until ip route | grep -q default; do usleep 100000; done",
             4 * MIB
@@ -441,6 +442,6 @@ fn a_guest_beside_qemu_alone() {
     }
     let only = std::env::var("BENCH_MEASURE").unwrap_or_default();
     for (name, measure) in MEASURES.iter().filter(|(name, _)| name.contains(&only)) {
-        println!("| {name} | {} |", told(&rounds(*measure, &mut lines)));
+        println!("| {name} | {} |", cell(&rounds(*measure, &mut lines)));
     }
 }

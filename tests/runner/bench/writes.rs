@@ -1,26 +1,26 @@
-//! A runner's memory before and after many writes of its VM's status: each for a change that the agent of the guest's desktop
-//! has told, on the way that all of them take. The API server is played, without TLS. A change is told when the one before it
-//! has been written, and a runner writes once a second, so 300 take five minutes, nearly all of it waiting, and ten thousand
+//! A runner's memory before and after many writes of its VM's status. Each write reports a change that the agent of the
+//! guest's desktop has sent. The API server is simulated, without TLS. A change follows the write of the previous one,
+//! and a runner writes at most once a second. So 300 writes take five minutes of mostly waiting, and ten thousand take
 //! three hours.
 //!
-//! `STATUS_WRITES` (300) says how many.
+//! `STATUS_WRITES` (300) is the number of writes.
 
 use super::shipped;
 use crate::api::{Api, condition};
-use crate::rig::{Console, LIMIT, Vm};
+use crate::fixture::{Console, LIMIT, Vm};
 use serde_json::json;
 use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// After this the runner waits, as it does for most of its life.
+/// The time after which the runner is idle.
 const REST: Duration = Duration::from_secs(10);
-/// The goal for a runner at rest, in KiB. A part of it is pages of the program, which all runners of a node share.
+/// The goal for an idle runner, in KiB. It includes pages of the program, which all runners of a node share.
 const GOAL: u64 = 10 * 1024;
-/// Growth between a tenth of the writes and all of them that is none, in KiB: less than one for each of 270.
+/// Growth between a tenth of the writes and all of them that does not count, in KiB: less than one for each of 270.
 const NO_GROWTH: u64 = 256;
 
-/// Passes what comes over the serial line on to the port of the desktop's agent, with nothing but the shell's own commands.
+/// Forwards the serial console to the port of the desktop's agent, with builtin commands of the shell only.
 const AGENT: &str = "sh for n in /sys/class/virtio-ports/*/name; do \
     if [ $(cat $n) = org.jdrupes.vmop_agent.0 ]; then n=${n%/name}; p=/dev/${n##*/}; fi; done; \
     exec 3<>$p; echo passing >/dev/ttyS0; while read -r line; do echo \"$line\" >&3; done </dev/ttyS0";
@@ -29,24 +29,24 @@ struct Bench<'a> {
     vm: &'a Vm<'a>,
     api: &'a Api,
     console: Console<'a>,
-    /// Writes that the API server has seen.
+    /// The status writes that the API server has received.
     seen: usize,
 }
 
 impl Bench<'_> {
-    /// Has the agent come and go until that many writes are seen.
+    /// Connects and disconnects the agent until there were that many writes.
     fn write(&mut self, until: usize) {
         let mut connected = false;
         while self.seen < until || connected {
             connected = !connected;
             self.console
                 .type_line(if connected { "220 here" } else { "240 gone" });
-            self.told(connected);
+            self.wait_for_report(connected);
         }
     }
 
-    /// Waits for the write that tells it.
-    fn told(&mut self, connected: bool) {
+    /// Waits for the write that reports it.
+    fn wait_for_report(&mut self, connected: bool) {
         let begin = Instant::now();
         let expected = if connected { "True" } else { "False" };
         loop {
@@ -67,15 +67,15 @@ impl Bench<'_> {
         }
     }
 
-    /// KiB of the runner's own share of memory, at rest.
-    fn at_rest(&mut self) -> u64 {
+    /// The idle runner's proportional share of memory, in KiB.
+    fn idle_memory(&mut self) -> u64 {
         sleep(REST);
         self.seen += self.api.take_statuses().len();
         pss(self.vm.pid())
     }
 }
 
-/// KiB of its proportional share of memory.
+/// The proportional share of memory of a process, in KiB.
 fn pss(pid: u32) -> u64 {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let line = rollup
@@ -92,9 +92,9 @@ fn mib(kib: u64) -> f64 {
 #[test]
 fn a_runner_does_not_grow_with_what_it_writes() {
     let writes = std::env::var("STATUS_WRITES").map_or(300, |number| number.parse().unwrap());
-    let (rig, api) = (shipped(), Api::start());
-    rig.configure(&json!({"namespace": "ns"}), &json!({}));
-    let vm = rig.start(Some(&api));
+    let (fixture, api) = (shipped(), Api::start());
+    fixture.configure(&json!({"namespace": "ns"}), &json!({}));
+    let vm = fixture.start(Some(&api));
     vm.reaches("Booted");
     let mut console = vm.console();
     console.type_line(AGENT);
@@ -106,21 +106,25 @@ fn a_runner_does_not_grow_with_what_it_writes() {
         seen: 0,
     };
     bench.write(6);
-    let (few, before) = (bench.seen, bench.at_rest());
+    let (few, before) = (bench.seen, bench.idle_memory());
     bench.write(writes / 10);
-    let (tenth, between) = (bench.seen, bench.at_rest());
+    let (tenth, between) = (bench.seen, bench.idle_memory());
     let begin = Instant::now();
     bench.write(writes);
     let took = begin.elapsed().as_secs_f64() / (bench.seen - tenth) as f64;
-    let (all, after) = (bench.seen, bench.at_rest());
+    let (all, after) = (bench.seen, bench.idle_memory());
     println!(
-        "| runner at rest after {few}; {tenth}; {all} status writes | PSS {:.1}; {:.1}; {:.1} MiB |",
+        "| idle runner after {few}; {tenth}; {all} status writes | PSS {:.1}; {:.1}; {:.1} MiB |",
         mib(before),
         mib(between),
         mib(after)
     );
     println!("| one of these writes each | {:.0} ms |", took * 1e3);
-    assert_eq!(bench.api.statuses().len(), 0, "nothing is written at rest");
+    assert_eq!(
+        bench.api.statuses().len(),
+        0,
+        "an idle runner writes nothing"
+    );
     assert!(
         after <= between + NO_GROWTH,
         "it has grown by {} KiB",

@@ -1,4 +1,4 @@
-//! Sizes, sums, time, and repositories that take nothing.
+//! Limits of size, total size and time, and repositories that cannot be written.
 
 use super::{MIB, Repository, image, sum};
 use std::fs;
@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use support::web::{Reply, Web};
 
-/// A server with that image, without a length if that is wanted.
+/// A server with that image, with or without a length.
 fn web(image: Vec<u8>, chunked: bool) -> Web {
     Web::start(move |request| Reply {
         chunked,
@@ -14,7 +14,7 @@ fn web(image: Vec<u8>, chunked: bool) -> Web {
     })
 }
 
-/// A volume of a few MiB in the place of the repository.
+/// A volume of a few MiB as the repository.
 struct Volume<'a>(&'a Repository);
 
 impl<'a> Volume<'a> {
@@ -53,7 +53,7 @@ fn what_is_too_large_is_not_fetched() {
         end.message.contains("3.0 MiB are allowed") && repository.files().is_empty(),
         "{end:?}"
     );
-    // One that doesn't say its size is counted.
+    // An image without a declared size is counted.
     let endless = web(image(64 * MIB), true);
     let end = repository.fetch(&["--url", &endless.url("/a.iso"), "--max-bytes", &size]);
     end.is("TooLarge", 25);
@@ -227,7 +227,7 @@ fn nothing_outside_of_the_repository_can_be_written() {
     let url = web.url("/a.iso");
     let fetch = repository.start(&["--url", &url]);
     fetch.until("a part", || web.served() > MIB as u64);
-    // Somebody else who may write there puts another folder in the place of this one.
+    // Another program that may write there replaces the directory.
     fs::create_dir(repository.path("outside")).unwrap();
     fs::rename(
         repository.path("images/fetched"),

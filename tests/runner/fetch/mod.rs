@@ -1,10 +1,10 @@
-//! `vm-runner fetch` as a process, against web servers that don't behave.
+//! `vm-runner fetch` as a process, with misbehaving web servers.
 
 mod limits;
 mod resume;
 mod servers;
 
-use crate::rig::{LIMIT, programs};
+use crate::fixture::{LIMIT, programs};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
@@ -18,29 +18,29 @@ use tempfile::TempDir;
 
 const MIB: usize = 1 << 20;
 
-/// An image repository, with the program beside it.
+/// An image repository, and the program.
 struct Repository {
     dir: TempDir,
     _programs: Arc<TempDir>,
-    /// More of the environment.
+    /// Additional environment variables.
     env: Vec<(String, String)>,
 }
 
-/// A fetch that runs.
+/// A running download.
 struct Fetch<'a> {
     repository: &'a Repository,
     child: Child,
     n: u32,
 }
 
-/// How a fetch ended.
+/// The result of a download.
 #[derive(Debug)]
 struct End {
     code: Option<i32>,
     reason: String,
     message: String,
     bytes: u64,
-    /// What was said on standard output.
+    /// The standard output.
     progress: Vec<Value>,
     log: String,
 }
@@ -72,7 +72,7 @@ impl Repository {
         self.dir.path().join(name)
     }
 
-    /// Where the image is to be.
+    /// The path of the image.
     fn file(&self) -> PathBuf {
         self.path("images/fetched/a.iso")
     }
@@ -122,7 +122,7 @@ impl Repository {
         self.start(arguments).end()
     }
 
-    /// Names of the files that there are.
+    /// Names of the present files.
     fn files(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.path("images/fetched")) else {
             return Vec::new();
@@ -157,7 +157,7 @@ impl Fetch<'_> {
         self.child.id()
     }
 
-    /// A line of what the kernel knows about the process.
+    /// A line of `/proc/PID/status`.
     fn status(&self, name: &str) -> String {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with(name)).unwrap();
@@ -180,7 +180,7 @@ impl Fetch<'_> {
             match self.child.try_wait().unwrap() {
                 Some(status) => break status.code(),
                 None if begin.elapsed() < LIMIT => sleep(Duration::from_millis(5)),
-                None => panic!("has not ended; the log:\n{}", self.read("log")),
+                None => panic!("has not exited; the log:\n{}", self.read("log")),
             }
         };
         let outcome: Value = serde_json::from_str(&self.read("end")).unwrap_or_default();
@@ -208,7 +208,7 @@ impl Drop for Fetch<'_> {
 }
 
 impl End {
-    /// Demands that it has ended so.
+    /// Asserts the exit code.
     #[track_caller]
     fn is(&self, reason: &str, code: i32) {
         assert_eq!(
@@ -219,10 +219,10 @@ impl End {
     }
 }
 
-/// An image that has no two equal pages.
+/// An image without two equal pages.
 fn image(bytes: usize) -> Vec<u8> {
-    let words = (0_u64..).flat_map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
-    words.take(bytes).collect()
+    let numbers = (0_u64..).flat_map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    numbers.take(bytes).collect()
 }
 
 fn sum(bytes: &[u8]) -> String {

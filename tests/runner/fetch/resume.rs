@@ -1,4 +1,4 @@
-//! What has come is not fetched twice, and never put together wrongly.
+//! Received data is not downloaded twice, and never combined with data of another image.
 
 use super::{MIB, Repository, image, sum};
 use std::fs;
@@ -8,7 +8,7 @@ use support::web::{Reply, Request, Web};
 
 const PACE: Duration = Duration::from_millis(20);
 
-/// A server whose first answers are changed by that.
+/// A server whose first responses are changed by that function.
 fn web(
     size: usize,
     change: impl Fn(&Request, &mut Reply) + Send + Sync + 'static,
@@ -116,7 +116,7 @@ fn nothing_comes_twice_that_was_on_the_disk_when_the_program_was_killed() {
     assert_eq!(fs::read(repository.file()).unwrap(), image);
     let start = web.requests()[1].start().unwrap();
     assert!(start >= 8 * MIB, "{start}");
-    // The killed one's connection may have taken another piece.
+    // The connection of the killed process may have received another piece.
     assert!(web.served() - before <= (image.len() - start + MIB) as u64);
     assert_eq!(end.progress[0]["bytes"], start);
     assert_eq!(end.progress[0]["total"], image.len());
@@ -125,7 +125,7 @@ fn nothing_comes_twice_that_was_on_the_disk_when_the_program_was_killed() {
 #[test]
 fn a_fetch_that_is_asked_to_end_does_so_at_once_and_loses_nothing() {
     let repository = Repository::new();
-    // The server stops in the middle, for longer than this test waits for the end.
+    // The server stalls in the middle, for longer than this test waits for the exit.
     let (web, image) = web(8 * MIB, |request, reply| {
         if request.n == 0 {
             (reply.pace, reply.stall) = (PACE, Some(4 * MIB));
@@ -190,7 +190,7 @@ fn a_server_that_knows_no_ranges_is_asked_for_all() {
         assert_eq!(
             web.requests()[1].start().is_some(),
             tag == Some("\"one\""),
-            "only a strong tag tells"
+            "only a strong tag identifies the image"
         );
         assert_eq!(fs::read(repository.file()).unwrap(), image, "{tag:?}");
     }

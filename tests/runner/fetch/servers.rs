@@ -1,4 +1,4 @@
-//! What servers answer, and whom we ask.
+//! Responses of servers, and the servers that are contacted.
 
 use super::{MIB, Repository, image};
 use rustix::net::{AddressFamily, SocketType};
@@ -52,7 +52,7 @@ fn a_server_that_wants_to_be_left_alone_for_a_while_is_asked_again_then() {
         );
         assert_eq!(web.requests().len(), 2);
     }
-    // For longer than anybody should wait here.
+    // Longer than this test waits.
     let repository = Repository::new();
     let web = Web::start(|_| Reply::new(503, &[("Retry-After", "86400")], Vec::new()));
     let end = repository.fetch(&["--url", &web.url("/a.iso")]);
@@ -74,7 +74,7 @@ fn a_server_that_is_waited_for_does_not_hold_up_the_end() {
     assert_eq!(
         web.requests().len(),
         1,
-        "it has ended before the time for another try"
+        "it has exited before the time for another try"
     );
     repository
         .fetch(&["--url", &url, "--deadline", "2"])
@@ -86,7 +86,7 @@ fn what_is_no_image_is_refused() {
     for (reply, text) in [
         (
             Reply::new(200, &[("Content-Encoding", "gzip")], vec![1; 100]),
-            "as gzip though asked not to",
+            "as gzip, although it was not accepted",
         ),
         (
             Reply::new(200, &[("X-No-Length", "")], vec![1; 100]),
@@ -248,7 +248,7 @@ fn who_is_given_is_trusted_besides_who_is_anyway() {
         "SSL_CERT_FILE".to_owned(),
         dirs[0].path().join("ca.pem").display().to_string(),
     ));
-    // As a volume has it: a link to a link.
+    // The layout of a Secret volume: a link to a link.
     let volume = repository.path("authorities");
     fs::create_dir_all(volume.join("..1")).unwrap();
     fs::copy(dirs[1].path().join("ca.pem"), volume.join("..1/ca.crt")).unwrap();
@@ -279,7 +279,7 @@ fn who_is_given_is_trusted_besides_who_is_anyway() {
 
 #[test]
 fn who_cannot_be_reached_is_named() {
-    // A port that is bound, so that nobody else takes it, and not listened to.
+    // A reserved port without a listener.
     let silent = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&silent, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
     let free = SocketAddrV4::try_from(rustix::net::getsockname(&silent).unwrap())
@@ -314,7 +314,7 @@ fn a_silent_server_is_left_and_what_it_has_said_is_kept() {
                 std::thread::sleep(Duration::from_secs(600));
             }
             let mut reply = Reply::image(request, &image, "\"one\"");
-            // The second time there is nothing new, and so no third time.
+            // The second request receives nothing new, so there is no third one.
             reply.stall = if request.n == 0 { stall } else { Some(0) };
             reply
         });
@@ -348,9 +348,9 @@ fn a_server_that_lies_about_the_length_leaves_no_image() {
         .is("ServerUnreachable", 22);
     assert!(
         repository.files().is_empty(),
-        "a part that nothing tells of is of no use"
+        "a part without its description is discarded"
     );
-    // More than the whole that it has named.
+    // More bytes than the declared size.
     let web = Web::start(|request| match request.n {
         0 => Reply {
             cut: Some(MIB),
@@ -418,7 +418,7 @@ fn proxies_are_asked_where_the_environment_names_them() {
     let web = Web::start_secure(&authority, |request| {
         Reply::image(request, b"an image", "\"one\"")
     });
-    let (port, asked) = tunnel();
+    let (port, targets) = tunnel();
     fs::remove_file(repository.file()).unwrap();
     repository.env.push((
         "https_proxy".to_owned(),
@@ -431,11 +431,11 @@ fn proxies_are_asked_where_the_environment_names_them() {
     repository
         .fetch(&["--url", &web.url("/a.iso")])
         .is("Fetched", 0);
-    let asked = asked.lock().unwrap();
+    let targets = targets.lock().unwrap();
     assert!(
-        asked[0].starts_with("CONNECT localhost:")
-            && asked[0].contains("Proxy-Authorization: Basic "),
-        "{asked:?}"
+        targets[0].starts_with("CONNECT localhost:")
+            && targets[0].contains("Proxy-Authorization: Basic "),
+        "{targets:?}"
     );
     assert_eq!(
         web.requests()[0].header("proxy-authorization"),

@@ -1,56 +1,57 @@
-//! What can go wrong between an operator and the API server, and where.
+//! Faults between an operator and the API server, and the places where each is possible.
 
-/// What goes wrong.
+/// A fault of a request, a list, a watch or an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// The request is not sent.
     NotSent,
-    /// It is carried out, and the answer is lost.
+    /// The API server carries the request out, and the response is lost.
     AnswerLost,
-    /// It is answered with that code and not carried out.
+    /// The API server rejects the request with this code.
     Refused(u16),
-    /// It is never answered, and carried out or not: the operator's own deadline ends it.
+    /// The request gets no response, until the operator's own time-out.
     Hangs {
-        /// Whether the API server carries it out.
+        /// Whether the API server carries the request out.
         carried_out: bool,
     },
-    /// The operator is killed before or after it is carried out, and a new one starts with empty memory.
+    /// The operator is killed at the request. A new one starts with empty memory.
     Killed {
-        /// Whether the API server carries it out.
+        /// Whether the API server carries the request out.
         carried_out: bool,
     },
-    /// It is killed after it is carried out, and the API server that the new one asks is behind: its first lists of VMs, or of
-    /// all kinds, show what was there before the step. It hears of what is newer later; of VMs last.
+    /// The operator is killed after the request was carried out, and the API server of the new one lags. The first
+    /// lists of VMs, or of all kinds, show the state before the step. The newer changes follow later, those of VMs
+    /// last.
     KilledBehind {
-        /// Whether the lists of all kinds are behind.
+        /// Whether the lists of all kinds lag.
         all: bool,
     },
-    /// The same after a creation, and the lists of all kinds show what was there before the write to that kind that came before
-    /// this one: the object of the same name that was deleted since.
+    /// As `KilledBehind`, after a creation. The lists of all kinds show the state before the previous write to that
+    /// kind: the deleted object with the same name.
     KilledFarBehind,
-    /// Another client deletes the pod, which has ended, between the two phases in which the API server carries this deletion
-    /// out. The answer shows the pod without its version, and arrives after the event of its end.
+    /// Another client deletes the finished pod between the two phases in which the API server carries this deletion
+    /// out. The response shows the pod without its version, and arrives after the event of its deletion.
     Overtaken,
-    /// A list shows what was there when the layer was made, and the watch goes on from there, late.
+    /// A list shows the state at the creation of the layer, and the watch continues from there with a delay.
     Stale,
-    /// The same with what was there before the step: the VM before its change, with all that it had then.
+    /// As `Stale`, but with the state before the step: the VM before its change, with its children of that time.
     Past,
-    /// The connection of a watch is cut before an event, and is made again.
+    /// The connection of a watch breaks before an event, and the operator connects again.
     Cut,
-    /// The same, and the API server has forgotten the past: a new list is needed.
+    /// As `Cut`, and the resource version has expired, so that a new list is needed.
     Forgotten,
-    /// The same, and that list shows what was there before the step.
+    /// As `Forgotten`, and that list shows the state before the step.
     ForgottenPast,
-    /// An event comes late.
+    /// An event is delayed.
     Late,
-    /// An event comes twice.
+    /// An event is delivered twice.
     Twice,
-    /// An event comes after the next one about another object.
+    /// An event is delivered after the next one about another object.
     Swapped,
 }
 
 impl Fault {
-    /// Of requests that are no lists and no watches.
+    /// Faults of requests other than lists and watches.
     pub const OF_REQUESTS: [Self; 15] = [
         Self::NotSent,
         Self::AnswerLost,
@@ -68,12 +69,12 @@ impl Fault {
         Self::KilledBehind { all: false },
         Self::KilledBehind { all: true },
     ];
-    /// The same of deletions of pods.
+    /// Faults of pod deletions.
     pub const OF_POD_DELETIONS: [Self; 16] = with(Self::Overtaken);
-    /// The same of creations.
+    /// Faults of creations.
     pub const OF_CREATIONS: [Self; 16] = with(Self::KilledFarBehind);
-    /// Of lists and watches. A 404 comes from an API server that does not know the definition (yet, or any more); 409 and 422
-    /// come only from a proxy.
+    /// Faults of lists and watches. A 404 comes from an API server without the definition. 409 and 422 come only from a
+    /// proxy.
     pub const OF_LISTS: [Self; 13] = [
         Self::NotSent,
         Self::Refused(403),
@@ -89,7 +90,7 @@ impl Fault {
         Self::Stale,
         Self::Past,
     ];
-    /// Of events of a watch.
+    /// Faults of watch events.
     pub const OF_EVENTS: [Self; 6] = [
         Self::Cut,
         Self::Forgotten,
@@ -99,15 +100,15 @@ impl Fault {
         Self::Swapped,
     ];
 
-    /// Those that can happen at a place.
+    /// The faults that are possible at a place.
     #[must_use]
     pub fn at(place: &str) -> &'static [Self] {
         match place.split(' ').next() {
             Some("EVENT") => &Self::OF_EVENTS,
             Some("LIST") => &Self::OF_LISTS,
-            // All but an old state.
+            // All except the old states.
             Some("WATCH") => &Self::OF_LISTS[..Self::OF_LISTS.len() - 2],
-            // Events are no objects that an operator looks at again.
+            // The operator never reads events again.
             Some("POST") if !place.starts_with("POST events#") => &Self::OF_CREATIONS,
             Some("DELETE") if place.starts_with("DELETE pods/") => &Self::OF_POD_DELETIONS,
             _ => &Self::OF_REQUESTS,
@@ -115,7 +116,7 @@ impl Fault {
     }
 }
 
-/// The faults of requests, and another one.
+/// The faults of requests and one more.
 const fn with(another: Fault) -> [Fault; 16] {
     let mut faults = [another; 16];
     let (of_requests, _) = faults.split_at_mut(15);

@@ -1,5 +1,5 @@
-//! VMs as the reference admits and starts them: from its schema and from what its runner and QEMU take. What we refuse
-//! beyond that on purpose (the table in `docs/deviations.md`) is not among them.
+//! Generates specs that the Java VM-Operator admits and starts, according to its schema, its runner and QEMU. Intended
+//! differences (the table in `docs/deviations.md`) are left out.
 
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -10,7 +10,7 @@ use proptest::string::string_regex;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Map, Value, json};
 
-/// So many specs, the same for the same seed.
+/// This number of specs. Equal seeds give equal specs.
 pub fn specs(seed: [u8; 32], count: usize) -> Vec<Value> {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
@@ -27,7 +27,7 @@ fn one_of(values: &[&'static str]) -> BoxedStrategy<Value> {
     select(values.to_vec()).prop_map(Value::from).boxed()
 }
 
-/// A number of that range, often its least or its greatest.
+/// A number of that range, often its minimum or its maximum.
 fn number(range: std::ops::RangeInclusive<i64>) -> BoxedStrategy<Value> {
     count(range).prop_map(Value::from).boxed()
 }
@@ -40,7 +40,7 @@ fn flag() -> BoxedStrategy<Value> {
     any::<bool>().prop_map(Value::from).boxed()
 }
 
-/// An object in which each field is there, left out, or (as templates like to leave it) null.
+/// An object in which each field is present, missing, or null. Templates often set a field to null.
 fn object(fields: Vec<(&'static str, BoxedStrategy<Value>)>) -> BoxedStrategy<Value> {
     let present = |value: BoxedStrategy<Value>| prop_oneof![5 => value.prop_map(Some), 4 => Just(None), 1 => Just(Some(Value::Null))];
     let (names, values): (Vec<_>, Vec<_>) = fields
@@ -57,7 +57,7 @@ fn object(fields: Vec<(&'static str, BoxedStrategy<Value>)>) -> BoxedStrategy<Va
     values.prop_map(pairs).boxed()
 }
 
-/// The object with those fields besides.
+/// The object with these additional fields.
 fn with(mut object: Value, fields: Value) -> Value {
     let (Some(target), Value::Object(fields)) = (object.as_object_mut(), fields) else {
         return object;
@@ -123,7 +123,7 @@ fn image() -> BoxedStrategy<Value> {
     .boxed()
 }
 
-/// Requests within limits.
+/// Requests up to the limits.
 fn resources(names: &'static [&'static str]) -> BoxedStrategy<Value> {
     let amounts = |n: i64| {
         prop_oneof![
@@ -187,7 +187,7 @@ fn permissions() -> BoxedStrategy<Value> {
     vec(permission, 0..4).prop_map(Value::from).boxed()
 }
 
-/// A size of at least 1 MiB in one of its many spellings.
+/// A size of at least 1 MiB in one of its many notations.
 fn size(mebibytes: i64) -> BoxedStrategy<Value> {
     let mib = mebibytes;
     let spellings = vec![
@@ -203,7 +203,7 @@ fn size(mebibytes: i64) -> BoxedStrategy<Value> {
         format!("{mib}.Mi"),
         format!("{}000m", mib << 20),
     ];
-    // A fraction in Gi may be below 1 MiB, and a spelling without number in front of the point is no text of users.
+    // A fraction in Gi may be below 1 MiB, and users do not write a number without digits before the point.
     let spellings = spellings
         .into_iter()
         .filter(move |text| mib > 2 || !text.contains('.'))
@@ -211,7 +211,7 @@ fn size(mebibytes: i64) -> BoxedStrategy<Value> {
     select(spellings).prop_map(Value::from).boxed()
 }
 
-/// Maximum and current memory, within each other.
+/// Maximum and current memory, with current at most maximum.
 fn memory() -> BoxedStrategy<Value> {
     let decimal = one_of(&[
         "1G",
@@ -240,7 +240,7 @@ fn memory() -> BoxedStrategy<Value> {
     prop_oneof![1 => maximum_only, 4 => both, 1 => Just(json!({}))].boxed()
 }
 
-/// CPUs as the reference wants them, either way; with a topology, QEMU must be able to fill up what is not given.
+/// CPUs in each notation of the Java VM-Operator. With a topology, QEMU must be able to complete the missing values.
 fn cpus() -> BoxedStrategy<Value> {
     let plain =
         (count(1..=256), option::of(count(1..=288))).prop_map(|(maximum, current)| match current {
@@ -301,7 +301,7 @@ fn networks() -> BoxedStrategy<Value> {
         ("bridge", bridge),
         ("mac", mac.boxed()),
     ]);
-    // In a smaller one QEMU has no room for the pod, a name server and the guest.
+    // A smaller network has no room for the pod, a name server and the guest.
     let mask = option::of(prop_oneof![
         (8..=29u8).prop_map(|n| n.to_string()),
         Just("255.255.255.0".to_owned())
@@ -349,7 +349,7 @@ fn claim() -> BoxedStrategy<Value> {
     object(vec![("metadata", metadata), ("spec", spec)])
 }
 
-/// Disks with names of their own, at most six CD drives, places in the boot order of their own.
+/// Disks with unique names, at most six CD drives, and unique positions in the boot order.
 fn disks() -> BoxedStrategy<Value> {
     let name = prop_oneof![
         string_regex("[a-z0-9][-a-z0-9]{0,57}").unwrap(),

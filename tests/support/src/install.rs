@@ -1,18 +1,18 @@
-//! The definition of VMs, on an API server that does not know them.
+//! Installs the definition of VMs on an API server without it.
 
 use http::Request;
 use std::path::Path;
 use std::time::Duration;
 
-/// The definition of VMs as YAML.
 #[must_use]
+/// The YAML of the definition.
 pub fn definition() -> String {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crds/vms.vmoperator.jdrupes.org.yaml");
     std::fs::read_to_string(path).unwrap()
 }
 
-/// Installs the definition.
+/// Installs the definition and waits until the API server serves it.
 pub async fn install(client: &kube::Client) {
     let crd: serde_json::Value = serde_saphyr::from_str(&definition()).unwrap();
     let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

@@ -1,12 +1,12 @@
-//! Between an operator and the API server: counts what passes, and lets one thing go wrong at one place.
+//! A layer between an operator and the API server. It counts requests and events, and injects a fault at a place.
 //!
-//! A place is named by what passes there and how often the like has passed before since the layer was armed:
-//! `POST pods#0`, `LIST secrets#0`, `EVENT vms#2`. Names are the same in every run of a scenario though requests that
-//! do not depend on each other come in any order.
+//! A place is named by its request and the number of equal requests since the layer was armed: `POST pods#0`, `LIST
+//! secrets#0`, `EVENT vms#2`. The names are the same in each run of a scenario, although independent requests come in
+//! any order.
 
 use crate::fault::Fault;
 use crate::timings;
-use crate::traffic::{Traffic, UnderWay};
+use crate::traffic::{InProgress, Traffic};
 use futures::StreamExt;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -28,17 +28,17 @@ struct Plan {
     passed: BTreeMap<String, usize>,
     places: Vec<String>,
     faults: Vec<(String, Fault)>,
-    /// A revision from before the step.
+    /// The revision before the step.
     past: String,
-    /// For each kind, the revision from before the last write to it, if a fault needs that.
+    /// For each kind, the revision before the last write to it, if a fault needs it.
     before_write: BTreeMap<String, String>,
-    /// Kinds whose next list shows what was there then.
+    /// Kinds whose next list shows the state at the revision `past`.
     past_next: BTreeSet<String>,
-    /// Kinds of which a list of the past was answered: the watch that follows it begins late.
+    /// Kinds with a list of an old state. The events of the following watch are delayed.
     late_watches: BTreeSet<String>,
 }
 
-/// One operator's access to the API server. It ends with the operator.
+/// The connection of one operator to the API server. It ends with the operator.
 #[derive(Clone)]
 pub struct Layer {
     server: Client,
@@ -46,9 +46,9 @@ pub struct Layer {
     late: Duration,
     traces: bool,
     plan: Arc<Mutex<Plan>>,
-    /// Tells that the operator has to be killed.
+    /// Notified when the operator has to be killed.
     pub kill: Arc<Notify>,
-    /// Of the operator that has this way now.
+    /// The traffic of the present operator.
     pub traffic: Traffic,
     dead: watch::Sender<bool>,
     old: String,
@@ -57,8 +57,8 @@ pub struct Layer {
 type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
 impl Layer {
-    /// Of an operator that watches these kinds, its own one first. `old` is a revision of the past. Events that are late come
-    /// by a multiple of `late` later.
+    /// A layer for an operator that watches these kinds, its own one first. `old` is an old revision. Delayed events
+    /// arrive later by a multiple of `late`.
     #[must_use]
     pub fn new(
         server: Client,
@@ -81,7 +81,7 @@ impl Layer {
         }
     }
 
-    /// The same for the operator that comes after one that was killed.
+    /// The layer for the next operator, after this one was killed.
     #[must_use]
     pub fn next(&self) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl Layer {
         }
     }
 
-    /// A client with the operator's deadlines.
+    /// A client with the operator's time-outs.
     #[must_use]
     pub fn client(&self, namespace: &str, deadlines: Deadlines) -> Client {
         let layer = self.clone();
@@ -100,7 +100,7 @@ impl Layer {
         Client::new(deadlines.layer(service), namespace)
     }
 
-    /// From now on what passes is counted, and each fault happens at its place. `past` is the revision of now.
+    /// Starts to count, and injects each fault at its place. `past` is the present revision.
     pub fn arm(&self, faults: Vec<(String, Fault)>, past: String) {
         *self.plan.lock().unwrap() = Plan {
             armed: true,
@@ -110,35 +110,35 @@ impl Layer {
         };
     }
 
-    /// From now on nothing is counted.
+    /// Stops counting.
     pub fn disarm(&self) {
         self.plan.lock().unwrap().armed = false;
     }
 
-    /// All places that were passed since the layer was armed, in order.
+    /// All places since the layer was armed, in order.
     pub fn places(&self) -> Vec<String> {
         self.plan.lock().unwrap().places.clone()
     }
 
-    /// Whether a fault is still to come.
-    pub fn waits_for_fault(&self) -> bool {
+    /// Whether a fault has not been injected yet.
+    pub fn has_pending_fault(&self) -> bool {
         !self.plan.lock().unwrap().faults.is_empty()
     }
 
-    /// Nothing passes any more.
-    pub fn die(&self) {
+    /// Rejects all further requests.
+    pub fn disconnect(&self) {
         self.dead.send_replace(true);
     }
 
-    /// The operator is dead, and gets no answer.
+    /// Kills the operator, which gets no response.
     async fn kill<T>(&self) -> T {
-        self.die();
+        self.disconnect();
         self.kill.notify_one();
         std::future::pending().await
     }
 
-    /// Counts what passes; gives the fault that it meets.
-    fn passes(&self, what: &str) -> Option<Fault> {
+    /// Counts a request or an event. Returns the fault at its place.
+    fn next_fault(&self, what: &str) -> Option<Fault> {
         let mut plan = self.plan.lock().unwrap();
         if !plan.armed {
             return None;
@@ -160,16 +160,16 @@ impl Layer {
 
     async fn pass(self, request: Request<Body>, home: Arc<str>) -> Result<Answer, BoxError> {
         if *self.dead.borrow() {
-            return Err("the operator is dead".into());
+            return Err("the operator was killed".into());
         }
         let path = request.uri().path().to_owned();
         let (what, request) = named(request, &home).await?;
-        let under_way = self.traffic.begins(&what);
+        let in_progress = self.traffic.start(&what);
         let before_write = self.before_write(&what, &path).await?;
-        let fault = self.passes(&what);
+        let fault = self.next_fault(&what);
         match fault {
             None | Some(Fault::AnswerLost | Fault::Overtaken | Fault::Stale | Fault::Past) => {}
-            Some(Fault::Refused(code)) => return Ok(refused(code)),
+            Some(Fault::Refused(code)) => return Ok(rejection(code)),
             Some(Fault::Hangs { carried_out }) => {
                 if carried_out {
                     self.server.send(request).await?;
@@ -201,7 +201,7 @@ impl Layer {
         }
         match what.split_once(' ') {
             Some(("LIST", kind)) => self.list(kind, request, fault).await,
-            Some(("WATCH", kind)) => self.follow(kind, request, under_way).await,
+            Some(("WATCH", kind)) => self.follow(kind, request, in_progress).await,
             _ => {
                 let answer = self.server.send(request).await?;
                 if fault == Some(Fault::AnswerLost) {
@@ -209,20 +209,20 @@ impl Layer {
                 }
                 match fault {
                     Some(Fault::Overtaken) => self.overtaken(answer).await,
-                    _ => Ok(passed_on(answer)),
+                    _ => Ok(forwarded(answer)),
                 }
             }
         }
     }
 
-    /// The next lists of these kinds show that revision, or else what was there before the step.
+    /// Makes the next lists of these kinds show that revision, or the state before the step.
     fn fall_behind(&self, kinds: &[&str], revision: Option<String>) {
         let plan = &mut *self.plan.lock().unwrap();
         plan.past_next.extend(kinds.iter().map(ToString::to_string));
         plan.past = revision.unwrap_or_else(|| plan.past.clone());
     }
 
-    /// Of the write to the same kind that came before this one: the revision from before that.
+    /// Records the revision before a write. Returns that of the previous write to the same kind.
     async fn before_write(&self, what: &str, path: &str) -> Result<Option<String>, BoxError> {
         let is_needed = self
             .plan
@@ -265,7 +265,7 @@ impl Layer {
             .insert(kind, revision))
     }
 
-    /// The answer to a deletion of a pod that has ended, where another deletion was faster.
+    /// The response to the deletion of a finished pod that another client has deleted first.
     async fn overtaken(&self, answer: Response<Body>) -> Result<Answer, BoxError> {
         let (parts, body) = answer.into_parts();
         let bytes = body.collect().await?.to_bytes();
@@ -275,13 +275,13 @@ impl Layer {
             metadata.remove("resourceVersion");
             tokio::time::sleep(self.late).await;
         }
-        Ok(passed_on(Response::from_parts(
+        Ok(forwarded(Response::from_parts(
             parts,
             Body::from(serde_json::to_vec(&pod)?),
         )))
     }
 
-    /// Passes a list on, or one of the past.
+    /// Forwards a list, or lists an old state.
     async fn list(
         &self,
         kind: &str,
@@ -304,31 +304,31 @@ impl Layer {
             .map(|past| format!("&resourceVersion={past}&resourceVersionMatch=Exact"))
             .unwrap_or_default();
         let request = Request::get(format!("{}{at}", request.uri())).body(Body::empty())?;
-        Ok(passed_on(self.server.send(request).await?))
+        Ok(forwarded(self.server.send(request).await?))
     }
 
-    /// Passes on what a watch tells.
+    /// Starts a watch.
     async fn follow(
         &self,
         kind: &str,
         request: Request<Body>,
-        under_way: UnderWay,
+        in_progress: InProgress,
     ) -> Result<Answer, BoxError> {
         if self.plan.lock().unwrap().late_watches.remove(kind) {
-            // The operator acts on the list of the past; and on what it hears of other kinds first.
+            // The operator acts on the old list, and first receives the changes of other kinds.
             tokio::time::sleep(self.late * if kind == self.follows[0] { 4 } else { 2 }).await;
         }
         let answer = self.server.send(request).await?;
         if !answer.status().is_success() {
-            return Ok(passed_on(answer));
+            return Ok(forwarded(answer));
         }
         let (parts, body) = answer.into_parts();
         let (out, lines) = mpsc::unbounded_channel();
         let (layer, kind) = (self.clone(), kind.to_owned());
-        let number = under_way.follows(&kind);
+        let number = in_progress.into_watch(&kind);
         tokio::spawn(async move {
-            layer.pump(&kind, number, body, &out).await;
-            layer.traffic.ends(&kind, number);
+            layer.forward_events(&kind, number, body, &out).await;
+            layer.traffic.end_watch(&kind, number);
         });
         let lines = futures::stream::unfold(lines, |mut lines| async move {
             Some((lines.recv().await?, lines))
@@ -340,8 +340,8 @@ impl Layer {
         ))
     }
 
-    /// Passes the events of a watch on.
-    async fn pump(
+    /// Forwards the events of a watch.
+    async fn forward_events(
         &self,
         kind: &str,
         number: usize,
@@ -370,16 +370,16 @@ impl Layer {
                 match if is_bookmark {
                     None
                 } else {
-                    self.passes(&what)
+                    self.next_fault(&what)
                 } {
                     None => {}
                     Some(Fault::Late) => {
-                        let _late = self.traffic.begins(&what);
+                        let _late = self.traffic.start(&what);
                         tokio::time::sleep(self.late * 3).await;
                     }
                     Some(Fault::Twice) => drop(out.send(line.clone())),
                     Some(Fault::Swapped) => {
-                        held = Some((line, self.traffic.begins(&what)));
+                        held = Some((line, self.traffic.start(&what)));
                         continue;
                     }
                     Some(fault @ (Fault::Forgotten | Fault::ForgottenPast)) => {
@@ -387,14 +387,14 @@ impl Layer {
                             self.plan.lock().unwrap().past_next.insert(kind.to_owned());
                         }
                         let gone = json!({"kind": "Status", "apiVersion": "v1", "code": 410, "reason": "Expired", "message": "too old"});
-                        // Before the operator knows: nobody may take it for at rest.
-                        self.traffic.ends(kind, number);
+                        // Marked before the operator receives it, so that the operator does not count as idle.
+                        self.traffic.end_watch(kind, number);
                         let _ = out.send(event("ERROR", &gone));
                         return;
                     }
                     Some(_) => return,
                 }
-                // The order of events about one object is always kept.
+                // Events about one object always keep their order.
                 if held
                     .as_ref()
                     .is_some_and(|(held, _)| name(held) == name(&line))
@@ -410,7 +410,7 @@ impl Layer {
     }
 }
 
-/// A line of a watch. API servers write the type first, and VMs are read only where it is.
+/// A line of a watch. API servers write the type first, and the name of a VM is read only from that position.
 fn event(type_: &str, object: &Value) -> Vec<u8> {
     format!("{{\"type\":\"{type_}\",\"object\":{object}}}\n").into_bytes()
 }
@@ -420,11 +420,11 @@ fn name(line: &[u8]) -> Option<Value> {
     Some(event["object"]["metadata"]["name"].clone())
 }
 
-fn passed_on(answer: Response<Body>) -> Answer {
+fn forwarded(answer: Response<Body>) -> Answer {
     answer.map(|body| body.map_err(BoxError::from).boxed_unsync())
 }
 
-/// The namespace of a path, if it has one, and what follows group, version and namespace.
+/// The namespace of a path, if it has one, and the part after group, version and namespace.
 fn within(path: &str) -> (Option<&str>, &str) {
     if let Some((namespace, within)) = path
         .split_once("/namespaces/")
@@ -437,7 +437,7 @@ fn within(path: &str) -> (Option<&str>, &str) {
     (None, of_core.or_else(of_group).unwrap_or(path))
 }
 
-/// What the request is, without names that differ from run to run. A namespace that is not `home` is named behind.
+/// The name of a request, without parts that differ from run to run. A namespace other than `home` is appended.
 async fn named(request: Request<Body>, home: &str) -> Result<(String, Request<Body>), BoxError> {
     let (parts, mut body) = request.into_parts();
     let query = parts.uri.query().unwrap_or_default();
@@ -461,7 +461,7 @@ async fn named(request: Request<Body>, home: &str) -> Result<(String, Request<Bo
     Ok((what, Request::from_parts(parts, body)))
 }
 
-fn refused(code: u16) -> Answer {
+fn rejection(code: u16) -> Answer {
     let reason = match code {
         403 => "Forbidden",
         404 => "NotFound",
@@ -474,7 +474,7 @@ fn refused(code: u16) -> Answer {
     };
     let details = (code == 429).then(|| json!({"retryAfterSeconds": 1}));
     let status = json!({
-        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "refused by the test", "reason": reason,
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "rejected by the test", "reason": reason,
         "code": code, "details": details,
     });
     let body = StreamBody::new(futures::stream::iter([Ok(Frame::data(Bytes::from(

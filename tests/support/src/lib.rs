@@ -1,17 +1,17 @@
-//! Code that several tests share. Never published.
+//! Code that several tests share. It is never published.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`memory`] | an API server in memory |
-//! | [`real`] | a real API server with an etcd of its own |
-//! | [`web`] | a web server that does what a test wants |
-//! | [`taken`] | where and when figures were taken |
-//! | [`generator`], [`nonsense`] | specs that are valid, and mutated ones |
-//! | [`alone`] | a VM without children, as a reconcile sees it |
-//! | [`signal`] | tells of changes, in an order that does not depend on chance |
-//! | [`fault`], [`layer`], [`traffic`] | faults between an operator and the API server, and the requests that pass |
-//! | [`played`] | scheduler, volume binder, kubelet, runner and garbage collector; the history of all objects |
-//! | [`judge`], [`history`] | checks of the final objects, and of every revision |
+//! | [`real`] | a real API server with its own etcd |
+//! | [`web`] | a web server with configurable faults |
+//! | [`provenance`] | date, commit and machine of a measurement |
+//! | [`generator`], [`mutation`] | valid specs, and specs with mutations |
+//! | [`observed`] | `Observed` values of a VM without children |
+//! | [`signal`] | notifications of changes in a deterministic order |
+//! | [`fault`], [`layer`], [`traffic`] | faults between an operator and the API server, and its requests in progress |
+//! | [`components`] | simulated scheduler, volume binder, kubelet, runner and garbage collector; the history of all objects |
+//! | [`final_state`], [`invariants`] | checks of the final objects, and of each revision |
 //! | [`timings`] | clocks and durations, virtual or real |
 //! | [`enumeration`] | every fault at every call of a controller, simulated or on a real API server |
 //! | [`vms`] | the controller of VMs and its scenarios |
@@ -20,31 +20,31 @@
 //! The modules that start or call the operator need the feature `operator`.
 
 pub mod memory;
+pub mod provenance;
 pub mod real;
 pub mod signal;
-pub mod taken;
 pub mod web;
 
 #[cfg(feature = "operator")]
-pub mod alone;
+pub mod components;
 #[cfg(feature = "operator")]
 pub mod enumeration;
 #[cfg(feature = "operator")]
 pub mod fault;
 #[cfg(feature = "operator")]
-pub mod generator;
+pub mod final_state;
 #[cfg(feature = "operator")]
-pub mod history;
+pub mod generator;
 #[cfg(feature = "operator")]
 pub mod install;
 #[cfg(feature = "operator")]
-pub mod judge;
+pub mod invariants;
 #[cfg(feature = "operator")]
 pub mod layer;
 #[cfg(feature = "operator")]
-pub mod nonsense;
+pub mod mutation;
 #[cfg(feature = "operator")]
-pub mod played;
+pub mod observed;
 #[cfg(feature = "operator")]
 pub mod timings;
 #[cfg(feature = "operator")]

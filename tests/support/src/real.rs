@@ -1,5 +1,5 @@
-//! A Kubernetes API server with an etcd of its own on loopback, without a node. On request, the controllers and the scheduler
-//! run beside it.
+//! A Kubernetes API server with its own etcd on the loopback interface, without a node. On request it also starts the
+//! controllers and the scheduler.
 
 use http::Request;
 use kube::config::Kubeconfig;
@@ -36,8 +36,8 @@ fn binary() -> PathBuf {
         .expect("no Kubernetes in .cache/kube of the current directory; build it: tests/cluster/cluster build")
 }
 
-/// A port of loopback that nobody else gets while this exists. It is bound with `SO_REUSEPORT` and does not listen: a program
-/// that sets the same option can listen on it, and all connections go to that program.
+/// A reserved port of the loopback interface. It is bound with `SO_REUSEPORT` and does not listen. A program that sets
+/// the same option can listen on it and gets all connections.
 struct ReservedPort {
     port: u16,
     _socket: TcpSocket,
@@ -61,11 +61,12 @@ impl ReservedPort {
     }
 }
 
-/// A shell that kills the processes and removes the directory as soon as its standard input is closed. That happens when the
-/// test's process ends, in whatever way.
+/// A shell that kills the processes and removes the directory when its standard input is closed. That happens when the
+/// test's process exits in any way.
 struct Reaper(Child);
 
-/// It reads process IDs, one per line. A directory in which a killed process still writes is removed with the second attempt.
+/// It reads process IDs, one per line. The second attempt removes a directory in which a killed process was still
+/// writing.
 const REAP: &str = r#"
     while read -r pid; do set -- "$@" "$pid"; done
     directory=$1; shift
@@ -100,7 +101,7 @@ struct Processes {
     reaper: Reaper,
 }
 
-/// Runs until it is dropped or the test's process ends.
+/// A running API server. It stops when it is dropped or the test's process exits.
 pub struct Server {
     directory: PathBuf,
     port: ReservedPort,
@@ -109,15 +110,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts etcd and the API server, for a test that plays all other components.
+    /// Starts etcd and the API server, for a test that simulates all other components.
     #[must_use]
     pub fn start() -> Self {
-        // Nobody creates the default service accounts.
+        // No controller creates the default service accounts.
         Self::launch(&["--disable-admission-plugins=ServiceAccount"])
     }
 
-    /// Starts etcd and the API server as the local cluster has it, with an audit log of all writes. The controllers follow by
-    /// [`Server::start_controllers`].
+    /// Starts etcd and the API server as in the local cluster, with an audit log of all writes.
+    /// [`Server::start_controllers`] starts the controllers.
     #[must_use]
     pub fn start_for_controllers() -> Self {
         Self::launch(&[
@@ -183,7 +184,7 @@ impl Server {
             &format!("--initial-advertise-peer-urls={peer_url}"),
             &format!("--initial-cluster=default={peer_url}"),
             "--log-level=error",
-            // Ten thousand VMs and their previous versions fit.
+            // Room for ten thousand VMs and their previous versions.
             "--quota-backend-bytes=8589934592",
         ];
         server.spawn("etcd", &etcd_arguments);
@@ -210,8 +211,8 @@ impl Server {
         server
     }
 
-    /// Starts the scheduler, the garbage collector and the controller that creates default service accounts. The garbage
-    /// collector looks for new kinds only every 30 s, so the definitions should be installed before.
+    /// Starts the scheduler, the garbage collector and the controller that creates default service accounts. The
+    /// garbage collector discovers new kinds only every 30 s, so install definitions first.
     pub fn start_controllers(&self) {
         let common = [
             "--kubeconfig=kubeconfig",
@@ -252,7 +253,8 @@ impl Server {
         processes.running.push(Process { component, child });
     }
 
-    /// A file of the server's directory: the administrator's `kubeconfig`, the command `kubectl`, `audit.log`.
+    /// The path of a file in the server's directory: the administrator's `kubeconfig`, the command `kubectl`,
+    /// `audit.log`.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
@@ -307,13 +309,13 @@ impl Server {
         }
     }
 
-    /// Describes the first component that has ended although it should run.
+    /// Describes the first component that has exited unexpectedly.
     fn ended(&self) -> Option<String> {
         let mut processes = self.processes.lock().unwrap();
         processes.running.iter_mut().find_map(|process| {
             let status = process.child.try_wait().unwrap()?;
             Some(format!(
-                "{} has ended, {status}: {}",
+                "{} has exited, {status}: {}",
                 process.component,
                 self.log(process.component)
             ))
@@ -337,7 +339,7 @@ impl Drop for Server {
         let processes = self.processes.get_mut().unwrap();
         drop(processes.reaper.0.stdin.take());
         let _ = processes.reaper.0.wait();
-        // Not before: the reaper must not find that a process ID belongs to another process.
+        // Last, because the reaper must not kill another process that has reused a process ID.
         for process in &mut processes.running {
             let _ = process.child.wait();
         }

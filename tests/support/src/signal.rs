@@ -1,5 +1,5 @@
-//! Tells all who wait that something has changed, in the order in which they began to wait. `tokio::sync::watch` tells them in
-//! a random order, with which no seed would repeat a run.
+//! Notifies all waiting tasks of a change, in the order in which they began to wait. `tokio::sync::watch` has a random
+//! order, so that a seed would not repeat a run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,13 +23,13 @@ pub struct Listener {
 }
 
 impl Signal {
-    /// Something has changed.
+    /// Notifies the listeners.
     pub fn raise(&self) {
         self.0.changes.fetch_add(1, Ordering::SeqCst);
         self.0.notify.notify_waiters();
     }
 
-    /// Hears of changes from now on.
+    /// A listener for changes from now on.
     #[must_use]
     pub fn listen(&self) -> Listener {
         Listener {
@@ -40,14 +40,14 @@ impl Signal {
 }
 
 impl Listener {
-    /// What has changed up to now is known.
-    pub fn mark_known(&mut self) {
+    /// Ignores the changes up to now.
+    pub fn mark_seen(&mut self) {
         self.seen = self.source.changes.load(Ordering::SeqCst);
     }
 
-    /// Returns when something has changed that is not known, and makes it known.
+    /// Returns when something has changed since the last call.
     pub async fn changed(&mut self) {
-        // Created before the count is read, so that it hears of what changes in between.
+        // Created before the count is read, so that no change is missed in between.
         let notified = self.source.notify.notified();
         if self.source.changes.load(Ordering::SeqCst) == self.seen {
             notified.await;
@@ -72,25 +72,25 @@ mod tests {
         assert!(listener.changed().now_or_never().is_some());
         assert!(listener.changed().now_or_never().is_none());
         signal.raise();
-        listener.mark_known();
+        listener.mark_seen();
         assert!(listener.changed().now_or_never().is_none());
     }
 
     #[tokio::test]
     async fn those_who_wait_are_told_in_their_order() {
-        let (signal, told) = (Signal::default(), Arc::<Mutex<Vec<usize>>>::default());
+        let (signal, order) = (Signal::default(), Arc::<Mutex<Vec<usize>>>::default());
         let waiting: Vec<_> = (0..20)
             .map(|number| {
-                let (mut listener, told) = (signal.listen(), told.clone());
+                let (mut listener, order) = (signal.listen(), order.clone());
                 tokio::spawn(async move {
                     listener.changed().await;
-                    told.lock().unwrap().push(number);
+                    order.lock().unwrap().push(number);
                 })
             })
             .collect();
         tokio::task::yield_now().await;
         signal.raise();
         futures::future::join_all(waiting).await;
-        assert_eq!(*told.lock().unwrap(), Vec::from_iter(0..20));
+        assert_eq!(*order.lock().unwrap(), Vec::from_iter(0..20));
     }
 }

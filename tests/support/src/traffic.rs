@@ -1,5 +1,5 @@
-//! The traffic between one operator and the API server: how many requests, which of them are pending, and which kinds are
-//! watched. It shows whether an operator is at rest, or is only slow to start.
+//! The traffic between one operator and the API server: the number of requests, those in progress, and the watched
+//! kinds. It distinguishes an idle operator from one that is still starting.
 
 use crate::signal::{Listener, Signal};
 use std::collections::BTreeMap;
@@ -8,53 +8,53 @@ use std::sync::{Arc, Mutex};
 #[derive(Default)]
 struct Counts {
     requests: usize,
-    under_way: BTreeMap<usize, String>,
-    /// By kind: the number of the request that follows it.
-    followed: BTreeMap<String, usize>,
+    in_progress: BTreeMap<usize, String>,
+    /// By kind: the number of the watch request.
+    watched: BTreeMap<String, usize>,
 }
 
 /// The traffic of one operator.
 #[derive(Clone)]
 pub struct Traffic {
-    /// Plural names of the kinds that it has to watch.
+    /// Plural names of the kinds that the operator must watch.
     follows: &'static [&'static str],
     counts: Arc<Mutex<Counts>>,
     changed: Signal,
 }
 
-/// Something that is under way until this is dropped.
-pub struct UnderWay {
+/// A request in progress. It ends when this is dropped.
+pub struct InProgress {
     traffic: Traffic,
     number: usize,
 }
 
-impl Drop for UnderWay {
+impl Drop for InProgress {
     fn drop(&mut self) {
         self.traffic
             .counts
             .lock()
             .unwrap()
-            .under_way
+            .in_progress
             .remove(&self.number);
         self.traffic.changed.raise();
     }
 }
 
-impl UnderWay {
-    /// It follows that kind from now on, whatever else did so before. Gives the number by which it ends.
-    pub fn follows(self, kind: &str) -> usize {
+impl InProgress {
+    /// Marks the kind as watched, instead of any earlier watch. Returns the number of this watch.
+    pub fn into_watch(self, kind: &str) -> usize {
         self.traffic
             .counts
             .lock()
             .unwrap()
-            .followed
+            .watched
             .insert(kind.to_owned(), self.number);
         self.number
     }
 }
 
 impl Traffic {
-    /// No request yet of an operator that has to watch these kinds.
+    /// The traffic of an operator that has to watch these kinds and has sent nothing yet.
     #[must_use]
     pub fn new(follows: &'static [&'static str]) -> Self {
         Self {
@@ -64,52 +64,52 @@ impl Traffic {
         }
     }
 
-    /// Notified of each request that begins or ends.
+    /// Raised when a request starts or ends.
     #[must_use]
     pub fn changes(&self) -> Listener {
         self.changed.listen()
     }
 
-    /// A request, or an event that is late.
-    pub fn begins(&self, what: &str) -> UnderWay {
+    /// A request, or a delayed event.
+    pub fn start(&self, what: &str) -> InProgress {
         let mut counts = self.counts.lock().unwrap();
         counts.requests += 1;
         let number = counts.requests;
-        counts.under_way.insert(number, what.to_owned());
+        counts.in_progress.insert(number, what.to_owned());
         drop(counts);
         self.changed.raise();
-        UnderWay {
+        InProgress {
             traffic: self.clone(),
             number,
         }
     }
 
-    /// A kind is not followed any more by the request of that number.
-    pub fn ends(&self, kind: &str, number: usize) {
+    /// The watch with that number has ended.
+    pub fn end_watch(&self, kind: &str, number: usize) {
         let mut counts = self.counts.lock().unwrap();
-        if counts.followed.get(kind) == Some(&number) {
-            counts.followed.remove(kind);
+        if counts.watched.get(kind) == Some(&number) {
+            counts.watched.remove(kind);
         }
         drop(counts);
         self.changed.raise();
     }
 
-    /// How many there were.
+    /// The number of requests.
     pub fn requests(&self) -> usize {
         self.counts.lock().unwrap().requests
     }
 
-    /// What keeps the operator from being at rest, if anything does.
-    pub fn unrest(&self) -> Option<String> {
+    /// The reason why the operator is not idle, if there is one.
+    pub fn busy_reason(&self) -> Option<String> {
         let counts = self.counts.lock().unwrap();
-        if let Some(what) = counts.under_way.values().next() {
-            return Some(format!("{what} is under way"));
+        if let Some(what) = counts.in_progress.values().next() {
+            return Some(format!("{what} is in progress"));
         }
         let missing = self
             .follows
             .iter()
-            .find(|kind| !counts.followed.contains_key(**kind));
-        missing.map(|kind| format!("{kind} are not followed"))
+            .find(|kind| !counts.watched.contains_key(**kind));
+        missing.map(|kind| format!("{kind} are not watched"))
     }
 }
 
@@ -117,12 +117,12 @@ impl Traffic {
 mod tests {
     use super::Traffic;
 
-    const FOLLOWED: &[&str] = &["vms", "pods"];
+    const WATCHED: &[&str] = &["vms", "pods"];
 
-    fn following() -> Traffic {
-        let traffic = Traffic::new(FOLLOWED);
-        for kind in FOLLOWED {
-            traffic.begins("LIST").follows(kind);
+    fn watching() -> Traffic {
+        let traffic = Traffic::new(WATCHED);
+        for kind in WATCHED {
+            traffic.start("LIST").into_watch(kind);
         }
         traffic
     }
@@ -130,28 +130,31 @@ mod tests {
     #[test]
     fn an_operator_is_at_rest_that_follows_everything_and_waits_for_nothing() {
         assert_eq!(
-            Traffic::new(FOLLOWED).unrest().unwrap(),
-            "vms are not followed"
+            Traffic::new(WATCHED).busy_reason().unwrap(),
+            "vms are not watched"
         );
-        let traffic = following();
-        assert_eq!(traffic.unrest(), None);
-        let request = traffic.begins("POST pods/vm");
-        assert_eq!(traffic.unrest().unwrap(), "POST pods/vm is under way");
+        let traffic = watching();
+        assert_eq!(traffic.busy_reason(), None);
+        let request = traffic.start("POST pods/vm");
+        assert_eq!(
+            traffic.busy_reason().unwrap(),
+            "POST pods/vm is in progress"
+        );
         drop(request);
         assert_eq!(
-            (traffic.unrest(), traffic.requests()),
-            (None, FOLLOWED.len() + 1)
+            (traffic.busy_reason(), traffic.requests()),
+            (None, WATCHED.len() + 1)
         );
     }
 
     #[test]
     fn an_old_watch_that_ends_ends_no_newer_one() {
-        let traffic = following();
-        let old = traffic.begins("LIST pods").follows("pods");
-        let new = traffic.begins("LIST pods").follows("pods");
-        traffic.ends("pods", old);
-        assert_eq!(traffic.unrest(), None);
-        traffic.ends("pods", new);
-        assert_eq!(traffic.unrest().unwrap(), "pods are not followed");
+        let traffic = watching();
+        let old = traffic.start("LIST pods").into_watch("pods");
+        let new = traffic.start("LIST pods").into_watch("pods");
+        traffic.end_watch("pods", old);
+        assert_eq!(traffic.busy_reason(), None);
+        traffic.end_watch("pods", new);
+        assert_eq!(traffic.busy_reason().unwrap(), "pods are not watched");
     }
 }

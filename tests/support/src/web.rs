@@ -1,4 +1,4 @@
-//! A web server that does what a test wants: cuts, stalls, lies, sends on.
+//! A web server with configurable responses: disconnections, stalls, wrong headers, redirections.
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -16,14 +16,14 @@ use std::time::Duration;
 pub struct Request {
     /// Method, target and version.
     pub line: String,
-    /// Names and values.
+    /// Names in lower case, and values.
     pub headers: Vec<(String, String)>,
-    /// How many came before.
+    /// The number of previous requests.
     pub n: usize,
 }
 
 impl Request {
-    /// The value of a header; its name is in lower case.
+    /// The value of a header. The name is in lower case.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
@@ -32,7 +32,7 @@ impl Request {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Where the bytes that are asked for begin.
+    /// The start of the requested range.
     #[must_use]
     pub fn start(&self) -> Option<usize> {
         self.header("range")?
@@ -43,27 +43,27 @@ impl Request {
     }
 }
 
-/// What the server does.
+/// A response.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// The status code.
     pub status: u16,
     /// Names and values.
     pub headers: Vec<(String, String)>,
-    /// The whole body.
+    /// The complete body.
     pub body: Vec<u8>,
-    /// Bytes of the body after which the connection is cut.
+    /// The number of bytes of the body after which the connection is closed.
     pub cut: Option<usize>,
-    /// Bytes of the body after which nothing more comes.
+    /// The number of bytes of the body after which the server stalls.
     pub stall: Option<usize>,
-    /// Time for each 64 KiB.
+    /// The delay for each 64 KiB.
     pub pace: Duration,
-    /// The body in chunks, without a length.
+    /// Whether the body is sent in chunks, without a length.
     pub chunked: bool,
 }
 
 impl Reply {
-    /// An ordinary answer.
+    /// A response with this body.
     #[must_use]
     pub fn new(status: u16, headers: &[(&str, &str)], body: Vec<u8>) -> Self {
         let headers = headers
@@ -81,13 +81,13 @@ impl Reply {
         }
     }
 
-    /// A redirection.
+    /// A redirection to that URL.
     #[must_use]
     pub fn elsewhere(location: &str) -> Self {
         Self::new(302, &[("Location", location)], Vec::new())
     }
 
-    /// The image with that entity tag, or the rest of it, as a good server does.
+    /// The image with that entity tag, or the requested rest of it, as a correct server sends it.
     #[must_use]
     pub fn image(request: &Request, image: &[u8], tag: &str) -> Self {
         let is_same = request.header("if-range") == Some(tag);
@@ -111,9 +111,9 @@ impl Reply {
     }
 }
 
-/// A server; ends with the process.
+/// A server, which runs until the process exits.
 pub struct Web {
-    /// On the loopback interface.
+    /// The port on the loopback interface.
     pub port: u16,
     requests: Arc<Mutex<Vec<Request>>>,
     served: Arc<AtomicU64>,
@@ -123,18 +123,18 @@ pub struct Web {
 type Answer = dyn Fn(&Request) -> Reply + Send + Sync;
 
 impl Web {
-    /// One without encryption.
+    /// A server without TLS.
     ///
     /// # Panics
-    /// If no port is free.
+    /// No port is free.
     pub fn start(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         Self::start_as(None, answer)
     }
 
-    /// One that is `localhost`, as that authority says.
+    /// A server for `localhost` with a certificate of that authority.
     ///
     /// # Panics
-    /// If no port is free.
+    /// No port is free.
     #[must_use]
     pub fn start_secure(
         authority: &Authority,
@@ -194,16 +194,16 @@ impl Web {
         format!("{scheme}://{host}:{}{path}", self.port)
     }
 
-    /// What was asked for so far.
+    /// The requests so far.
     ///
     /// # Panics
-    /// If a connection's thread has panicked.
+    /// A connection's thread has panicked.
     #[must_use]
     pub fn requests(&self) -> Vec<Request> {
         self.requests.lock().unwrap().clone()
     }
 
-    /// Bytes of bodies that were sent.
+    /// The number of sent body bytes.
     #[must_use]
     pub fn served(&self) -> u64 {
         self.served.load(Ordering::SeqCst)
@@ -220,7 +220,7 @@ fn serve(
     let mut request = Request::default();
     loop {
         let mut line = String::new();
-        // A client that does not trust us goes.
+        // A client that does not trust the certificate disconnects.
         if stream.read_line(&mut line).unwrap_or_default() == 0 {
             return;
         }
@@ -283,19 +283,19 @@ fn send(stream: &mut impl Write, reply: &Reply, served: &AtomicU64) -> std::io::
     stream.flush()
 }
 
-/// Lets each connection through to where it wants to go, as a proxy does for https; gives its port and what was asked.
+/// Starts an HTTP CONNECT proxy. Returns its port and the requested targets.
 pub fn tunnel() -> (u16, Arc<Mutex<Vec<String>>>) {
     tunnel_at("127.0.0.1")
 }
 
-/// One at that address.
+/// The same at that address.
 pub fn tunnel_at(address: &str) -> (u16, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind((address, 0)).unwrap();
-    let (port, asked) = (
+    let (port, targets) = (
         listener.local_addr().unwrap().port(),
         Arc::new(Mutex::new(Vec::new())),
     );
-    let seen = Arc::clone(&asked);
+    let seen = Arc::clone(&targets);
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut client = stream.unwrap();
@@ -315,17 +315,17 @@ pub fn tunnel_at(address: &str) -> (u16, Arc<Mutex<Vec<String>>>) {
             thread::spawn(move || std::io::copy(&mut server, &mut client));
         }
     });
-    (port, asked)
+    (port, targets)
 }
 
-/// A certificate authority of the test's own, and a certificate for localhost, in a directory.
+/// A certificate authority of the test and a certificate for localhost, in a directory.
 pub struct Authority<'a>(pub &'a Path);
 
 impl<'a> Authority<'a> {
-    /// A new authority with the certificate of a server, in that directory.
+    /// Creates an authority and the certificate of a server in that directory.
     ///
     /// # Panics
-    /// If OpenSSL is missing.
+    /// OpenSSL is not installed.
     pub fn make(dir: &'a Path) -> Self {
         let openssl = |arguments: &str| {
             let output = Command::new("openssl")

@@ -1,4 +1,4 @@
-//! Rules about the machine, its networks and its display.
+//! Rules of the VM's hardware, networks and display.
 
 use super::{Case, case};
 use serde_json::{Value, json};

@@ -1,13 +1,13 @@
-//! Rules about the pod and what is beside the machine.
+//! Rules of the pod and of fields outside `spec.vm`.
 
 use super::{Case, case};
 use serde_json::json;
 
 pub fn cases() -> Vec<Case> {
-    let key = |at, words| {
+    let key = |at, message| {
         case(
             at,
-            words,
+            message,
             json!(["user-data", "a.B_c"]),
             json!(["", "a/b", "a b"]),
         )
@@ -20,7 +20,7 @@ pub fn cases() -> Vec<Case> {
             json!(["", "Seed", "-a", "a_b"]),
         )
     };
-    let reference = |at| {
+    let image_reference = |at| {
         case(
             at,
             "an image reference",
@@ -59,9 +59,9 @@ pub fn cases() -> Vec<Case> {
             json!([{"source": "a"}, {"repository": "a", "path": "b"}, {"source": "a", "repository": "b"}]),
             json!([{}, {"version": "1"}, {"repository": "a"}, {"source": "a", "repository": "b", "path": "c"}]),
         ),
-        reference("spec.image.source"),
-        reference("spec.image.repository"),
-        reference("spec.image.path"),
+        image_reference("spec.image.source"),
+        image_reference("spec.image.repository"),
+        image_reference("spec.image.path"),
         case(
             "spec.image.version",
             "an image tag",

@@ -3,8 +3,8 @@
 //! | module | page |
 //! |---|---|
 //! | [`troubleshooting`] | blocking conditions of VMs, and the next steps |
-//! | [`reference`] | everything that has a name: fields, settings, conditions, metrics, annotations, labels |
-//! | [`schema_rows`] | the part of it that is read off the definition |
+//! | [`reference`] | all names: fields, settings, conditions, metrics, annotations, labels |
+//! | [`schema_rows`] | the part of it that comes from the definition |
 
 mod reference;
 mod schema_rows;
@@ -26,7 +26,7 @@ fn the_documentation_in_docs_is_that_of_the_code() {
     );
 }
 
-/// A cell of a table: in one line, without what would end the cell.
+/// A cell of a table, in one line, without characters that would end the cell.
 fn cell(text: &str) -> String {
     text.trim().replace('\n', " ").replace('|', "\\|")
 }

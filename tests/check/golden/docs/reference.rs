@@ -56,7 +56,7 @@ pub(super) fn reference() -> String {
         writeln!(text, "| `{field}` | {} |", cell(why)).unwrap();
     }
     text += CONDITIONS;
-    // The five that are always there come first.
+    // The five conditions that every VM has come first.
     let (always, sometimes): (Vec<_>, Vec<_>) = conditions::TYPES
         .iter()
         .partition(|(name, _)| conditions::INITIAL.contains(name));
@@ -149,10 +149,10 @@ fn settings() -> String {
         .collect()
 }
 
-/// Rows for all figures, from what `/metrics` serves.
+/// Rows for all metrics, from the output of `/metrics`.
 fn metrics() -> String {
     let metrics = Metrics::default();
-    // A figure with labels is served once it has some.
+    // A metric with labels is served only with a value.
     metrics.reconciled("vm", "ok", 0.0);
     metrics.set_backoff("vm", 0);
     metrics.requested("get", "vms");

@@ -4,7 +4,7 @@ use super::cell;
 use serde_json::Value;
 use std::fmt::Write;
 
-/// Objects that Kubernetes defines; what is in them is in its documentation.
+/// Objects that Kubernetes defines. Its documentation describes their fields.
 const OF_KUBERNETES: &[&str] = &[
     "/Reconciler.podDefaults.imagePullSecrets[]",
     "/Reconciler.podDefaults.tolerations[]",
@@ -17,10 +17,10 @@ const OF_KUBERNETES: &[&str] = &[
     "spec.vm.disks[].volumeClaimTemplate.spec.selector",
     "status.conditions[]",
 ];
-/// A default longer than this is no help in a table.
+/// A longer default does not help in a table.
 const LONGEST_DEFAULT: usize = 80;
 
-/// Rows of a table for all fields below that place: path, type, default, limits, what it is.
+/// Rows of a table for all fields below that path: path, type, default, limits, description.
 pub(super) fn rows(path: &str, schema: &Value) -> String {
     let mut text = String::new();
     walk(path, schema, false, &mut text);
@@ -30,14 +30,14 @@ pub(super) fn rows(path: &str, schema: &Value) -> String {
 fn walk(path: &str, schema: &Value, required: bool, text: &mut String) {
     let of_kubernetes = OF_KUBERNETES.contains(&path);
     let (default, limits) = (default(schema), limits(schema, required).join("; "));
-    // Kubernetes' own words speak of its code.
+    // The descriptions of Kubernetes refer to its code.
     let foreign =
         of_kubernetes && path.ends_with(']') || schema["x-kubernetes-int-or-string"] == true;
     let what = schema["description"]
         .as_str()
         .filter(|_| !foreign)
         .unwrap_or_default();
-    // A list's item, or a map's value, about which there is nothing to say.
+    // A list item or map value without a description.
     if !(what.is_empty() && limits.is_empty() && path.ends_with([']', '}'])) {
         let type_ = if of_kubernetes {
             "as in Kubernetes"
@@ -94,7 +94,7 @@ fn default(schema: &Value) -> String {
     }
 }
 
-/// What the API server takes, besides the type.
+/// The API server's limits besides the type.
 fn limits(schema: &Value, required: bool) -> Vec<String> {
     let mut limits: Vec<String> = required
         .then(|| "required".to_owned())

@@ -76,7 +76,7 @@ fn rows(table: &[(&str, &str, &str)]) -> String {
     table.iter().map(row).collect()
 }
 
-/// Unexpected ends of a VM: reason, cause, next step.
+/// Unexpected exits of a VM: reason, cause, next step.
 const ENDS: &[(&str, &str, &str)] = &[
     (
         "GuestShutdown",

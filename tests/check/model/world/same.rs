@@ -1,10 +1,10 @@
-//! Which worlds are the same, so that they are looked at once.
+//! Equivalence of states, of which each class is explored once.
 
 use super::*;
 
 impl World {
-    /// Forgets what nothing depends on any more: dead QEMUs whose pods are gone. And the same world for all that tell
-    /// versions apart only by which is newer: versions have the smallest numbers.
+    /// Removes parts that no step depends on: stopped QEMUs without pods. Renumbers versions from the smallest number,
+    /// because only their order matters.
     pub fn plain(mut self) -> Self {
         let uid = self.pod.map_or(0, |pod| usize::from(pod.uid));
         for node in &mut self.nodes {
@@ -20,7 +20,7 @@ impl World {
         self
     }
 
-    /// One world for two in which nodes, or operators, have but changed places.
+    /// The same state for two that differ by an exchange of the nodes, or of the operators.
     pub fn key(mut self, operators: usize) -> Self {
         let node = self.pod.and_then(|pod| pod.node);
         let with_pod = |n: u8| (self.nodes[usize::from(n)], node == Some(n));
@@ -29,7 +29,7 @@ impl World {
             self.pod
                 .iter_mut()
                 .for_each(|pod| pod.node = pod.node.map(|node| 1 - node));
-            // What is known of the node decides nothing.
+            // No decision depends on the knowledge of a node.
         }
         for operator in &mut self.operators {
             operator.pod.iter_mut().for_each(|pod| pod.node = None);
@@ -47,7 +47,7 @@ impl World {
         self
     }
 
-    /// Goes through all versions of VMs (0) and of pods (1).
+    /// Visits all versions of VMs (0) and of pods (1).
     fn versions(&mut self, visit: &mut impl FnMut(usize, &mut u8)) {
         fn of_request(request: &mut Request, visit: &mut impl FnMut(usize, &mut u8)) {
             match request {
@@ -73,8 +73,8 @@ impl World {
                 .pod
                 .iter_mut()
                 .for_each(|pod| visit(1, &mut pod.version));
-            if operator.told.1 > 0 {
-                visit(1, &mut operator.told.1);
+            if operator.reported.1 > 0 {
+                visit(1, &mut operator.reported.1);
             }
             operator
                 .late

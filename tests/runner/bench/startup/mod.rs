@@ -1,28 +1,29 @@
-//! `make bench-startup`: where the time of the programs' own start goes, for docs/latency.md. Both are those that ship: the
-//! operator as a process at an API server of its own, over TLS and in a namespace with nothing in it; the runner of the image, in the
-//! rig of its tests, with a tiny guest. Each is started `STARTS` times (20), one after the other.
+//! `make bench-startup`: the duration of each step of the programs' start, for docs/latency.md. Both programs are the
+//! released ones. The operator is a process that connects to its own API server over TLS, with an empty namespace. The
+//! runner of the image runs in the fixture of its tests, with a tiny guest. Each is started `STARTS` times (20), one
+//! after the other.
 //!
 //! It needs root, `make programs`, `make images`, `make guests` and the built cluster (`tests/cluster/cluster build`).
 
 mod operator;
 mod runner;
 
-/// In the order in which they come, a step's name and its end in each of the starts, in ms from the program's own.
+/// The names of the steps in order, with the end of each step in each start, in ms since the program's start.
 type Steps = Vec<(&'static str, Vec<f64>)>;
 
-use support::taken;
+use support::provenance;
 
 #[test]
 fn where_the_time_of_a_start_goes() {
     let starts =
         std::env::var("STARTS").map_or(20, |text| text.parse().expect("STARTS is a number"));
-    tell("operator", operator::starts(starts));
-    tell("runner", runner::starts(starts));
-    taken::tell("make bench-startup");
+    print_steps("operator", operator::starts(starts));
+    print_steps("runner", runner::starts(starts));
+    provenance::print("make bench-startup");
 }
 
-/// When each step is over, and how long it took.
-fn tell(program: &str, steps: Steps) {
+/// Prints the end and the duration of each step.
+fn print_steps(program: &str, steps: Steps) {
     let mut before: Option<Vec<f64>> = None;
     for (step, ends) in steps {
         let from = before.unwrap_or_else(|| vec![0.0; ends.len()]);
@@ -41,7 +42,7 @@ fn tell(program: &str, steps: Steps) {
     }
 }
 
-/// The values below which half and 95 of 100 of the values are.
+/// Median and 95th percentile.
 fn quantiles(mut values: Vec<f64>) -> String {
     values.sort_by(f64::total_cmp);
     let value = |share: f64| {

@@ -1,4 +1,4 @@
-//! The operator's start: by the times in its own log, from the moment at which it was started as a process.
+//! The operator's start, from the times in its log, since the start of the process.
 
 use super::Steps;
 use k8s_openapi::jiff::Timestamp;
@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use support::real::Server;
 
 const NAMESPACE: &str = "startup";
-/// What is in the line of the log that ends a step: each of these words.
+/// The texts in the log line that ends a step.
 const STEPS: [(&str, &[&str]); 3] = [
-    ("its first word", &["starting"]),
+    ("first log line", &["starting"]),
     (
-        "the list of VMs is asked for",
+        "first request for the list of VMs",
         &["/namespaces/startup/vms?", "requesting"],
     ),
-    ("it leads", &["this operator leads"]),
+    ("leadership acquired", &["this operator leads"]),
 ];
-/// By when it has to lead.
+/// The time limit until it leads.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 fn program() -> PathBuf {
@@ -32,7 +32,7 @@ fn program() -> PathBuf {
     program
 }
 
-/// That many starts.
+/// Measures that number of starts.
 pub fn starts(count: usize) -> Steps {
     let server = Server::start();
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -119,12 +119,12 @@ fn ends(log: &Path, began: Timestamp) -> Vec<f64> {
     loop {
         let text = fs::read_to_string(log).unwrap();
         let at = |line: &str| line.split(' ').next()?.parse::<Timestamp>().ok();
-        let end = |words: &[&str]| {
+        let end = |texts: &[&str]| {
             text.lines()
-                .find(|line| words.iter().all(|word| line.contains(word)))
+                .find(|line| texts.iter().all(|text| line.contains(text)))
                 .and_then(at)
         };
-        let ends: Option<Vec<Timestamp>> = STEPS.iter().map(|(_, words)| end(words)).collect();
+        let ends: Option<Vec<Timestamp>> = STEPS.iter().map(|(_, texts)| end(texts)).collect();
         if let Some(ends) = ends {
             return ends
                 .iter()

@@ -1,6 +1,6 @@
-//! Every fault at every call: the scenarios of a controller, each with one fault at one place, for every place and every
-//! fault that is possible there. Each run ends with the same objects as the run without a fault, and the controller's judge
-//! accepts its history.
+//! Fault enumeration: the scenarios of a controller, each with one fault at one place, for each place and each fault
+//! that is possible there. Each run must end with the same objects as the run without a fault, and the controller's
+//! judge must accept its history.
 //!
 //! A *place* is a request, a list, a watch or an event between controller and API server, for example `POST pods/vm#0` or
 //! `EVENT vms#2`: [`layer`](crate::layer). The faults are in [`fault`](crate::fault).
@@ -10,12 +10,12 @@
 //!
 //! # How a new controller gets the enumeration
 //!
-//! 1. Write a `const` [`Controller`]: how it is started, which kinds it watches, when it is settled, and what its judge
-//!    requires of a history. [`vms::CONTROLLER`](crate::vms::CONTROLLER) is the example.
+//! 1. Write a `const` [`Controller`]: its start, the kinds that it watches, the condition for a settled object, and the
+//!    invariants of a history. [`vms::CONTROLLER`](crate::vms::CONTROLLER) is the example.
 //! 2. Write its list of [`Scenario`]s: the steps before the faults, the steps with the faults, and the reason of `Ready` at the
 //!    end. A step that is special to the controller is a function ([`Step::Act`]).
-//! 3. Where the controller watches or creates objects of a kind that is not in [`played::KINDS`](crate::played::KINDS), add it there, and let
-//!    [`played`](crate::played) do what the rest of Kubernetes does with it.
+//! 3. If the controller watches or creates objects of a kind that is not in [`KINDS`](crate::components::KINDS),
+//!    add it there, and extend [`components`](crate::components) with the reaction of other components.
 //! 4. Call [`simulated::check`] in a test without a cluster, and [`real::check`] in one with an API server.
 
 pub mod real;
@@ -25,10 +25,10 @@ mod verdict;
 
 pub use verdict::{Reference, Verdict};
 
+use crate::components::{Cluster, Entry};
 use crate::fault::Fault;
-use crate::judge::Content;
+use crate::final_state::Content;
 use crate::layer::Layer;
-use crate::played::{Cluster, Entry};
 use crate::timings::{self, Timings};
 use futures::future::BoxFuture;
 use run::Run;
@@ -39,7 +39,7 @@ use vm_operator::k8s;
 
 /// A controller under test.
 pub struct Controller {
-    /// API version of its own kind.
+    /// The API version of its own kind.
     pub api_version: &'static str,
     /// Its own kind.
     pub kind: &'static str,
@@ -49,18 +49,19 @@ pub struct Controller {
     pub follows: &'static [&'static str],
     /// Its definitions as YAML.
     pub definitions: fn() -> Vec<String>,
-    /// Makes the objects outside of namespaces that its scenarios need.
+    /// Creates the cluster-scoped objects that its scenarios need.
     pub prepare: for<'a> fn(&'a kube::Client) -> BoxFuture<'a, ()>,
-    /// Starts it in a namespace.
+    /// Starts the controller in a namespace.
     pub start: fn(&Layer, &str, &Timings) -> Started,
-    /// Whether it has reported on the newest generation of its object, in that namespace, that all is well or stopped.
+    /// Whether it has reported on the newest generation of its object in that namespace, and the object is either
+    /// healthy or stopped.
     pub is_settled: fn(&Cluster, &str) -> bool,
-    /// Whether it reports the fault at that place in its object's status instead of trying again and again.
+    /// Whether it reports the fault at that place in its object's status, instead of retrying.
     pub is_reported: fn(&str, Fault) -> bool,
-    /// Whether the status reports the message that is given.
+    /// Whether the status contains the given message.
     pub reports: fn(&Cluster, &str, &str) -> bool,
-    /// What the history of a run violates.
-    pub judge: fn(&Life) -> Vec<String>,
+    /// The violations of the history of a run.
+    pub judge: fn(&History) -> Vec<String>,
 }
 
 /// The cluster as a controller under test sees it.
@@ -79,41 +80,41 @@ pub fn cluster(
         cluster.first_backoff = shortened.backoff;
         cluster.jitter = || 0.0;
         cluster.deadline = shortened.deadline;
-        cluster.watch_pause = shortened.watch_pause;
+        cluster.watch_backoff_max = shortened.watch_backoff_max;
     }
     cluster
 }
 
-/// A controller that was started.
+/// A started controller.
 pub struct Started {
-    /// Ends when it is aborted.
+    /// The task of the controller, which stops when it is aborted.
     pub task: JoinHandle<()>,
-    /// What the controller still has to do, as far as that can be seen.
-    pub unrest: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// The work that the controller still has to do, as far as it is observable.
+    pub busy_reason: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
 /// The history of a run.
-pub struct Life {
-    /// Every state of every object, in order.
+pub struct History {
+    /// Each state of each object, in order.
     pub history: Vec<Entry>,
-    /// How many pods the scenario itself has deleted.
+    /// The number of pods that the scenario itself has deleted.
     pub deleted_by_others: usize,
     /// Whether the run ended as expected.
-    pub is_at_end: bool,
+    pub ended_as_expected: bool,
 }
 
-/// Something that happens.
+/// A step of a scenario.
 #[derive(Clone, Copy)]
 pub enum Step {
-    /// The controller starts; one that runs is killed before.
+    /// Starts the controller. A running one is killed before.
     Start,
-    /// The controller's object is created with the scenario's spec.
+    /// Creates the controller's object with the scenario's spec.
     Create,
-    /// The controller's object is changed by that merge patch.
+    /// Changes the controller's object by that merge patch.
     Patch(&'static str),
-    /// The controller's object is deleted.
+    /// Deletes the controller's object.
     Delete,
-    /// Anything else.
+    /// Any other action.
     Act(for<'a> fn(&'a mut Run, &'a Scenario) -> BoxFuture<'a, ()>),
 }
 
@@ -127,17 +128,17 @@ pub struct Scenario {
     pub before: &'static [Step],
     /// The steps with the faults.
     pub steps: &'static [Step],
-    /// Reason of `Ready` at the end; empty: the object is gone.
+    /// The reason of `Ready` at the end. Empty if the object is deleted.
     pub ready: &'static str,
-    /// An object at the end, and a part of its JSON that shows that the scenario does what its name says.
+    /// An object at the end and a part of its JSON. It proves that the scenario matches its name.
     pub says: Option<(&'static str, &'static str)>,
 }
 
 impl Scenario {
-    /// Whether a run without a fault ended as the scenario says.
+    /// Whether a run without a fault has ended as the scenario requires.
     fn verify(&self, controller: &Controller, end: &Content) -> Result<(), String> {
         let ready =
-            crate::judge::ready(end.get(&format!("{}/{}", controller.kind, controller.name)));
+            crate::final_state::ready(end.get(&format!("{}/{}", controller.kind, controller.name)));
         if ready != self.ready {
             return Err(format!(
                 "Ready has the reason {ready:?} instead of {:?}: {end:#?}",
@@ -159,7 +160,7 @@ impl Scenario {
 pub struct Case {
     /// The scenario's name.
     pub scenario: String,
-    /// Each with its place.
+    /// The faults, each with its place.
     pub faults: Vec<(String, Fault)>,
 }
 
@@ -206,7 +207,7 @@ impl FromStr for Case {
 }
 
 impl Case {
-    /// A number that depends on nothing but the case (FNV-1a).
+    /// A number that depends only on the case (FNV-1a).
     #[must_use]
     pub fn hash(&self) -> u64 {
         let text = self.to_string();
@@ -215,7 +216,7 @@ impl Case {
         })
     }
 
-    /// All cases of a scenario: one fault at one place each.
+    /// All cases of a scenario, each with one fault at one place.
     fn all<'a>(
         scenario: &'a Scenario,
         reference: &'a Reference,
@@ -232,7 +233,7 @@ impl Case {
         })
     }
 
-    /// Three faults at places that the number picks; none that is reported instead of repaired.
+    /// Three faults at places that the number selects, without faults that are reported instead of repaired.
     fn at_random(
         controller: &Controller,
         scenarios: &[(&Scenario, Reference)],
@@ -257,10 +258,10 @@ impl Case {
     }
 }
 
-/// The value of a variable that is a number.
+/// The value of a numeric environment variable.
 ///
 /// # Panics
-/// If it is set and no number.
+/// The variable is not a number.
 #[must_use]
 pub fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| {
@@ -269,10 +270,10 @@ pub fn number(variable: &str) -> Option<u64> {
     })
 }
 
-/// The scenarios that `FAULTS_ONLY` selects by parts of their names, between commas; else all.
+/// The scenarios that `FAULTS_ONLY` selects by parts of their names, separated by commas. The default is all.
 ///
 /// # Panics
-/// If there is none.
+/// No scenario matches.
 #[must_use]
 pub fn selected(scenarios: &'static [Scenario]) -> Vec<&'static Scenario> {
     let only = std::env::var("FAULTS_ONLY").unwrap_or_default();

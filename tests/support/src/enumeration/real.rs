@@ -1,21 +1,21 @@
-//! Runs on a real API server: they keep the simulated ones honest.
+//! Runs on a real API server, which validate the simulated ones.
 //!
-//! All scenarios run without a fault, and have to end with the same objects and pass the same places as in the simulation.
-//! A twentieth of all cases runs on each day, another one on the next day, and has to get the simulation's verdict.
+//! All scenarios run without a fault. They must end with the same objects and pass the same places as in the
+//! simulation. A twentieth of all cases runs each day, in rotation, and must have the verdict of the simulation.
 //!
 //! | variable | default | meaning |
 //! |---|---|---|
-//! | `FAULTS_ONLY` | | only scenarios with one of these parts, between commas, in their name |
+//! | `FAULTS_ONLY` | | parts of scenario names, separated by commas |
 //! | `FAULTS_ALL` | | `1`: all cases instead of a twentieth |
 //! | `FAULTS_DAY` | days since 1970 | selects the twentieth |
 //! | `FAULTS_CASE` | | only this case |
-//! | `FAULTS_AT_ONCE` | 16 | runs at the same time |
+//! | `FAULTS_AT_ONCE` | 16 | concurrent runs |
 
 use super::run::Run;
 use super::simulated::Simulation;
 use super::{Case, Controller, Reference, Scenario, Verdict, number, selected};
-use crate::judge::difference;
-use crate::played::Cluster;
+use crate::components::Cluster;
+use crate::final_state::difference;
 use crate::timings::Timings;
 use futures::StreamExt;
 use kube::Client;
@@ -23,18 +23,18 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Instant, SystemTime};
 
-/// The part of the cases that runs on a day.
-const PARTS: u64 = 20;
-/// Seeds of the simulated runs that show how often a request or an event may occur.
+/// The fraction of the cases that runs on one day.
+const DAYS: u64 = 20;
+/// Seeds of the simulated runs, from which the expected counts of requests and events are taken.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=8;
-/// Requests that do not depend on each other come in any order on a real server, and several changes may come as one event:
-/// a run that did not pass the place is repeated.
-const TRIES: usize = 3;
+/// On a real server independent requests come in any order, and several changes may arrive as one event. A run that did
+/// not pass the place is repeated.
+const ATTEMPTS_MAX: usize = 3;
 
-/// Runs the controller's scenarios; gives what is wrong. The definitions are installed.
+/// Runs the controller's scenarios and returns the failures. The definitions must be installed.
 ///
 /// # Panics
-/// If the API server refuses what a test needs.
+/// The API server rejects a request of the test.
 pub async fn check(
     controller: &'static Controller,
     scenarios: &'static [Scenario],
@@ -92,7 +92,7 @@ pub async fn check(
     } else if std::env::var("FAULTS_ALL").is_ok_and(|value| value == "1") {
         println!("all cases");
     } else {
-        cases.retain(|(_, _, case)| case.hash() % PARTS == day % PARTS);
+        cases.retain(|(_, _, case)| case.hash() % DAYS == day % DAYS);
         println!("the cases of day {day}, FAULTS_DAY={day} repeats them");
     }
     assert!(!cases.is_empty(), "no case is selected");
@@ -103,7 +103,7 @@ pub async fn check(
             let cluster = &cluster;
             async move {
                 let mut verdict = Verdict::NotReached;
-                for again in 0..TRIES {
+                for again in 0..ATTEMPTS_MAX {
                     let run = run(
                         controller,
                         cluster,
@@ -169,7 +169,7 @@ async fn run(controller: &'static Controller, cluster: &Cluster, namespace: Stri
     Run::new(controller, cluster, namespace, Timings::real()).await
 }
 
-/// How often each request, list, watch and event occurs.
+/// The number of times that each request, list, watch and event occurs.
 fn occurrences(reference: &Reference) -> BTreeMap<&str, usize> {
     let mut occurrences = BTreeMap::new();
     for place in &reference.places {
@@ -180,7 +180,7 @@ fn occurrences(reference: &Reference) -> BTreeMap<&str, usize> {
     occurrences
 }
 
-/// What is different between the simulated runs of some seeds and the real one.
+/// The differences between the simulated runs of some seeds and the real one.
 fn differences(scenario: &Scenario, simulated: &[&Reference], real: &Reference) -> Vec<String> {
     let mut wrong = Vec::new();
     for (when, expected, found) in [
@@ -216,7 +216,7 @@ fn differences(scenario: &Scenario, simulated: &[&Reference], real: &Reference) 
             counts.iter().map(of).min().unwrap_or_default(),
             counts.iter().map(of).max().unwrap_or_default(),
         );
-        // How many changes come as one event depends on the time that a busy machine takes; whether something occurs does not.
+        // The number of changes per event depends on the load of the machine. Only the occurrence is compared.
         let found = of(&real);
         if found > 2 * most || found == 0 && least > 0 {
             let name = scenario.name;

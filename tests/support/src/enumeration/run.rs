@@ -1,30 +1,30 @@
-//! One run of a scenario: the controller, its object, the steps, and the wait until all is as it should be.
+//! One run of a scenario: the controller, its object, the steps, and the wait for the expected state.
 
-use super::{Controller, Life, Reference, Scenario, Started, Step, Verdict};
+use super::{Controller, History, Reference, Scenario, Started, Step, Verdict};
+use crate::components::{Cluster, api};
 use crate::fault::Fault;
-use crate::judge::{content, difference, with_deletion_of};
+use crate::final_state::{content, difference, with_deletion_of};
 use crate::layer::Layer;
-use crate::played::{Cluster, api};
 use crate::timings::Timings;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often the controller is looked at where nothing is reported.
-const LOOK_PERIOD: Duration = Duration::from_secs(1);
+/// The polling interval without notifications.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The message of a refusal by the [`Layer`].
-pub const REFUSAL: &str = "refused by the test";
+/// The message of a rejection by the [`Layer`].
+pub const REJECTION: &str = "rejected by the test";
 
 /// A run.
 pub struct Run {
     controller: &'static Controller,
-    /// The cluster.
+    /// The simulated cluster.
     pub cluster: Cluster,
     /// The namespace of the run.
     pub namespace: String,
-    /// How many pods the scenario itself has deleted.
+    /// The number of pods that the scenario itself has deleted.
     pub deleted_by_others: usize,
     timings: Timings,
     layer: Layer,
@@ -33,10 +33,10 @@ pub struct Run {
 }
 
 impl Run {
-    /// A run in that namespace, which exists.
+    /// A run in an existing namespace.
     ///
     /// # Panics
-    /// If the API server refuses to list.
+    /// The API server rejects the list.
     pub async fn new(
         controller: &'static Controller,
         cluster: &Cluster,
@@ -67,7 +67,7 @@ impl Run {
     /// Runs the scenario without a fault.
     ///
     /// # Errors
-    /// If it does not end as the scenario says.
+    /// The run does not end as the scenario requires.
     pub async fn reference(mut self, scenario: &Scenario) -> Result<Reference, String> {
         self.steps_before(scenario).await?;
         let before = content(&self.cluster, &self.namespace);
@@ -83,17 +83,17 @@ impl Run {
         self.layer.disarm();
         places.sort();
         places.dedup();
-        let broken = self.end(settled.is_ok()).await;
+        let violations = self.end(settled.is_ok()).await;
         let controller = self.controller;
         settled
             .and_then(|()| scenario.verify(controller, &end))
             .map_err(|why| format!("{}: {why}", scenario.name))?;
-        match broken.is_empty() {
+        match violations.is_empty() {
             true => Ok(Reference {
                 ends: [before, end],
                 places,
             }),
-            false => Err(format!("{}: {}", scenario.name, broken.join("; "))),
+            false => Err(format!("{}: {}", scenario.name, violations.join("; "))),
         }
     }
 
@@ -112,10 +112,10 @@ impl Run {
             }
         });
         if let Err(difference) = before {
-            let broken = self.end(false).await;
+            let violations = self.end(false).await;
             return Verdict::new(
                 Err(format!("before the fault: {difference}")),
-                &broken,
+                &violations,
                 false,
             );
         }
@@ -129,7 +129,7 @@ impl Run {
         let stays = self.timings.stays;
         let end = if is_reported {
             let reports =
-                |run: &Self| (run.controller.reports)(&run.cluster, &run.namespace, REFUSAL);
+                |run: &Self| (run.controller.reports)(&run.cluster, &run.namespace, REJECTION);
             self.wait(stays, |run| {
                 (!reports(run)).then(|| "the refusal is not reported".to_owned())
             })
@@ -142,12 +142,12 @@ impl Run {
             })
             .await
         };
-        let is_reached = !self.layer.waits_for_fault();
-        let broken = self.end(end.is_ok()).await;
-        Verdict::new(end, &broken, is_reached)
+        let is_reached = !self.layer.has_pending_fault();
+        let violations = self.end(end.is_ok()).await;
+        Verdict::new(end, &violations, is_reached)
     }
 
-    /// From now on what passes is counted, and each fault happens at its place.
+    /// Starts to count places and injects each fault at its place.
     async fn arm(&self, faults: Vec<(String, Fault)>) {
         self.layer.arm(
             faults,
@@ -199,7 +199,7 @@ impl Run {
         }
     }
 
-    /// A new controller, with empty memory; one that runs is killed before.
+    /// Starts a new controller with empty memory. A running one is killed before.
     fn replace(&mut self) {
         self.kill();
         self.layer = self.layer.next();
@@ -213,23 +213,26 @@ impl Run {
 
     fn kill(&mut self) {
         if let Some(started) = self.started.take() {
-            self.layer.die();
+            self.layer.disconnect();
             started.task.abort();
         }
     }
 
-    /// Whether the controller, if there is one, has reported on the newest state of its object.
+    /// Whether the controller, if it runs, has reported on the newest state of its object.
     fn is_settled(&self) -> bool {
         self.started.is_none() || (self.controller.is_settled)(&self.cluster, &self.namespace)
     }
 
-    /// What the controller still has to do, if there is one.
-    fn unrest(&self) -> Option<String> {
+    /// The remaining work of the controller, if it runs.
+    fn busy_reason(&self) -> Option<String> {
         let started = self.started.as_ref()?;
-        self.layer.traffic.unrest().or_else(|| (started.unrest)())
+        self.layer
+            .traffic
+            .busy_reason()
+            .or_else(|| (started.busy_reason)())
     }
 
-    /// Changes, requests and starts so far.
+    /// The numbers of changes, requests and starts so far.
     fn progress(&self) -> (usize, usize, usize) {
         (
             self.cluster.changes(&self.namespace),
@@ -238,11 +241,11 @@ impl Run {
         )
     }
 
-    /// Waits until the controller has been at rest for that long, without a change and without a request, and nothing is
-    /// wrong then. A controller that a fault kills is started again.
+    /// Waits until the controller has been idle for that time, without a change and without a request, and the state is
+    /// the expected one. A controller that a fault kills is started again.
     ///
     /// # Errors
-    /// If that does not happen in time: with the reason.
+    /// The time limit has passed. The text gives the reason.
     async fn wait(
         &mut self,
         quiet: Duration,
@@ -252,32 +255,33 @@ impl Run {
         let kill = self.layer.kill.clone();
         let mut progress = self.progress();
         let mut since = Instant::now();
-        // The progress for which something was wrong though the controller was at rest.
+        // The progress at the last idle check that found a wrong state.
         let mut checked = None;
-        let (mut unrest_was, mut wrong_was) = ("there is no rest".to_owned(), None);
+        let (mut last_busy_reason, mut last_wrong_state) =
+            ("the controller is never idle".to_owned(), None);
         loop {
             let mut changes = self.cluster.changed.listen();
             let mut traffic = self.layer.traffic.changes();
             let before = std::mem::replace(&mut progress, self.progress());
-            let unrest = self.unrest();
-            if before != progress || unrest.is_some() {
+            let busy_reason = self.busy_reason();
+            if before != progress || busy_reason.is_some() {
                 since = Instant::now();
                 checked = None;
             }
-            if let Some(unrest) = unrest {
-                unrest_was = unrest;
+            if let Some(busy_reason) = busy_reason {
+                last_busy_reason = busy_reason;
             }
             if since.elapsed() >= quiet && checked != Some(progress) {
                 match wrong(self) {
                     None => return Ok(()),
-                    wrong => wrong_was = wrong,
+                    wrong => last_wrong_state = wrong,
                 }
                 checked = Some(progress);
             }
             if began.elapsed() > self.timings.until {
-                return Err(wrong_was.unwrap_or(unrest_was));
+                return Err(last_wrong_state.unwrap_or(last_busy_reason));
             }
-            let look = Instant::now() + LOOK_PERIOD;
+            let look = Instant::now() + POLL_INTERVAL;
             let look = if since.elapsed() < quiet {
                 look.min(since + quiet)
             } else {
@@ -293,20 +297,20 @@ impl Run {
         }
     }
 
-    /// Ends it; gives what must never have happened.
-    async fn end(&mut self, is_at_end: bool) -> Vec<String> {
+    /// Ends the run and returns the violations of the invariants.
+    async fn end(&mut self, ended_as_expected: bool) -> Vec<String> {
         self.kill();
         let present = self.cluster.present(&self.namespace);
-        let mut broken = self.cluster.failures(&self.namespace);
+        let mut violations = self.cluster.failures(&self.namespace);
         let history = self.cluster.take_history(&self.namespace);
-        let life = Life {
+        let history = History {
             history,
             deleted_by_others: self.deleted_by_others,
-            is_at_end,
+            ended_as_expected,
         };
-        broken.extend((self.controller.judge)(&life));
+        violations.extend((self.controller.judge)(&history));
         if self.timings.shortened.is_some() {
-            // On a real API server what is left would be watched by everybody.
+            // On a real API server, remaining objects would appear in the watches of other runs.
             for (kind, name) in present.into_keys() {
                 if kind != "PersistentVolumeClaim" {
                     let params = DeleteParams::default().grace_period(0);
@@ -316,11 +320,11 @@ impl Run {
                 }
             }
         }
-        broken
+        violations
     }
 }
 
-/// The revision of now.
+/// The present revision.
 async fn revision(controller: &Controller, cluster: &Cluster, namespace: &str) -> String {
     let api = api(&cluster.client, controller.kind, Some(namespace));
     api.list(&ListParams::default())

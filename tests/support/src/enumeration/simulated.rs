@@ -3,18 +3,18 @@
 //!
 //! | variable | default | meaning |
 //! |---|---|---|
-//! | `FAULTS_ONLY` | | only scenarios with one of these parts, between commas, in their name |
+//! | `FAULTS_ONLY` | | parts of scenario names, separated by commas |
 //! | `FAULTS_SEED` | 1 | the first seed of the latencies |
-//! | `FAULTS_SEEDS` | 1; 20 with `FAULTS_ALL=1` | how many seeds |
+//! | `FAULTS_SEEDS` | 1; 20 with `FAULTS_ALL=1` | number of seeds |
 //! | `FAULTS_CASE` | | only this case, with each request and event and its virtual time |
-//! | `FAULTS_MINUTES` | | instead of all cases: three faults at random places in each run, for that long |
-//! | `FAULTS_THREADS` | the number of cores | runs at the same time |
+//! | `FAULTS_MINUTES` | | runs for this time with three faults at random places each, instead of all cases |
+//! | `FAULTS_THREADS` | the number of cores | concurrent runs |
 
 use super::run::Run;
 use super::{Case, Controller, Reference, Scenario, Verdict, number, selected};
+use crate::components::{Cluster, TEST_KINDS};
 use crate::fault::Fault;
 use crate::memory::{self, Server};
-use crate::played::{Cluster, MADE_UP};
 use crate::timings::{self, Timings};
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -26,22 +26,22 @@ use std::time::{Duration, Instant};
 /// The namespace of each run. No other text contains it.
 pub const NAMESPACE: &str = "simulated-namespace";
 
-/// Builds without optimizations take much of the stack.
+/// Debug builds need much stack.
 const STACK_SIZE: usize = 16 << 20;
 
-/// What the in-memory API server was asked for.
+/// The calls to the in-memory API server.
 #[derive(Debug, Default)]
 pub struct Calls {
-    /// All kinds of calls.
+    /// All of them, one line for each kind of call.
     pub seen: BTreeSet<String>,
-    /// Those that it does not know.
+    /// The calls that it does not implement.
     pub unknown: BTreeSet<String>,
 }
 
 /// Runs the controller's scenarios with all cases, and prints a table.
 ///
 /// # Panics
-/// If a run is wrong.
+/// A run fails.
 pub fn check(controller: &'static Controller, scenarios: &'static [Scenario]) {
     let scenarios = selected(scenarios);
     let is_exhaustive = std::env::var("FAULTS_ALL").is_ok_and(|value| value == "1");
@@ -66,8 +66,8 @@ pub fn check(controller: &'static Controller, scenarios: &'static [Scenario]) {
         "calls that the in-memory API server does not know: {unknown:#?}"
     );
     let compared: BTreeSet<&str> = memory::COMPARED.lines().collect();
-    // A made-up kind tests the generic layer, and says nothing of a product that talks to a real server.
-    let is_made_up = MADE_UP
+    // The kinds of the generic tests make no calls that a product would send to a real server.
+    let is_made_up = TEST_KINDS
         .iter()
         .any(|(_, _, kind, _)| *kind == controller.kind);
     let is_compared = |call: &&String| is_made_up || compared.contains(&***call);
@@ -95,7 +95,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// No run yet.
+    /// A simulation without runs yet.
     #[must_use]
     pub fn new(controller: &'static Controller) -> Self {
         let definitions = Server::new(0);
@@ -110,17 +110,17 @@ impl Simulation {
         }
     }
 
-    /// What the API server was asked for so far.
+    /// The calls to the API server so far.
     ///
     /// # Panics
-    /// If a run has panicked while it held the lock.
+    /// A run has panicked while it held the lock.
     pub fn calls(&self) -> Calls {
         std::mem::take(&mut *self.calls.lock().unwrap())
     }
 
-    /// One run on a runtime and a server of its own.
+    /// One run on its own runtime and its own server.
     fn run<T>(&self, seed: u64, work: impl AsyncFnOnce(Run, &Server) -> T) -> T {
-        // kube's pauses between watches are partly random.
+        // kube's delays between watches are partly random.
         fastrand::seed(seed);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -154,7 +154,7 @@ impl Simulation {
     /// A run without a fault.
     ///
     /// # Errors
-    /// If it does not end as the scenario says.
+    /// The run does not end as the scenario requires.
     pub fn reference(&self, seed: u64, scenario: &Scenario) -> Result<Reference, String> {
         let run = || self.run(seed, async |run, _| run.reference(scenario).await);
         catch_unwind(AssertUnwindSafe(run))
@@ -177,7 +177,7 @@ impl Simulation {
         catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Verdict::Broken(text(&*panic)))
     }
 
-    /// All that happens in a run with faults, as [`Server::history`] gives it.
+    /// The complete history of a run with faults, see [`Server::history`].
     pub fn history(
         &self,
         seed: u64,
@@ -195,7 +195,7 @@ impl Simulation {
     /// The runs without a fault of these scenarios.
     ///
     /// # Panics
-    /// If one does not end as the scenario says.
+    /// A run does not end as the scenario requires.
     pub fn references(
         &self,
         scenarios: &[&'static Scenario],
@@ -214,7 +214,7 @@ impl Simulation {
     /// All cases of these scenarios.
     ///
     /// # Panics
-    /// If a run without a fault does not end as its scenario says.
+    /// A run without a fault does not end as its scenario requires.
     pub fn cases(
         &self,
         scenarios: &[&'static Scenario],
@@ -289,7 +289,7 @@ impl Simulation {
         wrong
     }
 
-    /// Several faults at once, at places that the seed picks.
+    /// Runs with several faults at places that the seed selects.
     fn at_random(&self, scenarios: &[&'static Scenario], seed: u64, time: Duration) -> Vec<String> {
         let references = self.references(scenarios, seed);
         let (began, next) = (Instant::now(), AtomicUsize::new(0));
@@ -324,7 +324,7 @@ impl Simulation {
         wrong.chain(never).collect()
     }
 
-    /// One case, with all that passes.
+    /// One case, with a trace of all requests and events.
     fn one(&mut self, scenarios: &[&'static Scenario], seed: u64, case: &Case) {
         let scenario = scenarios
             .iter()

@@ -1,8 +1,8 @@
-//! How a run went.
+//! Results of runs.
 
-use crate::judge::Content;
+use crate::final_state::Content;
 
-/// How a run without a fault went.
+/// The result of a run without a fault.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reference {
     /// The objects before the first step with faults, and at the end.
@@ -11,36 +11,36 @@ pub struct Reference {
     pub places: Vec<String>,
 }
 
-/// How a run with a fault went.
+/// The result of a run with a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It ends with the same objects, and its history is accepted.
+    /// The run ends with the same objects, and its history is accepted.
     Same,
-    /// The same, but a place was not passed.
+    /// As `Same`, but a place was not passed.
     NotReached,
-    /// It ends with other objects.
+    /// The run ends with other objects.
     Differs(String),
-    /// The judge rejects its history, whatever its end is.
+    /// The judge rejects its history, whatever its final objects are.
     Broken(String),
 }
 
 impl Verdict {
-    pub(super) fn new(end: Result<(), String>, broken: &[String], is_reached: bool) -> Self {
+    pub(super) fn new(end: Result<(), String>, violations: &[String], is_reached: bool) -> Self {
         match end {
-            Ok(()) if !broken.is_empty() => Self::Broken(broken.join("; ")),
+            Ok(()) if !violations.is_empty() => Self::Broken(violations.join("; ")),
             Ok(()) if is_reached => Self::Same,
             Ok(()) => Self::NotReached,
-            Err(difference) if broken.is_empty() => {
-                Self::Differs(format!("it ends differently:\n    {difference}"))
+            Err(difference) if violations.is_empty() => {
+                Self::Differs(format!("the final objects differ:\n    {difference}"))
             }
             Err(difference) => Self::Broken(format!(
-                "{}; and it ends differently:\n    {difference}",
-                broken.join("; ")
+                "{}; and the final objects differ:\n    {difference}",
+                violations.join("; ")
             )),
         }
     }
 
-    /// The reason why the run is wrong, if it is.
+    /// The reason for which the run fails, if it does.
     #[must_use]
     pub fn wrong(&self) -> Option<&str> {
         match self {
@@ -56,17 +56,17 @@ mod tests {
 
     #[test]
     fn a_rejected_history_is_wrong_whatever_the_end_is() {
-        let broken = ["2 pods are alive".to_owned()];
+        let violations = ["2 pods are alive".to_owned()];
         let differs = || Err("a is b".to_owned());
         let wrong = |end| {
-            Verdict::new(end, &broken, true)
+            Verdict::new(end, &violations, true)
                 .wrong()
                 .map(ToOwned::to_owned)
         };
         assert_eq!(wrong(Ok(())).unwrap(), "2 pods are alive");
         assert_eq!(
             wrong(differs()).unwrap(),
-            "2 pods are alive; and it ends differently:\n    a is b"
+            "2 pods are alive; and the final objects differ:\n    a is b"
         );
         assert!(Verdict::new(differs(), &[], true).wrong().is_some());
         assert_eq!(Verdict::new(Ok(()), &[], false), Verdict::NotReached);

@@ -90,7 +90,7 @@ impl Set {
         }
     }
 
-    /// The paths of the fields, as messages show them.
+    /// The paths of the fields in the format of messages.
     pub fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         self.collect("", &mut paths);
@@ -107,7 +107,7 @@ impl Set {
     }
 }
 
-/// A path element as messages show it.
+/// A path element in the format of messages.
 fn shown(element: &str) -> String {
     match element.split_once(':') {
         Some(("k", keys)) => {
@@ -150,7 +150,7 @@ pub fn item(shape: &Shape, value: &Value) -> Option<String> {
     }
 }
 
-/// How a value with that schema is owned.
+/// The ownership of a value with that schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Leaf,
@@ -199,7 +199,7 @@ pub struct Difference {
     pub removed: Set,
 }
 
-/// What is different between two values.
+/// The differences between two values.
 pub fn compare(node: &Node, old: Option<&Value>, new: Option<&Value>) -> Difference {
     let mut found = Difference::default();
     if old == new {
@@ -287,7 +287,7 @@ pub fn merge(node: &Node, live: &mut Value, applied: &Value) {
             let is_applied = |value: &Value| applied.iter().any(|item| key(item) == key(value));
             let mut at = 0;
             for value in applied {
-                // What only the object has keeps its place before the items that follow it there.
+                // Items that only the object has stay before the items that follow them there.
                 while let Some(item) = old.get(at).filter(|item| !is_applied(item)) {
                     live.push(item.clone());
                     at += 1;
@@ -306,7 +306,7 @@ pub fn merge(node: &Node, live: &mut Value, applied: &Value) {
     }
 }
 
-/// Removes the fields that were applied last and that nobody owns any more.
+/// Removes the fields that were applied last and have no owner any more.
 pub fn remove(node: &Node, live: &mut Value, last: &Set, owned: &Set) {
     let nothing = Set::default();
     let owned_below = |name: &str| owned.below.get(name).unwrap_or(&nothing);

@@ -1,4 +1,4 @@
-//! Lists: of now or of a past revision, in pages.
+//! Lists: of the present or a past revision, in pages.
 
 use super::resource::Resource;
 use super::route::Call;
@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Where the next page begins.
+/// The start of the next page.
 struct Next {
     revision: u64,
     after: Key,
@@ -37,7 +37,7 @@ const CONTINUE_TOO_OLD: &str = "The provided continue parameter is too old to di
     of the results. Continuing with the provided token results in an inconsistent list - objects that were created, \
     modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// The list that a call asks for, as JSON.
+/// The requested list as JSON.
 pub fn list(store: &mut Store, call: &Call) -> Result<Vec<u8>, Failure> {
     let resource = &*call.resource;
     let selector = selector(call)?;
@@ -89,7 +89,7 @@ fn bad_token(token: &str) -> Failure {
     Failure::bad_request(format!("continue key is not valid: {token}"))
 }
 
-/// What a list or watch selects.
+/// The selection of a list or watch.
 pub fn selector(call: &Call) -> Result<Selector, Failure> {
     Selector::new(
         call.namespace.as_deref(),
@@ -149,12 +149,12 @@ fn written<'a>(call: &Call, metadata: &Value, items: impl Iterator<Item = &'a Ob
     text
 }
 
-/// The object's metadata only.
+/// Only the object's metadata.
 pub fn partial(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
 }
 
-/// The object of that name, as JSON.
+/// The object with that name, as JSON.
 pub fn get(store: &mut Store, call: &Call) -> Result<Vec<u8>, Failure> {
     let key = call.key();
     let object = store
@@ -163,7 +163,7 @@ pub fn get(store: &mut Store, call: &Call) -> Result<Vec<u8>, Failure> {
     Ok(shown(&call.resource, call.metadata_only, &object))
 }
 
-/// An object as the answer to a call.
+/// An object as the response to a call.
 pub fn shown(_resource: &Resource, metadata_only: bool, object: &Object) -> Vec<u8> {
     match metadata_only {
         true => partial(&object.value).to_string().into_bytes(),

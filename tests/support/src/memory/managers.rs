@@ -1,11 +1,11 @@
-//! Field managers: who owns which fields of an object, and server-side apply.
+//! Field managers: the ownership of an object's fields, and server-side apply.
 
 use super::fields::{self, Set};
 use super::resource::Resource;
 use super::status::Failure;
 use serde_json::{Value, json};
 
-/// Who writes, how and where.
+/// The manager of a write, its operation and its subresource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manager {
     pub name: String,
@@ -80,7 +80,7 @@ fn write(object: &mut Value, mut entries: Vec<Entry>) {
     };
 }
 
-/// The object without what nobody owns.
+/// The object without fields that have no owner.
 fn owned_part(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
@@ -116,7 +116,7 @@ fn without_metadata(mut set: Set) -> Set {
     set
 }
 
-/// Gives the fields that an update has changed to its manager.
+/// Assigns the fields that an update has changed to its manager.
 pub fn update(resource: &Resource, live: &Value, new: &mut Value, manager: &Manager, now: &Value) {
     let found = fields::compare(
         &resource.schema,
@@ -131,13 +131,13 @@ pub fn update(resource: &Resource, live: &Value, new: &mut Value, manager: &Mana
             .without(&found.removed);
     }
     if !changed.is_empty() {
-        give(&mut entries, manager, |set| set.union(&changed), now);
+        assign(&mut entries, manager, |set| set.union(&changed), now);
     }
     write(new, entries);
 }
 
-/// Gives fields to a manager.
-fn give(entries: &mut Vec<Entry>, manager: &Manager, set: impl FnOnce(Set) -> Set, now: &Value) {
+/// Assigns fields to a manager.
+fn assign(entries: &mut Vec<Entry>, manager: &Manager, set: impl FnOnce(Set) -> Set, now: &Value) {
     let is_same = |entry: &Entry| {
         let version = if manager.is_apply {
             entry.manager.version.clone()
@@ -162,7 +162,7 @@ fn give(entries: &mut Vec<Entry>, manager: &Manager, set: impl FnOnce(Set) -> Se
     });
 }
 
-/// Applies a configuration. Gives the object afterwards, with its managed fields.
+/// Applies a configuration. Returns the resulting object with its managed fields.
 pub fn apply(
     resource: &Resource,
     live: &Value,
@@ -221,12 +221,12 @@ pub fn apply(
         Some(entry) if is_same_object && entry.set == set => entry.time.clone(),
         _ => now.clone(),
     };
-    give(&mut entries, manager, |_| set, &time);
+    assign(&mut entries, manager, |_| set, &time);
     write(&mut new, entries);
     Ok(new)
 }
 
-/// The manager as messages show it.
+/// The manager in the format of messages.
 fn shown(entry: &Entry) -> String {
     let Manager {
         name,

@@ -1,12 +1,12 @@
 //! An API server in memory: a tower service with the semantics of a Kubernetes API server, without sockets and threads.
 //!
-//! It has no CEL, type validation, admission policy, RBAC and quota. A call that it does not implement is answered with
-//! 501 and recorded ([`Server::unknown_calls`]). Time is tokio's, and with it virtual where that is paused; the same seed
-//! gives the same UIDs and latencies.
+//! It has no CEL, type validation, admission policy, RBAC and quota. It responds with 501 to a call that it does not
+//! implement, and records the call ([`Server::unknown_calls`]). It uses tokio's clock, which is virtual if it is
+//! paused. Equal seeds give equal UIDs and latencies.
 //!
 //! | file | content |
 //! |---|---|
-//! | `route` | what a request asks for |
+//! | `route` | parsing of requests |
 //! | `resource`, `schema` | kinds and their fields |
 //! | `store` | objects and their history |
 //! | `list`, `watch`, `selector` | reading |
@@ -56,8 +56,8 @@ use tower::BoxError;
 
 type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
-/// The kinds of calls, one in each line as [`Server::calls_seen`] gives them, in which this server is compared with a real one
-/// (`tests/api/apiserver/conformance.rs`).
+/// The kinds of calls that are compared with a real API server (`tests/api/apiserver/conformance.rs`). Each line has
+/// the format of [`Server::calls_seen`].
 pub const COMPARED: &str = include_str!("compared.txt");
 
 /// A Kubernetes API server in memory. Clones share their state.
@@ -68,15 +68,15 @@ pub struct Server {
     clock: Clock,
 }
 
-/// What the server knows.
+/// The state of the server.
 struct State {
     store: Store,
     resources: Vec<Arc<Resource>>,
     unknown: BTreeSet<String>,
     seen: BTreeMap<String, usize>,
-    /// Latencies that were drawn.
+    /// The number of used latencies.
     drawn: u64,
-    /// Objects that were created.
+    /// The number of created objects.
     created: u64,
     clock: Clock,
     seed: u64,
@@ -106,14 +106,14 @@ impl Server {
         server
     }
 
-    /// The same server, whose answers and events come at once.
+    /// The same server without latencies.
     #[must_use]
     pub fn without_latency(mut self) -> Self {
         self.latency.is_on = false;
         self
     }
 
-    /// Creates a namespace at once, without a call.
+    /// Creates a namespace without a call.
     pub fn create_namespace(&self, name: &str) {
         let mut state = self.lock();
         let namespaces = state.resource("", "namespaces");
@@ -131,14 +131,14 @@ impl Server {
     /// Adds the kind that a CustomResourceDefinition in YAML defines.
     ///
     /// # Panics
-    /// If the text is not a CustomResourceDefinition.
+    /// The text is not a CustomResourceDefinition.
     pub fn install_crd(&self, yaml: &str) {
         let definition: Value =
             serde_saphyr::from_str(yaml).expect("YAML of a CustomResourceDefinition");
         self.install(Arc::new(resource::custom(&definition)));
     }
 
-    /// Adds the kind that another server has from a CustomResourceDefinition: reading YAML takes long.
+    /// Adds the custom kind of another server, because parsing YAML is slow.
     pub fn install_crds_of(&self, other: &Self) {
         let custom: Vec<_> = other
             .lock()
@@ -156,7 +156,7 @@ impl Server {
         self.lock().resources.push(resource);
     }
 
-    /// A client whose default namespace is the one given.
+    /// A client with the given default namespace.
     #[must_use]
     pub fn client(&self, namespace: &str) -> Client {
         let server = self.clone();
@@ -178,26 +178,26 @@ impl Server {
         self.lock().store.revision
     }
 
-    /// Forgets the changes before a revision: lists and watches from there are answered with 410.
+    /// Expires the changes before a revision. The server responds with 410 to lists and watches from there.
     pub fn compact(&self, revision: u64) {
         let store = &mut self.lock().store;
         store.floor = store.floor.max(revision);
     }
 
-    /// The calls that the server does not implement, one line for each.
+    /// The calls that the server does not implement, one line each.
     #[must_use]
     pub fn unknown_calls(&self) -> Vec<String> {
         self.lock().unknown.iter().cloned().collect()
     }
 
-    /// Verb, resource, subresource and parameters of each call, and how often it was made.
+    /// Verb, resource, subresource and parameters of each call, and the number of such calls.
     #[must_use]
     pub fn calls_seen(&self) -> BTreeMap<String, usize> {
         self.lock().seen.clone()
     }
 
-    /// Every change of every object in order, with the time since the server's start; the last line tells how many answers and
-    /// events there were. Two runs with equal histories have taken the same course.
+    /// Each change of each object in order, with the time since the server's start. The last line has the number of
+    /// responses and events. Two runs with equal histories were equal.
     #[must_use]
     pub fn history(&self) -> Vec<String> {
         let state = self.lock();
@@ -223,7 +223,7 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers a request. It takes effect after half of its latency.
+    /// Responds to a request. It takes effect after half of its latency.
     async fn answer(self, request: Request<Body>) -> Result<Answer, Infallible> {
         let (parts, body) = request.into_parts();
         let body = body.collect_bytes().await.unwrap_or_default();
@@ -258,7 +258,7 @@ impl Server {
     }
 
     fn failed(&self, failure: &Failure) -> Answer {
-        if failure.reason == status::UNKNOWN {
+        if failure.reason == status::NOT_IMPLEMENTED {
             self.lock().unknown.insert(failure.message.clone());
         }
         answer_of(
@@ -269,7 +269,7 @@ impl Server {
     }
 }
 
-/// A pause of no length would still let other tasks run.
+/// Even a sleep of zero would let other tasks run.
 async fn pause(duration: std::time::Duration) {
     if !duration.is_zero() {
         tokio::time::sleep(duration).await;
@@ -292,7 +292,7 @@ fn answer_of(code: u16, content: &'static str, body: UnsyncBoxBody<Bytes, BoxErr
     answer
 }
 
-/// Carries a call out; gives code, body and content type.
+/// Carries out a call. Returns code, body and content type.
 fn dispatch(state: &mut State, call: &Call) -> Result<(u16, Vec<u8>, &'static str), Failure> {
     let json = |(code, text)| (code, text, "application/json");
     let unknown = || {
@@ -329,13 +329,13 @@ fn state_store(state: &mut State) -> &mut Store {
 }
 
 impl State {
-    /// A number for a latency.
+    /// The next number for a latency.
     fn next_number(&mut self) -> u64 {
         self.drawn += 1;
         self.drawn
     }
 
-    /// A number for an object.
+    /// The next number for an object.
     fn next_object(&mut self) -> u64 {
         self.created += 1;
         self.created
@@ -344,10 +344,10 @@ impl State {
     /// The UID of the object with that number.
     fn uid(&self, number: u64) -> String {
         let (a, b) = (
-            clock::mixed(self.seed ^ clock::mixed(number)),
-            clock::mixed(number.wrapping_add(self.seed << 7)),
+            clock::pseudo_random(self.seed ^ clock::pseudo_random(number)),
+            clock::pseudo_random(number.wrapping_add(self.seed << 7)),
         );
-        let (part, last) = (b & 0x0fff_u64, clock::mixed(b) >> 16);
+        let (part, last) = (b & 0x0fff_u64, clock::pseudo_random(b) >> 16);
         format!(
             "{:08x}-{:04x}-4{:03x}-8{part:03x}-{last:012x}",
             a >> 32,
@@ -356,18 +356,18 @@ impl State {
         )
     }
 
-    /// The end of a generated name.
+    /// The suffix of a generated name.
     fn suffix(&mut self) -> String {
         const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-        let mut random = clock::mixed(self.seed ^ clock::mixed(self.next_object()));
+        let mut random = clock::pseudo_random(self.seed ^ clock::pseudo_random(self.next_object()));
         let mut letter = || {
-            random = clock::mixed(random);
+            random = clock::pseudo_random(random);
             char::from(LETTERS[(random % LETTERS.len() as u64) as usize])
         };
         (0..5).map(|_| letter()).collect()
     }
 
-    /// The time of now, as objects have it.
+    /// The present time in the format of objects.
     fn time(&self) -> String {
         clock::written(self.clock.now())
     }
@@ -376,7 +376,7 @@ impl State {
         clock::shifted(&self.time(), seconds)
     }
 
-    /// A kind of Kubernetes itself.
+    /// A built-in kind.
     fn resource(&self, group: &str, plural: &str) -> Arc<Resource> {
         let is = |resource: &&Arc<Resource>| resource.group == group && resource.plural == plural;
         self.resources
@@ -393,7 +393,7 @@ impl State {
             .is_some()
     }
 
-    /// Whether claims of the storage class can grow.
+    /// Whether PVCs of the storage class can be expanded.
     fn is_expandable(&mut self, class: &str) -> bool {
         let classes = self.resource("storage.k8s.io", "storageclasses");
         let class = self.store.get(&classes, &(String::new(), class.to_owned()));

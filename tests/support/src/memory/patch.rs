@@ -23,7 +23,7 @@ pub fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// The key by which a strategic merge patch tells the items of a list apart, by the list's name and its parent's.
+/// The key by which a strategic merge patch identifies the items of a list, by the names of the list and its parent.
 fn key(parent: &str, name: &str) -> Option<&'static str> {
     match (parent, name) {
         (
@@ -77,7 +77,7 @@ fn strategic_below(parent: &str, target: &mut Value, patch: &Value) -> Result<()
                     .or_insert_with(|| Value::Array(Vec::new()));
                 strategic_items(name, key, present, items)?;
             }
-            // A list of scalars that is merged.
+            // A merged list of scalars.
             (Value::Array(items), None) if name == "finalizers" => {
                 let present = fields
                     .entry(name.as_str())

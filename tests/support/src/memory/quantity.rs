@@ -1,4 +1,4 @@
-//! Quantities, in the one form in which an API server stores them: `2000m` becomes `2`, `1024Mi` becomes `1Gi`.
+//! Quantities in the canonical form in which an API server stores them: `2000m` becomes `2`, `1024Mi` becomes `1Gi`.
 
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ const BINARY: [(&str, u32); 6] = [
     ("Ki", 10),
 ];
 
-/// The canonical form; nothing if it is no quantity of the forms above (exponents are not converted).
+/// The canonical form, or `None` for other text. Exponents are not converted.
 fn canonical(text: &str) -> Option<String> {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -33,7 +33,7 @@ fn canonical(text: &str) -> Option<String> {
     let (number, suffix) = text.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if let Some((_, shift)) = BINARY.iter().find(|(name, _)| *name == suffix) {
-        // Fractions of binary quantities are not stored here by anybody.
+        // No test stores fractions of binary quantities.
         let bytes = whole.parse::<i128>().ok().filter(|_| fraction.is_empty())? << shift;
         let (name, shift) = BINARY.iter().find(|(_, shift)| bytes % (1 << shift) == 0)?;
         return Some(if bytes == 0 {
@@ -83,7 +83,7 @@ pub fn canonicalize(quantities: &mut Value) {
     }
 }
 
-/// Those of `resources` of a container or claim.
+/// Rewrites `resources` of a container or PVC.
 pub fn canonicalize_resources(owner: &mut Value) {
     for name in ["requests", "limits"] {
         if let Some(quantities) = owner

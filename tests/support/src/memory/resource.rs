@@ -1,4 +1,4 @@
-//! The kinds of objects that the server knows, and in what they differ.
+//! The kinds of objects that the server knows, and their properties.
 
 use super::schema::Node;
 use serde_json::{Value, json};
@@ -12,13 +12,13 @@ pub struct Resource {
     pub plural: String,
     pub kind: String,
     pub namespaced: bool,
-    /// Has `/status`, so that the main resource cannot change the status.
+    /// It has the subresource `/status`, so that the main resource cannot change the status.
     pub has_status: bool,
     /// `metadata.generation` counts the changes of the spec.
     pub has_generation: bool,
     /// An update without a resource version is accepted.
     pub unconditional: bool,
-    /// A deletion is answered with the object, not with a `Status`.
+    /// The response to a deletion is the object, not a `Status`.
     pub returns_deleted: bool,
     /// Defined by a CustomResourceDefinition.
     pub custom: bool,
@@ -60,7 +60,7 @@ impl Resource {
         details
     }
 
-    /// The key of an object in etcd, as messages show it.
+    /// The key of an object in etcd, as messages contain it.
     pub fn storage_key(&self, namespace: &str, name: &str) -> String {
         let resource = match (self.custom, self.plural.as_str()) {
             (true, plural) => format!("{}/{plural}", self.group),
@@ -103,7 +103,7 @@ const BUILT_IN: [(&str, &str, &str, &str, &str); 12] = [
     ),
 ];
 
-/// The kinds of Kubernetes itself.
+/// The built-in kinds.
 pub fn built_in() -> Vec<Resource> {
     let resource = |(group, version, plural, kind, has): (&str, &str, &str, &str, &str)| Resource {
         group: group.to_owned(),
@@ -124,7 +124,7 @@ pub fn built_in() -> Vec<Resource> {
 /// The kind that a CustomResourceDefinition defines, in its first served version.
 ///
 /// # Panics
-/// If it is not a CustomResourceDefinition.
+/// The text is not a CustomResourceDefinition.
 pub fn custom(definition: &Value) -> Resource {
     let spec = &definition["spec"];
     let text = |value: &Value| {

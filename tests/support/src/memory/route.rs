@@ -1,4 +1,4 @@
-//! What a request asks for.
+//! Parsing of requests.
 
 use super::resource::Resource;
 use super::status::Failure;
@@ -21,7 +21,7 @@ pub enum Verb {
     Delete,
 }
 
-/// A request that was understood.
+/// A parsed request.
 #[derive(Debug)]
 pub struct Call {
     pub verb: Verb,
@@ -32,7 +32,7 @@ pub struct Call {
     pub subresource: String,
     query: BTreeMap<String, String>,
     pub metadata_only: bool,
-    /// The field manager of a request that does not name one.
+    /// The field manager of a request without one.
     pub agent: String,
     pub body: Value,
 }
@@ -116,7 +116,7 @@ fn known(verb: Verb) -> &'static [&'static str] {
     }
 }
 
-/// Reads a request; `find` gives the resource of a group, version and plural.
+/// Parses a request. `find` returns the resource of a group, version and plural.
 pub fn read(
     method: &Method,
     uri: &Uri,
@@ -142,7 +142,7 @@ pub fn read(
         [plural, name, subresource] => (*plural, Some(*name), *subresource),
         _ => return Err(Failure::unknown(format!("{method} {uri}"))),
     };
-    // A kind without a definition is an ordinary state; a built-in kind that is missing here is not.
+    // A missing custom kind is a normal state. A missing built-in kind is a gap of this server.
     let Some(resource) = find(group, version, plural) else {
         return Err(
             match group.ends_with(".k8s.io") || matches!(group, "" | "apps" | "batch" | "policy") {
@@ -200,7 +200,7 @@ pub fn read(
     })
 }
 
-/// Whether the path goes on below a namespace itself.
+/// Whether the path continues below a namespace itself.
 fn is_of_namespace(rest: &[&str]) -> bool {
     matches!(rest, ["status" | "finalize"])
 }

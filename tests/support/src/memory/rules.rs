@@ -1,4 +1,4 @@
-//! What Kubernetes adds to objects of its own kinds, and which changes it rejects.
+//! Defaults of built-in kinds, and changes of them that Kubernetes rejects.
 
 use super::quantity::{canonicalize, canonicalize_resources};
 use super::resource::Resource;
@@ -23,7 +23,7 @@ fn each<'a>(value: &'a mut Value, name: &str) -> impl Iterator<Item = &'a mut Va
         .flatten()
 }
 
-/// The object before it is created, as the server's own types have it: the fields that are never missing.
+/// The object before its creation, with the fields that the server's types always have.
 pub fn template(resource: &Resource) -> Value {
     match (resource.custom, resource.kind.as_str()) {
         (false, "Pod") => json!({"metadata": {}, "spec": {"containers": null}, "status": {}}),
@@ -38,7 +38,7 @@ pub fn template(resource: &Resource) -> Value {
     }
 }
 
-/// The defaults that are added when an object is read from a request.
+/// The defaults that are added when an object is decoded from a request.
 pub fn default(resource: &Resource, object: &mut Value) {
     drop_empty_metadata(object);
     match resource.kind.as_str() {
@@ -93,7 +93,7 @@ pub fn default(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Empty maps and lists of metadata are left out.
+/// Removes empty maps and lists of metadata.
 fn drop_empty_metadata(object: &mut Value) {
     let Some(metadata) = object["metadata"].as_object_mut() else {
         return;
@@ -221,7 +221,7 @@ fn default_service(service: &mut Value) {
     }
 }
 
-/// What is added when an object is created, after its fields have their owners. `number` is unique for the object.
+/// Adds the values of the creation, after field ownership was assigned. `number` is unique for the object.
 pub fn prepare(resource: &Resource, object: &mut Value, number: u64) {
     match resource.kind.as_str() {
         _ if resource.custom => {}
@@ -288,7 +288,7 @@ pub fn prepare(resource: &Resource, object: &mut Value, number: u64) {
     }
 }
 
-/// Gives the ports of a load balancer that have none a port of the nodes.
+/// Allocates node ports for a load balancer.
 pub fn allocate_node_ports(spec: &mut Value, number: u64) {
     if spec["type"] != "LoadBalancer" || spec["allocateLoadBalancerNodePorts"] == false {
         return;
@@ -298,7 +298,7 @@ pub fn allocate_node_ports(spec: &mut Value, number: u64) {
     }
 }
 
-/// The pod's class of quality of service.
+/// The quality-of-service class of a pod.
 fn qos(pod: &Value) -> &'static str {
     let containers: Vec<&Value> = pod["spec"]["containers"]
         .as_array()
@@ -344,7 +344,7 @@ const CLAIM_MAY_CHANGE: &str = "spec is immutable after creation except resource
 const NOT_EXPANDABLE: &str = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc \
     must support resize";
 
-/// Rejects a change that Kubernetes rejects. `is_expandable` says whether the storage class of the claim allows growth.
+/// Rejects a change that Kubernetes rejects. `is_expandable` says whether the PVC's storage class allows expansion.
 pub fn check(
     resource: &Resource,
     subresource: &str,
@@ -417,7 +417,7 @@ pub fn check(
     }
 }
 
-/// The pod's spec without what may change.
+/// The pod's spec without its mutable fields.
 fn mutable_pod(spec: &Value, is_resize: bool) -> Value {
     let mut spec = spec.clone();
     for list in ["containers", "initContainers"] {
@@ -436,7 +436,7 @@ fn mutable_pod(spec: &Value, is_resize: bool) -> Value {
     spec
 }
 
-/// A quantity as a number; nothing for what is none.
+/// A quantity as a number, or `None` for other text.
 fn amount(quantity: &Value) -> Option<f64> {
     let text = quantity.as_str()?;
     let at = text

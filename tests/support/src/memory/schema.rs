@@ -1,27 +1,27 @@
-//! What the server knows of the fields of a kind: how lists and maps merge, defaults, and which fields exist.
+//! The schema of a kind: merge keys of lists, defaults, and known fields.
 
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// How the parts of a value are owned and merged.
+/// The way in which the parts of a value are owned and merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Decided by the value: an object is a map, a list is atomic.
+    /// The value decides: an object is a map, a list is atomic.
     Deduced,
     Scalar,
-    /// Has a fixed set of fields.
+    /// A fixed set of fields.
     Struct,
-    /// Each key is owned by itself.
+    /// A map, each of whose keys has its own owner.
     Map,
     /// An object or list that is owned as a whole.
     Atomic,
-    /// A list of scalars, each owned by itself.
+    /// A list of scalars, each with its own owner.
     Set,
-    /// A list of objects, which are told apart by these keys.
+    /// A list of objects, which these keys identify.
     Keyed(Vec<String>),
 }
 
-/// A field of a schema, with those below it.
+/// A field of a schema, with the fields below it.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub shape: Shape,
@@ -34,7 +34,7 @@ pub struct Node {
     pub closed: bool,
 }
 
-/// Of a field that no schema describes.
+/// The schema of a field without a schema.
 pub static DEDUCED: Node = Node {
     shape: Shape::Deduced,
     fields: BTreeMap::new(),
@@ -44,7 +44,7 @@ pub static DEDUCED: Node = Node {
     closed: false,
 };
 
-/// Of a field of a built-in kind that the table does not name: objects have fields, lists are atomic.
+/// The schema of a field of a built-in kind that the table does not name: objects have fields, lists are atomic.
 pub static PLAIN: Node = Node {
     shape: Shape::Struct,
     fields: BTreeMap::new(),
@@ -156,7 +156,7 @@ fn texts(list: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Removes the fields that the schema does not know.
+/// Removes unknown fields.
 pub fn prune(node: &Node, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -174,7 +174,7 @@ pub fn prune(node: &Node, value: &mut Value) {
     }
 }
 
-/// Adds the defaults of the schema; drops nulls where the schema allows none and has a default.
+/// Adds the defaults of the schema. Removes nulls of fields that are not nullable and have a default.
 pub fn default(node: &Node, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -200,8 +200,8 @@ pub fn default(node: &Node, value: &mut Value) {
 
 // --- the kinds of Kubernetes itself -------------------------------------------------------
 
-/// Where lists and objects of built-in kinds are not what [`PLAIN`] says: `=` a map, `!` an object that is owned as a
-/// whole, `*` a set, otherwise the keys of a list's items.
+/// Exceptions from [`PLAIN`] for built-in kinds: `=` a map, `!` an object that is owned as a whole, `*` a set,
+/// otherwise the keys of a list's items.
 const METADATA: [(&str, &str); 4] = [
     ("labels", "="),
     ("annotations", "="),
@@ -277,8 +277,8 @@ const KINDS: [(&str, &str, &str); 27] = [
     ("Event", "related", "!"),
 ];
 
-fn shape(said: &str) -> Shape {
-    match said {
+fn shape(mark: &str) -> Shape {
+    match mark {
         "=" => Shape::Map,
         "!" | "" => Shape::Atomic,
         "*" => Shape::Set,
@@ -290,11 +290,11 @@ fn metadata() -> Node {
     let mut node = PLAIN.clone();
     METADATA
         .iter()
-        .for_each(|(path, said)| insert(&mut node, path, said));
+        .for_each(|(path, mark)| insert(&mut node, path, mark));
     node
 }
 
-/// The schema of a kind of Kubernetes itself.
+/// The schema of a built-in kind.
 pub fn built_in(kind: &str) -> Node {
     let mut root = PLAIN.clone();
     let pod = match kind {
@@ -302,23 +302,23 @@ pub fn built_in(kind: &str) -> Node {
         "Deployment" => "spec.template.spec",
         _ => "",
     };
-    for (path, said) in POD_SPEC.iter().filter(|_| !pod.is_empty()) {
-        insert(&mut root, &format!("{pod}.{path}"), said);
+    for (path, mark) in POD_SPEC.iter().filter(|_| !pod.is_empty()) {
+        insert(&mut root, &format!("{pod}.{path}"), mark);
     }
-    for (_, path, said) in KINDS.iter().filter(|(of, _, _)| *of == kind) {
-        insert(&mut root, path, said);
+    for (_, path, mark) in KINDS.iter().filter(|(of, _, _)| *of == kind) {
+        insert(&mut root, path, mark);
     }
     if kind == "Deployment" {
-        METADATA.iter().for_each(|(path, said)| {
-            insert(&mut root, &format!("spec.template.metadata.{path}"), said)
+        METADATA.iter().for_each(|(path, mark)| {
+            insert(&mut root, &format!("spec.template.metadata.{path}"), mark)
         });
     }
     root.fields.insert("metadata".to_owned(), metadata());
     root
 }
 
-/// Sets the shape at a path. Lists on the way pass on to their items.
-fn insert(root: &mut Node, path: &str, said: &str) {
+/// Sets the shape at a path. A list in the path stands for its items.
+fn insert(root: &mut Node, path: &str, mark: &str) {
     let mut node = root;
     for name in path.split('.') {
         let fields = match (&node.shape, &mut node.element) {
@@ -329,7 +329,7 @@ fn insert(root: &mut Node, path: &str, said: &str) {
             .entry(name.to_owned())
             .or_insert_with(|| PLAIN.clone());
     }
-    node.shape = shape(said);
+    node.shape = shape(mark);
     node.element = match node.shape {
         Shape::Keyed(_) => Some(Box::new(PLAIN.clone())),
         Shape::Map | Shape::Set => Some(Box::new(Node {
@@ -340,10 +340,10 @@ fn insert(root: &mut Node, path: &str, said: &str) {
     };
 }
 
-/// The object's fields; adds an empty object where there is none.
+/// The object's fields. Adds an empty object if it is missing.
 pub fn object_at<'a>(value: &'a mut Value, name: &str) -> &'a mut Map<String, Value> {
     if !value[name].is_object() {
         value[name] = Value::Object(Map::new());
     }
-    value[name].as_object_mut().expect("it was made an object")
+    value[name].as_object_mut().expect("it is an object")
 }

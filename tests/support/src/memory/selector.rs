@@ -3,7 +3,7 @@
 use super::status::Failure;
 use serde_json::Value;
 
-/// What a list or watch selects. An object outside of it does not exist for the client.
+/// The selection of a list or watch. For the client, other objects do not exist.
 #[derive(Clone, Debug, Default)]
 pub struct Selector {
     namespace: Option<String>,
@@ -22,7 +22,7 @@ enum Term {
 }
 
 impl Selector {
-    /// Reads the selectors of a request.
+    /// Parses the selectors of a request.
     pub fn new(
         namespace: Option<&str>,
         labels: Option<&str>,
@@ -100,7 +100,7 @@ fn is_known_field(field: &str) -> bool {
     )
 }
 
-/// Splits at the commas that are not in parentheses.
+/// Splits at the commas outside parentheses.
 fn parts(text: &str) -> Vec<&str> {
     let (mut depth, mut from, mut parts) = (0, 0, Vec::new());
     for (at, letter) in text.char_indices() {

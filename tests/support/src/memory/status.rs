@@ -12,8 +12,8 @@ pub struct Failure {
     pub details: Value,
 }
 
-/// The reason of a failure that only this server has: it does not implement the call.
-pub const UNKNOWN: &str = "NotImplementedInMemory";
+/// The reason of a failure that no real server has: the call is not implemented.
+pub const NOT_IMPLEMENTED: &str = "NotImplementedInMemory";
 
 impl Failure {
     fn of(code: u16, reason: &'static str, message: String, details: Value) -> Self {
@@ -25,9 +25,9 @@ impl Failure {
         }
     }
 
-    /// The server does not implement this.
+    /// The server does not implement the call.
     pub fn unknown(what: impl Into<String>) -> Self {
-        Self::of(501, UNKNOWN, what.into(), Value::Null)
+        Self::of(501, NOT_IMPLEMENTED, what.into(), Value::Null)
     }
 
     pub fn not_found(resource: &Resource, name: &str) -> Self {
@@ -63,13 +63,13 @@ impl Failure {
         )
     }
 
-    /// The resource version of the request is not that of the object.
+    /// The resource version of the request differs from that of the object.
     pub fn modified(resource: &Resource, name: &str) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(resource, name, why)
     }
 
-    /// The UID or resource version of the request is not that of the object.
+    /// The UID or resource version of the request differs from that of the object.
     pub fn precondition(
         resource: &Resource,
         namespace: &str,
@@ -79,11 +79,11 @@ impl Failure {
         found: &str,
     ) -> Self {
         let key = resource.storage_key(namespace, name);
-        let said = format!(
+        let detail = format!(
             "Precondition failed: {what} in precondition: {given}, {what} in object meta: {found}"
         );
         let why = format!(
-            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {said}"
+            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {detail}"
         );
         Self::conflict(resource, name, &why)
     }
@@ -98,7 +98,7 @@ impl Failure {
         )
     }
 
-    /// One field is invalid. `reason` is that of the field, such as `FieldValueInvalid`.
+    /// One field is invalid. `reason` is the cause of the field, such as `FieldValueInvalid`.
     pub fn invalid(resource: &Resource, name: &str, reason: &str, field: &str, why: &str) -> Self {
         let qualified = resource.qualified_kind();
         let message = format!("{qualified} {name:?} is invalid: {field}: {why}");
@@ -107,7 +107,7 @@ impl Failure {
         Self::of(422, "Invalid", message, details)
     }
 
-    /// An update without a resource version, of a kind that needs one.
+    /// An update without a resource version, of a kind that requires one.
     pub fn version_required(resource: &Resource, name: &str) -> Self {
         let (field, why) = (
             "metadata.resourceVersion",
@@ -132,7 +132,7 @@ impl Failure {
         failure
     }
 
-    /// The UID or resource version in the preconditions of a deletion is not that of the object.
+    /// The UID or resource version in the preconditions of a deletion differs from that of the object.
     pub fn delete_precondition(
         resource: &Resource,
         name: &str,
@@ -169,7 +169,7 @@ impl Failure {
         Self::of(410, "Expired", message.into(), Value::Null)
     }
 
-    /// The list or watch asks for a revision of the future.
+    /// The list or watch requests a future revision.
     pub fn too_large(revision: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {revision}, current: {current}");
         let causes =
@@ -178,7 +178,7 @@ impl Failure {
         Self::of(504, "Timeout", format!("Timeout: {message}"), details)
     }
 
-    /// The server has no such path.
+    /// The server does not have this path.
     pub fn no_such_path() -> Self {
         let message = "the server could not find the requested resource".to_owned();
         Self::of(404, "NotFound", message, json!({}))
@@ -203,7 +203,7 @@ impl Failure {
         Self::of(409, "Conflict", message, details)
     }
 
-    /// The body of the answer.
+    /// The body of the response.
     pub fn body(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": self.message,
@@ -233,7 +233,7 @@ fn by_manager(conflicts: &[(String, String)]) -> String {
     managers.into_iter().map(of).collect::<Vec<_>>().join("\n")
 }
 
-/// The answer to a deletion whose object is gone, for kinds whose answer is not the object itself.
+/// The response to a completed deletion, for kinds that do not return the object.
 pub fn deleted(resource: &Resource, name: &str, uid: &Value) -> Value {
     let mut details = resource.details(name, &resource.plural);
     details["uid"] = uid.clone();

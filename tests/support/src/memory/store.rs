@@ -1,4 +1,4 @@
-//! Objects, their history, and the one counter of revisions.
+//! Objects, their history, and the revision counter.
 
 use super::resource::Resource;
 use crate::signal::Signal;
@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use tokio::time::Instant;
 
-/// Namespace and name; the namespace is empty for cluster-wide kinds.
+/// Namespace and name. The namespace is empty for cluster-scoped kinds.
 pub type Key = (String, String);
 
-/// A state of an object. It is serialized at most once for each form.
+/// A state of an object. It is serialized at most once in each format.
 #[derive(Debug)]
 pub struct Object {
     pub value: Value,
@@ -34,7 +34,7 @@ impl Object {
             .clone()
     }
 
-    /// The object as an item of a list of built-in kinds: without its type.
+    /// The object as an item of a list of built-in kinds, without its type.
     pub fn item_json(&self) -> Arc<[u8]> {
         let item = || {
             let mut value = self.value.clone();
@@ -48,7 +48,7 @@ impl Object {
     }
 }
 
-/// A change of one object: created without `old`, deleted without `new`.
+/// A change of one object. A creation has no `old`, a deletion no `new`.
 #[derive(Clone, Debug)]
 pub struct Change {
     pub revision: u64,
@@ -65,7 +65,7 @@ pub struct Change {
 pub struct Table {
     pub objects: BTreeMap<Key, Arc<Object>>,
     pub log: Vec<Change>,
-    /// Tells of each change.
+    /// Notified of each change.
     pub changed: Signal,
 }
 
@@ -73,7 +73,7 @@ pub struct Table {
 #[derive(Debug, Default)]
 pub struct Store {
     pub revision: u64,
-    /// The oldest revision whose changes are known.
+    /// The oldest revision that has not expired.
     pub floor: u64,
     /// By qualified resource name.
     tables: BTreeMap<String, Table>,
@@ -84,7 +84,7 @@ impl Store {
         self.tables.entry(resource.qualified()).or_default()
     }
 
-    /// Every change of every object, with the qualified resource name.
+    /// Each change of each object, with the qualified resource name.
     pub fn changes(&self) -> impl Iterator<Item = (&str, &Change)> {
         self.tables
             .iter()
@@ -115,12 +115,12 @@ impl Store {
         object
     }
 
-    /// A state that is not stored, as a dry run shows it.
+    /// A state that is not stored, for a dry run.
     pub fn unsaved(value: Value) -> Arc<Object> {
         Object::new(value)
     }
 
-    /// Removes an object, whose last state is given.
+    /// Removes an object. Its last state is given.
     pub fn remove(&mut self, resource: &Resource, key: Key, mut value: Value) -> Arc<Object> {
         self.revision += 1;
         let revision = self.revision;

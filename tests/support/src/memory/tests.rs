@@ -1,4 +1,4 @@
-//! What the server must do, without another server to compare with: time, order, history.
+//! Properties of the server that need no comparison with a real one: time, order, history.
 
 use super::Server;
 use futures::{StreamExt, TryStreamExt};
@@ -79,7 +79,7 @@ async fn the_same_seed_gives_the_same_uids_and_latencies() {
     let first = run(1).await;
     assert_eq!(first, run(1).await);
     assert_ne!(first, run(2).await);
-    // Two timers of whole milliseconds make an answer.
+    // A response uses two timers of whole milliseconds.
     assert!(
         first.1 >= Duration::from_millis(1) && first.1 <= Duration::from_millis(52),
         "{first:?}"
@@ -255,7 +255,7 @@ async fn a_pod_with_a_node_has_time_to_end() {
     assert_eq!(
         code(&api.get("p").await.unwrap_err()),
         404,
-        "a pod without a node is gone at once"
+        "a pod without a node is deleted immediately"
     );
 
     api.create(&PostParams::default(), &pod()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Watches: the changes from a revision on, each after its latency, in order.
+//! Watches: the changes since a revision, each after its latency, in order.
 
 use super::list::{partial, selector};
 use super::resource::Resource;
@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// How often a watch that asks for bookmarks gets one.
+/// The interval of bookmarks.
 const BOOKMARK: Duration = Duration::from_secs(60);
-/// How long a watch lasts that does not say so.
+/// The default duration of a watch.
 const TIMEOUT: Duration = Duration::from_secs(1800);
 
 struct Watch {
@@ -27,14 +27,14 @@ struct Watch {
     selector: Selector,
     metadata_only: bool,
     bookmarks: bool,
-    /// The next change of the log to look at.
+    /// The index of the next change in the log.
     next: usize,
-    /// The changes up to this revision were seen.
+    /// The revision up to which changes were processed.
     revision: u64,
-    /// What is sent before anything else.
+    /// Events that are sent before any other.
     first: VecDeque<Vec<u8>>,
     changed: Listener,
-    /// When the last event was sent: no later one is earlier.
+    /// The time of the last event, before which no later event is sent.
     last: Instant,
     end: Instant,
     bookmark: Instant,
@@ -122,8 +122,8 @@ impl Watch {
             return Some(line.into());
         }
         while !self.is_over {
-            // Before the log is read, so that no change between the two is missed.
-            self.changed.mark_known();
+            // Before the log is read, so that no change in between is missed.
+            self.changed.mark_seen();
             if let Some((due, line)) = self.change() {
                 self.last = due.max(self.last);
                 sleep_until(self.last).await;
@@ -147,7 +147,7 @@ impl Watch {
         None
     }
 
-    /// The next change that the client sees, and when it does.
+    /// The next change that the client receives, and its time.
     fn change(&mut self) -> Option<(Instant, Vec<u8>)> {
         let mut state = self.server.lock();
         let latency = &self.server.latency;
@@ -180,7 +180,7 @@ impl Watch {
             (true, true, Some(new), ..) => Some(line("MODIFIED", new, self.metadata_only)),
             (true, false, _, Some(last), _) => Some(line("DELETED", last, self.metadata_only)),
             (true, false, _, None, Some(old)) => {
-                // As it was when it was selected, with the revision of now.
+                // The last selected state, with the present revision.
                 let mut old = old.value.clone();
                 old["metadata"]["resourceVersion"] = change.revision.to_string().into();
                 Some(event("DELETED", self.form(old).to_string().as_bytes()))
@@ -198,7 +198,7 @@ impl Watch {
     }
 
     fn marked(&mut self) -> Vec<u8> {
-        // All changes were seen: the revision of now is one to go on from.
+        // All changes were processed, so the watch can continue from the present revision.
         let revision = self.revision.max(self.server.lock().store.revision);
         self.revision = revision;
         let metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});

@@ -11,7 +11,7 @@ use super::{State, patch, rules};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Code and body of an answer.
+/// Code and body of a response.
 pub type Answer = (u16, Vec<u8>);
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
@@ -64,7 +64,7 @@ pub fn create(state: &mut State, call: &Call) -> Result<Answer, Failure> {
     Ok((201, shown(&call.resource, call.metadata_only, &object)))
 }
 
-/// Stores a new object. `own` gives its fields to their manager.
+/// Stores a new object. `own` assigns its fields to their manager.
 fn insert(
     state: &mut State,
     call: &Call,
@@ -187,7 +187,7 @@ pub fn change(state: &mut State, call: &Call) -> Result<Answer, Failure> {
         ));
     }
     let object = match is_released(&new) {
-        // The change is not stored: the deletion shows the state before it.
+        // The change is not stored. The deletion shows the state before it.
         true => {
             let last = state.store.remove(resource, key, live.value.clone());
             new["metadata"]["resourceVersion"] = last.value["metadata"]["resourceVersion"].clone();
@@ -198,7 +198,7 @@ pub fn change(state: &mut State, call: &Call) -> Result<Answer, Failure> {
     Ok((200, shown(resource, call.metadata_only, &object)))
 }
 
-/// An object that is being deleted and has lost its last finalizer.
+/// A terminating object that has lost its last finalizer.
 fn is_released(object: &Value) -> bool {
     let metadata = &object["metadata"];
     let has_finalizer = metadata["finalizers"]
@@ -212,7 +212,7 @@ fn is_released(object: &Value) -> bool {
             == 0
 }
 
-/// What the generation counts the changes of.
+/// The part of the object whose changes the generation counts.
 fn content(resource: &Resource, object: &Value) -> Value {
     if !resource.custom {
         return object["spec"].clone();
@@ -247,7 +247,7 @@ fn change_missing(state: &mut State, call: &Call, key: &Key) -> Result<Answer, F
     let object = call.body.clone();
     let force = call.query("force") == Some("true");
     let object = insert(state, call, object, |_, new, now, _| {
-        // Defaults belong to nobody.
+        // Defaults have no owner.
         let mut live = json!({"metadata": {}});
         let mut configuration = call.body.clone();
         if let Some(fields) = configuration
@@ -263,7 +263,7 @@ fn change_missing(state: &mut State, call: &Call, key: &Key) -> Result<Answer, F
     Ok((201, shown(resource, call.metadata_only, &object)))
 }
 
-/// UID and resource version that the request names are those of the object.
+/// Checks that UID and resource version of the request are those of the object.
 fn check_preconditions(call: &Call, key: &Key, live: &Value) -> Result<(), Failure> {
     let resource = &*call.resource;
     let (uid, version) = (text(&call.body, "uid"), text(&call.body, "resourceVersion"));
@@ -284,7 +284,7 @@ fn check_preconditions(call: &Call, key: &Key, live: &Value) -> Result<(), Failu
     Ok(())
 }
 
-/// The object as the request wants it.
+/// The object that the request describes.
 fn patched(call: &Call, live: &Value, now: &Value) -> Result<Value, Failure> {
     let resource = &*call.resource;
     let mut new = live.clone();
@@ -315,7 +315,7 @@ fn patched(call: &Call, live: &Value, now: &Value) -> Result<Value, Failure> {
     Ok(new)
 }
 
-/// What only the server writes.
+/// The fields that only the server writes.
 fn keep_system_fields(resource: &Resource, live: &Value, new: &mut Value) {
     new["apiVersion"] = resource.api_version().into();
     new["kind"] = resource.kind.clone().into();
@@ -338,7 +338,7 @@ fn keep_system_fields(resource: &Resource, live: &Value, new: &mut Value) {
     }
 }
 
-/// What the subresource, or the object without it, cannot change.
+/// Retains the fields that the subresource, or the main resource, cannot change.
 fn keep_other_parts(call: &Call, live: &Value, new: &mut Value) {
     let resource = &*call.resource;
     let mut keep = |name: &str| match (live.get(name), new.as_object_mut()) {
@@ -362,7 +362,7 @@ fn keep_other_parts(call: &Call, live: &Value, new: &mut Value) {
     }
 }
 
-/// `POST` of a pod's binding: the pod gets its node.
+/// `POST` of a pod's binding, which sets the pod's node.
 pub fn bind(state: &mut State, call: &Call) -> Result<Answer, Failure> {
     let (resource, key) = (&*call.resource, call.key());
     let pod = state
@@ -478,7 +478,7 @@ pub fn delete(state: &mut State, call: &Call) -> Result<Answer, Failure> {
         (false, true) => live,
         (is_marked, false) => {
             if is_marked && is_pod {
-                // The mark is an update of its own.
+                // The deletion timestamp is an update of its own.
                 new = state.store.put(resource, key.clone(), new).value.clone();
             }
             let uid = new["metadata"]["uid"].clone();
@@ -504,7 +504,7 @@ fn add_finalizer(object: &mut Value, finalizer: &str) {
     }
 }
 
-/// Marks an object as being deleted. `grace` is `Some` for pods, with the seconds that the request names. Says whether
+/// Sets the deletion timestamp of an object. `grace` is `Some` for pods, with the requested seconds. Returns whether
 /// anything has changed.
 fn mark(
     state: &State,
@@ -540,7 +540,7 @@ fn mark(
     true
 }
 
-/// How long a pod has to end: none where it has no node or has ended.
+/// The grace period of a pod: 0 if it has no node or has finished.
 fn pod_grace(pod: &Value, given: Option<i64>) -> i64 {
     let has_ended = matches!(
         pod["status"]["phase"].as_str(),

@@ -1,9 +1,9 @@
-//! A VM with all that the reference makes for it, as it is found by the operator that takes it over.
+//! A VM with all objects that the Java VM-Operator creates for it.
 
-use crate::played::Cluster;
+use crate::components::Cluster;
 use serde_json::{Value, json};
 
-/// Makes all of it.
+/// Creates the objects.
 pub async fn make(cluster: &Cluster, namespace: &str, spec: &str) {
     let make = async |kind: &str, object: Value| cluster.make(namespace, kind, object).await;
     let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");

@@ -2,23 +2,23 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `adopted` | a VM of the Java VM-Operator, as it is found |
-//! | `leftovers` | the objects of a previous VM with the same name |
+//! | `adopted` | a VM of the Java VM-Operator |
+//! | `orphans` | the orphaned objects of a previous VM with the same name |
 //! | `scenarios` | the scenarios |
 
 mod adopted;
-mod leftovers;
+mod orphans;
 mod scenarios;
 
 pub use scenarios::SCENARIOS;
 
-use crate::enumeration::{self, Controller, Life, Started};
+use crate::components::Cluster;
+use crate::enumeration::{self, Controller, History, Started};
 use crate::fault::Fault;
-use crate::history::{at_end, broken};
+use crate::final_state::ready;
 use crate::install;
-use crate::judge::ready;
+use crate::invariants::{final_violations, violations};
 use crate::layer::Layer;
-use crate::played::Cluster;
 use crate::timings::Timings;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -55,7 +55,7 @@ pub const CONTROLLER: Controller = Controller {
     judge,
 };
 
-/// A class of volumes that can grow.
+/// A storage class whose volumes can be expanded.
 fn prepare(client: &Client) -> BoxFuture<'_, ()> {
     Box::pin(async {
         let class = json!({
@@ -82,15 +82,15 @@ fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
     ctx.random_password = || "secret".to_owned();
     let ctx = Arc::new(ctx);
     let task = tokio::spawn(operate(ctx.clone(), std::future::pending()));
-    let unrest =
+    let busy_reason =
         move || (ctx.states.failing() > 0).then(|| "the last reconcile has failed".to_owned());
     Started {
         task,
-        unrest: Box::new(unrest),
+        busy_reason: Box::new(busy_reason),
     }
 }
 
-/// Runs the controller of VMs until `stop` is complete. It begins once all children are listed.
+/// Runs the controller of VMs until `stop` is complete. It starts after the first lists of all children.
 pub async fn operate(ctx: Arc<Context>, stop: impl Future<Output = ()> + Send + 'static) {
     let mut tasks = Tasks::default();
     let changes = vm::watch(&ctx, &mut tasks);
@@ -122,12 +122,12 @@ fn is_settled(cluster: &Cluster, namespace: &str) -> bool {
     is_ready && vm["status"]["observedGeneration"] == vm["metadata"]["generation"]
 }
 
-/// A refused change of a pod or a claim is reported in a condition, and requested again when the VM changes: such a refusal
-/// is mostly final, and a settled VM would cause requests for ever.
+/// Whether a rejection is reported in a condition. Such a change of a pod or PVC is requested again only when the VM
+/// changes: the rejection is mostly final, and retries would make a settled VM cause requests forever.
 fn is_reported(place: &str, fault: Fault) -> bool {
     let is_asked_once =
         place.contains("pods/vm/resize") || place.starts_with("PATCH persistentvolumeclaims/");
-    // A claim that is not found is a matter of the next look at it.
+    // A PVC that is not found is handled in the next reconcile.
     let codes: &[u16] = if place.contains("/resize") {
         &[403, 404, 422]
     } else {
@@ -148,10 +148,10 @@ fn reports(cluster: &Cluster, namespace: &str, message: &str) -> bool {
     })
 }
 
-fn judge(life: &Life) -> Vec<String> {
-    let mut wrong = broken(&life.history, life.deleted_by_others);
-    if life.is_at_end {
-        wrong.extend(at_end(&life.history));
+fn judge(history: &History) -> Vec<String> {
+    let mut found = violations(&history.history, history.deleted_by_others);
+    if history.ended_as_expected {
+        found.extend(final_violations(&history.history));
     }
-    wrong
+    found
 }

@@ -1,9 +1,9 @@
-//! What happens to a VM, scenario by scenario.
+//! The scenarios of VMs.
 
-use super::{adopted, leftovers};
+use super::{adopted, orphans};
+use crate::components::api;
 use crate::enumeration::run::Run;
 use crate::enumeration::{Scenario, Step};
-use crate::played::api;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::api::DeleteParams;
@@ -72,7 +72,7 @@ pub const SCENARIOS: &[Scenario] = &[
         )),
         ..scenario("disk-size", RUNNING, &[GROWN], "Running")
     },
-    // A claim without a class that lets it grow: the API server refuses.
+    // The storage class of this PVC does not allow expansion, so the API server rejects the change.
     Scenario {
         says: Some(("VirtualMachine/vm", r#""reason":"ExpansionRefused""#)),
         ..scenario("disk-size-refused", RUNNING, &[LARGER_DISK], "Running")
@@ -175,12 +175,12 @@ fn change_password<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
     .boxed()
 }
 
-/// A VM is there with all objects that the Java VM-Operator creates for it, and its pod runs.
+/// A VM exists with all objects that the Java VM-Operator creates for it, and its pod runs.
 fn adopt<'a>(run: &'a mut Run, scenario: &'a Scenario) -> BoxFuture<'a, ()> {
     adopted::make(&run.cluster, &run.namespace, scenario.spec).boxed()
 }
 
-/// All objects of a previous VM with the same name are there, which the garbage collector has missed.
+/// All objects of a previous VM with the same name exist, because the garbage collector has missed them.
 fn leave_objects<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
-    leftovers::make(&run.cluster, &run.namespace).boxed()
+    orphans::make(&run.cluster, &run.namespace).boxed()
 }

@@ -1,10 +1,10 @@
-//! Where and when figures were taken, and of what, as `print_table` of `tests/bench/lib.sh` tells it.
+//! Date, commit and machine of a measurement, in the format of `print_table` of `tests/bench/lib.sh`.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Prints it below the figures of that command.
-pub fn tell(command: &str) {
+/// Prints them below the results of that command.
+pub fn print(command: &str) {
     let machine = format!(
         "{} × {}, {}, Linux {}",
         cpus(),
@@ -14,7 +14,7 @@ pub fn tell(command: &str) {
     );
     println!(
         "{command}: {}, commit {}, on {machine}, {}",
-        said("date", &["--utc", "+%F"]),
+        output_of("date", &["--utc", "+%F"]),
         commit(),
         system()
     );
@@ -24,20 +24,20 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-fn said(program: &str, arguments: &[&str]) -> String {
+fn output_of(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output
         .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
         .unwrap_or_default()
 }
 
-/// With a word where the sources are not those of the commit.
+/// The commit, and whether the sources differ from it.
 fn commit() -> String {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")
         .display()
         .to_string();
-    let git = |arguments: &[&str]| said("git", &[&["-C", &repository], arguments].concat());
+    let git = |arguments: &[&str]| output_of("git", &[&["-C", &repository], arguments].concat());
     let changed = if git(&["status", "--porcelain", "--untracked-files=no"]).is_empty() {
         ""
     } else {

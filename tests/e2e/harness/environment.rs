@@ -1,5 +1,5 @@
-//! What all tests stand on: the local cluster with the project's images, definitions and device plugin, and the guest's disk. Made
-//! ready once for a run; whatever an earlier run that was killed has left is removed first.
+//! The environment of all tests: the local cluster with the project's images, definitions and device plugin, and the
+//! guest's disk. It is prepared once for a run. Remains of a killed run are removed first.
 
 use super::{disk, kubectl};
 use std::fs::{self, File, TryLockError};
@@ -9,27 +9,27 @@ use std::process::Command;
 use std::sync::OnceLock;
 use tokio::sync::Semaphore;
 
-/// Every namespace, volume and file of these tests begins so.
+/// The prefix of each namespace, volume and file of these tests.
 pub const PREFIX: &str = "vmop-e2e-";
 
-/// Guests that run at once. Without hardware acceleration each of them is busy while it boots, and idle for most of its test.
+/// Concurrent guests. Without hardware acceleration each of them is busy while it boots, and idle for most of its test.
 pub const SLOTS: u32 = 4;
-/// A test takes as many of these as it runs guests. A test that needs the node for itself takes all.
+/// A test takes one slot for each of its guests. A test that needs the node for itself takes all.
 pub static FREE_SLOTS: Semaphore = Semaphore::const_new(SLOTS as usize);
 
-/// The cluster's state.
+/// The directory of the cluster's state.
 pub fn dir() -> PathBuf {
     std::env::var_os("VMOP_CLUSTER_DIR")
         .map_or_else(|| PathBuf::from("/var/lib/vmop-cluster"), PathBuf::from)
 }
 
-/// How to reach the cluster as administrator.
+/// The administrator's kubeconfig.
 pub fn kubeconfig() -> PathBuf {
     dir().join("admin.kubeconfig")
 }
 
-/// What tells kubectl of the cluster. What it remembers of the cluster's kinds it would else find by the address, which a cluster
-/// before had as well.
+/// Environment variables for kubectl. Its discovery cache is named after the cluster's address, which an earlier
+/// cluster had, too.
 pub fn kubectl_environment() -> [(&'static str, PathBuf); 2] {
     [
         ("KUBECONFIG", kubeconfig()),
@@ -37,35 +37,35 @@ pub fn kubectl_environment() -> [(&'static str, PathBuf); 2] {
     ]
 }
 
-/// Where the guests' disks are.
+/// The directory of the guests' disks.
 pub fn disks_dir() -> PathBuf {
     dir().join("e2e")
 }
 
-/// Where the namespaces' manifests are while a test runs.
+/// The directory of the namespaces' manifests while a test runs.
 pub fn overlays_dir() -> PathBuf {
     repo().join(".cache/e2e")
 }
 
-/// The project.
+/// The root of the project.
 pub fn repo() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// How the names of the last run's namespaces begin, by which its requests are found in the audit log.
+/// The prefix of the last run's namespaces, by which the audit log is filtered.
 pub fn run_file() -> PathBuf {
     repo().join(".cache/e2e-run")
 }
 
-/// The disk that guests get copies of.
+/// The image from which the guests' disks are copied.
 pub fn guest_image() -> PathBuf {
     repo().join(".cache/guests/tiny.img")
 }
 
-/// Makes sure that everything is there.
+/// Checks the prerequisites and prepares the environment.
 ///
 /// # Panics
-/// If something is missing; the message says how to get it.
+/// A prerequisite is missing. The message says how to get it.
 pub fn ready() {
     static READY: OnceLock<Result<File, String>> = OnceLock::new();
     if let Err(missing) = READY.get_or_init(|| {
@@ -79,7 +79,7 @@ pub fn ready() {
     }
 }
 
-/// The lock is held until the process ends.
+/// The lock is held until the process exits.
 async fn make_ready() -> Result<File, String> {
     let archives =
         ["vm-operator", "vm-runner"].map(|name| repo().join(format!(".cache/images/{name}.tar")));
@@ -105,10 +105,10 @@ async fn make_ready() -> Result<File, String> {
         .output()
         .map_err(|e| format!("tests/cluster/cluster: {e}"))?;
     if !loaded.status.success() {
-        let words = String::from_utf8_lossy(&loaded.stderr);
+        let error = String::from_utf8_lossy(&loaded.stderr);
         return Err(format!(
             "the images cannot be loaded ({}); run `make images cluster`",
-            words.trim()
+            error.trim()
         ));
     }
     let crds = repo().join("crds").display().to_string();
@@ -129,8 +129,8 @@ async fn make_ready() -> Result<File, String> {
         &policy,
     ])
     .await?;
-    sweep().await?;
-    // Anew, as its image may be another one of the same name.
+    remove_remains().await?;
+    // Restarted, because its image may be another one with the same name.
     let plugin = repo().join("deploy/device-plugin").display().to_string();
     kubectl::run(&[
         "delete",
@@ -147,10 +147,10 @@ async fn make_ready() -> Result<File, String> {
     Ok(lock)
 }
 
-/// `tests/cluster/cluster` with these arguments.
+/// Runs `tests/cluster/cluster` with these arguments.
 ///
 /// # Panics
-/// If it fails; the message is what it has said.
+/// It fails. The message is its output.
 pub fn cluster(arguments: &[&str]) {
     let done = Command::new(repo().join("tests/cluster/cluster"))
         .args(arguments)
@@ -172,7 +172,7 @@ fn lock() -> Result<File, String> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
-            // Not by eprintln: that is shown for failed tests only.
+            // Not by eprintln, which is shown only for failed tests.
             let _ = writeln!(
                 std::io::stderr(),
                 "waiting for another run of these tests ({}/lock)",
@@ -186,8 +186,8 @@ fn lock() -> Result<File, String> {
     }
 }
 
-/// Removes what a killed run has left.
-async fn sweep() -> Result<(), String> {
+/// Removes the remains of a killed run.
+async fn remove_remains() -> Result<(), String> {
     let ours = |names: &str| -> Vec<String> {
         let names = names
             .lines()
@@ -222,7 +222,7 @@ async fn sweep() -> Result<(), String> {
     // A drain may have been interrupted.
     kubectl::run(&["uncordon", "--selector", "kubernetes.io/os=linux"]).await?;
     disk::remove_all();
-    // It need not be there.
+    // The taint may be absent.
     drop(fs::remove_dir_all(overlays_dir()));
     Ok(())
 }

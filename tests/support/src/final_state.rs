@@ -1,27 +1,27 @@
-//! What must hold at the end: the same objects as without a fault. What must hold at every revision is in `history`.
+//! Compares the objects at the end of a run with those of a run without faults. `history` checks each revision.
 
-use crate::played::{Cluster, MADE_UP};
+use crate::components::{Cluster, TEST_KINDS};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Objects by kind and name.
 pub type Content = BTreeMap<String, Value>;
 
-/// The objects of a namespace without what differs from run to run.
+/// The objects of a namespace without values that differ from run to run.
 #[must_use]
 pub fn content(cluster: &Cluster, namespace: &str) -> Content {
     plain(
         &cluster.present(namespace),
-        &cluster.gone_pods(namespace),
+        &cluster.deleted_pods(namespace),
         namespace,
     )
 }
 
-/// The same. What tells an object's identity or version is replaced by whose it is, seen from the VM, its pod, and the pods
-/// that are gone, the last one first: what is nobody's stays, and is different in each run.
+/// The same for given objects. UIDs and versions are replaced by names of their objects: the VM, its pod, and its
+/// deleted pods, the newest first. A UID of no known object remains, and makes the run differ.
 fn plain(
     present: &BTreeMap<(&'static str, String), Value>,
-    gone_pods: &[String],
+    deleted_pods: &[String],
     namespace: &str,
 ) -> Content {
     let uid = |kind: &'static str| {
@@ -39,7 +39,7 @@ fn plain(
         version("ConfigMap", "vm"),
         version("Secret", "vm-display-secret"),
     );
-    let gone = gone_pods
+    let gone = deleted_pods
         .iter()
         .enumerate()
         .map(|(n, uid)| (uid.clone(), format!("UID-OF-POD-{}-BEFORE", n + 1)));
@@ -48,7 +48,9 @@ fn plain(
         .into_iter()
         .filter_map(|(kind, name)| Some((uid(kind)?, name.to_owned())));
     let made_up = present.iter().filter_map(|((kind, name), object)| {
-        MADE_UP.iter().find(|(_, _, made_up, _)| made_up == kind)?;
+        TEST_KINDS
+            .iter()
+            .find(|(_, _, made_up, _)| made_up == kind)?;
         let uid = object["metadata"]["uid"].as_str()?.to_owned();
         Some((uid, format!("UID-OF-{kind}-{name}")))
     });
@@ -60,11 +62,11 @@ fn plain(
             .and_then(Value::as_object_mut)
         {
             for (annotation, version) in [("cmVersion", &config), ("dpVersion", &secret)] {
-                if let Some(told) =
+                if let Some(annotation) =
                     annotations.get_mut(&format!("vmrunner.jdrupes.org/{annotation}"))
                 {
-                    *told = if Some(&*told) == version.as_ref() {
-                        "that of now"
+                    *annotation = if Some(&*annotation) == version.as_ref() {
+                        "the present one"
                     } else {
                         "an older one"
                     }
@@ -92,8 +94,8 @@ fn plain(
     present.iter().map(plain).collect()
 }
 
-/// `found`, with the pod deletion that only `expected` has in `status.restarts`: an operator that does not see a terminating pod, or
-/// cannot write before the pod is gone, does not count its deletion by others.
+/// `found`, with the pod deletion that only `expected` has in `status.restarts`. An operator that does not observe a
+/// terminating pod, or cannot write before the pod is gone, does not count its deletion by others.
 #[must_use]
 pub fn with_deletion_of(expected: &Content, mut found: Content) -> Content {
     let vm = "VirtualMachine/vm";
@@ -110,7 +112,7 @@ pub fn with_deletion_of(expected: &Content, mut found: Content) -> Content {
     found
 }
 
-/// Which of the generations told of in a VM's status are the newest: of the status itself, and of each condition.
+/// Whether the generations in a VM's status are the newest: that of the status itself, and that of each condition.
 fn seen_generations(vm: &Value) -> Value {
     let is_newest = |seen: &Value| match seen {
         Value::Null => "none",
@@ -131,7 +133,7 @@ fn seen_generations(vm: &Value) -> Value {
     conditions.chain([status]).collect::<Map<_, _>>().into()
 }
 
-/// The reason of the VM's `Ready`.
+/// The reason of the VM's condition `Ready`.
 #[must_use]
 pub fn ready(vm: Option<&Value>) -> String {
     let conditions = vm
@@ -147,7 +149,7 @@ pub fn ready(vm: Option<&Value>) -> String {
         .to_owned()
 }
 
-/// Names of fields that tell times and versions.
+/// Names of fields with times and versions.
 const PASSING: [&str; 12] = [
     "resourceVersion",
     "creationTimestamp",
@@ -163,7 +165,7 @@ const PASSING: [&str; 12] = [
     "clusterIP",
 ];
 
-/// Takes away what differs from run to run.
+/// Removes values that differ from run to run.
 pub fn strip(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -182,7 +184,7 @@ pub fn strip(value: &mut Value) {
     }
 }
 
-/// What is different, for people.
+/// The differences, as text.
 #[must_use]
 pub fn difference(expected: &BTreeMap<String, Value>, found: &BTreeMap<String, Value>) -> String {
     let keys: BTreeSet<&String> = expected.keys().chain(found.keys()).collect();
@@ -199,7 +201,7 @@ pub fn difference(expected: &BTreeMap<String, Value>, found: &BTreeMap<String, V
     lines.join("\n    ")
 }
 
-/// Conditions by their types.
+/// Conditions by type.
 fn by_type(value: &Value) -> Option<Value> {
     let items = value.as_array().filter(|items| !items.is_empty())?;
     items
@@ -236,7 +238,7 @@ fn differ(path: &str, expected: &Value, found: &Value, lines: &mut Vec<String>) 
                 .enumerate()
                 .for_each(|(n, (a, b))| differ(&format!("{path}[{n}]"), a, b, lines));
         }
-        // A field with null is not a field that is missing.
+        // A null is not a missing field.
         (a, b) if a != b => lines.push(
             format!("{path}: {a:.200} is {b:.200}")
                 .chars()
@@ -247,7 +249,7 @@ fn differ(path: &str, expected: &Value, found: &Value, lines: &mut Vec<String>) 
     }
 }
 
-/// That the judge can fail.
+/// Tests that differences are found.
 #[cfg(test)]
 mod tests {
     use super::{Content, Value, difference, plain};
@@ -263,7 +265,7 @@ mod tests {
         assert_ne!(difference(&end(1), &BTreeMap::new()), "");
     }
 
-    /// A run in which the VM and its pod have such UIDs; the second pod, after one that has crashed.
+    /// A run whose VM and pod have these UIDs. The pod is the second one, after a crash of the first.
     fn run(n: u8, change: impl Fn(&mut Value, &mut Value)) -> Content {
         let mut vm = json!({
             "metadata": {"name": "vm", "uid": format!("{n}-vm"), "generation": 3 + n},
@@ -297,10 +299,10 @@ mod tests {
         );
         for other in ["1-second", "1-zeroth", "nobody's"] {
             let present = run(1, |vm, _| vm["status"]["restarts"]["podUid"] = other.into());
-            let told = difference(&expected, &present);
+            let found = difference(&expected, &present);
             assert!(
-                told.starts_with("VirtualMachine/vm.status.restarts.podUid: "),
-                "{told}"
+                found.starts_with("VirtualMachine/vm.status.restarts.podUid: "),
+                "{found}"
             );
         }
         let older = changed(|vm, _| vm["status"]["observedGeneration"] = 3.into());

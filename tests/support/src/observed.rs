@@ -1,4 +1,4 @@
-//! A VM without children, as a reconcile sees it.
+//! `Observed` values of a VM without children.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -8,8 +8,8 @@ use std::time::Duration;
 use vm_operator::api::VirtualMachine;
 use vm_operator::controllers::vm::observe::Observed;
 
-/// What is seen of that VM if it has no children.
-pub fn alone(vm: VirtualMachine) -> Observed {
+/// The observed state of that VM without children.
+pub fn observed_without_children(vm: VirtualMachine) -> Observed {
     Observed {
         vm: Arc::new(vm),
         config_map: None,
@@ -26,10 +26,10 @@ pub fn alone(vm: VirtualMachine) -> Observed {
     }
 }
 
-/// A VM of that spec, if the types can hold it.
-pub fn of_spec(spec: Value) -> Result<Observed, serde_json::Error> {
+/// The observed state of a VM with that spec. It fails if the spec does not match the types.
+pub fn observed_of_spec(spec: Value) -> Result<Observed, serde_json::Error> {
     let metadata = json!({"name": "vm", "namespace": "ns", "uid": "vm-uid", "generation": 1});
     let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
     let vm = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
-    serde_json::from_value(vm).map(alone)
+    serde_json::from_value(vm).map(observed_without_children)
 }

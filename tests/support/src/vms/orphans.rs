@@ -1,10 +1,10 @@
-//! What an earlier VM of the same name has left.
+//! The orphaned objects of a previous VM with the same name.
 
-use crate::played::Cluster;
+use crate::components::Cluster;
 use serde_json::json;
 use vm_operator::api::vm::names;
 
-/// Makes all of it but the claims, which belong to no VM.
+/// Creates all of them except the PVCs, which no VM owns.
 pub async fn make(cluster: &Cluster, namespace: &str) {
     let owner = names::owner("vm", "an-earlier-vm");
     let pod = json!({"restartPolicy": "Never", "containers": [{"name": "vm", "image": "r"}]});

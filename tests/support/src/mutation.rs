@@ -1,4 +1,4 @@
-//! Values in which something is changed into what nobody would write.
+//! Mutations: values in which parts are replaced by values that no user would write.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Value, json};
 
-/// So many of the values with one or two places changed into something that nobody would write.
+/// This number of mutations of the values, each with one or two replaced parts.
 pub fn mutated(values: Vec<Value>, seed: [u8; 32], count: usize) -> Vec<Value> {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
@@ -75,7 +75,7 @@ fn nonsense() -> BoxedStrategy<Value> {
     .boxed()
 }
 
-/// How many values are in the value, itself included.
+/// The number of values inside the value, including itself.
 fn places(value: &Value) -> usize {
     match value {
         Value::Object(fields) => 1 + fields.values().map(places).sum::<usize>(),
@@ -84,7 +84,7 @@ fn places(value: &Value) -> usize {
     }
 }
 
-/// Puts the other value at that place, counted from the root.
+/// Replaces the value at that position, counted from the root.
 fn change(value: &mut Value, place: &mut usize, other: Value) -> Option<Value> {
     if *place == 0 {
         *value = other;

@@ -1,0 +1,353 @@
+//! A simulation of the other Kubernetes components on an API server: scheduler, volume binder, kubelet, the runner in
+//! the pod, and garbage collector. It also records the history of each object.
+
+mod reactions;
+
+use crate::signal::Signal;
+use futures::{StreamExt, TryStreamExt};
+use kube::Client;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch,
+    PatchParams, PostParams, Preconditions, WatchEvent, WatchParams,
+};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The watched kinds: group, version, kind and plural name.
+pub const KINDS: [(&str, &str, &str, &str); 6] = [
+    ("vmoperator.jdrupes.org", "v1", "VirtualMachine", "vms"),
+    ("", "v1", "Pod", "pods"),
+    ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
+    ("", "v1", "ConfigMap", "configmaps"),
+    ("", "v1", "Secret", "secrets"),
+    ("", "v1", "Service", "services"),
+];
+
+/// Kinds of the tests of the generic layer. A real API server does not know them.
+pub const TEST_KINDS: [(&str, &str, &str, &str); 2] = [
+    ("example.org", "v1", "Note", "notes"),
+    ("example.org", "v1", "Site", "sites"),
+];
+
+/// Cluster-scoped kinds.
+const CLUSTER_SCOPED: [&str; 1] = ["Site"];
+
+/// Kinds whose objects own others.
+const OWNER_KINDS: [&str; 3] = ["VirtualMachine", "Note", "Site"];
+
+/// The API of a kind, in that namespace or in all.
+#[must_use]
+pub fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+    let (group, version, _, plural) = KINDS
+        .into_iter()
+        .chain(TEST_KINDS)
+        .find(|(_, _, name, _)| *name == kind)
+        .unwrap();
+    let resource =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+    match namespace.filter(|_| !CLUSTER_SCOPED.contains(&kind)) {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    }
+}
+
+/// A state of an object, or its deletion.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// The resource version.
+    pub revision: u64,
+    /// The kind of the object.
+    pub kind: &'static str,
+    /// Whether this is the last state before the object was removed.
+    pub deleted: bool,
+    /// The object in this state.
+    pub object: Value,
+}
+
+#[derive(Default)]
+struct Recorded {
+    /// By namespace.
+    history: BTreeMap<String, Vec<Entry>>,
+    /// By namespace, kind and name.
+    present: BTreeMap<String, BTreeMap<(&'static str, String), Value>>,
+    /// UIDs of deleted VMs.
+    dead: BTreeSet<String>,
+    /// Failures of the simulated components, by namespace.
+    failures: BTreeMap<String, Vec<String>>,
+}
+
+/// The simulated cluster.
+#[derive(Clone)]
+pub struct Cluster {
+    /// The client of all components except the operator.
+    pub client: Client,
+    recorded: Arc<Mutex<Recorded>>,
+    /// The only namespace that is recorded. It includes objects of other namespaces whose names begin with it.
+    only: Option<Arc<str>>,
+    /// Raised at each change.
+    pub changed: Signal,
+}
+
+impl Cluster {
+    /// Starts to watch all kinds and to simulate the components.
+    pub async fn start(client: Client) -> Self {
+        Self::follow_kinds(client, None, KINDS.map(|(_, _, kind, _)| kind).to_vec()).await
+    }
+
+    /// The same for a cluster with a single run, whose objects all count as those of that namespace.
+    pub async fn start_single(client: Client, namespace: &str, kind: &'static str) -> Self {
+        // Definitions of other controllers are not installed.
+        let built_in = KINDS.into_iter().filter(|(group, ..)| group.is_empty());
+        let mut kinds: Vec<_> = built_in.map(|(_, _, kind, _)| kind).collect();
+        kinds.push(kind);
+        Self::follow_kinds(client, Some(namespace.into()), kinds).await
+    }
+
+    async fn follow_kinds(
+        client: Client,
+        only: Option<Arc<str>>,
+        kinds: Vec<&'static str>,
+    ) -> Self {
+        let cluster = Self {
+            client,
+            recorded: Arc::default(),
+            only,
+            changed: Signal::default(),
+        };
+        for kind in kinds {
+            let list = api(&cluster.client, kind, None)
+                .list(&ListParams::default())
+                .await
+                .unwrap();
+            let from = list.metadata.resource_version.unwrap();
+            let cluster = cluster.clone();
+            tokio::spawn(async move { cluster.follow(kind, from).await });
+        }
+        cluster
+    }
+
+    async fn follow(self, kind: &'static str, mut from: String) {
+        let api = api(&self.client, kind, None);
+        loop {
+            let Ok(events) = api.watch(&WatchParams::default(), &from).await else {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            };
+            let mut events = events.boxed();
+            while let Ok(Some(event)) = events.try_next().await {
+                let (object, deleted) = match event {
+                    WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, false),
+                    WatchEvent::Deleted(object) => (object, true),
+                    WatchEvent::Bookmark(bookmark) => {
+                        from = bookmark.metadata.resource_version;
+                        continue;
+                    }
+                    WatchEvent::Error(error) => panic!("the history has a gap: {error:?}"),
+                };
+                from = object.metadata.resource_version.clone().unwrap();
+                let object = serde_json::to_value(&object).unwrap();
+                self.record(Entry {
+                    revision: from.parse().unwrap(),
+                    kind,
+                    deleted,
+                    object: object.clone(),
+                });
+                tokio::spawn(self.clone().react(kind, deleted, object));
+            }
+        }
+    }
+
+    fn record(&self, entry: Entry) {
+        let text = |path: &str| {
+            entry
+                .object
+                .pointer(path)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let (mut namespace, mut name) = (text("/metadata/namespace"), text("/metadata/name"));
+        if let Some(only) = self.only.as_deref().filter(|only| *only != namespace) {
+            if !namespace.is_empty() {
+                name = format!("{namespace}/{name}");
+            }
+            namespace = only.to_owned();
+        }
+        let mut seen = self.recorded.lock().unwrap();
+        let present = seen.present.entry(namespace.clone()).or_default();
+        match entry.deleted {
+            true => present.remove(&(entry.kind, name)),
+            false => present.insert((entry.kind, name), entry.object.clone()),
+        };
+        if entry.deleted && OWNER_KINDS.contains(&entry.kind) {
+            seen.dead.insert(text("/metadata/uid"));
+        }
+        seen.history.entry(namespace).or_default().push(entry);
+        drop(seen);
+        self.changed.raise();
+    }
+
+    /// The present objects of a namespace, by kind and name.
+    #[must_use]
+    pub fn present(&self, namespace: &str) -> BTreeMap<(&'static str, String), Value> {
+        self.recorded
+            .lock()
+            .unwrap()
+            .present
+            .get(namespace)
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// The number of changes in a namespace.
+    #[must_use]
+    pub fn changes(&self, namespace: &str) -> usize {
+        self.recorded
+            .lock()
+            .unwrap()
+            .history
+            .get(namespace)
+            .map_or(0, Vec::len)
+    }
+
+    /// UIDs of the deleted pods, the newest first.
+    #[must_use]
+    pub fn deleted_pods(&self, namespace: &str) -> Vec<String> {
+        let seen = self.recorded.lock().unwrap();
+        let pods = seen
+            .history
+            .get(namespace)
+            .into_iter()
+            .flatten()
+            .filter(|entry| entry.kind == "Pod" && entry.deleted);
+        pods.rev()
+            .filter_map(|pod| {
+                pod.object["metadata"]["uid"]
+                    .as_str()
+                    .map(ToOwned::to_owned)
+            })
+            .collect()
+    }
+
+    /// The object with that name.
+    #[must_use]
+    pub fn get(&self, namespace: &str, kind: &'static str, name: &str) -> Option<Value> {
+        self.recorded
+            .lock()
+            .unwrap()
+            .present
+            .get(namespace)?
+            .get(&(kind, name.to_owned()))
+            .cloned()
+    }
+
+    /// The resource version of an object.
+    #[must_use]
+    pub fn version(&self, namespace: &str, kind: &'static str, name: &str) -> Option<String> {
+        let seen = self.recorded.lock().unwrap();
+        let object = seen.present.get(namespace)?.get(&(kind, name.to_owned()))?;
+        object["metadata"]["resourceVersion"]
+            .as_str()
+            .map(ToOwned::to_owned)
+    }
+
+    /// Kinds and names of a VM's children.
+    #[must_use]
+    pub fn of_vm(&self, namespace: &str, vm: &str) -> BTreeSet<(&'static str, String)> {
+        let seen = self.recorded.lock().unwrap();
+        let present = seen.present.get(namespace).into_iter().flatten();
+        let of_vm = present
+            .filter(|(_, object)| object["metadata"]["labels"]["app.kubernetes.io/instance"] == vm);
+        of_vm.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Deletes the recorded history.
+    pub fn clear_history(&self) {
+        self.recorded.lock().unwrap().history.clear();
+    }
+
+    /// Returns the history of a namespace in order, and deletes it.
+    #[must_use]
+    pub fn take_history(&self, namespace: &str) -> Vec<Entry> {
+        let mut seen = self.recorded.lock().unwrap();
+        seen.present.remove(namespace);
+        let mut history = seen.history.remove(namespace).unwrap_or_default();
+        history.sort_by_key(|entry| entry.revision);
+        history
+    }
+
+    /// Failures of the simulated components in a namespace.
+    #[must_use]
+    pub fn failures(&self, namespace: &str) -> Vec<String> {
+        self.recorded
+            .lock()
+            .unwrap()
+            .failures
+            .get(namespace)
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// Creates an object as another client than the operator, and returns it.
+    pub async fn make(&self, namespace: &str, kind: &str, object: Value) -> Value {
+        let objects = api(&self.client, kind, Some(namespace));
+        let made = objects
+            .create(
+                &PostParams::default(),
+                &serde_json::from_value(object).unwrap(),
+            )
+            .await
+            .unwrap();
+        serde_json::to_value(made).unwrap()
+    }
+
+    /// Patches an object as another client than the operator.
+    ///
+    /// # Errors
+    /// The API server rejects the patch.
+    pub async fn merge(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        patch: Value,
+    ) -> Result<(), kube::Error> {
+        let api = api(&self.client, kind, Some(namespace));
+        let params = PatchParams {
+            field_manager: Some("test".to_owned()),
+            ..PatchParams::default()
+        };
+        match subresource {
+            "" => api.patch(name, &params, &Patch::Merge(&patch)).await,
+            _ => {
+                api.patch_subresource(subresource, name, &params, &Patch::Merge(&patch))
+                    .await
+            }
+        }
+        .map(drop)
+    }
+
+    async fn delete(
+        &self,
+        kind: &str,
+        namespace: &str,
+        object: &Value,
+        grace: u32,
+    ) -> Result<(), kube::Error> {
+        let uid = object["metadata"]["uid"].as_str().map(ToOwned::to_owned);
+        let params = DeleteParams::default()
+            .grace_period(grace)
+            .preconditions(Preconditions {
+                uid,
+                resource_version: None,
+            });
+        let name = object["metadata"]["name"].as_str().unwrap();
+        api(&self.client, kind, Some(namespace))
+            .delete(name, &params)
+            .await
+            .map(drop)
+    }
+}
