@@ -2,10 +2,10 @@
 
 use crate::api::VirtualMachine;
 use crate::api::conditions::{self, ConditionReason, ReadyReason, Wanted};
+use crate::api::diagnosis::Diagnosis;
 use crate::api::vm::{POD_DELETED, Restarts, State, VirtualMachineStatus, names};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{self, Decision, DeleteReason, WaitFor};
-use crate::controllers::vm::diagnose::Problem;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::ownership::{next_step, orphan_next_step, owner};
 use crate::controllers::vm::pod::restart;
@@ -38,7 +38,7 @@ const REFUSALS: [ConditionReason; 6] = [
 pub async fn report(
     observed: &Observed,
     decision: &Decision,
-    problem: Option<Problem>,
+    problem: Option<Diagnosis>,
     notes: Option<&[Wanted]>,
     created: bool,
     ctx: &Context,
@@ -153,7 +153,7 @@ impl Ready {
 
 /// What the VM's state is called.
 #[must_use]
-pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>) -> Ready {
+pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Diagnosis>) -> Ready {
     let name = observed.name();
     let stopping = || {
         (
@@ -174,7 +174,7 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Problem>)
             );
             (ReadyReason::Starting, what)
         }
-        (Some(problem), _) => (problem.reason, problem.message),
+        (Some(problem), _) => (problem.reason, problem.to_string()),
         (
             None,
             Decision::Delete {

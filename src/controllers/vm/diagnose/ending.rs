@@ -5,12 +5,13 @@
 //! Kubernetes then removes the pod, and the VM comes back elsewhere by itself.
 
 use crate::api::conditions::ReadyReason as Reason;
-use crate::controllers::vm::diagnose::{EXPLAIN_DELAY, Problem};
+use crate::api::diagnosis::Diagnosis;
+use crate::controllers::vm::diagnose::EXPLAIN_DELAY;
 use crate::controllers::vm::observe::{Observed, since};
 use crate::controllers::vm::views::PodView;
 
 /// What is wrong with a pod that is ending, or whose node does not answer.
-pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Problem> {
+pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let node_problem = || {
         node_problem(
@@ -45,11 +46,15 @@ pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Problem> {
             format!("pod {name:?} should have ended by {until} and is held by the finalizer {held}")
         }
     };
-    Some(Problem::new(Reason::TerminationOverdue, &what, name))
+    Some(Diagnosis::documented(
+        Reason::TerminationOverdue,
+        &what,
+        name,
+    ))
 }
 
 /// The node is the pod's own, and not that on which the VM has run before.
-pub(super) fn node_problem(observed: &Observed, pod: &PodView, what: &str) -> Problem {
+pub(super) fn node_problem(observed: &Observed, pod: &PodView, what: &str) -> Diagnosis {
     let told = || {
         observed
             .vm
@@ -59,12 +64,12 @@ pub(super) fn node_problem(observed: &Observed, pod: &PodView, what: &str) -> Pr
     };
     let node = pod.spec.node_name.as_deref().or_else(told);
     match node {
-        Some(node) => Problem::new(
+        Some(node) => Diagnosis::documented(
             Reason::NodeUnreachable,
             &format!("node {node:?} {what}"),
             node,
         ),
-        None => Problem::new(
+        None => Diagnosis::documented(
             Reason::NodeUnreachable,
             &format!("the pod's node {what}"),
             "<node>",

@@ -17,6 +17,7 @@ mod starting;
 pub mod warnings;
 
 use crate::api::conditions::ReadyReason;
+use crate::api::diagnosis::Diagnosis;
 use crate::api::vm::State;
 use crate::controllers::vm::observe::{Observed, since};
 use crate::controllers::vm::ownership::{next_step, owner};
@@ -25,7 +26,6 @@ use crate::k8s::error::Error;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use strum::EnumMessage;
 
 /// A pod that waits for a volume, or on its node, is explained after that time. Volumes are provided in seconds, and each
 /// explanation of a shorter wait would be a write and an event for every VM of a node that starts many.
@@ -34,84 +34,57 @@ pub const EXPLAIN_DELAY: Duration = Duration::from_secs(10);
 /// not on a node that starts many VMs.
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A blocking condition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// What kind of thing.
-    pub reason: ReadyReason,
-    /// What is wrong, where, and what to do.
-    pub message: String,
-}
-
 /// The next step where Pod Security rejects a pod. VMs comply with `restricted`, except for these features.
 const POD_SECURITY: &str = "let the namespace admit it (kubectl label namespace NAMESPACE --overwrite \
     pod-security.kubernetes.io/enforce=privileged), or do without what needs it: tap networks of the VM, or the settings \
     accelerator.privileged and deviceAccess; see docs/security.md";
 
-impl Problem {
-    /// The problem, with its cause, and the next step for the object of that name.
-    #[must_use]
-    pub fn new(reason: ReadyReason, what: &str, name: &str) -> Self {
-        let next_step = reason.get_message().unwrap_or_default().replace("{}", name);
-        Self {
-            reason,
-            message: format!("{what}; {next_step}"),
+/// The blocking condition of a VM one of whose objects the API server rejects, or whose name another object has.
+#[must_use]
+pub fn rejected(error: &Error) -> Diagnosis {
+    let problem = error.to_string();
+    match error {
+        Error::Foreign { kind, name, owner } => {
+            let next_step = next_step(owner.as_deref(), kind, name);
+            Diagnosis::new(ReadyReason::NameTaken, problem, next_step)
         }
+        Error::OfEarlier { .. } => Diagnosis::new(ReadyReason::Starting, problem, ""),
+        _ if problem.contains("violates PodSecurity") => {
+            Diagnosis::new(ReadyReason::PolicyRefused, problem, POD_SECURITY)
+        }
+        _ => Diagnosis::documented(rejection_reason(&problem, error.code()), &problem, ""),
     }
+}
 
-    /// The API server's refusal of an object.
-    #[must_use]
-    pub fn rejected(error: &Error) -> Self {
-        if let Error::Foreign { kind, name, owner } = error {
-            let message = format!("{error}; {}", next_step(owner.as_deref(), kind, name));
-            return Self {
-                reason: ReadyReason::NameTaken,
-                message,
-            };
-        }
-        let what = error.to_string();
-        if matches!(error, Error::OfEarlier { .. }) {
-            return Self {
-                reason: ReadyReason::Starting,
-                message: what,
-            };
-        }
-        if what.contains("violates PodSecurity") {
-            let message = format!("{what}; {POD_SECURITY}");
-            return Self {
-                reason: ReadyReason::PolicyRefused,
-                message,
-            };
-        }
-        let says = |words: &[&str]| words.iter().any(|words| what.contains(words));
-        let reason = if says(&["exceeded quota"]) {
-            ReadyReason::QuotaExceeded
-        } else if says(&[
-            "denied the request",
-            "denied request",
-            "must specify",
-            "LimitRange",
-        ]) {
-            ReadyReason::PolicyRefused
-        } else if error.code() == Some(403)
-            && says(&[
-                "cannot create resource",
-                "cannot patch resource",
-                "cannot get resource",
-                "cannot delete resource",
-            ])
-        {
-            ReadyReason::NotAuthorized
-        } else {
-            ReadyReason::Rejected
-        };
-        Self::new(reason, &what, "")
+/// The reason of a rejection with that message.
+fn rejection_reason(message: &str, code: Option<u16>) -> ReadyReason {
+    let says = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
+    let policies = [
+        "denied the request",
+        "denied request",
+        "must specify",
+        "LimitRange",
+    ];
+    let rights = [
+        "cannot create resource",
+        "cannot patch resource",
+        "cannot get resource",
+        "cannot delete resource",
+    ];
+    if says(&["exceeded quota"]) {
+        ReadyReason::QuotaExceeded
+    } else if says(&policies) {
+        ReadyReason::PolicyRefused
+    } else if code == Some(403) && says(&rights) {
+        ReadyReason::NotAuthorized
+    } else {
+        ReadyReason::Rejected
     }
 }
 
 /// The blocking condition of a VM.
 #[must_use]
-pub fn explain(observed: &Observed) -> Option<Problem> {
+pub fn explain(observed: &Observed) -> Option<Diagnosis> {
     let any_pod = observed.pod.as_ref()?;
     let is_ending = any_pod.metadata.deletion_timestamp.is_some();
     let wanted = observed.vm.spec.vm.state == State::Running;
@@ -156,7 +129,7 @@ fn next_look(start: Timestamp, now: Timestamp) -> Duration {
 
 /// The blocking condition of a pod that fetches an image and has not begun; and when to look again.
 #[must_use]
-pub fn of_fetch(observed: &Observed, pod: &PodView) -> (Option<Problem>, Option<Duration>) {
+pub fn of_fetch(observed: &Observed, pod: &PodView) -> (Option<Diagnosis>, Option<Duration>) {
     let recheck = starting::waits_since(pod).map(|start| next_look(start, observed.now));
     (
         starting::explain(observed, pod, &repository(observed)),
@@ -199,14 +172,11 @@ fn repository(observed: &Observed) -> Vec<&ClaimView> {
     observed.image_repository.as_deref().into_iter().collect()
 }
 
-fn taken(pod: &PodView) -> Problem {
+fn taken(pod: &PodView) -> Diagnosis {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let next = next_step(owner(pod, name).as_deref(), "pod", name);
-    let message = format!("pod {name:?} exists and is not controlled by this VM; {next}");
-    Problem {
-        reason: ReadyReason::NameTaken,
-        message,
-    }
+    let problem = format!("pod {name:?} exists and is not controlled by this VM");
+    Diagnosis::new(ReadyReason::NameTaken, problem, next)
 }
 
 #[cfg(test)]

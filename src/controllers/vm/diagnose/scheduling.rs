@@ -2,7 +2,7 @@
 //! provides none, and an extended resource that is missing. All others are in the scheduler's message.
 
 use crate::api::conditions::ReadyReason as Reason;
-use crate::controllers::vm::diagnose::Problem;
+use crate::api::diagnosis::Diagnosis;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::views::{ClaimView, PodView};
 
@@ -12,12 +12,12 @@ pub(super) fn explain(
     pod: &PodView,
     message: &str,
     claims: &[&ClaimView],
-) -> Problem {
+) -> Diagnosis {
     let unbound = unbound(message, claims);
     let name = |claim: &ClaimView| claim.metadata.name.clone().unwrap_or_default();
     if let Some(claim) = unbound.iter().find(|claim| claim.status.phase == "Lost") {
         let claim = name(claim);
-        return Problem::new(
+        return Diagnosis::documented(
             Reason::ClaimLost,
             &format!("claim {claim:?} has lost its volume ({message})"),
             &claim,
@@ -31,7 +31,7 @@ pub(super) fn explain(
         .find(|(_, warning)| warning.reason == "ProvisioningFailed")
     {
         let (claim, note) = (name(claim), &warning.note);
-        return Problem::new(
+        return Diagnosis::documented(
             Reason::ProvisioningFailed,
             &format!("claim {claim:?} gets no volume ({note})"),
             &claim,
@@ -43,7 +43,7 @@ pub(super) fn explain(
         .min_by_key(|claim| claim.spec.storage_class_name.as_deref() != Some(""))
     {
         let claim = name(claim);
-        return Problem::new(
+        return Diagnosis::documented(
             Reason::ClaimPending,
             &format!("claim {claim:?} has no volume ({message})"),
             &claim,
@@ -62,7 +62,7 @@ pub(super) fn explain(
         } else {
             (Reason::Unschedulable, "no node takes the pod".to_owned())
         };
-    Problem::new(
+    Diagnosis::documented(
         reason,
         &format!("{what} ({message})"),
         pod.metadata.name.as_deref().unwrap_or_default(),

@@ -2,9 +2,8 @@
 //! node and its claims.
 
 use crate::api::conditions::{self, ConditionReason, ReadyReason as Reason};
-use crate::controllers::vm::diagnose::{
-    EXPLAIN_DELAY, Problem, SILENCE_TIMEOUT, ending, scheduling,
-};
+use crate::api::diagnosis::Diagnosis;
+use crate::controllers::vm::diagnose::{EXPLAIN_DELAY, SILENCE_TIMEOUT, ending, scheduling};
 use crate::controllers::vm::observe::{Observed, since};
 use crate::controllers::vm::views::{ClaimView, PodConditionView, PodView, Warning};
 use k8s_openapi::jiff::Timestamp;
@@ -14,7 +13,7 @@ pub(super) fn explain(
     observed: &Observed,
     pod: &PodView,
     claims: &[&ClaimView],
-) -> Option<Problem> {
+) -> Option<Diagnosis> {
     waiting_container(pod).or_else(|| match unschedulable(pod) {
         // A volume may be on its way; other causes do not end by themselves.
         Some(message) if !scheduling::is_about_volumes(message) || is_overdue(observed, pod) => {
@@ -63,7 +62,7 @@ pub(super) fn suspects(observed: &Observed, pod: &PodView, claims: &[&ClaimView]
 }
 
 /// The pod has a node, and the node's kubelet has not reported its containers.
-fn node_is_silent(observed: &Observed, pod: &PodView) -> Option<Problem> {
+fn node_is_silent(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     let start = waits_since(pod).filter(|_| pod.status.container_statuses.is_empty())?;
     let is_silent = since(start, observed.now) >= SILENCE_TIMEOUT;
     is_silent.then(|| {
@@ -92,17 +91,17 @@ pub(super) fn runner_silent_since(observed: &Observed, pod: &PodView) -> Option<
 }
 
 /// The pod is ready, and its runner has reported nothing for too long.
-pub(super) fn runner_is_silent(observed: &Observed, pod: &PodView) -> Option<Problem> {
+pub(super) fn runner_is_silent(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     let silent = since(runner_silent_since(observed, pod)?, observed.now);
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let what = format!(
         "pod {name:?} runs, and its runner has reported nothing for {} s",
         SILENCE_TIMEOUT.as_secs()
     );
-    (silent >= SILENCE_TIMEOUT).then(|| Problem::new(Reason::RunnerSilent, &what, name))
+    (silent >= SILENCE_TIMEOUT).then(|| Diagnosis::documented(Reason::RunnerSilent, &what, name))
 }
 
-fn waiting_container(pod: &PodView) -> Option<Problem> {
+fn waiting_container(pod: &PodView) -> Option<Diagnosis> {
     let container = pod
         .status
         .container_statuses
@@ -123,14 +122,14 @@ fn waiting_container(pod: &PodView) -> Option<Problem> {
                 "image {:?} cannot be pulled ({why}: {message})",
                 container.image
             );
-            Some(Problem::new(Reason::ImagePullFailed, &what, name))
+            Some(Diagnosis::documented(Reason::ImagePullFailed, &what, name))
         }
         why @ ("CreateContainerConfigError"
         | "CreateContainerError"
         | "RunContainerError"
         | "CrashLoopBackOff") => {
             let what = format!("the container cannot be started ({why}: {message})");
-            Some(Problem::new(Reason::ContainerFailed, &what, name))
+            Some(Diagnosis::documented(Reason::ContainerFailed, &what, name))
         }
         _ => None,
     }
@@ -155,7 +154,7 @@ const BEFORE_CONTAINERS: [&str; 4] = [
 ];
 
 /// The pod has a node, and there is a warning about it.
-fn warned(observed: &Observed, pod: &PodView) -> Option<Problem> {
+fn warned(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     let Warning { reason, note } = observed.warnings.get(pod.metadata.uid.as_ref()?)?;
     if pod.condition("PodReadyToStartContainers").is_some()
         && BEFORE_CONTAINERS.contains(&reason.as_str())
@@ -192,5 +191,9 @@ fn warned(observed: &Observed, pod: &PodView) -> Option<Problem> {
             &*format!("Kubernetes warns about pod {name:?}: {other}"),
         ),
     };
-    Some(Problem::new(reason, &format!("{what} ({note})"), name))
+    Some(Diagnosis::documented(
+        reason,
+        &format!("{what} ({note})"),
+        name,
+    ))
 }

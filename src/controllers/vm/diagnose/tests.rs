@@ -72,12 +72,12 @@ fn scheduled_for(seconds: i64, condition: &str, containers: Value) -> Observed {
 fn is_told(observed: &Observed, reason: Reason, words: &[&str]) {
     let problem =
         explain(observed).unwrap_or_else(|| panic!("nothing is told, but {reason:?} should be"));
-    assert_eq!(problem.reason, reason, "{}", problem.message);
+    assert_eq!(problem.reason, reason, "{problem}");
     for words in words {
         assert!(
-            problem.message.contains(words),
+            problem.to_string().contains(words),
             "{words:?} is not in {:?}",
-            problem.message
+            problem
         );
     }
 }
@@ -162,7 +162,7 @@ fn pod_without_a_node_is_explained_with_the_schedulers_message() {
         assert!(
             !explain(&bound(10))
                 .unwrap()
-                .message
+                .to_string()
                 .contains("delete the claim")
         );
         assert_eq!(
@@ -215,7 +215,7 @@ fn claim_without_a_volume_is_named_and_only_an_empty_one_may_be_deleted() {
     );
     let lost = with_claim(refused, "vm-x-disk", "fast", "Lost");
     is_told(&lost, Reason::ClaimLost, &["\"vm-x-disk\"", "restore"]);
-    assert!(!explain(&lost).unwrap().message.contains("delete"));
+    assert!(!explain(&lost).unwrap().to_string().contains("delete"));
     // It waits for the pod to get a node.
     let room = "0/1 nodes are available: 1 Insufficient memory.";
     let waits = with_claim(
@@ -513,7 +513,7 @@ fn a_refusal_says_what_refuses() {
         let status =
             json!({"status": "Failure", "code": code, "message": message, "reason": "Forbidden"});
         let source = kube::Error::Api(serde_json::from_value(status).unwrap());
-        Problem::rejected(&Error::Api {
+        rejected(&Error::Api {
             verb: "create",
             kind: "Pod",
             name: "vm".to_owned(),
@@ -549,18 +549,13 @@ fn a_refusal_says_what_refuses() {
         let problem = refused(403, message);
         assert_eq!(problem.reason, reason, "{message}");
         assert!(
-            problem.message.contains(message) && problem.message.contains("Pod vm"),
+            problem.to_string().contains(message) && problem.to_string().contains("Pod vm"),
             "{}",
-            problem.message
+            problem
         );
         let says_how = problem
-            .message
+            .to_string()
             .contains("enforce=privileged), or do without");
-        assert_eq!(
-            says_how,
-            message.contains("PodSecurity"),
-            "{}",
-            problem.message
-        );
+        assert_eq!(says_how, message.contains("PodSecurity"), "{}", problem);
     }
 }

@@ -1,13 +1,14 @@
 //! (pure) The runner's configuration, from the VM's spec.
 
 use crate::api::VirtualMachine;
+use crate::api::diagnosis::Diagnosis;
 use crate::api::logging::level;
 use crate::api::quantity::Bytes;
 use crate::api::runner::config;
 use crate::api::vm::{Forward, Machine, Network, Protocol, Spice, TapNetwork, UserNetwork, names};
 use crate::controllers::vm::fetch::Media;
 use crate::controllers::vm::images::is_remote;
-use crate::controllers::vm::plan::{DiskPlan, Invalid, Place, invalid};
+use crate::controllers::vm::plan::{DiskPlan, Place, invalid};
 use crate::settings::{self, Policy};
 use kube::ResourceExt;
 use serde::de::value::Error as ValueError;
@@ -21,7 +22,7 @@ pub(super) fn runner_config(
     (disks, media): (&[DiskPlan], &Media),
     settings: &settings::Reconciler,
     cloud_init: Option<config::CloudInit>,
-) -> Result<config::RunnerConfig, Invalid> {
+) -> Result<config::RunnerConfig, Diagnosis> {
     let machine = &vm.spec.vm;
     let topology = machine.cpu_topology.clone();
     let part = |n: Option<i64>| n.and_then(|n| u32::try_from(n).ok()).unwrap_or_default();
@@ -69,7 +70,7 @@ pub(super) fn runner_config(
 }
 
 /// The text as a type of the runner's configuration.
-fn typed<T: for<'de> Deserialize<'de>>(field: &str, text: &str) -> Result<T, Invalid> {
+fn typed<T: for<'de> Deserialize<'de>>(field: &str, text: &str) -> Result<T, Diagnosis> {
     let value: Result<T, ValueError> = T::deserialize(text.into_deserializer());
     value.or_else(|error| invalid(field, error.to_string(), "correct the value"))
 }
@@ -95,7 +96,11 @@ pub(super) fn file(config: &config::RunnerConfig) -> String {
 }
 
 /// Refuses what the API server would refuse without naming a field of the VM.
-pub(super) fn fits(vm: &VirtualMachine, file: &str, logging: Option<&str>) -> Result<(), Invalid> {
+pub(super) fn fits(
+    vm: &VirtualMachine,
+    file: &str,
+    logging: Option<&str>,
+) -> Result<(), Diagnosis> {
     let logging = logging.map_or(0, str::len);
     let all = file.len() + logging;
     let (field, step) = match &vm.spec.logging_properties {
@@ -139,7 +144,7 @@ fn log_level(vm: &VirtualMachine, settings: &settings::Reconciler) -> Option<Str
         .map(str::to_owned)
 }
 
-fn networks(machine: &Machine) -> Result<Vec<config::NetworkConfig>, Invalid> {
+fn networks(machine: &Machine) -> Result<Vec<config::NetworkConfig>, Diagnosis> {
     let forward = |f: &Forward| config::ForwardConfig {
         port: u16::try_from(f.port).unwrap_or_default(),
         guest_port: u16::try_from(f.guest_port).unwrap_or_default(),
@@ -181,7 +186,7 @@ fn drives(
     machine: &Machine,
     disks: &[DiskPlan],
     media: &Media,
-) -> Result<Vec<config::DriveConfig>, Invalid> {
+) -> Result<Vec<config::DriveConfig>, Diagnosis> {
     let mut disks = disks.iter();
     let mut drives = Vec::new();
     for (i, disk) in machine.disks.iter().enumerate() {
@@ -219,7 +224,7 @@ fn drive(disk: &DiskPlan) -> config::DriveConfig {
 }
 
 /// What is in the CD drive at that place.
-fn medium(i: usize, image: &str, media: &Media) -> Result<String, Invalid> {
+fn medium(i: usize, image: &str, media: &Media) -> Result<String, Diagnosis> {
     if !is_remote(image) {
         return cd_image(&format!("spec.vm.disks[{i}].cdrom.image"), image);
     }
@@ -232,7 +237,7 @@ fn medium(i: usize, image: &str, media: &Media) -> Result<String, Invalid> {
 }
 
 /// Path of a CD image: inside the image repository, or none.
-fn cd_image(field: &str, image: &str) -> Result<String, Invalid> {
+fn cd_image(field: &str, image: &str) -> Result<String, Diagnosis> {
     let image = image.strip_prefix("file://").unwrap_or(image);
     if image.is_empty() {
         return Ok(String::new());
@@ -253,7 +258,7 @@ pub(super) fn hide_display(config: &mut config::RunnerConfig) {
     }
 }
 
-fn display(machine: &Machine) -> Result<config::DisplayConfig, Invalid> {
+fn display(machine: &Machine) -> Result<config::DisplayConfig, Diagnosis> {
     let display = &machine.display;
     let video = |video: &String| typed("spec.vm.display.spice.streamingVideo", video);
     let spice = |spice: &Spice| {

@@ -1,9 +1,10 @@
 //! (pure) The disks and their claims.
 
+use crate::api::diagnosis::Diagnosis;
 use crate::api::quantity::Bytes;
 use crate::api::vm::{ClaimMetadata, ClaimSpec, names};
 use crate::controllers::vm::observe::{self, Observed};
-use crate::controllers::vm::plan::{Invalid, invalid};
+use crate::controllers::vm::plan::invalid;
 use crate::controllers::vm::views::{ClaimView, owner_of};
 use kube::ResourceExt;
 use std::collections::BTreeSet;
@@ -85,7 +86,7 @@ impl DiskPlan {
     }
 }
 
-pub(super) fn disks(observed: &Observed) -> Result<Vec<DiskPlan>, Invalid> {
+pub(super) fn disks(observed: &Observed) -> Result<Vec<DiskPlan>, Diagnosis> {
     let vm = &observed.vm;
     let mut seen = BTreeSet::new();
     let mut plans = Vec::new();

@@ -1,14 +1,15 @@
 //! (pure) The machine's CPUs, memory and ports.
 
+use crate::api::diagnosis::Diagnosis;
 use crate::api::quantity::Bytes;
 use crate::api::vm::{CpuTopology, Forward, Machine, PageSize, Protocol};
-use crate::controllers::vm::plan::{Invalid, invalid};
+use crate::controllers::vm::plan::invalid;
 use std::collections::BTreeSet;
 
 /// What an x86 machine can address.
 const LARGEST: Bytes = Bytes(1 << 52);
 
-pub(super) fn size(field: &str, text: &str) -> Result<Bytes, Invalid> {
+pub(super) fn size(field: &str, text: &str) -> Result<Bytes, Diagnosis> {
     let bytes = text
         .parse::<Bytes>()
         .or_else(|e| invalid(field, e.to_string(), "correct the size"))?;
@@ -31,7 +32,7 @@ pub(super) fn size(field: &str, text: &str) -> Result<Bytes, Invalid> {
 
 /// Memory of the machine: maximum, and the current one if it is given. One above the maximum cannot be admitted any
 /// more; where it was stored before, it means all there is, as it did then.
-pub(super) fn memory(machine: &Machine) -> Result<(Bytes, Option<Bytes>), Invalid> {
+pub(super) fn memory(machine: &Machine) -> Result<(Bytes, Option<Bytes>), Diagnosis> {
     let maximum = size("spec.vm.maximumRam", &machine.maximum_ram)?;
     let current = machine
         .current_ram
@@ -66,7 +67,7 @@ pub(super) fn whole_mebibytes(ram: Bytes) -> Bytes {
 }
 
 /// CPUs of the machine: maximum and current.
-pub(super) fn cpus(machine: &Machine) -> Result<(u32, u32), Invalid> {
+pub(super) fn cpus(machine: &Machine) -> Result<(u32, u32), Diagnosis> {
     let at_least_one = |n: i64| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
     let maximum = match (&machine.cpu_topology, machine.maximum_cpus) {
         (Some(t), _) => [
@@ -105,7 +106,7 @@ pub(super) fn forwards(
     machine: &Machine,
     spice_port: Option<i64>,
     metrics_port: Option<i64>,
-) -> Result<Vec<Forward>, Invalid> {
+) -> Result<Vec<Forward>, Diagnosis> {
     let mut taken: BTreeSet<(i64, &str)> =
         spice_port.map(|port| (port, "TCP")).into_iter().collect();
     if let Some(port) = metrics_port.filter(|port| !taken.insert((*port, "TCP"))) {

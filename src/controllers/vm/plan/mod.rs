@@ -1,6 +1,6 @@
 //! (pure) The VM as it will be run: every default merged, every value checked.
 //!
-//! What the schema can check is checked before an object gets here. What it cannot see ends here as [`Invalid`],
+//! What the schema can check is checked before an object gets here. What it cannot see ends here as a [`Diagnosis`],
 //! which names the field, the reason and the next step; nothing of an invalid VM is made or changed.
 
 mod config;
@@ -21,9 +21,9 @@ pub use service::ServicePlan;
 
 use crate::api::VirtualMachine;
 use crate::api::conditions::ReadyReason;
+use crate::api::diagnosis::Diagnosis;
 use crate::api::runner::config::RunnerConfig;
 use crate::api::vm::{Forward, SecretKeyRef, names};
-use crate::controllers::vm::diagnose::Problem;
 use crate::controllers::vm::fetch::{self, Fetch, Media};
 use crate::controllers::vm::images;
 use crate::controllers::vm::observe::{self, Observed};
@@ -103,40 +103,14 @@ pub struct Plan {
     pub restart_request: Option<i64>,
 }
 
-/// A VM that cannot be run as it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Invalid {
-    /// The field, from the object's root.
-    pub field: String,
-    /// What is wrong with it.
-    pub why: String,
-    /// What to do.
-    pub next_step: String,
-}
-
-impl From<&Invalid> for Problem {
-    fn from(invalid: &Invalid) -> Self {
-        let Invalid {
-            field,
-            why,
-            next_step,
-        } = invalid;
-        Self {
-            reason: ReadyReason::InvalidSpec,
-            message: format!("{field}: {why}; {next_step}"),
-        }
-    }
-}
-
 fn invalid<T>(
     field: impl Into<String>,
-    why: impl Into<String>,
+    problem: impl Into<String>,
     next_step: impl Into<String>,
-) -> Result<T, Invalid> {
-    Err(Invalid {
-        field: field.into(),
-        why: why.into(),
-        next_step: next_step.into(),
+) -> Result<T, Diagnosis> {
+    Err(Diagnosis {
+        subject: field.into(),
+        ..Diagnosis::new(ReadyReason::InvalidSpec, problem, next_step)
     })
 }
 
@@ -144,7 +118,7 @@ fn invalid<T>(
 ///
 /// # Errors
 /// If a value cannot be used.
-pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan, Invalid> {
+pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan, Diagnosis> {
     let vm = &observed.vm;
     let spec = &vm.spec;
     let name = checked_name(vm)?;
@@ -244,7 +218,7 @@ fn image_repository(
 }
 
 /// The name, if it can be the value of a label, as which all children carry it.
-fn checked_name(vm: &VirtualMachine) -> Result<String, Invalid> {
+fn checked_name(vm: &VirtualMachine) -> Result<String, Diagnosis> {
     let name = vm.name_any();
     if name.len() > 63 {
         let why = format!(

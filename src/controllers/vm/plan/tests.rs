@@ -7,12 +7,12 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 
-fn planned(machine: Value) -> Result<Plan, Invalid> {
+fn planned(machine: Value) -> Result<Plan, Diagnosis> {
     plan(&alone(vm(machine)), &settings::Reconciler::default())
 }
 
 fn field_in_the_way(machine: Value) -> String {
-    planned(machine).unwrap_err().field
+    planned(machine).unwrap_err().subject
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn metrics_are_on_the_port_that_the_vm_names_also_in_the_nodes_network() {
         );
     }
     let forward = json!([{"user": {"forward": [{"port": 9281, "guestPort": 80}]}}]);
-    let field = |planned: Result<Plan, Invalid>| planned.unwrap_err().field;
+    let field = |planned: Result<Plan, Diagnosis>| planned.unwrap_err().subject;
     assert_eq!(field(planned(json!([]), spice(9281))), "spec.metricsPort");
     assert_eq!(
         field(planned(forward, spice(5900))),
@@ -217,7 +217,7 @@ fn a_claim_of_another_vm_is_not_used() {
     for name in [names::APP_NAME, names::LEGACY_APP_NAME] {
         let invalid =
             claim(json!({names::LABEL_NAME: name, names::LABEL_INSTANCE: "vm-c"})).unwrap_err();
-        assert!(invalid.why.contains("vm-c"), "{}", invalid.why);
+        assert!(invalid.problem.contains("vm-c"), "{}", invalid.problem);
     }
 }
 
@@ -441,9 +441,9 @@ fn what_does_not_fit_into_a_config_map_is_told_with_its_field_and_no_byte_is_was
         (30 * KIB, 1000 * KIB, "spec.loggingProperties"),
     ] {
         let refused = tried(seed, logging).unwrap_err();
-        assert_eq!(refused.field, field);
+        assert_eq!(refused.subject, field);
         assert!(
-            refused.why.contains("1048576") && !refused.next_step.is_empty(),
+            refused.problem.contains("1048576") && !refused.next_step.is_empty(),
             "{refused:?}"
         );
     }
@@ -504,14 +504,14 @@ fn huge_pages_are_asked_for_apart_and_the_memory_must_be_a_whole_number_of_them(
     );
     let refused = planned(machine("1536Mi", "1Gi")).unwrap_err();
     assert_eq!(
-        (refused.field.as_str(), refused.next_step.as_str()),
+        (refused.subject.as_str(), refused.next_step.as_str()),
         ("spec.vm.maximumRam", "give a multiple of 1Gi, such as 2Gi")
     );
     // Also where it was not written in whole MiB.
     assert!(
         planned(machine("1G", "2Mi"))
             .unwrap_err()
-            .why
+            .problem
             .contains("\"1G\"")
     );
 }

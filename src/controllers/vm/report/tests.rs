@@ -3,7 +3,7 @@ use crate::controllers::vm::decide::decide;
 use crate::controllers::vm::fixtures::{alone, ended, now, pod, seen_running, vm, with_pod};
 use crate::controllers::vm::report::*;
 
-fn reason(observed: &Observed, problem: Option<Problem>) -> (&'static str, bool) {
+fn reason(observed: &Observed, problem: Option<Diagnosis>) -> (&'static str, bool) {
     let ready = ready(observed, &decide(observed, true), problem);
     (ready.reason.as_str(), ready.reason.is_ready())
 }
@@ -31,10 +31,7 @@ fn ready_says_what_state_a_vm_is_in() {
     );
     let crashed = with_pod(seen_running(running()), pod(ended("", 5)));
     assert_eq!(reason(&crashed, None), ("RestartBackoff", false));
-    let problem = Problem {
-        reason: ReadyReason::ImagePullFailed,
-        message: String::new(),
-    };
+    let problem = Diagnosis::documented(ReadyReason::ImagePullFailed, "", "");
     assert_eq!(
         reason(&with_pod(running(), alive()), Some(problem)),
         ("ImagePullFailed", false)
