@@ -116,7 +116,7 @@ pub fn watch(
 /// If the API server could not be asked or refuses a write.
 pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome, Error> {
     let observed = observe::observe(vm, ctx);
-    let observed = report::take_back(observed, ctx).await?;
+    let observed = report::reset_runner_status(observed, ctx).await?;
     let observed = fetch::progress::read(observed, ctx).await;
     if observed.is_running() {
         ctx.vm_runs(&observed.key(), observed.now);
@@ -151,7 +151,7 @@ fn decide_with_objects(
     objects: Option<&Objects>,
 ) -> Decision {
     let medium = plan.as_ref().ok().and_then(|plan| plan.media.wait);
-    let template_hash = || objects.map(|objects| objects::made_of(&objects.pod));
+    let template_hash = || objects.map(|objects| objects::template_hash(&objects.pod));
     decide::decide(observed, plan.is_ok())
         .once_there(medium)
         .unless_outdated(observed, template_hash)
