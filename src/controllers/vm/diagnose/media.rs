@@ -1,10 +1,10 @@
-//! (pure) A VM whose start waits for an image.
+//! (pure) A VM whose start waits for a CD image.
 
 use crate::api::conditions::{self, ConditionReason, ReadyReason, Wanted};
 use crate::api::diagnosis::Diagnosis;
 use crate::controllers::vm::decide::{Decision, WaitFor};
 
-/// The blocking condition of a VM whose start waits for an image that cannot be fetched, or the state of one whose image is being fetched.
+/// The reason of the wait: the download of the image is in progress, or fails.
 #[must_use]
 pub fn explain(decision: &Decision, notes: &[Wanted]) -> Option<Diagnosis> {
     let Decision::Wait(WaitFor::Medium { until }) = decision else {

@@ -1,11 +1,11 @@
-//! The blocking condition of a VM, in the words of an administrator who has to remove it.
+//! The blocking condition of a VM, with the next step for the administrator.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | `starting` | (pure) a pod that does not start |
-//! | `scheduling` | (pure) a pod that no node takes |
-//! | `ending` | (pure) a pod that does not end, or whose node does not answer |
-//! | [`media`] | (pure) a start that waits for an image |
+//! | `scheduling` | (pure) a pod without a node |
+//! | `ending` | (pure) a pod that does not stop, or on a node that does not answer |
+//! | [`media`] | (pure) a start that waits for a CD image |
 //! | [`ignored`] | (pure) fields that have no effect |
 //! | [`warnings`] | (client) events about a pod that does not start |
 
@@ -34,12 +34,12 @@ pub const EXPLAIN_DELAY: Duration = Duration::from_secs(10);
 /// not on a node that starts many VMs.
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The next step where Pod Security rejects a pod. VMs comply with `restricted`, except for these features.
+/// The next step if Pod Security rejects a pod. VMs comply with `restricted`, except for these features.
 const POD_SECURITY: &str = "let the namespace admit it (kubectl label namespace NAMESPACE --overwrite \
-    pod-security.kubernetes.io/enforce=privileged), or do without what needs it: tap networks of the VM, or the settings \
-    accelerator.privileged and deviceAccess; see docs/security.md";
+    pod-security.kubernetes.io/enforce=privileged), or remove the feature that needs it: tap networks of the VM, or \
+    accelerator.privileged and deviceAccess in the operator's ConfigMap; see docs/security.md";
 
-/// The blocking condition of a VM one of whose objects the API server rejects, or whose name another object has.
+/// The blocking condition if the API server rejects an object of the VM, or the object's name is in use.
 #[must_use]
 pub fn rejected(error: &Error) -> Diagnosis {
     let problem = error.to_string();
@@ -58,7 +58,7 @@ pub fn rejected(error: &Error) -> Diagnosis {
 
 /// The reason of a rejection with that message.
 fn rejection_reason(message: &str, code: Option<u16>) -> ReadyReason {
-    let says = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
+    let has_one_of = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
     let policies = [
         "denied the request",
         "denied request",
@@ -71,11 +71,11 @@ fn rejection_reason(message: &str, code: Option<u16>) -> ReadyReason {
         "cannot get resource",
         "cannot delete resource",
     ];
-    if says(&["exceeded quota"]) {
+    if has_one_of(&["exceeded quota"]) {
         ReadyReason::QuotaExceeded
-    } else if says(&policies) {
+    } else if has_one_of(&policies) {
         ReadyReason::PolicyRefused
-    } else if code == Some(403) && says(&rights) {
+    } else if code == Some(403) && has_one_of(&rights) {
         ReadyReason::NotAuthorized
     } else {
         ReadyReason::Rejected
@@ -91,7 +91,7 @@ pub fn explain(observed: &Observed) -> Option<Diagnosis> {
     match observed.own_pod() {
         None if wanted && observed.earlier_pod().is_some() => ending::explain(observed, any_pod),
         None if is_ending || !wanted => None,
-        None => Some(taken(any_pod)),
+        None => Some(name_taken(any_pod)),
         Some(pod) if is_ending || !wanted => ending::explain(observed, pod),
         Some(pod) => ending::explain(observed, pod)
             .or_else(|| starting::explain(observed, pod, &claims(observed)))
@@ -99,7 +99,7 @@ pub fn explain(observed: &Observed) -> Option<Diagnosis> {
     }
 }
 
-/// When to look again at a pod that has to start or to end.
+/// The time until the next reconcile of a VM whose pod starts or stops.
 #[must_use]
 pub fn recheck(observed: &Observed) -> Option<Duration> {
     let pod = observed.pod.as_deref()?;
@@ -114,30 +114,30 @@ pub fn recheck(observed: &Observed) -> Option<Duration> {
         .filter(|_| observed.vm.spec.vm.state == State::Running)?;
     let start =
         starting::waits_since(pod).or_else(|| starting::runner_silent_since(observed, pod))?;
-    Some(next_look(start, observed.now))
+    Some(next_check(start, observed.now))
 }
 
-/// The pause grows with the wait: events about a pod are listed at each look. One look is at [`SILENCE_TIMEOUT`].
-fn next_look(start: Timestamp, now: Timestamp) -> Duration {
+/// The interval grows with the wait, because each check lists events of the pod. One check is at [`SILENCE_TIMEOUT`].
+fn next_check(start: Timestamp, now: Timestamp) -> Duration {
     let waited = since(start, now);
-    let pause = waited.clamp(EXPLAIN_DELAY, SILENCE_TIMEOUT);
+    let interval = waited.clamp(EXPLAIN_DELAY, SILENCE_TIMEOUT);
     match SILENCE_TIMEOUT.saturating_sub(waited) {
-        Duration::ZERO => pause,
-        left => pause.min(left.max(Duration::from_secs(1))),
+        Duration::ZERO => interval,
+        left => interval.min(left.max(Duration::from_secs(1))),
     }
 }
 
-/// The blocking condition of a pod that fetches an image and has not begun; and when to look again.
+/// The blocking condition of a download pod that has not started, and the time until the next check.
 #[must_use]
 pub fn of_fetch(observed: &Observed, pod: &PodView) -> (Option<Diagnosis>, Option<Duration>) {
-    let recheck = starting::waits_since(pod).map(|start| next_look(start, observed.now));
+    let recheck = starting::waits_since(pod).map(|start| next_check(start, observed.now));
     (
         starting::explain(observed, pod, &repository(observed)),
         recheck,
     )
 }
 
-/// UIDs of the objects whose events may tell why a pod of the VM, or one that fetches an image for it, does not start.
+/// UIDs of the objects whose events may explain why the pod of the VM, or a download pod of it, does not start.
 fn suspects(observed: &Observed) -> BTreeSet<String> {
     if observed.vm.spec.vm.state != State::Running {
         return BTreeSet::new();
@@ -154,7 +154,7 @@ fn suspects(observed: &Observed) -> BTreeSet<String> {
     own.into_iter().flatten().chain(of_fetches).collect()
 }
 
-/// The claims that the VM's pod uses.
+/// The PVCs of the VM's pod.
 fn claims(observed: &Observed) -> Vec<&ClaimView> {
     let repository = repository(observed)
         .into_iter()
@@ -167,12 +167,12 @@ fn claims(observed: &Observed) -> Vec<&ClaimView> {
         .collect()
 }
 
-/// The claim that a pod uses that fetches an image.
+/// The PVC of a download pod.
 fn repository(observed: &Observed) -> Vec<&ClaimView> {
     observed.image_repository.as_deref().into_iter().collect()
 }
 
-fn taken(pod: &PodView) -> Diagnosis {
+fn name_taken(pod: &PodView) -> Diagnosis {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let next = next_step(owner(pod, name).as_deref(), "pod", name);
     let problem = format!("pod {name:?} exists and is not controlled by this VM");
