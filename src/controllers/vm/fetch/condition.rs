@@ -48,7 +48,7 @@ fn words(fetch: &Fetch) -> String {
     let url = shown(&fetch.remote.url);
     match &fetch.state {
         State::Fetched | State::NotWanted => format!("{url} is in the image repository"),
-        State::Fetching(None) => format!("{url} is going to be fetched"),
+        State::Fetching(None) => format!("the download of {url} is pending"),
         State::Fetching(Some(progress)) => far(*progress, &url),
         State::Failed(diagnosis) => format!("{url}: {diagnosis}"),
     }

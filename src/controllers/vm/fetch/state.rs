@@ -147,7 +147,7 @@ fn looked(
             Some(owner) => format!("give {owner} another name"),
             None => format!("delete it (kubectl delete pod {name})"),
         };
-        let problem = format!("a pod named {name:?} is there and fetches nothing");
+        let problem = format!("pod {name:?} exists and is not a download pod");
         return failed(ConditionReason::NameTaken, problem, next);
     }
     if pod.metadata.deletion_timestamp.is_some() {
@@ -174,18 +174,18 @@ fn repository_problem(
         None if settings.image_repository.create => None,
         None => Some(failed(
             missing,
-            format!("claim {name:?} is not there"),
-            "make it, or set imageRepository.create in the operator's ConfigMap to true",
+            format!("PVC {name:?} does not exist"),
+            "create it, or set imageRepository.create in the operator's ConfigMap to true",
         )),
         Some(claim) if claim.metadata.deletion_timestamp.is_some() => Some(failed(
             missing,
-            format!("claim {name:?} is being deleted"),
-            "let its pods end, and make it anew",
+            format!("PVC {name:?} is being deleted"),
+            "wait until its pods have exited, and create it again",
         )),
         Some(claim) if claim.status.phase == "Lost" => Some(failed(
             ReadyReason::ClaimLost,
-            format!("claim {name:?} has lost its volume"),
-            "bring it back, or make the claim anew",
+            format!("PVC {name:?} has lost its volume"),
+            "recover the volume, or create the PVC again",
         )),
         Some(_) => None,
     }
@@ -208,12 +208,12 @@ fn scheme_problem(remote: &Remote, settings: &settings::Reconciler) -> Option<Lo
     }
     let (problem, next_step) = match allowed.as_slice() {
         [] => (
-            "the operator's settings allow no URL (imageRepository.fetch.schemes)".to_owned(),
+            "the operator's ConfigMap allows no URL (imageRepository.fetch.schemes)".to_owned(),
             "put the file into the image repository and name it by its path".to_owned(),
         ),
         allowed => (
             format!(
-                "the operator's settings do not allow {scheme:?} (imageRepository.fetch.schemes)"
+                "the operator's ConfigMap does not allow {scheme:?} (imageRepository.fetch.schemes)"
             ),
             format!("use {}", allowed.join(" or ")),
         ),
@@ -301,7 +301,7 @@ fn anew(remote: &Remote, pod: &PodView, settings: &settings::Reconciler) -> Opti
 fn told(outcome: &FetchOutcome) -> State {
     let (reason, again) = (condition_reason(outcome.reason), retries(outcome));
     let next = match again {
-        true => "tried again, after 1 s, 2 s, 4 s … 5 min".to_owned(),
+        true => "the operator retries after 1 s, 2 s, 4 s … 5 min".to_owned(),
         false => reason.next_step().to_owned(),
     };
     State::Failed(Diagnosis::new(reason, &outcome.message, next))
@@ -331,7 +331,7 @@ fn after_end(
         .unwrap_or_else(|| FetchOutcome {
             reason: FetchReason::Unknown,
             message: format!(
-                "pod {:?} has ended without a word ({reason}: {message})",
+                "pod {:?} has exited without a result ({reason}: {message})",
                 pod.name_any()
             ),
             bytes: 0,
