@@ -91,7 +91,7 @@ pub async fn apply(
     let of_pod = match decision {
         Decision::Create => {
             pod.annotations_mut().extend(versions.annotations());
-            create_pod(&objects::marked(pod), observed, ctx).await?;
+            create_pod(&objects::with_template_hash(pod), observed, ctx).await?;
             Vec::new()
         }
         Decision::Keep => follow(&pod, &versions, observed, ctx).await?,

@@ -4,7 +4,7 @@ use crate::api::conditions;
 use crate::api::vm::names;
 use crate::controllers::vm::apply::claims;
 use crate::controllers::vm::context::Context;
-use crate::controllers::vm::diagnose::Problem;
+use crate::controllers::vm::diagnose;
 use crate::controllers::vm::observe::Observed;
 use crate::k8s::error::Error;
 use crate::k8s::events;
@@ -31,15 +31,15 @@ pub(super) async fn ensure(
         Err(error) if error.is_rejection() => {
             ctx.states
                 .repository_rejected(&key, conditions::READY, (ctx.cluster.instant)());
-            let Problem { reason, message } = Problem::rejected(&error);
+            let diagnosis = diagnose::rejected(&error);
             tracing::warn!(%error, "no image repository; VMs without a CD drive do without");
-            let note = format!("the image repository, which this VM does without: {message}");
+            let note = format!("the image repository, which this VM does without: {diagnosis}");
             let vm = observed.vm.object_ref(&());
             events::publish(
                 &ctx.cluster,
                 &vm,
                 EventType::Warning,
-                reason.as_str(),
+                diagnosis.reason.as_str(),
                 &note,
             )
             .await;

@@ -4,7 +4,7 @@ use crate::api::conditions::Wanted;
 use crate::api::runner::fetch::shown;
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
-use crate::controllers::vm::diagnose::Problem;
+use crate::controllers::vm::diagnose;
 use crate::controllers::vm::fetch::{Fetch, State, Step, condition};
 use crate::k8s::error::Error;
 use crate::k8s::writer::only;
@@ -31,11 +31,7 @@ pub async fn follow(images: Vec<Prepared>, ctx: &Context) -> Result<Option<Wante
     for Prepared { mut fetch, pod } in images {
         match one(&fetch, pod.as_ref(), ctx).await {
             Err(error) if error.is_rejection() => {
-                let Problem { reason, message } = Problem::rejected(&error);
-                fetch.state = State::Failed {
-                    reason: reason.into(),
-                    message,
-                };
+                fetch.state = State::Failed(diagnose::rejected(&error).into());
             }
             result => result?,
         }

@@ -24,7 +24,7 @@ pub fn condition(fetches: &[Fetch]) -> Option<Wanted> {
         missing.clone()
     };
     let failed = missing.iter().find_map(|fetch| match &fetch.state {
-        State::Failed { reason, .. } => Some(*reason),
+        State::Failed(diagnosis) => Some(diagnosis.reason),
         _ => None,
     });
     let reason = match failed {
@@ -48,9 +48,9 @@ fn words(fetch: &Fetch) -> String {
     let url = shown(&fetch.remote.url);
     match &fetch.state {
         State::Fetched | State::NotWanted => format!("{url} is in the image repository"),
-        State::Fetching(None) => format!("{url} is going to be fetched"),
+        State::Fetching(None) => format!("the download of {url} is pending"),
         State::Fetching(Some(progress)) => far(*progress, &url),
-        State::Failed { message, .. } => format!("{url}: {message}"),
+        State::Failed(diagnosis) => format!("{url}: {diagnosis}"),
     }
 }
 
