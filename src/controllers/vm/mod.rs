@@ -12,7 +12,7 @@
 //! | [`objects`] | `Plan` | [`objects::Objects`]: the desired children |
 //! | [`decide`] | `Observed`, `Plan` | [`decide::Decision`]: the action on the pod |
 //! | [`gates::freshness`] | all of the above | whether the VM is known in its newest version, before its pod is created, deleted or changed |
-//! | [`apply`] | `Objects`, `Observed`, `Decision` | only differences are written |
+//! | [`apply`] | `Objects<Prepared>`, `Observed`, `Decision` | `Objects<Applied>`, then the pod: only differences are written |
 //! | [`gates::orphans`] | `Observed` | objects of a previous VM with the same name are deleted |
 //! | [`report`] | all of the above | status and events: only differences are written |
 //!
@@ -135,7 +135,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         return Ok(Outcome::Recheck(freshness::ASK_AGAIN));
     }
     let applied = match confirmed {
-        Ok(_) => apply_all(objects, &observed, &decision, ctx).await,
+        Ok(_) => apply::apply(objects, &observed, &decision, ctx).await,
         Err(error) => Err(error),
     };
     let (applied, orphans) = remove_orphans(applied, &observed, &decision, ctx).await;
@@ -155,22 +155,6 @@ fn decide_with_objects(
     decide::decide(observed, plan.is_ok())
         .once_there(medium)
         .unless_outdated(observed, template_hash)
-}
-
-/// Applies the objects. Without a plan only the decision is carried out.
-async fn apply_all(
-    objects: Option<Objects>,
-    observed: &Observed,
-    decision: &Decision,
-    ctx: &Context,
-) -> Result<Vec<Wanted>, Error> {
-    match objects {
-        // On the heap: objects take kilobytes, and a build without optimizations would need too much stack for their moves.
-        Some(objects) => Box::pin(apply::apply(objects, observed, decision, ctx)).await,
-        None => apply::end_pod(observed, decision, ctx)
-            .await
-            .map(|()| Vec::new()),
-    }
 }
 
 /// Removes orphans. Returns the result of the reconcile, and when a failed removal is tried again.

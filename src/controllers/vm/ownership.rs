@@ -1,8 +1,9 @@
-//! (pure) The owner of an object whose name a VM needs.
+//! (pure) The owners of objects: whether an object belongs to a VM, and to which one.
 
 use crate::api::VirtualMachine;
 use crate::api::vm::names;
-use crate::controllers::vm::views::owner_of;
+use crate::controllers::vm::views::{owner_of, vm_of};
+use crate::k8s::error::Error;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
@@ -45,6 +46,42 @@ pub fn next_step(owner: Option<&str>, kind: &str, name: &str) -> String {
                 "delete it (kubectl delete {kind} {name}), or give this VM or its disk another name"
             )
         }
+    }
+}
+
+/// Whether the object has the labels of a child of this VM, or of a previous VM with the same name.
+#[must_use]
+pub fn is_labelled_for<K: Resource>(object: &K, vm: &VirtualMachine) -> bool {
+    let labels = object.meta().labels.as_ref();
+    let app = labels.and_then(|labels| labels.get(names::LABEL_NAME));
+    app.is_some_and(|app| app == names::APP_NAME) && vm_of(object) == vm.metadata.name
+}
+
+/// Checks that the VM may use and write the object: it is the VM's own, and has no other controller. Two objects cannot control it.
+///
+/// # Errors
+/// If another object or a previous VM with the same name owns it.
+pub fn check_owner<K: Resource>(
+    kind: &'static str,
+    object: &K,
+    is_own: bool,
+    vm: &VirtualMachine,
+) -> Result<(), Error> {
+    let name = object.name_any();
+    let controls = |owner: &OwnerReference| {
+        owner.controller == Some(true) && Some(&owner.uid) != vm.metadata.uid.as_ref()
+    };
+    if is_own && !object.owner_references().iter().any(controls) {
+        return Ok(());
+    }
+    let next = orphan_next_step(object, vm).filter(|_| is_own && is_of_earlier(object, vm));
+    match next {
+        Some(next) => Err(Error::OfEarlier { kind, name, next }),
+        None => Err(Error::Foreign {
+            kind,
+            owner: owner(object, &vm.name_any()),
+            name,
+        }),
     }
 }
 

@@ -65,5 +65,5 @@ fn downloads(plan: &Plan) -> Option<Duration> {
 
 fn image_repository(plan: &Plan, ctx: &Context) -> Option<Duration> {
     plan.image_repository.as_ref()?;
-    apply::repository::recheck(ctx)
+    apply::claims::image_repository_retry(ctx)
 }

@@ -3,11 +3,10 @@
 
 use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::api::vm::names;
-use crate::controllers::vm::apply::ensure_ours;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::observe::Observed;
-use crate::controllers::vm::ownership::next_step;
-use crate::controllers::vm::views::{ServiceView, vm_of};
+use crate::controllers::vm::ownership::{check_owner, is_labelled_for, next_step};
+use crate::controllers::vm::views::ServiceView;
 use crate::k8s::error::Error;
 use crate::k8s::writer::only;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
@@ -21,7 +20,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// If the API server could not be asked; its refusal is something to tell.
-pub(super) async fn follow(
+pub(super) async fn apply(
     wanted: Option<&Service>,
     observed: &Observed,
     ctx: &Context,
@@ -73,7 +72,7 @@ async fn ensure(
         Some(present) => present.clone(),
         None => writer.create_or_get(cache, wanted).await?,
     };
-    ensure_ours("Service", &*there, is_ours(&there, observed), observed)?;
+    check_owner("Service", &*there, is_ours(&there, observed), &observed.vm)?;
     if !is_as_wanted(&there, wanted) {
         let patch = Patch::Merge(patch(&there, wanted));
         writer
@@ -105,11 +104,7 @@ fn is_ours(view: &ServiceView, observed: &Observed) -> bool {
         .labels()
         .get(names::LABEL_MANAGED_BY)
         .is_some_and(|by| by == names::MANAGED_BY)
-        && view
-            .labels()
-            .get(names::LABEL_NAME)
-            .is_some_and(|app| app == names::APP_NAME)
-        && vm_of(view).is_some_and(|vm| vm == observed.name());
+        && is_labelled_for(view, &observed.vm);
     let owned = view
         .owner_references()
         .iter()

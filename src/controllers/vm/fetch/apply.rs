@@ -12,9 +12,9 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::Patch;
 use serde_json::json;
 
-/// An image with what is to be done, and the pod that fetches it where one is made.
+/// The state of an image, and its download pod if one has to be created.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Prepared {
+pub struct PreparedDownload {
     /// The image.
     pub fetch: Fetch,
     /// Its pod, if one has to be made.
@@ -26,9 +26,10 @@ pub struct Prepared {
 ///
 /// # Errors
 /// If a write fails for another reason than a refusal.
-pub async fn follow(images: Vec<Prepared>, ctx: &Context) -> Result<Option<Wanted>, Error> {
+pub async fn apply(downloads: &[PreparedDownload], ctx: &Context) -> Result<Option<Wanted>, Error> {
     let mut fetches = Vec::new();
-    for Prepared { mut fetch, pod } in images {
+    for PreparedDownload { fetch, pod } in downloads {
+        let mut fetch = fetch.clone();
         match one(&fetch, pod.as_ref(), ctx).await {
             Err(error) if error.is_rejection() => {
                 let Problem { reason, message } = Problem::rejected(&error);

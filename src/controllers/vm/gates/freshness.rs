@@ -4,7 +4,7 @@
 //! yet that somebody has started the stopped VM.
 
 use crate::api::VirtualMachine;
-use crate::controllers::vm::apply::config_map;
+use crate::controllers::vm::apply::dependencies::is_config_map_outdated;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{Decision, DeleteReason};
 use crate::controllers::vm::objects::Objects;
@@ -85,7 +85,7 @@ fn depends_on_vm(observed: &Observed, decision: &Decision, objects: Option<&Obje
         // A pod or a ConfigMap that a watch has not reported yet may exist.
         _ => objects.is_some_and(|objects| {
             observed.config_map.is_none() && pod.is_some()
-                || config_map::changes(&objects.config_map, observed)
+                || is_config_map_outdated(&objects.config_map, observed)
         }),
     }
 }
