@@ -7,9 +7,9 @@ use crate::k8s::error::Error;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
-/// The owner of the object by owner references and labels, as messages name it; none if it is unknown or the VM `not`.
+/// The owner of the object by its owner references and labels, in the words of messages. None if it is unknown or the VM `except`.
 #[must_use]
-pub fn owner<K: Resource>(object: &K, not: &str) -> Option<String> {
+pub fn owner<K: Resource>(object: &K, except: &str) -> Option<String> {
     let is = |label: &str, value: &str| {
         object
             .labels()
@@ -28,11 +28,11 @@ pub fn owner<K: Resource>(object: &K, not: &str) -> Option<String> {
     let vm = owners
         .map(|owner| owner.name.clone())
         .chain(owner_of(object))
-        .find(|vm| vm != not);
+        .find(|vm| vm != except);
     vm.map(|vm| format!("VM {vm:?}"))
 }
 
-/// The operator, as an owner.
+/// The operator as the owner of an object, in the words of messages.
 pub const OPERATOR: &str = "the operator";
 
 /// The next step for a VM that needs the name of an object. An object with an owner must not be deleted.
@@ -74,7 +74,8 @@ pub fn check_owner<K: Resource>(
     if is_own && !object.owner_references().iter().any(controls) {
         return Ok(());
     }
-    let next = orphan_next_step(object, vm).filter(|_| is_own && is_of_earlier(object, vm));
+    let next =
+        orphan_next_step(object, vm).filter(|_| is_own && is_controlled_by_previous_vm(object, vm));
     match next {
         Some(next) => Err(Error::OfEarlier { kind, name, next }),
         None => Err(Error::Foreign {
@@ -85,18 +86,18 @@ pub fn check_owner<K: Resource>(
     }
 }
 
-/// Whether the object goes with an earlier VM of this name: two VMs cannot control it, and the garbage collector is about to
-/// take it away.
+/// Whether a previous VM with the same name controls the object. The garbage collector will delete it.
 #[must_use]
-pub fn is_of_earlier<K: Resource>(view: &K, vm: &VirtualMachine) -> bool {
-    view.owner_references()
+pub fn is_controlled_by_previous_vm<K: Resource>(object: &K, vm: &VirtualMachine) -> bool {
+    object
+        .owner_references()
         .iter()
-        .any(|owner| owner.controller == Some(true) && is_earlier(owner, vm))
+        .any(|owner| owner.controller == Some(true) && is_previous_vm(owner, vm))
 }
 
-/// Whether that is an earlier VM of this name. A later one looks the same, to who does not know of it yet.
+/// Whether the owner is a previous VM with the same name. A newer VM that the watch has not reported yet looks the same.
 #[must_use]
-pub fn is_earlier(owner: &OwnerReference, vm: &VirtualMachine) -> bool {
+pub fn is_previous_vm(owner: &OwnerReference, vm: &VirtualMachine) -> bool {
     let is_vm = owner.kind == VirtualMachine::kind(&())
         && owner.api_version.split('/').next() == Some(names::GROUP);
     is_vm
@@ -104,7 +105,7 @@ pub fn is_earlier(owner: &OwnerReference, vm: &VirtualMachine) -> bool {
         && Some(&owner.uid) != vm.metadata.uid.as_ref()
 }
 
-/// What happens to an object that a previous VM with the same name controls: it is being removed, or will be.
+/// The removal of an object that a previous VM with the same name controls: it is in progress, or the operator will do it.
 #[must_use]
 pub fn orphan_next_step<K: Resource>(object: &K, vm: &VirtualMachine) -> Option<String> {
     match (
@@ -124,7 +125,7 @@ pub fn orphan_next_step<K: Resource>(object: &K, vm: &VirtualMachine) -> Option<
 #[must_use]
 pub fn is_orphan<K: Resource>(object: &K, vm: &VirtualMachine) -> bool {
     let owners = object.owner_references();
-    let is_orphan = !owners.is_empty() && owners.iter().all(|owner| is_earlier(owner, vm));
+    let is_orphan = !owners.is_empty() && owners.iter().all(|owner| is_previous_vm(owner, vm));
     is_orphan && object.meta().deletion_timestamp.is_none()
 }
 

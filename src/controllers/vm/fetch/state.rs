@@ -15,7 +15,7 @@ use crate::api::hex;
 use crate::api::runner::fetch::{FetchOutcome, FetchReason, Progress};
 use crate::api::vm::{State as Wanted, names};
 use crate::controllers::vm::diagnose;
-use crate::controllers::vm::images::{Remote, Seen, is_fetch_pod};
+use crate::controllers::vm::images::{ObservedDownload, Remote, is_fetch_pod};
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::ownership::owner;
 use crate::controllers::vm::views::exit::End;
@@ -123,7 +123,7 @@ fn failed(reason: ConditionReason, message: impl Into<String>) -> Look {
 
 fn looked(
     remote: &Remote,
-    seen: &Seen,
+    seen: &ObservedDownload,
     repository: Option<&ClaimView>,
     observed: &Observed,
     settings: &settings::Reconciler,
@@ -241,7 +241,7 @@ fn attempt(pod: &PodView) -> Option<Attempt> {
 
 fn under_way(
     remote: &Remote,
-    seen: &Seen,
+    seen: &ObservedDownload,
     pod: &PodView,
     observed: &Observed,
     settings: &settings::Reconciler,
