@@ -93,9 +93,9 @@ async fn create_image_repository(
 }
 
 async fn report_missing_repository(error: &Error, observed: &Observed, ctx: &Context) {
-    tracing::warn!(%error, "no image repository; VMs without a CD drive do without");
+    tracing::warn!(%error, "cannot create the image repository; VMs without a CD drive start without it");
     let Problem { reason, message } = Problem::rejected(error);
-    let message = format!("the image repository, which this VM does without: {message}");
+    let message = format!("the image repository, which this VM does not need: {message}");
     let vm = observed.vm.object_ref(&());
     let reason = reason.as_str();
     events::publish(&ctx.cluster, &vm, EventType::Warning, reason, &message).await;
@@ -128,14 +128,14 @@ pub(super) async fn apply_changes(
             ClaimChange::Never { field, to, from } => Some((
                 ConditionReason::ClaimImmutable,
                 format!(
-                    "claim {name:?} has {field} {from:?} and keeps it, not {to:?}: only size and attributes class of a claim \
-                     that is there can change; give the disk what it has, or another name for a new one"
+                    "PVC {name:?} has {field} {from:?}, which cannot change to {to:?}: only size and attributes class of an existing \
+                     PVC can change; set {field} of the disk to {from:?}, or give the disk another name to get a new PVC"
                 ),
             )),
             ClaimChange::Shrink { to, from } => Some((
                 ConditionReason::ShrinkRefused,
                 format!(
-                    "claim {name:?} has {from} and cannot shrink to {to}: no volume can; give the disk {from} or more"
+                    "PVC {name:?} has {from}, and volumes cannot shrink to {to}; set the size of the disk to {from} or more"
                 ),
             )),
             ClaimChange::To {
@@ -196,7 +196,7 @@ async fn resize(
     ctx: &Context,
 ) -> Result<Option<String>, Error> {
     let desired: Vec<&str> = size.into_iter().chain(attributes_class).collect();
-    let start = format!("claim {name:?} cannot become {}: ", desired.join(", "));
+    let start = format!("PVC {name:?} cannot be changed to {}: ", desired.join(", "));
     if let Some(message) = reported.lines().find(|line| line.starts_with(&start)) {
         return Ok(Some(message.to_owned()));
     }
@@ -221,7 +221,7 @@ async fn resize(
                 .rejected(&observed.key(), conditions::DISKS_IN_SYNC, now);
             let error = error.to_string().replace('\n', " ");
             Ok(Some(format!(
-                "{start}{error}; it is tried again when the VM changes, and {REJECTION_RETRY_TEXT}"
+                "{start}{error}; the operator retries when the VM changes, and {REJECTION_RETRY_TEXT}"
             )))
         }
         Err(error) => Err(error),

@@ -67,7 +67,7 @@ pub(super) async fn apply(
             Ok((
                 None,
                 Some(rejected(format!(
-                    "{error}; they are asked for again {REJECTION_RETRY_TEXT}, and are the pod's at the next start of the VM at the latest"
+                    "{error}; the operator retries {REJECTION_RETRY_TEXT}; at the latest, the next start of the VM applies the resources"
                 ))),
             ))
         }
@@ -114,14 +114,14 @@ fn difference(desired: &ResourceRequirements, pod: &PodView) -> Option<Wanted> {
             Some("Infeasible") => out_of_sync(
                 ConditionReason::Infeasible,
                 format!(
-                    "the node cannot give the pod its requests ({details}); make the machine smaller, or move it to another node by a \
-                     restart"
+                    "the node does not have the requested resources ({details}); reduce CPUs or memory of the VM, or move it to another node \
+                     by a restart"
                 ),
             ),
             _ => out_of_sync(
                 ConditionReason::Deferred,
                 format!(
-                    "the node cannot give the pod its requests now ({details}); the kubelet tries again"
+                    "the node does not have the requested resources now ({details}); the kubelet retries"
                 ),
             ),
         });
@@ -140,9 +140,8 @@ fn difference(desired: &ResourceRequirements, pod: &PodView) -> Option<Wanted> {
             .map(|(name, amount)| (name.clone(), amount.0.clone()))
     };
     let (name, amount) = pairs.into_iter().find_map(differs)?;
-    let message = format!(
-        "the pod's {name} is not {amount}, as was asked for; something else in the cluster has set it"
-    );
+    let message =
+        format!("the pod's {name} is not {amount} as requested; another program has changed it");
     Some(out_of_sync(ConditionReason::Differs, message))
 }
 

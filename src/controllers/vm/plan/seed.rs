@@ -99,7 +99,7 @@ pub(super) fn kept_instance(observed: &Observed) -> Option<KeptInstance> {
         return None;
     }
     let instead_of = derived(vm, seed);
-    if let Some(id) = present.config.references_instance_id.clone() {
+    if let Some(id) = present.config.java_instance_id.clone() {
         return Some(KeptInstance { id, instead_of });
     }
     let kept: KeptInstance =
